@@ -1,0 +1,61 @@
+"""The errors a user may meet, each with its exit code.
+
+A message says what happened, where, and what to try. The command line prints
+it as one sentence and exits with `exit_code`; anything that is not a PoetError
+is a defect of this program.
+"""
+
+
+class PoetError(Exception):
+    """Something failed that is not the user's input (exit code 1)."""
+
+    exit_code = 1
+
+
+class BadInput(PoetError):
+    """Wrong usage, or a file, name or number that breaks a rule."""
+
+    exit_code = 2
+
+
+class NoDevice(PoetError):
+    """The port does not exist, cannot be opened, or no board answers on it."""
+
+    exit_code = 3
+
+
+class LinkBroken(PoetError):
+    """The board answered before, and does no more."""
+
+    exit_code = 4
+
+
+class Infeasible(PoetError):
+    """No plan exists within the limits; `smallest_ram_bytes` would do, if known."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, smallest_ram_bytes: int | None = None) -> None:
+        super().__init__(message)
+        self.smallest_ram_bytes = smallest_ram_bytes
+
+
+class GapTooWide(PoetError):
+    """A plan was found and saved, but not proved as good as was asked for."""
+
+    exit_code = 6
+
+
+class OutOfTime(PoetError):
+    """No plan was found within the time limit, and none was proved impossible."""
+
+    exit_code = 7
+
+
+class BoardError(PoetError):
+    """The board refused a request; `name` is the row of wire.def."""
+
+    def __init__(self, message: str, name: str, detail: int = 0) -> None:
+        super().__init__(message)
+        self.name = name
+        self.detail = detail

@@ -1,0 +1,48 @@
+"""Problem: a cost graph, a RAM budget and a deadline; all that a planner sees.
+
+The cost graph is the interchange format of DESIGN section "Contracts": nodes in execution
+order with bytes, times and energies. Everything here is plain data, indexed by position.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CostNode:
+    """One tensor and what it costs. `inputs` and `overwrites` are positions in the graph."""
+
+    name: str
+    inputs: tuple[int, ...]
+    bytes: int
+    time_us: float = 0.0
+    energy_uj: float = 0.0
+    page_in_us: float = 0.0
+    page_in_uj: float = 0.0
+    page_out_us: float = 0.0
+    page_out_uj: float = 0.0
+    page_in_cpu_us: float = 0.0
+    page_out_cpu_us: float = 0.0
+    stored: bool = False
+    keep: bool = False
+    overwrites: int | None = None
+    workspace_bytes: int = 0
+    once: bool = False  # computed exactly once (an update of a training graph)
+
+
+@dataclass(frozen=True)
+class CostGraph:
+    """Nodes in execution order. `storage` False: rematerialisation only."""
+
+    name: str
+    nodes: tuple[CostNode, ...]
+    storage: bool = True
+    base_power_uw: float = 0.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a planner solves. `deadline_us` None: no deadline."""
+
+    graph: CostGraph
+    ram_bytes: int
+    deadline_us: float | None = None

@@ -1,0 +1,11 @@
+"""Where the files that travel with the package are: firmware, boards, schedules."""
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def resource(name: str) -> Path:
+    """Path of `firmware`, `boards` or `schedules`, in a wheel or in a checkout."""
+    packaged = _PACKAGE / name
+    return packaged if packaged.exists() else _PACKAGE.parents[1] / name

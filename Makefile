@@ -1,0 +1,55 @@
+# make demo    train the demo network on the native board
+# make test    everything that must hold: lint, types, unit, property and whole-run tests
+# make lint    formatters, linters and types alone
+# make bench   ratios of speed and memory, measured side by side
+# make wheel   the package as users install it
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
+
+.PHONY: demo test lint format bench wheel clean
+
+demo: $(VENV)/run.stamp
+	$(BIN)/poet-host demo
+
+test: $(VENV)/dev.stamp lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff format --check host tests
+	$(BIN)/ruff check host tests
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
+	@if command -v cppcheck >/dev/null; then \
+	  cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability \
+	    --inline-suppr --suppress=missingIncludeSystem -I firmware/include -I firmware/src \
+	    firmware/src firmware/kernels firmware/port/native; \
+	else echo "cppcheck is not installed: its checks are left out"; fi
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff format host tests
+	$(BIN)/clang-format -i $(C_SOURCES)
+
+wheel: $(VENV)/dev.stamp
+	$(BIN)/python -m build --outdir dist
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(VENV)/run.stamp: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable '.[plot]'
+	touch $@
+
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable '.[dev]'
+	touch $@ $(VENV)/run.stamp
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "poet-host needs Python 3.11 or newer: try 'make PYTHON=python3.12 $(MAKECMDGOALS)'"; exit 2; }
+	@command -v cc >/dev/null || { echo "poet-host needs a C compiler: try 'apt install gcc'"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "Python cannot make a virtual environment: try 'apt install python3-venv'"; exit 2; }

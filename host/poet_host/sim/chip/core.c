@@ -1,0 +1,293 @@
+/* The loop around the core, and the hook in which its time passes. */
+#include "machine.h"
+
+#define NO_ADDRESS 1u /* odd: the core never gets there */
+
+uint32_t core_read(struct machine *m, int reg) {
+  uint32_t value = 0;
+  uc_reg_read(m->uc, reg, &value);
+  return value;
+}
+
+void core_write(struct machine *m, int reg, uint32_t value) {
+  uc_reg_write(m->uc, reg, &value);
+}
+
+/* -- the block hook: where time passes -- */
+
+/* Events, interrupts and the end of the slice. True: stop before the block. */
+static bool attend(struct machine *m) {
+  run_events(m);
+  if (m->stopped || m->now >= m->until || exception_ready(m))
+    return true;
+  uint64_t next = next_event(m)->at;
+  m->deadline = next < m->until ? next : m->until;
+  if (m->scs.best) /* masked: look again at every block */
+    m->deadline = 0;
+  return false;
+}
+
+static uint32_t fetch_cycles(struct machine *m, uint32_t address,
+                             uint32_t size_bytes) {
+  struct flash_cache *cache = &m->cache;
+  uint32_t line = address >> cache->line_shift;
+  uint32_t last = (address + size_bytes - 1) >> cache->line_shift;
+  uint32_t cycles = 0;
+  for (; line <= last; line++) {
+    uint32_t *tag = &cache->tags[cache->lines ? line % cache->lines : 0];
+    if (cache->lines && *tag == line + 1)
+      continue;
+    *tag = line + 1;
+    cycles += cache->miss_cycles;
+  }
+  return cycles;
+}
+
+static void pass(struct machine *m, uint32_t cycles) {
+  m->meter.cycles += cycles;
+  m->now += (uint64_t)cycles * m->ticks_per_cycle;
+}
+
+static struct block *block_at(struct machine *m, uint32_t address,
+                              uint32_t size_bytes) {
+  struct block *block;
+  const uint8_t *code;
+  if (address - m->ram_base < m->ram_bytes) {
+    block = &m->ram_blocks[(address - m->ram_base) / 2];
+    code = m->ram + (address - m->ram_base);
+  } else {
+    block = &m->flash_blocks[address / 2];
+    code = m->flash + address;
+  }
+  if (block->size_bytes != size_bytes)
+    *block = decode_block(m->core, code, size_bytes);
+  return block;
+}
+
+/* True: the block may not run. */
+static bool refuse(struct machine *m, const struct block *block) {
+  if (block->flags & INSTRUCTION_ILLEGAL) {
+    m->refusal = REFUSE_ILLEGAL;
+    return true;
+  }
+  if (block->flags & INSTRUCTION_FP) {
+    if ((m->scs.cpacr >> 20 & 15u) != 15u) {
+      m->refusal = REFUSE_FPU;
+      return true;
+    }
+    m->fp_used_in_handler = true;
+  }
+  if (block->flags & INSTRUCTION_SEV)
+    m->scs.event_register = true;
+  if (block->stack_bytes && m->stack_limit) {
+    uint32_t sp = core_read(m, UC_ARM_REG_SP);
+    if (sp < m->stack_limit + block->stack_bytes) {
+      machine_stop(m, RUN_FAULT,
+                   "the stack overflows: 0x%08x less %u bytes is below its "
+                   "limit 0x%08x",
+                   sp, block->stack_bytes, m->stack_limit);
+      return true;
+    }
+  }
+  return false;
+}
+
+void core_on_block(uc_engine *uc, uint64_t address64, uint32_t size_bytes,
+                   void *user) {
+  struct machine *m = user;
+  uint32_t address = (uint32_t)address64;
+  if (m->conditional) {
+    m->conditional = false;
+    if (address != m->fall_through)
+      pass(m, m->taken_cycles);
+  }
+  m->block_address = address;
+  if (m->now >= m->deadline && attend(m)) {
+    m->attend = true;
+    uc_emu_stop(uc);
+    return;
+  }
+  if (address - m->ram_base >= m->ram_bytes && address >= m->flash_bytes)
+    return; /* the core faults by itself */
+  const struct block *block = block_at(m, address, size_bytes);
+  if (block->flags | block->stack_bytes) {
+    if (refuse(m, block)) {
+      m->attend = true;
+      uc_emu_stop(uc);
+      return;
+    }
+    m->conditional = (block->flags & INSTRUCTION_CONDITIONAL) != 0;
+    m->taken_cycles = block->taken_cycles;
+    m->fall_through = address + size_bytes;
+  }
+  m->meter.instructions += block->instructions;
+  uint32_t cycles = block->cycles;
+  if (address < m->flash_bytes && m->cache.miss_cycles)
+    cycles += fetch_cycles(m, address, size_bytes);
+  pass(m, cycles);
+}
+
+void core_on_interrupt(uc_engine *uc, uint32_t number, void *user) {
+  struct machine *m = user;
+  m->interrupt = (int)number;
+  uc_emu_stop(uc);
+}
+
+bool core_on_bad_access(uc_engine *uc, uc_mem_type type, uint64_t address,
+                        int size, int64_t value, void *user) {
+  (void)uc, (void)value;
+  struct machine *m = user;
+  m->bad_access = type;
+  m->bad_address = address;
+  m->bad_size = (unsigned)size;
+  return false;
+}
+
+/* -- the loop -- */
+
+enum { INTNO_PREFETCH = 3, INTNO_DATA = 4, INTNO_SVC = 2, INTNO_BKPT = 7 };
+
+static uint16_t code_at(struct machine *m, uint32_t address) {
+  uint16_t half = 0;
+  uc_mem_read(m->uc, address, &half, sizeof half);
+  return half;
+}
+
+static void bad_access(struct machine *m, uint32_t pc) {
+  uint32_t address = (uint32_t)m->bad_address;
+  switch (m->bad_access) {
+  case UC_MEM_WRITE_PROT:
+    if (address < m->flash_bytes) {
+      exception_fault(m, CFSR_PRECISERR | CFSR_BFARVALID,
+                      "write to flash at 0x%08x, from 0x%08x", address, pc);
+      return;
+    }
+    break;
+  case UC_MEM_READ_UNMAPPED:
+  case UC_MEM_WRITE_UNMAPPED:
+    m->scs.bfar = address;
+    if (!m->take_faults) {
+      uncovered(m, m->bad_access == UC_MEM_READ_UNMAPPED ? "read" : "write",
+                address, m->bad_size);
+      return;
+    }
+    exception_fault(m, CFSR_PRECISERR | CFSR_BFARVALID, "access to 0x%08x",
+                    address);
+    return;
+  default:
+    break;
+  }
+  if (m->protection_hint && m->bad_access != UC_MEM_FETCH_UNMAPPED) {
+    machine_stop(m, RUN_FAULT, "access to 0x%08x: %s", address,
+                 m->protection_hint);
+    return;
+  }
+  exception_fault(m, CFSR_IBUSERR, "jump to 0x%08x, where no code is", address);
+}
+
+static void sleep_now(struct machine *m, bool for_event) {
+  if (for_event && m->scs.event_register) {
+    m->scs.event_register = false;
+    return;
+  }
+  m->asleep = true;
+  m->sleeping_for_event = for_event;
+}
+
+/* Why the core came back, when no hook of ours asked it to. */
+static void settle(struct machine *m, uc_err error) {
+  uint32_t pc = core_read(m, UC_ARM_REG_PC);
+  if (pc >= 0xffffffe0u) {
+    exception_return(m, pc | 1u);
+    return;
+  }
+  uint16_t before = pc >= 2 ? code_at(m, pc - 2) : 0;
+  if (m->interrupt == INTNO_SVC) {
+    m->scs.pending[11] = true;
+    exceptions_refresh(m);
+  } else if (m->interrupt == INTNO_BKPT) {
+    machine_stop(m, RUN_BREAKPOINT, "breakpoint");
+  } else if (m->interrupt == INTNO_DATA) {
+    exception_fault(m, CFSR_UNALIGNED, "unaligned access, from 0x%08x", pc);
+  } else if (m->interrupt >= 0) {
+    exception_fault(m, CFSR_IBUSERR, "the core raised exception %d at 0x%08x",
+                    m->interrupt, pc);
+  } else if (error == UC_ERR_OK && before == 0xbf30) {
+    sleep_now(m, false);
+  } else if (error == UC_ERR_INSN_INVALID && before == 0xbf20) {
+    sleep_now(m, true);
+  } else if (error == UC_ERR_INSN_INVALID && before == 0xbf10) {
+    return; /* YIELD */
+  } else if (error == UC_ERR_INSN_INVALID) {
+    exception_fault(m, CFSR_UNDEFINSTR, "illegal instruction 0x%04x at 0x%08x",
+                    code_at(m, pc), pc);
+  } else if (m->bad_address != NEVER) {
+    bad_access(m, pc);
+  } else if (error == UC_ERR_READ_UNALIGNED ||
+             error == UC_ERR_WRITE_UNALIGNED) {
+    exception_fault(m, CFSR_UNALIGNED, "unaligned access, from 0x%08x", pc);
+  } else if (error != UC_ERR_OK) {
+    machine_stop(m, RUN_FAULT, "the core stopped: %s", uc_strerror(error));
+  }
+}
+
+static void refused(struct machine *m) {
+  if (m->refusal == REFUSE_ILLEGAL)
+    exception_fault(m, CFSR_UNDEFINSTR,
+                    "an instruction that this core does not have, in the "
+                    "block at 0x%08x",
+                    m->block_address);
+  else
+    exception_fault(m, CFSR_NOCP,
+                    "a floating-point instruction before CPACR enables the "
+                    "FPU, in the block at 0x%08x",
+                    m->block_address);
+}
+
+static void sleep_on(struct machine *m) {
+  if (exception_wakes(m) || (m->sleeping_for_event && m->scs.event_register)) {
+    if (m->sleeping_for_event)
+      m->scs.event_register = false;
+    m->asleep = false;
+    return;
+  }
+  uint64_t next = next_event(m)->at;
+  if (next == NEVER) {
+    m->result = RUN_IDLE;
+    return;
+  }
+  uint64_t to = next < m->until ? next : m->until;
+  if (to > m->now) {
+    m->meter.asleep_ticks += to - m->now;
+    m->now = to;
+  }
+  run_events(m);
+}
+
+enum run_result machine_run(struct machine *m, uint64_t ticks) {
+  m->until = m->now + ticks;
+  m->result = RUN_SLICE;
+  while (!m->stopped && m->result == RUN_SLICE && m->now < m->until) {
+    if (m->asleep) {
+      sleep_on(m);
+      continue;
+    }
+    int exception = exception_ready(m);
+    if (exception)
+      exception_enter(m, exception);
+    m->deadline = 0;
+    m->attend = false;
+    m->refusal = REFUSE_NOTHING;
+    m->interrupt = -1;
+    m->bad_address = NEVER;
+    m->in_core = true;
+    uc_err error =
+        uc_emu_start(m->uc, core_read(m, UC_ARM_REG_PC) | 1u, NO_ADDRESS, 0, 0);
+    m->in_core = false;
+    if (m->refusal)
+      refused(m);
+    else if (!m->attend && !m->stopped)
+      settle(m, error);
+  }
+  return m->result;
+}

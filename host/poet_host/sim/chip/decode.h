@@ -1,0 +1,43 @@
+/* Thumb instructions: length, cycles, and what the simulator must watch. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum core { CORE_M0PLUS, CORE_M4F };
+
+enum instruction_flag {
+  INSTRUCTION_ILLEGAL = 1,     /* this core has no such instruction */
+  INSTRUCTION_FP = 2,          /* needs the floating-point unit */
+  INSTRUCTION_CONDITIONAL = 4, /* a branch that may fall through */
+  INSTRUCTION_SEV = 8,
+  INSTRUCTION_SINGLE_ACCESS = 16, /* one load or store: pipelines on the M4 */
+};
+
+struct instruction {
+  uint8_t size_bytes;
+  uint8_t cycles;       /* of a branch: when it is not taken */
+  uint8_t taken_cycles; /* added when a conditional branch is taken */
+  uint8_t flags;        /* enum instruction_flag */
+  uint16_t stack_bytes; /* how far it moves the stack pointer down */
+  int8_t fp_result; /* S register an FP arithmetic instruction writes, or -1 */
+  int8_t fp_sources[3]; /* S registers it reads, or -1 */
+};
+
+/* Decodes the instruction whose halfwords are given; `second` is ignored for
+   a 16-bit one. */
+struct instruction decode_instruction(enum core core, uint16_t first,
+                                      uint16_t second);
+
+/* Sums over a basic block. */
+struct block {
+  uint16_t size_bytes; /* 0: not decoded yet */
+  uint16_t instructions;
+  uint16_t cycles;
+  uint16_t stack_bytes;
+  uint8_t taken_cycles;
+  uint8_t flags; /* union of enum instruction_flag */
+};
+
+struct block decode_block(enum core core, const uint8_t *code,
+                          uint32_t size_bytes);

@@ -1,0 +1,154 @@
+/* Building, loading and asking a machine. */
+#include "machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RAM_PIECE_BYTES = 8192 }; /* so that pieces can be protected alone */
+
+static void create_core(struct machine *m) {
+  uc_open(UC_ARCH_ARM, UC_MODE_THUMB, &m->uc);
+  uc_ctl_set_cpu_model(m->uc, m->core == CORE_M4F ? UC_CPU_ARM_CORTEX_M4
+                                                  : UC_CPU_ARM_CORTEX_M0);
+  uc_mem_map_ptr(m->uc, 0, m->flash_bytes, UC_PROT_READ | UC_PROT_EXEC,
+                 m->flash);
+  for (uint32_t at = 0; at < m->ram_bytes; at += RAM_PIECE_BYTES)
+    uc_mem_map_ptr(m->uc, m->ram_base + at, RAM_PIECE_BYTES, UC_PROT_ALL,
+                   m->ram + at);
+  uc_hook hook;
+  uc_hook_add(m->uc, &hook, UC_HOOK_BLOCK, core_on_block, m, 1, 0);
+  uc_hook_add(m->uc, &hook, UC_HOOK_INTR, core_on_interrupt, m, 1, 0);
+  uc_hook_add(m->uc, &hook, UC_HOOK_MEM_INVALID, core_on_bad_access, m, 1, 0);
+}
+
+struct machine *machine_create(enum core core, uint32_t flash_bytes,
+                               uint32_t ram_base, uint32_t ram_bytes,
+                               uint32_t tick_hz) {
+  struct machine *m = calloc(1, sizeof *m);
+  m->core = core;
+  m->flash_bytes = flash_bytes;
+  m->ram_base = ram_base;
+  m->ram_bytes = ram_bytes;
+  m->tick_hz = tick_hz;
+  m->ticks_per_cycle = 1;
+  m->flash = malloc(flash_bytes);
+  memset(m->flash, 0xff, flash_bytes); /* erased */
+  m->ram = calloc(1, ram_bytes);
+  m->flash_blocks = calloc(flash_bytes / 2, sizeof *m->flash_blocks);
+  m->ram_blocks = calloc(ram_bytes / 2, sizeof *m->ram_blocks);
+  create_core(m);
+  machine_window(m, 0xe000e000, 0x1000);
+  scs_create(m);
+  return m;
+}
+
+struct machine *bare_new(bool m4, uint32_t flash_bytes, uint32_t ram_bytes) {
+  return machine_create(m4 ? CORE_M4F : CORE_M0PLUS, flash_bytes, 0x20000000,
+                        ram_bytes, m4 ? 64000000 : 48000000);
+}
+
+void machine_free(struct machine *m) {
+  if (m->free_chip)
+    m->free_chip(m->chip);
+  uc_close(m->uc);
+  free(m->flash);
+  free(m->ram);
+  free(m->flash_blocks);
+  free(m->ram_blocks);
+  free(m);
+}
+
+bool machine_load(struct machine *m, uint32_t address, const uint8_t *data,
+                  uint32_t size_bytes) {
+  uint8_t *to;
+  if (address <= m->flash_bytes && size_bytes <= m->flash_bytes - address)
+    to = m->flash + address;
+  else if (address - m->ram_base <= m->ram_bytes &&
+           size_bytes <= m->ram_bytes - (address - m->ram_base))
+    to = m->ram + (address - m->ram_base);
+  else
+    return false;
+  memcpy(to, data, size_bytes);
+  return true;
+}
+
+bool machine_peek(struct machine *m, uint32_t address, uint8_t *data,
+                  uint32_t size_bytes) {
+  return uc_mem_read(m->uc, address, data, size_bytes) == UC_ERR_OK;
+}
+
+void machine_set_stack_limit(struct machine *m, uint32_t address) {
+  m->stack_limit = address;
+}
+
+void machine_take_faults(struct machine *m, bool take) {
+  m->take_faults = take;
+}
+
+void machine_reset(struct machine *m) {
+  uint32_t vectors[2];
+  memcpy(vectors, m->flash, sizeof vectors);
+  scs_reset(m);
+  m->asleep = m->conditional = m->stopped = false;
+  core_write(m, UC_ARM_REG_SP, vectors[0]);
+  core_write(m, UC_ARM_REG_LR, 0xffffffff);
+  core_write(m, UC_ARM_REG_PC, vectors[1] | 1u);
+}
+
+const char *machine_message(const struct machine *m) {
+  return m->message;
+}
+
+void machine_meter(const struct machine *m, struct machine_meter *meter) {
+  *meter = m->meter;
+  meter->ticks = m->now;
+}
+
+uint32_t machine_tick_hz(const struct machine *m) {
+  return m->tick_hz;
+}
+
+uint64_t machine_nanoseconds(const struct machine *m) {
+  return m->now / m->tick_hz * 1000000000u +
+         m->now % m->tick_hz * 1000000000u / m->tick_hz;
+}
+
+void machine_set_clock(struct machine *m, uint32_t ticks_per_cycle) {
+  m->ticks_per_cycle = ticks_per_cycle;
+}
+
+void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,
+                     unsigned miss_cycles) {
+  memset(&m->cache, 0, sizeof m->cache);
+  m->cache.line_shift = (uint8_t)line_shift;
+  m->cache.lines = (uint16_t)lines;
+  m->cache.miss_cycles = (uint8_t)miss_cycles;
+}
+
+uint32_t machine_register(struct machine *m, unsigned number) {
+  if (number == 16)
+    return core_read(m, UC_ARM_REG_XPSR);
+  return core_read(m, number < 13    ? UC_ARM_REG_R0 + (int)number
+                      : number == 13 ? UC_ARM_REG_SP
+                      : number == 14 ? UC_ARM_REG_LR
+                                     : UC_ARM_REG_PC);
+}
+
+void machine_continue(struct machine *m, uint32_t r0) {
+  m->stopped = false;
+  core_write(m, UC_ARM_REG_R0, r0);
+  core_write(m, UC_ARM_REG_PC, (core_read(m, UC_ARM_REG_PC) + 2) | 1u);
+}
+
+void machine_irq(struct machine *m, unsigned irq, bool level) {
+  irq_line(m, irq, level);
+}
+
+struct decoded machine_decode(bool m4, uint16_t first, uint16_t second) {
+  struct instruction i =
+      decode_instruction(m4 ? CORE_M4F : CORE_M0PLUS, first, second);
+  return (struct decoded){i.size_bytes, i.cycles,
+                          (i.flags & INSTRUCTION_ILLEGAL) != 0,
+                          (i.flags & INSTRUCTION_FP) != 0};
+}

@@ -1,0 +1,186 @@
+/* One simulated chip: the core, its memory, its clock and its peripherals.
+
+   Time is counted in ticks of the chip's fastest clock (48 MHz on the SAM D21,
+   64 MHz on the nRF52840), so that every peripheral's clock divides it; the
+   core advances it block by block. The same program and the same input give
+   the same ticks, always. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unicorn/unicorn.h>
+
+#include "api.h"
+#include "decode.h"
+
+#define NEVER UINT64_MAX
+
+enum {
+  EVENTS = 24,
+  REGIONS = 40,
+  WINDOWS = 8,
+  EXCEPTIONS = 16 + 64,
+  MESSAGE_BYTES = 512,
+};
+
+struct machine;
+
+/* Why the hook would not let a block run. */
+enum refusal { REFUSE_NOTHING, REFUSE_ILLEGAL, REFUSE_FPU };
+
+/* Bits of the Configurable Fault Status Register (ARMv7-M B3.2.15). */
+enum {
+  CFSR_IBUSERR = 1 << 8,
+  CFSR_PRECISERR = 1 << 9,
+  CFSR_BFARVALID = 1 << 15,
+  CFSR_UNDEFINSTR = 1 << 16,
+  CFSR_NOCP = 1 << 19,
+  CFSR_UNALIGNED = 1 << 24,
+};
+
+/* A range of addresses whose accesses come to us. */
+struct window {
+  struct machine *m;
+  uint32_t base;
+};
+
+/* Something that happens at a tick. It belongs to a peripheral. */
+struct event {
+  uint64_t at;
+  void (*fire)(void *owner, uint64_t at);
+  void *owner;
+};
+
+/* A peripheral's registers. `read` and `write` return false for a register
+   that the model does not cover, or cannot take an access of that width. */
+struct region {
+  const char *name;
+  uint32_t base, size_bytes;
+  void *owner;
+  bool (*read)(void *owner, uint32_t offset, unsigned size, uint32_t *value);
+  bool (*write)(void *owner, uint32_t offset, unsigned size, uint32_t value);
+};
+
+/* The part of the System Control Space that firmware sees (ARMv7-M B3). */
+struct system_control {
+  bool enabled[EXCEPTIONS], pending[EXCEPTIONS], active[EXCEPTIONS];
+  bool line[EXCEPTIONS]; /* level of a peripheral's request */
+  uint8_t priority[EXCEPTIONS];
+  uint8_t priority_mask;
+  int best;    /* pending and enabled exception of the highest priority, or 0 */
+  int running; /* priority of the active exception, 256 in thread mode */
+  uint32_t vtor, scr, ccr, cpacr, cfsr, hfsr, bfar, demcr;
+  bool event_register;
+  uint32_t systick_csr, systick_rvr;
+  uint64_t systick_zero_at;
+  struct event systick;
+};
+
+/* Direct-mapped cache of the flash (its tags), and what a miss costs. */
+struct flash_cache {
+  uint32_t tags[128];
+  uint8_t line_shift, miss_cycles;
+  uint16_t lines; /* 0: every line fetched costs miss_cycles */
+};
+
+struct machine {
+  uc_engine *uc;
+  enum core core;
+  uint8_t *flash, *ram;
+  uint32_t flash_bytes, ram_base, ram_bytes;
+  uint32_t stack_limit; /* the stack may not grow below; 0: unknown */
+  bool take_faults;     /* enter HardFault rather than stop */
+
+  uint64_t now, deadline, until;
+  uint32_t tick_hz, ticks_per_cycle;
+  struct machine_meter meter;
+  struct flash_cache cache;
+
+  bool asleep, sleeping_for_event;
+  bool conditional; /* the last block ended in a conditional branch ... */
+  uint8_t taken_cycles;
+  uint32_t fall_through; /* ... and this is where it falls through to */
+  uint32_t block_address;
+  bool fp_used_in_handler;
+  struct block *flash_blocks, *ram_blocks;
+
+  struct system_control scs;
+  struct event *events[EVENTS];
+  unsigned event_count;
+  struct region regions[REGIONS];
+  unsigned region_count;
+  const struct region *last_region;
+  struct window windows[WINDOWS];
+  unsigned window_count;
+  const struct region *unmodelled; /* names of blocks without a model */
+  unsigned unmodelled_count;
+
+  bool in_core; /* inside uc_emu_start */
+  bool attend;  /* the hook stopped the core before a block */
+  enum refusal refusal;
+  const char *protection_hint; /* why RAM is protected at the moment */
+  int interrupt;               /* number the core raised, or -1 */
+  uint64_t bad_address;
+  unsigned bad_size;
+  uc_mem_type bad_access;
+  enum run_result result;
+  bool stopped;
+  char message[MESSAGE_BYTES];
+
+  void *chip;
+  void (*free_chip)(void *chip);
+};
+
+/* -- for peripherals -- */
+void event_add(struct machine *m, struct event *event,
+               void (*fire)(void *owner, uint64_t at), void *owner);
+void event_at(struct machine *m, struct event *event, uint64_t at);
+void event_cancel(struct event *event);
+void machine_map(struct machine *m, const struct region *region);
+/* Pointer to RAM for a DMA, or NULL (the machine then stops, naming `who`). */
+uint8_t *machine_dma(struct machine *m, const char *who, uint32_t address,
+                     uint32_t size_bytes);
+/* Likewise, for a source that may also lie in flash. */
+const uint8_t *machine_dma_source(struct machine *m, const char *who,
+                                  uint32_t address, uint32_t size_bytes);
+void machine_stop(struct machine *m, enum run_result result, const char *format,
+                  ...) __attribute__((format(printf, 3, 4)));
+uint64_t machine_nanoseconds(const struct machine *m);
+void irq_line(struct machine *m, unsigned irq, bool level);
+void machine_set_clock(struct machine *m, uint32_t ticks_per_cycle);
+void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,
+                     unsigned miss_cycles);
+
+/* -- bus.c and core.c to each other -- */
+struct event *next_event(struct machine *m);
+void run_events(struct machine *m);
+void uncovered(struct machine *m, const char *what, uint32_t address,
+               unsigned size);
+void core_on_block(uc_engine *uc, uint64_t address, uint32_t size_bytes,
+                   void *user);
+void core_on_interrupt(uc_engine *uc, uint32_t number, void *user);
+bool core_on_bad_access(uc_engine *uc, uc_mem_type type, uint64_t address,
+                        int size, int64_t value, void *user);
+
+/* -- construction -- */
+struct machine *machine_create(enum core core, uint32_t flash_bytes,
+                               uint32_t ram_base, uint32_t ram_bytes,
+                               uint32_t tick_hz);
+void machine_window(struct machine *m, uint32_t base, uint32_t size_bytes);
+
+/* -- exception.c -- */
+void scs_create(struct machine *m);
+void scs_reset(struct machine *m);
+void exceptions_refresh(struct machine *m);
+/* Highest-priority exception that may be taken now, or 0. */
+int exception_ready(struct machine *m);
+bool exception_wakes(const struct machine *m);
+void exception_enter(struct machine *m, int number);
+void exception_return(struct machine *m, uint32_t exc_return);
+void exception_fault(struct machine *m, uint32_t cfsr, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* -- core registers -- */
+uint32_t core_read(struct machine *m, int reg);
+void core_write(struct machine *m, int reg, uint32_t value);

@@ -1,0 +1,334 @@
+/* The System Control Space: SysTick, NVIC and SCB registers (ARMv6-M B3.2 to
+   B3.4, ARMv7-M B3.2 to B3.4). */
+#include "machine.h"
+
+#include <string.h>
+
+enum {
+  BASE = 0xe000e000,
+  SYST_CSR = 0x010,
+  SYST_RVR = 0x014,
+  SYST_CVR = 0x018,
+  NVIC_ISER = 0x100,
+  NVIC_ICER = 0x180,
+  NVIC_ISPR = 0x200,
+  NVIC_ICPR = 0x280,
+  NVIC_IABR = 0x300,
+  NVIC_IPR = 0x400,
+  SCB_CPUID = 0xd00,
+  SCB_ICSR = 0xd04,
+  SCB_VTOR = 0xd08,
+  SCB_AIRCR = 0xd0c,
+  SCB_SCR = 0xd10,
+  SCB_CCR = 0xd14,
+  SCB_SHPR1 = 0xd18,
+  SCB_SHPR3 = 0xd20,
+  SCB_CFSR = 0xd28,
+  SCB_HFSR = 0xd2c,
+  SCB_BFAR = 0xd38,
+  SCB_CPACR = 0xd88,
+  CSR_ENABLE = 1,
+  CSR_TICKINT = 2,
+  CSR_CLKSOURCE = 4,
+  CSR_COUNTFLAG = 1 << 16,
+  SYSTICK_EXCEPTION = 15,
+  PENDSV_EXCEPTION = 14,
+};
+
+/* -- SysTick: its zero is an event; its value follows from that -- */
+
+static uint64_t systick_period(const struct machine *m) {
+  return ((uint64_t)m->scs.systick_rvr + 1) * m->ticks_per_cycle;
+}
+
+static void systick_zero(void *owner, uint64_t at) {
+  struct machine *m = owner;
+  m->scs.systick_csr |= CSR_COUNTFLAG;
+  if (m->scs.systick_csr & CSR_TICKINT) {
+    m->scs.pending[SYSTICK_EXCEPTION] = true;
+    exceptions_refresh(m);
+  }
+  m->scs.systick_zero_at = at + systick_period(m);
+  if (m->scs.systick_rvr)
+    event_at(m, &m->scs.systick, m->scs.systick_zero_at);
+}
+
+static void systick_restart(struct machine *m) {
+  event_cancel(&m->scs.systick);
+  if (!(m->scs.systick_csr & CSR_ENABLE) || !m->scs.systick_rvr)
+    return;
+  m->scs.systick_zero_at = m->now + systick_period(m);
+  event_at(m, &m->scs.systick, m->scs.systick_zero_at);
+}
+
+static uint32_t systick_value(const struct machine *m) {
+  if (m->scs.systick.at == NEVER || m->scs.systick_zero_at <= m->now)
+    return 0;
+  uint64_t left = m->scs.systick_zero_at - m->now;
+  uint64_t value = (left + m->ticks_per_cycle - 1) / m->ticks_per_cycle;
+  return value > m->scs.systick_rvr ? 0 : (uint32_t)value;
+}
+
+static bool systick_write(struct machine *m, uint32_t offset, uint32_t value) {
+  uint32_t before = m->scs.systick_csr;
+  switch (offset) {
+  case SYST_CSR:
+    if ((value & CSR_ENABLE) && !(value & CSR_CLKSOURCE))
+      return false; /* no reference clock on these chips */
+    m->scs.systick_csr = (value & 7u) | (before & CSR_COUNTFLAG);
+    if ((value ^ before) & CSR_ENABLE)
+      systick_restart(m);
+    return true;
+  case SYST_RVR:
+    m->scs.systick_rvr = value & 0xffffffu;
+    return true;
+  case SYST_CVR:
+    m->scs.systick_csr &= ~(uint32_t)CSR_COUNTFLAG;
+    systick_restart(m);
+    return true;
+  default:
+    return false;
+  }
+}
+
+static uint32_t systick_read(struct machine *m, uint32_t offset) {
+  uint32_t value = 0;
+  switch (offset) {
+  case SYST_CSR:
+    value = m->scs.systick_csr;
+    m->scs.systick_csr &= ~(uint32_t)CSR_COUNTFLAG;
+    break;
+  case SYST_RVR:
+    value = m->scs.systick_rvr;
+    break;
+  default:
+    value = systick_value(m);
+    break;
+  }
+  return value;
+}
+
+/* -- NVIC -- */
+
+static uint32_t bits_of(const bool *flags, uint32_t word) {
+  uint32_t value = 0;
+  for (unsigned i = 0; i < 32; i++)
+    if (16 + 32 * word + i < EXCEPTIONS && flags[16 + 32 * word + i])
+      value |= 1u << i;
+  return value;
+}
+
+static void set_bits(bool *flags, uint32_t word, uint32_t value, bool to) {
+  for (unsigned i = 0; i < 32; i++)
+    if ((value >> i & 1) && 16 + 32 * word + i < EXCEPTIONS)
+      flags[16 + 32 * word + i] = to;
+}
+
+static bool nvic_write(struct machine *m, uint32_t offset, uint32_t value) {
+  struct system_control *scs = &m->scs;
+  uint32_t word = (offset & 0x7f) / 4;
+  switch (offset & ~0x7fu) {
+  case NVIC_ISER:
+    set_bits(scs->enabled, word, value, true);
+    break;
+  case NVIC_ICER:
+    set_bits(scs->enabled, word, value, false);
+    break;
+  case NVIC_ISPR:
+    set_bits(scs->pending, word, value, true);
+    break;
+  case NVIC_ICPR:
+    set_bits(scs->pending, word, value, false);
+    for (unsigned n = 16; n < EXCEPTIONS; n++)
+      if (scs->line[n] && !scs->active[n])
+        scs->pending[n] = true; /* the request is still there */
+    break;
+  default:
+    return false;
+  }
+  exceptions_refresh(m);
+  return true;
+}
+
+static bool nvic_read(struct machine *m, uint32_t offset, uint32_t *value) {
+  uint32_t word = (offset & 0x7f) / 4;
+  switch (offset & ~0x7fu) {
+  case NVIC_ISER:
+  case NVIC_ICER:
+    *value = bits_of(m->scs.enabled, word);
+    return true;
+  case NVIC_ISPR:
+  case NVIC_ICPR:
+    *value = bits_of(m->scs.pending, word);
+    return true;
+  case NVIC_IABR:
+    *value = bits_of(m->scs.active, word);
+    return m->core == CORE_M4F;
+  default:
+    return false;
+  }
+}
+
+/* IPR and SHPR: bytes on the M4, whole words only on the M0+. */
+static uint8_t *priorities(struct machine *m, uint32_t offset, unsigned size) {
+  uint32_t first;
+  if (m->core == CORE_M0PLUS && size != 4)
+    return NULL;
+  if (offset >= NVIC_IPR && offset < NVIC_IPR + EXCEPTIONS - 16)
+    first = 16 + offset - NVIC_IPR;
+  else if (offset >= SCB_SHPR1 && offset < SCB_SHPR3 + 4)
+    first = 4 + offset - SCB_SHPR1;
+  else
+    return NULL;
+  return &m->scs.priority[first];
+}
+
+/* -- SCB -- */
+
+static bool scb_write(struct machine *m, uint32_t offset, uint32_t value) {
+  struct system_control *scs = &m->scs;
+  bool m4 = m->core == CORE_M4F;
+  switch (offset) {
+  case SCB_ICSR:
+    if (value & 1u << 28)
+      scs->pending[PENDSV_EXCEPTION] = true;
+    if (value & 1u << 27)
+      scs->pending[PENDSV_EXCEPTION] = false;
+    if (value & 1u << 26)
+      scs->pending[SYSTICK_EXCEPTION] = true;
+    if (value & 1u << 25)
+      scs->pending[SYSTICK_EXCEPTION] = false;
+    exceptions_refresh(m);
+    return !(value & 1u << 31); /* no NMI */
+  case SCB_VTOR:
+    scs->vtor = value & ~0x7fu;
+    return true;
+  case SCB_AIRCR:
+    if (value >> 16 != 0x05fa)
+      return false;
+    if (value & 4)
+      machine_stop(m, RUN_RESET, "the program asks for a reset");
+    return !(value & 0x0700); /* priority grouping is not modelled */
+  case SCB_SCR:
+    scs->scr = value & 0x16u;
+    return true;
+  case SCB_CCR:
+    scs->ccr = value;
+    return m4 && !(value & ~0x21bu);
+  case SCB_CFSR:
+    scs->cfsr &= ~value;
+    return m4;
+  case SCB_HFSR:
+    scs->hfsr &= ~value;
+    return m4;
+  case SCB_CPACR:
+    scs->cpacr = value & 0x00f00000u;
+    return m4;
+  default:
+    return false;
+  }
+}
+
+static uint32_t icsr(struct machine *m) {
+  uint32_t value = core_read(m, UC_ARM_REG_XPSR) & 0x1ffu;
+  value |= (uint32_t)m->scs.best << 12;
+  if (m->scs.pending[SYSTICK_EXCEPTION])
+    value |= 1u << 26;
+  if (m->scs.pending[PENDSV_EXCEPTION])
+    value |= 1u << 28;
+  return value;
+}
+
+static bool scb_read(struct machine *m, uint32_t offset, uint32_t *value) {
+  struct system_control *scs = &m->scs;
+  bool m4 = m->core == CORE_M4F;
+  switch (offset) {
+  case SCB_CPUID:
+    *value = m4 ? 0x410fc241 : 0x410cc601;
+    return true;
+  case SCB_ICSR:
+    *value = icsr(m);
+    return true;
+  case SCB_VTOR:
+    *value = scs->vtor;
+    return true;
+  case SCB_AIRCR:
+    *value = 0xfa050000;
+    return true;
+  case SCB_SCR:
+    *value = scs->scr;
+    return true;
+  case SCB_CCR:
+    *value = scs->ccr;
+    return true;
+  case SCB_CFSR:
+    *value = scs->cfsr;
+    return m4;
+  case SCB_HFSR:
+    *value = scs->hfsr;
+    return m4;
+  case SCB_BFAR:
+    *value = scs->bfar;
+    return m4;
+  case SCB_CPACR:
+    *value = scs->cpacr;
+    return m4;
+  default:
+    return false;
+  }
+}
+
+static bool scs_read(void *owner, uint32_t offset, unsigned size,
+                     uint32_t *value) {
+  struct machine *m = owner;
+  const uint8_t *priority = priorities(m, offset, size);
+  if (priority) {
+    memcpy(value, priority, size);
+    return true;
+  }
+  if (size != 4)
+    return false;
+  if (offset >= SYST_CSR && offset <= SYST_CVR) {
+    *value = systick_read(m, offset);
+    return true;
+  }
+  if (offset >= NVIC_ISER && offset < NVIC_IPR)
+    return nvic_read(m, offset, value);
+  return scb_read(m, offset, value);
+}
+
+static bool scs_write(void *owner, uint32_t offset, unsigned size,
+                      uint32_t value) {
+  struct machine *m = owner;
+  uint8_t *priority = priorities(m, offset, size);
+  if (priority) {
+    for (unsigned i = 0; i < size; i++)
+      priority[i] = (uint8_t)(value >> 8 * i) & m->scs.priority_mask;
+    exceptions_refresh(m);
+    return true;
+  }
+  if (size != 4)
+    return false;
+  if (offset >= SYST_CSR && offset <= SYST_CVR)
+    return systick_write(m, offset, value);
+  if (offset >= NVIC_ISER && offset < NVIC_IPR)
+    return nvic_write(m, offset, value);
+  return scb_write(m, offset, value);
+}
+
+void scs_reset(struct machine *m) {
+  struct event systick = m->scs.systick;
+  memset(&m->scs, 0, sizeof m->scs);
+  m->scs.systick = systick;
+  m->scs.systick.at = NEVER;
+  m->scs.priority_mask = m->core == CORE_M4F ? 0xe0 : 0xc0;
+  m->scs.ccr = m->core == CORE_M4F ? 0x200 : 0x208;
+  m->scs.running = 256;
+}
+
+void scs_create(struct machine *m) {
+  event_add(m, &m->scs.systick, systick_zero, m);
+  machine_map(m, &(struct region){"the system control space", BASE, 0x1000, m,
+                                  scs_read, scs_write});
+  scs_reset(m);
+}

@@ -1,0 +1,45 @@
+/* One thing that a chip does not allow, by number. */
+#include "test.h"
+
+static volatile uint32_t words[4];
+
+void hardfault_handler(void) {
+  print("hard fault\n");
+  finish(3);
+}
+
+__attribute__((noinline, unused)) static uint32_t deep(uint32_t n) {
+  volatile uint32_t room[64];
+  room[0] = n;
+  return n ? deep(n - 1) + room[0] : 0;
+}
+
+int main(void) {
+#if CASE == 1
+  volatile uint32_t *volatile odd = (volatile uint32_t *)((uintptr_t)words + 2);
+  *odd = 1;
+#elif CASE == 2
+  REG32(0x00001000) = 1;
+#elif CASE == 3
+  words[0] = REG32(0x50000000 + 0x1000000);
+#elif CASE == 4
+  REG32(0xe000ed3c) = 1;
+#elif CASE == 5
+  words[0] = deep(words[0] + 1000);
+#elif CASE == 6
+  __asm volatile(".inst.n 0xde00");
+#elif CASE == 7
+  __asm volatile(".inst.n 0xbf08\n nop"); /* IT EQ */
+#elif CASE == 8
+  CPACR = 0;
+  __asm volatile("dsb\n isb\n .inst.w 0xee300a00"); /* VADD.F32 s0, s0, s0 */
+#elif CASE == 9
+  ((void (*)(void))0x30000001)();
+#elif CASE == 10
+  __asm volatile("msr control, %0\n isb\n svc 0" ::"r"(2));
+#elif CASE == 11
+  NVIC_IPR(0) = 0;
+  REG8(0xe000e400) = 1; /* a byte access, which the M0+ does not have */
+#endif
+  return 0;
+}

@@ -48,6 +48,68 @@ void machine_continue(struct machine *m, uint32_t r0);
 /* Drives a peripheral's request line, for tests. */
 void machine_irq(struct machine *m, unsigned irq, bool level);
 
+/* -- the SD card -- */
+
+enum card_fault {
+  CARD_SLOW_READ,   /* `argument` more microseconds before the data */
+  CARD_SLOW_WRITE,  /* `argument` more microseconds busy */
+  CARD_READ_ERROR,  /* an error token in place of the data */
+  CARD_READ_CRC,    /* one bit of the data arrives wrong */
+  CARD_WRITE_CRC,   /* the card sees a wrong CRC and drops the block */
+  CARD_WRITE_ERROR, /* the card refuses the block */
+  CARD_TORN_WRITE,  /* only the first `argument` bytes arrive; no error */
+  CARD_REMOVED,     /* at this block the card is taken out */
+  CARD_SWAPPED,     /* at this block an empty card takes its place */
+  CARD_POWER_CUT,   /* the power fails while this block is programmed;
+                       `argument` 1: its erase group is lost with it */
+};
+
+struct sdcard_config {
+  bool high_capacity;
+  uint32_t response_bytes; /* N_CR: bytes before a response, 1..8 */
+  uint32_t init_us;        /* from the first ACMD41 until ready */
+  uint32_t read_first_us;  /* access time of the first block of a read */
+  uint32_t read_next_us;   /* of the following ones */
+  uint32_t write_us;       /* busy after a block */
+  uint32_t write_next_us;  /* busy after a block of a multi-block write */
+  uint32_t erase_us;       /* more of it when an erase group is entered */
+  uint32_t stop_us;        /* busy after a multi-block transfer is stopped */
+  uint32_t spread_percent; /* all of these vary upwards by up to this */
+  uint32_t stall_one_in;   /* one write in so many stalls; 0: none */
+  uint32_t stall_us;
+  uint32_t erase_group_blocks;
+  uint64_t seed;
+};
+
+struct sdcard_counts {
+  uint64_t reads, writes; /* blocks */
+  uint64_t commands, crc_errors, active_ns;
+};
+
+struct sdcard;
+
+/* A card over an image file; NULL if it cannot be opened or no card has such a
+   size (`sdcard_error` says why). */
+struct sdcard *sdcard_new(const char *path, const struct sdcard_config *config);
+const char *sdcard_error(void);
+void sdcard_free(struct sdcard *card);
+/* From the `first` block transferred on (counted from 1, reads and writes each
+   on their own; for removal, swap and cut: writes), for `times` blocks. */
+bool sdcard_add_fault(struct sdcard *card, enum card_fault kind, uint64_t first,
+                      uint64_t times, uint32_t argument);
+void sdcard_set_present(struct sdcard *card, bool present);
+void sdcard_select(struct sdcard *card, bool selected, uint64_t now_ns);
+/* One byte each way; `now_ns` is its end, `byte_ns` how long it took. */
+uint8_t sdcard_exchange(struct sdcard *card, uint8_t mosi, uint64_t now_ns,
+                        uint64_t byte_ns);
+/* What the host did that a card need not put up with, or NULL. */
+const char *sdcard_complaint(const struct sdcard *card);
+bool sdcard_power_lost(const struct sdcard *card);
+void sdcard_counts(const struct sdcard *card, uint64_t now_ns,
+                   struct sdcard_counts *counts);
+uint8_t sd_crc7(const uint8_t *data, uint32_t size_bytes);
+uint16_t sd_crc16(const uint8_t *data, uint32_t size_bytes);
+
 /* Size, cycles and flags of one instruction (decode.h): for the scan of a
    program for instructions its core lacks. */
 struct decoded {

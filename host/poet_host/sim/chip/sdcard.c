@@ -1,0 +1,275 @@
+/* The card's side of the SPI protocol (chapter 7 of the specification). */
+#include "sdcard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { /* tokens (7.3.3) */
+       TOKEN_BLOCK = 0xfe,
+       TOKEN_WRITE_MANY = 0xfc,
+       TOKEN_STOP = 0xfd,
+       TOKEN_ERROR_ECC = 0x04,
+       TOKEN_ERROR_RANGE = 0x08,
+       DATA_ACCEPTED = 0x05,
+       DATA_CRC_ERROR = 0x0b,
+       DATA_WRITE_ERROR = 0x0d,
+};
+
+enum { IDENTIFICATION_BYTE_NS = 19000, FASTEST_BYTE_NS = 318 };
+
+void sd_reset(struct sdcard *card) {
+  card->state = SD_POWERED;
+  card->idle_clocks = card->command_bytes = 0;
+  card->response_at = card->response_end = 0;
+  card->data_at = card->data_end = 0;
+  card->busy_until_ns = 0;
+  card->application = card->crc_on = card->saw_cmd8 = false;
+  card->initialising = card->many = false;
+  card->last_erase_group = UINT64_MAX;
+  card->erase_first = card->erase_last = UINT64_MAX;
+}
+
+struct sdcard *sdcard_new(const char *path,
+                          const struct sdcard_config *config) {
+  struct sdcard *card = calloc(1, sizeof *card);
+  card->config = *config;
+  card->random = config->seed * 2 + 1;
+  card->present = true;
+  sd_reset(card);
+  if (sdstore_open(card, path))
+    return card;
+  free(card);
+  return NULL;
+}
+
+void sdcard_free(struct sdcard *card) {
+  sdstore_close(card);
+  free(card);
+}
+
+bool sdcard_add_fault(struct sdcard *card, enum card_fault kind, uint64_t first,
+                      uint64_t times, uint32_t argument) {
+  if (card->fault_count == SD_FAULTS)
+    return false;
+  card->faults[card->fault_count++] =
+      (struct sd_fault){kind, first, times, argument};
+  return true;
+}
+
+void sdcard_set_present(struct sdcard *card, bool present) {
+  if (present && !card->present)
+    sd_reset(card);
+  card->present = present;
+}
+
+const char *sdcard_complaint(const struct sdcard *card) {
+  return card->complaint;
+}
+
+bool sdcard_power_lost(const struct sdcard *card) {
+  return card->power_lost;
+}
+
+void sd_activity(struct sdcard *card, bool active, uint64_t now_ns) {
+  if (active && !card->active)
+    card->active_since_ns = now_ns;
+  if (!active && card->active)
+    card->counts.active_ns += now_ns - card->active_since_ns;
+  card->active = active;
+}
+
+void sdcard_counts(const struct sdcard *card, uint64_t now_ns,
+                   struct sdcard_counts *counts) {
+  *counts = card->counts;
+  if (card->active && now_ns > card->active_since_ns)
+    counts->active_ns += now_ns - card->active_since_ns;
+}
+
+void sd_complain(struct sdcard *card, const char *text) {
+  if (!card->complaint)
+    card->complaint = text;
+}
+
+/* -- sending blocks -- */
+
+void sd_send(struct sdcard *card, const uint8_t *bytes, unsigned size) {
+  uint16_t crc = sd_crc16(bytes, size);
+  card->data[0] = TOKEN_BLOCK;
+  memcpy(card->data + 1, bytes, size);
+  card->data[1 + size] = (uint8_t)(crc >> 8);
+  card->data[2 + size] = (uint8_t)crc;
+  card->data_at = 0;
+  card->data_end = size + 3;
+}
+
+static void send_error(struct sdcard *card, uint8_t token) {
+  card->data[0] = token;
+  card->data_at = 0;
+  card->data_end = 1;
+  card->many = false;
+}
+
+void sd_start_reading(struct sdcard *card, uint64_t now_ns, uint32_t us) {
+  card->sending_block = false;
+  if (card->block >= card->blocks) {
+    send_error(card, TOKEN_ERROR_RANGE);
+    return;
+  }
+  uint64_t ordinal = card->counts.reads + 1; /* counted when it is through */
+  const struct sd_fault *slow = sd_fault_at(card, CARD_SLOW_READ, ordinal);
+  card->data_ready_ns = now_ns + sd_varied_ns(card, us) +
+                        (slow ? slow->argument * (uint64_t)1000 : 0);
+  if (sd_fault_at(card, CARD_READ_ERROR, ordinal)) {
+    send_error(card, TOKEN_ERROR_ECC);
+    card->sending_block = true;
+    return;
+  }
+  const uint8_t *base = card->blank ? card->blank : card->image;
+  sd_send(card, base + card->block * SD_BLOCK_BYTES, SD_BLOCK_BYTES);
+  if (sd_fault_at(card, CARD_READ_CRC, ordinal))
+    card->data[1 + ordinal % SD_BLOCK_BYTES] ^= 0x10;
+  card->sending_block = true;
+  card->block++;
+}
+
+static uint8_t next_data(struct sdcard *card, uint64_t now_ns) {
+  if (now_ns < card->data_ready_ns)
+    return 0xff;
+  uint8_t byte = card->data[card->data_at++];
+  if (card->data_at == card->data_end) {
+    card->counts.reads += card->sending_block;
+    if (card->many) {
+      sd_start_reading(card, now_ns, card->config.read_next_us);
+    } else {
+      card->state = SD_READY;
+      sd_activity(card, false, now_ns);
+    }
+  }
+  return byte;
+}
+
+/* -- receiving blocks -- */
+
+static void swap_card(struct sdcard *card) {
+  free(card->blank);
+  card->blank = calloc(card->blocks, SD_BLOCK_BYTES);
+  sd_reset(card);
+}
+
+static uint8_t judge_block(struct sdcard *card, uint64_t now_ns) {
+  uint64_t ordinal = card->counts.writes + 1;
+  uint16_t crc = (uint16_t)(card->data[SD_BLOCK_BYTES] << 8 |
+                            card->data[SD_BLOCK_BYTES + 1]);
+  bool wrong = card->crc_on && crc != sd_crc16(card->data, SD_BLOCK_BYTES);
+  if (wrong || sd_fault_at(card, CARD_WRITE_CRC, ordinal)) {
+    card->counts.crc_errors++;
+    card->counts.writes += !wrong;
+    return DATA_CRC_ERROR;
+  }
+  if (sd_fault_at(card, CARD_WRITE_ERROR, ordinal) ||
+      card->block >= card->blocks) {
+    card->counts.writes++;
+    return DATA_WRITE_ERROR;
+  }
+  card->busy_until_ns = now_ns + sdstore_program(card, card->block, card->data);
+  card->block++;
+  return DATA_ACCEPTED;
+}
+
+static void block_received(struct sdcard *card, uint64_t now_ns) {
+  uint64_t ordinal = card->counts.writes + 1;
+  if (sd_fault_at(card, CARD_REMOVED, ordinal)) {
+    card->counts.writes++;
+    card->present = false;
+    return;
+  }
+  if (sd_fault_at(card, CARD_SWAPPED, ordinal)) {
+    card->counts.writes++;
+    swap_card(card);
+    return;
+  }
+  uint8_t answer = judge_block(card, now_ns);
+  card->response[0] = answer;
+  card->response_at = 0;
+  card->response_end = 1;
+  card->state = card->many ? SD_WAIT_TOKEN : SD_READY;
+  if (!card->many)
+    sd_activity(card, false,
+                card->busy_until_ns > now_ns ? card->busy_until_ns : now_ns);
+}
+
+static void token_received(struct sdcard *card, uint8_t byte, uint64_t now_ns) {
+  if (byte == (card->many ? TOKEN_WRITE_MANY : TOKEN_BLOCK)) {
+    card->state = SD_RECEIVING;
+    card->data_at = 0;
+  } else if (card->many && byte == TOKEN_STOP) {
+    card->state = SD_READY;
+    card->response[0] = 0xff; /* N_BR */
+    card->response_at = 0;
+    card->response_end = 1;
+    card->busy_until_ns = now_ns + sd_varied_ns(card, card->config.stop_us);
+    sd_activity(card, false, card->busy_until_ns);
+  } else {
+    sd_complain(card, "a byte that is no data token, where one was due");
+  }
+}
+
+/* -- the wire -- */
+
+static uint8_t next_output(struct sdcard *card, uint64_t now_ns) {
+  if (card->response_at < card->response_end)
+    return card->response[card->response_at++];
+  if (now_ns < card->busy_until_ns)
+    return 0x00;
+  if (card->state == SD_SENDING)
+    return next_data(card, now_ns);
+  return 0xff;
+}
+
+static void take_input(struct sdcard *card, uint8_t mosi, uint64_t now_ns) {
+  if (card->state == SD_RECEIVING) {
+    card->data[card->data_at++] = mosi;
+    if (card->data_at == SD_BLOCK_BYTES + 2)
+      block_received(card, now_ns);
+  } else if (card->command_bytes || (mosi & 0xc0) == 0x40) {
+    card->command[card->command_bytes++] = mosi;
+    if (card->command_bytes == 6)
+      sd_command(card, now_ns);
+  } else if (card->state == SD_WAIT_TOKEN && mosi != 0xff) {
+    if (now_ns < card->busy_until_ns)
+      sd_complain(card, "a data token while the card was busy");
+    else
+      token_received(card, mosi, now_ns);
+  }
+}
+
+void sdcard_select(struct sdcard *card, bool selected, uint64_t now_ns) {
+  (void)now_ns;
+  if (card->selected && !selected) {
+    card->command_bytes = 0;
+    card->response_at = card->response_end = 0;
+    if (card->state == SD_RECEIVING)
+      sd_complain(card, "deselected in the middle of a data block");
+  }
+  card->selected = selected;
+}
+
+uint8_t sdcard_exchange(struct sdcard *card, uint8_t mosi, uint64_t now_ns,
+                        uint64_t byte_ns) {
+  if (!card->present)
+    return 0xff;
+  if (!card->selected) {
+    if (mosi == 0xff)
+      card->idle_clocks += 8;
+    return 0xff;
+  }
+  if (card->state <= SD_IDLE && byte_ns < IDENTIFICATION_BYTE_NS)
+    sd_complain(card, "a clock above 400 kHz before the card was ready");
+  if (byte_ns < FASTEST_BYTE_NS)
+    sd_complain(card, "a clock above 25 MHz");
+  if (card->state == SD_POWERED && card->idle_clocks < 74)
+    sd_complain(card, "fewer than 74 clocks before the first command");
+  uint8_t miso = next_output(card, now_ns);
+  take_input(card, mosi, now_ns);
+  return miso;
+}

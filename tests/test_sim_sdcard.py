@@ -10,6 +10,11 @@ from poet_host.sim.library import chips
 
 BLOCK = 512
 SIZE = 4 * 1024 * 1024
+SETTINGS = {
+    **{"response_bytes": 2, "init_us": 300, "read_first_us": 500, "read_next_us": 100},
+    **{"write_us": 800, "write_next_us": 200, "erase_us": 1000, "stop_us": 50},
+    **{"erase_group_blocks": 128, "seed": 7},
+}
 
 
 class Card:
@@ -18,10 +23,7 @@ class Card:
     def __init__(self, path: Path, *, sdhc: bool = True, **settings: int) -> None:
         self.ffi, self.lib = chips()
         config = self.ffi.new("struct sdcard_config *")
-        defaults = dict(response_bytes=2, init_us=300, read_first_us=500, read_next_us=100)
-        defaults |= dict(write_us=800, write_next_us=200, erase_us=1000, stop_us=50)
-        defaults |= dict(erase_group_blocks=128, seed=7)
-        for name, value in (defaults | settings).items():
+        for name, value in (SETTINGS | settings).items():
             setattr(config, name, value)
         config.high_capacity = sdhc
         card = self.lib.sdcard_new(str(path).encode(), config)
@@ -150,7 +152,7 @@ def test_initialisation_takes_its_time_and_needs_hcs(image: Path) -> None:
     assert card.command(17) == []  # not in SPI mode yet
     assert card.command(0, crc=0x97) == []
     assert card.command(0) == [1]
-    assert card.command(8, 0x1AA, 5, crc=0x01) == [9]  # CMD8's CRC always counts
+    assert card.command(8, 0x1AA, crc=0x01) == [9]  # CMD8's CRC always counts
     assert card.command(8, 0x1AA, 5) == [1, 0, 0, 1, 0xAA]
     assert card.command(17) == [5]  # illegal while idle
     begin = card.now
@@ -396,7 +398,7 @@ def test_times_vary_with_the_seed_only(image: Path) -> None:
 
     assert waits(1) == waits(1)
     assert waits(1) != waits(2)
-    assert all(780 <= w <= 1220 or 20_000 <= w for w in waits(3)[1:])
+    assert all(780 <= w <= 1220 or w >= 20_000 for w in waits(3)[1:])
     assert any(w > 20_000 for w in waits(3))
     assert len(set(waits(3))) > 6
 

@@ -11,9 +11,16 @@ from poet_host.sim.library import chips
 BLOCK = 512
 SIZE = 4 * 1024 * 1024
 SETTINGS = {
-    **{"response_bytes": 2, "init_us": 300, "read_first_us": 500, "read_next_us": 100},
-    **{"write_us": 800, "write_next_us": 200, "erase_us": 1000, "stop_us": 50},
-    **{"erase_group_blocks": 128, "seed": 7},
+    "response_bytes": 2,
+    "init_us": 300,
+    "read_first_us": 500,
+    "read_next_us": 100,
+    "write_us": 800,
+    "write_next_us": 200,
+    "erase_us": 1000,
+    "stop_us": 50,
+    "erase_group_blocks": 128,
+    "seed": 7,
 }
 
 

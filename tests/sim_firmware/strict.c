@@ -8,7 +8,7 @@ void hardfault_handler(void) {
   finish(3);
 }
 
-__attribute__((noinline, unused)) static uint32_t deep(uint32_t n) {
+__attribute__((noinline)) static uint32_t deep(uint32_t n) {
   volatile uint32_t room[64];
   room[0] = n;
   return n ? deep(n - 1) + room[0] : 0;

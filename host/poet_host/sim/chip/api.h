@@ -110,6 +110,33 @@ void sdcard_counts(const struct sdcard *card, uint64_t now_ns,
 uint8_t sd_crc7(const uint8_t *data, uint32_t size_bytes);
 uint16_t sd_crc16(const uint8_t *data, uint32_t size_bytes);
 
+/* -- chips -- */
+
+/* Pins are 32 * port + number; `function` is the letter of the multiplexer,
+   0 for A. The selects are DOPO and DIPO of an SPI, TXPO and RXPO of a USART.
+ */
+struct samd21_pads {
+  unsigned sercom, output_select, input_select, function;
+  unsigned pins[4], pin_count;
+};
+
+struct samd21_config {
+  struct samd21_pads spi, uart;
+  unsigned card_select_pin;
+  uint32_t serial_number[4];
+};
+
+/* The card (NULL: none) stays the caller's. */
+struct machine *samd21_new(const struct samd21_config *config,
+                           struct sdcard *card);
+
+/* The UART's wire. Bytes given arrive one after another at the baud rate. */
+uint32_t machine_serial_give(struct machine *m, const uint8_t *data,
+                             uint32_t size_bytes);
+uint32_t machine_serial_take(struct machine *m, uint8_t *data,
+                             uint32_t size_bytes);
+uint32_t machine_serial_waiting(const struct machine *m);
+
 /* Size, cycles and flags of one instruction (decode.h): for the scan of a
    program for instructions its core lacks. */
 struct decoded {

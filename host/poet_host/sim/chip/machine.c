@@ -49,9 +49,9 @@ struct machine *bare_new(bool m4, uint32_t flash_bytes, uint32_t ram_bytes) {
 }
 
 void machine_free(struct machine *m) {
+  uc_close(m->uc);
   if (m->free_chip)
     m->free_chip(m->chip);
-  uc_close(m->uc);
   free(m->flash);
   free(m->ram);
   free(m->flash_blocks);
@@ -103,6 +103,11 @@ const char *machine_message(const struct machine *m) {
 void machine_meter(const struct machine *m, struct machine_meter *meter) {
   *meter = m->meter;
   meter->ticks = m->now;
+  if (m->card) {
+    struct sdcard_counts counts;
+    sdcard_counts(m->card, machine_nanoseconds(m), &counts);
+    meter->card_active_ns = counts.active_ns;
+  }
 }
 
 uint32_t machine_tick_hz(const struct machine *m) {

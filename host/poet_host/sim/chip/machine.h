@@ -13,11 +13,12 @@
 
 #include "api.h"
 #include "decode.h"
+#include "serial.h"
 
 #define NEVER UINT64_MAX
 
 enum {
-  EVENTS = 24,
+  EVENTS = 32,
   REGIONS = 40,
   WINDOWS = 8,
   EXCEPTIONS = 16 + 64,
@@ -128,6 +129,8 @@ struct machine {
   bool stopped;
   char message[MESSAGE_BYTES];
 
+  struct serial serial;
+  struct sdcard *card;
   void *chip;
   void (*free_chip)(void *chip);
 };

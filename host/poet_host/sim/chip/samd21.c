@@ -1,0 +1,70 @@
+/* The ATSAMD21G18A as a whole: its memory map (section 11, table 12-1). */
+#include "samd21.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FLASH_BYTES = 256 * 1024, RAM_BYTES = 32 * 1024 };
+
+static const struct region unmodelled[] = {
+    {.name = "WDT", .base = 0x40001000, .size_bytes = 0x400},
+    {.name = "RTC", .base = 0x40001400, .size_bytes = 0x400},
+    {.name = "EIC", .base = 0x40001800, .size_bytes = 0x400},
+    {.name = "PAC", .base = 0x40000000, .size_bytes = 0x400},
+    {.name = "PAC1 or DSU", .base = 0x41000000, .size_bytes = 0x4000},
+    {.name = "USB", .base = 0x41005000, .size_bytes = 0x400},
+    {.name = "MTB", .base = 0x41006000, .size_bytes = 0x1000},
+    {.name = "PAC2", .base = 0x42000000, .size_bytes = 0x400},
+    {.name = "EVSYS", .base = 0x42000400, .size_bytes = 0x400},
+    {.name = "TCC0, TCC1 or TCC2", .base = 0x42002000, .size_bytes = 0xc00},
+    {.name = "TC6 or TC7", .base = 0x42003800, .size_bytes = 0x800},
+    {.name = "ADC", .base = 0x42004000, .size_bytes = 0x400},
+    {.name = "AC", .base = 0x42004400, .size_bytes = 0x400},
+    {.name = "DAC", .base = 0x42004800, .size_bytes = 0x400},
+    {.name = "PTC", .base = 0x42004c00, .size_bytes = 0x400},
+    {.name = "I2S", .base = 0x42005000, .size_bytes = 0x400},
+};
+
+static void free_chip(void *chip) {
+  free(chip);
+}
+
+/* Calibration row and serial number (sections 10.3.2 and 10.3.3). */
+static void fill_auxiliary(struct samd21 *chip) {
+  static const uint32_t words[4] = {0x0080a00c, 0x0080a040, 0x0080a044,
+                                    0x0080a048};
+  memset(chip->auxiliary, 0xff, sizeof chip->auxiliary);
+  for (unsigned i = 0; i < 4; i++)
+    memcpy(chip->auxiliary + (words[i] - 0x00800000),
+           &chip->config.serial_number[i], 4);
+  uc_mem_map_ptr(chip->m->uc, 0x00800000, sizeof chip->auxiliary, UC_PROT_READ,
+                 chip->auxiliary);
+}
+
+struct machine *samd21_new(const struct samd21_config *config,
+                           struct sdcard *card) {
+  struct samd21 *chip = calloc(1, sizeof *chip);
+  struct machine *m = machine_create(CORE_M0PLUS, FLASH_BYTES, 0x20000000,
+                                     RAM_BYTES, SAMD21_HZ);
+  chip->m = m;
+  chip->config = *config;
+  chip->card = m->card = card;
+  m->chip = chip;
+  m->free_chip = free_chip;
+  m->unmodelled = unmodelled;
+  m->unmodelled_count = sizeof unmodelled / sizeof unmodelled[0];
+  machine_window(m, 0x40000000, 0x10000);
+  machine_window(m, 0x41000000, 0x10000);
+  machine_window(m, 0x42000000, 0x10000);
+  machine_window(m, 0x60000000, 0x1000);
+  samd21_clock_create(chip);
+  samd21_nvm_create(chip);
+  samd21_port_create(chip);
+  samd21_dmac_create(chip);
+  for (unsigned i = 0; i < SAMD21_SERCOMS; i++)
+    samd21_sercom_create(chip, i);
+  for (unsigned i = 0; i < SAMD21_TCS; i++)
+    samd21_tc_create(chip, i);
+  fill_auxiliary(chip);
+  return m;
+}

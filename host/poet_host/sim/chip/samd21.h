@@ -1,0 +1,133 @@
+/* SAM D21: what its models share. Section numbers are those of the data sheet
+   DS40001882D. */
+#pragma once
+
+#include "machine.h"
+#include "sdcard.h"
+
+#define SAMD21_HZ 48000000u
+
+enum {
+  SAMD21_SERCOMS = 6,
+  SAMD21_TCS = 3, /* TC3, TC4, TC5 */
+  SAMD21_CHANNELS = 12,
+  SAMD21_GENERATORS = 9,
+  SAMD21_CLOCKS = 37, /* generic clock channels */
+};
+
+/* Bits of PM.APBCMASK and PM.APBBMASK (16.8.10, 16.8.11). */
+enum {
+  APBC_SERCOM0 = 2,
+  APBC_TC3 = 11,
+  APBB_NVMCTRL = 2,
+  APBB_PORT = 3,
+  APBB_DMAC = 4,
+};
+
+struct samd21;
+
+struct samd21_clock { /* PM, SYSCTRL, GCLK */
+  struct samd21 *chip;
+  uint32_t ahb_mask, apb_mask[3];
+  uint8_t cpu_divider_log2;
+  uint32_t gen_control[SAMD21_GENERATORS], gen_divider[SAMD21_GENERATORS];
+  uint16_t clock_control[64];
+  uint16_t dfll_control, xosc32k;
+  uint32_t dfll_value, dfll_multiplier, osc8m;
+  uint64_t xosc32k_ready_at, dfll_locked_at, gclk_busy_until;
+};
+
+struct samd21_nvm {
+  struct samd21 *chip;
+  uint32_t control_b;
+};
+
+struct samd21_port {
+  struct samd21 *chip;
+  uint32_t dir[2], out[2];
+  uint8_t mux[2][16], config[2][32];
+};
+
+struct samd21_sercom {
+  struct samd21 *chip;
+  unsigned index;
+  const char *name;
+  char name_text[12];
+  uint32_t control_a, control_b;
+  uint16_t baud, status;
+  uint8_t enabled_interrupts, flags;
+  uint64_t busy_until; /* synchronisation */
+  bool holding, shifting;
+  uint8_t held, shifter;
+  uint8_t received[2];
+  unsigned received_count;
+  struct event shifted, arriving;
+  struct serial *serial; /* UART: the wire */
+  struct sdcard *card;   /* SPI: what hangs on it */
+  uint64_t next_arrival;
+};
+
+struct samd21_channel {
+  uint8_t control_a, enabled_interrupts, flags, status;
+  uint32_t control_b;
+  bool linked;
+  uint16_t block_control, beats_left;
+  uint32_t source, destination, next;
+};
+
+struct samd21_dmac {
+  struct samd21 *chip;
+  uint16_t control, crc_control;
+  uint32_t base, write_back, crc;
+  uint8_t selected;
+  struct samd21_channel channels[SAMD21_CHANNELS];
+  struct event kick;
+  uint32_t requests; /* channels to serve */
+};
+
+struct samd21_tc {
+  struct samd21 *chip;
+  unsigned index; /* 3, 4, 5 */
+  char name[8];
+  uint16_t control_a, read_request;
+  uint8_t control_b, enabled_interrupts, flags, control_c;
+  uint32_t compare[2], stopped_count, read_count;
+  uint64_t started_at, busy_until, caught_up_at;
+  bool running;
+  struct event due[3]; /* overflow, compare 0, compare 1 */
+};
+
+struct samd21 {
+  struct machine *m;
+  struct samd21_clock clock;
+  struct samd21_nvm nvm;
+  struct samd21_port port;
+  struct samd21_sercom sercoms[SAMD21_SERCOMS];
+  struct samd21_dmac dmac;
+  struct samd21_tc tcs[SAMD21_TCS];
+  struct sdcard *card;
+  struct samd21_config config;
+  uint8_t auxiliary[0x10000]; /* calibration and serial number */
+};
+
+void samd21_clock_create(struct samd21 *chip);
+/* Frequency of a generic clock channel; 0 while it is off. */
+uint32_t samd21_clock_hz(const struct samd21 *chip, unsigned channel);
+/* Stops the machine and returns false while a peripheral has no bus clock. */
+bool samd21_bus_clock(struct samd21 *chip, unsigned bus, unsigned bit,
+                      const char *name);
+void samd21_nvm_create(struct samd21 *chip);
+/* The core clock or the wait states have changed. */
+void samd21_nvm_check(struct samd21 *chip);
+void samd21_port_create(struct samd21 *chip);
+/* True if the pin (32 * group + number) is given to this function (0: A). */
+bool samd21_pin_is(const struct samd21 *chip, unsigned pin, unsigned function);
+void samd21_sercom_create(struct samd21 *chip, unsigned index);
+/* Accesses of the DMA controller to a SERCOM's data register. */
+uint8_t samd21_sercom_dma_read(struct samd21_sercom *sercom);
+void samd21_sercom_dma_write(struct samd21_sercom *sercom, uint8_t value);
+bool samd21_sercom_requests(const struct samd21_sercom *sercom, bool transmit);
+void samd21_dmac_create(struct samd21 *chip);
+/* A peripheral's trigger has become active. */
+void samd21_dmac_trigger(struct samd21 *chip, unsigned trigger);
+void samd21_tc_create(struct samd21 *chip, unsigned position);

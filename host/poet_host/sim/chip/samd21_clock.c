@@ -1,0 +1,320 @@
+/* Power Manager, System Controller and Generic Clock Controller (sections 16,
+   17 and 15): enough to run from the internal oscillators, the 32 kHz crystal
+   and the DFLL. */
+#include "samd21.h"
+
+enum {
+  PM_BASE = 0x40000400,
+  PM_CPUSEL = 0x08,
+  PM_APBASEL = 0x09,
+  PM_APBCSEL = 0x0b,
+  PM_AHBMASK = 0x14,
+  PM_APBAMASK = 0x18,
+  PM_APBCMASK = 0x20,
+  PM_RCAUSE = 0x38,
+  SYSCTRL_BASE = 0x40000800,
+  SYSCTRL_PCLKSR = 0x0c,
+  SYSCTRL_XOSC32K = 0x14,
+  SYSCTRL_OSC8M = 0x20,
+  SYSCTRL_DFLLCTRL = 0x24,
+  SYSCTRL_DFLLVAL = 0x28,
+  SYSCTRL_DFLLMUL = 0x2c,
+  PCLKSR_XOSC32KRDY = 1 << 1,
+  PCLKSR_OSC8MRDY = 1 << 3,
+  PCLKSR_DFLLRDY = 1 << 4,
+  PCLKSR_DFLLLCKF = 1 << 6,
+  PCLKSR_DFLLLCKC = 1 << 7,
+  DFLL_ENABLE = 2,
+  DFLL_MODE = 4,
+  DFLL_ONDEMAND = 1 << 7,
+  XOSC32K_ENABLE = 2,
+  GCLK_BASE = 0x40000c00,
+  GCLK_CTRL = 0x0,
+  GCLK_STATUS = 0x1,
+  GCLK_CLKCTRL = 0x2,
+  GCLK_GENCTRL = 0x4,
+  GCLK_GENDIV = 0x8,
+  GEN_ENABLE = 1 << 16,
+  GEN_DIVSEL = 1 << 20,
+  CLOCK_ENABLE = 1 << 14,
+  CRYSTAL_HZ = 32768,
+  DFLL_LOCK_TICKS = 48 * 500, /* tens of reference cycles: 37.9 */
+};
+
+/* -- frequencies -- */
+
+static uint32_t generator_hz(const struct samd21_clock *c, unsigned generator);
+
+static uint32_t source_hz(const struct samd21_clock *c, unsigned source) {
+  uint64_t now = c->chip->m->now;
+  switch (source) {
+  case 2:
+    return generator_hz(c, 1);
+  case 3:
+    return CRYSTAL_HZ; /* OSCULP32K */
+  case 5:
+    return now >= c->xosc32k_ready_at ? CRYSTAL_HZ : 0;
+  case 6:
+    return 8000000u >> (c->osc8m >> 8 & 3);
+  case 7:
+    return (c->dfll_control & DFLL_ENABLE) && now >= c->dfll_locked_at
+               ? SAMD21_HZ
+               : 0;
+  default:
+    return 0;
+  }
+}
+
+static uint32_t generator_hz(const struct samd21_clock *c, unsigned generator) {
+  if (generator >= SAMD21_GENERATORS ||
+      !(c->gen_control[generator] & GEN_ENABLE))
+    return 0;
+  uint32_t control = c->gen_control[generator];
+  uint32_t divider = c->gen_divider[generator];
+  uint32_t hz = source_hz(c, control >> 8 & 31);
+  if (control & GEN_DIVSEL)
+    return hz >> ((divider & 31) + 1);
+  return hz / (divider ? divider : 1);
+}
+
+uint32_t samd21_clock_hz(const struct samd21 *chip, unsigned channel) {
+  uint16_t control = chip->clock.clock_control[channel];
+  if (!(control & CLOCK_ENABLE))
+    return 0;
+  return generator_hz(&chip->clock, control >> 8 & 15);
+}
+
+static void core_clock_changed(struct samd21_clock *c) {
+  struct machine *m = c->chip->m;
+  uint32_t hz = generator_hz(c, 0) >> c->cpu_divider_log2;
+  if (hz == 0 || SAMD21_HZ % hz != 0) {
+    machine_stop(m, RUN_FAULT,
+                 "generic clock generator 0 runs the core at %u Hz: it must "
+                 "be on, stable, and divide 48 MHz",
+                 hz);
+    return;
+  }
+  machine_set_clock(m, SAMD21_HZ / hz);
+  samd21_nvm_check(c->chip);
+}
+
+bool samd21_bus_clock(struct samd21 *chip, unsigned bus, unsigned bit,
+                      const char *name) {
+  if (chip->clock.apb_mask[bus] >> bit & 1)
+    return true;
+  machine_stop(chip->m, RUN_FAULT,
+               "%s has no bus clock: set bit %u of PM.APB%cMASK first", name,
+               bit, "ABC"[bus]);
+  return false;
+}
+
+/* -- PM -- */
+
+static bool pm_read(void *owner, uint32_t offset, unsigned size,
+                    uint32_t *value) {
+  struct samd21_clock *c = owner;
+  switch (offset) {
+  case PM_CPUSEL:
+    *value = c->cpu_divider_log2;
+    return size == 1;
+  case PM_AHBMASK:
+    *value = c->ahb_mask;
+    return size == 4;
+  case PM_APBAMASK:
+  case PM_APBAMASK + 4:
+  case PM_APBCMASK:
+    *value = c->apb_mask[(offset - PM_APBAMASK) / 4];
+    return size == 4;
+  case PM_RCAUSE:
+    *value = 1; /* power-on reset */
+    return size == 1;
+  default:
+    return false;
+  }
+}
+
+static bool pm_write(void *owner, uint32_t offset, unsigned size,
+                     uint32_t value) {
+  struct samd21_clock *c = owner;
+  switch (offset) {
+  case PM_CPUSEL:
+    c->cpu_divider_log2 = value & 7;
+    core_clock_changed(c);
+    return size == 1;
+  case PM_APBASEL:
+  case PM_APBASEL + 1:
+  case PM_APBCSEL:
+    return size == 1 && value == 0; /* buses at the core's clock only */
+  case PM_AHBMASK:
+    c->ahb_mask = value;
+    return size == 4;
+  case PM_APBAMASK:
+  case PM_APBAMASK + 4:
+  case PM_APBCMASK:
+    c->apb_mask[(offset - PM_APBAMASK) / 4] = value;
+    return size == 4;
+  default:
+    return false;
+  }
+}
+
+/* -- SYSCTRL -- */
+
+static uint32_t pclksr(const struct samd21_clock *c) {
+  uint64_t now = c->chip->m->now;
+  uint32_t value = PCLKSR_OSC8MRDY;
+  if (now >= c->xosc32k_ready_at)
+    value |= PCLKSR_XOSC32KRDY;
+  if (!(c->dfll_control & DFLL_ONDEMAND))
+    value |= PCLKSR_DFLLRDY;
+  if ((c->dfll_control & DFLL_MODE) && now >= c->dfll_locked_at)
+    value |= PCLKSR_DFLLLCKF | PCLKSR_DFLLLCKC;
+  return value;
+}
+
+static bool sysctrl_read(void *owner, uint32_t offset, unsigned size,
+                         uint32_t *value) {
+  struct samd21_clock *c = owner;
+  switch (offset) {
+  case SYSCTRL_PCLKSR:
+    *value = pclksr(c);
+    return size == 4;
+  case SYSCTRL_XOSC32K:
+    *value = c->xosc32k;
+    return size == 2;
+  case SYSCTRL_OSC8M:
+    *value = c->osc8m;
+    return size == 4;
+  case SYSCTRL_DFLLCTRL:
+    *value = c->dfll_control;
+    return size == 2;
+  case SYSCTRL_DFLLVAL:
+    *value = c->dfll_value;
+    return size == 4;
+  case SYSCTRL_DFLLMUL:
+    *value = c->dfll_multiplier;
+    return size == 4;
+  default:
+    return false;
+  }
+}
+
+static void start_crystal(struct samd21_clock *c, uint32_t value) {
+  /* STARTUP (17.8.6): cycles of the crystal until it is taken for stable */
+  static const uint32_t startup[8] = {1,     32,    2048,  4096,
+                                      16384, 32768, 65536, 131072};
+  bool on = value & XOSC32K_ENABLE;
+  if (on && !(c->xosc32k & XOSC32K_ENABLE))
+    c->xosc32k_ready_at = c->chip->m->now + (uint64_t)startup[value >> 8 & 7] *
+                                                SAMD21_HZ / CRYSTAL_HZ;
+  if (!on)
+    c->xosc32k_ready_at = NEVER;
+  c->xosc32k = (uint16_t)value;
+}
+
+static bool start_dfll(struct samd21_clock *c, uint32_t value) {
+  struct machine *m = c->chip->m;
+  bool was_on_demand = c->dfll_control & DFLL_ONDEMAND;
+  if (was_on_demand && (value & ~(uint32_t)DFLL_ENABLE)) {
+    machine_stop(m, RUN_FAULT,
+                 "DFLLCTRL: ONDEMAND must be cleared, and PCLKSR.DFLLRDY "
+                 "awaited, before anything else (errata 1.2.1)");
+    return true;
+  }
+  if ((value & DFLL_MODE) && samd21_clock_hz(c->chip, 0) != CRYSTAL_HZ) {
+    machine_stop(m, RUN_FAULT,
+                 "the DFLL's closed loop needs a running reference of 32768 Hz "
+                 "on generic clock 0");
+    return true;
+  }
+  if (value & DFLL_ENABLE)
+    c->dfll_locked_at = m->now + (value & DFLL_MODE ? DFLL_LOCK_TICKS : 384);
+  c->dfll_control = (uint16_t)value;
+  return true;
+}
+
+static bool sysctrl_write(void *owner, uint32_t offset, unsigned size,
+                          uint32_t value) {
+  struct samd21_clock *c = owner;
+  switch (offset) {
+  case SYSCTRL_XOSC32K:
+    start_crystal(c, value);
+    return size == 2;
+  case SYSCTRL_OSC8M:
+    c->osc8m = value;
+    core_clock_changed(c);
+    return size == 4;
+  case SYSCTRL_DFLLCTRL:
+    return size == 2 && start_dfll(c, value);
+  case SYSCTRL_DFLLVAL:
+    c->dfll_value = value;
+    return size == 4;
+  case SYSCTRL_DFLLMUL:
+    c->dfll_multiplier = value;
+    return size == 4;
+  default:
+    return false;
+  }
+}
+
+/* -- GCLK -- */
+
+static bool gclk_read(void *owner, uint32_t offset, unsigned size,
+                      uint32_t *value) {
+  struct samd21_clock *c = owner;
+  if (offset == GCLK_STATUS && size == 1) {
+    *value = c->chip->m->now < c->gclk_busy_until ? 0x80 : 0;
+    return true;
+  }
+  *value = 0;
+  return offset == GCLK_CTRL && size == 1;
+}
+
+static bool gclk_write(void *owner, uint32_t offset, unsigned size,
+                       uint32_t value) {
+  struct samd21_clock *c = owner;
+  c->gclk_busy_until = c->chip->m->now + 48;
+  switch (offset) {
+  case GCLK_CTRL:
+    return size == 1 && value == 1; /* software reset, which is how it is */
+  case GCLK_CLKCTRL:
+    c->clock_control[value & 63] = (uint16_t)value;
+    return size == 2;
+  case GCLK_GENCTRL:
+    if (size != 4 || (value & 15) >= SAMD21_GENERATORS)
+      return false;
+    c->gen_control[value & 15] = value;
+    if ((value & 15) == 0)
+      core_clock_changed(c);
+    return true;
+  case GCLK_GENDIV:
+    if (size != 4 || (value & 15) >= SAMD21_GENERATORS)
+      return false;
+    c->gen_divider[value & 15] = value >> 8 & 0xffff;
+    if ((value & 15) == 0)
+      core_clock_changed(c);
+    return true;
+  default:
+    return false;
+  }
+}
+
+void samd21_clock_create(struct samd21 *chip) {
+  struct samd21_clock *c = &chip->clock;
+  c->chip = chip;
+  c->ahb_mask = 0x7f;
+  c->apb_mask[0] = c->apb_mask[1] = 0x7f;
+  c->apb_mask[2] = 0x10000;
+  c->osc8m = 0x300; /* divided by 8 */
+  c->dfll_control = DFLL_ONDEMAND;
+  c->xosc32k = 0x80;
+  c->xosc32k_ready_at = c->dfll_locked_at = NEVER;
+  c->gen_control[0] = GEN_ENABLE | 6 << 8;
+  machine_set_clock(chip->m, 48);
+  machine_map(chip->m,
+              &(struct region){"PM", PM_BASE, 0x400, c, pm_read, pm_write});
+  machine_map(chip->m, &(struct region){"SYSCTRL", SYSCTRL_BASE, 0x400, c,
+                                        sysctrl_read, sysctrl_write});
+  machine_map(chip->m, &(struct region){"GCLK", GCLK_BASE, 0x400, c, gclk_read,
+                                        gclk_write});
+}

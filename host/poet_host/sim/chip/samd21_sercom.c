@@ -1,0 +1,378 @@
+/* SERCOM as a USART with internal clock (section 26) and as an SPI host
+   (section 27). */
+#include "samd21.h"
+
+#include <stdio.h>
+
+enum {
+  BASE = 0x42000800,
+  CTRLA = 0x00,
+  CTRLB = 0x04,
+  BAUD = 0x0c,
+  INTENCLR = 0x14,
+  INTENSET = 0x16,
+  INTFLAG = 0x18,
+  STATUS = 0x1a,
+  SYNCBUSY = 0x1c,
+  DATA = 0x28,
+  CTRLA_SWRST = 1,
+  CTRLA_ENABLE = 2,
+  MODE_USART = 1,
+  MODE_SPI_HOST = 3,
+  CTRLB_TXEN = 1 << 16,
+  CTRLB_RXEN = 1 << 17,
+  CTRLA_DORD = 1 << 30,
+  FLAG_DRE = 1,
+  FLAG_TXC = 2,
+  FLAG_RXC = 4,
+  FLAG_ERROR = 0x80,
+  STATUS_BUFOVF = 4,
+  SYNC_TICKS = 24,
+  FASTEST_SPI_HZ = 12000000, /* t_SCK of 84 ns, table 37-58 */
+};
+
+static bool is_spi(const struct samd21_sercom *s) {
+  return (s->control_a >> 2 & 7) == MODE_SPI_HOST;
+}
+
+static uint32_t core_hz(const struct samd21_sercom *s) {
+  return samd21_clock_hz(s->chip, 0x14 + s->index);
+}
+
+/* Ticks of one byte on the wire, with start and stop bit for a USART. */
+static uint64_t byte_ticks(const struct samd21_sercom *s) {
+  uint64_t hz = core_hz(s), baud = s->baud;
+  if (hz == 0)
+    return 0;
+  if (is_spi(s)) /* f = f_ref / (2 (BAUD + 1)): table 25-2 */
+    return 8 * 2 * ((baud & 0xff) + 1) * SAMD21_HZ / hz;
+  unsigned mode = s->control_a >> 13 & 7;
+  uint64_t samples = mode < 2 ? 16 : 8;
+  if (mode & 1) /* fractional: f = f_ref / (S (BAUD + FP / 8)) */
+    return 10 * samples * ((baud & 0x1fff) * 8 + (baud >> 13)) * SAMD21_HZ /
+           (hz * 8);
+  /* arithmetic: f = f_ref / S (1 - BAUD / 65536) */
+  return 10 * samples * SAMD21_HZ * 65536 / (hz * (65536 - baud));
+}
+
+static void raise(struct samd21_sercom *s) {
+  irq_line(s->chip->m, 9 + s->index, (s->flags & s->enabled_interrupts) != 0);
+}
+
+static void set_flag(struct samd21_sercom *s, uint8_t flag) {
+  bool before = s->flags & flag;
+  s->flags |= flag;
+  raise(s);
+  if (!before && flag == FLAG_DRE)
+    samd21_dmac_trigger(s->chip, 2 + 2 * s->index);
+  if (!before && flag == FLAG_RXC)
+    samd21_dmac_trigger(s->chip, 1 + 2 * s->index);
+}
+
+static void clear_flag(struct samd21_sercom *s, uint8_t flag) {
+  s->flags &= (uint8_t)~flag;
+  raise(s);
+}
+
+bool samd21_sercom_requests(const struct samd21_sercom *s, bool transmit) {
+  return s->flags & (transmit ? FLAG_DRE : FLAG_RXC);
+}
+
+static void receive(struct samd21_sercom *s, uint8_t byte) {
+  if (!(s->control_b & CTRLB_RXEN))
+    return;
+  if (s->received_count == 2) {
+    s->status |= STATUS_BUFOVF;
+    set_flag(s, FLAG_ERROR);
+    return;
+  }
+  s->received[s->received_count++] = byte;
+  set_flag(s, FLAG_RXC);
+}
+
+static void start_shifting(struct samd21_sercom *s, uint64_t at) {
+  s->shifter = s->held;
+  s->holding = false;
+  s->shifting = true;
+  clear_flag(s, FLAG_TXC);
+  event_at(s->chip->m, &s->shifted, at + byte_ticks(s));
+  set_flag(s, FLAG_DRE);
+}
+
+static void exchange(struct samd21_sercom *s) {
+  struct machine *m = s->chip->m;
+  uint8_t miso = 0xff;
+  if (s->card) {
+    uint64_t ns = byte_ticks(s) * 1000 / (SAMD21_HZ / 1000000);
+    miso = sdcard_exchange(s->card, s->shifter, machine_nanoseconds(m), ns);
+    if (sdcard_complaint(s->card))
+      machine_stop(m, RUN_FAULT, "SD card: %s", sdcard_complaint(s->card));
+    if (sdcard_power_lost(s->card))
+      machine_stop(m, RUN_POWER_CUT, "the power was cut, as asked");
+  }
+  receive(s, miso);
+}
+
+static void shifted(void *owner, uint64_t at) {
+  struct samd21_sercom *s = owner;
+  s->shifting = false;
+  if (is_spi(s))
+    exchange(s);
+  else if (s->serial)
+    serial_put(&s->serial->from_chip, s->shifter);
+  if (s->holding)
+    start_shifting(s, at);
+  else
+    set_flag(s, FLAG_TXC);
+}
+
+/* -- the USART's receiver -- */
+
+static bool receiving(const struct samd21_sercom *s) {
+  return !is_spi(s) && (s->control_a & CTRLA_ENABLE) &&
+         (s->control_b & CTRLB_RXEN);
+}
+
+static void next_arrival(struct samd21_sercom *s, uint64_t earliest) {
+  if (!receiving(s) || s->arriving.at != NEVER ||
+      !serial_waiting(&s->serial->to_chip))
+    return;
+  uint64_t at = s->next_arrival > earliest ? s->next_arrival : earliest;
+  event_at(s->chip->m, &s->arriving, at + byte_ticks(s));
+}
+
+static void arriving(void *owner, uint64_t at) {
+  struct samd21_sercom *s = owner;
+  s->next_arrival = at;
+  if (receiving(s))
+    receive(s, serial_get(&s->serial->to_chip));
+  next_arrival(s, at);
+}
+
+static void bytes_wait(void *owner) {
+  struct samd21_sercom *s = owner;
+  next_arrival(s, s->chip->m->now);
+}
+
+/* -- registers -- */
+
+static void stop(struct samd21_sercom *s, const char *text) {
+  machine_stop(s->chip->m, RUN_FAULT, "%s: %s", s->name, text);
+}
+
+static void check_pads(struct samd21_sercom *s) {
+  const struct samd21 *chip = s->chip;
+  const struct samd21_pads *pads =
+      is_spi(s) ? &chip->config.spi : &chip->config.uart;
+  if (pads->sercom != s->index)
+    return;
+  if ((s->control_a >> 16 & 3) != pads->output_select ||
+      (s->control_a >> 20 & 3) != pads->input_select)
+    stop(s, "its pads (DOPO/TXPO, DIPO/RXPO) are not those wired on the board");
+  for (unsigned i = 0; i < pads->pin_count; i++)
+    if (!samd21_pin_is(chip, pads->pins[i], pads->function))
+      stop(s, "PORT does not give it the pins that are wired on the board");
+}
+
+static void enable(struct samd21_sercom *s) {
+  unsigned mode = s->control_a >> 2 & 7;
+  if (mode != MODE_USART && mode != MODE_SPI_HOST) {
+    stop(s, "only the USART (internal clock) and SPI host modes are modelled");
+  } else if (core_hz(s) == 0) {
+    stop(s, "its generic clock (GCLK_SERCOMx_CORE) is off");
+  } else if (s->control_a & (mode == MODE_USART ? 0x0f000000u : 0x3f000000u)) {
+    stop(s, "only plain frames (and SPI mode 0) are modelled");
+  } else if ((mode == MODE_USART) != !!(s->control_a & CTRLA_DORD)) {
+    stop(s, "DORD: a USART sends the lowest bit first, the card's SPI last");
+  } else if (is_spi(s) &&
+             core_hz(s) / (2 * ((s->baud & 0xffu) + 1)) > FASTEST_SPI_HZ) {
+    stop(s, "faster than 12 MHz");
+  } else {
+    check_pads(s);
+    set_flag(s, FLAG_DRE);
+    if (s->serial)
+      next_arrival(s, s->chip->m->now);
+  }
+}
+
+static void reset(struct samd21_sercom *s) {
+  s->control_a = s->control_b = 0;
+  s->baud = s->status = 0;
+  s->enabled_interrupts = s->flags = 0;
+  s->holding = s->shifting = false;
+  s->received_count = 0;
+  event_cancel(&s->shifted);
+  event_cancel(&s->arriving);
+  raise(s);
+}
+
+static void write_control_a(struct samd21_sercom *s, uint32_t value) {
+  uint32_t before = s->control_a;
+  if (value & CTRLA_SWRST) {
+    reset(s);
+    return;
+  }
+  if ((before & CTRLA_ENABLE) && ((value ^ before) & ~(uint32_t)CTRLA_ENABLE)) {
+    stop(s, "CTRLA is enable-protected: clear ENABLE first");
+    return;
+  }
+  s->control_a = value;
+  if ((value & CTRLA_ENABLE) && !(before & CTRLA_ENABLE))
+    enable(s);
+  if (!(value & CTRLA_ENABLE) && (before & CTRLA_ENABLE)) {
+    s->flags = 0;
+    s->received_count = 0;
+    s->holding = s->shifting = false;
+    event_cancel(&s->shifted);
+    event_cancel(&s->arriving);
+    raise(s);
+  }
+}
+
+static void write_control_b(struct samd21_sercom *s, uint32_t value) {
+  uint32_t free = CTRLB_RXEN | (is_spi(s) ? 0 : CTRLB_TXEN);
+  if ((s->control_a & CTRLA_ENABLE) && ((value ^ s->control_b) & ~free)) {
+    stop(s, "CTRLB is enable-protected: clear CTRLA.ENABLE first");
+    return;
+  }
+  s->control_b = value;
+  if (!(value & CTRLB_RXEN)) {
+    s->received_count = 0;
+    clear_flag(s, FLAG_RXC);
+  }
+  if (s->serial)
+    next_arrival(s, s->chip->m->now);
+}
+
+static void write_data(struct samd21_sercom *s, uint8_t value) {
+  if (!(s->control_a & CTRLA_ENABLE) || s->holding) {
+    stop(s, s->holding ? "DATA written while INTFLAG.DRE is clear"
+                       : "DATA written while it is disabled");
+    return;
+  }
+  if (!is_spi(s) && !(s->control_b & CTRLB_TXEN)) {
+    stop(s, "DATA written while the transmitter is disabled");
+    return;
+  }
+  s->held = value;
+  s->holding = true;
+  clear_flag(s, FLAG_DRE);
+  if (!s->shifting)
+    start_shifting(s, s->chip->m->now);
+}
+
+static uint8_t read_data(struct samd21_sercom *s) {
+  uint8_t value = s->received[0];
+  if (s->received_count) {
+    s->received[0] = s->received[1];
+    s->received_count--;
+  }
+  clear_flag(s, FLAG_RXC);
+  if (s->received_count)
+    set_flag(s, FLAG_RXC);
+  return value;
+}
+
+uint8_t samd21_sercom_dma_read(struct samd21_sercom *s) {
+  return read_data(s);
+}
+
+void samd21_sercom_dma_write(struct samd21_sercom *s, uint8_t value) {
+  write_data(s, value);
+}
+
+static bool sercom_read(void *owner, uint32_t offset, unsigned size,
+                        uint32_t *value) {
+  struct samd21_sercom *s = owner;
+  if (!samd21_bus_clock(s->chip, 2, APBC_SERCOM0 + s->index, s->name))
+    return true;
+  switch (offset) {
+  case CTRLA:
+    *value = s->control_a;
+    return size == 4;
+  case CTRLB:
+    *value = s->control_b;
+    return size == 4;
+  case BAUD:
+    *value = s->baud;
+    return size <= 2; /* 8 bits in an SPI */
+  case INTENCLR:
+  case INTENSET:
+    *value = s->enabled_interrupts;
+    return size == 1;
+  case INTFLAG:
+    *value = s->flags;
+    return size == 1;
+  case STATUS:
+    *value = s->status;
+    return size == 2;
+  case SYNCBUSY:
+    *value = s->chip->m->now < s->busy_until ? 7 : 0;
+    return size == 4;
+  case DATA:
+    *value = read_data(s);
+    return true;
+  default:
+    return false;
+  }
+}
+
+static bool sercom_write(void *owner, uint32_t offset, unsigned size,
+                         uint32_t value) {
+  struct samd21_sercom *s = owner;
+  if (!samd21_bus_clock(s->chip, 2, APBC_SERCOM0 + s->index, s->name))
+    return true;
+  switch (offset) {
+  case CTRLA:
+    s->busy_until = s->chip->m->now + SYNC_TICKS;
+    write_control_a(s, value);
+    return size == 4;
+  case CTRLB:
+    s->busy_until = s->chip->m->now + SYNC_TICKS;
+    write_control_b(s, value);
+    return size == 4;
+  case BAUD:
+    if (s->control_a & CTRLA_ENABLE)
+      stop(s, "BAUD is enable-protected: clear CTRLA.ENABLE first");
+    s->baud = (uint16_t)value;
+    return size <= 2; /* 8 bits in an SPI */
+  case INTENCLR:
+    s->enabled_interrupts &= (uint8_t)~value;
+    raise(s);
+    return size == 1;
+  case INTENSET:
+    s->enabled_interrupts |= (uint8_t)value;
+    raise(s);
+    return size == 1;
+  case INTFLAG:
+    clear_flag(s, (uint8_t)(value & (FLAG_TXC | FLAG_ERROR)));
+    return size == 1;
+  case STATUS:
+    s->status &= (uint16_t)~value;
+    return size == 2;
+  case DATA:
+    write_data(s, (uint8_t)value);
+    return true;
+  default:
+    return false;
+  }
+}
+
+void samd21_sercom_create(struct samd21 *chip, unsigned index) {
+  struct samd21_sercom *s = &chip->sercoms[index];
+  s->chip = chip;
+  s->index = index;
+  snprintf(s->name_text, sizeof s->name_text, "SERCOM%u", index);
+  s->name = s->name_text;
+  event_add(chip->m, &s->shifted, shifted, s);
+  event_add(chip->m, &s->arriving, arriving, s);
+  if (index == chip->config.spi.sercom)
+    s->card = chip->card;
+  if (index == chip->config.uart.sercom) {
+    s->serial = &chip->m->serial;
+    s->serial->arrived = bytes_wait;
+    s->serial->owner = s;
+  }
+  machine_map(chip->m, &(struct region){s->name, BASE + 0x400 * index, 0x400, s,
+                                        sercom_read, sercom_write});
+}

@@ -1,0 +1,40 @@
+#include "serial.h"
+
+#include "machine.h"
+
+uint32_t serial_waiting(const struct serial_ring *ring) {
+  return ring->head - ring->tail;
+}
+
+bool serial_put(struct serial_ring *ring, uint8_t byte) {
+  if (serial_waiting(ring) == SERIAL_RING)
+    return false;
+  ring->bytes[ring->head++ % SERIAL_RING] = byte;
+  return true;
+}
+
+uint8_t serial_get(struct serial_ring *ring) {
+  return ring->bytes[ring->tail++ % SERIAL_RING];
+}
+
+uint32_t machine_serial_give(struct machine *m, const uint8_t *data,
+                             uint32_t size_bytes) {
+  uint32_t given = 0;
+  while (given < size_bytes && serial_put(&m->serial.to_chip, data[given]))
+    given++;
+  if (given && m->serial.arrived)
+    m->serial.arrived(m->serial.owner);
+  return given;
+}
+
+uint32_t machine_serial_take(struct machine *m, uint8_t *data,
+                             uint32_t size_bytes) {
+  uint32_t taken = 0;
+  while (taken < size_bytes && serial_waiting(&m->serial.from_chip))
+    data[taken++] = serial_get(&m->serial.from_chip);
+  return taken;
+}
+
+uint32_t machine_serial_waiting(const struct machine *m) {
+  return serial_waiting(&m->serial.from_chip);
+}

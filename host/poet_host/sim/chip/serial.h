@@ -1,0 +1,22 @@
+/* The wire between a UART model and the outside: bytes wait here. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SERIAL_RING = 1 << 16 };
+
+struct serial_ring {
+  uint8_t bytes[SERIAL_RING];
+  uint32_t head, tail;
+};
+
+struct serial {
+  struct serial_ring to_chip, from_chip;
+  void (*arrived)(void *owner); /* bytes wait for the chip */
+  void *owner;
+};
+
+uint32_t serial_waiting(const struct serial_ring *ring);
+bool serial_put(struct serial_ring *ring, uint8_t byte); /* false: full */
+uint8_t serial_get(struct serial_ring *ring);

@@ -1,0 +1,199 @@
+/* One use, or misuse, of the SAM D21's peripherals, by number. */
+#include "samd21.h"
+
+struct descriptor {
+  uint16_t control, count;
+  uint32_t source, destination, next;
+};
+
+static struct descriptor base[12] __attribute__((aligned(16)));
+static struct descriptor back[12] __attribute__((aligned(16)));
+static struct descriptor more __attribute__((aligned(16)));
+static uint8_t buffer[520];
+static volatile uint32_t done;
+
+void irq14_handler(void) { /* SERCOM5: echo, one more */
+  uint8_t byte = (uint8_t)SERCOM(5, DATA);
+  while (!(SERCOM8(5, INTFLAG) & 1))
+    ;
+  SERCOM(5, DATA) = (uint8_t)(byte + 1);
+  if (byte == 0)
+    done = 1;
+}
+
+void irq6_handler(void) { /* DMAC */
+  uint16_t pending = DMAC16(0x20);
+  DMAC16(0x20) = pending;
+  if ((pending & 15) == 1)
+    done = pending >> 8;
+}
+
+void irq18_handler(void) { /* TC3 */
+  TC8(3, 0x0e) = 0xff;
+  done++;
+}
+
+static void channel(unsigned id, unsigned trigger, uint32_t interrupts) {
+  DMAC8(0x3f) = (uint8_t)id;
+  DMAC8(0x40) = 0;
+  DMAC32(0x44) = trigger << 8 | (trigger ? 2u : 3u) << 22;
+  DMAC8(0x4d) = (uint8_t)interrupts;
+  DMAC8(0x40) = 2;
+}
+
+static void dma_start(void) {
+  DMAC32(0x34) = (uint32_t)(uintptr_t)base;
+  DMAC32(0x38) = (uint32_t)(uintptr_t)back;
+  DMAC16(0x00) = 2 | 0xf << 8;
+}
+
+/* Channel 1 receives from SERCOM1 into `buffer`, channel 2 sends 0xff. */
+static void dma_read(uint16_t size) {
+  static const uint8_t ones = 0xff;
+  dma_start();
+  base[1] = (struct descriptor){1 | 1 << 11, size, 0x42000c28,
+                                (uint32_t)(uintptr_t)buffer + size, 0};
+  base[2] =
+      (struct descriptor){1, size, (uint32_t)(uintptr_t)&ones, 0x42000c28, 0};
+  DMAC16(0x02) = 0x21 << 8; /* CRC of channel 1 */
+  DMAC32(0x08) = 0;
+  DMAC16(0x00) |= 4;
+  channel(1, 3, 2);
+  channel(2, 4, 0);
+}
+
+static uint32_t timer_count(void) {
+  TC16(4, 0x02) = 1 << 15 | 0x10;
+  while (TC8(4, 0x0f) & 0x80)
+    ;
+  return TC32(4, 0x10);
+}
+
+static void timer_start(void) {
+  PM_APBCMASK |= 1 << 12 | 1 << 13;
+  clock_channel(0x1c, 3);
+  TC16(4, 0) = 2 << 2 | 4 << 8; /* 32 bits, 16 MHz / 16 */
+  TC16(4, 0) |= 2;
+}
+
+int main(void) {
+#if CASE != 20
+  clock_48mhz();
+#endif
+#if CASE == 1 /* the timer against SysTick */
+  timer_start();
+  SYST_RVR = 48000 - 1;
+  SYST_CVR = 0;
+  SYST_CSR = 5;
+  uint32_t from = timer_count();
+  for (int i = 0; i < 10; i++)
+    while (!(SYST_CSR & 1 << 16))
+      ;
+  print_hex(timer_count() - from);
+#elif CASE == 2 /* UART echo from interrupts, asleep in between */
+  uart_start();
+  SERCOM8(5, INTENSET) = 4;
+  NVIC_ISER = 1 << 14;
+  while (!done)
+    __asm volatile("wfi");
+  while (!(SERCOM8(5, INTFLAG) & 2))
+    ;
+#elif CASE == 3 /* a block from the card by DMA, with its CRC */
+  print_hex(sd_start());
+  print_hex(sd_command(17, 3, 1));
+  while (spi_swap(0xff) != 0xfe)
+    ;
+  NVIC_ISER = 1 << 6;
+  dma_read(514);
+  while (!done)
+    __asm volatile("wfi");
+  print_hex(done);
+  print_hex(DMAC32(0x08)); /* over data and CRC: zero */
+  uint32_t sum = 0;
+  for (int i = 0; i < 512; i++)
+    sum = sum * 31 + buffer[i];
+  print_hex(sum);
+#elif CASE == 4 /* a one-shot timer wakes the core */
+  PM_APBCMASK |= 1 << 11;
+  clock_channel(0x1b, 3);
+  timer_start();
+  NVIC_ISER = 1 << 18;
+  TC16(3, 0) = 1 << 5 | 4 << 8;
+  TC16(3, 0x18) = 999;
+  TC8(3, 0x05) = 4;
+  TC8(3, 0x0d) = 1;
+  TC16(3, 0) |= 2;
+  uint32_t from = timer_count();
+  while (!done)
+    __asm volatile("wfi");
+  print_hex(timer_count() - from);
+  print_hex(TC8(3, 0x0f));
+#elif CASE == 5 /* linked descriptors, started by software */
+  static uint32_t from[4] = {1, 2, 3, 4}, to[4];
+  dma_start();
+  base[1] = (struct descriptor){
+      1 | 2 << 8 | 3 << 10, 2, (uint32_t)(uintptr_t)(from + 2),
+      (uint32_t)(uintptr_t)(to + 2), (uint32_t)(uintptr_t)&more};
+  more = (struct descriptor){1 | 2 << 8 | 3 << 10, 2,
+                             (uint32_t)(uintptr_t)(from + 4),
+                             (uint32_t)(uintptr_t)(to + 4), 0};
+  NVIC_ISER = 1 << 6;
+  channel(1, 0, 2);
+  DMAC32(0x10) = 1 << 1;
+  while (!done)
+    __asm volatile("wfi");
+  print_hex(to[0] << 24 | to[1] << 16 | to[2] << 8 | to[3]);
+#elif CASE == 20
+  clock_48mhz();
+  NVM_CTRLB = 0;
+#elif CASE == 21
+  SERCOM(5, CTRLA) = 0;
+#elif CASE == 22
+  PM_APBCMASK |= 1 << 7;
+  SERCOM(5, CTRLA) = 1u << 2 | 1u << 30;
+  SERCOM(5, CTRLA) |= 2;
+#elif CASE == 23
+  uart_start();
+  SERCOM(5, DATA) = 1;
+  SERCOM(5, DATA) = 2;
+  SERCOM(5, DATA) = 3;
+#elif CASE == 24
+  uart_start();
+  SERCOM16(5, BAUD) = 4;
+#elif CASE == 25
+  spi_start(0);
+#elif CASE == 26
+  REG32(0x42004000) = 1;
+#elif CASE == 27
+  dma_start();
+  base[2] = base[1] = (struct descriptor){1, 2, (uint32_t)(uintptr_t)buffer,
+                                          (uint32_t)(uintptr_t)buffer + 8,
+                                          (uint32_t)(uintptr_t)&more};
+  channel(2, 0, 0);
+  channel(1, 0, 0);
+#elif CASE == 28
+  dma_start();
+  base[1] =
+      (struct descriptor){1, 4, 0x10000000, (uint32_t)(uintptr_t)buffer, 0};
+  channel(1, 0, 0);
+  DMAC32(0x10) = 1 << 1;
+  for (volatile int i = 0; i < 100; i++)
+    ;
+#elif CASE == 29
+  sercom_clock(5);
+  SERCOM(5, CTRLA) = 1u << 2 | 1u << 13 | 1u << 16 | 3u << 20 | 1u << 30;
+  SERCOM(5, CTRLA) |= 2;
+#elif CASE == 30
+  SYSCTRL_DFLLCTRL = 1 << 7;
+  SYSCTRL_DFLLCTRL = 1 << 1 | 1 << 2;
+#elif CASE == 31 /* COUNT without a read request keeps its old value */
+  timer_start();
+  for (volatile int i = 0; i < 100; i++)
+    ;
+  print_hex(TC32(4, 0x10));
+#elif CASE == 32 /* serial number words */
+  print_hex(REG32(0x0080a00c));
+  print_hex(REG32(0x0080a048));
+#endif
+  return 0;
+}

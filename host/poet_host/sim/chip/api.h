@@ -130,6 +130,15 @@ struct samd21_config {
 struct machine *samd21_new(const struct samd21_config *config,
                            struct sdcard *card);
 
+struct nrf52840_config { /* pins as in PSEL: 32 * port + number */
+  unsigned spi_sck_pin, spi_mosi_pin, spi_miso_pin, card_select_pin;
+  unsigned uart_tx_pin, uart_rx_pin;
+  uint32_t device_id[2];
+};
+
+struct machine *nrf52840_new(const struct nrf52840_config *config,
+                             struct sdcard *card);
+
 /* The UART's wire. Bytes given arrive one after another at the baud rate. */
 uint32_t machine_serial_give(struct machine *m, const uint8_t *data,
                              uint32_t size_bytes);

@@ -106,14 +106,43 @@ void machine_window(struct machine *m, uint32_t base, uint32_t size_bytes) {
               window);
 }
 
+/* -- RAM that must be left alone for a while -- */
+
+void machine_guard(struct machine *m, uint32_t from, uint32_t to,
+                   const char *why) {
+  m->guard = (struct guard){from, to, why};
+  m->deadline = 0;
+}
+
+bool guard_pending(const struct machine *m) {
+  return m->guard.from != m->guard_in_force.from ||
+         m->guard.to != m->guard_in_force.to;
+}
+
+/* Only between two runs of the core. */
+void guard_apply(struct machine *m) {
+  const struct guard *was = &m->guard_in_force, *is = &m->guard;
+  if (was->to > was->from)
+    uc_mem_protect(m->uc, was->from, was->to - was->from, UC_PROT_ALL);
+  if (is->to > is->from)
+    uc_mem_protect(m->uc, is->from, is->to - is->from, UC_PROT_NONE);
+  m->guard_in_force = m->guard;
+}
+
 uint8_t *machine_dma(struct machine *m, const char *who, uint32_t address,
                      uint32_t size_bytes) {
   uint32_t offset = address - m->ram_base;
-  if (offset <= m->ram_bytes && size_bytes <= m->ram_bytes - offset)
-    return m->ram + offset;
-  machine_stop(m, RUN_FAULT, "%s reaches 0x%08x..0x%08x, which is not in RAM",
-               who, address, address + size_bytes);
-  return NULL;
+  if (offset > m->ram_bytes || size_bytes > m->ram_bytes - offset) {
+    machine_stop(m, RUN_FAULT, "%s reaches 0x%08x..0x%08x, which is not in RAM",
+                 who, address, address + size_bytes);
+    return NULL;
+  }
+  if (address < m->guard.to && address + size_bytes > m->guard.from) {
+    machine_stop(m, RUN_FAULT, "%s reaches 0x%08x: %s", who, address,
+                 m->guard.why);
+    return NULL;
+  }
+  return m->ram + offset;
 }
 
 const uint8_t *machine_dma_source(struct machine *m, const char *who,

@@ -18,7 +18,8 @@ void core_write(struct machine *m, int reg, uint32_t value) {
 /* Events, interrupts and the end of the slice. True: stop before the block. */
 static bool attend(struct machine *m) {
   run_events(m);
-  if (m->stopped || m->now >= m->until || exception_ready(m))
+  if (m->stopped || m->now >= m->until || exception_ready(m) ||
+      guard_pending(m))
     return true;
   uint64_t next = next_event(m)->at;
   m->deadline = next < m->until ? next : m->until;
@@ -177,9 +178,9 @@ static void bad_access(struct machine *m, uint32_t pc) {
   default:
     break;
   }
-  if (m->protection_hint && m->bad_access != UC_MEM_FETCH_UNMAPPED) {
+  if (m->guard_in_force.why && address - m->ram_base < m->ram_bytes) {
     machine_stop(m, RUN_FAULT, "access to 0x%08x: %s", address,
-                 m->protection_hint);
+                 m->guard_in_force.why);
     return;
   }
   exception_fault(m, CFSR_IBUSERR, "jump to 0x%08x, where no code is", address);
@@ -275,6 +276,8 @@ enum run_result machine_run(struct machine *m, uint64_t ticks) {
     int exception = exception_ready(m);
     if (exception)
       exception_enter(m, exception);
+    if (guard_pending(m))
+      guard_apply(m);
     m->deadline = 0;
     m->attend = false;
     m->refusal = REFUSE_NOTHING;

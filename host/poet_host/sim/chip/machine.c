@@ -114,9 +114,13 @@ uint32_t machine_tick_hz(const struct machine *m) {
   return m->tick_hz;
 }
 
+uint64_t ticks_to_ns(const struct machine *m, uint64_t ticks) {
+  return ticks / m->tick_hz * 1000000000u +
+         ticks % m->tick_hz * 1000000000u / m->tick_hz;
+}
+
 uint64_t machine_nanoseconds(const struct machine *m) {
-  return m->now / m->tick_hz * 1000000000u +
-         m->now % m->tick_hz * 1000000000u / m->tick_hz;
+  return ticks_to_ns(m, m->now);
 }
 
 void machine_set_clock(struct machine *m, uint32_t ticks_per_cycle) {

@@ -18,7 +18,7 @@
 #define NEVER UINT64_MAX
 
 enum {
-  EVENTS = 32,
+  EVENTS = 40,
   REGIONS = 40,
   WINDOWS = 8,
   EXCEPTIONS = 16 + 64,
@@ -120,8 +120,11 @@ struct machine {
   bool in_core; /* inside uc_emu_start */
   bool attend;  /* the hook stopped the core before a block */
   enum refusal refusal;
-  const char *protection_hint; /* why RAM is protected at the moment */
-  int interrupt;               /* number the core raised, or -1 */
+  struct guard {
+    uint32_t from, to;
+    const char *why;
+  } guard, guard_in_force; /* as asked for, and as the core has it */
+  int interrupt;           /* number the core raised, or -1 */
   uint64_t bad_address;
   unsigned bad_size;
   uc_mem_type bad_access;
@@ -150,6 +153,11 @@ const uint8_t *machine_dma_source(struct machine *m, const char *who,
 void machine_stop(struct machine *m, enum run_result result, const char *format,
                   ...) __attribute__((format(printf, 3, 4)));
 uint64_t machine_nanoseconds(const struct machine *m);
+uint64_t ticks_to_ns(const struct machine *m, uint64_t ticks);
+/* From the next block on, nobody but the caller may touch this RAM; `why`
+   completes "access to ...:". An empty range ends it. */
+void machine_guard(struct machine *m, uint32_t from, uint32_t to,
+                   const char *why);
 void irq_line(struct machine *m, unsigned irq, bool level);
 void machine_set_clock(struct machine *m, uint32_t ticks_per_cycle);
 void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,
@@ -185,5 +193,7 @@ void exception_fault(struct machine *m, uint32_t cfsr, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* -- core registers -- */
+bool guard_pending(const struct machine *m);
+void guard_apply(struct machine *m);
 uint32_t core_read(struct machine *m, int reg);
 void core_write(struct machine *m, int reg, uint32_t value);

@@ -1,0 +1,106 @@
+/* nRF52840: what its models share. Chapter names are those of the Product
+   Specification 1.x. */
+#pragma once
+
+#include "machine.h"
+#include "sdcard.h"
+
+#define NRF52840_HZ 64000000u
+
+enum { NRF_TIMERS = 3, NRF_SPIMS = 2, NRF_COMPARES = 6 };
+
+struct nrf52840;
+
+/* What every peripheral has ("Peripheral interface"): tasks at 0x000, events
+   at 0x100, SHORTS, INTENSET, INTENCLR; the rest is its own. */
+struct nrf_peripheral {
+  struct nrf52840 *chip;
+  const char *name;
+  uint32_t base;
+  unsigned irq;
+  uint32_t known_events, known_shorts; /* by bit */
+  uint32_t events, enabled, shorts;
+  bool (*task)(struct nrf_peripheral *p, uint32_t offset);
+  bool (*read)(struct nrf_peripheral *p, uint32_t offset, uint32_t *value);
+  bool (*write)(struct nrf_peripheral *p, uint32_t offset, uint32_t value);
+  /* Events or what waits for them may have changed; may be NULL. */
+  void (*changed)(struct nrf_peripheral *p);
+};
+
+void nrf_add(struct nrf52840 *chip, struct nrf_peripheral *p);
+void nrf_event(struct nrf_peripheral *p, unsigned bit);
+void nrf_stop(struct nrf_peripheral *p, const char *text);
+
+struct nrf_channel { /* EasyDMA */
+  uint32_t pointer, count, amount;
+};
+
+struct nrf_clock {
+  struct nrf_peripheral p;
+  bool crystal_running;
+  struct event started;
+};
+
+struct nrf_nvmc {
+  struct nrf_peripheral p;
+  uint32_t cache_config;
+};
+
+struct nrf_gpio {
+  struct nrf52840 *chip;
+  uint32_t out[2], dir[2], config[2][32];
+};
+
+struct nrf_uarte {
+  struct nrf_peripheral p;
+  uint32_t enable, baud_rate, config, pins[4], error_source;
+  struct nrf_channel rx, tx, rx_now, tx_now; /* registers, and as latched */
+  bool receiving, sending;
+  uint8_t fifo[4];
+  unsigned fifo_count;
+  uint64_t next_arrival;
+  struct event sent, arriving;
+};
+
+struct nrf_spim {
+  struct nrf_peripheral p;
+  bool fast; /* SPIM3 */
+  uint32_t enable, frequency, config, orc, pins[4];
+  struct nrf_channel rx, tx, rx_now, tx_now;
+  bool running;
+  uint64_t started_at;
+  struct event end;
+};
+
+struct nrf_timer {
+  struct nrf_peripheral p;
+  uint32_t mode, bit_mode, prescaler, compare[NRF_COMPARES];
+  bool running;
+  uint32_t stopped_count;
+  uint64_t started_at, caught_up_at;
+  struct event due[NRF_COMPARES];
+  struct nrf_compare {
+    struct nrf_timer *timer;
+    unsigned index;
+  } owners[NRF_COMPARES];
+};
+
+struct nrf52840 {
+  struct machine *m;
+  struct nrf52840_config config;
+  struct sdcard *card;
+  struct nrf_clock clock;
+  struct nrf_nvmc nvmc;
+  struct nrf_gpio gpio;
+  struct nrf_uarte uarte;
+  struct nrf_spim spims[NRF_SPIMS];
+  struct nrf_timer timers[NRF_TIMERS];
+  uint8_t factory[0x2000]; /* FICR and UICR */
+};
+
+void nrf_clock_create(struct nrf52840 *chip);
+void nrf_nvmc_create(struct nrf52840 *chip);
+void nrf_gpio_create(struct nrf52840 *chip);
+void nrf_uarte_create(struct nrf52840 *chip);
+void nrf_spim_create(struct nrf52840 *chip, unsigned position);
+void nrf_timer_create(struct nrf52840 *chip, unsigned position);

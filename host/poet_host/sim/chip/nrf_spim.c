@@ -1,0 +1,216 @@
+/* SPIM with EasyDMA (chapter SPIM): mode 0, highest bit first. SPIM3 runs at
+   16 and 32 MHz, and may send wrong bytes when anybody else touches the RAM
+   block of its buffer (anomaly 198): the model forbids just that. */
+#include "nrf52840.h"
+
+enum {
+  START = 0x010,
+  STOP = 0x014,
+  STOPPED = 1, /* events, by bit */
+  ENDRX = 4,
+  END = 6,
+  ENDTX = 8,
+  STARTED = 19,
+  ENABLE = 0x500,
+  PSEL = 0x508, /* SCK, MOSI, MISO, CSN */
+  FREQUENCY = 0x524,
+  RXD = 0x534,
+  TXD = 0x544,
+  CONFIG = 0x554,
+  ORC = 0x5c0,
+  ENABLED = 7,
+  RAM_START = 0x20000000,
+  SMALL_BLOCK = 0x2000, /* RAM0 to RAM7; all above is RAM8 ("Memory") */
+  BIG_BLOCK = 0x20010000,
+};
+
+static uint64_t byte_ticks(const struct nrf_spim *s) {
+  switch (s->frequency) {
+  case 0x0a000000:
+    return s->fast ? 8 * 4 : 0;
+  case 0x14000000:
+    return s->fast ? 8 * 2 : 0;
+  case 0x02000000: /* 125 kHz, and its doubles up to 8 MHz */
+  case 0x04000000:
+  case 0x08000000:
+  case 0x10000000:
+  case 0x20000000:
+  case 0x40000000:
+  case 0x80000000:
+    return 8 * 512 / (s->frequency >> 25);
+  default:
+    return 0;
+  }
+}
+
+static uint32_t longest(const struct nrf_spim *s) {
+  return s->rx_now.count > s->tx_now.count ? s->rx_now.count : s->tx_now.count;
+}
+
+/* Anomaly 198: the RAM blocks that the sent bytes lie in, while they go out. */
+static void guard_blocks(struct nrf_spim *s, bool on) {
+  struct machine *m = s->p.chip->m;
+  uint32_t from = s->tx_now.pointer, to = from + s->tx_now.count;
+  if (!s->fast || s->tx_now.count == 0 || s->tx_now.pointer < RAM_START)
+    return;
+  from = from >= BIG_BLOCK ? BIG_BLOCK : from & ~(SMALL_BLOCK - 1u);
+  to = to > BIG_BLOCK ? m->ram_base + m->ram_bytes
+                      : (to + SMALL_BLOCK - 1) & ~(SMALL_BLOCK - 1u);
+  if (on)
+    machine_guard(m, from, to,
+                  "it lies in the RAM block from which SPIM3 sends at the "
+                  "moment, and what is sent may be corrupted (anomaly 198)");
+  else
+    machine_guard(m, 0, 0, NULL);
+}
+
+static bool buffers_exist(struct nrf_spim *s) {
+  struct machine *m = s->p.chip->m;
+  return machine_dma(m, s->p.name, s->rx_now.pointer, s->rx_now.count) &&
+         machine_dma(m, s->p.name, s->tx_now.pointer, s->tx_now.count);
+}
+
+static void start(struct nrf_spim *s) {
+  struct machine *m = s->p.chip->m;
+  const struct nrf52840_config *config = &s->p.chip->config;
+  s->rx_now = (struct nrf_channel){s->rx.pointer, s->rx.count, 0};
+  s->tx_now = (struct nrf_channel){s->tx.pointer, s->tx.count, 0};
+  if (s->rx_now.count == 0)
+    s->rx_now.pointer = m->ram_base;
+  if (s->tx_now.count == 0)
+    s->tx_now.pointer = m->ram_base;
+  if (s->enable != ENABLED || s->running)
+    nrf_stop(&s->p, "START while it is disabled or runs");
+  else if (byte_ticks(s) == 0 || s->config != 0)
+    nrf_stop(&s->p, "FREQUENCY must be one that the instance has, and CONFIG "
+                    "mode 0 with the highest bit first");
+  else if (s->pins[0] != config->spi_sck_pin ||
+           s->pins[1] != config->spi_mosi_pin ||
+           s->pins[2] != config->spi_miso_pin)
+    nrf_stop(&s->p, "PSEL is not the pins wired on the board");
+  else if (buffers_exist(s)) {
+    s->running = true;
+    s->started_at = m->now;
+    guard_blocks(s, true);
+    event_at(m, &s->end, m->now + longest(s) * byte_ticks(s));
+    nrf_event(&s->p, STARTED);
+  }
+}
+
+/* Moves the first `count` bytes, each at the time it took. */
+static void transfer(struct nrf_spim *s, uint32_t count) {
+  struct nrf52840 *chip = s->p.chip;
+  struct machine *m = chip->m;
+  uint64_t each = byte_ticks(s), each_ns = each * 1000 / 64;
+  uint8_t *to = m->ram + (s->rx_now.pointer - m->ram_base);
+  const uint8_t *from = m->ram + (s->tx_now.pointer - m->ram_base);
+  for (uint32_t i = 0; i < count; i++) {
+    uint64_t at = s->started_at + (i + 1) * each;
+    uint8_t out = i < s->tx_now.count ? from[i] : (uint8_t)s->orc;
+    uint8_t in = 0xff;
+    if (chip->card)
+      in = sdcard_exchange(chip->card, out, ticks_to_ns(m, at), each_ns);
+    if (i < s->rx_now.count)
+      to[i] = in;
+    if (chip->card && sdcard_power_lost(chip->card)) {
+      machine_stop(m, RUN_POWER_CUT, "the power was cut, as asked");
+      return;
+    }
+  }
+  if (chip->card && sdcard_complaint(chip->card))
+    machine_stop(m, RUN_FAULT, "SD card: %s", sdcard_complaint(chip->card));
+}
+
+static void finish(struct nrf_spim *s, uint32_t count) {
+  guard_blocks(s, false);
+  transfer(s, count);
+  s->running = false;
+  s->rx.amount = count < s->rx_now.count ? count : s->rx_now.count;
+  s->tx.amount = count < s->tx_now.count ? count : s->tx_now.count;
+}
+
+static void end(void *owner, uint64_t at) {
+  (void)at;
+  struct nrf_spim *s = owner;
+  finish(s, longest(s));
+  nrf_event(&s->p, ENDRX);
+  nrf_event(&s->p, ENDTX);
+  nrf_event(&s->p, END);
+}
+
+static bool task(struct nrf_peripheral *p, uint32_t offset) {
+  struct nrf_spim *s = (struct nrf_spim *)p;
+  if (offset == START) {
+    start(s);
+  } else if (offset == STOP) {
+    if (s->running) {
+      event_cancel(&s->end);
+      finish(s, (uint32_t)((p->chip->m->now - s->started_at) / byte_ticks(s)));
+    }
+    nrf_event(p, STOPPED);
+  }
+  return offset == START || offset == STOP;
+}
+
+static uint32_t *plain_register(struct nrf_spim *s, uint32_t offset) {
+  if (offset >= PSEL && offset < PSEL + 16 && offset % 4 == 0)
+    return &s->pins[(offset - PSEL) / 4];
+  switch (offset) {
+  case ENABLE:
+    return &s->enable;
+  case FREQUENCY:
+    return &s->frequency;
+  case RXD:
+    return &s->rx.pointer;
+  case RXD + 4:
+    return &s->rx.count;
+  case RXD + 8:
+    return &s->rx.amount;
+  case TXD:
+    return &s->tx.pointer;
+  case TXD + 4:
+    return &s->tx.count;
+  case TXD + 8:
+    return &s->tx.amount;
+  case CONFIG:
+    return &s->config;
+  case ORC:
+    return &s->orc;
+  default:
+    return NULL;
+  }
+}
+
+static bool spim_read(struct nrf_peripheral *p, uint32_t offset,
+                      uint32_t *value) {
+  const uint32_t *r = plain_register((struct nrf_spim *)p, offset);
+  if (r)
+    *value = *r;
+  return r != NULL;
+}
+
+static bool spim_write(struct nrf_peripheral *p, uint32_t offset,
+                       uint32_t value) {
+  uint32_t *r = plain_register((struct nrf_spim *)p, offset);
+  bool count = offset == RXD + 4 || offset == TXD + 4;
+  if (!r || offset == RXD + 8 || offset == TXD + 8 || (count && value > 0xffff))
+    return false;
+  *r = value;
+  return true;
+}
+
+void nrf_spim_create(struct nrf52840 *chip, unsigned position) {
+  static const struct nrf_peripheral instances[NRF_SPIMS] = {
+      {.name = "SPIM2", .base = 0x40023000, .irq = 35},
+      {.name = "SPIM3", .base = 0x4002f000, .irq = 47}};
+  struct nrf_spim *s = &chip->spims[position];
+  s->p = instances[position];
+  s->fast = position == 1;
+  s->p.known_events =
+      1 << STOPPED | 1 << ENDRX | 1 << END | 1 << ENDTX | 1 << STARTED;
+  s->p.task = task;
+  s->p.read = spim_read;
+  s->p.write = spim_write;
+  event_add(chip->m, &s->end, end, s);
+  nrf_add(chip, &s->p);
+}

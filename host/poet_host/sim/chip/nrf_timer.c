@@ -1,0 +1,181 @@
+/* TIMER (chapter TIMER): timer mode, captures, compares, shortcuts. */
+#include "nrf52840.h"
+
+enum {
+  START = 0x000,
+  STOP = 0x004,
+  CLEAR = 0x00c,
+  CAPTURE = 0x040,
+  COMPARE = 16, /* first event's bit */
+  MODE = 0x504,
+  BITMODE = 0x508,
+  PRESCALER = 0x510,
+  CC = 0x540,
+  TICKS_OF_16MHZ = 4,
+};
+
+static uint64_t period(const struct nrf_timer *t) {
+  static const uint8_t bits[4] = {16, 8, 24, 32};
+  return 1ull << bits[t->bit_mode & 3];
+}
+
+static uint64_t each(const struct nrf_timer *t) {
+  return (uint64_t)TICKS_OF_16MHZ << t->prescaler;
+}
+
+static uint32_t count(const struct nrf_timer *t) {
+  if (!t->running)
+    return t->stopped_count;
+  return (uint32_t)((t->p.chip->m->now - t->started_at) / each(t) % period(t));
+}
+
+static uint64_t next_due(const struct nrf_timer *t, unsigned k,
+                         uint64_t after) {
+  uint64_t round = period(t) * each(t);
+  uint64_t at = t->started_at + (t->compare[k] % period(t)) * each(t);
+  if (at <= after)
+    at += ((after - at) / round + 1) * round;
+  return at;
+}
+
+/* Events only where somebody waits for one; the others are found when asked. */
+static void schedule(struct nrf_timer *t) {
+  for (unsigned k = 0; k < NRF_COMPARES; k++) {
+    bool wanted =
+        (t->p.enabled >> (COMPARE + k) & 1) || (t->p.shorts & (0x101u << k));
+    event_cancel(&t->due[k]);
+    if (t->running && wanted)
+      event_at(t->p.chip->m, &t->due[k], next_due(t, k, t->caught_up_at));
+  }
+}
+
+static void catch_up(struct nrf_timer *t) {
+  uint64_t now = t->p.chip->m->now;
+  for (unsigned k = 0; k < NRF_COMPARES; k++)
+    if (t->running && t->due[k].at == NEVER &&
+        next_due(t, k, t->caught_up_at) <= now)
+      t->p.events |= 1u << (COMPARE + k);
+  t->caught_up_at = now;
+}
+
+static void changed(struct nrf_peripheral *p) {
+  struct nrf_timer *t = (struct nrf_timer *)p;
+  catch_up(t);
+  schedule(t);
+}
+
+static void clear_at(struct nrf_timer *t, uint64_t at) {
+  t->stopped_count = 0;
+  t->started_at = at;
+  t->caught_up_at = at;
+  schedule(t);
+}
+
+static void stop(struct nrf_timer *t) {
+  t->stopped_count = count(t);
+  t->running = false;
+  schedule(t);
+}
+
+static void due(void *owner, uint64_t at) {
+  const struct nrf_compare *compare = owner;
+  struct nrf_timer *t = compare->timer;
+  unsigned k = compare->index;
+  nrf_event(&t->p, COMPARE + k);
+  t->caught_up_at = at;
+  if (t->p.shorts >> k & 1)
+    clear_at(t, at);
+  if (t->p.shorts >> (8 + k) & 1)
+    stop(t);
+  else
+    event_at(t->p.chip->m, &t->due[k], next_due(t, k, at));
+}
+
+static bool task(struct nrf_peripheral *p, uint32_t offset) {
+  struct nrf_timer *t = (struct nrf_timer *)p;
+  uint64_t now = p->chip->m->now;
+  catch_up(t);
+  switch (offset) {
+  case START:
+    if (!t->running) {
+      t->running = true;
+      t->started_at = now - t->stopped_count * each(t);
+      t->caught_up_at = now;
+      schedule(t);
+    }
+    return true;
+  case STOP:
+    if (t->running)
+      stop(t);
+    return true;
+  case CLEAR:
+    clear_at(t, now);
+    return true;
+  default:
+    if (offset < CAPTURE || offset >= CAPTURE + 4 * NRF_COMPARES || offset % 4)
+      return false;
+    t->compare[(offset - CAPTURE) / 4] = count(t);
+    schedule(t);
+    return true;
+  }
+}
+
+static uint32_t *plain_register(struct nrf_timer *t, uint32_t offset) {
+  if (offset >= CC && offset < CC + 4 * NRF_COMPARES && offset % 4 == 0)
+    return &t->compare[(offset - CC) / 4];
+  switch (offset) {
+  case MODE:
+    return &t->mode;
+  case BITMODE:
+    return &t->bit_mode;
+  case PRESCALER:
+    return &t->prescaler;
+  default:
+    return NULL;
+  }
+}
+
+static bool timer_read(struct nrf_peripheral *p, uint32_t offset,
+                       uint32_t *value) {
+  const uint32_t *r = plain_register((struct nrf_timer *)p, offset);
+  if (r)
+    *value = *r;
+  return r != NULL;
+}
+
+static bool timer_write(struct nrf_peripheral *p, uint32_t offset,
+                        uint32_t value) {
+  struct nrf_timer *t = (struct nrf_timer *)p;
+  uint32_t *r = plain_register(t, offset);
+  if (!r || (offset == MODE && value != 0) ||
+      (offset == PRESCALER && value > 9))
+    return false;
+  if (t->running && offset < CC)
+    nrf_stop(p, "BITMODE or PRESCALER changed while it runs");
+  catch_up(t);
+  *r = value;
+  t->caught_up_at = p->chip->m->now;
+  schedule(t);
+  return true;
+}
+
+void nrf_timer_create(struct nrf52840 *chip, unsigned position) {
+  static const struct nrf_peripheral instances[NRF_TIMERS] = {
+      {.name = "TIMER0", .base = 0x40008000, .irq = 8},
+      {.name = "TIMER1", .base = 0x40009000, .irq = 9},
+      {.name = "TIMER2", .base = 0x4000a000, .irq = 10}};
+  struct nrf_timer *t = &chip->timers[position];
+  t->p = instances[position];
+  t->p.known_events = 0x0fu << COMPARE; /* TIMER0 to 2 have four */
+  t->p.known_shorts = 0x0f0f;
+  t->p.task = task;
+  t->p.read = timer_read;
+  t->p.write = timer_write;
+  t->p.changed = changed;
+  t->prescaler = 4; /* reset value */
+  for (unsigned k = 0; k < NRF_COMPARES; k++) {
+    t->owners[k] = (struct nrf_compare){t, k};
+    event_add(chip->m, &t->due[k], due, &t->owners[k]);
+  }
+  nrf_add(chip, &t->p);
+}

@@ -46,6 +46,7 @@
  * (i >= stored_count) is computed by operator i - stored_count. */
 struct poet_model {
   uint32_t magic;
+  uint32_t crc; /* CRC-32 of the model part behind this field */
   uint16_t version;
   uint16_t tensor_count;
   uint16_t stored_count;
@@ -53,7 +54,6 @@ struct poet_model {
   uint32_t fingerprint;
   uint32_t slot_stride; /* blocks from a tensor's first slot to its second */
   uint32_t data_blocks; /* blocks of the area that tensors' blocks count in */
-  uint32_t crc;         /* CRC-32 of the model part behind this field */
 };
 POET_LAYOUT(poet_model, 28);
 

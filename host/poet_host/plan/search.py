@@ -178,7 +178,3 @@ def _certify(state: Search, again: Sequence[bool]) -> None:
         state,
         minimise(model.program, state.left_s, gap=task.gap, cutoff=state.energy_uj, watch=watch),
     )
-
-
-def _raise(state: Search, result: Result) -> None:
-    state.raise_bound(result.bound)

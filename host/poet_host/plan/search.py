@@ -174,7 +174,7 @@ def _certify(state: Search, again: Sequence[bool]) -> None:
         state.raise_bound(bound_uj)
         return state.proved
 
-    _raise(
-        state,
-        minimise(model.program, state.left_s, gap=task.gap, cutoff=state.energy_uj, watch=watch),
+    result = minimise(
+        model.program, state.left_s, gap=task.gap, cutoff=state.energy_uj, watch=watch
     )
+    state.raise_bound(result.bound)

@@ -101,7 +101,7 @@ def pack(name: str, **values: Any) -> bytes:
     """A record of records.h as bytes; fields not given are 0."""
     record = ffi().new(f"struct {name} *")
     for field, value in values.items():
-        setattr(record, field, value)
+        setattr(record, field, value.encode("ascii") if isinstance(value, str) else value)
     return bytes(ffi().buffer(record))
 
 

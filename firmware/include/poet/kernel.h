@@ -81,6 +81,11 @@ typedef void poet_kernel_fn(const struct poet_call *call);
 #define KERNEL(code, name, inputs, effect) poet_kernel_fn poet_##name;
 #include "poet/isa.def"
 
+/* Elements of each operand of an elementwise operator. */
+static inline uint32_t poet_elements(const struct poet_op *op) {
+  return op->n * op->c * op->h * op->w;
+}
+
 /* The kernel of a row of isa.def, or NULL: no such row, or `none`. */
 poet_kernel_fn *poet_kernel(uint8_t code);
 

@@ -158,6 +158,7 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
   p->result = (struct poet_step_result){.step = step};
   p->status = (struct poet_status){.running = 1, .step = step};
   HIDE(p, 0, p->memory.arena_bytes);
+  p->started = now(p);
 }
 
 int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
@@ -181,7 +182,6 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
     *result = p->result;
     return 0;
   }
-  p->started = now(p);
   start(p, step, trace_first, trace_count);
   error = run(p);
   poet_drain(p);

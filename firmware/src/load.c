@@ -73,6 +73,7 @@ void poet_reset(struct poet *p) {
   p->kept_at_start = 0;
   memset(&p->model, 0, sizeof p->model);
   memset(&p->plan, 0, sizeof p->plan);
+  p->result = (struct poet_step_result){.step = POET_NO_STEP};
 }
 
 void poet_init(struct poet *p, const struct poet_port *port,

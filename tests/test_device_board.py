@@ -45,7 +45,7 @@ def test_an_unknown_board_is_answered_with_the_known_ones() -> None:
     ("old", "new", "message"),
     [
         ("[power]", "[power", "no TOML"),
-        ("[power]", "power = 3\n[other]", "power"),
+        ("[power]", "[[power]]", "power must be a table"),
         ("title =", "titel =", "unknown key titel"),
         ('title = "', 'title = 3 # "', "title must be text"),
         ("arena_bytes = 24576", "arena_bytes = 24577", "arena_bytes"),

@@ -115,7 +115,17 @@ class MemoryBoard:
             ffi.callback("size_t(void *, uint8_t *, size_t, uint32_t)", self._receive),
             ffi.callback("void(void *, const uint8_t *, size_t)", self._send),
         ]
-        names = "ticks idle storage_blocks read write flush submit receive send".split()
+        names = [
+            "ticks",
+            "idle",
+            "storage_blocks",
+            "read",
+            "write",
+            "flush",
+            "submit",
+            "receive",
+            "send",
+        ]
         self.port = ffi.new("struct poet_port *", dict(zip(names, self._callbacks, strict=True)))
         self.port.board = self.port.unique_id = self._keep[4]
         self.port.tick_hz = 1000

@@ -1,5 +1,4 @@
-/* mathf.h - functions that libraries round differently from target to target.
- */
+/* mathf.h - functions that libraries round differently. */
 #ifndef POET_MATHF_H
 #define POET_MATHF_H
 

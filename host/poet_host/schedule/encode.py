@@ -1,13 +1,14 @@
 """From a plan to the bytes that a board executes; schedules/FORMAT.md is the norm."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from .. import isa
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
-from ..plan.plan import Plan, Statement
+from ..plan.plan import Plan, Statement, plan_to_json
 from ..plan.problem import CostGraph
 from .bits import BitWriter, width
 from .decode import Wait, decode
@@ -72,13 +73,13 @@ def _encode(
     model = read_model(part, "schedule")
     names = [tensor["name"] for tensor in known["tensors"]]
     plan_part = _Encoder(model, names, plan.statements, queue_capacity).plan_part()
-    costs = {key: value for key, value in asdict(plan).items() if key != "statements"}
-    whole = {"format": "poet-schedule", **known, "plan": costs}
+    whole = {"format": "poet-schedule", **known, "plan": plan_to_json(plan, statements=False)}
     for key, value in (meta or {}).items():
         if key in whole:
             raise BadInput(f"meta: {key} is set by encode itself")
         whole[key] = value
-    schedule = Schedule(part, plan_part, whole)
+    # As it will be read back: tuples become lists, and what is no JSON is noticed here.
+    schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)))
     _compare(schedule, plan.statements)
     return schedule
 

@@ -124,17 +124,7 @@ def _tensor_bytes(tensor: Tensor) -> bytes:
 
 
 def _op_bytes(op: Operator, output: int) -> bytes:
-    inputs = [*op.inputs, *[NONE] * (MAX_INPUTS - len(op.inputs))]
-    return isa.pack(
-        "poet_op",
-        kernel=op.kernel,
-        sink=op.sink,
-        input_count=len(op.inputs),
-        output=output,
-        overwrites=NONE if op.overwrites is None else op.overwrites,
-        input=inputs,
-        **op.attrs,
-    )
+    return isa.pack_op(op.kernel, op.sink, op.inputs, output, op.overwrites, op.attrs)
 
 
 def read_model(part: bytes, where: str) -> Model:

@@ -360,7 +360,10 @@ BROKEN_MODELS = {
     "input behind the output": changed_op(A, inputs=(B,)),
     "input that is the output": changed_op(A, inputs=(A,)),
     "overwritten tensor that is no input": changed_op(Q, overwrites=C),
-    "overwriting by a kernel that cannot": changed_op(C, overwrites=B),
+    "overwriting by a kernel that cannot": changed_op(
+        A, kernel=KERNEL["global_avgpool"], overwrites=S
+    ),
+    "overwriting of one of two equal inputs": changed_op(B, overwrites=A),
     "no overwriting by a kernel that must": changed_op(D, overwrites=None),
     "momentum with decay, without weights": changed_op(
         D, sink=SINK["momentum"], attrs={**FOUR, "weight_decay": 0.5}

@@ -39,24 +39,16 @@ static int read_op(struct poet *p, uint32_t output, struct poet_op *to) {
 
 /* What an operator's record must fulfil whatever the tensors' sizes are. */
 static bool op_is_sound(const struct poet_op *op, uint32_t output) {
-  bool overwrites = op->overwrites == POET_NONE;
-  if (op->output != output || op->input_count > POET_INPUTS ||
-      op->kernel == POET_KERNEL_none ||
-      !poet_operand_bytes(op, op->input_count)) {
+  if (op->output != output || !poet_operand_bytes(op, op->input_count)) {
     return false;
   }
   for (uint32_t i = 0; i < POET_INPUTS; i++) {
-    if (i >= op->input_count) {
-      if (op->input[i] != POET_NONE) {
-        return false;
-      }
-    } else if (op->input[i] >= output) {
+    if (i < op->input_count ? op->input[i] >= output
+                            : op->input[i] != POET_NONE) {
       return false;
-    } else if (op->input[i] == op->overwrites) {
-      overwrites = true;
     }
   }
-  return overwrites;
+  return true;
 }
 
 /* The records are judged again at every reading: memory safety then does not

@@ -35,9 +35,6 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
                   uint32_t *ticks) {
   struct poet_call call = {.op = op, .step = step};
   const uint32_t count = op->input_count;
-  if (op->kernel == POET_KERNEL_none || count > POET_INPUTS) {
-    return POET_ERROR_bad_table;
-  }
   for (uint32_t i = 0; i <= count; i++) {
     void *at = operand(p, offsets[i], poet_operand_bytes(op, i));
     if (!at) {

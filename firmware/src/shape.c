@@ -13,13 +13,13 @@
  *   W k c/groups kernel_h kernel_w  V k c h w      K k        C c
  *   Q 2 c            L n            S one
  */
-enum { CONV = 1, POOL = 2, SINK = 4 };
+enum { CONV = 1, POOL = 2, SINK = 4, MUST = 8 /* overwrite */ };
 
 struct shape {
   char inputs[6];
   char output; /* with a sink also each of the sink's inputs */
   uint8_t rules;
-  uint8_t target; /* 1 + the input that is overwritten, 0: none */
+  uint8_t may; /* bits: inputs whose memory the output may take over */
 };
 
 static const struct shape shapes[] = {
@@ -32,29 +32,29 @@ static const struct shape shapes[] = {
     [POET_KERNEL_grad_bias] = {"Y", 'K', SINK, 0},
     [POET_KERNEL_batchnorm_stats] = {"X", 'Q', 0, 0},
     [POET_KERNEL_batchnorm] = {"XQCC", 'X', 0, 0},
-    [POET_KERNEL_batchnorm_running] = {"QQ", 'Q', 0, 2},
+    [POET_KERNEL_batchnorm_running] = {"QQ", 'Q', MUST, 2},
     [POET_KERNEL_batchnorm_sums] = {"XQX", 'Q', 0, 0},
     [POET_KERNEL_batchnorm_grad_input] = {"XQCXQ", 'X', 0, 0},
     [POET_KERNEL_batchnorm_grad_input_frozen] = {"QCX", 'X', 0, 0},
     [POET_KERNEL_batchnorm_grad_param] = {"Q", 'C', SINK, 0},
-    [POET_KERNEL_relu] = {"X", 'X', 0, 0},
-    [POET_KERNEL_relu_grad] = {"XX", 'X', 0, 0},
-    [POET_KERNEL_relu6] = {"X", 'X', 0, 0},
-    [POET_KERNEL_relu6_grad] = {"XX", 'X', 0, 0},
+    [POET_KERNEL_relu] = {"X", 'X', 0, 1},
+    [POET_KERNEL_relu_grad] = {"XX", 'X', 0, 3},
+    [POET_KERNEL_relu6] = {"X", 'X', 0, 1},
+    [POET_KERNEL_relu6_grad] = {"XX", 'X', 0, 3},
     [POET_KERNEL_maxpool2d] = {"X", 'P', POOL, 0},
     [POET_KERNEL_maxpool2d_grad] = {"XP", 'X', POOL, 0},
     [POET_KERNEL_avgpool2d] = {"X", 'P', POOL, 0},
     [POET_KERNEL_avgpool2d_grad] = {"P", 'X', POOL, 0},
     [POET_KERNEL_global_avgpool] = {"X", 'G', 0, 0},
     [POET_KERNEL_global_avgpool_grad] = {"G", 'X', 0, 0},
-    [POET_KERNEL_add] = {"XX", 'X', 0, 0},
-    [POET_KERNEL_dropout] = {"X", 'X', 0, 0},
+    [POET_KERNEL_add] = {"XX", 'X', 0, 3},
+    [POET_KERNEL_dropout] = {"X", 'X', 0, 1},
     [POET_KERNEL_softmax_xent] = {"GL", 'S', 0, 0},
     [POET_KERNEL_softmax_xent_grad] = {"GL", 'G', 0, 0},
     [POET_KERNEL_mse] = {"XX", 'S', 0, 0},
-    [POET_KERNEL_mse_grad] = {"XX", 'X', 0, 0},
+    [POET_KERNEL_mse_grad] = {"XX", 'X', 0, 3},
     [POET_KERNEL_apply_gradient] = {"X", 'X', SINK, 0},
-    [POET_KERNEL_momentum_step] = {"XX", 'X', 0, 1},
+    [POET_KERNEL_momentum_step] = {"XX", 'X', MUST, 1},
 };
 
 /* Product of up to four factors as bytes of 32-bit elements; 0 if there are
@@ -139,22 +139,32 @@ static bool sink_is_sound(const struct poet_op *op, uint32_t own) {
   }
 }
 
-/* Is the number of inputs right, and what is overwritten what must be? */
+/* Is what is overwritten, once among the inputs, one of those in `may`? */
+static bool overwriting_is_sound(const struct poet_op *op, uint32_t may,
+                                 bool must) {
+  uint32_t found = 0;
+  if (op->overwrites == POET_NONE) {
+    return !must;
+  }
+  for (uint32_t i = 0; i < op->input_count; i++) {
+    found |= (uint32_t)(op->input[i] == op->overwrites) << i;
+  }
+  return found && !(found & (found - 1)) && !(found & ~may);
+}
+
 static bool operands_are_sound(const struct poet_op *op,
                                const struct shape *shape) {
   const uint32_t own = (uint32_t)strlen(shape->inputs);
-  uint32_t target = shape->target;
+  const bool last_may_miss = shape->inputs[own - 1] >= 'a';
   if (shape->rules & SINK) {
-    if (op->input_count < own || !sink_is_sound(op, own)) {
-      return false;
-    }
-    target = op->sink == POET_SINK_store ? 0 : own + 1;
-  } else if (op->sink != POET_SINK_none || op->input_count > own ||
-             (op->input_count < own &&
-              (op->input_count + 1u != own || shape->inputs[own - 1] < 'a'))) {
-    return false;
+    const bool must = op->sink != POET_SINK_store;
+    return op->input_count >= own && sink_is_sound(op, own) &&
+           overwriting_is_sound(op, (uint32_t)must << own, must);
   }
-  return op->overwrites == (target ? op->input[target - 1] : POET_NONE);
+  return op->sink == POET_SINK_none &&
+         (op->input_count == own ||
+          (last_may_miss && op->input_count + 1u == own)) &&
+         overwriting_is_sound(op, shape->may, shape->rules & MUST);
 }
 
 uint32_t poet_operand_bytes(const struct poet_op *op, uint32_t index) {

@@ -6,8 +6,6 @@ training. Operators that do not fit the board's arena are left to the profile's 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +18,7 @@ from ..graph.reference import run_step
 from .fit import fit_line
 from .profile import Lane, Measured, Profile, board_power, estimate_profile, load_of, signature
 
-SAMPLES = 5
+SAMPLES = 7
 SAMPLE_US = 500.0  # shortest measurement: clocks of boards tick once a microsecond or so
 ENOUGH_US = 50_000.0  # a single run of this length is repeatable as it is
 MAX_REPEAT = 65_535
@@ -29,6 +27,7 @@ _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAIL
 
 Progress = Callable[[int, int, str], None]  # measurements done, in all, what comes next
 Array = NDArray[np.generic]
+_Point = tuple[int, float, float]  # bytes moved, time and processor time in us
 
 
 def measure(
@@ -64,14 +63,13 @@ def measure(
         time_us = _operator_us(device, node, graph, values)
         operators[signature(node)] = Measured(time_us, load.macs, load.other_flops, load.bytes)
 
-    def lane(write: bool, what: str) -> Lane:
-        points = []
-        for count in blocks:
-            tell(f"{what} {count * _BLOCK} bytes")
-            points.append((count * _BLOCK, *_transfer_us(device, write, count)))
-        return _lane(points)
-
-    page_in, page_out = lane(False, "page in"), lane(True, "page out")
+    page_in: list[_Point] = []
+    page_out: list[_Point] = []
+    for count in blocks:
+        # Out before in: a page that was never written fails its check, and so ends early.
+        for points, write, what in ((page_out, True, "out"), (page_in, False, "in")):
+            tell(f"page {what} {count * _BLOCK} bytes")
+            points.append(_transfer(device, write, count))
     tell("commit")
     commit_us = _sampled(device, lambda repeat: device.probe_commit(repeat=repeat))
     if progress:
@@ -81,8 +79,8 @@ def measure(
         "measured",
         board_power(board),
         estimate_profile(board).rates,
-        page_in,
-        page_out,
+        _lane(page_in),
+        _lane(page_out),
         commit_us,
         str(device.info.unique_id),
         operators,
@@ -152,33 +150,38 @@ def _transfer_blocks(arena_bytes: int) -> list[int]:
     return [2**i for i in range(most.bit_length()) if 2**i <= most]
 
 
-def _transfer_us(device: Device, write: bool, blocks: int) -> tuple[float, float]:
-    """Time of a transfer of whole blocks, and the processor's share."""
+def _transfer(device: Device, write: bool, blocks: int) -> _Point:
     size = min(blocks * _BLOCK - _TRAILER, int(device.info.arena_bytes))
-    shares: list[float] = []
+    cpu_us: list[float] = []
 
     def probe(repeat: int) -> int:
         ticks, cpu_ticks = device.probe_transfer(write, size, repeat=repeat)
-        shares.append(device.us(cpu_ticks) / repeat)
+        cpu_us.append(device.us(cpu_ticks) / repeat)
         return ticks
 
-    return _sampled(device, probe), median(shares)
+    time_us = _sampled(device, probe)
+    return blocks * _BLOCK, time_us, _typical(cpu_us[-SAMPLES:])
 
 
-def _lane(points: Sequence[tuple[int, float, float]]) -> Lane:
+def _lane(points: Sequence[_Point]) -> Lane:
     base_us, us_per_byte = fit_line([(size, time_us) for size, time_us, _ in points])
     cpu_base_us, cpu_us_per_byte = fit_line([(size, cpu_us) for size, _, cpu_us in points])
     return Lane(base_us, us_per_byte, cpu_base_us, cpu_us_per_byte)
 
 
-def _sampled(device: Device, probe: Callable[[int], Any]) -> float:
-    """Microseconds of one run: the median of several samples that are each long enough."""
+def _sampled(device: Device, probe: Callable[[int], int]) -> float:
+    """Microseconds of one run, from several samples that are each long enough."""
     repeat = 1
-    once_us = device.us(probe(repeat))
-    while once_us < SAMPLE_US and repeat < MAX_REPEAT:
-        grow = min(SAMPLE_US / max(once_us, 1e-3) * 1.2, 64)
-        repeat = min(MAX_REPEAT, int(repeat * max(grow, 2)))
-        once_us = device.us(probe(repeat))
-    if once_us >= ENOUGH_US:
-        return once_us / repeat
-    return median(device.us(probe(repeat)) for _ in range(SAMPLES)) / repeat
+    sample_us = device.us(probe(repeat))
+    while sample_us < SAMPLE_US and repeat < MAX_REPEAT:
+        grow = 1.2 * SAMPLE_US / max(sample_us, 1e-3)
+        repeat = min(MAX_REPEAT, int(repeat * min(max(grow, 2), 64)))
+        sample_us = device.us(probe(repeat))
+    if sample_us >= ENOUGH_US:
+        return sample_us / repeat
+    return _typical([device.us(probe(repeat)) for _ in range(SAMPLES)]) / repeat
+
+
+def _typical(samples: Sequence[float]) -> float:
+    """The lower quartile: whatever else a computer does in between only adds time."""
+    return sorted(samples)[(len(samples) - 1) // 4]

@@ -117,10 +117,10 @@ class Profile:
         return Transfer(
             in_us,
             in_us * self.power.page_in_uw / 1e6,
-            into.cpu_base_us + into.cpu_us_per_byte * moved,
+            min(in_us, into.cpu_base_us + into.cpu_us_per_byte * moved),
             out_us,
             out_us * self.power.page_out_uw / 1e6,
-            out.cpu_base_us + out.cpu_us_per_byte * moved,
+            min(out_us, out.cpu_base_us + out.cpu_us_per_byte * moved),
         )
 
     def merged(self, other: "Profile") -> "Profile":

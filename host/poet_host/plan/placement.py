@@ -39,7 +39,7 @@ def arrange(
     `statements` are legal, with or without offsets. Deterministic as long as the exact
     search, the last resort, ends before `time_limit_s`.
     """
-    lives = _lives(graph, statements)
+    lives = lives_of(graph, statements)
     packing = pack([life.block for life in lives], ram_bytes)
     placed = list(statements)
     initial: list[tuple[str, int]] = []
@@ -55,7 +55,7 @@ def arrange(
 
 
 @dataclass
-class _Life:
+class Life:
     """One block of memory and which statements put something there."""
 
     begin: int
@@ -70,30 +70,30 @@ class _Life:
         return Block(self.begin, self.end, self.size_bytes)
 
 
-def _lives(graph: CostGraph, statements: Sequence[Statement]) -> list[_Life]:
+def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
     """Every stay of a tensor in RAM, a chain of overwriting tensors being one; workspaces.
 
     Time is the index of a statement, -1 the start. Lives are in the order of their begin.
     """
     number = {node.name: i for i, node in enumerate(graph.nodes)}
-    lives: list[_Life] = []
-    now: dict[int, _Life] = {}
+    lives: list[Life] = []
+    now: dict[int, Life] = {}
     last = len(statements)
     if not graph.storage:
         for i, node in enumerate(graph.nodes):
             if node.stored:
-                now[i] = _Life(-1, last, node.bytes, [], initial=node.name)
+                now[i] = Life(-1, last, node.bytes, [], initial=node.name)
         lives.extend(now.values())
     for index, statement in enumerate(statements):
         i = number[statement.node]
         node = graph.nodes[i]
         if statement.op == "compute" and node.workspace_bytes:
-            lives.append(_Life(index, index + 1, node.workspace_bytes, [], workspace=index))
+            lives.append(Life(index, index + 1, node.workspace_bytes, [], workspace=index))
         if statement.op == "compute" and node.overwrites is not None:
             now[i] = now.pop(node.overwrites)
             now[i].outputs.append(index)
         elif statement.op in ("compute", "page_in"):
-            now[i] = _Life(index, last, node.bytes, [index])
+            now[i] = Life(index, last, node.bytes, [index])
             lives.append(now[i])
         elif statement.op == "free":
             now.pop(i).end = index

@@ -32,10 +32,10 @@ float poet_exp(float x) {
   if (isnan(x)) {
     return x;
   }
-  if (x > 88.7228394f) {
+  if (x > 89.0f) {
     return INFINITY;
   }
-  if (x < -103.972084f) {
+  if (x < -104.0f) {
     return 0.0f;
   }
   const int32_t n = (int32_t)(x * 1.44269504f + (x < 0.0f ? -0.5f : 0.5f));

@@ -34,7 +34,15 @@ def test_bad_ram(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "limit"),
-    [("1.2x", 1200.0), ("15", 15e3), ("15ms", 15e3), (0.5, 500.0), ("none", None), (None, None)],
+    [
+        ("1.2x", 1200.0),
+        ("15", 15e3),
+        ("15ms", 15e3),
+        ("7.5us", 7.5),
+        (0.5, 500.0),
+        ("none", None),
+        (None, None),
+    ],
 )
 def test_deadline(text: str | float | None, limit: float | None) -> None:
     assert deadline_us(text, 1000.0) == limit

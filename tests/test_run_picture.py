@@ -6,7 +6,7 @@ import pytest
 from poet_host.errors import BadInput
 from poet_host.plan.plan import Statement
 from poet_host.plan.problem import CostGraph, CostNode
-from poet_host.run.picture import Bar, Box, draw, timeline
+from poet_host.run.picture import Bar, Box, bars_and_boxes, draw
 
 GRAPH = CostGraph(
     "small",
@@ -30,7 +30,7 @@ PLAN = (
 
 
 def test_bars_follow_the_rules_of_the_plan() -> None:
-    bars, _ = timeline(GRAPH, PLAN)
+    bars, _ = bars_and_boxes(GRAPH, PLAN, 44)
     assert bars == (
         Bar("a", "forward", 0, 10),
         Bar("w", "page_in", 10, 14),  # then the processor is at 11
@@ -43,7 +43,7 @@ def test_bars_follow_the_rules_of_the_plan() -> None:
 
 
 def test_boxes_are_the_tensors_in_the_arena() -> None:
-    _, boxes = timeline(GRAPH, PLAN)
+    _, boxes = bars_and_boxes(GRAPH, PLAN, 44)
     assert sorted(boxes, key=lambda box: (box.offset, box.begin_us)) == [
         Box("a", "forward", 0, 16, 0, 34),
         Box("a", "again", 0, 16, 34, 52),
@@ -56,7 +56,7 @@ def test_boxes_are_the_tensors_in_the_arena() -> None:
 
 def test_a_free_waits_for_the_transfer_of_its_memory() -> None:
     statements = (*PLAN[:3], Statement("free", "a"), Statement("compute", "a", 0))
-    bars, boxes = timeline(GRAPH, statements)
+    bars, boxes = bars_and_boxes(GRAPH, statements, 44)
     assert bars[-1].begin_us == 21
     assert boxes[0].end_us == 21
 

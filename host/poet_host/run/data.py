@@ -162,6 +162,23 @@ def _shape(sizes: tuple[int | str, ...]) -> str:
     return "(" + ", ".join(str(size) for size in sizes) + ("," if len(sizes) == 1 else "") + ")"
 
 
+def example(graph: Graph) -> tuple[Array, Array]:
+    """One batch that a model of this shape may meet in training, to measure operators on."""
+    data, label = graph[graph.data], graph[graph.label]
+    if label.dtype == "float32":
+        rng = np.random.default_rng(0)
+        return (
+            rng.standard_normal(data.shape, dtype=np.float32),
+            rng.standard_normal(label.shape, dtype=np.float32),
+        )
+    classes = graph[graph.logits].shape[1]
+    digits = data.shape[1:] == (1, 8, 8) and classes >= 10
+    spec = f"synthetic:{'x'.join(str(size) for size in data.shape[1:])}:{classes}"
+    dataset = load_data("digits" if digits else spec)
+    repeated = np.arange(graph.batch) % len(dataset.x)
+    return dataset.x[repeated], dataset.y[repeated]
+
+
 def steps_per_epoch(dataset: Dataset, batch: int) -> int:
     """Whole batches of an epoch; the samples of an incomplete last one wait for another shuffle."""
     return len(dataset.x) // batch

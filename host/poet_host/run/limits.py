@@ -24,14 +24,14 @@ def ram_bytes(text: str | int, keep_all_bytes: int) -> int:
 
 
 def deadline_us(text: str | float | None, keep_all_us: float) -> float | None:
-    """Microseconds of `1.2x` (of keep-everything's time), `15` or `15ms`, `none`."""
+    """Microseconds of `1.2x` (of keep-everything's time), `15` or `15ms`, `15000us`, `none`."""
     if text is None or str(text).strip().lower() == "none":
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(x|ms)?", str(text).strip(), re.I)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(x|ms|us)?", str(text).strip(), re.I)
     if not found:
         raise BadInput(f"deadline {text!r}: write milliseconds, as 15, or 1.2x, or none")
     number = float(found[1])
-    limit = number * (keep_all_us if (found[2] or "").lower() == "x" else 1e3)
+    limit = number * {"x": keep_all_us, "us": 1.0}.get((found[2] or "").lower(), 1e3)
     if not (math.isfinite(limit) and limit > 0):
         raise BadInput(f"deadline {text!r}: a deadline is a positive number")
     return limit

@@ -5,13 +5,14 @@ promised, with the costs of the profile that the schedule was solved for.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Literal
 
 from ..errors import BadInput
 from ..plan.plan import Statement
-from ..plan.problem import CostGraph
+from ..plan.problem import CostGraph, Problem
+from ..plan.timeline import timeline
 
 Kind = Literal["forward", "again", "page_in", "page_out"]
 COLOURS: dict[Kind, str] = {
@@ -50,68 +51,51 @@ class Box:
     end_us: float
 
 
-def timeline(
-    graph: CostGraph, statements: Sequence[Statement]
+def bars_and_boxes(
+    graph: CostGraph, statements: Sequence[Statement], ram_bytes: int
 ) -> tuple[tuple[Bar, ...], tuple[Box, ...]]:
     """Bars and boxes of a placed plan that the verifier accepts."""
     nodes = {node.name: node for node in graph.nodes}
-    processor = transfers = 0.0
-    arrival: dict[str, float] = {}
-    written: dict[str, float] = {}
-    open_boxes: dict[str, tuple[Kind, int, float]] = {}
-    computed: set[str] = set()
+    spans = timeline(Problem(graph, ram_bytes), statements)
     bars: list[Bar] = []
     boxes: list[Box] = []
+    here: dict[str, Box] = {}
+    computed: set[str] = set()
 
-    def close(name: str, end_us: float) -> None:
-        kind, offset, begin_us = open_boxes.pop(name)
-        boxes.append(Box(name, kind, offset, nodes[name].bytes, begin_us, end_us))
-        arrival.pop(name, None)
-        written.pop(name, None)
+    def enter(name: str, kind: Kind, offset: int | None, begin_us: float) -> None:
+        here[name] = Box(name, kind, offset or 0, nodes[name].bytes, begin_us, begin_us)
 
-    def compute(statement: Statement) -> None:
-        nonlocal processor
-        node = nodes[statement.node]
-        kind: Kind = "again" if node.name in computed else "forward"
-        computed.add(node.name)
-        gone = graph.nodes[node.overwrites].name if node.overwrites is not None else None
-        inputs = [graph.nodes[i].name for i in node.inputs]
-        ready = [arrival.get(name, 0.0) for name in inputs]
-        begin = max(processor, *ready, written.get(gone or "", 0.0))
-        processor = begin + node.time_us
-        bars.append(Bar(node.name, kind, begin, processor))
-        offset = statement.offset
-        if gone is not None:
-            offset = open_boxes[gone][1]
-            close(gone, begin)
-        if node.workspace_bytes and statement.workspace_offset is not None:
-            work = statement.workspace_offset
-            boxes.append(
-                Box(f"{node.name} (workspace)", kind, work, node.workspace_bytes, begin, processor)
-            )
-        open_boxes[node.name] = (kind, offset or 0, begin)
+    def leave(name: str, end_us: float) -> None:
+        boxes.append(replace(here.pop(name), end_us=end_us))
 
-    for statement in statements:
+    for statement, span in zip(statements, spans, strict=True):
         name, node = statement.node, nodes[statement.node]
-        if statement.op == "compute":
-            compute(statement)
-        elif statement.op == "page_in":
-            begin = max(transfers, processor)
-            transfers = arrival[name] = begin + node.page_in_us
-            bars.append(Bar(name, "page_in", begin, transfers))
-            open_boxes[name] = ("page_in", statement.offset or 0, begin)
-            processor += node.page_in_cpu_us
-        elif statement.op == "page_out":
-            begin = max(transfers, processor, arrival.get(name, 0.0))
-            transfers = written[name] = begin + node.page_out_us
-            bars.append(Bar(name, "page_out", begin, transfers))
-            processor += node.page_out_cpu_us
-        else:
-            processor = max(processor, arrival.get(name, 0.0), written.get(name, 0.0))
-            close(name, processor)
-    end = max(processor, transfers)
-    for name in tuple(open_boxes):
-        close(name, end)
+        if statement.op == "free":
+            leave(name, span.end_us)
+            continue
+        kind: Kind = "forward"
+        if statement.op != "compute":
+            kind = statement.op
+        elif name in computed:
+            kind = "again"
+        bars.append(Bar(name, kind, span.begin_us, span.end_us))
+        if statement.op == "page_in":
+            enter(name, kind, statement.offset, span.begin_us)
+        elif statement.op == "compute":
+            computed.add(name)
+            offset = statement.offset
+            if node.overwrites is not None:
+                gone = graph.nodes[node.overwrites].name
+                offset = here[gone].offset
+                leave(gone, span.begin_us)
+            enter(name, kind, offset, span.begin_us)
+            if statement.workspace_offset is not None:
+                label, size = f"{name} (workspace)", node.workspace_bytes
+                at = statement.workspace_offset
+                boxes.append(Box(label, kind, at, size, span.begin_us, span.end_us))
+    end_us = max((span.end_us for span in spans), default=0.0)
+    for name in tuple(here):
+        leave(name, end_us)
     return tuple(bars), tuple(boxes)
 
 
@@ -130,7 +114,7 @@ def draw(
         from matplotlib.patches import Patch, Rectangle
     except ImportError as error:
         raise BadInput("a picture needs matplotlib: try `pip install 'poet-host[plot]'`") from error
-    bars, boxes = timeline(graph, statements)
+    bars, boxes = bars_and_boxes(graph, statements, ram_bytes)
     end_ms = max((bar.end_us for bar in bars), default=0.0) / 1e3
     figure = Figure(figsize=(14, 7.5), layout="constrained")
     FigureCanvasAgg(figure)

@@ -37,6 +37,17 @@ void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
   }
 }
 
+void poet_transfer_check(struct poet_transfer *transfer) {
+  const uint32_t crc = poet_crc(0, transfer->data, transfer->size_bytes);
+  if (transfer->write) {
+    transfer->trailer[0] = crc;
+    transfer->trailer[1] = transfer->owner;
+  } else if (!transfer->status && (transfer->trailer[0] != crc ||
+                                   transfer->trailer[1] != transfer->owner)) {
+    transfer->status = POET_ERROR_page_damaged;
+  }
+}
+
 static int run(const struct poet_port *port, struct poet_transfer *transfer,
                uint8_t *bounce) {
   const uint32_t whole = poet_transfer_whole(transfer);
@@ -53,7 +64,9 @@ static int run(const struct poet_port *port, struct poet_transfer *transfer,
       error = port->write(port->context, transfer->block + i, bounce, 1);
     } else {
       error = port->read(port->context, transfer->block + i, bounce, 1);
-      poet_transfer_take(transfer, i, bounce);
+      if (!error) {
+        poet_transfer_take(transfer, i, bounce);
+      }
     }
   }
   return error ? POET_ERROR_storage_failed : 0;
@@ -62,7 +75,13 @@ static int run(const struct poet_port *port, struct poet_transfer *transfer,
 void poet_transfer_run(const struct poet_port *port,
                        struct poet_transfer *transfer, uint8_t *bounce) {
   transfer->begin = port->ticks(port->context);
+  if (port->lane_checks && transfer->write) {
+    poet_transfer_check(transfer);
+  }
   transfer->status = (int16_t)run(port, transfer, bounce);
+  if (port->lane_checks && !transfer->write) {
+    poet_transfer_check(transfer);
+  }
   transfer->end = port->ticks(port->context);
   atomic_store_explicit(&transfer->done, 1, memory_order_release);
 }
@@ -86,9 +105,8 @@ static int await(struct poet *p, struct poet_transfer *transfer) {
 }
 
 void poet_submit(struct poet *p, struct poet_transfer *transfer) {
-  if (transfer->write) {
-    transfer->trailer[0] = poet_crc(0, transfer->data, transfer->size_bytes);
-    transfer->trailer[1] = transfer->owner;
+  if (transfer->write && !p->port->lane_checks) {
+    poet_transfer_check(transfer);
   }
   transfer->status = 0;
   transfer->next = NULL;
@@ -97,8 +115,8 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
 }
 
 /* The decoder has put the tensor into the queue; give the transfer to the port.
- * The CRC of what goes out is taken here, so what is still coming in must have
- * arrived. */
+ * The CRC of what goes out may be taken here, so what is still coming in must
+ * have arrived. */
 int poet_page(struct poet *p, const struct poet_statement *statement) {
   struct poet_transfer *transfer = poet_queue_slot(p, p->submitted);
   const uint32_t blocks = poet_tensor_blocks(statement->size_bytes);
@@ -125,18 +143,15 @@ int poet_page(struct poet *p, const struct poet_statement *statement) {
 }
 
 /* What a finished transfer amounts to. */
-int poet_judge(struct poet *p, const struct poet_transfer *transfer) {
-  if (transfer->status) {
+int poet_judge(struct poet *p, struct poet_transfer *transfer) {
+  if (!transfer->write && !p->port->lane_checks) {
+    poet_transfer_check(transfer);
+  }
+  if (transfer->status == POET_ERROR_storage_failed) {
     p->storage_status = transfer->status;
-    return poet_fail(p, transfer->status, transfer->tensor);
   }
-  if (!transfer->write &&
-      (transfer->trailer[1] != transfer->owner ||
-       transfer->trailer[0] !=
-           poet_crc(0, transfer->data, transfer->size_bytes))) {
-    return poet_fail(p, POET_ERROR_page_damaged, transfer->tensor);
-  }
-  return 0;
+  return transfer->status ? poet_fail(p, transfer->status, transfer->tensor)
+                          : 0;
 }
 
 int poet_retire(struct poet *p, uint32_t until) {

@@ -89,7 +89,7 @@ int poet_decode(struct poet *p, struct poet_statement *statement);
 /* pager.c */
 int poet_page(struct poet *p, const struct poet_statement *statement);
 void poet_submit(struct poet *p, struct poet_transfer *transfer);
-int poet_judge(struct poet *p, const struct poet_transfer *transfer);
+int poet_judge(struct poet *p, struct poet_transfer *transfer);
 int poet_retire(struct poet *p, uint32_t until); /* so many have ended */
 void poet_drain(struct poet *p);                 /* all, whatever comes of it */
 struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);

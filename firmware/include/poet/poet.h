@@ -28,8 +28,6 @@
 #ifndef POET_POET_H
 #define POET_POET_H
 
-#include <stdbool.h>
-
 #include "port.h"
 #include "records.h"
 

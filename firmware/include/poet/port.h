@@ -9,6 +9,7 @@
 #define POET_PORT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -60,6 +61,10 @@ struct poet_port {
   /* Queue a transfer and return. A port without a transfer engine calls
    * poet_transfer_run here. */
   void (*submit)(void *context, struct poet_transfer *transfer);
+  /* Does the transfer lane take the CRCs, because it is a processor that runs
+   * poet_transfer_run? If not, the library does, before a transfer out and
+   * after one in. */
+  bool lane_checks;
 
   /* Only for the serial application. receive waits at most `wait_ms` for the
    * first byte and returns how many it has stored; send returns when the bytes
@@ -83,5 +88,9 @@ void poet_transfer_fill(const struct poet_transfer *transfer, uint32_t index,
                         uint8_t *bounce);
 void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
                         const uint8_t *bounce);
+
+/* Take the CRC of the data: make the trailer of a transfer out, or judge that
+ * of one that came in, by its status. */
+void poet_transfer_check(struct poet_transfer *transfer);
 
 #endif

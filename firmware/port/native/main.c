@@ -68,6 +68,7 @@ int main(int argc, char **argv) {
                            .write = native_write,
                            .flush = native_flush,
                            .submit = native_submit,
+                           .lane_checks = true,
                            .receive = native_receive,
                            .send = native_send};
   struct poet_memory memory = {.residents = residents,

@@ -2,8 +2,6 @@
 #ifndef POET_NATIVE_H
 #define POET_NATIVE_H
 
-#include <stdbool.h>
-
 #include "poet/port.h"
 
 /* storage.c: storage in a file, and the transfer lane, a thread. Starts the

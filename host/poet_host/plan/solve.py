@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Literal
 
-from .placement import place
+from .placement import Placement, arrange
 from .plan import Plan, Statement, Status
 from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE
 from .search import Progress, Search, Task, search
+from .statements import everything_paged
 from .transfers import overlap
 from .verify import Totals, verify
 
@@ -48,6 +49,7 @@ class _Candidate:
     """A verified plan."""
 
     statements: tuple[Statement, ...]
+    initial_offsets: tuple[tuple[str, int], ...]
     totals: Totals
 
 
@@ -112,31 +114,41 @@ class _Solver:
         return search(task, time_limit_s, self.progress)
 
     def _fitted(self, found: Search, deadline_us: float | None) -> _Candidate | None:
-        """The plan with offsets; if none fit, plans for smaller budgets until one does."""
+        """The plan with offsets; while they do not fit, plans for less RAM by the excess."""
         ram_bytes = self.problem.ram_bytes
-        step = max(ALIGNMENT, _aligned(ram_bytes // 50, ALIGNMENT))
-        for attempt in range(PLACING_ROUNDS):
+        for _ in range(PLACING_ROUNDS):
             if found.statements is None:
-                return None
-            candidate = self._candidate(found.statements)
-            if candidate is not None:
-                return candidate
-            less = ram_bytes - step * (attempt + 1)
-            found = self._search(self.graph, deadline_us, self.left_s / 3, less)
-        return None
+                break
+            if not self.placed:
+                return self._verified(found.statements, ())
+            placement = self._arranged(found.statements)
+            if placement.height_bytes <= self.problem.ram_bytes:
+                return self._verified(placement.statements, placement.initial_offsets)
+            ram_bytes -= _aligned(placement.height_bytes - self.problem.ram_bytes, ALIGNMENT)
+            found = self._search(self.graph, deadline_us, self.left_s / 3, ram_bytes)
+        if self.method == "poet-remat" or not self.graph.storage:
+            return None
+        placement = self._arranged(everything_paged(self.graph))
+        return self._verified(placement.statements, placement.initial_offsets)
 
-    def _candidate(self, statements: tuple[Statement, ...]) -> _Candidate | None:
-        """Place, start transfers early, verify."""
-        problem = self.problem
-        if self.placed:
-            fixed = place(problem.graph, statements, problem.ram_bytes, PLACING_S)
-            if fixed is None:
-                return None
-            statements = fixed
-        statements = overlap(problem, statements)
-        free = replace(problem, deadline_us=None)
-        plan = self._plan_of("feasible", statements, None)
-        return _Candidate(statements, verify(free, plan, placed=self.placed))
+    def _arranged(
+        self, statements: tuple[Statement, ...], ram_bytes: int | None = None
+    ) -> Placement:
+        limit = self.problem.ram_bytes if ram_bytes is None else ram_bytes
+        return arrange(self.problem.graph, statements, limit, min(PLACING_S, self.left_s))
+
+    def _verified(
+        self, statements: tuple[Statement, ...], initial_offsets: tuple[tuple[str, int], ...]
+    ) -> _Candidate:
+        """Start transfers early, then check everything but the deadline."""
+        early = overlap(self.problem, statements)
+        plan = replace(
+            self._plan_of("feasible", early, None),
+            deadline_us=None,
+            initial_offsets=initial_offsets,
+        )
+        totals = verify(replace(self.problem, deadline_us=None), plan, placed=self.placed)
+        return _Candidate(early, initial_offsets, totals)
 
     def _in_time(self, candidate: _Candidate | None) -> bool:
         deadline_us = self.problem.deadline_us
@@ -167,7 +179,7 @@ class _Solver:
         return sum(_aligned(size, self.unit) for size in sizes) - slack
 
     def _smallest_ram(self) -> int | None:
-        """The smallest budget for which a plan is known to exist."""
+        """The smallest budget for which a plan is known to exist; None if none is known."""
         least, graph = self._least_ram(), self.graph
         if graph.storage and self.method != "poet-remat":
             return least  # page everything out and in again around every operator
@@ -175,20 +187,21 @@ class _Solver:
         sizes = [node.bytes for node in graph.nodes]
         workspaces = [node.workspace_bytes for node in graph.nodes]
         unit = gcd(*sizes, *workspaces) or 1
-        low, high = _aligned(least, unit), sum(sizes) + max(workspaces)
-        while low < high and self.left_s > 0:
+        low, high = _aligned(least, unit), sum(sizes) + max(workspaces, default=0)
+        known: int | None = None
+        while low <= high and self.left_s > 0:
             middle = low + (high - low) // unit // 2 * unit
             found = self._search(free, None, self.left_s / 2, middle)
-            if found.statements is not None and self._candidate_within(found, middle):
-                high = middle
+            if self._fits_within(found, middle):
+                known, high = middle, middle - unit
             else:
                 low = middle + unit
-        return high
+        return known
 
-    def _candidate_within(self, found: Search, ram_bytes: int) -> bool:
+    def _fits_within(self, found: Search, ram_bytes: int) -> bool:
         if found.statements is None or not self.placed:
             return found.statements is not None
-        return place(self.problem.graph, found.statements, ram_bytes, PLACING_S) is not None
+        return self._arranged(found.statements, ram_bytes).height_bytes <= ram_bytes
 
     def _too_late(self) -> Plan:
         """No plan meets the deadline; say which deadline a plan is known for."""
@@ -212,6 +225,7 @@ class _Solver:
         return replace(
             self._plan_of("optimal" if gap == 0.0 else "feasible", best.statements, bound_uj),
             energy_uj=energy,
+            initial_offsets=best.initial_offsets,
             gap=gap,
             time_us=best.totals.time_us,
             total_energy_uj=best.totals.total_energy_uj,

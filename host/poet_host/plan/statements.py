@@ -96,3 +96,17 @@ def _with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
         gone = graph.nodes[i].overwrites if op == "compute" else None
         result += [("free", j) for j in frees.get(e, []) if j != gone]
     return result
+
+
+def everything_paged(graph: CostGraph) -> tuple[Statement, ...]:
+    """The plan that needs least RAM: nothing stays there between two operators."""
+    later = {i for node in graph.nodes for i in node.inputs}
+    events: list[Event] = []
+    for i, node in enumerate(graph.nodes):
+        if node.stored:
+            continue
+        events += [("page_in", j) for j in dict.fromkeys(node.inputs)]
+        events.append(("compute", i))
+        if node.keep or i in later:
+            events.append(("page_out", i))
+    return tuple(Statement(op, graph.nodes[i].name) for op, i in _with_frees(graph, events))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -17,6 +18,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+
+WIDTH = 110  # of tables where there is no terminal to ask
 
 Report = Callable[[int, int, str], None]
 """Progress so far: done, total, and a word about it (total 0: not known)."""
@@ -54,8 +57,13 @@ def show_text(text: str) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """A table on stdout; columns whose name starts with `>` are right-aligned."""
-    table = Table(title=title or None, title_justify="left")
+    """A table on stdout; a column whose name starts with `>` is right-aligned."""
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        box=box.SIMPLE,
+        show_header=any(name.strip(">") for name in columns),
+    )
     for column in columns:
         right = column.startswith(">")
         table.add_column(
@@ -63,7 +71,10 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
         )
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
-    Console(highlight=False, file=sys.stdout).print(table)
+    console = Console(highlight=False, file=sys.stdout)
+    if not console.is_terminal:
+        console.width = WIDTH
+    console.print(table)
 
 
 @contextmanager

@@ -241,7 +241,7 @@ def train(
     if as_json:
         emit({**summary(run), "accuracy": accuracy})
     else:
-        show_table(("", ">value"), _facts(run, accuracy))
+        show_table(("", ">"), _facts(run, accuracy))
     return INTERRUPTED if run.ended == "interrupted" else 0
 
 

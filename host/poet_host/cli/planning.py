@@ -102,7 +102,7 @@ def solve(
     if as_json:
         emit(plan_to_json(plan, statements=False))
     elif plan.statements:
-        show_table(("", ">value"), _facts(graph, profile, plan))
+        show_table(("", ">"), _facts(graph, profile, plan))
     return _exit_code(plan, gap)
 
 
@@ -153,7 +153,7 @@ def _exit_code(plan: Plan, gap: float) -> int:
         return EXIT_INFEASIBLE
     if plan.status == "unknown":
         say(
-            f"poet-host: no plan was found in {plan.solve_s:.1f} s, nor a proof that there is none: "
+            f"poet-host: no plan was found in {plan.solve_s:.1f} s, nor proved not to exist: "
             "give more --time-limit, or more --ram"
         )
         return EXIT_UNKNOWN

@@ -143,7 +143,7 @@ def draw(
             )  # fmt: skip
     limit_kib = ram_bytes / 1024
     memory.axhline(limit_kib, color="black", linewidth=1, linestyle="--")
-    memory.set(ylim=(0, limit_kib * 1.04), xlabel="time, ms", ylabel="arena, KiB")
+    memory.set(ylim=(0, limit_kib * 1.12), xlabel="time, ms", ylabel="arena, KiB")
     memory.legend(
         handles=[Patch(color=COLOURS[kind], label=WORDS[kind]) for kind in COLOURS],
         loc="upper right", ncols=4, fontsize=8,

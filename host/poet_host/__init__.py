@@ -1,0 +1,31 @@
+"""Train neural networks on microcontrollers within a RAM budget, exactly.
+
+`import poet_host as poet` gives the verbs of poet_host.api. They are loaded on first use, so that
+a single module, such as poet_host.isa, can be imported without the solver and the serial port.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import *  # noqa: F403
+
+# As api.__all__, which cannot be asked here: it imports modules that import this one.
+_VERBS = frozenset(
+    {
+        "MODELS", "Connection", "CostGraph", "Graph", "Plan", "PoetError", "Profile", "Run",
+        "Schedule", "accuracy", "board_names", "connect", "costs_of", "encode",
+        "estimate_profile", "keep_everything", "load", "load_board", "load_data", "load_weights",
+        "prepare_storage", "save_weights", "solve", "train",
+    }
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _VERBS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".api", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_VERBS)

@@ -6,6 +6,7 @@ Statements, sinks, kernels, messages and errors come from `isa.def` and
 
 import re
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -43,7 +44,7 @@ def rows(macro: str) -> tuple[Row, ...]:
     name = "wire.def" if macro in ("MESSAGE", "ERROR") else "isa.def"
     text = re.sub(r"/\*.*?\*/", "", _header_text(name), flags=re.S)
     return tuple(
-        Row(found[1], int(found[2]), found[3], tuple(f for f in found.groups()[3:] if f is not None))
+        Row(macro, int(found[2]), found[3], tuple(f for f in found.groups()[3:] if f is not None))
         for found in _ROW.finditer(text)
         if found[1] == macro
     )
@@ -101,8 +102,30 @@ def pack(name: str, **values: Any) -> bytes:
     """A record of records.h as bytes; fields not given are 0."""
     record = ffi().new(f"struct {name} *")
     for field, value in values.items():
-        setattr(record, field, value)
+        setattr(record, field, value.encode("ascii") if isinstance(value, str) else value)
     return bytes(ffi().buffer(record))
+
+
+def pack_op(
+    kernel: int,
+    sink: int,
+    inputs: Sequence[int],
+    output: int,
+    overwrites: int | None,
+    attrs: Mapping[str, int | float],
+) -> bytes:
+    """A poet_op: codes, tensor numbers, and its other fields by name."""
+    none = constants()["POET_NONE"]
+    return pack(
+        "poet_op",
+        kernel=kernel,
+        sink=sink,
+        input_count=len(inputs),
+        output=output,
+        overwrites=none if overwrites is None else overwrites,
+        input=[*inputs, *[none] * (constants()["POET_INPUTS"] - len(inputs))],
+        **attrs,
+    )
 
 
 def unpack(name: str, data: bytes | memoryview) -> dict[str, Any]:

@@ -16,7 +16,7 @@
 #define POET_NONE 0xffffu          /* no tensor */
 #define POET_INPUTS 8              /* most inputs of an operator */
 #define POET_BLOCK 512u            /* bytes of a storage block */
-#define POET_TRAILER 8u            /* crc u32 + tensor u32 behind stored bytes */
+#define POET_TRAILER 8u            /* crc u32 + block u32 behind stored bytes */
 #define POET_MODEL_MAGIC 0x4d544f50u /* "POTM" */
 #define POET_PLAN_MAGIC 0x50544f50u  /* "POTP" */
 #define POET_META_MAGIC 0x4a544f50u  /* "POTJ" */
@@ -46,6 +46,7 @@
  * (i >= stored_count) is computed by operator i - stored_count. */
 struct poet_model {
   uint32_t magic;
+  uint32_t crc; /* CRC-32 of the model part behind this field */
   uint16_t version;
   uint16_t tensor_count;
   uint16_t stored_count;
@@ -53,7 +54,6 @@ struct poet_model {
   uint32_t fingerprint;
   uint32_t slot_stride; /* blocks from a tensor's first slot to its second */
   uint32_t data_blocks; /* blocks of the area that tensors' blocks count in */
-  uint32_t crc;         /* CRC-32 of the model part behind this field */
 };
 POET_LAYOUT(poet_model, 28);
 
@@ -126,12 +126,15 @@ POET_LAYOUT(poet_store, 20);
 
 struct poet_commit {
   uint32_t magic;
-  uint32_t step;      /* 0: as written by the host; N: after N steps */
-  uint32_t model_crc; /* of the model whose tensors these are */
-  uint32_t parity;    /* which slot is current: 0 the first, 1 the second */
-  uint32_t crc;       /* of the fields above */
+  uint32_t sequence;    /* one more than the record before: the greater counts */
+  uint32_t step;        /* 0: as written by the host; N: after N steps */
+  uint32_t model_crc;   /* of the model whose tensors these are, 0: none */
+  uint32_t data_blocks; /* of that model: what lies behind them is unused */
+  uint32_t parity;      /* which slot is current: 0 the first, 1 the second */
+  float loss;           /* of that step */
+  uint32_t crc;         /* of the fields above */
 };
-POET_LAYOUT(poet_commit, 20);
+POET_LAYOUT(poet_commit, 32);
 
 struct poet_hello {
   uint16_t version;

@@ -1,0 +1,42 @@
+/*
+ * dropout.c - dropout whose mask is a function of (seed, step, key, index), so
+ * that the gradient, and a repeated computation, draw the same one. The same
+ * kernel serves the forward pass and the gradient.
+ *
+ * The random word of element i is MurmurHash3_x86_32 (Austin Appleby, public
+ * domain) of the little-endian words step, key, i with the hash's seed `seed`;
+ * its uppermost 24 bits / 2^24 are the uniform number.
+ */
+#include "poet/kernel.h"
+
+static uint32_t rotate_left(uint32_t word, uint32_t bits) {
+  return word << bits | word >> (32 - bits);
+}
+
+static uint32_t absorb(uint32_t hash, uint32_t word) {
+  hash ^= rotate_left(word * 0xcc9e2d51u, 15) * 0x1b873593u;
+  return rotate_left(hash, 13) * 5 + 0xe6546b64u;
+}
+
+static uint32_t finish(uint32_t hash, uint32_t size_bytes) {
+  hash ^= size_bytes;
+  hash = (hash ^ hash >> 16) * 0x85ebca6bu;
+  hash = (hash ^ hash >> 13) * 0xc2b2ae35u;
+  return hash ^ hash >> 16;
+}
+
+void poet_dropout(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];
+  float *y = call->out;
+  const uint32_t count = poet_elements(op);
+  const float probability = op->epsilon;
+  const float scale = 1.0f / (1.0f - probability);
+  const uint32_t stream = absorb(absorb(op->seed, call->step), op->key);
+
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t word = finish(absorb(stream, i), 12);
+    const float uniform = (float)(word >> 8) * 0x1p-24f;
+    y[i] = uniform >= probability ? x[i] * scale : 0.0f;
+  }
+}

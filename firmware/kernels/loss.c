@@ -1,0 +1,82 @@
+/* loss.c - softmax cross-entropy and mean squared error. */
+#include <math.h>
+
+#include "mathf.h"
+#include "poet/kernel.h"
+
+static float largest(const float *x, uint32_t count) {
+  float best = x[0];
+  for (uint32_t i = 1; i < count; i++) {
+    best = x[i] > best ? x[i] : best;
+  }
+  return best;
+}
+
+void poet_softmax_xent(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];
+  const int32_t *labels = call->in[1];
+  float *loss = call->out;
+  float total = 0.0f;
+
+  for (uint32_t n = 0; n < op->n; n++) {
+    const uint32_t label = (uint32_t)labels[n];
+    const float top = largest(x, op->c);
+    float sum = 0.0f;
+    for (uint32_t c = 0; c < op->c; c++) {
+      sum += poet_exp(x[c] - top);
+    }
+    total += label < op->c ? poet_log(sum) - (x[label] - top) : NAN;
+    x += op->c;
+  }
+  *loss = total / (float)op->n;
+}
+
+void poet_softmax_xent_grad(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];
+  const int32_t *labels = call->in[1];
+  float *dx = call->out;
+  const float samples = (float)op->n;
+
+  for (uint32_t n = 0; n < op->n; n++) {
+    const uint32_t label = (uint32_t)labels[n];
+    const float top = largest(x, op->c);
+    float sum = 0.0f;
+    for (uint32_t c = 0; c < op->c; c++) {
+      dx[c] = poet_exp(x[c] - top);
+      sum += dx[c];
+    }
+    for (uint32_t c = 0; c < op->c; c++) {
+      dx[c] = (dx[c] / sum - (c == label ? 1.0f : 0.0f)) / samples;
+    }
+    x += op->c;
+    dx += op->c;
+  }
+}
+
+void poet_mse(const struct poet_call *call) {
+  const float *x = call->in[0];
+  const float *target = call->in[1];
+  float *loss = call->out;
+  const uint32_t count = poet_elements(call->op);
+  float sum = 0.0f;
+
+  for (uint32_t i = 0; i < count; i++) {
+    const float distance = x[i] - target[i];
+    sum += distance * distance;
+  }
+  *loss = sum / (float)count;
+}
+
+void poet_mse_grad(const struct poet_call *call) {
+  const float *x = call->in[0];
+  const float *target = call->in[1];
+  float *dx = call->out;
+  const uint32_t count = poet_elements(call->op);
+  const float scale = 2.0f / (float)count;
+
+  for (uint32_t i = 0; i < count; i++) {
+    dx[i] = (x[i] - target[i]) * scale;
+  }
+}

@@ -1,0 +1,82 @@
+/* mathf.c - exp and log: reduction of the argument, then a polynomial that is
+ * minimax for the relative error (our own Remez fit), in Horner's form. */
+#include "mathf.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* ln 2 in two parts. The first has ten bits, so that its product with any
+ * exponent is exact. */
+#define LN2_HIGH 0.693359375f
+#define LN2_LOW -2.12194440e-4f
+
+static float from_bits(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+static uint32_t to_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+static float power_of_two(int32_t exponent) {
+  return from_bits((uint32_t)(exponent + 127) << 23);
+}
+
+/* x = n ln 2 + r; e^r = 1 + r + r^2 p(r) for |r| <= ln 2 / 2 */
+float poet_exp(float x) {
+  if (isnan(x)) {
+    return x;
+  }
+  if (x > 89.0f) {
+    return INFINITY;
+  }
+  if (x < -104.0f) {
+    return 0.0f;
+  }
+  const int32_t n = (int32_t)(x * 1.44269504f + (x < 0.0f ? -0.5f : 0.5f));
+  const float r = (x - (float)n * LN2_HIGH) - (float)n * LN2_LOW;
+  float p = 0.001395172f;
+  p = p * r + 0.0083695982f;
+  p = p * r + 0.0416661872f;
+  p = p * r + 0.166665129f;
+  p = p * r + 0.5f;
+  /* Two factors: 2^n alone may be too large or small where e^x is not. */
+  return (1.0f + (r + r * r * p)) * power_of_two(n / 2) *
+         power_of_two(n - n / 2);
+}
+
+/* x = 2^n (1 + f), f from sqrt(1/2) - 1 to sqrt(2) - 1;
+ * log(1 + f) = f - f^2 / 2 + f^3 p(f) */
+float poet_log(float x) {
+  if (!(x > 0.0f)) {
+    return x == 0.0f ? -INFINITY : NAN;
+  }
+  if (isinf(x)) {
+    return x;
+  }
+  const uint32_t one = 0x3f800000u, sqrt_half = 0x3f3504f3u;
+  int32_t n = -127;
+  if (x < 0x1p-126f) {
+    x *= 0x1p23f;
+    n -= 23;
+  }
+  const uint32_t bits = to_bits(x) + (one - sqrt_half);
+  n += (int32_t)(bits >> 23);
+  const float f = from_bits((bits & 0x7fffffu) + sqrt_half) - 1.0f;
+  float p = 0.0674665152f;
+  p = p * f + -0.116756546f;
+  p = p * f + 0.118881588f;
+  p = p * f + -0.124055882f;
+  p = p * f + 0.142195527f;
+  p = p * f + -0.166679959f;
+  p = p * f + 0.200021186f;
+  p = p * f + -0.250000096f;
+  p = p * f + 0.333333126f;
+  return (float)n * LN2_HIGH +
+         (f + (f * f * (f * p - 0.5f) + (float)n * LN2_LOW));
+}

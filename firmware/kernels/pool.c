@@ -1,0 +1,154 @@
+/* pool.c - pooling over windows and over the whole plane. */
+#include <math.h>
+#include <string.h>
+
+#include "poet/kernel.h"
+
+/* The part of a window that lies inside the input, begin <= row, column < end.
+ * The padding is narrower than the window, so that it is never empty. */
+struct window {
+  uint32_t row_begin, row_end;
+  uint32_t column_begin, column_end;
+};
+
+static uint32_t less_padding(uint32_t at, uint32_t pad, uint32_t size) {
+  const uint32_t inside = at < pad ? 0 : at - pad;
+  return inside < size ? inside : size;
+}
+
+static struct window window_at(const struct poet_op *op, uint32_t oh,
+                               uint32_t ow) {
+  const uint32_t row = oh * op->stride_h, column = ow * op->stride_w;
+  return (struct window){
+      .row_begin = less_padding(row, op->pad_h, op->h),
+      .row_end = less_padding(row + op->kernel_h, op->pad_h, op->h),
+      .column_begin = less_padding(column, op->pad_w, op->w),
+      .column_end = less_padding(column + op->kernel_w, op->pad_w, op->w)};
+}
+
+/* Index in the plane of the window's first largest element, or of its last
+ * not-a-number, as in PyTorch. */
+static uint32_t first_largest(const float *x, uint32_t width, struct window v) {
+  uint32_t best = v.row_begin * width + v.column_begin;
+  for (uint32_t row = v.row_begin; row < v.row_end; row++) {
+    for (uint32_t column = v.column_begin; column < v.column_end; column++) {
+      const uint32_t i = row * width + column;
+      if (x[i] > x[best] || isnan(x[i])) {
+        best = i;
+      }
+    }
+  }
+  return best;
+}
+
+void poet_maxpool2d(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];
+  float *y = call->out;
+
+  for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
+    for (uint32_t oh = 0; oh < op->oh; oh++) {
+      for (uint32_t ow = 0; ow < op->ow; ow++) {
+        *y++ = x[first_largest(x, op->w, window_at(op, oh, ow))];
+      }
+    }
+    x += op->h * op->w;
+  }
+}
+
+void poet_maxpool2d_grad(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];
+  const float *dy = call->in[1];
+  float *dx = call->out;
+
+  for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
+    memset(dx, 0, op->h * op->w * sizeof *dx);
+    for (uint32_t oh = 0; oh < op->oh; oh++) {
+      for (uint32_t ow = 0; ow < op->ow; ow++) {
+        dx[first_largest(x, op->w, window_at(op, oh, ow))] += *dy++;
+      }
+    }
+    x += op->h * op->w;
+    dx += op->h * op->w;
+  }
+}
+
+static float window_area(const struct poet_op *op) {
+  return (float)((uint32_t)op->kernel_h * op->kernel_w);
+}
+
+void poet_avgpool2d(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];
+  float *y = call->out;
+  const float area = window_area(op);
+
+  for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
+    for (uint32_t oh = 0; oh < op->oh; oh++) {
+      for (uint32_t ow = 0; ow < op->ow; ow++) {
+        const struct window v = window_at(op, oh, ow);
+        float sum = 0.0f;
+        for (uint32_t row = v.row_begin; row < v.row_end; row++) {
+          for (uint32_t i = v.column_begin; i < v.column_end; i++) {
+            sum += x[row * op->w + i];
+          }
+        }
+        *y++ = sum / area;
+      }
+    }
+    x += op->h * op->w;
+  }
+}
+
+void poet_avgpool2d_grad(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *dy = call->in[0];
+  float *dx = call->out;
+  const float area = window_area(op);
+
+  for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
+    memset(dx, 0, op->h * op->w * sizeof *dx);
+    for (uint32_t oh = 0; oh < op->oh; oh++) {
+      for (uint32_t ow = 0; ow < op->ow; ow++) {
+        const struct window v = window_at(op, oh, ow);
+        const float share = *dy++ / area;
+        for (uint32_t row = v.row_begin; row < v.row_end; row++) {
+          for (uint32_t i = v.column_begin; i < v.column_end; i++) {
+            dx[row * op->w + i] += share;
+          }
+        }
+      }
+    }
+    dx += op->h * op->w;
+  }
+}
+
+void poet_global_avgpool(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];
+  float *y = call->out;
+  const uint32_t area = op->h * op->w;
+
+  for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < area; i++) {
+      sum += *x++;
+    }
+    *y++ = sum / (float)area;
+  }
+}
+
+void poet_global_avgpool_grad(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *dy = call->in[0];
+  float *dx = call->out;
+  const uint32_t area = op->h * op->w;
+
+  for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
+    const float share = dy[plane] / (float)area;
+    for (uint32_t i = 0; i < area; i++) {
+      *dx++ = share;
+    }
+  }
+}

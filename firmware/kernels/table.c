@@ -1,0 +1,15 @@
+/* table.c - finds the kernel of an opcode. */
+#include <stddef.h>
+
+#include "poet/kernel.h"
+
+#define poet_none NULL /* row 0 has no function */
+
+static poet_kernel_fn *const kernels[] = {
+#define KERNEL(code, name, inputs, effect) [code] = poet_##name,
+#include "poet/isa.def"
+};
+
+poet_kernel_fn *poet_kernel(uint8_t code) {
+  return code < sizeof kernels / sizeof *kernels ? kernels[code] : NULL;
+}

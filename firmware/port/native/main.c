@@ -1,0 +1,133 @@
+/*
+ * The native board: the firmware as a process. Its serial port is a pty, whose
+ * path is the first line on stdout; its card is a file. It ends with SIGTERM,
+ * SIGINT, SIGKILL, or with the process that started it, and none of them can
+ * harm what is committed.
+ *
+ *   poet-native --storage FILE --arena BYTES [--id TEXT]
+ */
+#define _GNU_SOURCE
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "native.h"
+#include "poet/server.h"
+
+enum {
+  RESIDENTS = 4096,
+  TENSORS = 4096,
+  QUEUE = 64,
+  TRACE = 32768,
+  FRAME = 4096,
+  TICK_HZ = 10 * 1000 * 1000,
+  WATCH_MS = 200,
+  USAGE = 2,
+};
+
+static struct poet_resident residents[RESIDENTS];
+static uint32_t bitmap[(TENSORS + 31) / 32];
+static struct poet_transfer queue[QUEUE];
+static struct poet_trace trace[TRACE];
+static uint32_t frame[(POET_FRAME_BUFFER(FRAME) + 3) / 4];
+static struct poet board;
+
+static uint32_t ticks(void *context) {
+  struct timespec t;
+  (void)context;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint32_t)((uint64_t)t.tv_sec * TICK_HZ +
+                    (uint64_t)t.tv_nsec / (1000000000 / TICK_HZ));
+}
+
+static int usage(const char *why) {
+  fprintf(stderr,
+          "poet-native: %s\n"
+          "usage: poet-native --storage FILE --arena BYTES [--id TEXT]\n",
+          why);
+  return USAGE;
+}
+
+int main(int argc, char **argv) {
+  static const struct option options[] = {
+      {"storage", required_argument, 0, 's'},
+      {"arena", required_argument, 0, 'a'},
+      {"id", required_argument, 0, 'i'},
+      {0, 0, 0, 0}};
+  struct poet_port port = {.board = "native",
+                           .unique_id = "native",
+                           .tick_hz = TICK_HZ,
+                           .ticks = ticks,
+                           .idle = native_idle,
+                           .storage_blocks = native_storage_blocks,
+                           .read = native_read,
+                           .write = native_write,
+                           .flush = native_flush,
+                           .submit = native_submit,
+                           .lane_checks = true,
+                           .receive = native_receive,
+                           .send = native_send};
+  struct poet_memory memory = {.residents = residents,
+                               .resident_capacity = RESIDENTS,
+                               .bitmap = bitmap,
+                               .tensor_capacity = TENSORS,
+                               .queue = queue,
+                               .queue_capacity = QUEUE,
+                               .trace = trace,
+                               .trace_capacity = TRACE};
+  struct poet_server server = {
+      .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = FRAME};
+  const pid_t parent = getppid();
+  const char *storage = NULL;
+  char *rest = "";
+  unsigned long arena_bytes = 0;
+  int option;
+
+  while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    switch (option) {
+    case 's':
+      storage = optarg;
+      break;
+    case 'a':
+      arena_bytes = strtoul(optarg, &rest, 10);
+      break;
+    case 'i':
+      port.unique_id = optarg;
+      break;
+    default:
+      return usage("unknown argument");
+    }
+  }
+  if (!storage || optind < argc || *rest || arena_bytes < 4 ||
+      arena_bytes > UINT32_MAX - 3) {
+    return usage("a storage file and an arena of at least 4 bytes are needed");
+  }
+  memory.arena_bytes = (uint32_t)arena_bytes;
+  memory.arena = mmap(NULL, arena_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory.arena == MAP_FAILED) {
+    return usage("the arena is larger than this machine's memory");
+  }
+  if (!native_storage_start(storage, &port)) {
+    fprintf(stderr, "poet-native: another board uses %s\n", storage);
+    return USAGE;
+  }
+  const char *path = native_serial_start();
+  if (!path) {
+    perror("poet-native: no pseudo-terminal");
+    return USAGE;
+  }
+  poet_init(&board, &port, &memory);
+  printf("%s\n", path);
+  fflush(stdout);
+  /* A signal at the parent's death would come when the thread that started this
+   * process ends, so look at the parent instead. */
+  while (getppid() == parent) {
+    poet_serve(&server, WATCH_MS);
+  }
+  return 0;
+}

@@ -1,0 +1,142 @@
+/* Storage in a file, and the transfer lane: a thread with a queue of its own.
+ * The file is looked for at every mount, so that it may appear later, and
+ * locked, so that two boards never write one. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "native.h"
+#include "poet/records.h"
+
+enum { IDLE_NS = 10 * 1000 * 1000 };
+
+static struct {
+  const struct poet_port *port;
+  const char *path;
+  int file;
+  pthread_mutex_t mutex;
+  pthread_cond_t submitted;
+  pthread_cond_t finished;
+  struct poet_transfer *first;
+  struct poet_transfer **last;
+  unsigned long completed; /* transfers; under the mutex, as is the queue */
+  unsigned long noticed;   /* those that idle has told of */
+} lane;
+
+/* Take transfers from the queue's head for ever. */
+static void *run(void *unused) {
+  static uint32_t bounce[POET_BLOCK / 4];
+  (void)unused;
+  pthread_mutex_lock(&lane.mutex);
+  for (;;) {
+    while (!lane.first) {
+      pthread_cond_wait(&lane.submitted, &lane.mutex);
+    }
+    struct poet_transfer *transfer = lane.first;
+    lane.first = transfer->next;
+    if (!lane.first) {
+      lane.last = &lane.first;
+    }
+    pthread_mutex_unlock(&lane.mutex);
+    poet_transfer_run(lane.port, transfer, (uint8_t *)bounce);
+    pthread_mutex_lock(&lane.mutex);
+    lane.completed++;
+    pthread_cond_signal(&lane.finished);
+  }
+  return NULL;
+}
+
+bool native_storage_start(const char *path, const struct poet_port *port) {
+  pthread_condattr_t monotonic;
+  pthread_t thread;
+  lane.port = port;
+  lane.path = path;
+  lane.file = open(path, O_RDWR | O_CLOEXEC);
+  lane.last = &lane.first;
+  if (lane.file >= 0 && flock(lane.file, LOCK_EX | LOCK_NB)) {
+    return false;
+  }
+  pthread_mutex_init(&lane.mutex, NULL);
+  pthread_condattr_init(&monotonic);
+#ifdef __linux__
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+#endif
+  pthread_cond_init(&lane.submitted, NULL);
+  pthread_cond_init(&lane.finished, &monotonic);
+  return pthread_create(&thread, NULL, run, NULL) == 0;
+}
+
+uint32_t native_storage_blocks(void *context) {
+  struct stat facts;
+  (void)context;
+  if (lane.file < 0) {
+    lane.file = open(lane.path, O_RDWR | O_CLOEXEC);
+    if (lane.file < 0 || flock(lane.file, LOCK_EX | LOCK_NB)) {
+      return 0;
+    }
+  }
+  if (fstat(lane.file, &facts)) {
+    return 0;
+  }
+  const off_t blocks = facts.st_size / (off_t)POET_BLOCK;
+  return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
+}
+
+int native_read(void *context, uint32_t block, void *data, uint32_t count) {
+  const size_t size = (size_t)count * POET_BLOCK;
+  (void)context;
+  return pread(lane.file, data, size, (off_t)block * (off_t)POET_BLOCK) !=
+         (ssize_t)size;
+}
+
+int native_write(void *context, uint32_t block, const void *data,
+                 uint32_t count) {
+  const size_t size = (size_t)count * POET_BLOCK;
+  (void)context;
+  return pwrite(lane.file, data, size, (off_t)block * (off_t)POET_BLOCK) !=
+         (ssize_t)size;
+}
+
+int native_flush(void *context) {
+  (void)context;
+#ifdef __linux__
+  return fdatasync(lane.file);
+#else
+  return fsync(lane.file);
+#endif
+}
+
+void native_submit(void *context, struct poet_transfer *transfer) {
+  (void)context;
+  transfer->next = NULL;
+  pthread_mutex_lock(&lane.mutex);
+  *lane.last = transfer;
+  lane.last = &transfer->next;
+  pthread_cond_signal(&lane.submitted);
+  pthread_mutex_unlock(&lane.mutex);
+}
+
+/* A transfer that ended between the caller's look and this call counts too, or
+ * it would be slept over. */
+void native_idle(void *context) {
+  struct timespec until;
+  (void)context;
+#ifdef __linux__
+  clock_gettime(CLOCK_MONOTONIC, &until);
+#else
+  clock_gettime(CLOCK_REALTIME, &until);
+#endif
+  until.tv_nsec += IDLE_NS;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  pthread_mutex_lock(&lane.mutex);
+  if (lane.completed == lane.noticed) {
+    pthread_cond_timedwait(&lane.finished, &lane.mutex, &until);
+  }
+  lane.noticed = lane.completed;
+  pthread_mutex_unlock(&lane.mutex);
+}

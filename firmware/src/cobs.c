@@ -1,0 +1,66 @@
+/* Consistent overhead byte stuffing: bytes without zeros, and a zero behind. */
+#include <string.h>
+
+#include "poet/server.h"
+
+enum { RUN = 254, PIECE = 64 };
+
+uint32_t poet_cobs_decode(uint8_t *data, uint32_t size) {
+  uint32_t from = 0, to = 0;
+  while (from < size) {
+    const uint32_t code = data[from++];
+    if (code == 0 || code - 1 > size - from) {
+      return UINT32_MAX;
+    }
+    memmove(data + to, data + from, code - 1);
+    from += code - 1;
+    to += code - 1;
+    if (code <= RUN && from < size) {
+      data[to++] = 0;
+    }
+  }
+  return to;
+}
+
+/* Pieces gathered into one call of the port. */
+struct gather {
+  const struct poet_port *port;
+  uint32_t size;
+  uint8_t piece[PIECE];
+};
+
+static void put(struct gather *g, uint8_t byte) {
+  g->piece[g->size++] = byte;
+  if (g->size == PIECE) {
+    g->port->send(g->port->context, g->piece, g->size);
+    g->size = 0;
+  }
+}
+
+void poet_cobs_send(const struct poet_port *port, const uint8_t *data,
+                    uint32_t size) {
+  struct gather g = {.port = port};
+  uint32_t from = 0;
+  bool more = true;
+  while (more) {
+    uint32_t run = 0;
+    while (run < RUN && from + run < size && data[from + run]) {
+      run++;
+    }
+    put(&g, (uint8_t)(run + 1));
+    for (uint32_t i = 0; i < run; i++) {
+      put(&g, data[from + i]);
+    }
+    from += run;
+    /* A full run stands for no zero; any other for one, which at the end of the
+     * data is the one that is left out. */
+    more = from < size;
+    if (more && run < RUN) {
+      from++;
+    }
+  }
+  put(&g, 0);
+  if (g.size) {
+    port->send(port->context, g.piece, g.size);
+  }
+}

@@ -1,0 +1,306 @@
+/*
+ * One pass over the plan: statement by statement, with the list of residents,
+ * what is on storage and which transfers are unfinished. All that FORMAT.md
+ * refuses is refused here, so that poet_load, which only decodes, and
+ * poet_step, which also executes, agree about every plan.
+ */
+#include <string.h>
+
+#include "runtime.h"
+
+int poet_refuse(struct poet *p) {
+  return poet_fail(p, POET_ERROR_bad_plan, p->decoder.statement);
+}
+
+void poet_decode_start(struct poet *p) {
+  memset(&p->decoder, 0, sizeof p->decoder);
+  p->decoder.next_operator = p->model.stored_count;
+  p->decoder.kept = p->kept_at_start;
+  p->decoder.last_output = POET_NONE;
+  for (uint32_t i = 0; i < (p->model.tensor_count + 31u) / 32; i++) {
+    const uint32_t first = 32 * i;
+    const uint32_t stored = p->model.stored_count;
+    p->memory.bitmap[i] = stored >= first + 32 ? 0xffffffffu
+                          : stored > first     ? (1u << (stored - first)) - 1
+                                               : 0;
+  }
+}
+
+/* ---- storage and transfers ---------------------------------------------- */
+
+static bool on_storage(const struct poet *p, uint32_t tensor) {
+  return p->memory.bitmap[tensor / 32] >> (tensor & 31) & 1;
+}
+
+static void put_on_storage(struct poet *p, uint32_t tensor, uint8_t flags) {
+  if (!on_storage(p, tensor)) {
+    p->memory.bitmap[tensor / 32] |= 1u << (tensor & 31);
+    p->decoder.kept =
+        (uint16_t)(p->decoder.kept + ((flags & POET_FLAG_KEEP) != 0));
+  }
+}
+
+/* Is a transfer of the tensor unfinished? Of arrivals alone if asked so. */
+static bool in_flight(struct poet *p, uint32_t tensor, bool arrivals) {
+  for (uint32_t i = p->decoder.finished; i != p->decoder.queued; i++) {
+    const struct poet_transfer *transfer = poet_queue_slot(p, i);
+    if (transfer->tensor == tensor && !(arrivals && transfer->write)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static int enqueue(struct poet *p, uint16_t tensor, bool write) {
+  struct poet_decoder *d = &p->decoder;
+  const uint32_t unfinished = d->queued - d->finished;
+  if (unfinished >= p->plan.queue_max) {
+    return poet_refuse(p);
+  }
+  struct poet_transfer *transfer = poet_queue_slot(p, d->queued);
+  transfer->tensor = tensor;
+  transfer->write = write;
+  d->queued++;
+  if (unfinished + 1 > d->queue_max) {
+    d->queue_max = (uint16_t)(unfinished + 1);
+  }
+  return 0;
+}
+
+/* ---- statements --------------------------------------------------------- */
+
+static int take_tensor(struct poet *p, uint32_t *tensor) {
+  TRY(poet_take_bits(p, poet_bit_width(p->model.tensor_count), tensor));
+  return *tensor < p->model.tensor_count ? 0 : poet_refuse(p);
+}
+
+/* The inputs of p->op: in RAM, arrived, of the sizes that the kernel reads. */
+static int check_inputs(struct poet *p, struct poet_statement *s) {
+  for (uint32_t i = 0; i < p->op.input_count; i++) {
+    const uint32_t index = poet_find(p, p->op.input[i]);
+    if (index == p->decoder.resident_count ||
+        in_flight(p, p->op.input[i], p->op.input[i] != p->op.overwrites)) {
+      return poet_refuse(p);
+    }
+    const struct poet_resident *resident = &p->memory.residents[index];
+    if (resident->size_bytes != poet_operand_bytes(&p->op, i)) {
+      return poet_fail(p, POET_ERROR_bad_table, p->op.output);
+    }
+    s->input[i] = resident->offset;
+  }
+  return 0;
+}
+
+static int place_output(struct poet *p, struct poet_statement *s) {
+  uint32_t workspace = p->op.workspace_bytes;
+  s->workspace = 0;
+  if (workspace) {
+    TRY(poet_place(p, POET_NONE, workspace, &s->workspace));
+  }
+  if (p->op.overwrites == POET_NONE) {
+    TRY(poet_place(p, s->tensor, s->size_bytes, &s->offset));
+  } else {
+    struct poet_resident *resident =
+        &p->memory.residents[poet_find(p, p->op.overwrites)];
+    if (resident->size_bytes != s->size_bytes) {
+      return poet_fail(p, POET_ERROR_bad_table, s->tensor);
+    }
+    resident->tensor = s->tensor;
+    s->offset = resident->offset;
+  }
+  if (workspace) {
+    poet_drop(p, poet_find(p, POET_NONE));
+  }
+  return 0;
+}
+
+static bool first_appearance(const struct poet_op *op, uint32_t i) {
+  for (uint32_t j = 0; j < i; j++) {
+    if (op->input[j] == op->input[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* Bits that say which inputs, and whether the output, are freed next. */
+static int take_frees(struct poet *p) {
+  uint32_t bit, frees = 0;
+  for (uint32_t i = 0; i < p->op.input_count; i++) {
+    if (p->op.input[i] != p->op.overwrites && first_appearance(&p->op, i)) {
+      TRY(poet_take_bits(p, 1, &bit));
+      frees |= bit << i;
+    }
+  }
+  TRY(poet_take_bits(p, 1, &bit));
+  p->decoder.frees = (uint16_t)(frees | bit << POET_OUTPUT_BIT);
+  return 0;
+}
+
+static int compute(struct poet *p, struct poet_statement *s, uint32_t tensor,
+                   bool again) {
+  if (poet_is_resident(p, tensor)) {
+    return poet_refuse(p);
+  }
+  TRY(poet_read_tensor(p, tensor, &s->record));
+  TRY(poet_read_op(p, tensor, &p->op));
+  if (again && (s->record.flags & POET_FLAG_ONCE)) {
+    return poet_refuse(p);
+  }
+  if (s->record.size_bytes != poet_operand_bytes(&p->op, p->op.input_count)) {
+    return poet_fail(p, POET_ERROR_bad_table, tensor);
+  }
+  s->code = POET_STATEMENT_compute;
+  s->tensor = (uint16_t)tensor;
+  s->size_bytes = s->record.size_bytes;
+  s->loss = (s->record.flags & POET_FLAG_LOSS) != 0;
+  TRY(check_inputs(p, s));
+  TRY(place_output(p, s));
+  TRY(take_frees(p));
+  p->decoder.last_output = s->tensor;
+  return 0;
+}
+
+static int compute_next(struct poet *p, struct poet_statement *s) {
+  const uint16_t tensor = p->decoder.next_operator;
+  if (tensor >= p->model.tensor_count) {
+    return poet_refuse(p);
+  }
+  p->decoder.next_operator++;
+  return compute(p, s, tensor, false);
+}
+
+static int compute_again(struct poet *p, struct poet_statement *s) {
+  uint32_t tensor;
+  TRY(take_tensor(p, &tensor));
+  if (tensor < p->model.stored_count || tensor >= p->decoder.next_operator) {
+    return poet_refuse(p);
+  }
+  return compute(p, s, tensor, true);
+}
+
+static int page_in(struct poet *p, struct poet_statement *s) {
+  uint32_t tensor;
+  TRY(take_tensor(p, &tensor));
+  TRY(poet_read_tensor(p, tensor, &s->record));
+  if (poet_is_resident(p, tensor) || !on_storage(p, tensor) ||
+      s->record.place == POET_PLACE_NONE || !s->record.size_bytes) {
+    return poet_refuse(p);
+  }
+  s->code = POET_STATEMENT_page_in;
+  s->tensor = (uint16_t)tensor;
+  s->size_bytes = s->record.size_bytes;
+  TRY(poet_place(p, s->tensor, s->size_bytes, &s->offset));
+  return enqueue(p, s->tensor, false);
+}
+
+static int page_out(struct poet *p, struct poet_statement *s, uint32_t index) {
+  if (index >= p->decoder.resident_count) {
+    return poet_refuse(p);
+  }
+  const struct poet_resident *resident = &p->memory.residents[index];
+  TRY(poet_read_tensor(p, resident->tensor, &s->record));
+  if (s->record.place != POET_PLACE_PAGE &&
+      s->record.place != POET_PLACE_NEXT) {
+    return poet_refuse(p);
+  }
+  s->code = POET_STATEMENT_page_out;
+  s->tensor = resident->tensor;
+  s->offset = resident->offset;
+  s->size_bytes = resident->size_bytes;
+  put_on_storage(p, s->tensor, s->record.flags);
+  return enqueue(p, s->tensor, true);
+}
+
+static int release(struct poet *p, struct poet_statement *s, uint32_t index) {
+  const struct poet_resident *resident = &p->memory.residents[index];
+  if (index >= p->decoder.resident_count ||
+      in_flight(p, resident->tensor, false)) {
+    return poet_refuse(p);
+  }
+  s->code = POET_STATEMENT_free;
+  s->tensor = resident->tensor;
+  s->offset = resident->offset;
+  s->size_bytes = resident->size_bytes;
+  poet_drop(p, index);
+  return 0;
+}
+
+/* A free that stood with the compute before. */
+static int release_next(struct poet *p, struct poet_statement *s) {
+  uint32_t i = 0;
+  while (!(p->decoder.frees >> i & 1)) {
+    i++;
+  }
+  p->decoder.frees = (uint16_t)(p->decoder.frees & ~(1u << i));
+  return release(
+      p, s, poet_find(p, i == POET_OUTPUT_BIT ? p->op.output : p->op.input[i]));
+}
+
+static int wait(struct poet *p, struct poet_statement *s) {
+  uint32_t remaining;
+  TRY(poet_take_gamma(p, &remaining));
+  if (remaining >= p->decoder.queued - p->decoder.finished) {
+    return poet_refuse(p);
+  }
+  s->code = POET_STATEMENT_wait;
+  p->decoder.finished = p->decoder.queued - remaining;
+  return 0;
+}
+
+static int end(struct poet *p, struct poet_statement *s) {
+  struct poet_decoder *d = &p->decoder;
+  const uint32_t left = p->plan.bit_bytes * 8 - d->bit;
+  uint32_t filler = 0;
+  if (left > 7) {
+    return poet_refuse(p);
+  }
+  TRY(poet_take_bits(p, left, &filler));
+  if (filler || d->next_operator != p->model.tensor_count ||
+      d->kept != p->model.keep_count ||
+      d->statement != p->plan.statement_count ||
+      d->resident_max != p->plan.resident_max ||
+      d->queue_max != p->plan.queue_max ||
+      d->peak_bytes != p->plan.arena_bytes) {
+    return poet_refuse(p);
+  }
+  s->code = POET_STATEMENT_end;
+  d->finished = d->queued;
+  return 0;
+}
+
+static int statement(struct poet *p, struct poet_statement *s) {
+  uint32_t index = 0, length = 0, bit;
+  if (p->decoder.frees) {
+    return release_next(p, s);
+  }
+  do {
+    TRY(poet_take_bits(p, 1, &bit));
+    length += bit;
+  } while (bit && length < 4);
+  switch (length) {
+  case 0:
+    return compute_next(p, s);
+  case 1:
+    TRY(poet_take_bits(p, 1, &bit));
+    return bit ? page_in(p, s) : compute_again(p, s);
+  case 2:
+    TRY(poet_take_bits(p, 1, &bit));
+    if (!bit) {
+      return page_out(p, s, poet_find(p, p->decoder.last_output));
+    }
+    TRY(poet_take_bits(p, 1, &bit));
+    TRY(poet_take_resident(p, &index));
+    return bit ? release(p, s, index) : page_out(p, s, index);
+  case 3:
+    return wait(p, s);
+  default:
+    return end(p, s);
+  }
+}
+
+int poet_decode(struct poet *p, struct poet_statement *s) {
+  TRY(statement(p, s));
+  s->index = p->decoder.statement++;
+  return 0;
+}

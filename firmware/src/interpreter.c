@@ -1,0 +1,196 @@
+/* One training step: decode a statement, execute it, until the commit. */
+#include <math.h>
+#include <string.h>
+
+#include "poet/kernel.h"
+#include "runtime.h"
+
+/* A build with the address sanitizer sees a use of freed arena memory. */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define HIDE(p, offset, size)                                                  \
+  ASAN_POISON_MEMORY_REGION((p)->memory.arena + (offset), size)
+#define SHOW(p, offset, size)                                                  \
+  ASAN_UNPOISON_MEMORY_REGION((p)->memory.arena + (offset), size)
+#else
+#define HIDE(p, offset, size) ((void)0)
+#define SHOW(p, offset, size) ((void)0)
+#endif
+
+/* A NaN that no arithmetic makes: an arena word that is still this one has not
+ * been written. */
+#define PAINT 0x7fa5c3d1u
+
+static uint32_t now(const struct poet *p) {
+  return p->port->ticks(p->port->context);
+}
+
+static void paint(struct poet *p) {
+  const uint32_t word = PAINT;
+  for (uint32_t i = 0; i + 4 <= p->dirty_bytes; i += 4) {
+    memcpy(p->memory.arena + i, &word, sizeof word);
+  }
+  p->dirty_bytes = 0;
+}
+
+/* Height to which the arena was written since it was painted. */
+static uint32_t high_water(const struct poet *p) {
+  uint32_t height = p->memory.arena_bytes & ~3u;
+  uint32_t word = PAINT;
+  while (height && word == PAINT) {
+    height -= 4;
+    memcpy(&word, p->memory.arena + height, sizeof word);
+  }
+  return word == PAINT ? 0 : height + 4;
+}
+
+void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
+                uint32_t begin, uint32_t end) {
+  const uint32_t slot = statement - p->trace_first;
+  if (statement >= p->trace_first && slot < p->trace_count) {
+    p->memory.trace[slot] = (struct poet_trace){
+        (uint16_t)statement, kind, 0, begin - p->started, end - p->started};
+    if (slot >= p->result.trace_records) {
+      p->result.trace_records = slot + 1;
+    }
+  }
+}
+
+int poet_asked_to_stop(struct poet *p) {
+  return p->poll ? p->poll(p->poll_context) : 0;
+}
+
+static int compute(struct poet *p, const struct poet_statement *s) {
+  struct poet_call call = {.op = &p->op,
+                           .out = p->memory.arena + s->offset,
+                           .workspace = p->memory.arena + s->workspace,
+                           .step = p->status.step};
+  poet_kernel_fn *kernel = poet_kernel(p->op.kernel);
+  for (uint32_t i = 0; i < p->op.input_count; i++) {
+    call.in[i] = p->memory.arena + s->input[i];
+  }
+  SHOW(p, s->offset, s->size_bytes);
+  SHOW(p, s->workspace, p->op.workspace_bytes);
+  const uint32_t begin = now(p);
+  kernel(&call);
+  const uint32_t end = now(p);
+  HIDE(p, s->workspace, p->op.workspace_bytes);
+  p->result.compute_ticks += end - begin;
+  poet_trace(p, s->index, s->code, begin, end);
+  if (s->loss) {
+    memcpy(&p->result.loss, call.out, sizeof p->result.loss);
+    if (!isfinite(p->result.loss)) {
+      return poet_fail(p, POET_ERROR_not_finite, s->tensor);
+    }
+  }
+  return 0;
+}
+
+static int commit(struct poet *p) {
+  const uint32_t begin = now(p);
+  const struct poet_commit commit = {.step = p->status.step,
+                                     .model_crc = p->model.crc,
+                                     .data_blocks = p->model.data_blocks,
+                                     .parity = 1 - poet_parity(p),
+                                     .loss = p->result.loss};
+  const int error = poet_commit(p, commit);
+  p->result.commit_ticks = now(p) - begin;
+  return error;
+}
+
+static int execute(struct poet *p, const struct poet_statement *s) {
+  const uint32_t begin = now(p);
+  int error = 0;
+  switch (s->code) {
+  case POET_STATEMENT_compute:
+    return compute(p, s);
+  case POET_STATEMENT_page_in:
+    SHOW(p, s->offset, s->size_bytes);
+    return poet_page(p, s);
+  case POET_STATEMENT_page_out:
+    return poet_page(p, s);
+  case POET_STATEMENT_free:
+    HIDE(p, s->offset, s->size_bytes);
+    break;
+  case POET_STATEMENT_wait:
+    error = poet_retire(p, p->decoder.finished);
+    break;
+  default:
+    error = poet_retire(p, p->decoder.finished);
+    if (!error) {
+      error = commit(p);
+    }
+  }
+  poet_trace(p, s->index, s->code, begin, now(p));
+  return error;
+}
+
+static int run(struct poet *p) {
+  struct poet_statement statement = {0};
+  int error = 0;
+  do {
+    p->status.statement = p->decoder.statement;
+    if (poet_asked_to_stop(p)) {
+      return POET_ERROR_stopped;
+    }
+    error = poet_decode(p, &statement);
+    if (!error) {
+      error = execute(p, &statement);
+    }
+  } while (!error && statement.code != POET_STATEMENT_end);
+  return error;
+}
+
+static void start(struct poet *p, uint32_t step, uint16_t trace_first,
+                  uint16_t trace_count) {
+  paint(p);
+  poet_drop_caches(p);
+  poet_decode_start(p);
+  p->submitted = 0;
+  p->retired = 0;
+  p->staging = false;
+  p->verified = POET_NONE;
+  p->trace_first = trace_first;
+  p->trace_count = trace_count < p->memory.trace_capacity
+                       ? trace_count
+                       : p->memory.trace_capacity;
+  memset(p->memory.trace, 0, p->trace_count * sizeof *p->memory.trace);
+  p->result = (struct poet_step_result){.step = step};
+  p->status = (struct poet_status){.running = 1, .step = step};
+  HIDE(p, 0, p->memory.arena_bytes);
+  p->started = now(p);
+}
+
+int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
+              uint16_t trace_count, struct poet_step_result *result) {
+  int error = poet_ready(p);
+  if (error) {
+    return error;
+  }
+  if (!p->loaded) {
+    return POET_ERROR_no_schedule;
+  }
+  if (!poet_committed(p) || step - p->committed.step > 1) {
+    return poet_fail(p, POET_ERROR_wrong_step, p->committed.step);
+  }
+  if (step == p->committed.step) {
+    /* After a restart only what the commit record holds is known of it. */
+    if (p->result.step != step) {
+      p->result =
+          (struct poet_step_result){.step = step, .loss = p->committed.loss};
+    }
+    *result = p->result;
+    return 0;
+  }
+  start(p, step, trace_first, trace_count);
+  error = run(p);
+  poet_drain(p);
+  p->result.ticks = now(p) - p->started;
+  SHOW(p, 0, p->memory.arena_bytes);
+  p->result.peak_bytes = high_water(p);
+  p->dirty_bytes = p->result.peak_bytes;
+  p->status.running = 0;
+  p->status.error = (int16_t)error;
+  *result = p->result;
+  return error;
+}

@@ -1,0 +1,22 @@
+/* The text of isa.def that the fingerprint is of, put together by the
+ * preprocessor: macro, code, name, operands; a line each. */
+#include "poet/poet.h"
+
+const char poet_rows[] =
+#define STATEMENT(code, name, operands, effect)                                \
+  "STATEMENT " #code " " #name " " operands "\n"
+#include "poet/isa.def"
+#define SINK(code, name, inputs, effect) "SINK " #code " " #name " " inputs "\n"
+#include "poet/isa.def"
+#define KERNEL(code, name, inputs, effect)                                     \
+  "KERNEL " #code " " #name " " inputs "\n"
+#include "poet/isa.def"
+    ;
+
+uint32_t poet_rows_size(void) {
+  return sizeof poet_rows - 1;
+}
+
+uint32_t poet_fingerprint(void) {
+  return poet_crc(0, poet_rows, sizeof poet_rows - 1);
+}

@@ -1,0 +1,117 @@
+/* Take a schedule into use: headers, CRCs, tables, then one pass over the plan
+ * by the decoder that will also execute it. */
+#include <string.h>
+
+#include "runtime.h"
+
+static int check_plan(struct poet *p, uint32_t plan_bytes) {
+  const uint32_t behind_crc = offsetof(struct poet_plan_header, crc) + 4;
+  struct poet_plan_header *plan = &p->plan;
+  uint32_t crc;
+  int error = poet_get(p, &p->bits, POET_PLAN_BLOCK, 0, plan, sizeof *plan);
+  if (error) {
+    return error;
+  }
+  if (plan->magic != POET_PLAN_MAGIC) {
+    return POET_ERROR_bad_magic;
+  }
+  if (plan_bytes > POET_PLAN_BLOCKS * POET_BLOCK || plan_bytes < sizeof *plan ||
+      plan->bit_bytes != plan_bytes - sizeof *plan) {
+    return POET_ERROR_bad_plan;
+  }
+  error = poet_crc_stored(p, POET_PLAN_BLOCK, behind_crc,
+                          plan_bytes - behind_crc, &crc);
+  if (error || crc != plan->crc || plan->model_crc != p->model.crc) {
+    return error ? error : POET_ERROR_bad_crc;
+  }
+  if (plan->arena_bytes > p->memory.arena_bytes) {
+    return poet_fail(p, POET_ERROR_arena_small, plan->arena_bytes);
+  }
+  if (plan->resident_max > p->memory.resident_capacity) {
+    return poet_fail(p, POET_ERROR_table_small, plan->resident_max);
+  }
+  if (plan->queue_max > p->memory.queue_capacity) {
+    return poet_fail(p, POET_ERROR_table_small, plan->queue_max);
+  }
+  return 0;
+}
+
+int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
+              struct poet_facts *facts) {
+  struct poet_statement statement = {0};
+  int error = poet_ready(p);
+  if (error) {
+    return error;
+  }
+  poet_reset(p);
+  poet_drop_caches(p);
+  memset(p->memory.bitmap, 0, (p->memory.tensor_capacity + 31u) / 32 * 4);
+  error = poet_check_model(p, model_bytes);
+  if (!error) {
+    error = check_plan(p, plan_bytes);
+  }
+  if (!error) {
+    poet_decode_start(p);
+  }
+  do {
+    if (!error) {
+      error = poet_decode(p, &statement);
+    }
+  } while (!error && statement.code != POET_STATEMENT_end);
+  if (!error) {
+    p->loaded = true;
+    *facts = (struct poet_facts){p->plan.statement_count, p->decoder.peak_bytes,
+                                 p->decoder.resident_max, p->decoder.queue_max};
+  }
+  return error;
+}
+
+void poet_reset(struct poet *p) {
+  p->loaded = false;
+  p->staging = false;
+  p->verified = POET_NONE;
+  p->kept_at_start = 0;
+  memset(&p->model, 0, sizeof p->model);
+  memset(&p->plan, 0, sizeof p->plan);
+  p->result = (struct poet_step_result){.step = POET_NO_STEP};
+}
+
+void poet_init(struct poet *p, const struct poet_port *port,
+               const struct poet_memory *memory) {
+  memset(p, 0, sizeof *p);
+  p->port = port;
+  p->memory = *memory;
+  p->storage_status = POET_ERROR_no_storage;
+  p->committed.step = POET_NO_STEP;
+  p->dirty_bytes = memory->arena_bytes;
+  poet_drop_caches(p);
+  poet_reset(p);
+}
+
+/* At most 16 characters, the rest stays 0. */
+static void copy_text(char *to, const char *from) {
+  for (uint32_t i = 0; i < 16 && from[i]; i++) {
+    to[i] = from[i];
+  }
+}
+
+void poet_hello(struct poet *p, struct poet_hello *hello) {
+  (void)poet_ready(p);
+  *hello = (struct poet_hello){
+      .version = POET_VERSION,
+      .storage_status = p->storage_status,
+      .fingerprint = poet_fingerprint(),
+      .arena_bytes = p->memory.arena_bytes,
+      .tick_hz = p->port->tick_hz,
+      .storage_blocks = p->partition_blocks,
+      .committed_step = p->committed.step,
+      .committed_model = p->committed.model_crc,
+      .loaded_plan = p->loaded ? p->plan.crc : 0,
+      .resident_capacity = p->memory.resident_capacity,
+      .tensor_capacity = p->memory.tensor_capacity,
+      .queue_capacity = p->memory.queue_capacity,
+      .trace_capacity = p->memory.trace_capacity,
+  };
+  copy_text(hello->board, p->port->board);
+  copy_text(hello->unique_id, p->port->unique_id);
+}

@@ -1,0 +1,228 @@
+/* The model part: records read one at a time from storage, and their rules. */
+#include "runtime.h"
+
+uint32_t poet_tensor_blocks(uint32_t size_bytes) {
+  return size_bytes / POET_BLOCK +
+         (size_bytes % POET_BLOCK + POET_TRAILER + POET_BLOCK - 1) / POET_BLOCK;
+}
+
+/* Nothing committed counts as parity 1, so that what comes next is slot 0. */
+uint32_t poet_parity(const struct poet *p) {
+  return poet_committed(p) ? p->committed.parity : 1;
+}
+
+uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
+                   uint32_t parity) {
+  uint32_t slot = 0;
+  if (tensor->place == POET_PLACE_CURRENT) {
+    slot = parity;
+  } else if (tensor->place == POET_PLACE_NEXT) {
+    slot = 1 - parity;
+  }
+  return POET_DATA_BLOCK + tensor->block + slot * p->model.slot_stride;
+}
+
+int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to) {
+  return poet_get(p, &p->records, POET_MODEL_BLOCK,
+                  (uint32_t)(sizeof p->model + number * sizeof *to), to,
+                  sizeof *to);
+}
+
+static int read_op(struct poet *p, uint32_t output, struct poet_op *to) {
+  return poet_get(
+      p, &p->records, POET_MODEL_BLOCK,
+      (uint32_t)(sizeof p->model +
+                 p->model.tensor_count * sizeof(struct poet_tensor) +
+                 (output - p->model.stored_count) * sizeof *to),
+      to, sizeof *to);
+}
+
+/* What an operator's record must fulfil whatever the tensors' sizes are. */
+static bool op_is_sound(const struct poet_op *op, uint32_t output) {
+  if (op->output != output || !poet_operand_bytes(op, op->input_count)) {
+    return false;
+  }
+  for (uint32_t i = 0; i < POET_INPUTS; i++) {
+    if (i < op->input_count ? op->input[i] >= output
+                            : op->input[i] != POET_NONE) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* The records are judged again at every reading: memory safety then does not
+ * hang on the card returning twice the same. */
+int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
+  const int error = read_op(p, output, to);
+  if (error) {
+    return error;
+  }
+  return op_is_sound(to, output) ? 0
+                                 : poet_fail(p, POET_ERROR_bad_table, output);
+}
+
+/* Where the areas of FORMAT.md end so far, while tensors pass by. */
+struct layout {
+  uint32_t stored_end;
+  uint32_t second_end;
+  uint32_t page_end;
+  uint32_t current_count;
+  uint32_t next_count;
+  uint32_t keep_count;
+};
+
+static bool range_is_free(uint32_t *end, uint32_t block, uint32_t blocks,
+                          uint32_t limit) {
+  if (block < *end || block > limit || blocks > limit - block) {
+    return false;
+  }
+  *end = block + blocks;
+  return true;
+}
+
+static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
+                            const struct poet_tensor *tensor) {
+  const struct poet_model *model = &p->model;
+  const bool stored = i < model->stored_count;
+  const uint32_t blocks = poet_tensor_blocks(tensor->size_bytes);
+  const uint32_t first_end = model->slot_stride < model->data_blocks
+                                 ? model->slot_stride
+                                 : model->data_blocks;
+  const unsigned known =
+      POET_FLAG_STORED | POET_FLAG_KEEP | POET_FLAG_ONCE | POET_FLAG_LOSS;
+  if (tensor->size_bytes == 0 || tensor->size_bytes % 4 || tensor->zero ||
+      (tensor->flags & ~known) ||
+      stored != ((tensor->flags & POET_FLAG_STORED) != 0)) {
+    return false;
+  }
+  if (tensor->flags & POET_FLAG_KEEP) {
+    layout->keep_count++;
+    p->kept_at_start = (uint16_t)(p->kept_at_start + stored);
+  }
+  switch (tensor->place) {
+  case POET_PLACE_NONE:
+    return !(tensor->flags & POET_FLAG_KEEP);
+  case POET_PLACE_FIXED:
+    return stored &&
+           range_is_free(&layout->stored_end, tensor->block, blocks, first_end);
+  case POET_PLACE_CURRENT:
+    layout->current_count++;
+    if (!stored ||
+        !range_is_free(&layout->stored_end, tensor->block, blocks, first_end) ||
+        tensor->block > model->data_blocks - first_end) {
+      return false;
+    }
+    layout->second_end = tensor->block + model->slot_stride;
+    return range_is_free(&layout->second_end, layout->second_end, blocks,
+                         model->data_blocks);
+  case POET_PLACE_NEXT:
+    layout->next_count++;
+    return !stored && (tensor->flags & POET_FLAG_KEEP);
+  case POET_PLACE_PAGE:
+    if (layout->page_end < layout->second_end) {
+      layout->page_end = layout->second_end;
+    }
+    if (layout->page_end < layout->stored_end) {
+      layout->page_end = layout->stored_end;
+    }
+    return !stored && range_is_free(&layout->page_end, tensor->block, blocks,
+                                    model->data_blocks);
+  default:
+    return false;
+  }
+}
+
+/* A NEXT tensor renews one CURRENT input of its operator, each but once. */
+static int check_renewal(struct poet *p, const struct poet_op *op) {
+  struct poet_tensor next, input;
+  uint32_t renewed = POET_NONE;
+  int error = poet_read_tensor(p, op->output, &next);
+  if (error || next.place != POET_PLACE_NEXT) {
+    return error;
+  }
+  for (uint32_t i = 0; i < op->input_count && !error; i++) {
+    error = poet_read_tensor(p, op->input[i], &input);
+    if (input.place == POET_PLACE_CURRENT && input.block == next.block &&
+        input.size_bytes == next.size_bytes) {
+      renewed = op->input[i];
+    }
+  }
+  if (error) {
+    return error;
+  }
+  const uint32_t mask = 1u << (renewed & 31);
+  if (renewed == POET_NONE || (p->memory.bitmap[renewed / 32] & mask)) {
+    return poet_fail(p, POET_ERROR_bad_table, op->output);
+  }
+  p->memory.bitmap[renewed / 32] |= mask;
+  return 0;
+}
+
+int poet_check_model(struct poet *p, uint32_t model_bytes) {
+  struct poet_model *model = &p->model;
+  const uint32_t behind_crc = offsetof(struct poet_model, crc) + 4;
+  struct layout layout = {0};
+  struct poet_tensor tensor;
+  struct poet_op op;
+  uint32_t crc;
+  int error =
+      poet_get(p, &p->records, POET_MODEL_BLOCK, 0, model, sizeof *model);
+  if (error) {
+    return error;
+  }
+  if (model->magic != POET_MODEL_MAGIC) {
+    return POET_ERROR_bad_magic;
+  }
+  if (model->version != POET_VERSION) {
+    return poet_fail(p, POET_ERROR_bad_version, model->version);
+  }
+  if (model->fingerprint != poet_fingerprint()) {
+    return poet_fail(p, POET_ERROR_bad_fingerprint, model->fingerprint);
+  }
+  if (model->stored_count > model->tensor_count ||
+      model_bytes != sizeof *model + model->tensor_count * sizeof tensor +
+                         (uint32_t)(model->tensor_count - model->stored_count) *
+                             sizeof op ||
+      model_bytes > POET_MODEL_BLOCKS * POET_BLOCK) {
+    return POET_ERROR_bad_table;
+  }
+  error = poet_crc_stored(p, POET_MODEL_BLOCK, behind_crc,
+                          model_bytes - behind_crc, &crc);
+  if (error || crc != model->crc) {
+    return error ? error : POET_ERROR_bad_crc;
+  }
+  if (model->tensor_count > p->memory.tensor_capacity) {
+    return poet_fail(p, POET_ERROR_table_small, model->tensor_count);
+  }
+  if (model->data_blocks > p->store.total_blocks - POET_DATA_BLOCK) {
+    return poet_fail(p, POET_ERROR_storage_small,
+                     model->data_blocks + POET_DATA_BLOCK);
+  }
+  if (model->slot_stride % POET_ERASE_BLOCKS) {
+    return poet_fail(p, POET_ERROR_bad_table, POET_NONE);
+  }
+  for (uint32_t i = 0; i < model->tensor_count; i++) {
+    error = poet_read_tensor(p, i, &tensor);
+    if (!error && !tensor_is_sound(p, &layout, i, &tensor)) {
+      error = poet_fail(p, POET_ERROR_bad_table, i);
+    }
+    if (error) {
+      return error;
+    }
+  }
+  for (uint32_t i = model->stored_count; i < model->tensor_count; i++) {
+    error = poet_read_op(p, i, &op);
+    if (!error) {
+      error = check_renewal(p, &op);
+    }
+    if (error) {
+      return error;
+    }
+  }
+  if (layout.current_count != layout.next_count ||
+      layout.keep_count != model->keep_count) {
+    return poet_fail(p, POET_ERROR_bad_table, POET_NONE);
+  }
+  return 0;
+}

@@ -1,0 +1,252 @@
+/* What the host puts on storage and takes back: parts of a schedule, tensors;
+ * and the commit that makes tensors the weights of a step. */
+#include "runtime.h"
+
+struct place {
+  uint32_t block; /* in the partition */
+  uint32_t size_bytes;
+  struct poet_tensor tensor; /* size 0: a part of the schedule */
+};
+
+static uint32_t *staged_word(const struct poet *p, uint32_t tensor) {
+  return &p->memory.bitmap[tensor / 32];
+}
+
+static bool is_staged(const struct poet *p, uint32_t tensor) {
+  return p->staging && (*staged_word(p, tensor) >> (tensor & 31) & 1);
+}
+
+/* Where an object is, for reading or for writing. */
+static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
+                  struct place *place) {
+  place->tensor.size_bytes = 0;
+  int error = poet_ready(p);
+  if (error) {
+    return error;
+  }
+  if (object == POET_OBJECT_MODEL || object == POET_OBJECT_PLAN) {
+    const bool model = object == POET_OBJECT_MODEL;
+    place->block = model ? POET_MODEL_BLOCK : POET_PLAN_BLOCK;
+    place->size_bytes =
+        POET_BLOCK * (uint32_t)(model ? POET_MODEL_BLOCKS : POET_PLAN_BLOCKS);
+    return 0;
+  }
+  if (!p->loaded) {
+    return POET_ERROR_no_schedule;
+  }
+  if (object != POET_OBJECT_TENSOR || number >= p->model.stored_count) {
+    return poet_fail(p, POET_ERROR_bad_object, number);
+  }
+  error = poet_read_tensor(p, number, &place->tensor);
+  if (error) {
+    return error;
+  }
+  const bool other = write || is_staged(p, number);
+  if (place->tensor.place == POET_PLACE_NONE ||
+      (place->tensor.place == POET_PLACE_CURRENT && !other &&
+       !poet_committed(p))) {
+    return poet_fail(p, POET_ERROR_bad_object, number);
+  }
+  const uint32_t parity = poet_parity(p);
+  place->block = poet_slot(p, &place->tensor, other ? 1 - parity : parity);
+  place->size_bytes = place->tensor.size_bytes;
+  return 0;
+}
+
+static bool in_range(const struct place *place, uint32_t offset,
+                     uint32_t size) {
+  return offset <= place->size_bytes && size <= place->size_bytes - offset;
+}
+
+static uint32_t trailer_offset(uint32_t size_bytes) {
+  return poet_tensor_blocks(size_bytes) * POET_BLOCK - POET_TRAILER;
+}
+
+/* Does what is stored in a slot have a right trailer? */
+static int verify(struct poet *p, uint32_t block,
+                  const struct poet_tensor *tensor, uint32_t number) {
+  uint32_t trailer[2], crc;
+  int error = poet_crc_stored(p, block, 0, tensor->size_bytes, &crc);
+  if (!error) {
+    error = poet_get(p, &p->records, block, trailer_offset(tensor->size_bytes),
+                     trailer, sizeof trailer);
+  }
+  if (!error && (trailer[0] != crc || trailer[1] != tensor->block)) {
+    error = poet_fail(p, POET_ERROR_page_damaged, number);
+  }
+  return error;
+}
+
+static int seal(struct poet *p, uint32_t block,
+                const struct poet_tensor *tensor) {
+  uint32_t trailer[2] = {0, tensor->block};
+  const int error =
+      poet_crc_stored(p, block, 0, tensor->size_bytes, &trailer[0]);
+  return error ? error
+               : poet_put(p, block, trailer_offset(tensor->size_bytes), trailer,
+                          sizeof trailer);
+}
+
+static void clear_bitmap(struct poet *p) {
+  for (uint32_t i = 0; i < (p->memory.tensor_capacity + 31u) / 32; i++) {
+    p->memory.bitmap[i] = 0;
+  }
+}
+
+static int write_tensor(struct poet *p, const struct place *place,
+                        uint16_t number, uint32_t offset, const void *from,
+                        uint32_t size) {
+  int error = 0;
+  if (p->committed.step != POET_NO_STEP && !poet_committed(p)) {
+    error = poet_commit(p, (struct poet_commit){.step = POET_NO_STEP});
+    if (error) {
+      return error;
+    }
+  }
+  if (!p->staging) {
+    clear_bitmap(p);
+    p->staging = true;
+  }
+  if (place->tensor.place == POET_PLACE_CURRENT) {
+    *staged_word(p, number) |= 1u << (number & 31);
+  }
+  p->verified = POET_NONE;
+  error = poet_put(p, place->block, offset, from, size);
+  if (!error && offset + size == place->size_bytes) {
+    error = seal(p, place->block, &place->tensor);
+  }
+  return error;
+}
+
+int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
+               const void *from, uint32_t size) {
+  struct place place;
+  const int error = locate(p, object, tensor, true, &place);
+  if (error) {
+    return error;
+  }
+  if (!in_range(&place, offset, size)) {
+    return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
+  }
+  if (place.tensor.size_bytes) {
+    return write_tensor(p, &place, tensor, offset, from, size);
+  }
+  poet_reset(p);
+  return poet_put(p, place.block, offset, from, size);
+}
+
+int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
+              void *to, uint32_t size) {
+  struct place place;
+  int error = locate(p, object, tensor, false, &place);
+  if (error) {
+    return error;
+  }
+  if (!in_range(&place, offset, size)) {
+    return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
+  }
+  if (place.tensor.size_bytes && p->verified != tensor) {
+    error = verify(p, place.block, &place.tensor, tensor);
+    if (error) {
+      return error;
+    }
+    p->verified = tensor;
+  }
+  return poet_get(p, &p->records, place.block, offset, to, size);
+}
+
+int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
+                  uint32_t size, uint32_t *crc) {
+  struct place place;
+  const int error = locate(p, object, tensor, false, &place);
+  if (error) {
+    return error;
+  }
+  if (!in_range(&place, 0, size)) {
+    return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
+  }
+  return poet_crc_stored(p, place.block, 0, size, crc);
+}
+
+static bool anything_staged(const struct poet *p) {
+  uint32_t any = 0;
+  for (uint32_t i = 0; p->staging && i < p->model.stored_count; i += 32) {
+    any |= *staged_word(p, i);
+  }
+  return any != 0;
+}
+
+static int copy(struct poet *p, uint32_t from, uint32_t to,
+                const struct poet_tensor *tensor) {
+  int error = 0;
+  for (uint32_t i = 0; i < poet_tensor_blocks(tensor->size_bytes) && !error;
+       i++) {
+    error = poet_get(p, &p->bits, from + i, 0, p->bounce, POET_BLOCK);
+    if (!error) {
+      error = poet_put(p, to + i, 0, p->bounce, POET_BLOCK);
+    }
+  }
+  return error;
+}
+
+/* Make the other slots complete: what was written stays, what was not is what
+ * it was. */
+static int complete_other_slots(struct poet *p) {
+  const uint32_t parity = poet_parity(p);
+  for (uint32_t i = 0; i < p->model.stored_count; i++) {
+    struct poet_tensor tensor;
+    int error = poet_read_tensor(p, i, &tensor);
+    if (error) {
+      return error;
+    }
+    if (tensor.place != POET_PLACE_CURRENT) {
+      continue;
+    }
+    const uint32_t other = poet_slot(p, &tensor, 1 - parity);
+    if (!is_staged(p, i)) {
+      if (!poet_committed(p)) {
+        return poet_fail(p, POET_ERROR_bad_object, i);
+      }
+      error = copy(p, poet_slot(p, &tensor, parity), other, &tensor);
+    }
+    if (!error) {
+      error = verify(p, other, &tensor, i);
+    }
+    if (error) {
+      return error;
+    }
+  }
+  return 0;
+}
+
+int poet_begin(struct poet *p, uint32_t step) {
+  struct poet_commit commit = {.step = step};
+  int error = poet_ready(p);
+  if (error) {
+    return error;
+  }
+  if (!p->loaded) {
+    return POET_ERROR_no_schedule;
+  }
+  if (step == POET_NO_STEP) {
+    return poet_fail(p, POET_ERROR_wrong_step, step);
+  }
+  commit.model_crc = p->model.crc;
+  commit.data_blocks = p->model.data_blocks;
+  commit.parity = poet_parity(p);
+  if (anything_staged(p) || !poet_committed(p)) {
+    error = complete_other_slots(p);
+    commit.parity = 1 - commit.parity;
+  } else if (step == p->committed.step) {
+    return 0;
+  }
+  if (!error) {
+    error = poet_commit(p, commit);
+  }
+  if (!error) {
+    p->staging = false;
+    p->verified = POET_NONE;
+    p->result = (struct poet_step_result){.step = step};
+  }
+  return error;
+}

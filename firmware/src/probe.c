@@ -1,0 +1,138 @@
+/* Measuring: one operator, transfers, commits, without a schedule. */
+#include <string.h>
+
+#include "poet/kernel.h"
+#include "runtime.h"
+
+static uint32_t now(const struct poet *p) {
+  return p->port->ticks(p->port->context);
+}
+
+static bool in_arena(const struct poet *p, uint32_t offset, uint32_t size) {
+  return offset <= p->memory.arena_bytes &&
+         size <= p->memory.arena_bytes - offset;
+}
+
+int poet_probe_write(struct poet *p, uint32_t offset, const void *from,
+                     uint32_t size) {
+  if (!in_arena(p, offset, size)) {
+    return poet_fail(p, POET_ERROR_bad_object, offset);
+  }
+  p->dirty_bytes = p->memory.arena_bytes;
+  memcpy(p->memory.arena + offset, from, size);
+  return 0;
+}
+
+/* Where in the arena, or NULL. */
+static void *operand(struct poet *p, uint32_t offset, uint32_t size) {
+  return size && offset % 4 == 0 && in_arena(p, offset, size)
+             ? p->memory.arena + offset
+             : NULL;
+}
+
+int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
+                  const struct poet_op *op, const uint32_t *offsets,
+                  uint32_t *ticks) {
+  struct poet_call call = {.op = op, .step = step};
+  const uint32_t count = op->input_count;
+  for (uint32_t i = 0; i <= count; i++) {
+    void *at = operand(p, offsets[i], poet_operand_bytes(op, i));
+    if (!at) {
+      return poet_fail(p, POET_ERROR_bad_table, i);
+    }
+    if (i == count) {
+      call.out = at;
+    } else {
+      call.in[i] = at;
+    }
+  }
+  if (op->workspace_bytes) {
+    call.workspace = operand(p, offsets[count + 1], op->workspace_bytes);
+    if (!call.workspace) {
+      return poet_fail(p, POET_ERROR_bad_table, count + 1);
+    }
+  }
+  p->dirty_bytes = p->memory.arena_bytes;
+  poet_kernel_fn *kernel = poet_kernel(op->kernel);
+  const uint32_t begin = now(p);
+  while (repeat--) {
+    kernel(&call);
+  }
+  *ticks = now(p) - begin;
+  return 0;
+}
+
+/* The partition's last `blocks`, if no model uses them. */
+static int scratch(struct poet *p, uint32_t blocks, uint32_t *block) {
+  const int error = poet_ready(p);
+  if (error) {
+    return error;
+  }
+  uint32_t used = p->loaded ? p->model.data_blocks : 0;
+  if (p->committed.step != POET_NO_STEP && used < p->committed.data_blocks) {
+    used = p->committed.data_blocks;
+  }
+  if (used > p->store.total_blocks - POET_DATA_BLOCK ||
+      blocks > p->store.total_blocks - POET_DATA_BLOCK - used) {
+    return poet_fail(p, POET_ERROR_storage_small,
+                     POET_DATA_BLOCK + used + blocks);
+  }
+  poet_drop_caches(p);
+  *block = p->store.total_blocks - blocks;
+  return 0;
+}
+
+int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
+                        uint16_t repeat, uint32_t *ticks, uint32_t *cpu_ticks) {
+  struct poet_transfer *transfer = &p->memory.queue[0];
+  uint32_t block;
+  *ticks = 0;
+  *cpu_ticks = 0;
+  if (!size || size > p->memory.arena_bytes) {
+    return poet_fail(p, POET_ERROR_bad_object, p->memory.arena_bytes);
+  }
+  int error = scratch(p, poet_tensor_blocks(size), &block);
+  if (error) {
+    return error;
+  }
+  p->dirty_bytes = p->memory.arena_bytes;
+  transfer->data = p->memory.arena;
+  transfer->size_bytes = size;
+  transfer->block = p->partition + block;
+  transfer->owner = block;
+  transfer->tensor = POET_NONE;
+  transfer->write = write;
+  for (const uint32_t begin = now(p); repeat--; *ticks = now(p) - begin) {
+    uint32_t from = now(p);
+    poet_submit(p, transfer);
+    *cpu_ticks += now(p) - from;
+    while (!atomic_load_explicit(&transfer->done, memory_order_acquire)) {
+      p->port->idle(p->port->context);
+    }
+    from = now(p);
+    error = poet_judge(p, transfer);
+    *cpu_ticks += now(p) - from;
+    /* What has never been written has no right CRC; that costs no time less. */
+    if (error && error != POET_ERROR_page_damaged) {
+      return error;
+    }
+  }
+  return 0;
+}
+
+int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks) {
+  const struct poet_port *port = p->port;
+  uint32_t block;
+  *ticks = 0;
+  int error = scratch(p, 1, &block);
+  memset(p->bounce, 0, sizeof p->bounce);
+  for (const uint32_t begin = now(p); repeat-- && !error;
+       *ticks = now(p) - begin) {
+    if (port->flush(port->context) ||
+        port->write(port->context, p->partition + block, p->bounce, 1) ||
+        port->flush(port->context)) {
+      error = p->storage_status = POET_ERROR_storage_failed;
+    }
+  }
+  return error;
+}

@@ -1,0 +1,350 @@
+/* The serial application: one handler for each row of wire.def. */
+#include <string.h>
+
+#include "poet/server.h"
+#include "runtime.h"
+
+enum { HEAD = 2, CRC = 4, STATUS = 6, REPLY = 0x80, REPLIED = 1 };
+
+/* A request's payload, read field by field, and the room for the reply. */
+struct request {
+  struct poet_server *server;
+  uint8_t sequence;
+  const uint8_t *field;
+  uint32_t left;
+  uint8_t *out;
+  uint32_t room;
+  uint32_t size; /* of what is in `out` */
+  bool malformed;
+};
+
+static void take(struct request *r, void *to, uint32_t size) {
+  if (r->left < size) {
+    r->malformed = true;
+    memset(to, 0, size);
+    return;
+  }
+  memcpy(to, r->field, size);
+  r->field += size;
+  r->left -= size;
+}
+
+#define TAKE(r, type, name)                                                    \
+  type name;                                                                   \
+  take(r, &name, sizeof name)
+
+/* After the last field: was all there, and nothing else? */
+static bool complete(const struct request *r) {
+  return !r->malformed && r->left == 0;
+}
+
+static void give(struct request *r, const void *from, uint32_t size) {
+  memcpy(r->out + r->size, from, size);
+  r->size += size;
+}
+
+static void send_reply(struct poet_server *server, uint8_t sequence,
+                       uint8_t code, int status, uint8_t *frame,
+                       uint32_t body) {
+  const int16_t short_status = (int16_t)status;
+  const uint32_t size = HEAD + STATUS + (status ? 0 : body);
+  frame[0] = sequence;
+  frame[1] = (uint8_t)(code | REPLY);
+  memcpy(frame + HEAD, &short_status, sizeof short_status);
+  memcpy(frame + HEAD + sizeof short_status, &server->poet->detail,
+         sizeof server->poet->detail);
+  const uint32_t crc = poet_crc(0, frame, size);
+  memcpy(frame + size, &crc, sizeof crc);
+  poet_cobs_send(server->poet->port, frame, size + CRC);
+}
+
+/* ---- handlers ----------------------------------------------------------- */
+
+typedef int handler(struct request *r, struct poet *p);
+
+static int handle_hello(struct request *r, struct poet *p) {
+  struct poet_hello hello;
+  if (!complete(r)) {
+    return POET_ERROR_bad_message;
+  }
+  poet_hello(p, &hello);
+  hello.frame_bytes = (uint16_t)r->server->frame_bytes;
+  give(r, &hello, sizeof hello);
+  return 0;
+}
+
+static int handle_rows(struct request *r, struct poet *p) {
+  TAKE(r, uint32_t, offset);
+  (void)p;
+  if (!complete(r) || offset > poet_rows_size()) {
+    return POET_ERROR_bad_message;
+  }
+  const uint32_t rest = poet_rows_size() - offset;
+  give(r, poet_rows + offset, rest < r->room ? rest : r->room);
+  return 0;
+}
+
+static int handle_format(struct request *r, struct poet *p) {
+  TAKE(r, uint32_t, total_blocks);
+  return complete(r) ? poet_format(p, total_blocks) : POET_ERROR_bad_message;
+}
+
+static int handle_write(struct request *r, struct poet *p) {
+  TAKE(r, uint8_t, object);
+  TAKE(r, uint16_t, tensor);
+  TAKE(r, uint32_t, offset);
+  if (r->malformed) {
+    return POET_ERROR_bad_message;
+  }
+  const uint32_t next = offset + r->left;
+  const int error = poet_write(p, object, tensor, offset, r->field, r->left);
+  give(r, &next, sizeof next);
+  return error;
+}
+
+static int handle_read(struct request *r, struct poet *p) {
+  TAKE(r, uint8_t, object);
+  TAKE(r, uint16_t, tensor);
+  TAKE(r, uint32_t, offset);
+  TAKE(r, uint16_t, count);
+  if (!complete(r) || count > r->room) {
+    return POET_ERROR_bad_message;
+  }
+  r->size = count;
+  return poet_read(p, object, tensor, offset, r->out, count);
+}
+
+static int handle_checksum(struct request *r, struct poet *p) {
+  TAKE(r, uint8_t, object);
+  TAKE(r, uint16_t, tensor);
+  TAKE(r, uint32_t, count);
+  if (!complete(r)) {
+    return POET_ERROR_bad_message;
+  }
+  uint32_t crc = 0;
+  const int error = poet_checksum(p, object, tensor, count, &crc);
+  give(r, &crc, sizeof crc);
+  return error;
+}
+
+static int handle_load(struct request *r, struct poet *p) {
+  TAKE(r, uint32_t, model_bytes);
+  TAKE(r, uint32_t, plan_bytes);
+  if (!complete(r)) {
+    return POET_ERROR_bad_message;
+  }
+  struct poet_facts facts = {0};
+  const int error = poet_load(p, model_bytes, plan_bytes, &facts);
+  give(r, &facts, sizeof facts);
+  return error;
+}
+
+static int handle_begin(struct request *r, struct poet *p) {
+  TAKE(r, uint32_t, step);
+  return complete(r) ? poet_begin(p, step) : POET_ERROR_bad_message;
+}
+
+static int handle_trace(struct request *r, struct poet *p) {
+  TAKE(r, uint16_t, first);
+  if (!complete(r)) {
+    return POET_ERROR_bad_message;
+  }
+  const uint32_t size = sizeof *p->memory.trace;
+  const uint32_t all = p->result.trace_records;
+  const uint32_t left = first < all ? all - first : 0;
+  const uint32_t count = left < r->room / size ? left : r->room / size;
+  give(r, p->memory.trace + first, count * size);
+  return 0;
+}
+
+static int handle_status(struct request *r, struct poet *p) {
+  if (!complete(r)) {
+    return POET_ERROR_bad_message;
+  }
+  give(r, &p->status, sizeof p->status);
+  return 0;
+}
+
+static int handle_reset(struct request *r, struct poet *p) {
+  if (!complete(r)) {
+    return POET_ERROR_bad_message;
+  }
+  if (r->server->stepping) {
+    r->server->stop = true; /* the schedule is forgotten when the step ends */
+  } else {
+    poet_reset(p);
+  }
+  return 0;
+}
+
+static int handle_probe_write(struct request *r, struct poet *p) {
+  TAKE(r, uint32_t, offset);
+  if (r->malformed) {
+    return POET_ERROR_bad_message;
+  }
+  const uint32_t next = offset + r->left;
+  const int error = poet_probe_write(p, offset, r->field, r->left);
+  give(r, &next, sizeof next);
+  return error;
+}
+
+static int handle_probe_op(struct request *r, struct poet *p) {
+  uint32_t offsets[POET_INPUTS + 2], ticks = 0;
+  TAKE(r, uint32_t, step);
+  TAKE(r, uint16_t, repeat);
+  TAKE(r, struct poet_op, op);
+  for (uint32_t i = 0; i < op.input_count + 2u && i < POET_INPUTS + 2; i++) {
+    take(r, &offsets[i], sizeof offsets[i]);
+  }
+  if (!complete(r)) {
+    return POET_ERROR_bad_message;
+  }
+  const int error = poet_probe_op(p, step, repeat, &op, offsets, &ticks);
+  give(r, &ticks, sizeof ticks);
+  return error;
+}
+
+static int handle_probe_transfer(struct request *r, struct poet *p) {
+  uint32_t ticks, cpu_ticks;
+  TAKE(r, uint8_t, write);
+  TAKE(r, uint32_t, size);
+  TAKE(r, uint16_t, repeat);
+  if (!complete(r)) {
+    return POET_ERROR_bad_message;
+  }
+  const int error =
+      poet_probe_transfer(p, write != 0, size, repeat, &ticks, &cpu_ticks);
+  give(r, &ticks, sizeof ticks);
+  give(r, &cpu_ticks, sizeof cpu_ticks);
+  return error;
+}
+
+static int handle_probe_commit(struct request *r, struct poet *p) {
+  uint32_t ticks;
+  TAKE(r, uint16_t, repeat);
+  if (!complete(r)) {
+    return POET_ERROR_bad_message;
+  }
+  const int error = poet_probe_commit(p, repeat, &ticks);
+  give(r, &ticks, sizeof ticks);
+  return error;
+}
+
+static int poll(void *context) {
+  struct poet_server *server = context;
+  poet_serve(server, 0);
+  return server->stop;
+}
+
+/* Runs while other requests come and go, so its reply has a frame of its own
+ * and goes to whoever asked last. */
+static int handle_step(struct request *r, struct poet *p) {
+  struct poet_server *server = r->server;
+  struct poet_step_result result;
+  uint8_t frame[HEAD + STATUS + sizeof result + CRC];
+  TAKE(r, uint32_t, step);
+  TAKE(r, uint16_t, trace_first);
+  TAKE(r, uint16_t, trace_count);
+  if (!complete(r)) {
+    return POET_ERROR_bad_message;
+  }
+  if (server->stepping) {
+    if (step != server->step) {
+      return POET_ERROR_busy;
+    }
+    server->step_sequence = r->sequence;
+    return REPLIED;
+  }
+  server->stepping = true;
+  server->step_sequence = r->sequence;
+  server->stop = false;
+  server->step = step;
+  p->poll = poll;
+  p->poll_context = server;
+  const int error = poet_step(p, step, trace_first, trace_count, &result);
+  server->stepping = false;
+  if (server->stop) {
+    poet_reset(p);
+  }
+  memcpy(frame + HEAD + STATUS, &result, sizeof result);
+  send_reply(server, server->step_sequence, POET_MESSAGE_step, error, frame,
+             sizeof result);
+  return REPLIED;
+}
+
+/* ---- frames ------------------------------------------------------------- */
+
+static handler *const handlers[] = {
+#define MESSAGE(code, name, request, reply, meaning) [code] = handle_##name,
+#include "poet/wire.def"
+};
+
+static int dispatch(struct request *r, uint8_t code) {
+  const bool always = code == POET_MESSAGE_status ||
+                      code == POET_MESSAGE_reset || code == POET_MESSAGE_step;
+  if (code >= sizeof handlers / sizeof *handlers || !handlers[code]) {
+    return POET_ERROR_bad_message;
+  }
+  if (r->server->stepping && !always) {
+    return POET_ERROR_busy;
+  }
+  return handlers[code](r, r->server->poet);
+}
+
+/* A frame that is not whole is dropped: the host asks again. */
+static void answer(struct poet_server *server, uint32_t received) {
+  uint8_t *frame = server->frame;
+  const uint32_t size = poet_cobs_decode(frame, received);
+  uint32_t crc;
+  if (size == UINT32_MAX || size < HEAD + CRC ||
+      size > HEAD + server->frame_bytes + CRC) {
+    return;
+  }
+  memcpy(&crc, frame + size - CRC, sizeof crc);
+  if (crc != poet_crc(0, frame, size - CRC) || (frame[1] & REPLY)) {
+    return;
+  }
+  struct request r = {.server = server,
+                      .sequence = frame[0],
+                      .field = frame + HEAD,
+                      .left = size - HEAD - CRC,
+                      .out = frame + HEAD + STATUS,
+                      .room = server->frame_bytes - STATUS};
+  const uint8_t code = frame[1];
+  server->poet->detail = 0;
+  const int status = dispatch(&r, code);
+  if (status != REPLIED) {
+    send_reply(server, r.sequence, code, status, frame, r.size);
+  }
+}
+
+static void take_byte(struct poet_server *server, uint8_t byte) {
+  if (byte) {
+    if (server->received < POET_FRAME_BUFFER(server->frame_bytes)) {
+      server->frame[server->received++] = byte;
+    } else {
+      server->overlong = true;
+    }
+    return;
+  }
+  /* While a step runs, the next frame comes in here before this one is done. */
+  const uint32_t received = server->overlong ? 0 : server->received;
+  server->received = 0;
+  server->overlong = false;
+  if (received) {
+    answer(server, received);
+  }
+}
+
+void poet_serve(struct poet_server *server, uint32_t wait_ms) {
+  const struct poet_port *port = server->poet->port;
+  do {
+    while (server->input_next < server->input_size) {
+      take_byte(server, server->input[server->input_next++]);
+    }
+    server->input_next = 0;
+    server->input_size = (uint32_t)port->receive(port->context, server->input,
+                                                 sizeof server->input, wait_ms);
+    wait_ms = 0;
+  } while (server->input_size);
+}

@@ -1,0 +1,333 @@
+"""The verbs of the command line as Python functions; `import poet_host as poet`.
+
+graph = poet.load("resnet-digits")
+with poet.connect("native") as board:
+    profile = board.profile(graph)
+    plan = poet.solve(graph, profile, ram="24KiB", deadline="1.2x")
+    schedule = poet.encode(graph, profile, plan)
+    run = poet.train(schedule, board, "digits", epochs=1)
+poet.save_weights("trained.safetensors", graph, run.weights)
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
+
+from .device import device as devices
+from .device.board import load_board
+from .device.board import names as board_names
+from .device.device import Device
+from .errors import BadInput, Infeasible, OutOfTime, PoetError
+from .graph.graph import Graph
+from .graph.models import MODELS
+from .graph.models import load as load_model
+from .graph.weights import start_values
+from .plan.build import cost_graph
+from .plan.costgraph import dump_cost_graph, load_cost_graph, parse_cost_graph
+from .plan.keepall import METHOD as KEEP_EVERYTHING
+from .plan.keepall import keep_everything
+from .plan.plan import Plan
+from .plan.problem import CostGraph, Problem
+from .plan.solve import METHODS
+from .plan.solve import solve as solve_problem
+from .profile.measure import measure
+from .profile.profile import Profile, estimate_profile
+from .run.data import Dataset, example, fit, load_data, steps_per_epoch
+from .run.evaluate import accuracy
+from .run.limits import deadline_us, ram_bytes
+from .run.run import Run, Weights
+from .run.train import OnStep
+from .run.train import train as train_on
+from .run.weights import load_weights, save_weights
+from .schedule.encode import encode as encode_plan
+from .schedule.encode import encode_costs
+from .schedule.recover import graph_of
+from .schedule.schedule import Schedule
+from .sim.native import DEFAULT_ARENA_BYTES, NativeBoard, create_storage
+
+__all__ = [
+    "MODELS", "Connection", "CostGraph", "Graph", "Plan", "PoetError", "Profile", "Run", "Schedule",
+    "accuracy", "board_names", "connect", "costs_of", "encode", "estimate_profile",
+    "keep_everything", "load", "load_board", "load_data", "load_weights", "prepare_storage",
+    "save_weights", "solve", "train",
+]  # fmt: skip
+
+ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
+TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
+
+
+class Connection:
+    """An open board: `device` speaks to it, `board` has its facts. A context manager."""
+
+    def __init__(self, device: Device, stack: ExitStack) -> None:
+        self.device = device
+        self.board = load_board(device.info.board)
+        self._stack = stack
+
+    def profile(
+        self,
+        graph: Graph,
+        before: Profile | None = None,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> Profile:
+        """Measure the operators of `graph`, and the storage; added to the profile `before`."""
+        x, y = example(graph)
+        values = {**start_values(graph, seed=0), graph.data: x, graph.label: y}
+        found = measure(self.device, self.board, graph, values, progress)
+        return found if before is None else before.merged(found)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def load(model: str | Path, **options: Any) -> Graph | CostGraph:
+    """A built-in model (see MODELS; options as graph.models.load), or a cost graph's file."""
+    if str(model).endswith(".json"):
+        given = [name for name, value in options.items() if value is not None]
+        if given:
+            raise BadInput(f"{model} is a graph of costs: {given[0]} is for built-in models")
+        return load_cost_graph(model)
+    return load_graph(str(model), **options)
+
+
+def load_graph(model: str, **options: Any) -> Graph:
+    """A built-in model by name; raises BadInput that lists them."""
+    if model not in MODELS:
+        raise BadInput(
+            f"there is no model {model!r}: built in are {', '.join(MODELS)}; "
+            "a file of costs to solve for ends in .json"
+        )
+    return load_model(model, **{k: v for k, v in options.items() if v is not None})
+
+
+def connect(
+    port: str, *, storage: Path | str | None = None, arena_bytes: int | None = None
+) -> Connection:
+    """Open a board: a device, a pyserial URL, `auto`, or `native`, which starts one here.
+
+    `storage` and `arena_bytes` are the native board's card file (None: a temporary one) and
+    RAM. Closing the connection ends a board that this call started.
+    """
+    if port.startswith("sim:"):
+        raise BadInput(f"port {port}: {port[4:]} cannot be simulated yet; try --port native")
+    if port != "native" and (storage is not None or arena_bytes is not None):
+        raise BadInput(f"port {port}: a storage file and an arena size are for --port native")
+    with ExitStack() as stack:
+        if port == "native":
+            port = stack.enter_context(start_native(storage, arena_bytes)).port
+        device = stack.enter_context(devices.connect(port))
+        return Connection(device, stack.pop_all())
+
+
+class start_native:  # noqa: N801 (a verb: used as a function)
+    """A context manager that runs a native board.
+
+    `storage` is its card's file, made by `prepare_storage`; None: a temporary one.
+    """
+
+    def __init__(self, storage: Path | str | None = None, arena_bytes: int | None = None) -> None:
+        self.storage = storage
+        self.arena_bytes = DEFAULT_ARENA_BYTES if arena_bytes is None else arena_bytes
+
+    def __enter__(self) -> NativeBoard:
+        with ExitStack() as stack:
+            if self.storage is None:
+                folder = stack.enter_context(TemporaryDirectory(prefix="poet-"))
+                storage = Path(folder) / "card.img"
+                prepare_storage(storage, TEMPORARY_STORAGE_BYTES)
+            else:
+                storage = Path(self.storage)
+            board = stack.enter_context(NativeBoard(storage, self.arena_bytes))
+            self._stack = stack.pop_all()
+            return board
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+
+def prepare_storage(path: Path | str, size_bytes: int) -> None:
+    """A card image with an empty store in a partition of its own; replaces the file.
+
+    Raises BoardError if it is too small for a store.
+    """
+    create_storage(Path(path), size_bytes)
+    try:
+        with NativeBoard(Path(path)) as board, devices.connect(board.port) as device:
+            device.format()
+    except BaseException:
+        Path(path).unlink(missing_ok=True)
+        raise
+
+
+def costs_of(graph: Graph | CostGraph, profile: Profile | None) -> CostGraph:
+    """What a planner sees of a graph. `profile` is not needed for a graph of costs."""
+    if isinstance(graph, CostGraph):
+        return graph
+    if profile is None:
+        raise BadInput(f"{graph.name}: its costs need a profile")
+    return cost_graph(graph, profile)
+
+
+def solve(
+    graph: Graph | CostGraph,
+    profile: Profile | None = None,
+    *,
+    ram: str | int,
+    deadline: str | float | None = None,
+    method: str = "poet",
+    time_limit_s: float = 60.0,
+    gap: float = 0.0,
+    placed: bool = True,
+    progress: Callable[..., object] | None = None,
+) -> Plan:
+    """The plan of least energy that fits `ram` and `deadline`.
+
+    `ram`: bytes, or as "24KiB" or "50%" of what keep-everything needs. `deadline`: "1.2x" of
+    keep-everything's time, milliseconds, or None. The status of the plan says whether there
+    is one; `encode` raises if there is none.
+    """
+    costs = costs_of(graph, profile)
+    keep = keep_everything(costs)
+    assert keep.peak_bytes is not None
+    assert keep.time_us is not None
+    problem = Problem(costs, ram_bytes(ram, keep.peak_bytes), deadline_us(deadline, keep.time_us))
+    if method == KEEP_EVERYTHING:
+        return _within(keep, problem)
+    if method not in METHODS:
+        raise BadInput(f"there is no method {method!r}: choose of {', '.join(ALL_METHODS)}")
+    return solve_problem(
+        problem,
+        method=method,
+        time_limit_s=time_limit_s,
+        gap=gap,
+        placed=placed,
+        progress=progress,
+    )
+
+
+def _within(keep: Plan, problem: Problem) -> Plan:
+    """Keep-everything as a method: the one plan that it has, or none."""
+    assert keep.peak_bytes is not None
+    assert keep.time_us is not None
+    plan = replace(keep, ram_bytes=problem.ram_bytes, deadline_us=problem.deadline_us)
+    late = problem.deadline_us is not None and keep.time_us > problem.deadline_us * (1 + 1e-9)
+    if keep.peak_bytes <= problem.ram_bytes and not late:
+        return plan
+    return replace(
+        plan,
+        status="infeasible",
+        statements=(),
+        energy_uj=None,
+        time_us=None,
+        total_energy_uj=None,
+        peak_bytes=None,
+        smallest_ram_bytes=keep.peak_bytes if keep.peak_bytes > problem.ram_bytes else None,
+        smallest_deadline_us=keep.time_us if late else None,
+    )
+
+
+def why_infeasible(plan: Plan) -> str:
+    """The limit that no plan keeps, and the smallest one that works, if known."""
+    ram = f"a RAM budget of {plan.ram_bytes:,} bytes"
+    if plan.smallest_deadline_us is not None:
+        limit = f"{(plan.deadline_us or 0) / 1e3:,.3f} ms within {ram}"
+        works = f"a deadline of {_up(plan.smallest_deadline_us / 1e3)} ms works (--deadline)"
+        return f"no plan meets a deadline of {limit}: {works}, or give more --ram"
+    if plan.smallest_ram_bytes is not None:
+        works = f"the smallest budget that works is {plan.smallest_ram_bytes} bytes (--ram)"
+        return f"no plan fits {ram}: {works}"
+    return f"no plan fits {ram} and its deadline: give more --ram or a later --deadline"
+
+
+def _up(milliseconds: float) -> float:
+    """Rounded up, so that the deadline that is named does work."""
+    rounded = round(milliseconds, 3)
+    return rounded if rounded >= milliseconds else round(rounded + 0.001, 3)
+
+
+def encode(
+    graph: Graph | CostGraph,
+    profile: Profile | None,
+    plan: Plan,
+    about: Mapping[str, Any] | None = None,
+) -> Schedule:
+    """The schedule of a plan, with the costs that it was solved for in its meta part.
+
+    Raises Infeasible or OutOfTime if the plan has no statements.
+    """
+    if plan.status == "infeasible":
+        raise Infeasible(why_infeasible(plan), plan.smallest_ram_bytes)
+    if plan.status == "unknown":
+        raise OutOfTime("no plan was found in time, and none was proved impossible")
+    costs = costs_of(graph, profile)
+    keep = keep_everything(costs)
+    meta = {
+        "board": profile.board if profile else None,
+        "keep_everything": {
+            "peak_bytes": keep.peak_bytes,
+            "time_us": keep.time_us,
+            "energy_uj": keep.energy_uj,
+        },
+        "costs": dump_cost_graph(costs),
+        **(about or {}),
+    }
+    if isinstance(graph, CostGraph):
+        return encode_costs(graph, plan, meta)
+    return encode_plan(graph, plan, meta)
+
+
+def costs_of_schedule(schedule: Schedule) -> CostGraph:
+    """The costs that a schedule was solved for; raises BadInput if it does not have them."""
+    return parse_cost_graph(schedule.meta.get("costs"), "the schedule's costs")
+
+
+def train(
+    schedule: Schedule,
+    connection: Connection,
+    data: str | Path | Dataset,
+    *,
+    epochs: int = 1,
+    steps: int | None = None,
+    seed: int = 0,
+    weights: Weights | None = None,
+    resume: bool = False,
+    on_step: OnStep | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Run:
+    """Train on a board for `epochs` epochs or `steps` steps; see run.train for the rest."""
+    dataset = data if isinstance(data, Dataset) else load_data(data)
+    if steps is None:
+        graph = graph_of(schedule)
+        steps = epochs * steps_per_epoch(fit(dataset, graph), graph.batch)
+    return train_on(
+        connection.device,
+        connection.board,
+        schedule,
+        dataset,
+        steps=steps,
+        seed=seed,
+        weights=weights,
+        resume=resume,
+        on_step=on_step,
+        stopped=stopped,
+    )

@@ -1,0 +1,102 @@
+"""What the command line prints: results on stdout, everything else on stderr."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+WIDTH = 110  # of tables where there is no terminal to ask
+
+Report = Callable[[int, int, str], None]
+"""Progress so far: done, total, and a word about it (total 0: not known)."""
+
+
+def _stderr() -> Console:
+    # Made anew each time: tests and shells may redirect stderr in between.
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(message: str) -> None:
+    """A message for people, on stderr."""
+    _stderr().print(escape(message))
+
+
+def warn(message: str) -> None:
+    _stderr().print(f"[yellow]{escape(message)}[/yellow]")
+
+
+def to_json(value: Mapping[str, Any]) -> str:
+    """A line of JSON; a number that JSON cannot hold is a defect and raises."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def emit(value: Mapping[str, Any]) -> None:
+    """One JSON object on stdout."""
+    sys.stdout.write(to_json(value))
+    sys.stdout.flush()
+
+
+def show_text(text: str) -> None:
+    """Plain text on stdout."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """A table on stdout; a column whose name starts with `>` is right-aligned."""
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        box=box.SIMPLE,
+        show_header=any(name.strip(">") for name in columns),
+    )
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(
+            column.removeprefix(">"), justify="right" if right else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    console = Console(highlight=False, file=sys.stdout)
+    if not console.is_terminal:
+        console.width = WIDTH
+    console.print(table)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Report]:
+    """A progress bar on stderr if that is a terminal; one line at the start if it is not."""
+    console = _stderr()
+    if not console.is_terminal:
+        say(f"{title} ...")
+        yield lambda done, total, word: None
+        return
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[word]}"),
+        console=console,
+    ) as bar:
+        task = bar.add_task(escape(title), total=None, word="")
+
+        def report(done: int, total: int, word: str) -> None:
+            bar.update(task, completed=done, total=total or None, word=escape(word))
+
+        yield report

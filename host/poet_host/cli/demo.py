@@ -1,0 +1,84 @@
+"""The command `demo`: shows the walk, then a table."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .console import Report, emit, progress, say, show_table, show_text
+from .options import json_option
+from .walk import Demo, walk
+
+
+class Shown:
+    """A teller that numbers the steps on stderr."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Report]:
+        self.count += 1
+        with progress(f"{self.count:2}. {title}") as report:
+            yield report
+
+    def result(self, text: str) -> None:
+        say(f"    {text}")
+
+
+@click.command()
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("poet-demo"),
+    show_default=True, metavar="DIR", help="Folder for profile, schedule, plan, run and weights.",
+)  # fmt: skip
+@json_option
+def demo(out: Path, as_json: bool) -> None:
+    """Train a small network in 24 KiB, start to finish, on a board that runs here."""
+    began = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    found = walk(out, Shown())
+    if as_json:
+        emit({**found.to_json(), "seconds": time.monotonic() - began, "folder": str(out)})
+        return
+    show_table(("", ">24 KiB", ">keeping everything"), _facts(found))
+    trained = found.to_json()["weights_sha256"]
+    show_text(
+        f"The trained weights are bit for bit those of unlimited memory: sha256 {trained[:16]}..., "
+        f"{len(found.graph.trainable)} tensors, all of them changed by training.\n"
+        f"Everything is in {out}; the schedule as a list: "
+        f"poet-host show {out}/{found.graph.name}.poet"
+    )
+
+
+def _ratio(mine: float | None, other: float | None) -> str:
+    return f"{mine / other:.2f}x" if mine and other else "?"
+
+
+def _facts(demo: Demo) -> list[tuple[str, str, str]]:
+    """Rows of the table at the end: what, in the arena, keeping everything."""
+    found: dict[str, Any] = demo.to_json()
+
+    def row(name: str, key: str, scale: float, unit: str, digits: int) -> tuple[str, str, str]:
+        mine, kept = found[key], found[f"keep_all_{key}"]
+        shown = f"{mine / scale:,.{digits}f} {unit} ({_ratio(mine, kept)})"
+        return name, shown, f"{kept / scale:,.{digits}f} {unit}"
+
+    kept_bytes = f"{demo.keep.peak_bytes:,} bytes"
+    return [
+        ("RAM budget", f"{demo.plan.ram_bytes:,} bytes", "unlimited"),
+        ("arena's high-water mark", f"{demo.run.peak_bytes:,} bytes", kept_bytes),
+        row("energy of a step, estimated", "energy_uj_per_step", 1, "uJ", 0),
+        row("time of a step", "time_us_per_step", 1e3, "ms", 2),
+        ("bytes of the schedule", str(found["schedule_bytes"]), ""),
+        (
+            "activations of a step recomputed, paged out, in",
+            f"{found['activations_recomputed']}, {found['activations_paged_out']}, "
+            f"{found['activations_paged_in']}",
+            "0, 0, 0",
+        ),
+        ("accuracy on held-out digits, before", f"{demo.accuracy_before:.1%}", "the same"),
+        ("accuracy on held-out digits, after", f"{demo.accuracy_after:.1%}", "the same"),
+    ]  # fmt: skip

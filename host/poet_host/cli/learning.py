@@ -1,0 +1,276 @@
+"""Commands that use a board: simulate, flash, storage, profile, train."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from .. import api
+from ..device.board import load_board
+from ..errors import BadInput, PoetError
+from ..files import write_whole
+from ..run.data import fit, load_data, steps_per_epoch
+from ..run.evaluate import held_out_accuracy
+from ..run.limits import ram_bytes
+from ..run.run import Run, Step
+from ..run.train import NotFinite
+from ..schedule.recover import graph_of
+from ..schedule.schedule import Schedule
+from .console import Report, emit, progress, say, show_table, show_text, to_json
+from .options import json_option, model_options, output, port_option, seed_option, storage_option
+
+INTERRUPTED = 130  # what shells use for a command that Ctrl-C ended
+
+
+@contextmanager
+def interrupts(message: str) -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C asks to stop, the second stops. Yields: was it asked?"""
+    asked = threading.Event()
+
+    def ask(number: int, frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        say(message)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@click.command()
+@click.argument("board")
+@click.option(
+    "--arena", metavar="SIZE", default=None, help="RAM for tensors, as 24KiB; default: the board's."
+)
+@storage_option
+@json_option
+def simulate(board: str, arena: str | None, storage: Path | None, as_json: bool) -> int:
+    """Start a simulated board, print its serial port, run until interrupted."""
+    load_board(board)
+    if board != "native":
+        raise BadInput(f"{board} cannot be simulated yet: `poet-host simulate native` can")
+    size = None if arena is None else ram_bytes(arena, 0)
+    with api.start_native(storage, size) as running:
+        if as_json:
+            emit({"port": running.port})
+        else:
+            show_text(running.port)
+        say("the board runs until Ctrl-C")
+        with interrupts("stopping the board") as asked:
+            while not asked() and running.process.poll() is None:
+                signal.sigtimedwait([], 0.2)
+    code = running.process.returncode
+    if not asked():
+        raise PoetError(f"the native board ended by itself (code {code})")
+    return 0
+
+
+@click.command()
+@click.option("--board", required=True, metavar="BOARD")
+def flash(board: str) -> None:
+    """Say how firmware gets onto a board."""
+    found = load_board(board)
+    if board == "native":
+        raise BadInput(
+            "native runs on this computer and is compiled when it starts: nothing to flash, "
+            "use --port native or `poet-host simulate native`"
+        )
+    raise BadInput(
+        f"there is no firmware for {found.title} yet: schedules can be solved for it (--board "
+        f"{board}), and run on the native board"
+    )
+
+
+@click.group()
+def storage() -> None:
+    """Card images of native boards."""
+
+
+@storage.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--size", default="64MiB", show_default=True, metavar="SIZE")
+@click.option("--force", is_flag=True, help="Replace a file that exists: its weights are lost.")
+@json_option
+def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
+    """Make FILE a card image with an empty poet partition."""
+    if file.exists() and not force:
+        raise BadInput(f"{file} exists: choose another name, or replace it with --force")
+    size_bytes = ram_bytes(size, 0)
+    api.prepare_storage(file, size_bytes)
+    say(f"wrote {file}: {size_bytes:,} bytes, which fill up as they are used")
+    if as_json:
+        emit({"file": str(file), "size_bytes": size_bytes})
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@port_option
+@output("--output", "-o", required=True, help="Where to write the profile.")
+@storage_option
+@model_options
+@json_option
+def profile(
+    models: tuple[str, ...],
+    port: str,
+    output: Path,
+    storage: Path | None,
+    as_json: bool,
+    **options: object,
+) -> None:
+    """Measure on a board what operators of MODELs (resnet-digits) and its storage cost."""
+    graphs = [api.load_graph(model, **options) for model in models or ("resnet-digits",)]
+    writable(output)
+    with api.connect(port, storage=storage) as connection:
+        measured = None
+        for graph in graphs:
+            with progress(f"profiling {graph.name} on {connection.board.name}") as report:
+                measured = connection.profile(graph, measured, progress=report)
+    assert measured is not None
+    measured.save(output)
+    say(f"wrote {output}")
+    if as_json:
+        emit(
+            {
+                "file": str(output),
+                "board": connection.board.name,
+                "operators": len(measured.operators),
+            }
+        )
+
+
+def writable(*paths: Path | None) -> None:
+    """Before hours of work: can the results be saved?"""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise BadInput(f"{path} cannot be written: there is no folder {path.parent}")
+        if path is not None and path.is_dir():
+            raise BadInput(f"{path} cannot be written: it is a folder")
+
+
+@click.command()
+@click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
+@port_option
+@click.option(
+    "--data", required=True, metavar="DATA",
+    help="An .npz file with x and y (x_test, y_test), `digits`, or synthetic:SHAPE:CLASSES.",
+)  # fmt: skip
+@click.option("--epochs", type=click.IntRange(1), help="Times through the data; default: 1.")
+@click.option("--steps", type=click.IntRange(1), help="Steps in place of epochs.")
+@output("--save-weights", required=True, help="Trained weights, a safetensors file.")
+@output("--load-weights", help="Starting weights in place of random ones.")
+@output("--run", "run_path", help="Losses, times and the trace as JSON.")
+@click.option("--resume", is_flag=True, help="Go on from the last step that the board committed.")
+@click.option("--format", "erase", is_flag=True, help="First erase what the board's card holds.")
+@storage_option
+@seed_option
+@json_option
+def train(
+    schedule: Path,
+    port: str,
+    data: str,
+    epochs: int | None,
+    steps: int | None,
+    save_weights: Path,
+    load_weights: Path | None,
+    run_path: Path | None,
+    resume: bool,
+    erase: bool,
+    storage: Path | None,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Train on a board by a schedule, and save the weights."""
+    if epochs is not None and steps is not None:
+        raise BadInput("give --epochs or --steps, not both")
+    if resume and (erase or load_weights):
+        raise BadInput(
+            "--resume goes on from the board's weights: leave out --format and --load-weights"
+        )
+    if resume and port == "native" and storage is None:
+        raise BadInput("--resume on `native` needs the --storage file of the run before")
+    writable(save_weights, run_path)
+    loaded = Schedule.load(schedule)
+    graph = graph_of(loaded)
+    dataset = fit(load_data(data), graph)
+    start = api.load_weights(load_weights, graph) if load_weights else None
+    ram = loaded.meta["plan"]["ram_bytes"] if port == "native" else None
+    per_epoch = steps_per_epoch(dataset, graph.batch)
+    left = len(dataset.x) - per_epoch * graph.batch
+    if left and steps is None:
+        say(
+            f"{left} of {len(dataset.x)} samples fill no batch of {graph.batch}: "
+            "every epoch leaves out others"
+        )
+
+    def save(run: Run) -> None:
+        api.save_weights(save_weights, graph, run.weights)
+        if run_path:
+            write_whole(run_path, to_json(run.to_json()))
+        say(f"wrote {save_weights}" + (f" and {run_path}" if run_path else ""))
+
+    with api.connect(port, storage=storage, arena_bytes=ram) as connection:
+        if erase:
+            connection.device.format()
+        try:
+            with (
+                progress(f"training {graph.name}") as report,
+                interrupts("stopping after this step; Ctrl-C again stops at once") as asked,
+            ):
+                run = api.train(
+                    loaded,
+                    connection,
+                    dataset,
+                    steps=steps or (epochs or 1) * per_epoch,
+                    seed=seed,
+                    weights=start,
+                    resume=resume,
+                    on_step=_on_step(report),
+                    stopped=asked,
+                )
+        except NotFinite as error:
+            save(error.run)
+            raise
+    save(run)
+    accuracy = held_out_accuracy(graph, run.weights, dataset)
+    if as_json:
+        emit({**summary(run), "accuracy": accuracy})
+    else:
+        show_table(("", ">"), _facts(run, accuracy))
+    return INTERRUPTED if run.ended == "interrupted" else 0
+
+
+def _on_step(report: Report) -> Callable[[Step, int], None]:
+    return lambda step, total: report(step.step, total, f"loss {step.loss:.4f}")
+
+
+def summary(run: Run) -> dict[str, object]:
+    """run.json without its long lists."""
+    whole = run.to_json()
+    losses = [step.loss for step in run.steps]
+    return {
+        **{key: value for key, value in whole.items() if key not in ("steps", "trace")},
+        "steps": run.last_step,
+        "loss_first": losses[0] if losses else None,
+        "loss_last": losses[-1] if losses else None,
+    }
+
+
+def _facts(run: Run, accuracy: float | None) -> list[tuple[str, str]]:
+    rows = [("steps", str(run.last_step)), ("ended", run.ended.replace("_", " "))]
+    if run.steps:
+        rows += [
+            ("loss", f"{run.steps[0].loss:.4f} to {run.steps[-1].loss:.4f}"),
+            ("arena's high-water mark", f"{run.peak_bytes:,} bytes"),
+            ("time of a step", f"{(run.time_us or 0) / 1e3:,.3f} ms"),
+        ]
+    if run.energy_uj is not None:
+        rows.append(("energy of a step (estimated)", f"{run.energy_uj:,.1f} uJ"))
+    if accuracy is not None:
+        rows.append(("accuracy on held-out data", f"{accuracy:.1%}"))
+    return rows

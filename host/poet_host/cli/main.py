@@ -1,0 +1,73 @@
+"""The command `poet-host`: a thin layer over poet_host.api."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import click
+
+from ..errors import PoetError
+from .console import emit, say
+from .demo import demo
+from .inspect import boards, doctor, models, show
+from .learning import INTERRUPTED, flash, profile, simulate, storage, train
+from .planning import compare, solve
+
+EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device; 4 link broke;
+5 infeasible (proved); 6 a schedule was found but not within the wanted gap; 7 none found in time;
+130 interrupted."""
+
+
+@click.group(
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+)
+@click.version_option(version("poet-host"), prog_name="poet-host")
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Train neural networks on boards whose RAM cannot hold the training step."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (
+    boards, models, doctor, simulate, flash, storage, profile, solve, train, show, compare, demo,
+):  # fmt: skip
+    commands.add_command(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; prints the error, never a traceback for it."""
+    try:
+        code = commands.main(list(arguments), prog_name="poet-host", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "poet-host"
+        return _fail(arguments, f"{error.format_message()} (see `{path} --help`)", 2)
+    except PoetError as error:
+        return _fail(arguments, str(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail(arguments, "interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone: so must the rest of it, at exit too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(arguments, f"{where}{error.strerror or error}", 1)
+
+
+def _fail(arguments: Sequence[str], message: str, code: int) -> int:
+    say(f"poet-host: {message}")
+    if "--json" in arguments:
+        emit({"error": message, "exit_code": code})
+    return code
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))

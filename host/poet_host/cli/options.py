@@ -1,0 +1,48 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else."
+)
+port_option = click.option(
+    "--port", "-p", required=True, metavar="PORT",
+    help="A device (/dev/ttyACM0), a pyserial URL (socket://host:port), `auto`, or `native`, "
+    "which starts a board on this computer for this command.",
+)  # fmt: skip
+storage_option = click.option(
+    "--storage", type=click.Path(path_type=Path), metavar="FILE",
+    help="Card image of the port `native`; without it a temporary one is used.",
+)  # fmt: skip
+seed_option = click.option(
+    "--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True,
+    help="Of starting weights and of the order of samples.",
+)  # fmt: skip
+
+
+def model_options(command: F) -> F:
+    """How a built-in model is built."""
+    for option in reversed(
+        (
+            click.option("--batch", type=click.IntRange(1), help="Samples in a step."),
+            click.option("--learning-rate", type=click.FloatRange(0, min_open=True)),
+            click.option("--momentum", type=click.FloatRange(0, 1, max_open=True)),
+            click.option("--weight-decay", type=click.FloatRange(0)),
+            click.option("--train", metavar="PARTS", help="What is trained; default: all."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def output(flag: str, *names: str, **settings: Any) -> Callable[[F], F]:
+    """An option that names a file to write."""
+    return click.option(
+        flag, *names, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", **settings
+    )

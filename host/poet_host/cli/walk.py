@@ -1,0 +1,252 @@
+"""The demo's steps: the whole path from a model to trained weights, and the proof beside it.
+
+Nothing here prints; a `Teller` hears what happens. The same functions serve a user who does
+the steps by hand.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import api
+from ..errors import PoetError
+from ..files import write_whole
+from ..graph.graph import Graph
+from ..graph.operators import work
+from ..graph.weights import start_values
+from ..plan.keepall import keep_everything
+from ..plan.plan import Plan, Statement, plan_to_json
+from ..plan.problem import CostGraph, Problem
+from ..plan.verify import verify
+from ..profile.profile import Profile, estimate_profile
+from ..run.data import Dataset, load_data
+from ..run.evaluate import held_out_accuracy
+from ..run.picture import draw
+from ..run.run import Run, Weights, weights_sha256
+from ..run.weights import save_weights
+from ..schedule.decode import decode
+from ..schedule.schedule import Schedule
+from .console import Report, to_json
+
+MODEL = "resnet-digits"
+RAM_BYTES = 24 * 1024  # what a 32 KiB MKR1000 can spare
+UNLIMITED_BYTES = 64 * 1024 * 1024
+SAMPLES = 512
+KNOWN_DIGITS = 7  # the starting weights have met 0 to 6
+PRETRAINING_EPOCHS = 3
+SEED = 0
+
+
+class Teller(Protocol):
+    """Hears of each step: a title, then progress, then what came of it."""
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Report]: ...
+
+    def result(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo found. Energies of a step are estimated: measured times x board powers."""
+
+    graph: Graph
+    costs: CostGraph
+    plan: Plan
+    schedule: Schedule
+    run: Run
+    keep: Run
+    keep_all_bytes: int
+    accuracy_before: float
+    accuracy_after: float
+    start: Weights
+
+    def to_json(self) -> dict[str, Any]:
+        """What --json prints."""
+        run, keep, counts = self.run, self.keep, self.run.counts()
+        return {
+            "model": self.graph.name,
+            "board": run.board,
+            "batch": self.graph.batch,
+            "samples": run.last_step * self.graph.batch,
+            "training_macs_per_sample": macs_per_sample(self.graph),
+            "ram_bytes": self.plan.ram_bytes,
+            "peak_bytes": run.peak_bytes,
+            "keep_all_bytes": self.keep_all_bytes,
+            "steps": run.last_step,
+            "loss_first": run.steps[0].loss,
+            "loss_last": run.steps[-1].loss,
+            "accuracy_before": self.accuracy_before,
+            "accuracy_after": self.accuracy_after,
+            "energy_uj_per_step": run.energy_uj,
+            "keep_all_energy_uj_per_step": keep.energy_uj,
+            "total_energy_uj_per_step": run.total_energy_uj,
+            "keep_all_total_energy_uj_per_step": keep.total_energy_uj,
+            "time_us_per_step": run.time_us,
+            "keep_all_time_us_per_step": keep.time_us,
+            "schedule_bytes": len(self.schedule.plan_part),
+            "model_table_bytes": len(self.schedule.model_part),
+            "status": self.plan.status,
+            "gap": self.plan.gap,
+            "solve_s": self.plan.solve_s,
+            "activations_recomputed": counts["activation_recomputes"],
+            "activations_paged_out": counts["activation_page_outs"],
+            "activations_paged_in": counts["activation_page_ins"],
+            "weights_sha256": weights_sha256(self.trained(run)),
+            "keep_all_weights_sha256": weights_sha256(self.trained(keep)),
+            "bit_identical": True,
+        }
+
+    def trained(self, run: Run) -> dict[str, Any]:
+        """The tensors that training renews."""
+        return {node.name: run.weights[node.name] for node in self.graph.trainable}
+
+
+def macs_per_sample(graph: Graph) -> int:
+    return sum(work(node, graph).macs for node in graph if not node.stored) // graph.batch
+
+
+def split(digits: Dataset) -> tuple[Dataset, Dataset]:
+    """For pre-training (digits 0 to 6) and for the board: no sample is in both, and the
+    held-out ones are in neither."""
+    order = np.random.default_rng(SEED).permutation(len(digits.x))
+    mine, rest = order[:SAMPLES], order[SAMPLES:]
+    rest = rest[digits.y[rest] < KNOWN_DIGITS]
+    known = replace(digits, name="digits 0 to 6", x=digits.x[rest], y=digits.y[rest])
+    return known, replace(digits, x=digits.x[mine], y=digits.y[mine])
+
+
+def walk(out: Path, teller: Teller) -> Demo:
+    """Run every step and write what each makes into `out`. Raises PoetError where the promise
+    of the demo is not kept."""
+    graph = api.load_graph(MODEL)
+    known, ten = split(load_data("digits"))
+    with teller.step("pre-training on the digits 0 to 6, to have something to fine-tune") as report:
+        start = _pretrained(graph, known, report)
+        before = _accuracy(graph, start, ten)
+        teller.result(f"{before:.1%} of held-out digits (0 to 9) are right")
+    with teller.step(f"starting the native board with {RAM_BYTES:,} bytes of arena"):
+        connection = api.connect("native", arena_bytes=RAM_BYTES)
+        info = connection.device.info
+        teller.result(f"{info.board} answers on {connection.device.link.port}")
+    with connection:
+        with teller.step("profiling every operator and the storage on it") as report:
+            profile = connection.profile(graph, progress=report)
+            profile.save(out / "profile.json")
+            teller.result(f"{len(profile.operators)} operators measured; wrote profile.json")
+        costs = api.costs_of(graph, profile)
+        keep = keep_everything(costs)
+        plan = _solved(graph, profile, costs, out, teller)
+        schedule = _encoded(graph, profile, plan, out, teller)
+        _drawn(schedule, costs, plan, out, teller)
+        steps = SAMPLES // graph.batch
+        with teller.step(f"training {steps} steps in {RAM_BYTES:,} bytes") as report:
+            run = api.train(
+                schedule, connection, ten, steps=steps, seed=SEED, weights=start,
+                on_step=_reporting(report),
+            )  # fmt: skip
+            teller.result(f"loss {run.steps[0].loss:.3f} to {run.steps[-1].loss:.3f}")
+    save_weights(out / "trained.safetensors", graph, run.weights)
+    write_whole(out / "run.json", to_json(run.to_json()))
+    with teller.step("the same run with unlimited memory, everything kept") as report:
+        kept = _run_keeping(graph, profile, keep, ten, start, steps, _reporting(report))
+        teller.result(f"loss {kept.steps[0].loss:.3f} to {kept.steps[-1].loss:.3f}")
+    demo = Demo(
+        graph, costs, plan, schedule, run, kept, keep.peak_bytes or 0, before,
+        _accuracy(graph, run.weights, ten), start,
+    )  # fmt: skip
+    check(demo)
+    return demo
+
+
+def check(demo: Demo) -> None:
+    """Raise PoetError unless the runs agree to the bit, every trainable tensor has changed, and
+    the trace shows activations recomputed, paged out and paged in."""
+    run, keep = demo.trained(demo.run), demo.trained(demo.keep)
+    differing = [name for name in run if run[name].tobytes() != keep[name].tobytes()]
+    if differing:
+        raise PoetError(f"the weights differ from those of unlimited memory: {differing[0]}")
+    unchanged = [name for name in run if run[name].tobytes() == demo.start[name].tobytes()]
+    if unchanged:
+        raise PoetError(f"training has not changed {unchanged[0]}")
+    counts = demo.run.counts()
+    for name in ("recomputes", "page_outs", "page_ins"):
+        if not counts[f"activation_{name}"]:
+            raise PoetError(f"the board's trace shows no activation among the {name} of a step")
+    if demo.run.peak_bytes > demo.plan.ram_bytes:
+        raise PoetError(f"the board used {demo.run.peak_bytes} bytes of {demo.plan.ram_bytes}")
+
+
+def _pretrained(graph: Graph, data: Dataset, report: Report) -> Weights:
+    profile = estimate_profile(api.load_board("native"))
+    keep = keep_everything(api.costs_of(graph, profile))
+    steps = PRETRAINING_EPOCHS * (len(data.x) // graph.batch)
+    start = start_values(graph, SEED)
+    return _run_keeping(graph, profile, keep, data, start, steps, _reporting(report)).weights
+
+
+def _run_keeping(
+    graph: Graph,
+    profile: Profile,
+    keep: Plan,
+    data: Dataset,
+    start: Weights,
+    steps: int,
+    on_step: Callable[..., None],
+) -> Run:
+    with api.connect("native", arena_bytes=UNLIMITED_BYTES) as unlimited:
+        return api.train(
+            api.encode(graph, profile, keep), unlimited, data, steps=steps, seed=SEED,
+            weights=start, on_step=on_step,
+        )  # fmt: skip
+
+
+def _solved(graph: Graph, profile: Profile, costs: CostGraph, out: Path, teller: Teller) -> Plan:
+    with teller.step("solving for the least energy") as report:
+        plan = api.solve(
+            graph, profile, ram=RAM_BYTES,
+            progress=lambda energy, bound, gap, seconds: report(0, 0, f"gap {gap or 0:.2%}"),
+        )  # fmt: skip
+        if not plan.statements:
+            raise PoetError(api.why_infeasible(plan))
+        write_whole(out / "plan.json", to_json(plan_to_json(plan)))
+        teller.result(f"{plan.status} in {plan.solve_s:.2f} s; wrote plan.json")
+    with teller.step("verifying the plan, independently of the solver"):
+        totals = verify(Problem(costs, RAM_BYTES), plan)
+        teller.result(f"height {totals.peak_bytes:,} bytes, {totals.energy_uj:,.0f} uJ a step")
+    return plan
+
+
+def _encoded(graph: Graph, profile: Profile, plan: Plan, out: Path, teller: Teller) -> Schedule:
+    with teller.step("encoding it, and decoding it again to compare"):
+        schedule = api.encode(graph, profile, plan, {"model": MODEL})
+        name = f"{MODEL}.poet"
+        schedule.save(out / name)
+        teller.result(f"{len(schedule.plan_part)} bytes of plan; wrote {name}")
+    return schedule
+
+
+def _drawn(schedule: Schedule, costs: CostGraph, plan: Plan, out: Path, teller: Teller) -> None:
+    if find_spec("matplotlib") is None:
+        return
+    with teller.step("drawing it"):
+        statements = [one for one in decode(schedule) if isinstance(one, Statement)]
+        title = f"{MODEL} in {plan.ram_bytes:,} bytes of RAM"
+        picture = draw(costs, statements, title=title, ram_bytes=plan.ram_bytes)
+        (out / "schedule.png").write_bytes(picture)
+        teller.result("wrote schedule.png")
+
+
+def _accuracy(graph: Graph, weights: Weights, data: Dataset) -> float:
+    found = held_out_accuracy(graph, weights, data)
+    assert found is not None
+    return found
+
+
+def _reporting(report: Report) -> Callable[..., None]:
+    return lambda step, total: report(step.step, total, f"loss {step.loss:.3f}")

@@ -1,0 +1,305 @@
+"""A board as Python sees it: one typed method for each message of wire.def."""
+
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from .. import isa
+from ..errors import BoardError, LinkBroken, NoDevice
+from .link import Link, candidate_ports
+from .wire import (
+    STATUS_BYTES,
+    WireError,
+    messages,
+    pack,
+    record_type,
+    size_of,
+    unpack,
+    unpack_status,
+)
+
+_C = isa.constants()
+MODEL, PLAN, TENSOR = (_C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR"))
+NOTHING_COMMITTED = 0xFFFFFFFF  # poet_hello.committed_step
+CONNECT_PATIENCE_S = 5.0  # a board may reset when its port is opened
+_BLOCK = _C["POET_BLOCK"]
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class Device:
+    """A board behind an open link. Records come back as named tuples of records.h.
+
+    The constructor asks who the board is: `info` is its poet_hello. Raises NoDevice if no
+    board answers, BoardError if its rows are not those of this program. Every method
+    raises BoardError, with the meaning and advice of wire.def, when the board refuses.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.info = self._request("hello", CONNECT_PATIENCE_S)["hello"]
+        if self.info.version != _C["POET_VERSION"]:
+            raise BoardError(
+                f"the firmware of {self.info.board} has version {self.info.version}, this "
+                f"poet-host version {_C['POET_VERSION']}: flash the firmware of this version",
+                "bad_version",
+                self.info.version,
+            )
+        if self.info.fingerprint != isa.fingerprint():
+            raise BoardError(
+                f"the firmware of {self.info.board} knows other operators than this poet-host: "
+                f"{self._differing_rows()}; flash the firmware of this version",
+                "bad_fingerprint",
+                self.info.fingerprint,
+            )
+
+    def __enter__(self) -> "Device":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.link.close()
+
+    # Who the board is.
+
+    def hello(self) -> Any:
+        """poet_hello, fresh from the board."""
+        self.info = self._request("hello")["hello"]
+        return self.info
+
+    def rows(self) -> str:
+        """The rows that the board's fingerprint is of."""
+        text = b""
+        while piece := self._request("rows", offset=len(text))["bytes"]:
+            text += piece
+        return text.decode("ascii", "replace")
+
+    def status(self) -> Any:
+        """poet_status: also while a step runs."""
+        return self._request("status")["status"]
+
+    def us(self, ticks: float) -> float:
+        """Microseconds of so many ticks of the board's clock."""
+        return 1e6 * ticks / float(self.info.tick_hz)
+
+    # Storage.
+
+    def format(self, total_blocks: int = 0) -> None:
+        """Lay an empty store into the partition's first blocks (0: all of them)."""
+        self._request("format", total_blocks=total_blocks)
+
+    def write(
+        self, object: int, tensor: int, data: bytes, progress: Progress | None = None
+    ) -> None:
+        """Write an object from its start, in pieces that a frame holds."""
+        fixed = {"object": object, "tensor": tensor}
+        self._write_pieces("write", fixed, 0, data, progress)
+
+    def read(
+        self, object: int, tensor: int, size_bytes: int, progress: Progress | None = None
+    ) -> bytes:
+        """The first bytes of an object."""
+        room = self._piece(self.info.frame_bytes - STATUS_BYTES)
+        data = bytearray()
+        while len(data) < size_bytes:
+            count = min(room, size_bytes - len(data))
+            values = {"object": object, "tensor": tensor, "offset": len(data), "count": count}
+            piece = self._request("read", **values)["bytes"]
+            if len(piece) != count:
+                raise self._nonsense(f"{len(piece)} bytes where {count} were asked for")
+            data += piece
+            if progress:
+                progress(len(data), size_bytes)
+        return bytes(data)
+
+    def checksum(self, object: int, tensor: int, size_bytes: int) -> int:
+        """CRC-32 of an object's first bytes."""
+        values = {"object": object, "tensor": tensor, "count": size_bytes}
+        return int(self._request("checksum", **values)["crc"])
+
+    def holds(self, object: int, tensor: int, data: bytes) -> bool:
+        """Does the object begin with these bytes already? Then an upload may be left out."""
+        try:
+            return self.checksum(object, tensor, len(data)) == zlib.crc32(data)
+        except BoardError:
+            return False
+
+    # Training.
+
+    def load(self, model_part: bytes, plan_part: bytes, progress: Progress | None = None) -> Any:
+        """Bring a schedule to the board's storage and let the board validate it: poet_facts.
+
+        A part that is there already is not sent again.
+        """
+        total = len(model_part) + len(plan_part)
+        for object, part, before in ((MODEL, model_part, 0), (PLAN, plan_part, len(model_part))):
+            if not self.holds(object, 0, part):
+                self.write(object, 0, part, _shifted(progress, before, total))
+        sizes = {"model_bytes": len(model_part), "plan_bytes": len(plan_part)}
+        return self._request("load", **sizes)["facts"]
+
+    def begin(self, step: int) -> None:
+        """The tensors as written are the weights after this step."""
+        self._request("begin", step=step)
+
+    def step(self, step: int, trace_first: int = 0, trace_count: int = 0) -> Any:
+        """Run one training step and wait for it: poet_step_result."""
+        message = messages()["step"]
+        values = {"step": step, "trace_first": trace_first, "trace_count": trace_count}
+        ping = messages()["status"]
+
+        def is_running(payload: bytes) -> bool:
+            return bool(self._fields("status", payload)["status"].running)
+
+        payload = pack(message.request, values)
+        reply = self.link.request_long(message.code, payload, ping.code, is_running)
+        return self._fields("step", reply)["result"]
+
+    def trace(self) -> tuple[Any, ...]:
+        """The poet_trace records of the last step."""
+        size = isa.record_size("poet_trace")
+        records: list[Any] = []
+        while piece := self._request("trace", first=len(records))["bytes"]:
+            if len(piece) % size:
+                raise self._nonsense("a part of a trace record")
+            for at in range(0, len(piece), size):
+                fields = isa.unpack("poet_trace", piece[at : at + size])
+                records.append(record_type("poet_trace")(**fields))
+        return tuple(records)
+
+    def reset(self) -> None:
+        """Forget schedule and step in progress; storage stays."""
+        self._request("reset")
+
+    # Measuring.
+
+    def probe_write(self, offset: int, data: bytes) -> None:
+        """Write into the arena."""
+        self._write_pieces("probe_write", {}, offset, data, None)
+
+    def probe_op(self, op: bytes, offsets: Sequence[int], *, step: int = 1, repeat: int = 1) -> int:
+        """Ticks of `repeat` runs of a poet_op in the arena.
+
+        `offsets`: one for each input, then the output's, then the workspace's.
+        """
+        places = struct.pack(f"<{len(offsets)}I", *offsets)
+        values = {"step": step, "repeat": repeat, "op": op, "bytes": places}
+        return int(self._request("probe_op", **values)["ticks"])
+
+    def probe_transfer(self, write: bool, size_bytes: int, *, repeat: int = 1) -> tuple[int, int]:
+        """Ticks, and processor ticks among them, of moving arena bytes to or from storage."""
+        values = {"write": int(write), "size": size_bytes, "repeat": repeat}
+        reply = self._request("probe_transfer", **values)
+        return int(reply["ticks"]), int(reply["cpu_ticks"])
+
+    def probe_commit(self, *, repeat: int = 1) -> int:
+        """Ticks of `repeat` commits."""
+        return int(self._request("probe_commit", repeat=repeat)["ticks"])
+
+    # How requests travel.
+
+    def _request(
+        self, name: str, patience_s: float | None = None, /, **values: Any
+    ) -> dict[str, Any]:
+        message = messages()[name]
+        reply = self.link.request(message.code, pack(message.request, values), patience_s)
+        return self._fields(name, reply)
+
+    def _fields(self, name: str, payload: bytes) -> dict[str, Any]:
+        try:
+            status, detail, rest = unpack_status(payload)
+            if status == 0:
+                return unpack(messages()[name].reply, rest)
+        except WireError as error:
+            raise self._nonsense(f"{name}: {error}") from error
+        raise board_error(status, detail, name)
+
+    def _write_pieces(
+        self,
+        name: str,
+        fixed: Mapping[str, int],
+        start: int,
+        data: bytes,
+        progress: Progress | None,
+    ) -> None:
+        """Each reply names the next offset that the board wants; so nothing is sent twice."""
+        room = self._piece(self.info.frame_bytes - size_of(messages()[name].request))
+        done = 0
+        while done < len(data):
+            piece = data[done : done + room]
+            values = {**fixed, "offset": start + done, "bytes": piece}
+            following = int(self._request(name, **values)["next"]) - start
+            if not done < following <= done + len(piece):
+                raise self._nonsense(f"{name}: wants offset {following} after {done}")
+            done = following
+            if progress:
+                progress(done, len(data))
+
+    @staticmethod
+    def _piece(room: int) -> int:
+        """As many whole blocks as fit, so that the board need not read before it writes."""
+        return room // _BLOCK * _BLOCK or room
+
+    def _differing_rows(self) -> str:
+        board, here = self.rows().splitlines(), isa.fingerprint_text().decode().splitlines()
+        only_board = [f"the board has '{row}'" for row in board if row not in here]
+        only_here = [f"this program has '{row}'" for row in here if row not in board]
+        return "; ".join([*only_board, *only_here]) or "the same rows in another order"
+
+    def _nonsense(self, what: str) -> LinkBroken:
+        return LinkBroken(
+            f"the board at {self.link.port} answers what it should not ({what}): flash the "
+            "firmware of this version"
+        )
+
+
+def _shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda done, _: progress(before + done, total)
+
+
+def board_error(status: int, detail: int, request: str) -> BoardError:
+    """The error that a board's status stands for."""
+    row = isa.by_code("ERROR").get(status)
+    if row is None:
+        return BoardError(
+            f"the board answered {request} with the unknown status {status}: flash the firmware "
+            "of this version",
+            "unknown",
+            detail,
+        )
+    what, advice = row.fields
+    text = f"the board refused {request}: {what}" + (f" (detail {detail})" if detail else "")
+    return BoardError(f"{text}; {advice}" if advice else text, row.name, detail)
+
+
+def connect(port: str, *, timeout_s: float = 1.0, patience_s: float = 60.0) -> Device:
+    """Open a port and meet the board on it; `auto` tries this computer's serial ports.
+
+    Raises NoDevice, with what was tried, if there is none.
+    """
+    if port != "auto":
+        link = Link(port, timeout_s=timeout_s, patience_s=patience_s)
+        try:
+            return Device(link)
+        except BaseException:
+            link.close()
+            raise
+    tried = []
+    for candidate in candidate_ports():
+        try:
+            return connect(candidate, timeout_s=timeout_s, patience_s=patience_s)
+        except NoDevice as error:
+            tried.append(str(error))
+    found = f" ({'; '.join(tried)})" if tried else ": this computer has no serial port"
+    raise NoDevice(f"no board answers on any port{found}; plug one in, or name its port")

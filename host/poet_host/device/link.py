@@ -1,0 +1,214 @@
+"""A framed serial link to a board; what is lost or damaged on the way is asked for again."""
+
+import errno
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import serial
+from serial.tools import list_ports
+
+from ..errors import LinkBroken, NoDevice, PoetError
+from .wire import REPLY, WireError, frame, unframe
+
+BAUD_RATE = 115_200
+POLL_S = 0.05  # longest that one read of the port blocks
+LONGEST_PAUSE_S = 10.0  # between two pings
+MAX_GARBAGE = 1 << 16  # bytes without a zero that cannot be a frame
+
+
+class Link:
+    """One open port. Requests go one at a time; every reply is matched by sequence and code.
+
+    `timeout_s`: how long to wait for a reply before the request is sent again. `patience_s`:
+    silence after which the board is given up; a board is silent while a kernel runs, so a
+    slow (or simulated) board needs more. Raises NoDevice until the board has answered
+    once, LinkBroken after that. Usable as a context manager.
+    """
+
+    def __init__(self, port: str, *, timeout_s: float = 1.0, patience_s: float = 60.0) -> None:
+        self.port = port
+        self.timeout_s = timeout_s
+        self.patience_s = patience_s
+        self.answered = False
+        self.resent = 0  # requests sent again, for whoever wants to judge the line
+        self._sequence = 0
+        self._received = bytearray()
+        self._frames: deque[bytes] = deque()
+        self._foreign_bytes = 0
+        self._serial = _open(port, patience_s)
+
+    def __enter__(self) -> "Link":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._serial.close()
+
+    def request(self, code: int, payload: bytes, patience_s: float | None = None) -> bytes:
+        """Send a request until its reply is there; returns the reply's payload."""
+        patience_s = self.patience_s if patience_s is None else patience_s
+        awaited = (self._next_sequence(), code | REPLY)
+        give_up = time.monotonic() + patience_s
+        pause_s = self.timeout_s
+        while True:
+            self._send(awaited[0], code, payload)
+            reply = self._reply(awaited, None, min(time.monotonic() + pause_s, give_up))
+            if reply is not None:
+                return reply[1]
+            if time.monotonic() >= give_up:
+                raise self._silence(patience_s)
+            self.resent += 1
+            pause_s *= 2
+
+    def request_long(
+        self, code: int, payload: bytes, ping: int, is_running: Callable[[bytes], bool]
+    ) -> bytes:
+        """The same for work that takes long: the board is asked meanwhile whether it lives.
+
+        `ping` is the code of a request without fields that the board answers while it works;
+        `is_running` judges its reply: if not running, request or reply was lost, and the
+        request is sent again.
+        """
+        awaited = (self._next_sequence(), code | REPLY)
+        self._send(awaited[0], code, payload)
+        heard = time.monotonic()
+        pause_s = self.timeout_s
+        while True:
+            reply = self._reply(awaited, ping | REPLY, time.monotonic() + pause_s)
+            now = time.monotonic()
+            if reply is None:
+                if now - heard > self.patience_s:
+                    raise self._silence(self.patience_s)
+                self._send(0, ping, b"")
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                continue
+            heard = now
+            if reply[0] == awaited[1]:
+                return reply[1]
+            if not is_running(reply[1]):
+                self.resent += 1
+                self._send(awaited[0], code, payload)
+
+    def _next_sequence(self) -> int:
+        """1 to 255 in turn; 0 is for pings, whose replies are told by their code."""
+        self._sequence = self._sequence % 255 + 1
+        return self._sequence
+
+    def _send(self, sequence: int, code: int, payload: bytes) -> None:
+        # A zero in front ends whatever half a frame the board may have received before.
+        try:
+            self._serial.write(b"\0" + frame(sequence, code, payload))
+        except (OSError, serial.SerialException) as error:
+            raise self._broken(error) from error
+
+    def _reply(
+        self, awaited: tuple[int, int], ping: int | None, until: float
+    ) -> tuple[int, bytes] | None:
+        """Code and payload of the awaited reply (sequence, code), or of one to a ping.
+
+        None when it is late, or when a damaged frame arrives: that may have been the reply.
+        """
+        while (raw := self._frame(until)) is not None:
+            try:
+                sequence, code, payload = unframe(raw)
+            except WireError:
+                self._foreign_bytes += len(raw)
+                if self.answered:
+                    return None
+                continue
+            self.answered = True
+            if (sequence, code) == awaited or code == ping:
+                return code, payload
+        return None
+
+    def _frame(self, until: float) -> bytes | None:
+        """The next bytes between two zeros, or None when there are none in time."""
+        while not self._frames:
+            try:
+                data = self._serial.read(max(1, self._serial.in_waiting))
+            except (OSError, serial.SerialException) as error:
+                raise self._broken(error) from error
+            if not data:
+                if time.monotonic() >= until:
+                    return None
+                continue
+            *whole, rest = (bytes(self._received) + data).split(b"\0")
+            self._frames.extend(part for part in whole if part)
+            if len(rest) > MAX_GARBAGE:
+                self._foreign_bytes += len(rest)
+                rest = b""
+            self._received = bytearray(rest)
+            if not self._frames and time.monotonic() >= until:
+                return None
+        return self._frames.popleft()
+
+    def _silence(self, patience_s: float) -> PoetError:
+        if self.answered:
+            return LinkBroken(
+                f"the board at {self.port} has not answered for {patience_s:g} s: check power and "
+                "cable, then run again; the last committed step is kept"
+            )
+        heard = self._foreign_bytes + len(self._received)
+        what = f"something else ({heard} bytes that are no frames)" if heard else "nothing"
+        return NoDevice(
+            f"{self.port} is open, but {what} answers there: name the port of a board that runs "
+            "poet's firmware (`poet-host flash` puts it there)"
+        )
+
+    def _broken(self, error: Exception) -> PoetError:
+        if self.answered:
+            return LinkBroken(
+                f"the board at {self.port} went away ({error}): plug it in and run again; the "
+                "last committed step is kept"
+            )
+        return NoDevice(f"{self.port} went away before a board answered ({error})")
+
+
+def _open(port: str, patience_s: float) -> Any:
+    # A lock, so that two programs do not take each other's replies; URLs have none.
+    exclusive = None if "://" in port else True
+    try:
+        opened = serial.serial_for_url(
+            port,
+            baudrate=BAUD_RATE,
+            timeout=POLL_S,
+            write_timeout=patience_s,
+            exclusive=exclusive,
+        )
+        opened.reset_input_buffer()
+    except ValueError as error:
+        raise NoDevice(f"{port} is no serial port: {error}") from error
+    except (OSError, serial.SerialException) as error:
+        raise _no_port(port, error) from error
+    return opened
+
+
+def _no_port(port: str, error: Exception) -> NoDevice:
+    number = getattr(error, "errno", None)
+    if number == errno.EACCES:
+        return NoDevice(
+            f"{port} may not be opened by this user: add the user to the port's group (`sudo "
+            "usermod -aG dialout $USER`, or uucp) and log in again, or add a udev rule"
+        )
+    if number in (errno.EAGAIN, errno.EBUSY) or "exclusively lock" in str(error):
+        return NoDevice(f"{port} is in use by another program: close it and run again")
+    if number == errno.ENOENT or "://" in port:
+        there = ", ".join(sorted(found.device for found in list_ports.comports())) or "none"
+        return NoDevice(f"there is no port {port} (serial ports here: {there}): plug the board in")
+    return NoDevice(f"{port} cannot be opened as a serial port ({error}): name another port")
+
+
+def candidate_ports() -> list[str]:
+    """Serial ports of this computer, those with a USB device behind them first."""
+    found = sorted(list_ports.comports(), key=lambda one: (one.vid is None, one.device))
+    return [one.device for one in found]

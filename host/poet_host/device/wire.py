@@ -1,0 +1,142 @@
+"""Messages of wire.def as bytes: payloads from their field strings, and frames around them."""
+
+import struct
+import zlib
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from cobs import cobs
+
+from .. import isa
+
+REPLY = 0x80  # bit of a reply's code
+_TYPES = {"u8": "<B", "u16": "<H", "u32": "<I", "i16": "<h", "f32": "<f"}
+_STATUS = struct.Struct("<hI")
+
+
+class WireError(ValueError):
+    """A payload or frame that is not what its row says."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """`type` is a number's, `bytes` (the rest of the payload), or a record of records.h."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """One row of wire.def with its fields parsed."""
+
+    code: int
+    name: str
+    request: tuple[Field, ...]
+    reply: tuple[Field, ...]
+
+
+@cache
+def messages() -> dict[str, Message]:
+    """All messages by name."""
+    return {
+        row.name: Message(row.code, row.name, _fields(row.fields[0]), _fields(row.fields[1]))
+        for row in isa.rows("MESSAGE")
+    }
+
+
+def _fields(text: str) -> tuple[Field, ...]:
+    pairs = [word.partition(":") for word in text.split()]
+    return tuple(Field(name, kind or name) for name, _, kind in pairs)
+
+
+@cache
+def record_type(name: str) -> Any:
+    """A named tuple with the fields of a record of records.h."""
+    fields = [field for field, _ in isa.ffi().typeof(f"struct {name}").fields]
+    return namedtuple(name, fields)
+
+
+def pack(fields: Sequence[Field], values: Mapping[str, Any]) -> bytes:
+    """Payload of a message; a record is given as bytes, as its tuple or as a mapping."""
+    unknown = set(values) - {field.name for field in fields}
+    if unknown:
+        raise WireError(f"no field {sorted(unknown)[0]}")
+    return b"".join(_pack(field, values[field.name]) for field in fields)
+
+
+def _pack(field: Field, value: Any) -> bytes:
+    if field.type in _TYPES:
+        return struct.pack(_TYPES[field.type], value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return isa.pack(field.type, **(value if isinstance(value, Mapping) else value._asdict()))
+
+
+def unpack(fields: Sequence[Field], payload: bytes) -> dict[str, Any]:
+    """Field values of a payload; raises WireError if it is too short or too long."""
+    values: dict[str, Any] = {}
+    at = 0
+    for field in fields:
+        if field.type == "bytes":
+            values[field.name] = payload[at:]
+            at = len(payload)
+            continue
+        number = _TYPES.get(field.type)
+        size = struct.calcsize(number) if number else isa.record_size(field.type)
+        if at + size > len(payload):
+            raise WireError(f"the payload ends before {field.name}")
+        raw = payload[at : at + size]
+        if number:
+            values[field.name] = struct.unpack(number, raw)[0]
+        else:
+            values[field.name] = record_type(field.type)(**isa.unpack(field.type, raw))
+        at += size
+    if at != len(payload):
+        raise WireError(f"{len(payload) - at} bytes behind the last field")
+    return values
+
+
+def size_of(fields: Sequence[Field]) -> int:
+    """Bytes of a payload without what `bytes` stands for."""
+    return sum(
+        struct.calcsize(_TYPES[f.type]) if f.type in _TYPES else isa.record_size(f.type)
+        for f in fields
+        if f.type != "bytes"
+    )
+
+
+def pack_status(status: int, detail: int) -> bytes:
+    """What begins every reply's payload."""
+    return _STATUS.pack(status, detail)
+
+
+def unpack_status(payload: bytes) -> tuple[int, int, bytes]:
+    """Status, detail, and the reply fields behind them."""
+    if len(payload) < _STATUS.size:
+        raise WireError("the reply has no status")
+    status, detail = _STATUS.unpack_from(payload)
+    return status, detail, payload[_STATUS.size :]
+
+
+STATUS_BYTES = _STATUS.size
+
+
+def frame(sequence: int, code: int, payload: bytes) -> bytes:
+    """COBS(sequence | code | payload | CRC-32) and the zero behind it."""
+    body = bytes([sequence, code]) + payload
+    return bytes(cobs.encode(body + zlib.crc32(body).to_bytes(4, "little"))) + b"\0"
+
+
+def unframe(raw: bytes) -> tuple[int, int, bytes]:
+    """Sequence, code and payload of a frame without its zero; raises WireError if damaged."""
+    try:
+        body = bytes(cobs.decode(raw))
+    except cobs.DecodeError as error:
+        raise WireError(f"no COBS frame: {error}") from error
+    if len(body) < 6 or zlib.crc32(body[:-4]) != int.from_bytes(body[-4:], "little"):
+        raise WireError("the frame's CRC is wrong")
+    return body[0], body[1], body[2:-4]

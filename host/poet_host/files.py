@@ -1,0 +1,78 @@
+"""Files are read with errors that name them, and written whole or not at all."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .errors import BadInput, PoetError
+
+
+def write_whole(path: Path | str, data: bytes | str) -> None:
+    """Write under a temporary name beside `path`, then rename: never half a file.
+
+    Text is written as UTF-8. Raises PoetError if the folder cannot be written to.
+    """
+    path = Path(path)
+    raw = data.encode("utf-8") if isinstance(data, str) else data
+    temporary: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(_mode_of(path))
+        temporary.replace(path)
+        temporary = None
+    except OSError as error:
+        raise PoetError(
+            f"{path} cannot be written ({_reason(error)}): give a path in a folder that exists "
+            "and that you may write to"
+        ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def read_bytes(path: Path | str) -> bytes:
+    """The bytes of a file; raises BadInput that names it."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({_reason(error)}): check the name") from error
+
+
+def read_text(path: Path | str) -> str:
+    """The UTF-8 text of a file; raises BadInput that names it."""
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not a text file in UTF-8: check the name") from error
+
+
+def read_json(path: Path | str) -> Any:
+    """The value in a JSON file; raises BadInput that names file and line."""
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise BadInput(
+            f"{path}, line {error.lineno}: this is no JSON ({error.msg}): check the file"
+        ) from error
+    except RecursionError as error:
+        raise BadInput(f"{path}: JSON nested too deeply: check the file") from error
+
+
+def _mode_of(path: Path) -> int:
+    """Permissions of the file to be replaced, or those a new file gets."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

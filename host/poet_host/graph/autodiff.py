@@ -1,0 +1,287 @@
+"""Autodiff: a forward model becomes the graph of one training step.
+
+The backward pass runs through the layers in reverse. Gradients go to the inputs and the
+parameters that need one, each by a kernel of its own; where a parameter gets one gradient in
+a step, that kernel also updates it, in its memory. Names: `conv1:grad` is the gradient of the
+loss with respect to `conv1`, `conv1.weight:new` the weight after the step.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from math import isfinite
+
+from ..errors import BadInput
+from .build import Layer, Model
+from .graph import Graph, Node, Phase
+from .kernels import KERNELS, SINK_FIELDS
+from .operators import OPERATORS, Fields, Operator, Rule, Shape, operand_names, sizes_of
+
+MOMENTUM = ":momentum"
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """v' = momentum * v + (g + weight_decay * w), w' = w - learning_rate * v', as PyTorch's."""
+
+    learning_rate: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isfinite(value) or value < 0:
+                raise BadInput(f"{name} is {value}, it must be a finite number from 0")
+
+
+def training_graph(model: Model, optimiser: Sgd, train: str = "all") -> Graph:
+    """One step of training `model` on one batch.
+
+    `train` chooses the parameters that learn: "all", "last:N" (those of the last N layers
+    that have any) or a glob pattern of their names. A batchnorm that has none of them uses
+    its running statistics as they are.
+    """
+    step = _Step(model, optimiser, trained_parameters(model, train))
+    for layer in model.layers:
+        step.forward(layer)
+    for layer in reversed(model.layers):
+        step.backward(layer)
+    stored = (model.data, model.label, *model.parameters, *step.momenta)
+    return Graph(
+        model.name,
+        (*stored, *_sums_in_place(step.nodes)),
+        data=model.data.name,
+        label=model.label.name,
+        loss=model.layers[-1].name,
+        logits=model.logits,
+    )
+
+
+def trained_parameters(model: Model, train: str) -> frozenset[str]:
+    """Names of the parameters that `train` chooses; BadInput if it chooses none."""
+    owners: dict[str, list[str]] = {}
+    names: dict[str, None] = {}
+    for layer in model.layers:
+        own = [node.name for node in layer.parameters.values() if node.role == "parameter"]
+        if own and own[0] not in names:
+            owners[layer.name] = own
+            names |= dict.fromkeys(own)
+    if train.startswith("last:"):
+        count = train.removeprefix("last:")
+        if not count.isdecimal() or not 1 <= int(count) <= len(owners):
+            raise BadInput(
+                f"train {train!r}: {model.name} has {len(owners)} layers with parameters; "
+                f"write last:1 to last:{len(owners)}"
+            )
+        return frozenset(name for own in list(owners.values())[-int(count) :] for name in own)
+    chosen = frozenset(name for name in names if train == "all" or fnmatchcase(name, train))
+    if not chosen:
+        some = ", ".join(list(names)[:6]) + (", ..." if len(names) > 6 else "")
+        raise BadInput(
+            f"train {train!r}: no parameter of {model.name} has such a name; it has {some}"
+        )
+    return chosen
+
+
+class _Step:
+    """The operators of a training step, in execution order, as the layers add them."""
+
+    def __init__(self, model: Model, optimiser: Sgd, trained: frozenset[str]) -> None:
+        self.nodes: list[Node] = []
+        self.momenta: list[Node] = []
+        self._optimiser = optimiser
+        self._trained = trained
+        self._shapes = {layer.name: layer.shape for layer in model.layers}
+        self._operands: dict[str, dict[str, str]] = {}  # of each layer: its names -> nodes
+        self._needed = self._with_gradient(model)
+        self._uses = self._gradients_expected(model)
+        self._arrived: Counter[str] = Counter()
+        self._gradient: dict[str, str] = {}  # of a tensor or parameter: the node, summed so far
+
+    def _with_gradient(self, model: Model) -> set[str]:
+        """Layers behind a trained parameter."""
+        needed: set[str] = set()
+        for layer in model.layers:
+            if self._learns(layer) or any(tensor.name in needed for tensor in layer.inputs):
+                needed.add(layer.name)
+        return needed
+
+    def _gradients_expected(self, model: Model) -> Counter[str]:
+        """How many gradients each of these layers' outputs, and each trained parameter, gets."""
+        names = [tensor.name for layer in model.layers for tensor in layer.inputs]
+        names += [node.name for layer in model.layers for node in layer.parameters.values()]
+        return Counter(name for name in names if name in self._needed | self._trained)
+
+    def _learns(self, layer: Layer) -> bool:
+        return any(node.name in self._trained for node in layer.parameters.values())
+
+    def _row(self, layer: Layer) -> Operator:
+        row = OPERATORS[layer.kind]
+        return row if row.frozen is None or self._learns(layer) else OPERATORS[row.frozen]
+
+    def forward(self, layer: Layer) -> None:
+        row = self._row(layer)
+        operands = dict(zip(row.inputs, (tensor.name for tensor in layer.inputs), strict=True))
+        operands |= {slot: node.name for slot, node in layer.parameters.items()}
+        self._operands[layer.name] = operands
+        for rule in row.forward:
+            if rule.makes in layer.parameters:
+                self._renew(layer.parameters[rule.makes], layer, rule)
+            elif rule.makes == "y":
+                operands["y"] = self._by_rule(layer.name, layer, rule, "forward", layer.shape)
+            else:
+                self._make(layer, rule, "forward")
+
+    def backward(self, layer: Layer) -> None:
+        """Gradients of one layer: to its inputs and, as early as their uses allow, updates."""
+        if layer.name not in self._needed:
+            return
+        row, operands = self._row(layer), self._operands[layer.name]
+        if not row.is_loss:
+            operands["dy"] = self._gradient[layer.name]
+        wanted = self._needed | self._trained
+        rules = [rule for rule in row.backward if operands.get(rule.makes) in wanted]
+        to_inputs = [rule for rule in rules if rule.makes in row.inputs]
+        to_parameters = [rule for rule in rules if rule.makes in layer.parameters]
+        read = {name for rule in to_inputs for name in operand_names(rule)}
+        early = [rule for rule in to_parameters if rule.makes not in read]
+        late = [rule for rule in to_parameters if rule.makes in read]
+        for rule in (*early, *to_inputs, *late):
+            for source in row.backward:
+                if source.makes in operand_names(rule) and source.makes not in operands:
+                    self._make(layer, source, "backward")
+            if rule.makes in row.inputs:
+                self._gradient_of_input(layer, rule)
+            else:
+                self._gradient_of_parameter(layer, rule)
+
+    def _gradient_of_input(self, layer: Layer, rule: Rule) -> None:
+        operands = self._operands[layer.name]
+        tensor = operands[rule.makes]
+        shape = self._shapes[tensor]
+        self._arrived[tensor] += 1
+        if rule.kernel:
+            whole = self._uses[tensor] == 1
+            name = f"{tensor}:grad" if whole else f"{tensor}:grad:{layer.name}"
+            gradient = self._by_rule(name, layer, rule, "backward", shape)
+        else:
+            gradient = operands[rule.operands]
+        if tensor in self._gradient:
+            whole = self._arrived[tensor] == self._uses[tensor]
+            name = f"{tensor}:grad" if whole else f"{tensor}:grad:+{layer.name}"
+            both = (self._gradient[tensor], gradient)
+            gradient = self._add(name, "add", both, sizes_of(shape), "backward", shape)
+        self._gradient[tensor] = gradient
+
+    def _gradient_of_parameter(self, layer: Layer, rule: Rule) -> None:
+        w = layer.parameters[rule.makes]
+        fields = {**layer.fields, "variant": rule.variant}
+        inputs = self._inputs(layer, rule)
+        if self._uses[w.name] == 1:
+            self._update(w, rule.kernel, inputs, fields)
+            return
+        self._arrived[w.name] += 1
+        summed = self._gradient.get(w.name)
+        self._gradient[w.name] = self._add(
+            f"{w.name}:grad:{layer.name}",
+            rule.kernel,
+            (*inputs, summed) if summed else inputs,
+            fields,
+            "backward",
+            w.shape,
+            sink="accumulate" if summed else "store",
+            overwrites=summed,
+        )
+        if self._arrived[w.name] == self._uses[w.name]:
+            gradient = self._gradient[w.name]
+            self._update(w, "apply_gradient", (gradient,), sizes_of(w.shape))
+
+    def _update(self, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields) -> None:
+        """The gradient that `kernel` computes renews `w`, by way of its momentum if any."""
+        if not self._optimiser.momentum:
+            self._replace(w, kernel, (*inputs, w.name), fields, sink="sgd")
+            return
+        v = Node(f"{w.name}{MOMENTUM}", w.shape, role="state", start="zeros")
+        self.momenta.append(v)
+        decayed = (w.name,) if self._optimiser.weight_decay else ()
+        new_v = self._replace(v, kernel, (*inputs, v.name, *decayed), fields, sink="momentum")
+        rate = {"learning_rate": self._optimiser.learning_rate}
+        self._replace(w, "momentum_step", (w.name, new_v), sizes_of(w.shape) | rate)
+
+    def _renew(self, state: Node, layer: Layer, rule: Rule) -> None:
+        self._replace(state, rule.kernel, self._inputs(layer, rule), layer.fields)
+
+    def _replace(
+        self, old: Node, kernel: str, inputs: tuple[str, ...], fields: Fields, sink: str = "none"
+    ) -> str:
+        """The node that takes over the memory of the stored `old` and is its next value."""
+        return self._add(
+            f"{old.name}:new",
+            kernel,
+            inputs,
+            fields,
+            "update",
+            old.shape,
+            sink=sink,
+            overwrites=old.name,
+            updates=old.name,
+        )
+
+    def _make(self, layer: Layer, rule: Rule, phase: Phase) -> None:
+        """A tensor that other rules of the layer read, such as batchnorm's statistics."""
+        assert rule.shape is not None
+        name, shape = f"{layer.name}:{rule.makes}", rule.shape(layer.fields)
+        self._operands[layer.name][rule.makes] = self._by_rule(name, layer, rule, phase, shape)
+
+    def _by_rule(self, name: str, layer: Layer, rule: Rule, phase: Phase, shape: Shape) -> str:
+        return self._add(name, rule.kernel, self._inputs(layer, rule), layer.fields, phase, shape)
+
+    def _inputs(self, layer: Layer, rule: Rule) -> tuple[str, ...]:
+        """Nodes of a rule's operands; `bias?` is left out where the layer has none."""
+        operands = self._operands[layer.name]
+        optional = {name[:-1] for name in rule.operands.split() if name.endswith("?")}
+        names = [n for n in operand_names(rule) if n in operands or n not in optional]
+        return tuple(operands[name] for name in names)
+
+    def _add(
+        self,
+        name: str,
+        kernel: str,
+        inputs: tuple[str, ...],
+        fields: Fields,
+        phase: Phase,
+        shape: Shape,
+        *,
+        sink: str = "none",
+        overwrites: str | None = None,
+        updates: str | None = None,
+    ) -> str:
+        attrs = {field: fields[field] for field in KERNELS[kernel].fields.split()}
+        attrs |= {field: getattr(self._optimiser, field) for field in SINK_FIELDS[sink].split()}
+        self.nodes.append(
+            Node(
+                name,
+                shape,
+                phase=phase,
+                op=kernel,
+                inputs=inputs,
+                attrs=attrs,
+                sink=sink,
+                overwrites=overwrites,
+                updates=updates,
+            )
+        )
+        return name
+
+
+def _sums_in_place(nodes: Sequence[Node]) -> list[Node]:
+    """Sums of gradients take over the memory of a summand that nobody else reads."""
+    readers = Counter(name for node in nodes for name in node.inputs)
+    result = []
+    for node in nodes:
+        if node.op == "add" and node.phase == "backward":
+            alone = next((name for name in node.inputs if readers[name] == 1), None)
+            node = replace(node, overwrites=alone)
+        result.append(node)
+    return result

@@ -1,0 +1,169 @@
+"""Builder: forward models, layer by layer.
+
+    b = Builder("small", data=(4, 1, 8, 8))
+    x = b.relu(b.conv2d(b.data, 8, 3, padding=1, name="conv1"))
+    model = b.model(b.softmax_xent(b.linear(b.flatten(x), 10, name="fc")))
+
+Every row of operators.OPERATORS is a method; its options are those of the row's `spec`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from ..errors import BadInput
+from .graph import Node
+from .operators import OPERATORS, Fields, Shape, Spec
+
+_NAME = re.compile(r"\w[\w.-]*")  # no colon: the graph names its own tensors with it
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value of the model: the node that computes it, and the shape it is seen in."""
+
+    name: str
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operator at work. `parameters` maps the row's names (weight, ...) to stored nodes."""
+
+    name: str
+    kind: str
+    inputs: tuple[Tensor, ...]
+    shape: Shape
+    fields: Fields
+    parameters: Mapping[str, Node]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A forward model with its loss; the last layer is the loss."""
+
+    name: str
+    data: Node
+    label: Node
+    layers: tuple[Layer, ...]
+
+    @property
+    def logits(self) -> str:
+        """Node that the loss is computed from."""
+        return self.layers[-1].inputs[0].name
+
+    @property
+    def parameters(self) -> tuple[Node, ...]:
+        """Parameters and running statistics, each once, in the order of the layers."""
+        found = {node.name: node for layer in self.layers for node in layer.parameters.values()}
+        return tuple(found.values())
+
+
+class Builder:
+    """Collects layers. Every mistake is a BadInput that names the layer and the shapes."""
+
+    def __init__(self, name: str, data: Shape) -> None:
+        if len(data) not in (2, 4) or not all(isinstance(d, int) and d > 0 for d in data):
+            raise BadInput(
+                f"model {name}: data of shape {data} must be (batch, features) or "
+                "(batch, channels, height, width), all from 1"
+            )
+        self._name = name
+        self._data = Node("data", data, role="data")
+        self._label: Node | None = None
+        self._layers: list[Layer] = []
+        self._names = {"data", "label"}
+        self.data = Tensor("data", data)
+
+    def __getattr__(self, kind: str) -> Callable[..., Tensor]:
+        if kind not in OPERATORS:
+            raise AttributeError(f"there is no operator {kind}; there are {', '.join(OPERATORS)}")
+
+        def method(*inputs_and_options: object, **options: object) -> Tensor:
+            count = len(OPERATORS[kind].inputs) - OPERATORS[kind].is_loss
+            inputs, positional = inputs_and_options[:count], inputs_and_options[count:]
+            return self.layer(kind, inputs, *positional, **options)  # type: ignore[arg-type]
+
+        return method
+
+    def layer(
+        self,
+        kind: str,
+        inputs: tuple[Tensor, ...],
+        *positional: object,
+        name: str | None = None,
+        share: str | None = None,
+        **options: object,
+    ) -> Tensor:
+        """Add an operator; `share` names a layer whose parameters this one uses too."""
+        name = name or self._free_name(kind)
+        where = f"model {self._name}, layer {name} ({kind} of {_shapes(inputs)})"
+        row = OPERATORS[kind]
+        if not _NAME.fullmatch(name) or name in self._names:
+            problem = "is used twice" if name in self._names else "is not letters, digits, _ . -"
+            raise BadInput(f"{where}: the name {problem}")
+        for tensor in inputs:
+            if not isinstance(tensor, Tensor) or tensor.name not in self._names:
+                raise BadInput(f"{where}: {tensor!r} is no tensor of this model")
+        if kind == "dropout":
+            options.setdefault("key", sum(layer.kind == "dropout" for layer in self._layers))
+        try:
+            spec = row.spec(*(tensor.shape for tensor in inputs), *positional, **options)
+        except (ValueError, TypeError) as error:
+            raise BadInput(f"{where}: {error}") from error
+        if not row.forward:
+            return Tensor(inputs[0].name, spec.shape)
+        nodes = {
+            slot: Node(f"{name}.{slot}", p.shape, role=p.role, start=p.start)
+            for slot, p in spec.parameters.items()
+        }
+        if share is not None:
+            nodes = self._shared(where, kind, share, nodes)
+        for node in (*nodes.values(), Node(name, spec.shape)):
+            if prod(node.shape) * 4 >= 2**32:
+                raise BadInput(f"{where}: {node.name} of shape {node.shape} exceeds 4 GiB")
+        if spec.label:
+            inputs = (*inputs, self._new_label(where, spec))
+        self._names |= {name, *(node.name for node in nodes.values())}
+        self._layers.append(Layer(name, kind, inputs, spec.shape, spec.fields, nodes))
+        return Tensor(name, spec.shape)
+
+    def model(self, loss: Tensor) -> Model:
+        """The finished model; BadInput names a layer whose output nobody uses."""
+        if not self._layers or self._layers[-1].name != loss.name or self._label is None:
+            raise BadInput(f"model {self._name}: the last layer must be its loss")
+        used = {tensor.name for layer in self._layers for tensor in layer.inputs} | {loss.name}
+        for name in ("data", *(layer.name for layer in self._layers)):
+            if name not in used:
+                raise BadInput(f"model {self._name}: nothing uses {name}")
+        return Model(self._name, self._data, self._label, tuple(self._layers))
+
+    def _free_name(self, kind: str) -> str:
+        taken = (f"{kind}{i}" for i in range(1, len(self._names) + 2))
+        return next(name for name in taken if name not in self._names)
+
+    def _shared(self, where: str, kind: str, share: str, own: dict[str, Node]) -> dict[str, Node]:
+        owner = next((layer for layer in self._layers if layer.name == share), None)
+        if owner is None or owner.kind != kind:
+            raise BadInput(
+                f"{where}: there is no {kind} {share} before it to share parameters with"
+            )
+        if not OPERATORS[kind].shareable:
+            raise BadInput(f"{where}: running statistics belong to one layer; do not share {share}")
+        theirs = {slot: node.shape for slot, node in owner.parameters.items()}
+        if theirs != {slot: node.shape for slot, node in own.items()}:
+            raise BadInput(f"{where}: parameters of {share} have other shapes: {theirs}")
+        return dict(owner.parameters)
+
+    def _new_label(self, where: str, spec: Spec) -> Tensor:
+        assert spec.label is not None
+        if self._label is not None:
+            raise BadInput(f"{where}: a model has one loss")
+        shape, dtype = spec.label
+        self._label = Node("label", shape, role="data", dtype=dtype)
+        return Tensor("label", shape)
+
+
+def _shapes(inputs: tuple[Tensor, ...]) -> str:
+    return " and ".join(str(getattr(tensor, "shape", tensor)) for tensor in inputs)

@@ -1,0 +1,65 @@
+"""Evaluation: what a trained graph answers, with running statistics and without dropout."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .graph import Graph, Node
+from .reference import run_kernel
+
+Array = NDArray[np.float32]
+
+_CHUNK = 64  # samples at a time: bounds the memory of large models
+
+
+def evaluation(graph: Graph) -> tuple[Node, ...]:
+    """The forward operators that logits need, in order, as inference runs them.
+
+    Batchnorm reads its running statistics and dropout is left out. Dimensions are still those
+    of the training batch.
+    """
+    # Batch statistics, and the output of a dropout, have another tensor in their place.
+    instead = {node.inputs[0]: node.inputs[1] for node in graph if node.op == "batchnorm_running"}
+    nodes: list[Node] = []
+    for node in graph:
+        if node.phase == "forward" and node.name not in instead:
+            inputs = tuple(instead.get(name, name) for name in node.inputs)
+            if node.op == "dropout":
+                instead[node.name] = inputs[0]
+            else:
+                nodes.append(replace(node, inputs=inputs))
+    needed = {instead.get(graph.logits, graph.logits)}
+    for node in reversed(nodes):
+        needed |= set(node.inputs) if node.name in needed else set()
+    return tuple(node for node in nodes if node.name in needed)
+
+
+def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) -> Array:
+    """What the loss would be computed from, (samples, classes), for any number of samples.
+
+    `values` holds parameters and running statistics by node name; `x` is (samples, ...).
+    """
+    nodes = evaluation(graph)
+    chunks = [_run(graph, nodes, values, x[i : i + _CHUNK]) for i in range(0, len(x), _CHUNK)]
+    empty = np.zeros((0, *graph[graph.logits].shape[1:]), dtype=np.float32)
+    return np.concatenate([empty, *chunks])
+
+
+def _run(
+    graph: Graph, nodes: tuple[Node, ...], values: Mapping[str, NDArray[Any]], x: NDArray[Any]
+) -> Array:
+    found: dict[str, NDArray[Any]] = {**values, graph.data: x}
+    for node in nodes:
+        found[node.name] = run_kernel(
+            node.op,
+            node.sink,
+            {**node.attrs, "n": len(x)},
+            [found[name] for name in node.inputs],
+            0,
+            shape=(len(x), *node.shape[1:]),
+        )
+    answer = nodes[-1].name if nodes else graph.data
+    return found[answer].reshape(len(x), *graph[graph.logits].shape[1:])

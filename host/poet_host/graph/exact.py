@@ -1,0 +1,87 @@
+"""Float32 arithmetic whose every bit is defined: sums in order, exp, log, random words.
+
+The NumPy side of firmware/kernels/mathf.c and dropout.c, with the same operations in the
+same order; np.sum and np.exp round as they like and differ between processors.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+f32 = np.float32
+
+_LN2_HIGH, _LN2_LOW = f32(0.693359375), f32(-2.12194440e-4)
+_EXP = tuple(map(f32, (0.001395172, 0.0083695982, 0.0416661872, 0.166665129, 0.5)))
+_LOG = tuple(
+    map(
+        f32,
+        (
+            *(0.0674665152, -0.116756546, 0.118881588, -0.124055882, 0.142195527),
+            *(-0.166679959, 0.200021186, -0.250000096, 0.333333126),
+        ),
+    )
+)
+_ONE, _SQRT_HALF = 0x3F800000, 0x3F3504F3  # bits of 1 and of the root of 1/2
+
+
+def ordered_sum(terms: Array, axes: int = 1) -> Array:
+    """Sum over the last `axes` axes: one accumulator from 0, the last index fastest."""
+    flat = terms.reshape(*terms.shape[: terms.ndim - axes], -1)
+    total: Array = np.add.accumulate(flat, axis=-1)[..., -1] + f32(0)
+    return total
+
+
+def _horner(x: Array, coefficients: tuple[np.float32, ...]) -> Array:
+    value = np.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value * x + coefficient
+    return value
+
+
+def _power_of_two(exponent: NDArray[np.int32]) -> Array:
+    return ((exponent + 127) << 23).view(np.float32)
+
+
+@np.errstate(all="ignore")
+def exp(x: Array) -> Array:
+    """e^x within 1.1 units in the last place, for any float32."""
+    high, low = f32(89), f32(-104)
+    inside = np.where(np.isnan(x), f32(0), np.clip(x, low, high))
+    n = (inside * f32(1.44269504) + np.where(inside < 0, f32(-0.5), f32(0.5))).astype(np.int32)
+    whole = n.astype(np.float32)
+    r = (inside - whole * _LN2_HIGH) - whole * _LN2_LOW
+    value = f32(1) + (r + r * r * _horner(r, _EXP))
+    value = value * _power_of_two(n // 2) * _power_of_two(n - n // 2)
+    value = np.where(x > high, f32(np.inf), np.where(x < low, f32(0), value))
+    return np.where(np.isnan(x), x, value)
+
+
+@np.errstate(all="ignore")
+def log(x: Array) -> Array:
+    """Natural logarithm within 0.9 units in the last place, for any float32."""
+    small = x < f32(2.0**-126)
+    bits = np.where(small, x * f32(2.0**23), x).astype(np.float32).view(np.int32)
+    bits = bits + np.int32(_ONE - _SQRT_HALF)
+    n = ((bits >> 23) - np.where(small, 150, 127)).astype(np.float32)
+    f = ((bits & np.int32(0x7FFFFF)) + np.int32(_SQRT_HALF)).view(np.float32) - f32(1)
+    tail = f * f * (f * _horner(f, _LOG) - f32(0.5)) + n * _LN2_LOW
+    value = n * _LN2_HIGH + (f + tail)
+    value = np.where(np.isinf(x), x, value)
+    return np.where(x > 0, value, np.where(x == 0, f32(-np.inf), f32(np.nan)))
+
+
+def _rotate_left(word: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+    return word << np.uint32(bits) | word >> np.uint32(32 - bits)
+
+
+def murmur3(seed: int, *words: int | NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """MurmurHash3_x86_32 of little-endian 32-bit words; arrays of words give arrays."""
+    hashed: NDArray[np.uint32] = np.array([seed], dtype=np.uint32)
+    for word in words:
+        mixed = np.atleast_1d(np.asarray(word, dtype=np.uint32)) * np.uint32(0xCC9E2D51)
+        hashed = hashed ^ (_rotate_left(mixed, 15) * np.uint32(0x1B873593))
+        hashed = _rotate_left(hashed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    hashed = hashed ^ np.uint32(4 * len(words))
+    hashed = (hashed ^ hashed >> np.uint32(16)) * np.uint32(0x85EBCA6B)
+    hashed = (hashed ^ hashed >> np.uint32(13)) * np.uint32(0xC2B2AE35)
+    return hashed ^ hashed >> np.uint32(16)

@@ -1,0 +1,142 @@
+"""What every kernel of isa.def reads from `struct poet_op`, and how much work it does.
+
+One row a kernel. Counts are of the arithmetic that the kernel really does: what lies in
+the padding is no term. The profile scales measured times with them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from .graph import Graph, Node
+
+Attrs = Mapping[str, int | float]
+
+EXP_FLOPS = 16  # of one exponential or logarithm, in float operations
+_X = "n c h w"
+_CONV = f"{_X} k oh ow kernel_h kernel_w stride_h stride_w pad_h pad_w groups"
+_LINEAR = f"{_X} k"
+_POOL = f"{_X} oh ow kernel_h kernel_w stride_h stride_w pad_h pad_w"
+_NORM = f"{_X} epsilon"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What computing one node takes. `flops` counts a multiply-accumulate as two."""
+
+    macs: int
+    flops: int
+    read_bytes: int
+    written_bytes: int
+
+
+def _elements(a: Attrs) -> int:
+    return int(a["n"] * a["c"] * a["h"] * a["w"])
+
+
+def _inside(size: int, out: int, kernel: int, stride: int, pad: int) -> int:
+    """Pairs of an output position and a kernel tap, along one axis, that are not padding."""
+    return sum(0 <= o * stride + tap - pad < size for o in range(out) for tap in range(kernel))
+
+
+def _taps(a: Attrs) -> int:
+    """Pairs of an output pixel and an input pixel under its window, in one plane."""
+    axes = (
+        ("h", "oh", "kernel_h", "stride_h", "pad_h"),
+        ("w", "ow", "kernel_w", "stride_w", "pad_w"),
+    )
+    return prod(_inside(*(int(a[field]) for field in axis)) for axis in axes)
+
+
+def _conv_macs(a: Attrs) -> int:
+    return int(a["n"] * a["k"] * a["c"]) // int(a["groups"]) * _taps(a)
+
+
+def _linear_macs(a: Attrs) -> int:
+    return _elements(a) * int(a["k"])
+
+
+def _windows(a: Attrs) -> int:
+    return int(a["n"] * a["c"]) * _taps(a)
+
+
+def _nothing(a: Attrs) -> int:
+    return 0
+
+
+def _each(flops: int) -> Callable[[Attrs], int]:
+    """So many float operations for each element of x."""
+    return lambda a: flops * _elements(a)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A row: the fields it reads, its multiply-accumulates, its other float operations."""
+
+    fields: str
+    macs: Callable[[Attrs], int]
+    flops: Callable[[Attrs], int]
+
+
+KERNELS = {
+    "conv2d": Kernel(_CONV, _conv_macs, _nothing),
+    "conv2d_grad_input": Kernel(_CONV, _conv_macs, _nothing),
+    "conv2d_grad_weight": Kernel(_CONV, _conv_macs, _nothing),
+    "linear": Kernel(_LINEAR, _linear_macs, _nothing),
+    "linear_grad_input": Kernel(_LINEAR, _linear_macs, _nothing),
+    "linear_grad_weight": Kernel(_LINEAR, _linear_macs, _nothing),
+    "grad_bias": Kernel("n k oh ow", _nothing, lambda a: int(a["n"] * a["k"] * a["oh"] * a["ow"])),
+    "batchnorm_stats": Kernel(_X, _nothing, _each(4)),
+    "batchnorm": Kernel(_NORM, _nothing, _each(4)),
+    "batchnorm_running": Kernel(f"{_X} momentum", _nothing, lambda a: 7 * int(a["c"])),
+    "batchnorm_sums": Kernel(_NORM, _nothing, _each(5)),
+    "batchnorm_grad_input": Kernel(_NORM, _nothing, _each(6)),
+    "batchnorm_grad_input_frozen": Kernel(_NORM, _nothing, _each(1)),
+    "batchnorm_grad_param": Kernel("c variant", _nothing, _nothing),
+    "relu": Kernel(_X, _nothing, _each(1)),
+    "relu_grad": Kernel(_X, _nothing, _each(1)),
+    "relu6": Kernel(_X, _nothing, _each(2)),
+    "relu6_grad": Kernel(_X, _nothing, _each(2)),
+    "maxpool2d": Kernel(_POOL, _nothing, _windows),
+    "maxpool2d_grad": Kernel(_POOL, _nothing, lambda a: 2 * _windows(a)),
+    "avgpool2d": Kernel(_POOL, _nothing, _windows),
+    "avgpool2d_grad": Kernel(_POOL, _nothing, lambda a: 2 * _windows(a)),
+    "global_avgpool": Kernel(_X, _nothing, _each(1)),
+    "global_avgpool_grad": Kernel(_X, _nothing, _each(1)),
+    "add": Kernel(_X, _nothing, _each(1)),
+    "dropout": Kernel(f"{_X} epsilon seed key", _nothing, _each(2)),
+    "softmax_xent": Kernel("n c", _nothing, lambda a: int(a["n"] * a["c"]) * (EXP_FLOPS + 3)),
+    "softmax_xent_grad": Kernel("n c", _nothing, lambda a: int(a["n"] * a["c"]) * (EXP_FLOPS + 5)),
+    "mse": Kernel(_X, _nothing, _each(3)),
+    "mse_grad": Kernel(_X, _nothing, _each(2)),
+    "apply_gradient": Kernel(_X, _nothing, _nothing),
+    "momentum_step": Kernel(f"{_X} learning_rate", _nothing, _each(2)),
+}
+
+SINK_FIELDS = {
+    "none": "",
+    "store": "",
+    "accumulate": "",
+    "sgd": "learning_rate weight_decay",
+    "momentum": "momentum weight_decay",
+}
+_SINK_FLOPS = {"none": 0, "store": 0, "accumulate": 1, "sgd": 2, "momentum": 2}
+
+
+def work(node: Node, graph: Graph) -> Work:
+    """What computing `node` once takes; a stored node takes nothing.
+
+    Inputs are counted as read once and the output as written once, whatever a kernel's
+    loops do. The addition of a bias is left out.
+    """
+    if node.stored:
+        return Work(0, 0, 0, 0)
+    kernel = KERNELS[node.op]
+    macs = kernel.macs(node.attrs)
+    sink_flops = _SINK_FLOPS[node.sink] + (2 if node.attrs.get("weight_decay") else 0)
+    return Work(
+        macs=macs,
+        flops=2 * macs + kernel.flops(node.attrs) + sink_flops * prod(node.shape),
+        read_bytes=sum(graph[name].size_bytes for name in dict.fromkeys(node.inputs)),
+        written_bytes=node.size_bytes,
+    )

@@ -1,0 +1,316 @@
+"""Forward operators: shape, parameters, kernels and gradient of each, one row of `OPERATORS`.
+
+A row names kernels by rules: `Rule("x", "conv2d_grad_input", "dy weight")` says that the
+gradient with respect to `x` is that kernel's output. Operands are the row's inputs (`x`,
+`a`, `b`, `label`), its parameters, `y` and `dy` (the output and its gradient) and what other
+rules of the row make; an operand with ? is left out where the layer has none. Everything is
+computed only if somebody needs it. What a kernel reads and costs is a row in kernels.py.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Literal
+
+from .kernels import Work as Work
+from .kernels import work as work
+
+Shape = tuple[int, ...]
+Fields = Mapping[str, int | float]
+Pair = int | tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A stored tensor of a layer. State is renewed by a rule of its own, not by a gradient."""
+
+    shape: Shape
+    start: str
+    role: Literal["parameter", "state"] = "parameter"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One use of an operator: its output's shape, fields of poet_op, and parameters."""
+
+    shape: Shape
+    fields: Fields
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    label: tuple[Shape, Literal["float32", "int32"]] | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`makes` is the output of `kernel` on `operands`; kernel "" passes the operand on.
+
+    Forward, a rule that makes `y`, a statistic, or the next value of a state; backward, the
+    gradient of an input or a parameter, or a tensor that those need (of `shape`).
+    """
+
+    makes: str
+    kernel: str
+    operands: str
+    shape: Callable[[Fields], Shape] | None = None
+    variant: int = 0
+
+
+@dataclass(frozen=True)
+class Operator:
+    """`spec` takes the inputs' shapes and the user's options; it raises ValueError with the
+    reason if they do not go together. No forward rule: the output is the input, in a new shape.
+
+    `frozen` is the row that takes over where none of the layer's parameters is trained. A layer
+    that is not `shareable` keeps its parameters to itself.
+    """
+
+    spec: Callable[..., Spec]
+    forward: tuple[Rule, ...]
+    backward: tuple[Rule, ...] = ()
+    inputs: tuple[str, ...] = ("x",)
+    frozen: str | None = None
+    shareable: bool = True
+
+    @property
+    def is_loss(self) -> bool:
+        return "label" in self.inputs
+
+
+def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
+    pair = value if isinstance(value, tuple) else (value, value)
+    if len(pair) != 2 or not all(isinstance(v, int) and least <= v <= 255 for v in pair):
+        raise ValueError(f"{what} is {value!r}, it must be one or two whole numbers {least} to 255")
+    return pair
+
+
+def _count(value: int, what: str) -> int:
+    if not isinstance(value, int) or not 1 <= value < 2**31:
+        raise ValueError(f"{what} is {value!r}, it must be a whole number from 1")
+    return value
+
+
+def sizes_of(shape: Shape) -> dict[str, int]:
+    """Fields n, c, h, w of a tensor of 2 or 4 dimensions; a flat one has h = w = 1."""
+    return dict(zip("nchw", (*shape, 1, 1)[:4], strict=True))
+
+
+def _image(shape: Shape) -> dict[str, int]:
+    if len(shape) != 4:
+        raise ValueError("its input must have 4 dimensions (batch, channels, height, width)")
+    return sizes_of(shape)
+
+
+def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Pair) -> dict[str, int]:
+    """Fields of a sliding window, with the output's height and width (rounded down)."""
+    found = dict(sizes)
+    sides = (_pair(kernel, "kernel", 1), _pair(stride, "stride", 1), _pair(padding, "padding", 0))
+    for axis, size, side in zip(
+        "hw", (sizes["h"], sizes["w"]), zip(*sides, strict=True), strict=True
+    ):
+        taps, step, pad = side
+        if taps > size + 2 * pad:
+            raise ValueError(f"a kernel of {taps} does not fit {size} with padding {pad}")
+        found |= {f"kernel_{axis}": taps, f"stride_{axis}": step, f"pad_{axis}": pad}
+        found[f"o{axis}"] = (size + 2 * pad - taps) // step + 1
+    return found
+
+
+def _conv2d(
+    x: Shape,
+    channels: int,
+    kernel: Pair,
+    *,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    groups: int = 1,
+    bias: bool = True,
+) -> Spec:
+    """x (N, C, H, W) -> (N, channels, OH, OW); groups = C is a depthwise convolution."""
+    a = _window(_image(x), kernel, stride, padding)
+    a |= {"k": _count(channels, "channels"), "groups": _count(groups, "groups")}
+    if a["c"] % groups or channels % groups or groups > 65535:
+        raise ValueError(f"{groups} groups do not divide {a['c']} and {channels} channels")
+    weight = (channels, a["c"] // groups, a["kernel_h"], a["kernel_w"])
+    return Spec((a["n"], channels, a["oh"], a["ow"]), a, _weight_and_bias(weight, bias))
+
+
+def _linear(x: Shape, features: int, *, bias: bool = True) -> Spec:
+    """x (N, C) -> (N, features)."""
+    if len(x) != 2:
+        raise ValueError("its input must have 2 dimensions (batch, features): flatten it first")
+    weight = (_count(features, "features"), x[1])
+    a = sizes_of(x) | {"k": features, "oh": 1, "ow": 1}
+    return Spec((x[0], features), a, _weight_and_bias(weight, bias))
+
+
+def _weight_and_bias(weight: Shape, bias: bool) -> dict[str, Parameter]:
+    start = f"kaiming:{prod(weight[1:])}"
+    found = {"weight": Parameter(weight, start)}
+    return found | {"bias": Parameter(weight[:1], start)} if bias else found
+
+
+def _batchnorm2d(x: Shape, *, epsilon: float = 1e-5, momentum: float = 0.1) -> Spec:
+    """x (N, C, H, W); `momentum` is the weight of the new running statistics."""
+    a = _image(x)
+    if not 0 < epsilon < 1 or not 0 <= momentum <= 1:
+        raise ValueError(f"epsilon {epsilon} must be in (0, 1), momentum {momentum} in [0, 1]")
+    parameters = {
+        "weight": Parameter((a["c"],), "ones"),
+        "bias": Parameter((a["c"],), "zeros"),
+        "running": Parameter((2, a["c"]), "running", "state"),
+    }
+    return Spec(x, a | {"epsilon": epsilon, "momentum": momentum}, parameters)
+
+
+def _elementwise(x: Shape) -> Spec:
+    return Spec(x, sizes_of(x))
+
+
+def _pool2d(x: Shape, kernel: Pair, *, stride: Pair | None = None, padding: Pair = 0) -> Spec:
+    """x (N, C, H, W) -> (N, C, OH, OW); the stride is the kernel's size unless given."""
+    a = _window(_image(x), kernel, kernel if stride is None else stride, padding)
+    if 2 * a["pad_h"] > a["kernel_h"] or 2 * a["pad_w"] > a["kernel_w"]:
+        raise ValueError(f"padding {padding} is more than half the kernel {kernel}")
+    return Spec((a["n"], a["c"], a["oh"], a["ow"]), a)
+
+
+def _global_avgpool(x: Shape) -> Spec:
+    """x (N, C, H, W) -> (N, C)."""
+    return Spec(x[:2], _image(x))
+
+
+def _add(a: Shape, b: Shape) -> Spec:
+    if a != b:
+        raise ValueError("both inputs must have the same shape")
+    return Spec(a, sizes_of(a))
+
+
+def _flatten(x: Shape) -> Spec:
+    """x (N, C, H, W) -> (N, C * H * W), the same memory."""
+    return Spec((x[0], prod(x[1:])), {})
+
+
+def _dropout(x: Shape, probability: float, *, seed: int = 0, key: int = 0) -> Spec:
+    """The mask follows from (seed, step, key, index), so computing it again gives the same."""
+    if not 0 <= probability < 1:
+        raise ValueError(f"probability {probability} must be at least 0 and less than 1")
+    return Spec(x, sizes_of(x) | {"epsilon": probability, "seed": seed, "key": key})
+
+
+def _softmax_xent(x: Shape) -> Spec:
+    """x (N, classes), labels (N) int32 -> mean cross-entropy, one float."""
+    if len(x) != 2:
+        raise ValueError("its input must have 2 dimensions (batch, classes): flatten it first")
+    return Spec((1,), sizes_of(x), label=(x[:1], "int32"))
+
+
+def _mse(x: Shape) -> Spec:
+    """x and targets of the same shape -> mean of the squared differences, one float."""
+    return Spec((1,), sizes_of(x), label=(x, "float32"))
+
+
+def _two_rows(a: Fields) -> Shape:
+    return (2, int(a["c"]))
+
+
+_NORM_PARAMETERS = (
+    Rule("weight", "batchnorm_grad_param", "sums", variant=1),
+    Rule("bias", "batchnorm_grad_param", "sums", variant=0),
+)
+
+OPERATORS = {
+    "conv2d": Operator(
+        _conv2d,
+        forward=(Rule("y", "conv2d", "x weight bias?"),),
+        backward=(
+            Rule("x", "conv2d_grad_input", "dy weight"),
+            Rule("weight", "conv2d_grad_weight", "x dy"),
+            Rule("bias", "grad_bias", "dy"),
+        ),
+    ),
+    "linear": Operator(
+        _linear,
+        forward=(Rule("y", "linear", "x weight bias?"),),
+        backward=(
+            Rule("x", "linear_grad_input", "dy weight"),
+            Rule("weight", "linear_grad_weight", "x dy"),
+            Rule("bias", "grad_bias", "dy"),
+        ),
+    ),
+    "batchnorm2d": Operator(
+        _batchnorm2d,
+        forward=(
+            Rule("stats", "batchnorm_stats", "x", shape=_two_rows),
+            Rule("running", "batchnorm_running", "stats running"),
+            Rule("y", "batchnorm", "x stats weight bias"),
+        ),
+        backward=(
+            Rule("sums", "batchnorm_sums", "x stats dy", shape=_two_rows),
+            Rule("x", "batchnorm_grad_input", "x stats weight dy sums"),
+            *_NORM_PARAMETERS,
+        ),
+        frozen="batchnorm2d_frozen",
+        shareable=False,
+    ),
+    "batchnorm2d_frozen": Operator(
+        _batchnorm2d,
+        forward=(Rule("y", "batchnorm", "x running weight bias"),),
+        backward=(
+            Rule("sums", "batchnorm_sums", "x running dy", shape=_two_rows),
+            Rule("x", "batchnorm_grad_input_frozen", "running weight dy"),
+            *_NORM_PARAMETERS,
+        ),
+    ),
+    "relu": Operator(
+        _elementwise,
+        forward=(Rule("y", "relu", "x"),),
+        backward=(Rule("x", "relu_grad", "y dy"),),
+    ),
+    "relu6": Operator(
+        _elementwise,
+        forward=(Rule("y", "relu6", "x"),),
+        backward=(Rule("x", "relu6_grad", "y dy"),),
+    ),
+    "maxpool2d": Operator(
+        _pool2d,
+        forward=(Rule("y", "maxpool2d", "x"),),
+        backward=(Rule("x", "maxpool2d_grad", "x dy"),),
+    ),
+    "avgpool2d": Operator(
+        _pool2d,
+        forward=(Rule("y", "avgpool2d", "x"),),
+        backward=(Rule("x", "avgpool2d_grad", "dy"),),
+    ),
+    "global_avgpool": Operator(
+        _global_avgpool,
+        forward=(Rule("y", "global_avgpool", "x"),),
+        backward=(Rule("x", "global_avgpool_grad", "dy"),),
+    ),
+    "add": Operator(
+        _add,
+        forward=(Rule("y", "add", "a b"),),
+        backward=(Rule("a", "", "dy"), Rule("b", "", "dy")),
+        inputs=("a", "b"),
+    ),
+    "flatten": Operator(_flatten, forward=()),
+    "dropout": Operator(
+        _dropout,
+        forward=(Rule("y", "dropout", "x"),),
+        backward=(Rule("x", "dropout", "dy"),),
+    ),
+    "softmax_xent": Operator(
+        _softmax_xent,
+        forward=(Rule("y", "softmax_xent", "x label"),),
+        backward=(Rule("x", "softmax_xent_grad", "x label"),),
+        inputs=("x", "label"),
+    ),
+    "mse": Operator(
+        _mse,
+        forward=(Rule("y", "mse", "x label"),),
+        backward=(Rule("x", "mse_grad", "x label"),),
+        inputs=("x", "label"),
+    ),
+}
+
+
+def operand_names(rule: Rule) -> Sequence[str]:
+    return [name.removesuffix("?") for name in rule.operands.split()]

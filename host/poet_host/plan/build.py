@@ -1,0 +1,39 @@
+"""From a training graph and a profile to the cost graph that planners see."""
+
+from ..graph.graph import Graph
+from ..profile.profile import Profile
+from .problem import CostGraph, CostNode
+
+
+def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGraph:
+    """What every node of `graph` costs on the profile's board, in the graph's order.
+
+    Stored nodes (data, parameters, state) are `stored`; a node that renews one is `keep` and
+    is computed once. Without storage nothing can be paged: the stored nodes start in RAM.
+    """
+    number = {node.name: i for i, node in enumerate(graph)}
+    nodes = []
+    for node in graph:
+        time_us, energy_uj = (0.0, 0.0) if node.stored else profile.cost(node, graph)
+        page = profile.transfer(node.size_bytes)
+        nodes.append(
+            CostNode(
+                node.name,
+                tuple(number[name] for name in dict.fromkeys(node.inputs)),
+                node.size_bytes,
+                time_us=time_us,
+                energy_uj=energy_uj,
+                page_in_us=page.page_in_us,
+                page_in_uj=page.page_in_uj,
+                page_out_us=page.page_out_us,
+                page_out_uj=page.page_out_uj,
+                page_in_cpu_us=page.page_in_cpu_us,
+                page_out_cpu_us=page.page_out_cpu_us,
+                stored=node.stored,
+                keep=node.updates is not None,
+                overwrites=None if node.overwrites is None else number[node.overwrites],
+                workspace_bytes=int(node.attrs.get("workspace_bytes", 0)),
+                once=node.updates is not None,
+            )
+        )
+    return CostGraph(graph.name, tuple(nodes), storage, profile.power.base_uw)

@@ -1,0 +1,112 @@
+"""From a solution of the slot model to the statements of a plan."""
+
+from collections.abc import Sequence
+
+from .milp import SlotModel, Values
+from .plan import Op, Statement
+from .problem import CostGraph
+
+Event = tuple[Op, int]  # what happens to which node
+
+
+def statements(model: SlotModel, values: Values) -> tuple[Statement, ...]:
+    """The plan of a solution: frees right after the last use, nothing that serves nothing."""
+    events = _events(model, values)
+    while (useful := _without_waste(model.graph, events)) != events:
+        events = useful
+    nodes = model.graph.nodes
+    return tuple(Statement(op, nodes[i].name) for op, i in _with_frees(model.graph, events))
+
+
+def _events(model: SlotModel, values: Values) -> list[Event]:
+    """What runs and what is paged, in order; a page-out follows the first computation."""
+    graph = model.graph
+    position = [0] * len(graph.nodes)
+    events: list[Event] = []
+    for slot, x in zip(model.slots, model.run, strict=True):
+        runs = x < 0 or values[x] > 0.5
+        node = graph.nodes[slot.node]
+        for i in dict.fromkeys(node.inputs):
+            touch = model.touches[i][position[i]]
+            position[i] += 1
+            if runs and touch.page_in >= 0 and values[touch.page_in] > 0.5:
+                events.append(("page_in", i))
+        position[slot.node] += 1
+        if not runs:
+            continue
+        events.append(("compute", slot.node))
+        kept = node.keep and graph.storage
+        o = model.written.get(slot.node, -1)
+        if not slot.optional and (kept or (o >= 0 and values[o] > 0.5)):
+            events.append(("page_out", slot.node))
+    return events
+
+
+def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
+    """For each event that creates a tensor, the last event that needs it there.
+
+    Creations before the first event (no storage) stand at -1 - node.
+    """
+    created: dict[int, int] = {}
+    last: dict[int, int] = {}
+    if not graph.storage:
+        created = {i: -1 - i for i, node in enumerate(graph.nodes) if node.stored}
+        last = dict.fromkeys(created.values(), -1)
+    for e, (op, i) in enumerate(events):
+        if op == "compute":
+            for j in graph.nodes[i].inputs:
+                last[created[j]] = e
+        if op in ("compute", "page_in"):
+            created[i] = e
+        last[created[i]] = e
+    if not graph.storage:
+        for i, node in enumerate(graph.nodes):
+            if node.keep:
+                last[created[i]] = len(events)
+    return last
+
+
+def _without_waste(graph: CostGraph, events: list[Event]) -> list[Event]:
+    """Drop repeated creations that nobody uses, and page-outs that nobody reads."""
+    last = _last_uses(graph, events)
+    read = {i for op, i in events if op == "page_in"}
+    computed: set[int] = set()
+    useful: list[Event] = []
+    for e, (op, i) in enumerate(events):
+        again = op == "page_in" or (op == "compute" and i in computed)
+        if op == "compute":
+            computed.add(i)
+        if again and last[e] == e:
+            continue
+        if op == "page_out" and i not in read and not graph.nodes[i].keep:
+            continue
+        useful.append((op, i))
+    return useful
+
+
+def _with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
+    """Free every tensor right after the last event that needs it."""
+    last = _last_uses(graph, events)
+    frees: dict[int, list[int]] = {}
+    for created, e in last.items():
+        frees.setdefault(e, []).append(events[created][1] if created >= 0 else -1 - created)
+    result: list[Event] = [("free", i) for i in frees.get(-1, [])]
+    for e, (op, i) in enumerate(events):
+        result.append((op, i))
+        gone = graph.nodes[i].overwrites if op == "compute" else None
+        result += [("free", j) for j in frees.get(e, []) if j != gone]
+    return result
+
+
+def everything_paged(graph: CostGraph) -> tuple[Statement, ...]:
+    """The plan that needs least RAM: nothing stays there between two operators."""
+    later = {i for node in graph.nodes for i in node.inputs}
+    events: list[Event] = []
+    for i, node in enumerate(graph.nodes):
+        if node.stored:
+            continue
+        events += [("page_in", j) for j in dict.fromkeys(node.inputs)]
+        events.append(("compute", i))
+        if node.keep or i in later:
+            events.append(("page_out", i))
+    return tuple(Statement(op, graph.nodes[i].name) for op, i in _with_frees(graph, events))

@@ -1,0 +1,143 @@
+"""The two lanes of a step: when each statement begins and ends.
+
+compute k    p = max(p, arrival of its inputs, written(what it overwrites)) + time_us
+page_in i    x = max(x, p) + page_in_us;  arrival(i) = x;  then p += page_in_cpu_us
+page_out i   x = max(x, p, arrival(i)) + page_out_us;  written(i) = x;  then
+             p += page_out_cpu_us
+free i       p = max(p, arrival(i), written(i))
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .plan import Statement
+from .problem import CostGraph, Problem
+
+Lane = Literal["processor", "transfers"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """When a statement keeps its lane busy; a free shows what the processor waits for it."""
+
+    lane: Lane
+    begin_us: float
+    end_us: float
+
+
+@dataclass
+class Clock:
+    """Both lanes, and when the last transfers of each tensor (by position) end."""
+
+    graph: CostGraph
+    p: float = 0.0
+    x: float = 0.0
+    arrival: dict[int, float] = field(default_factory=dict)
+    written: dict[int, float] = field(default_factory=dict)
+
+    def ready(self, i: int) -> float:
+        """The earliest time at which node i can be computed."""
+        node = self.graph.nodes[i]
+        begin = self.p
+        for j in node.inputs:
+            begin = max(begin, self.arrival.get(j, 0.0))
+        if node.overwrites is not None:
+            begin = max(begin, self.written.get(node.overwrites, 0.0))
+        return begin
+
+    def idle(self, i: int) -> float:
+        """The time at which no transfer uses the memory of tensor i any more."""
+        return max(self.arrival.get(i, 0.0), self.written.get(i, 0.0))
+
+    def compute(self, i: int) -> Span:
+        begin = self.ready(i)
+        self.p = begin + self.graph.nodes[i].time_us
+        return Span("processor", begin, self.p)
+
+    def page_in(self, i: int) -> Span:
+        begin = max(self.x, self.p)
+        self.x = self.arrival[i] = begin + self.graph.nodes[i].page_in_us
+        self.p += self.graph.nodes[i].page_in_cpu_us
+        return Span("transfers", begin, self.x)
+
+    def page_out(self, i: int) -> Span:
+        begin = max(self.x, self.p, self.arrival.get(i, 0.0))
+        self.x = self.written[i] = begin + self.graph.nodes[i].page_out_us
+        self.p += self.graph.nodes[i].page_out_cpu_us
+        return Span("transfers", begin, self.x)
+
+    def free(self, i: int) -> Span:
+        begin = self.p
+        self.p = max(self.p, self.idle(i))
+        return Span("processor", begin, self.p)
+
+    def run(self, op: str, i: int) -> Span:
+        return {
+            "compute": self.compute,
+            "page_in": self.page_in,
+            "page_out": self.page_out,
+            "free": self.free,
+        }[op](i)
+
+    @property
+    def time_us(self) -> float:
+        return max(self.p, self.x)
+
+
+def timeline(problem: Problem, statements: Sequence[Statement]) -> tuple[Span, ...]:
+    """The span of each statement of a legal plan, in order."""
+    clock = Clock(problem.graph)
+    number = {node.name: i for i, node in enumerate(problem.graph.nodes)}
+    return tuple(clock.run(statement.op, number[statement.node]) for statement in statements)
+
+
+def time_us(graph: CostGraph, statements: Sequence[Statement]) -> float:
+    """When both lanes are done."""
+    clock = Clock(graph)
+    number = {node.name: i for i, node in enumerate(graph.nodes)}
+    for statement in statements:
+        clock.run(statement.op, number[statement.node])
+    return clock.time_us
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How well the lanes overlap.
+
+    `bound_us`: the busier lane alone, which no order of the same statements beats;
+    `hidden`: the share of transfer time during which the processor works.
+    """
+
+    time_us: float
+    processor_us: float
+    transfers_us: float
+
+    @property
+    def bound_us(self) -> float:
+        return max(self.processor_us, self.transfers_us)
+
+    @property
+    def hidden(self) -> float:
+        if self.transfers_us == 0.0:
+            return 1.0
+        return (self.processor_us + self.transfers_us - self.time_us) / self.transfers_us
+
+
+def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
+    """Busy time of each lane, and when both are done. A transfer's share of the processor
+    counts for both.
+    """
+    nodes = {node.name: node for node in problem.graph.nodes}
+    processor_us = transfers_us = 0.0
+    for statement in statements:
+        node = nodes[statement.node]
+        if statement.op == "compute":
+            processor_us += node.time_us
+        elif statement.op == "page_in":
+            transfers_us += node.page_in_us
+            processor_us += node.page_in_cpu_us
+        elif statement.op == "page_out":
+            transfers_us += node.page_out_us
+            processor_us += node.page_out_cpu_us
+    return Lanes(time_us(problem.graph, statements), processor_us, transfers_us)

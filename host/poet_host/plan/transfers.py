@@ -1,0 +1,331 @@
+"""Transfers: start them so that they run while the processor computes.
+
+The order of the computations stays, so does what is paged; page-ins move earlier and
+page-outs and frees later where memory allows. One pass over the statements (`_Dispatcher`)
+keeps the transfer lane busy: whenever it would run dry during the next computation, the
+transfer that is needed first starts. A few policies take turns; the fastest result wins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import inf
+
+import numpy as np
+
+from .packing import ALIGNMENT
+from .placement import Life, lives_of
+from .plan import Statement
+from .problem import CostGraph, Problem
+from .timeline import Clock, Span, time_us, timeline
+
+LOOKAHEAD = 8  # page-ins looked at, in the order in which they are needed
+ROUNDS = 3  # each uses the times of the round before as deadlines
+
+
+@dataclass(frozen=True)
+class _Policy:
+    """`patient`: postpone a free that would wait for a transfer. `strict`: never start a
+    page-in before one that is needed earlier. `outs_first`: page-outs at once.
+    """
+
+    patient: bool
+    strict: bool
+    outs_first: bool
+
+
+_POLICIES = [_Policy(*choice) for choice in product((True, False), repeat=3)]
+
+
+def overlap(problem: Problem, statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """The same work in an order that finishes no later, usually much earlier.
+
+    `statements` are legal for the problem's RAM budget, with offsets or without; so is the
+    result. Placed tensors may get other offsets. Energy and the order of computations stay.
+    """
+    best = tuple(statements)
+    if not any(statement.op in ("page_in", "page_out") for statement in statements):
+        return best
+    best_us = time_us(problem.graph, best)
+    spans = timeline(problem, statements)
+    for _ in range(ROUNDS):
+        before_us = best_us
+        for policy in _POLICIES:
+            found = _Dispatcher(problem, statements, spans, policy).run()
+            found_us = time_us(problem.graph, found)
+            if found_us < best_us:
+                best, best_us = found, found_us
+        if best_us == before_us:
+            break
+        spans = _spans_like(problem, statements, best)
+    return best
+
+
+def _spans_like(
+    problem: Problem, statements: Sequence[Statement], best: Sequence[Statement]
+) -> tuple[Span, ...]:
+    """When the statements run in `best`, in the order of `statements`."""
+    spans: dict[tuple[str, str], list[Span]] = {}
+    for statement, span in zip(best, timeline(problem, best), strict=True):
+        spans.setdefault((statement.op, statement.node), []).append(span)
+    return tuple(spans[statement.op, statement.node].pop(0) for statement in statements)
+
+
+class _Dispatcher:
+    """One pass. Positions are indices of the given statements; `now` is the current one."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        statements: Sequence[Statement],
+        spans: Sequence[Span],
+        policy: _Policy,
+    ) -> None:
+        self.graph = problem.graph
+        self.statements, self.policy = statements, policy
+        self.number = {node.name: i for i, node in enumerate(self.graph.nodes)}
+        self.clock = Clock(self.graph)
+        self.memory = _Memory(problem, statements)
+        self.due_us = _deadlines(self.graph, statements, spans)
+        self.movable_from = _movable_from(self.graph, statements)
+        self.out: list[Statement] = []
+        self.outs: list[int] = []  # page-outs not started yet
+        self.frees: list[int] = []  # frees not done yet
+        self.ins = [s for s, it in enumerate(statements) if it.op == "page_in"]  # not started
+        self.on_storage = {i for i, node in enumerate(self.graph.nodes) if node.stored}
+
+    def run(self) -> tuple[Statement, ...]:
+        for now, statement in enumerate(self.statements):
+            i = self.number[statement.node]
+            for s in [s for s in self.frees if self.memory.forced[s] <= now]:
+                self._free_late(now, s)
+            if statement.op == "compute":
+                self._compute(now, i)
+            elif statement.op == "page_out":
+                self.outs.append(now)
+                if self.policy.outs_first:
+                    self._start_outs(i)
+            elif statement.op == "free":
+                self._free(now, i)
+            elif now in self.ins:
+                self._start_outs(i)
+                self.ins.remove(now)
+                self._emit(now)
+        for s in (*self.outs, *self.frees):
+            self._emit(s)
+        return tuple(self.out)
+
+    def _compute(self, now: int, i: int) -> None:
+        """Start transfers as long as the lane would run dry during this computation."""
+        node = self.graph.nodes[i]
+        if node.overwrites is not None:
+            self._start_outs(node.overwrites)
+        self._free_idle(now)
+        while self.clock.x < self.clock.ready(i) + node.time_us:
+            chosen = self._next(now)
+            if chosen is None:
+                break
+            if chosen in self.outs:
+                self.outs.remove(chosen)
+            else:
+                self.memory.hold_from(now, chosen)
+                self.ins.remove(chosen)
+            self._emit(chosen)
+            self._free_idle(now)
+        self._emit(now)
+
+    def _next(self, now: int) -> int | None:
+        """The transfer that may start now and is needed first."""
+        candidates = list(self.outs)
+        for s in self.ins[:LOOKAHEAD]:
+            if self._may_start(now, s):
+                candidates.append(s)
+                break
+            if self.policy.strict:
+                break
+        return min(candidates, key=lambda s: (self.due_us[s], s), default=None)
+
+    def _may_start(self, now: int, s: int) -> bool:
+        """The page-in at `s`: nothing concerns its tensor until then, and memory is free."""
+        name = self.statements[s].node
+        return (
+            self.movable_from[s] <= now
+            and self.number[name] in self.on_storage
+            and all(self.statements[f].node != name for f in self.frees)
+            and self.memory.fits_from(now, s)
+        )
+
+    def _free(self, now: int, i: int) -> None:
+        self._start_outs(i)
+        if self.policy.patient and self.clock.idle(i) > self.clock.p:
+            self.memory.keep_from(now)
+            self.frees.append(now)
+        else:
+            self._emit(now)
+
+    def _free_idle(self, now: int) -> None:
+        """Do the postponed frees whose transfers are over."""
+        for s in list(self.frees):
+            if self.clock.idle(self.number[self.statements[s].node]) <= self.clock.p:
+                self._free_late(now, s)
+
+    def _free_late(self, now: int, s: int) -> None:
+        self.memory.release(now, s)
+        self.frees.remove(s)
+        self._emit(s)
+
+    def _start_outs(self, i: int) -> None:
+        """Start the page-outs of a tensor that leaves RAM or comes back to it."""
+        for s in [s for s in self.outs if self.number[self.statements[s].node] == i]:
+            self.outs.remove(s)
+            self._emit(s)
+
+    def _emit(self, s: int) -> None:
+        statement = self.statements[s]
+        i = self.number[statement.node]
+        self.clock.run(statement.op, i)
+        self.out.append(replace(statement, offset=self.memory.offset(s)))
+        if statement.op == "page_out":
+            self.on_storage.add(i)
+
+
+def _touched(graph: CostGraph, statement: Statement, i: int) -> tuple[int, ...]:
+    return (i, *graph.nodes[i].inputs) if statement.op == "compute" else (i,)
+
+
+def _movable_from(graph: CostGraph, statements: Sequence[Statement]) -> list[int]:
+    """The first position after everything that concerns the same tensor."""
+    number = {node.name: i for i, node in enumerate(graph.nodes)}
+    last: dict[int, int] = {}
+    first: list[int] = []
+    for s, statement in enumerate(statements):
+        i = number[statement.node]
+        first.append(last.get(i, -1) + 1)
+        for j in _touched(graph, statement, i):
+            last[j] = s
+    return first
+
+
+def _deadlines(
+    graph: CostGraph, statements: Sequence[Statement], spans: Sequence[Span]
+) -> list[float]:
+    """When somebody needs what a transfer does: the first use of what is paged in, the end
+    of the memory of what is paged out.
+    """
+    number = {node.name: i for i, node in enumerate(graph.nodes)}
+    used: dict[int, float] = {}
+    gone: dict[int, float] = {}
+    due = [0.0] * len(statements)
+    for s in reversed(range(len(statements))):
+        statement, begin_us = statements[s], spans[s].begin_us
+        i = number[statement.node]
+        if statement.op == "compute":
+            used.update(dict.fromkeys(graph.nodes[i].inputs, begin_us))
+            over = graph.nodes[i].overwrites
+            if over is not None:
+                gone[over] = begin_us
+        elif statement.op == "page_in":
+            due[s] = used.get(i, inf)
+            gone[i] = begin_us
+        elif statement.op == "page_out":
+            due[s] = gone.get(i, inf)
+        else:
+            gone[i] = begin_us
+    return due
+
+
+class _Memory:
+    """What is in RAM at each position, and where, while transfers and frees move."""
+
+    def __init__(self, problem: Problem, statements: Sequence[Statement]) -> None:
+        graph, self.ram_bytes = problem.graph, problem.ram_bytes
+        lives = lives_of(graph, statements)
+        self.placed = all(
+            statement.offset is not None
+            for statement in statements
+            if statement.op in ("compute", "page_in")
+        )
+        self.begin = np.array([life.begin for life in lives])
+        self.end = np.array([life.end for life in lives])
+        self.size = np.array([life.size_bytes for life in lives])
+        self.at = np.array([_offset_of(life, statements) or 0 for life in lives])
+        self.created = {s: k for k, life in enumerate(lives) for s in life.outputs}
+        self.freed = {life.end: k for k, life in enumerate(lives) if life.workspace is None}
+        self.forced: dict[int, int] = {}  # position of a free -> where it must be done
+        self.used = np.zeros(len(statements) + 1, dtype=np.int64)
+        for life in lives:
+            self.used[max(life.begin, 0) : life.end] += life.size_bytes
+        self.again = _created_again(statements)
+
+    def offset(self, s: int) -> int | None:
+        """Offset of what the statement creates."""
+        return int(self.at[self.created[s]]) if self.placed and s in self.created else None
+
+    def fits_from(self, now: int, s: int) -> bool:
+        """Can what is created at `s` be in RAM from `now` on?"""
+        k = self.created[s]
+        if not self.placed:
+            return bool(self.used[now:s].max(initial=0) + self.size[k] <= self.ram_bytes)
+        return self._place(k, now) is not None
+
+    def hold_from(self, now: int, s: int) -> None:
+        k = self.created[s]
+        if self.placed:
+            self.at[k] = self._place(k, now)
+        self.begin[k] = now
+        self.used[now:s] += self.size[k]
+
+    def keep_from(self, s: int) -> None:
+        """Keep what is freed at `s` until its memory is needed: `forced[s]`."""
+        k = self.freed[s]
+        limit = self.again.get(s, len(self.used) - 1)
+        if self.placed:
+            apart = (self.at >= self.at[k] + self.size[k]) | (self.at + self.size <= self.at[k])
+            wanted = self.begin[~apart & (self.begin >= s) & (self.size > 0)]
+            limit = int(min(limit, wanted.min(initial=limit))) if self.size[k] else limit
+        else:
+            full = np.flatnonzero(self.used[s:limit] + self.size[k] > self.ram_bytes)
+            limit = s + int(full[0]) if len(full) else limit
+        self.forced[s] = limit
+        self.end[k] = limit
+        self.used[s:limit] += self.size[k]
+
+    def release(self, now: int, s: int) -> None:
+        k = self.freed[s]
+        self.used[now : self.forced[s]] -= self.size[k]
+        self.end[k] = now
+
+    def _place(self, k: int, now: int) -> int | None:
+        """An offset for life k if it begins at `now`: the old one, or the lowest free one."""
+        size = int(self.size[k])
+        alive = (self.begin < self.end[k]) & (self.end > now) & (self.size > 0)
+        alive[k] = False
+        starts, ends = self.at[alive], (self.at + self.size)[alive]
+        old = int(self.at[k])
+        if not size or not np.any((starts < old + size) & (ends > old)):
+            return old
+        low = 0
+        for i in np.argsort(starts, kind="stable"):
+            if low + size <= starts[i]:
+                break
+            low = max(low, -(-int(ends[i]) // ALIGNMENT) * ALIGNMENT)
+        return low if low + size <= self.ram_bytes else None
+
+
+def _offset_of(life: Life, statements: Sequence[Statement]) -> int | None:
+    if life.workspace is not None:
+        return statements[life.workspace].workspace_offset
+    return statements[life.outputs[0]].offset if life.outputs else None
+
+
+def _created_again(statements: Sequence[Statement]) -> dict[int, int]:
+    """For each free, where its tensor is created again."""
+    following: dict[str, int] = {}
+    again: dict[int, int] = {}
+    for s in reversed(range(len(statements))):
+        statement = statements[s]
+        if statement.op == "free" and statement.node in following:
+            again[s] = following[statement.node]
+        elif statement.op in ("compute", "page_in"):
+            following[statement.node] = s
+    return again

@@ -1,0 +1,201 @@
+"""verify: is a plan what it claims to be? It knows the meaning of a plan, and no planner.
+
+The state of the machine is what is in RAM and where, what is on storage, and the clocks of
+two lanes: the processor, p, and the transfers, x.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..errors import PoetError
+from .plan import Plan, Statement, start_offsets
+from .problem import CostGraph, Problem
+
+ALIGNMENT = 4  # bytes
+TOLERANCE = 1e-9  # relative, of times and energies
+
+
+class PlanError(PoetError):
+    """A plan breaks `law`, at statement number `statement` (None: as a whole), about `node`."""
+
+    def __init__(self, law: str, what: str, statement: int | None = None, node: str = "") -> None:
+        at = "" if statement is None else f", statement {statement}"
+        about = f", node {node!r}" if node else ""
+        super().__init__(f"the plan breaks the law {law!r}{at}{about}: {what}")
+        self.law, self.statement, self.node = law, statement, node
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a plan costs. `peak_bytes`: height of the placement, or greatest sum if unplaced."""
+
+    energy_uj: float
+    time_us: float
+    peak_bytes: int
+    total_energy_uj: float
+
+
+def verify(problem: Problem, plan: Plan, placed: bool = True) -> Totals:
+    """The costs of a plan that obeys every law; raises PlanError naming the first one broken.
+
+    `placed` False: offsets are ignored, only the sum of bytes in RAM is bounded.
+    """
+    machine = _Machine(problem.graph, problem.ram_bytes, placed)
+    machine.start(plan)
+    for index, statement in enumerate(plan.statements):
+        machine.execute(index, statement)
+    totals = machine.end()
+    limit_us = problem.deadline_us
+    if limit_us is not None and totals.time_us > limit_us * (1 + TOLERANCE):
+        raise PlanError("deadline", f"it takes {totals.time_us} us, {limit_us} us are allowed")
+    _check_claims(plan, totals)
+    return totals
+
+
+@dataclass
+class _Machine:
+    graph: CostGraph
+    ram_bytes: int
+    placed: bool
+    ram: dict[int, int] = field(default_factory=dict)  # node -> offset, 0 if unplaced
+    storage: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)  # computed at least once
+    arrival: dict[int, float] = field(default_factory=dict)
+    written: dict[int, float] = field(default_factory=dict)
+    p: float = 0.0
+    x: float = 0.0
+    energy_uj: float = 0.0
+    sum_bytes: int = 0
+    peak_bytes: int = 0
+    index: int | None = None
+    name: str = ""
+
+    def start(self, plan: Plan) -> None:
+        nodes = self.graph.nodes
+        self.number = {node.name: i for i, node in enumerate(nodes)}
+        self.order = [i for i, node in enumerate(nodes) if not node.stored]
+        if self.graph.storage:
+            self.storage = {i for i, node in enumerate(nodes) if node.stored}
+            return
+        for name, offset in start_offsets(self.graph, plan).items():
+            self.name = name
+            self.create(self.number[name], offset)
+
+    def execute(self, index: int, statement: Statement) -> None:
+        self.index, self.name, op = index, statement.node, statement.op
+        self.need(self.name in self.number, "node", "the graph has no such node")
+        i = self.number[self.name]
+        if op == "compute":
+            self.compute(i, statement)
+        elif op == "free":
+            self.need(i in self.ram, "in RAM", "it is freed, but is not in RAM")
+            self.release(i)
+            self.p = max(self.p, self.arrival.get(i, 0.0), self.written.get(i, 0.0))
+        else:
+            self.need(self.graph.storage, "no storage", "there is nothing to page from or to")
+            (self.page_in if op == "page_in" else self.page_out)(i, statement)
+
+    def compute(self, i: int, statement: Statement) -> None:
+        node, over = self.graph.nodes[i], self.graph.nodes[i].overwrites
+        self.need(not node.stored, "stored", "it is stored, and cannot be computed")
+        self.need(not (node.once and i in self.done), "once", "it must not be computed twice")
+        if i not in self.done:
+            first = self.order[len(self.done)]
+            self.need(i == first, "order", f"{self.graph.nodes[first].name!r} must come first")
+            self.done.add(i)
+        for j in node.inputs:
+            self.need(j in self.ram, "input", f"{self.graph.nodes[j].name!r} is not in RAM")
+        waits = [self.arrival.get(j, 0.0) for j in node.inputs]
+        if over is not None:
+            self.need(i not in self.ram, "twice", "it is in RAM already")
+            same = not self.placed or statement.offset == self.ram[over]
+            self.need(same, "overwrites", f"{statement.offset} is not where its input sits")
+            waits.append(self.written.get(over, 0.0))
+            self.ram[i] = self.ram.pop(over)
+        else:
+            self.create(i, statement.offset)
+        if node.workspace_bytes:
+            self.occupy(statement.workspace_offset, node.workspace_bytes)
+            self.sum_bytes -= node.workspace_bytes
+        self.p = max(self.p, *waits, 0.0) + node.time_us
+        self.energy_uj += node.energy_uj
+
+    def page_in(self, i: int, statement: Statement) -> None:
+        self.need(i in self.storage, "on storage", "it is paged in, but is not on storage")
+        self.create(i, statement.offset)
+        self.x = self.arrival[i] = max(self.x, self.p) + self.graph.nodes[i].page_in_us
+        self.p += self.graph.nodes[i].page_in_cpu_us
+        self.energy_uj += self.graph.nodes[i].page_in_uj
+
+    def page_out(self, i: int, statement: Statement) -> None:
+        self.need(i in self.ram, "in RAM", "it is paged out, but is not in RAM")
+        self.storage.add(i)
+        begin = max(self.x, self.p, self.arrival.get(i, 0.0))
+        self.x = self.written[i] = begin + self.graph.nodes[i].page_out_us
+        self.p += self.graph.nodes[i].page_out_cpu_us
+        self.energy_uj += self.graph.nodes[i].page_out_uj
+
+    def create(self, i: int, offset: int | None) -> None:
+        self.need(i not in self.ram, "twice", "it is in RAM already")
+        self.ram[i] = self.occupy(offset, self.graph.nodes[i].bytes)
+
+    def release(self, i: int) -> None:
+        del self.ram[i]
+        self.sum_bytes -= self.graph.nodes[i].bytes
+
+    def occupy(self, offset: int | None, size: int) -> int:
+        """Take `size` bytes at `offset`, apart from everything in RAM."""
+        self.sum_bytes += size
+        fits = self.sum_bytes <= self.ram_bytes
+        self.need(fits, "RAM", f"{self.sum_bytes} bytes are in use, {self.ram_bytes} are allowed")
+        if not self.placed:
+            self.peak_bytes = max(self.peak_bytes, self.sum_bytes)
+            return 0
+        if offset is None or offset < 0 or offset % ALIGNMENT:
+            raise self.error("offset", f"{offset} is no multiple of {ALIGNMENT}")
+        end = offset + size
+        self.need(end <= self.ram_bytes, "height", f"it ends at {end}, beyond {self.ram_bytes}")
+        for name, other in self.ranges():
+            apart = end <= other.start or other.stop <= offset or not size or not other
+            self.need(apart, "overlap", f"[{offset}, {end}) overlaps {name!r}")
+        self.peak_bytes = max(self.peak_bytes, end)
+        return offset
+
+    def ranges(self) -> Iterator[tuple[str, range]]:
+        for i, offset in self.ram.items():
+            yield self.graph.nodes[i].name, range(offset, offset + self.graph.nodes[i].bytes)
+
+    def end(self) -> Totals:
+        self.index = None
+        there, place = (self.storage, "storage") if self.graph.storage else (self.ram, "RAM")
+        for i, node in enumerate(self.graph.nodes):
+            self.name = node.name
+            self.need(node.stored or i in self.done, "computed", "it is never computed")
+            self.need(not node.keep or i in there, "keep", f"it is not in {place} at the end")
+        time_us = max(self.p, self.x)
+        total_uj = self.energy_uj + self.graph.base_power_uw * time_us / 1e6
+        return Totals(self.energy_uj, time_us, self.peak_bytes, total_uj)
+
+    def need(self, holds: bool, law: str, what: str) -> None:
+        if not holds:
+            raise self.error(law, what)
+
+    def error(self, law: str, what: str) -> PlanError:
+        return PlanError(law, what, self.index, self.name)
+
+
+def _check_claims(plan: Plan, totals: Totals) -> None:
+    """Costs that the plan states must be those found, and its bound must be one."""
+    for name in ("energy_uj", "time_us", "peak_bytes", "total_energy_uj"):
+        claimed, found = getattr(plan, name), getattr(totals, name)
+        if claimed is not None and not abs(claimed - found) <= TOLERANCE * abs(found):
+            raise PlanError("claim", f"{name} is {found}, not {claimed}")
+    energy_uj, bound_uj, gap = totals.energy_uj, plan.bound_uj, plan.gap
+    if bound_uj is not None:
+        if not bound_uj <= energy_uj * (1 + TOLERANCE):
+            raise PlanError("claim", f"bound_uj {bound_uj} is above the energy {energy_uj}")
+        real = (energy_uj - bound_uj) / energy_uj if energy_uj > 0 else 0.0
+        if gap is not None and not abs(gap - real) <= TOLERANCE:
+            raise PlanError("claim", f"gap is {real}, not {gap}")
+    if plan.status == "optimal" and (bound_uj is None or gap is None or gap > TOLERANCE):
+        raise PlanError("claim", f"optimal is not proved by the bound {bound_uj}")

@@ -1,0 +1,79 @@
+"""Time of operators from the work they do: a fit for shapes that were not measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Load:
+    """What an operator does: multiply-accumulates, other float operations, bytes moved."""
+
+    macs: int
+    other_flops: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Rates:
+    """time_us = base_us + us_per_mac x macs + us_per_flop x other + us_per_byte x bytes."""
+
+    base_us: float
+    us_per_mac: float
+    us_per_flop: float
+    us_per_byte: float
+
+    def time_us(self, load: Load) -> float:
+        return (
+            self.base_us
+            + self.us_per_mac * load.macs
+            + self.us_per_flop * load.other_flops
+            + self.us_per_byte * load.bytes
+        )
+
+
+def fit_rates(points: Sequence[tuple[Load, float]]) -> Rates:
+    """Rates that are not negative, of least relative error in the least-squares sense.
+
+    With few points few terms are used (half as many as there are points, and never the base
+    alone), so that operators larger than the measured ones come out sensibly.
+    """
+    rows = [(1.0, load.macs, load.other_flops, load.bytes) for load, _ in points]
+    found = _least_squares(rows, [time for _, time in points], least=(1, 2, 3))
+    return Rates(*found)
+
+
+def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Base and slope, neither negative, of y over x, of least relative error."""
+    rows = [(1.0, x) for x, _ in points]
+    base, slope = _least_squares(rows, [y for _, y in points], least=(0, 1))
+    return base, slope
+
+
+def _least_squares(
+    rows: Sequence[tuple[float, ...]], values: Sequence[float], least: tuple[int, ...]
+) -> tuple[float, ...]:
+    """Non-negative least squares by trying every set of columns; there are only a few.
+
+    Each set has at least one of the columns `least`. Values are positive.
+    """
+    weight = 1 / np.maximum(np.asarray(values, dtype=float), 1e-9)
+    matrix = np.asarray(rows, dtype=float) * weight[:, None]
+    target = np.asarray(values, dtype=float) * weight
+    # Columns differ by many orders of magnitude, which would cost precision.
+    scale = np.maximum(matrix.max(axis=0), 1e-30)
+    best, least_error = np.zeros(matrix.shape[1]), float(target @ target)
+    for size in range(1, max(1, len(values) // 2) + 1):
+        for columns in combinations(range(matrix.shape[1]), size):
+            if not set(columns) & set(least):
+                continue
+            part = matrix[:, columns] / scale[list(columns)]
+            solution = np.linalg.lstsq(part, target, rcond=None)[0]
+            error = float(np.sum((part @ solution - target) ** 2))
+            if (solution >= 0).all() and error < least_error * (1 - 1e-9):
+                least_error = error
+                best = np.zeros(matrix.shape[1])
+                best[list(columns)] = solution / scale[list(columns)]
+    return tuple(float(value) for value in best)

@@ -1,0 +1,187 @@
+"""Measuring on a board: every distinct operator on tensors of a real step, transfers, commits.
+
+Soft float takes longer on some numbers than on others, so operators run on what they meet in
+training. Operators that do not fit the board's arena are left to the profile's fit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import isa
+from ..device.board import Board
+from ..device.device import Device
+from ..graph.graph import Graph, Node
+from ..graph.reference import run_step
+from .fit import fit_line
+from .profile import Lane, Measured, Profile, board_power, estimate_profile, load_of, signature
+
+SAMPLES = 7
+SAMPLE_US = 500.0  # shortest measurement: clocks of boards tick once a microsecond or so
+ENOUGH_US = 50_000.0  # a single run of this length is repeatable as it is
+MAX_REPEAT = 65_535
+MAX_TRANSFER_BLOCKS = 128
+_BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
+
+Progress = Callable[[int, int, str], None]  # measurements done, in all, what comes next
+Array = NDArray[np.generic]
+_Point = tuple[int, float, float]  # bytes moved, time and processor time in us
+
+
+def measure(
+    device: Device,
+    board: Board,
+    graph: Graph,
+    stored_values: Mapping[str, Array],
+    progress: Progress | None = None,
+) -> Profile:
+    """The profile of `board`, measured on `device`, for the operators of `graph`.
+
+    `stored_values`: parameters, state, data and label of a step, by node name. The board's
+    storage must hold a store; nothing that a model uses is written. Takes seconds on fast
+    boards, minutes on slow ones.
+    """
+    arena_bytes = int(device.info.arena_bytes)
+    todo = [node for node in distinct(graph) if _Places.of(node, graph).bytes <= arena_bytes]
+    values = run_step(graph, stored_values, 1) if todo else {}
+    blocks = _transfer_blocks(arena_bytes)
+    total = len(todo) + 2 * len(blocks) + 1
+    done = 0
+
+    def tell(what: str) -> None:
+        nonlocal done
+        if progress:
+            progress(done, total, what)
+        done += 1
+
+    operators: dict[str, Measured] = {}
+    for node in todo:
+        tell(f"{node.op} {node.name}")
+        load = load_of(node, graph)
+        time_us = _operator_us(device, node, graph, values)
+        operators[signature(node)] = Measured(time_us, load.macs, load.other_flops, load.bytes)
+
+    page_in: list[_Point] = []
+    page_out: list[_Point] = []
+    for count in blocks:
+        # Out before in: a page that was never written fails its check, and so ends early.
+        for points, write, what in ((page_out, True, "out"), (page_in, False, "in")):
+            tell(f"page {what} {count * _BLOCK} bytes")
+            points.append(_transfer(device, write, count))
+    tell("commit")
+    commit_us = _sampled(device, lambda repeat: device.probe_commit(repeat=repeat))
+    if progress:
+        progress(total, total, "done")
+    return Profile(
+        board.name,
+        "measured",
+        board_power(board),
+        estimate_profile(board).rates,
+        _lane(page_in),
+        _lane(page_out),
+        commit_us,
+        str(device.info.unique_id),
+        operators,
+    )
+
+
+def distinct(graph: Graph) -> list[Node]:
+    """The first operator of each kind and shape."""
+    found: dict[str, Node] = {}
+    for node in graph:
+        if not node.stored:
+            found.setdefault(signature(node), node)
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where an operator's tensors lie in the arena: one behind the other."""
+
+    inputs: tuple[int, ...]
+    output: int
+    workspace: int
+    bytes: int
+
+    @staticmethod
+    def of(node: Node, graph: Graph) -> "_Places":
+        at: dict[str, int] = {}
+        end = 0
+        for name in node.inputs:
+            if name not in at:
+                at[name] = end
+                end += graph[name].size_bytes
+        output = end
+        if node.overwrites is not None:
+            output = at[node.overwrites]
+        else:
+            end += node.size_bytes
+        workspace_bytes = int(node.attrs.get("workspace_bytes", 0))
+        inputs = tuple(at[name] for name in node.inputs)
+        return _Places(inputs, output, end if workspace_bytes else 0, end + workspace_bytes)
+
+
+def _operator_us(device: Device, node: Node, graph: Graph, values: Mapping[str, Array]) -> float:
+    places = _Places.of(node, graph)
+    for name, offset in dict(zip(node.inputs, places.inputs, strict=True)).items():
+        device.probe_write(offset, np.ascontiguousarray(values[name]).tobytes())
+    op = _record(node)
+    offsets = [*places.inputs, places.output, places.workspace]
+    return _sampled(device, lambda repeat: device.probe_op(op, offsets, repeat=repeat))
+
+
+def _record(node: Node) -> bytes:
+    order = list(dict.fromkeys(node.inputs))
+    return isa.pack_op(
+        isa.by_name("KERNEL")[node.op].code,
+        isa.by_name("SINK")[node.sink].code,
+        [order.index(name) for name in node.inputs],
+        len(order),
+        None if node.overwrites is None else order.index(node.overwrites),
+        node.attrs,
+    )
+
+
+def _transfer_blocks(arena_bytes: int) -> list[int]:
+    """Numbers of blocks to transfer: powers of two that fit the arena."""
+    most = min(MAX_TRANSFER_BLOCKS, max(arena_bytes // _BLOCK, 1))
+    return [2**i for i in range(most.bit_length()) if 2**i <= most]
+
+
+def _transfer(device: Device, write: bool, blocks: int) -> _Point:
+    size = min(blocks * _BLOCK - _TRAILER, int(device.info.arena_bytes))
+    cpu_us: list[float] = []
+
+    def probe(repeat: int) -> int:
+        ticks, cpu_ticks = device.probe_transfer(write, size, repeat=repeat)
+        cpu_us.append(device.us(cpu_ticks) / repeat)
+        return ticks
+
+    time_us = _sampled(device, probe)
+    return blocks * _BLOCK, time_us, _typical(cpu_us[-SAMPLES:])
+
+
+def _lane(points: Sequence[_Point]) -> Lane:
+    base_us, us_per_byte = fit_line([(size, time_us) for size, time_us, _ in points])
+    cpu_base_us, cpu_us_per_byte = fit_line([(size, cpu_us) for size, _, cpu_us in points])
+    return Lane(base_us, us_per_byte, cpu_base_us, cpu_us_per_byte)
+
+
+def _sampled(device: Device, probe: Callable[[int], int]) -> float:
+    """Microseconds of one run, from several samples that are each long enough."""
+    repeat = 1
+    sample_us = device.us(probe(repeat))
+    while sample_us < SAMPLE_US and repeat < MAX_REPEAT:
+        grow = 1.2 * SAMPLE_US / max(sample_us, 1e-3)
+        repeat = min(MAX_REPEAT, int(repeat * min(max(grow, 2), 64)))
+        sample_us = device.us(probe(repeat))
+    if sample_us >= ENOUGH_US:
+        return sample_us / repeat
+    return _typical([device.us(probe(repeat)) for _ in range(SAMPLES)]) / repeat
+
+
+def _typical(samples: Sequence[float]) -> float:
+    """The lower quartile: whatever else a computer does in between only adds time."""
+    return sorted(samples)[(len(samples) - 1) // 4]

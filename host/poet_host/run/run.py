@@ -1,0 +1,130 @@
+"""Run: what one training run on a board did, measured by the board itself."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Weights = Mapping[str, Array]
+Ended = Literal["done", "interrupted", "not_finite"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step; times by the board's clock, `time_us` includes the commit."""
+
+    step: int
+    loss: float
+    time_us: float
+    compute_us: float
+    transfer_us: float
+    commit_us: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Traced:
+    """One statement of the plan as the board executed it.
+
+    `activation`: it is about the output of a forward operator, not about a parameter, a
+    gradient or data. `time_us` is the median over the steps in which it was traced.
+    """
+
+    op: str
+    node: str
+    again: bool
+    activation: bool
+    time_us: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """Losses, times, energy, the arena's high-water mark, and the weights at the end.
+
+    `energy_uj` is that of one step above what the sleeping board draws (the same as a
+    plan's energy_uj, and the commit's), `total_energy_uj` includes that: median times measured
+    by the board, multiplied by the powers in its board.toml. None until all statements have
+    been traced.
+    """
+
+    model: str
+    board: str
+    data: str
+    seed: int
+    batch: int
+    plan_crc: int
+    schedule_bytes: int
+    ended: Ended
+    steps: tuple[Step, ...]
+    trace: tuple[Traced, ...]
+    energy_uj: float | None
+    total_energy_uj: float | None
+    weights: Weights = field(repr=False)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The high-water mark of the arena, painted before each step."""
+        return max((step.peak_bytes for step in self.steps), default=0)
+
+    @property
+    def last_step(self) -> int:
+        return self.steps[-1].step if self.steps else 0
+
+    @property
+    def time_us(self) -> float | None:
+        """Of one step: the median."""
+        return median(step.time_us for step in self.steps) if self.steps else None
+
+    def counts(self) -> dict[str, int]:
+        """How many statements of a step the trace shows, by what they do."""
+        return count(self.trace)
+
+    def to_json(self) -> dict[str, Any]:
+        """What run.json holds: everything but the weights, which have a file of their own."""
+        named = {
+            name: getattr(self, name)
+            for name in self.__dataclass_fields__
+            if name not in ("steps", "trace", "weights")
+        }
+        return {
+            "format": "poet-run",
+            "version": 1,
+            **named,
+            "peak_bytes": self.peak_bytes,
+            "time_us": self.time_us,
+            "weights_sha256": weights_sha256(self.weights),
+            "counts": self.counts(),
+            "steps": [asdict(step) for step in self.steps],
+            "trace": [asdict(statement) for statement in self.trace],
+        }
+
+
+def count(trace: Sequence[Traced]) -> dict[str, int]:
+    def of(op: str, *, again: bool = False, activation: bool = False) -> int:
+        return sum(
+            one.op == op and one.again >= again and one.activation >= activation for one in trace
+        )
+
+    return {
+        "computes": of("compute"),
+        "recomputes": of("compute", again=True),
+        "page_ins": of("page_in"),
+        "page_outs": of("page_out"),
+        "activation_recomputes": of("compute", again=True, activation=True),
+        "activation_page_ins": of("page_in", activation=True),
+        "activation_page_outs": of("page_out", activation=True),
+    }
+
+
+def weights_sha256(weights: Weights) -> str:
+    """SHA-256 over all tensors by name: name, shape, then the bytes of each number."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        values = np.ascontiguousarray(weights[name], dtype="<f4")
+        digest.update(f"{name} {values.shape}\n".encode())
+        digest.update(values.tobytes())
+    return digest.hexdigest()

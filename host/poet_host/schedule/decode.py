@@ -1,0 +1,152 @@
+"""From the bytes of a schedule back to statements; schedules/FORMAT.md is the norm."""
+
+from dataclasses import dataclass
+
+from .. import isa
+from ..errors import BadInput
+from ..plan.plan import Op, Statement
+from .bits import BitReader, BitsError, width
+from .machine import Machine, RuleError
+from .model import Model
+from .schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait until at most `remaining` transfers are unfinished."""
+
+    remaining: int
+
+
+def decode(schedule: Schedule) -> tuple[Statement | Wait, ...]:
+    """All statements in order, waits included and folded frees on their own; without `end`.
+
+    Offsets are filled in everywhere, also where an output takes over its input's memory.
+    Raises BadInput if a board would refuse the statements.
+    """
+    decoder = _Decoder(schedule)
+    try:
+        return decoder.all()
+    except (RuleError, BitsError) as rule:
+        raise BadInput(
+            f"statement {len(decoder.statements)} of the schedule breaks a rule ({rule}): "
+            "solve again"
+        ) from rule
+
+
+class _Decoder:
+    def __init__(self, schedule: Schedule) -> None:
+        self.model: Model = schedule.model
+        self.header = schedule.header
+        self.names = schedule.names
+        self.machine = Machine(self.model)
+        bits = schedule.plan_part[isa.record_size("poet_plan_header") :]
+        self.bits = BitReader(bits)
+        self.statements: list[Statement | Wait] = []
+
+    def all(self) -> tuple[Statement | Wait, ...]:
+        while self._next():
+            pass
+        machine, header = self.machine, self.header
+        machine.end()
+        if self.bits.rest or self.bits.length - self.bits.position > 7:
+            raise RuleError("something stands behind `end`")
+        found = (machine.peak_bytes, len(self.statements), machine.resident_max, machine.queue_max)
+        said = (header.arena_bytes, header.statement_count, header.resident_max, header.queue_max)
+        if found != said:
+            raise RuleError(f"the header promises {said}, the statements have {found}")
+        return tuple(self.statements)
+
+    def _next(self) -> bool:
+        """Read one statement; False at `end`."""
+        get, machine = self.bits.get, self.machine
+        if get(1) == 0:
+            self._compute(machine.next_tensor)
+        elif get(1) == 0:
+            again = get(1) == 0
+            tensor = self._tensor()
+            if again:
+                if tensor >= machine.next_tensor:
+                    raise RuleError(f"tensor {tensor} is computed again before the first time")
+                self._compute(tensor)
+            else:
+                offset = self._place(self.model.tensors[tensor].size_bytes)
+                machine.page_in(tensor, offset)
+                self._add("page_in", tensor, offset)
+        elif get(1) == 0:
+            if get(1) == 0:
+                if machine.last_output is None:
+                    raise RuleError("page out of the last output before any compute")
+                self._page_out(machine.last_output)
+            elif get(1) == 0:
+                self._page_out(self._resident())
+            else:
+                self._free(self._resident())
+        elif get(1) == 0:
+            remaining = self.bits.gamma()
+            machine.wait(remaining)
+            self.statements.append(Wait(remaining))
+        else:
+            return False
+        return True
+
+    def _compute(self, tensor: int) -> None:
+        machine = self.machine
+        machine.begin_compute(tensor)
+        op = self.model.operator(tensor)
+        workspace = None
+        if op.workspace_bytes:
+            workspace = self._place(op.workspace_bytes)
+            machine.take(workspace, op.workspace_bytes)
+        if op.overwrites is None:
+            size_bytes = self.model.tensors[tensor].size_bytes
+            machine.take(self._place(size_bytes), size_bytes, tensor)
+        else:
+            machine.overwrite(tensor)
+        machine.end_compute(tensor)
+        self._add("compute", tensor, machine.offset(tensor), workspace)
+        candidates = (*op.freeable, tensor)
+        for freed in [t for t in candidates if self.bits.get(1)]:
+            self._free(freed)
+
+    def _page_out(self, tensor: int) -> None:
+        self.machine.page_out(tensor)
+        self._add("page_out", tensor)
+
+    def _free(self, tensor: int) -> None:
+        self.machine.free(tensor)
+        self._add("free", tensor)
+
+    def _add(
+        self, op: Op, tensor: int, offset: int | None = None, workspace: int | None = None
+    ) -> None:
+        self.statements.append(Statement(op, self.names[tensor], offset, workspace))
+
+    def _tensor(self) -> int:
+        tensor = self.bits.get(width(len(self.model.tensors)))
+        if tensor >= len(self.model.tensors):
+            raise RuleError(f"there is no tensor {tensor}")
+        return tensor
+
+    def _position(self) -> int:
+        count = len(self.machine.residents)
+        position = self.bits.get(width(count))
+        if position >= count:
+            raise RuleError(f"resident {position} of {count}")
+        return position
+
+    def _resident(self) -> int:
+        tensor = self.machine.residents[self._position()].tensor
+        assert tensor is not None  # a workspace is gone before the next statement
+        return tensor
+
+    def _place(self, size_bytes: int) -> int:
+        if self.bits.get(1) == 0:
+            offset = self.machine.first_fit(size_bytes)
+        elif self.bits.get(1) == 0:
+            offset = self.machine.residents[self._position()].end
+        else:
+            offset = 4 * self.bits.get(width(-(-self.header.arena_bytes // 4)))
+        if offset + size_bytes > self.header.arena_bytes:
+            raise RuleError(f"[{offset}, {offset + size_bytes}) is outside the arena")
+        return offset

@@ -1,0 +1,283 @@
+"""From a plan to the bytes that a board executes; schedules/FORMAT.md is the norm."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .. import isa
+from ..errors import BadInput, PoetError
+from ..graph.graph import Graph
+from ..plan.plan import Plan, Statement, plan_to_json
+from ..plan.problem import CostGraph
+from .bits import BitWriter, width
+from .decode import Wait, decode
+from .layout import model_of_costs, model_of_graph, numbered, tensor_meta
+from .machine import Machine, RuleError
+from .model import Model, Operator, model_bytes, read_model, with_crc
+from .schedule import Schedule
+
+_C = isa.constants()
+QUEUE_CAPACITY = 8  # of a board whose HELLO is not known
+
+
+def encode(
+    graph: Graph,
+    plan: Plan,
+    meta: Mapping[str, Any] | None = None,
+    queue_capacity: int = QUEUE_CAPACITY,
+) -> Schedule:
+    """The schedule of a placed plan of `graph`.
+
+    `meta` (model, options, seed, board, keep_everything, ...) is stored beside what is known
+    here: graph, tensors and the plan's costs. `queue_capacity` is the most transfers that the
+    board queues at once. Raises BadInput for a plan without offsets or a graph that no board
+    can run, PoetError if the plan breaks a rule of the format.
+    """
+    nodes = numbered(graph)
+    about = {"name": graph.name, "data": graph.data, "label": graph.label}
+    about |= {"loss": graph.loss, "logits": graph.logits}
+    known = {"graph": about, "tensors": tensor_meta(nodes)}
+    return _encode(model_of_graph(graph), known, plan, meta, queue_capacity)
+
+
+def encode_costs(
+    graph: CostGraph,
+    plan: Plan,
+    meta: Mapping[str, Any] | None = None,
+    queue_capacity: int = QUEUE_CAPACITY,
+) -> Schedule:
+    """The same for a graph of costs only: kernels are `none`, and boards refuse it."""
+    nodes = numbered(graph.nodes)
+    known = {"graph": {"name": graph.name}, "tensors": [{"name": node.name} for node in nodes]}
+    return _encode(model_of_costs(graph), known, plan, meta, queue_capacity)
+
+
+def model_part(graph: Graph) -> bytes:
+    """The model part of every schedule of `graph`."""
+    return model_bytes(model_of_graph(graph))
+
+
+def _encode(
+    tables: Model,
+    known: dict[str, Any],
+    plan: Plan,
+    meta: Mapping[str, Any] | None,
+    queue_capacity: int,
+) -> Schedule:
+    if not plan.statements:
+        raise BadInput(f"the plan has no statements (its status is {plan.status})")
+    if queue_capacity < 1:
+        raise BadInput("queue_capacity must be at least 1")
+    part = model_bytes(tables)
+    model = read_model(part, "schedule")
+    names = [tensor["name"] for tensor in known["tensors"]]
+    plan_part = _Encoder(model, names, plan.statements, queue_capacity).plan_part()
+    whole = {"format": "poet-schedule", **known, "plan": plan_to_json(plan, statements=False)}
+    for key, value in (meta or {}).items():
+        if key in whole:
+            raise BadInput(f"meta: {key} is set by encode itself")
+        whole[key] = value
+    # As it will be read back: tuples become lists, and what is no JSON is noticed here.
+    schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)))
+    _compare(schedule, plan.statements)
+    return schedule
+
+
+def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
+    """Decode again: the board must see exactly the plan."""
+    decoded = [s for s in decode(schedule) if not isinstance(s, Wait)]
+    for i, (mine, planned) in enumerate(zip(decoded, statements, strict=True)):
+        offset = planned.offset if planned.offset is not None else mine.offset
+        if mine != replace(planned, offset=offset):
+            raise PoetError(
+                f"the schedule decodes to another plan at statement {i} ({planned} became {mine}): "
+                "this is a defect of poet-host, please report it"
+            )
+
+
+class _Encoder:
+    def __init__(
+        self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int
+    ) -> None:
+        self.model = model
+        self.numbers = {name: i for i, name in enumerate(names)}
+        self.statements = statements
+        self.capacity = capacity
+        self.machine = Machine(model)
+        self.out = BitWriter()
+        self.count = 0  # statements written, waits included
+        self.arena_bytes = self._arena_bytes()
+
+    def plan_part(self) -> bytes:
+        i = 0
+        while i < len(self.statements):
+            statement = self.statements[i]
+            try:
+                i += self._statement(statement, i)
+            except RuleError as rule:
+                raise PoetError(
+                    f"statement {i} of the plan, {statement.op} {statement.node}, cannot be "
+                    f"encoded: {rule}"
+                ) from rule
+        try:
+            self.machine.end()
+        except RuleError as rule:
+            raise PoetError(f"the plan cannot be encoded: {rule}") from rule
+        self.out.code("1111")
+        bits = self.out.bytes()
+        header = isa.pack(
+            "poet_plan_header",
+            magic=_C["POET_PLAN_MAGIC"],
+            model_crc=self.model.crc,
+            arena_bytes=self.machine.peak_bytes,
+            statement_count=self.count,
+            bit_bytes=len(bits),
+            resident_max=self.machine.resident_max,
+            queue_max=self.machine.queue_max,
+        )
+        return with_crc(header + bits)
+
+    def _arena_bytes(self) -> int:
+        """Highest end of a tensor or workspace: raw offsets are as wide as this needs."""
+        top = 0
+        for i, statement in enumerate(self.statements):
+            number = self._number(statement)
+            if statement.op == "page_in":
+                top = max(top, self._offset(statement, i) + self.model.tensors[number].size_bytes)
+            elif statement.op == "compute":
+                op = self._operator(number, statement)
+                if op.overwrites is None:
+                    end = self._offset(statement, i) + self.model.tensors[number].size_bytes
+                    top = max(top, end)
+                if op.workspace_bytes:
+                    top = max(top, self._workspace(statement, i) + op.workspace_bytes)
+        return top
+
+    def _statement(self, statement: Statement, index: int) -> int:
+        """Write a statement with what it folds in; returns how many were written."""
+        number = self._number(statement)
+        self.count += 1
+        if statement.op == "compute":
+            return self._compute(statement, number, index)
+        if statement.op == "page_in":
+            self._wait_for_room()
+            self.out.code("101")
+            self.out.put(number, width(len(self.model.tensors)))
+            offset = self._offset(statement, index)
+            self._place(offset, self.model.tensors[number].size_bytes)
+            self.machine.page_in(number, offset)
+        elif statement.op == "page_out":
+            self._wait_for_room()
+            if number == self.machine.last_output:
+                self.out.code("1100")
+            else:
+                self._resident("11010", number)
+            self.machine.page_out(number)
+        else:
+            self._wait_for(self.machine.before_free(number))
+            self._resident("11011", number)
+            self.machine.free(number)
+        return 1
+
+    def _compute(self, statement: Statement, number: int, index: int) -> int:
+        op, machine = self._operator(number, statement), self.machine
+        self._wait_for(machine.before_compute(number))
+        again = number != machine.next_tensor
+        machine.begin_compute(number)
+        if again:
+            self.out.code("100")
+            self.out.put(number, width(len(self.model.tensors)))
+        else:
+            self.out.code("0")
+        if op.workspace_bytes:
+            offset = self._workspace(statement, index)
+            self._place(offset, op.workspace_bytes)
+            machine.take(offset, op.workspace_bytes)
+        if op.overwrites is None:
+            size_bytes = self.model.tensors[number].size_bytes
+            offset = self._offset(statement, index)
+            self._place(offset, size_bytes)
+            machine.take(offset, size_bytes, number)
+        else:
+            machine.overwrite(number)
+        machine.end_compute(number)
+        return 1 + self._folded_frees((*op.freeable, number), index + 1)
+
+    def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
+        """One bit for each candidate: freed by the statements that follow, in this order."""
+        folded = 0
+        for tensor in candidates:
+            follows = (
+                index + folded < len(self.statements)
+                and self.statements[index + folded].op == "free"
+                and self._number(self.statements[index + folded]) == tensor
+                and self.machine.before_free(tensor) <= self.machine.finished
+            )
+            self.out.put(int(follows), 1)
+            if follows:
+                self.machine.free(tensor)
+                folded += 1
+        self.count += folded
+        return folded
+
+    def _place(self, offset: int, size_bytes: int) -> None:
+        residents = self.machine.residents
+        if offset == self.machine.first_fit(size_bytes):
+            self.out.code("0")
+            return
+        for i, resident in enumerate(residents):
+            if resident.end == offset:
+                self.out.code("10")
+                self.out.put(i, width(len(residents)))
+                return
+        if offset < 0 or offset % 4:
+            raise RuleError(f"offset {offset} is not a multiple of 4")
+        self.out.code("11")
+        self.out.put(offset // 4, width(self.arena_bytes // 4))
+
+    def _resident(self, pattern: str, tensor: int) -> None:
+        position = self.machine.position(tensor)
+        self.out.code(pattern)
+        self.out.put(position, width(len(self.machine.residents)))
+
+    def _wait_for(self, transfer: int) -> None:
+        """The weakest wait after which this transfer is finished, if one is needed."""
+        if transfer > self.machine.finished:
+            self._wait(self.machine.queued - transfer)
+
+    def _wait_for_room(self) -> None:
+        if self.machine.unfinished >= self.capacity:
+            self._wait(self.capacity - 1)
+
+    def _wait(self, remaining: int) -> None:
+        self.out.code("1110")
+        self.out.gamma(remaining)
+        self.machine.wait(remaining)
+        self.count += 1
+
+    def _number(self, statement: Statement) -> int:
+        if statement.node not in self.numbers:
+            raise PoetError(f"the plan names {statement.node}, which the graph does not have")
+        return self.numbers[statement.node]
+
+    def _operator(self, number: int, statement: Statement) -> Operator:
+        if number < self.model.stored_count:
+            raise PoetError(f"the plan computes {statement.node}, which is a stored tensor")
+        return self.model.operator(number)
+
+    def _offset(self, statement: Statement, index: int) -> int:
+        if statement.offset is None:
+            raise BadInput(
+                f"statement {index} of the plan, {statement.op} {statement.node}, has no offset: "
+                "solve without --unplaced"
+            )
+        return statement.offset
+
+    def _workspace(self, statement: Statement, index: int) -> int:
+        if statement.workspace_offset is None:
+            raise BadInput(
+                f"statement {index} of the plan, compute {statement.node}, has no workspace_offset:"
+                " solve without --unplaced"
+            )
+        return statement.workspace_offset

@@ -1,0 +1,174 @@
+"""The machine that statements drive: residents, transfers in flight, and what is refused.
+
+Encoder and decoder walk the same machine, so that both see the same list of residents and the
+same transfers behind which a statement must wait. All rules of FORMAT.md's last section are here.
+"""
+
+from bisect import insort
+from dataclasses import dataclass
+
+from .model import KEEP, NEXT, ONCE, PAGE, PLACE_NONE, STORED, Model
+
+
+class RuleError(ValueError):
+    """A statement that a board would refuse; the text says which rule."""
+
+
+@dataclass(frozen=True, order=True)
+class Resident:
+    """A range of the arena that is taken. A workspace has no tensor."""
+
+    offset: int
+    end: int
+    tensor: int | None = None
+
+
+class Machine:
+    """State while a plan's statements pass by. Tensors are numbers of the model part."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.residents: list[Resident] = []  # sorted by offset
+        self.next_tensor = model.stored_count  # lowest that was never computed
+        self.last_output: int | None = None
+        self.queued = 0  # transfers since the start
+        self.finished = 0  # those that a wait has covered
+        self.peak_bytes = 0
+        self.resident_max = 0
+        self.queue_max = 0
+        self._where: dict[int, Resident] = {}
+        self._on_storage = {
+            i for i, t in enumerate(model.tensors) if t.flags & STORED and t.place != PLACE_NONE
+        }
+        self._arrival: dict[int, int] = {}  # number of the last page-in
+        self._transfer: dict[int, int] = {}  # number of the last transfer, either way
+
+    @property
+    def unfinished(self) -> int:
+        return self.queued - self.finished
+
+    def in_ram(self, tensor: int) -> bool:
+        return tensor in self._where
+
+    def offset(self, tensor: int) -> int:
+        """Where a tensor in RAM begins."""
+        return self._where[tensor].offset
+
+    def position(self, tensor: int) -> int:
+        """Index of a tensor in the list of residents."""
+        self._must_be_in_ram(tensor)
+        return self.residents.index(self._where[tensor])
+
+    def first_fit(self, size_bytes: int) -> int:
+        """The lowest offset at which so many bytes fit between the residents."""
+        low = 0
+        for resident in self.residents:
+            if low + size_bytes <= resident.offset:
+                break
+            low = resident.end
+        return low
+
+    def before_compute(self, tensor: int) -> int:
+        """Number of the transfer that must be finished first, 0 for none."""
+        op = self.model.operator(tensor)
+        needed = [self._arrival.get(i, 0) for i in op.inputs]
+        if op.overwrites is not None:
+            needed.append(self._transfer.get(op.overwrites, 0))
+        return max(needed, default=0)
+
+    def before_free(self, tensor: int) -> int:
+        """Number of the transfer that must be finished first, 0 for none."""
+        return self._transfer.get(tensor, 0)
+
+    def begin_compute(self, tensor: int) -> None:
+        """First part of a compute: what must hold; places of workspace and output follow."""
+        if not self.model.stored_count <= tensor < len(self.model.tensors):
+            raise RuleError(f"tensor {tensor} has no operator")
+        if tensor > self.next_tensor:
+            raise RuleError(f"tensor {tensor} is computed before tensor {self.next_tensor}")
+        if tensor < self.next_tensor and self.model.tensors[tensor].flags & ONCE:
+            raise RuleError(f"tensor {tensor}, an update, is computed twice")
+        self._must_be_new(tensor)
+        for i in self.model.operator(tensor).inputs:
+            self._must_be_in_ram(i)
+        self._must_be_finished(self.before_compute(tensor), f"compute of tensor {tensor}")
+
+    def take(self, offset: int, size_bytes: int, tensor: int | None = None) -> None:
+        """Occupy a range of the arena; None: a workspace."""
+        new = Resident(offset, offset + size_bytes, tensor)
+        if offset < 0 or offset % 4:
+            raise RuleError(f"offset {offset} is not a multiple of 4")
+        for old in self.residents:
+            if old.offset < new.end and new.offset < old.end:
+                raise RuleError(f"[{new.offset}, {new.end}) overlaps [{old.offset}, {old.end})")
+        self._insert(new)
+        self.peak_bytes = max(self.peak_bytes, new.end)
+        self.resident_max = max(self.resident_max, len(self.residents))
+
+    def overwrite(self, tensor: int) -> None:
+        """The output sits where its input sat."""
+        over = self.model.operator(tensor).overwrites
+        assert over is not None
+        old = self._where.pop(over)
+        self.residents.remove(old)
+        self._insert(Resident(old.offset, old.end, tensor))
+
+    def end_compute(self, tensor: int) -> None:
+        """The workspace is gone, the output is there."""
+        self.residents = [r for r in self.residents if r.tensor is not None]
+        self.next_tensor = max(self.next_tensor, tensor + 1)
+        self.last_output = tensor
+
+    def page_in(self, tensor: int, offset: int) -> None:
+        self._must_be_new(tensor)
+        if tensor not in self._on_storage:
+            raise RuleError(f"tensor {tensor} is paged in, but is not on storage")
+        self.take(offset, self.model.tensors[tensor].size_bytes, tensor)
+        self._queue(tensor)
+        self._arrival[tensor] = self.queued
+
+    def page_out(self, tensor: int) -> None:
+        self._must_be_in_ram(tensor)
+        if self.model.tensors[tensor].place not in (PAGE, NEXT):
+            raise RuleError(f"tensor {tensor} has no page on storage to be written to")
+        self._queue(tensor)
+        self._on_storage.add(tensor)
+
+    def free(self, tensor: int) -> None:
+        self._must_be_in_ram(tensor)
+        self._must_be_finished(self.before_free(tensor), f"free of tensor {tensor}")
+        self.residents.remove(self._where.pop(tensor))
+
+    def wait(self, remaining: int) -> None:
+        if self.unfinished <= remaining:
+            raise RuleError(f"a wait for {remaining} transfers while {self.unfinished} are left")
+        self.finished = self.queued - remaining
+
+    def end(self) -> None:
+        if self.next_tensor != len(self.model.tensors):
+            raise RuleError(f"tensor {self.next_tensor} is never computed")
+        for i, tensor in enumerate(self.model.tensors):
+            if tensor.flags & KEEP and i not in self._on_storage:
+                raise RuleError(f"tensor {i} must be on storage at the end, and is not")
+
+    def _queue(self, tensor: int) -> None:
+        self.queued += 1
+        self._transfer[tensor] = self.queued
+        self.queue_max = max(self.queue_max, self.unfinished)
+
+    def _insert(self, resident: Resident) -> None:
+        insort(self.residents, resident, key=lambda r: r.offset)
+        if resident.tensor is not None:
+            self._where[resident.tensor] = resident
+
+    def _must_be_new(self, tensor: int) -> None:
+        if tensor in self._where:
+            raise RuleError(f"tensor {tensor} is in RAM already")
+
+    def _must_be_in_ram(self, tensor: int) -> None:
+        if tensor not in self._where:
+            raise RuleError(f"tensor {tensor} is not in RAM")
+
+    def _must_be_finished(self, transfer: int, what: str) -> None:
+        if transfer > self.finished:
+            raise RuleError(f"{what} while transfer {transfer} may be under way")

@@ -1,0 +1,206 @@
+"""The model part of a schedule: tables of tensors and operators, to bytes and back."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from .. import isa
+from ..errors import BadInput
+
+_C = isa.constants()
+NONE = _C["POET_NONE"]
+MAX_INPUTS = _C["POET_INPUTS"]
+BLOCK = _C["POET_BLOCK"]
+PLACE_NONE, PAGE, FIXED, CURRENT, NEXT = (
+    _C[f"POET_PLACE_{name}"] for name in ("NONE", "PAGE", "FIXED", "CURRENT", "NEXT")
+)
+STORED, KEEP, ONCE, LOSS = (_C[f"POET_FLAG_{name}"] for name in ("STORED", "KEEP", "ONCE", "LOSS"))
+
+# The CRC of the model part covers what stands behind the field, most of the header included.
+_BEHIND_CRC = isa.ffi().offsetof("struct poet_model", "crc") + 4
+
+# Fields of poet_op that say how tensors and operators hang together; all others are attributes.
+STRUCTURE = ("kernel", "sink", "input_count", "output", "overwrites", "input")
+
+
+_BEHIND_CRC = 8
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One poet_tensor. Stored ones come first in a Model."""
+
+    size_bytes: int
+    place: int
+    flags: int
+    block: int = 0
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of one slot or page, trailer included."""
+        return -(-(self.size_bytes + _C["POET_TRAILER"]) // BLOCK)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One poet_op: codes of kernel and sink, tensor numbers, and the other fields by name."""
+
+    kernel: int
+    inputs: tuple[int, ...]
+    sink: int = 0
+    overwrites: int | None = None
+    attrs: Mapping[str, int | float] = field(default_factory=dict)
+
+    @property
+    def workspace_bytes(self) -> int:
+        return int(self.attrs.get("workspace_bytes", 0))
+
+    @cached_property
+    def freeable(self) -> tuple[int, ...]:
+        """Inputs in the order of the bits that free them behind a compute."""
+        return tuple(i for i in dict.fromkeys(self.inputs) if i != self.overwrites)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a model part says; `operators` are those of the last tensors, in order."""
+
+    tensors: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+    slot_stride: int
+    data_blocks: int
+    crc: int = 0  # of its bytes
+
+    @property
+    def stored_count(self) -> int:
+        return len(self.tensors) - len(self.operators)
+
+    def operator(self, tensor: int) -> Operator:
+        """The operator that computes a tensor; the tensor is not stored."""
+        return self.operators[tensor - self.stored_count]
+
+
+def model_bytes(model: Model) -> bytes:
+    """The model part; `model.crc` is not used, as it follows from the rest."""
+    if len(model.tensors) >= NONE:
+        raise BadInput(
+            f"a schedule has room for {NONE - 1} tensors, the graph has {len(model.tensors)}"
+        )
+    rows = [_tensor_bytes(tensor) for tensor in model.tensors]
+    rows += [_op_bytes(op, output) for output, op in enumerate(model.operators, model.stored_count)]
+    header = isa.pack(
+        "poet_model",
+        magic=_C["POET_MODEL_MAGIC"],
+        version=_C["POET_VERSION"],
+        tensor_count=len(model.tensors),
+        stored_count=model.stored_count,
+        keep_count=sum(1 for t in model.tensors if t.flags & KEEP),
+        fingerprint=isa.fingerprint(),
+        slot_stride=model.slot_stride,
+        data_blocks=model.data_blocks,
+    )
+    return with_crc(header + b"".join(rows))
+
+
+def part_crc(part: bytes) -> int:
+    """CRC-32 of what stands behind the crc field; magic and crc begin both parts."""
+    return zlib.crc32(part[_BEHIND_CRC:])
+
+
+def with_crc(part: bytes) -> bytes:
+    return part[: _BEHIND_CRC - 4] + part_crc(part).to_bytes(4, "little") + part[_BEHIND_CRC:]
+
+
+def _tensor_bytes(tensor: Tensor) -> bytes:
+    return isa.pack(
+        "poet_tensor",
+        size_bytes=tensor.size_bytes,
+        block=tensor.block,
+        place=tensor.place,
+        flags=tensor.flags,
+    )
+
+
+def _op_bytes(op: Operator, output: int) -> bytes:
+    return isa.pack_op(op.kernel, op.sink, op.inputs, output, op.overwrites, op.attrs)
+
+
+def read_model(part: bytes, where: str) -> Model:
+    """The tables of a model part of the right length.
+
+    Raises BadInput that begins with `where` if a header field, the CRC or a table rule is wrong.
+    """
+    size = isa.record_size("poet_model")
+    header = isa.unpack("poet_model", part[:size])
+    if header["version"] != _C["POET_VERSION"]:
+        raise BadInput(
+            f"{where} has version {header['version']}, this program reads version "
+            f"{_C['POET_VERSION']}: use the poet-host that wrote it, or solve again"
+        )
+    if header["crc"] != zlib.crc32(part[_BEHIND_CRC:]):
+        raise BadInput(f"{where} is damaged (CRC of the model part): copy it again, or solve again")
+    if header["fingerprint"] != isa.fingerprint():
+        raise BadInput(
+            f"{where} was made for other operators than this poet-host has: use the version "
+            "that wrote it, or solve again"
+        )
+    tensors = tuple(
+        Tensor(row["size_bytes"], row["place"], row["flags"], row["block"])
+        for row in _records("poet_tensor", part, size, header["tensor_count"])
+    )
+    at = size + header["tensor_count"] * isa.record_size("poet_tensor")
+    count = header["tensor_count"] - header["stored_count"]
+    operators = tuple(_operator(row) for row in _records("poet_op", part, at, count))
+    model = Model(tensors, operators, header["slot_stride"], header["data_blocks"], header["crc"])
+    _check(model, header, where)
+    return model
+
+
+def part_size(header: Mapping[str, int]) -> int:
+    """Length of the model part that a poet_model record begins."""
+    computed = max(header["tensor_count"] - header["stored_count"], 0)
+    return (
+        isa.record_size("poet_model")
+        + header["tensor_count"] * isa.record_size("poet_tensor")
+        + computed * isa.record_size("poet_op")
+    )
+
+
+def _records(name: str, part: bytes, at: int, count: int) -> Sequence[dict[str, Any]]:
+    size = isa.record_size(name)
+    return [isa.unpack(name, part[at + i * size : at + (i + 1) * size]) for i in range(count)]
+
+
+def _operator(row: dict[str, Any]) -> Operator:
+    return Operator(
+        row["kernel"],
+        tuple(row["input"][: row["input_count"]]),
+        row["sink"],
+        None if row["overwrites"] == NONE else row["overwrites"],
+        {name: value for name, value in row.items() if name not in STRUCTURE and value},
+    )
+
+
+def _check(model: Model, header: Mapping[str, int], where: str) -> None:
+    """The rules of FORMAT.md on which decoding relies; boards check all of them."""
+
+    def require(holds: bool, what: str) -> None:
+        if not holds:
+            raise BadInput(f"{where} breaks a rule of the format ({what}): solve again")
+
+    require(header["stored_count"] <= header["tensor_count"], "stored_count")
+    require(header["keep_count"] == sum(1 for t in model.tensors if t.flags & KEEP), "keep_count")
+    for i, tensor in enumerate(model.tensors):
+        require(tensor.size_bytes > 0 and tensor.size_bytes % 4 == 0, f"size of tensor {i}")
+        require(bool(tensor.flags & STORED) == (i < model.stored_count), f"flags of tensor {i}")
+    for i, op in enumerate(model.operators, model.stored_count):
+        require(op.kernel in isa.by_code("KERNEL"), f"kernel of operator {i}")
+        require(op.sink in isa.by_code("SINK"), f"sink of operator {i}")
+        require(all(j < i for j in op.inputs), f"inputs of operator {i}")
+        if op.overwrites is not None:
+            same = op.overwrites in op.inputs and (
+                model.tensors[op.overwrites].size_bytes == model.tensors[i].size_bytes
+            )
+            require(same, f"overwrites of operator {i}")

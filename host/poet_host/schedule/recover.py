@@ -1,0 +1,53 @@
+"""The training graph of a schedule: a .poet file is all that training and evaluation need."""
+
+from .. import isa
+from ..errors import BadInput
+from ..graph.graph import Graph, Node
+from .model import NEXT, STRUCTURE, Model
+from .schedule import Schedule
+
+_ATTRS = [name for name, _ in isa.ffi().typeof("struct poet_op").fields if name not in STRUCTURE]
+
+
+def graph_of(schedule: Schedule) -> Graph:
+    """The graph that `encode` was given, with every field of poet_op as an attribute.
+
+    Raises BadInput for a schedule of costs only, or whose meta part does not describe a graph.
+    """
+    model, meta = schedule.model, schedule.meta
+    name = meta.get("graph", {}).get("name", "?")
+    if any(op.kernel == 0 for op in model.operators):
+        raise BadInput(
+            f"schedule of {name}: it was solved from costs alone, so no board can run it"
+        )
+    try:
+        nodes = tuple(_node(i, row, model, schedule.names) for i, row in enumerate(meta["tensors"]))
+        about = meta["graph"]
+        return Graph(
+            name, nodes, data=about["data"], label=about["label"], loss=about["loss"],
+            logits=about["logits"],
+        )  # fmt: skip
+    except (KeyError, TypeError) as error:
+        raise BadInput(
+            f"schedule of {name}: its meta part lacks {error}: solve again with this poet-host"
+        ) from error
+
+
+def _node(number: int, row: dict[str, object], model: Model, names: tuple[str, ...]) -> Node:
+    known = {**row, "shape": tuple(row["shape"])}  # type: ignore[arg-type]
+    if number < model.stored_count:
+        return Node(**known)  # type: ignore[arg-type]
+    op, tensor = model.operator(number), model.tensors[number]
+    renewed = None
+    if tensor.place == NEXT:
+        same_block = (i for i in op.inputs if model.tensors[i].block == tensor.block)
+        renewed = names[next(same_block)]
+    return Node(
+        **known,  # type: ignore[arg-type]
+        op=isa.by_code("KERNEL")[op.kernel].name,
+        sink=isa.by_code("SINK")[op.sink].name,
+        inputs=tuple(names[i] for i in op.inputs),
+        attrs={name: op.attrs.get(name, 0) for name in _ATTRS},
+        overwrites=None if op.overwrites is None else names[op.overwrites],
+        updates=renewed,
+    )

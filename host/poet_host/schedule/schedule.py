@@ -1,0 +1,117 @@
+"""Schedule: the bytes that a board executes, and what people want to know about them."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .. import isa
+from ..errors import BadInput
+from ..files import read_bytes, write_whole
+from .model import Model, part_crc, part_size, read_model
+
+_C = isa.constants()
+
+
+@dataclass(frozen=True)
+class PlanHeader:
+    """The poet_plan_header of a plan part; `crc` names the plan on a board."""
+
+    crc: int
+    model_crc: int
+    arena_bytes: int
+    statement_count: int
+    bit_bytes: int
+    resident_max: int
+    queue_max: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The three parts of a .poet file. Made by `encode`, `parse` or `load`, which check them.
+
+    `meta` is plain JSON: names of tensors, where the schedule comes from, what it costs.
+    """
+
+    model_part: bytes
+    plan_part: bytes
+    meta: Mapping[str, Any]
+
+    @cached_property
+    def model(self) -> Model:
+        return read_model(self.model_part, "schedule")
+
+    @cached_property
+    def header(self) -> PlanHeader:
+        row = isa.unpack("poet_plan_header", self.plan_part[: isa.record_size("poet_plan_header")])
+        del row["magic"]
+        return PlanHeader(**row)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tensors, by number."""
+        return tuple(tensor["name"] for tensor in self.meta["tensors"])
+
+    def to_bytes(self) -> bytes:
+        text = json.dumps(self.meta, ensure_ascii=False, allow_nan=False).encode("utf-8")
+        meta = isa.pack(
+            "poet_meta", magic=_C["POET_META_MAGIC"], crc=zlib.crc32(text), bytes=len(text)
+        )
+        return self.model_part + self.plan_part + meta + text
+
+    def save(self, path: Path | str) -> None:
+        write_whole(path, self.to_bytes())
+
+    @staticmethod
+    def load(path: Path | str) -> "Schedule":
+        """Read a .poet file; raises BadInput if it is missing, damaged or something else."""
+        return parse(read_bytes(path), str(path))
+
+
+def parse(data: bytes, where: str = "schedule") -> Schedule:
+    """The schedule in the bytes of a .poet file; raises BadInput that begins with `where`.
+
+    Checks magic numbers, versions, every CRC and that the parts belong together. The
+    statements are checked by `decode`.
+    """
+    model_header = _header(data, 0, "poet_model", "POET_MODEL_MAGIC", where)
+    plan_at = part_size(model_header)
+    plan_header = _header(data, plan_at, "poet_plan_header", "POET_PLAN_MAGIC", where)
+    meta_at = plan_at + isa.record_size("poet_plan_header") + plan_header["bit_bytes"]
+    meta_header = _header(data, meta_at, "poet_meta", "POET_META_MAGIC", where)
+    text = data[meta_at + isa.record_size("poet_meta") :]
+
+    model = read_model(data[:plan_at], where)
+    if part_crc(data[plan_at:meta_at]) != plan_header["crc"]:
+        raise BadInput(f"{where} is damaged (CRC of the plan part): copy it again, or solve again")
+    if plan_header["model_crc"] != model.crc:
+        raise BadInput(f"{where}: its plan belongs to another model: solve again")
+    if len(text) != meta_header["bytes"] or zlib.crc32(text) != meta_header["crc"]:
+        raise BadInput(f"{where} is damaged (CRC of the meta part): copy it again, or solve again")
+    return Schedule(data[:plan_at], data[plan_at:meta_at], _meta(text, model, where))
+
+
+def _header(data: bytes, at: int, record: str, magic: str, where: str) -> dict[str, Any]:
+    end = at + isa.record_size(record)
+    if data[at : at + 4] != _C[magic].to_bytes(4, "little"):
+        if at == 0:
+            raise BadInput(f"{where} is no schedule: name a .poet file that `solve` wrote")
+        raise BadInput(f"{where} is damaged ({record} is missing): copy it again, or solve again")
+    if len(data) < end:
+        raise BadInput(f"{where} ends too early: copy it again, or solve again")
+    return isa.unpack(record, data[at:end])
+
+
+def _meta(text: bytes, model: Model, where: str) -> dict[str, Any]:
+    try:
+        meta = json.loads(text)
+        names = [tensor["name"] for tensor in meta["tensors"]]
+        fits = len(names) == len(model.tensors) and all(isinstance(name, str) for name in names)
+    except (ValueError, TypeError, KeyError):
+        fits = False
+    if not fits:
+        raise BadInput(f"{where}: its meta part does not name the model's tensors: solve again")
+    return dict(meta)

@@ -1,0 +1,111 @@
+"""The C kernels as a shared library, called through cffi with NumPy arrays.
+
+POET_SANITIZE=1 in the environment builds them with the address and undefined-behaviour
+sanitizers; the process then needs libasan preloaded.
+"""
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+from poet_host import isa
+from poet_host.resources import resource
+
+FLAGS = [
+    "-std=c11",
+    "-O2",
+    "-ffp-contract=off",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wconversion",
+    "-fPIC",
+    "-shared",
+]
+SANITIZE = ["-g", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"]
+
+
+def kernel_sources() -> list[Path]:
+    return sorted((resource("firmware") / "kernels").glob("*.c"))
+
+
+@cache
+def _ffi() -> cffi.FFI:
+    """Knows struct poet_call as kernel.h declares it, and struct poet_op."""
+    header = (resource("firmware") / "include" / "poet" / "kernel.h").read_text(encoding="utf-8")
+    found = re.search(r"struct poet_call \{.*?\};", header, flags=re.S)
+    assert found is not None
+    call = re.sub(r"/\*.*?\*/", "", found[0], flags=re.S)
+    ffi = cffi.FFI()
+    ffi.include(isa.ffi())
+    ffi.cdef(call.replace("POET_INPUTS", str(isa.constants()["POET_INPUTS"])))
+    ffi.cdef("typedef void poet_kernel_fn(const struct poet_call *call);")
+    ffi.cdef("poet_kernel_fn *poet_kernel(uint8_t code);")
+    ffi.cdef("float poet_exp(float x); float poet_log(float x);")
+    return ffi
+
+
+@cache
+def library() -> Any:
+    """All kernels, compiled once in a process."""
+    folder = Path(tempfile.mkdtemp(prefix="poet-kernels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    built = folder / "libkernels.so"
+    flags = [*FLAGS, *(SANITIZE if os.environ.get("POET_SANITIZE") else [])]
+    include = resource("firmware") / "include"
+    subprocess.run(
+        ["cc", *flags, f"-I{include}", *map(str, kernel_sources()), "-lm", "-o", str(built)],
+        check=True,
+    )
+    return _ffi().dlopen(str(built))
+
+
+def run(
+    op: str,
+    sink: str,
+    attrs: Mapping[str, int | float],
+    inputs: Sequence[np.ndarray],
+    step: int,
+    shape: tuple[int, ...],
+    *,
+    overwrites: int | None = None,
+) -> np.ndarray:
+    """The output of one C kernel, written over input `overwrites` or into new memory.
+
+    Fails if the kernel leaves an element unwritten or changes another input.
+    """
+    ffi = _ffi()
+    copies = [np.array(array, order="C") for array in inputs]
+    if overwrites is None:
+        out = np.full(shape, 0x7FC0DEAD, np.uint32).view(np.float32)
+    else:
+        out = copies[overwrites]
+    record = ffi.new("struct poet_op *")
+    record.kernel = isa.by_name("KERNEL")[op].code
+    record.sink = isa.by_name("SINK")[sink].code
+    record.input_count = len(inputs)
+    for field, value in attrs.items():
+        setattr(record, field, value)
+    call = ffi.new("struct poet_call *", {"op": record, "step": step})
+    for i, array in enumerate(copies):
+        getattr(call, "in")[i] = ffi.cast("void *", array.ctypes.data)
+    call.out = ffi.cast("void *", out.ctypes.data)
+    library().poet_kernel(record.kernel)(call)
+    assert not (out.view(np.uint32) == 0x7FC0DEAD).any(), f"{op} leaves elements unwritten"
+    for i, (before, after) in enumerate(zip(inputs, copies, strict=True)):
+        assert i == overwrites or same_bits(before, after), f"{op} changes input {i}"
+    return out.reshape(shape)
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal shapes and equal bit patterns (so 0 and -0 differ)."""
+    return a.shape == b.shape and bool(np.array_equal(a.view(np.uint32), b.view(np.uint32)))

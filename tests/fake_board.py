@@ -1,0 +1,127 @@
+"""A peer behind a pty that speaks wire.def, and misbehaves when told to."""
+
+import os
+import select
+import threading
+import tty
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from poet_host import isa
+from poet_host.device.wire import REPLY, WireError, frame, messages, pack, pack_status, unpack
+from poet_host.device.wire import unframe as open_frame
+
+Handler = Callable[..., dict[str, Any] | int | None]
+
+
+class FakeBoard:
+    """Answers from `handlers`: fields in, reply fields (or a status, or None: silence) out.
+
+    `spoil(index, reply)` sees every reply's bytes with its number and returns what is sent
+    instead. `requests` lists what arrived.
+    """
+
+    def __init__(self, handlers: dict[str, Handler] | None = None, rows: bytes = b"") -> None:
+        self.rows = rows or isa.fingerprint_text()
+        self.frame_bytes = 100
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.sequences: list[int] = []
+        self.spoil: Callable[[int, bytes], bytes] = lambda index, reply: reply
+        self.handlers: dict[str, Handler] = {"hello": self._hello, "rows": self._rows}
+        self.handlers |= handlers or {}
+        self.store: dict[tuple[int, int], bytearray] = {}
+        self._names = {m.code: m.name for m in messages().values()}
+        self._master, self._slave = os.openpty()
+        tty.setraw(self._slave)
+        self.port = os.ttyname(self._slave)
+        self._replies = 0
+        self._open = True
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "FakeBoard":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.unplug()
+
+    def unplug(self) -> None:
+        """Close both ends: the port goes away."""
+        if self._open:
+            self._open = False
+            self._thread.join()
+            os.close(self._slave)
+            os.close(self._master)
+
+    def say(self, data: bytes) -> None:
+        os.write(self._master, data)
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.requests]
+
+    def with_store(self) -> "FakeBoard":
+        """Answer write, read and checksum from memory."""
+        self.handlers |= {"write": self._write, "read": self._read, "checksum": self._checksum}
+        return self
+
+    def hello_fields(self) -> dict[str, Any]:
+        return {
+            "version": isa.constants()["POET_VERSION"],
+            "fingerprint": zlib.crc32(self.rows),
+            "board": b"fake",
+            "arena_bytes": 4096,
+            "tick_hz": 2_000_000,
+            "frame_bytes": self.frame_bytes,
+        }
+
+    def _serve(self) -> None:
+        received = b""
+        while self._open:
+            if not select.select([self._master], [], [], 0.02)[0]:
+                continue
+            received += os.read(self._master, 4096)
+            *frames, received = received.split(b"\0")
+            for raw in frames:
+                if raw:
+                    self._answer(raw)
+
+    def _answer(self, raw: bytes) -> None:
+        try:
+            sequence, code, payload = open_frame(raw)
+        except WireError:
+            return
+        name = self._names[code]
+        fields = unpack(messages()[name].request, payload)
+        self.requests.append((name, fields))
+        self.sequences.append(sequence)
+        handler = self.handlers.get(name)
+        answer = handler(**fields) if handler else -1
+        if answer is None:
+            return
+        if isinstance(answer, int):
+            body = pack_status(answer, 7)
+        else:
+            body = pack_status(0, 0) + pack(messages()[name].reply, answer)
+        reply = self.spoil(self._replies, frame(sequence, code | REPLY, body))
+        self._replies += 1
+        if reply and self._open:
+            self.say(reply)
+
+    def _hello(self) -> dict[str, Any]:
+        return {"hello": self.hello_fields()}
+
+    def _rows(self, offset: int) -> dict[str, Any]:
+        return {"bytes": self.rows[offset : offset + 80]}
+
+    def _write(self, object: int, tensor: int, offset: int, bytes: bytes) -> dict[str, Any]:
+        held = self.store.setdefault((object, tensor), bytearray())
+        held[offset : offset + len(bytes)] = bytes
+        return {"next": offset + len(bytes)}
+
+    def _read(self, object: int, tensor: int, offset: int, count: int) -> dict[str, Any]:
+        return {"bytes": bytes(self.store[object, tensor][offset : offset + count])}
+
+    def _checksum(self, object: int, tensor: int, count: int) -> dict[str, Any] | int:
+        held = self.store.get((object, tensor), b"")
+        return {"crc": zlib.crc32(held[:count])} if len(held) >= count else -3

@@ -1,0 +1,150 @@
+"""Random operands for every kernel of isa.def, and the comparison of C with NumPy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import clib
+import numpy as np
+from poet_host.graph.reference import run_kernel
+from poet_host.isa import by_name
+
+Attrs = Mapping[str, int | float]
+
+# Operands of each kernel, then its output, in letters of `_letters`; k: may be missing.
+OPERANDS = {
+    "conv2d": "XWkY",
+    "conv2d_grad_input": "YWX",
+    "conv2d_grad_weight": "XYW",
+    "linear": "XVkF",
+    "linear_grad_input": "FVX",
+    "linear_grad_weight": "XFV",
+    "grad_bias": "YK",
+    "batchnorm_stats": "XQ",
+    "batchnorm": "XQCCX",
+    "batchnorm_running": "QQQ",
+    "batchnorm_sums": "XQXQ",
+    "batchnorm_grad_input": "XQCXQX",
+    "batchnorm_grad_input_frozen": "QCXX",
+    "batchnorm_grad_param": "QC",
+    "relu": "XX",
+    "relu_grad": "XXX",
+    "relu6": "XX",
+    "relu6_grad": "XXX",
+    "maxpool2d": "XP",
+    "maxpool2d_grad": "XPX",
+    "avgpool2d": "XP",
+    "avgpool2d_grad": "PX",
+    "global_avgpool": "XG",
+    "global_avgpool_grad": "GX",
+    "add": "XXX",
+    "dropout": "XX",
+    "softmax_xent": "GLS",
+    "softmax_xent_grad": "GLG",
+    "mse": "XXS",
+    "mse_grad": "XXX",
+    "apply_gradient": "XX",
+    "momentum_step": "XXX",
+}
+OVERWRITES = {"batchnorm_running": 1, "momentum_step": 0}
+SINKS = (
+    ("store", 0.0),
+    ("accumulate", 0.0),
+    ("sgd", 0.0),
+    ("sgd", 0.01),
+    ("momentum", 0.0),
+    ("momentum", 0.01),
+)
+
+
+def _letters(a: Attrs) -> dict[str, tuple[int, ...]]:
+    full = dict.fromkeys(["n", "c", "h", "w", "k", "oh", "ow", "kernel_h", "kernel_w", "groups"], 1)
+    a = full | {name: int(a[name]) for name in full if name in a}
+    return {
+        "X": (a["n"], a["c"], a["h"], a["w"]),
+        "Y": (a["n"], a["k"], a["oh"], a["ow"]),
+        "W": (a["k"], a["c"] // a["groups"], a["kernel_h"], a["kernel_w"]),
+        "V": (a["k"], a["c"] * a["h"] * a["w"]),
+        "F": (a["n"], a["k"]),
+        "K": (a["k"],),
+        "C": (a["c"],),
+        "Q": (2, a["c"]),
+        "P": (a["n"], a["c"], a["oh"], a["ow"]),
+        "G": (a["n"], a["c"]),
+        "L": (a["n"],),
+        "S": (1,),
+    }
+
+
+def values(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Mostly normally distributed; some ties, zeros of both signs and subnormals."""
+    found = rng.standard_normal(shape).astype(np.float32)
+    kind = rng.integers(0, 12, shape)
+    found = np.where(kind == 0, np.round(found), found)
+    found = np.where(kind == 1, np.copysign(np.float32(0), found), found)
+    return np.where(kind == 2, found * np.float32(1e-39), found).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of a kernel: in C by `c()`, in NumPy by `numpy()`."""
+
+    op: str
+    attrs: Attrs
+    inputs: list[np.ndarray]
+    shape: tuple[int, ...]
+    sink: str = "none"
+    overwrites: int | None = None
+    step: int = 7
+
+    def c(self) -> np.ndarray:
+        return clib.run(
+            self.op,
+            self.sink,
+            self.attrs,
+            self.inputs,
+            self.step,
+            self.shape,
+            overwrites=self.overwrites,
+        )
+
+    def numpy(self) -> np.ndarray:
+        return run_kernel(self.op, self.sink, self.attrs, self.inputs, self.step, shape=self.shape)
+
+
+def make(
+    op: str, attrs: Attrs, seed: int, *, sink: str = "none", decay: float = 0.0, bias: bool = True
+) -> Case:
+    """A call of `op` on random operands; `decay` is the weight decay of the sink."""
+    rng = np.random.default_rng(seed)
+    letters = _letters(attrs)
+    names = by_name("KERNEL")[op].inputs
+    inputs = []
+    for name, letter in zip((n for n in names if n != "+"), OPERANDS[op], strict=False):
+        if name.endswith("?") and not bias:
+            continue
+        if name == "labels":
+            inputs.append(rng.integers(0, int(attrs["c"]), letters["L"], dtype=np.int32))
+            continue
+        array = values(rng, letters[letter.upper()])
+        if name in ("stats", "running"):
+            array[1] = np.abs(array[1])
+        inputs.append(array)
+    shape = letters[OPERANDS[op][-1]]
+    overwrites = OVERWRITES.get(op)
+    if sink != "none":
+        overwrites = None if sink == "store" else len(inputs)
+        count = {"store": 0, "momentum": 1 + (decay != 0)}.get(sink, 1)
+        inputs += [values(rng, shape) for _ in range(count)]
+        attrs = {**attrs, "learning_rate": 0.03, "momentum": 0.9, "weight_decay": decay}
+    return Case(op, attrs, inputs, shape, sink, overwrites)
+
+
+def check(case: Case) -> None:
+    """C and NumPy give the same finite bits."""
+    wanted = case.numpy()
+    assert wanted.dtype == np.float32
+    assert prod(wanted.shape) == prod(case.shape)
+    assert np.isfinite(wanted).all()
+    got = case.c()
+    assert clib.same_bits(got, wanted), f"{case.op} {case.attrs}: {got} in C, {wanted} in NumPy"

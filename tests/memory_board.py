@@ -1,0 +1,227 @@
+"""The C runtime as a library on a port written in Python: storage in RAM, with power cuts."""
+
+import re
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import cffi
+from poet_host import isa
+from poet_host.resources import resource
+from poet_host.sim.native import PARTITION_TYPE, build_library
+
+BLOCK = 512
+PARTITION = 8  # first block of the partition on these cards
+DATA_BLOCK = 1344  # of the data area in the partition
+NO_STEP = 0xFFFFFFFF
+
+
+def _declarations(path: str) -> str:
+    """A header as cffi reads it: without comments, directives and what macros would fill."""
+    text = (resource("firmware") / path).read_text(encoding="utf-8")
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    text = re.sub(r"^#(?:.*\\\n)*.*$", "", text, flags=re.M)
+    text = re.sub(r"^enum \w+ \{\s*\};", "", text, flags=re.M)
+    text = re.sub(r"^static inline .*?^}", "", text, flags=re.M | re.S)
+    text = re.sub(r"^(?:POET_LAYOUT|static_assert)\(.*?\);", "", text, flags=re.M | re.S)
+    for name, value in isa.constants().items():
+        text = re.sub(rf"\b{name}\b", str(value), text)
+    return text.replace("atomic_uchar", "unsigned char")
+
+
+@cache
+def library() -> tuple[cffi.FFI, Any]:
+    """Every declaration of the runtime, internal ones too, and the compiled library."""
+    ffi = cffi.FFI()
+    headers = ("records.h", "port.h", "poet.h", "server.h")
+    for header in [f"include/poet/{name}" for name in headers] + ["src/runtime.h"]:
+        ffi.cdef(_declarations(header))
+    return ffi, ffi.dlopen(str(build_library()))
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a defect
+    """A negative result; `name` is its row of wire.def."""
+
+    def __init__(self, code: int, detail: int) -> None:
+        self.name = isa.by_code("ERROR")[code].name
+        self.detail = detail
+        super().__init__(f"{self.name} ({detail})")
+
+
+def card(blocks: int = 4096, partition_type: int = PARTITION_TYPE) -> bytearray:
+    """A card with one partition that fills it, as a partitioning tool leaves it."""
+    image = bytearray(blocks * BLOCK)
+    struct.pack_into("<BxxxBxxxII", image, 446, 0, partition_type, PARTITION, blocks - PARTITION)
+    image[510:512] = b"\x55\xaa"
+    return image
+
+
+class MemoryBoard:
+    """A board whose card is a bytearray that lives on when the board is gone.
+
+    `cut_at`: the power goes with so many writes done: that write and all later ones are lost.
+    `survive(unflushed)` then says which of the writes since the last flush reached the card: it
+    gets their number and returns the indices of those that did; a negative index -1 - i is
+    write i torn in the middle.
+    """
+
+    def __init__(
+        self,
+        storage: bytearray,
+        arena_bytes: int = 4096,
+        residents: int = 64,
+        tensors: int = 128,
+        queue: int = 8,
+        trace: int = 256,
+        cut_at: int | None = None,
+        survive: Callable[[int], list[int]] = lambda count: list(range(count)),
+    ) -> None:
+        ffi, self.lib = library()
+        self.ffi = ffi
+        self.storage = storage
+        self.cut_at = cut_at
+        self.survive = survive
+        self.writes = 0
+        self.failing = False  # reads and writes report an error
+        self.unflushed: list[tuple[int, bytes, bytes]] = []  # where, before, after
+        self.now = 0
+        self.state = ffi.new("struct poet *")
+        self.arena = ffi.new("uint32_t[]", arena_bytes // 4)
+        self._keep = (
+            ffi.new("struct poet_resident[]", residents),
+            ffi.new("uint32_t[]", (tensors + 31) // 32),
+            ffi.new("struct poet_transfer[]", queue),
+            ffi.new("struct poet_trace[]", trace),
+            ffi.new("char[]", b"memory"),
+            ffi.new("uint8_t[]", BLOCK),
+        )
+        self.memory = ffi.new("struct poet_memory *", {
+            "arena": ffi.cast("uint8_t *", self.arena), "arena_bytes": arena_bytes,
+            "residents": self._keep[0], "resident_capacity": residents,
+            "bitmap": self._keep[1], "tensor_capacity": tensors,
+            "queue": self._keep[2], "queue_capacity": queue,
+            "trace": self._keep[3], "trace_capacity": trace,
+        })  # fmt: skip
+        self.trace = self._keep[3]
+        self._callbacks = [
+            ffi.callback("uint32_t(void *)", self._ticks),
+            ffi.callback("void(void *)", lambda _: None),
+            ffi.callback("uint32_t(void *)", lambda _: len(self.storage) // BLOCK),
+            ffi.callback("int(void *, uint32_t, void *, uint32_t)", self._read),
+            ffi.callback("int(void *, uint32_t, const void *, uint32_t)", self._write),
+            ffi.callback("int(void *)", self._flush),
+            ffi.callback("void(void *, struct poet_transfer *)", self._submit),
+            ffi.callback("size_t(void *, uint8_t *, size_t, uint32_t)", self._receive),
+            ffi.callback("void(void *, const uint8_t *, size_t)", self._send),
+        ]
+        names = [
+            "ticks",
+            "idle",
+            "storage_blocks",
+            "read",
+            "write",
+            "flush",
+            "submit",
+            "receive",
+            "send",
+        ]
+        self.port = ffi.new("struct poet_port *", dict(zip(names, self._callbacks, strict=True)))
+        self.port.board = self.port.unique_id = self._keep[4]
+        self.port.tick_hz = 1000
+        self.line_in, self.line_out = bytearray(), bytearray()
+        self.lib.poet_init(self.state, self.port, self.memory)
+
+    # The port.
+
+    def _ticks(self, _: Any) -> int:
+        self.now += 1
+        return self.now & 0xFFFFFFFF
+
+    def _read(self, _: Any, block: int, data: Any, count: int) -> int:
+        if self.failing or (block + count) * BLOCK > len(self.storage):
+            return -1
+        self.ffi.memmove(data, self.storage[block * BLOCK : (block + count) * BLOCK], count * BLOCK)
+        return 0
+
+    def _write(self, _: Any, block: int, data: Any, count: int) -> int:
+        if self.failing or (block + count) * BLOCK > len(self.storage):
+            return -1
+        for i in range(count):
+            if self.writes == self.cut_at:
+                return -1  # nobody is there to see it
+            self.writes += 1
+            at = (block + i) * BLOCK
+            new = bytes(self.ffi.buffer(data, count * BLOCK)[i * BLOCK : (i + 1) * BLOCK])
+            self.unflushed.append((at, bytes(self.storage[at : at + BLOCK]), new))
+            self.storage[at : at + BLOCK] = new
+        return 0
+
+    def _flush(self, _: Any) -> int:
+        if self.failing or self.writes == self.cut_at:
+            return -1
+        self.unflushed.clear()
+        return 0
+
+    def _submit(self, _: Any, transfer: Any) -> None:
+        self.lib.poet_transfer_run(self.port, transfer, self._keep[5])
+
+    def _receive(self, _: Any, data: Any, size: int, wait_ms: int) -> int:
+        piece = bytes(self.line_in[:size])
+        del self.line_in[:size]
+        self.ffi.memmove(data, piece, len(piece))
+        return len(piece)
+
+    def _send(self, _: Any, data: Any, size: int) -> None:
+        self.line_out += self.ffi.buffer(data, size)
+
+    def after_the_cut(self) -> bytearray:
+        """The card as the next board finds it."""
+        image = bytearray(self.storage)
+        for at, before, _ in reversed(self.unflushed):
+            image[at : at + BLOCK] = before
+        for i in self.survive(len(self.unflushed)):
+            at, _, new = self.unflushed[i if i >= 0 else -1 - i]
+            image[at : at + BLOCK] = new if i >= 0 else new[:24] + image[at + 24 : at + BLOCK]
+        return image
+
+    # The library.
+
+    def call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self.lib, f"poet_{name}")(self.state, *arguments)
+        if code:
+            raise Refused(code, self.state.detail)
+
+    def format(self, blocks: int = 0) -> None:
+        self.call("format", blocks)
+
+    def hello(self) -> dict[str, Any]:
+        hello = self.ffi.new("struct poet_hello *")
+        self.lib.poet_hello(self.state, hello)
+        return isa.unpack("poet_hello", bytes(self.ffi.buffer(hello)))
+
+    def write(self, object: int, tensor: int, offset: int, data: bytes) -> None:
+        self.call("write", object, tensor, offset, data, len(data))
+
+    def read(self, object: int, tensor: int, offset: int, size: int) -> bytes:
+        data = self.ffi.new("uint8_t[]", max(size, 1))
+        self.call("read", object, tensor, offset, data, size)
+        return bytes(self.ffi.buffer(data, size))
+
+    def tensor(self, number: int, size: int) -> bytes:
+        return self.read(2, number, 0, size)
+
+    def load(self, model: bytes, plan: bytes) -> dict[str, Any]:
+        self.write(0, 0, 0, model)
+        self.write(1, 0, 0, plan)
+        facts = self.ffi.new("struct poet_facts *")
+        self.call("load", len(model), len(plan), facts)
+        return isa.unpack("poet_facts", bytes(self.ffi.buffer(facts)))
+
+    def begin(self, step: int) -> None:
+        self.call("begin", step)
+
+    def step(self, step: int, first: int = 0, count: int = 0) -> dict[str, Any]:
+        result = self.ffi.new("struct poet_step_result *")
+        self.call("step", step, first, count, result)
+        return isa.unpack("poet_step_result", bytes(self.ffi.buffer(result)))

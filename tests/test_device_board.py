@@ -1,0 +1,66 @@
+"""Boards are folders: every board.toml is complete, and a broken one is explained."""
+
+import pytest
+from poet_host.device.board import load_board, names, parse_board
+from poet_host.errors import BadInput
+from poet_host.resources import resource
+
+TEXT = (resource("boards") / "mkr1000" / "board.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_board_is_complete(name: str) -> None:
+    board = load_board(name)
+    assert board.name == name
+    assert board.processor_active_uw > board.processor_sleep_uw
+    assert board.base_power_uw >= board.processor_sleep_uw
+    assert board.estimate.us_per_mac > 0
+
+
+def test_the_boards_of_the_paper_are_there() -> None:
+    assert {"native", "mkr1000", "nrf52840_dk", "rpi4b", "jetson_tx2"} <= set(names())
+    assert load_board("mkr1000").arena_bytes == 24 * 1024
+    paper = load_board("nrf52840_dk").paper
+    assert paper is not None
+    assert paper.processor_active_uw == pytest.approx(3328 * 3.3, rel=1e-3)
+    assert load_board("jetson_tx2").paper is None
+
+
+def test_base_power_is_what_is_drawn_at_rest() -> None:
+    board = load_board("mkr1000")
+    power = board.power
+    assert board.base_power_uw == (
+        power.processor_sleep_uw + power.other_uw + power.storage_idle_uw
+    )
+
+
+def test_an_unknown_board_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(BadInput, match=r"no board mkr2000: choose one of .*mkr1000"):
+        load_board("mkr2000")
+    with pytest.raises(BadInput, match="no board"):
+        load_board("../boards/mkr1000")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[power]", "[power", "no TOML"),
+        ("[power]", "[[power]]", "power must be a table"),
+        ("title =", "titel =", "unknown key titel"),
+        ('title = "', 'title = 3 # "', "title must be text"),
+        ("arena_bytes = 24576", "arena_bytes = 24577", "arena_bytes"),
+        ("arena_bytes = 24576", "arena_bytes = 0", "arena_bytes"),
+        ("us_per_mac = 6.54", "", "us_per_mac is missing"),
+        ("us_per_mac = 6.54", "us_per_mac = 6.54\nspeed = 1", "speed is unknown"),
+        ("us_per_mac = 6.54", "us_per_mac = -1", "us_per_mac must be a number"),
+        ("us_per_mac = 6.54", "us_per_mac = nan", "us_per_mac must be a number"),
+        ("us_per_mac = 6.54", "us_per_mac = true", "us_per_mac must be a number"),
+        ("page_in_bytes_per_us = 1.35", "page_in_bytes_per_us = 0", "must be positive"),
+        ("flop_per_us = 0.166667", "", "paper.flop_per_us is missing"),
+    ],
+)
+def test_a_broken_board_is_explained(old: str, new: str, message: str) -> None:
+    assert old in TEXT
+    with pytest.raises(BadInput, match=message) as caught:
+        parse_board("mine", TEXT.replace(old, new, 1), "mine.toml")
+    assert str(caught.value).startswith("mine.toml")

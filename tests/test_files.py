@@ -1,0 +1,62 @@
+"""Files are written whole, and problems with them name the file."""
+
+import os
+from pathlib import Path
+
+import pytest
+from poet_host.errors import BadInput, PoetError
+from poet_host.files import read_bytes, read_json, read_text, write_whole
+
+
+def test_written_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "größe.json"
+    write_whole(path, '{"a": "ä"}')
+    assert read_json(path) == {"a": "ä"}
+    write_whole(str(path), b"\x00\x01")
+    assert read_bytes(path) == b"\x00\x01"
+    assert [one.name for one in tmp_path.iterdir()] == ["größe.json"]
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kept"
+    write_whole(path, "old")
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(PoetError, match="kept cannot be written"):
+        write_whole(path, "new")
+    assert read_text(path) == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["kept"]
+
+
+def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:
+    ordinary, mine = tmp_path / "ordinary", tmp_path / "mine"
+    ordinary.write_text("")
+    write_whole(mine, "")
+    assert mine.stat().st_mode == ordinary.stat().st_mode
+    mine.chmod(0o600)
+    write_whole(mine, "again")
+    assert mine.stat().st_mode & 0o777 == 0o600
+
+
+def test_problems_name_the_file(tmp_path: Path) -> None:
+    with pytest.raises(PoetError, match="a folder that exists"):
+        write_whole(tmp_path / "no" / "file", "")
+    with pytest.raises(BadInput, match="gone cannot be read"):
+        read_bytes(tmp_path / "gone")
+    with pytest.raises(BadInput, match="is a directory"):
+        read_bytes(tmp_path)
+    path = tmp_path / "x"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(BadInput, match="UTF-8"):
+        read_text(path)
+    path.write_text('{"a":\n1,}')
+    with pytest.raises(BadInput, match="x, line 2: this is no JSON"):
+        read_json(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(BadInput, match="nested too deeply"):
+        read_json(path)

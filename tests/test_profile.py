@@ -1,0 +1,244 @@
+"""Profiles: costs from facts and from measurements, fits, and files that are checked."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from poet_host.device.board import load_board, names
+from poet_host.errors import BadInput
+from poet_host.graph import models
+from poet_host.graph.operators import work
+from poet_host.plan.build import cost_graph
+from poet_host.profile.fit import Load, Rates, fit_line, fit_rates
+from poet_host.profile.profile import (
+    Lane,
+    Measured,
+    Profile,
+    estimate_profile,
+    load_of,
+    profile_from_json,
+    signature,
+)
+
+GRAPH = models.load("resnet-digits")
+BOARD = load_board("mkr1000")
+
+# Fits.
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.tuples(*[st.floats(0.01, 10)] * 4),
+    st.lists(st.tuples(*[st.integers(1, 10_000)] * 3), min_size=12, max_size=20, unique=True),
+)
+def test_exact_rates_are_found(rates: tuple[float, ...], loads: list[tuple[int, int, int]]) -> None:
+    true = Rates(*rates)
+    points = [(Load(*load), true.time_us(Load(*load))) for load in loads]
+    found = fit_rates(points)
+    for load, time_us in points:
+        assert found.time_us(load) == pytest.approx(time_us, rel=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(*[st.integers(0, 10**6)] * 3, st.floats(0.01, 1e7)), min_size=1, max_size=12)
+)
+def test_rates_are_never_negative(points: list[tuple[int, int, int, float]]) -> None:
+    found = fit_rates([(Load(*point[:3]), point[3]) for point in points])
+    assert all(
+        rate >= 0 and math.isfinite(rate)
+        for rate in (found.base_us, found.us_per_mac, found.us_per_flop, found.us_per_byte)
+    )
+
+
+def test_one_point_scales_with_the_work() -> None:
+    found = fit_rates([(Load(1000, 10, 64), 5.0)])
+    assert found == Rates(0.0, 0.005, 0.0, 0.0)
+    assert fit_rates([(Load(0, 0, 64), 6.4)]) == Rates(0.0, 0.0, 0.0, 0.1)
+
+
+def test_lines() -> None:
+    base, slope = fit_line([(512 * n, 100 + 2.0 * 512 * n) for n in (1, 2, 4, 8)])
+    assert base == pytest.approx(100)
+    assert slope == pytest.approx(2)
+    assert fit_line([(512, 3.0)]) in ((3.0, 0.0), (0.0, 3.0 / 512))
+
+
+# Costs.
+
+
+def test_energy_is_time_times_power_above_sleep() -> None:
+    profile = estimate_profile(BOARD)
+    conv = GRAPH["conv1"]
+    time_us, energy_uj = profile.cost(conv, GRAPH)
+    rates, done = BOARD.estimate, work(conv, GRAPH)
+    assert time_us == (
+        rates.base_us
+        + rates.us_per_mac * done.macs
+        + rates.us_per_flop * (done.flops - 2 * done.macs)
+        + rates.us_per_byte * (done.read_bytes + done.written_bytes)
+    )
+    active, sleep = BOARD.processor_active_uw, BOARD.processor_sleep_uw
+    assert energy_uj == time_us * (active - sleep) / 1e6
+    assert profile.power.base_uw == BOARD.base_power_uw
+
+
+def test_transfers_move_whole_blocks() -> None:
+    profile = estimate_profile(BOARD)
+    rates = BOARD.estimate
+    one = profile.transfer(4)
+    assert profile.transfer(504) == one
+    assert one.page_in_us == rates.page_in_us + 512 / rates.page_in_bytes_per_us
+    two = profile.transfer(508)  # its trailer needs a block of its own
+    assert two.page_out_us == rates.page_out_us + 1024 * (1 / rates.page_out_bytes_per_us)
+    assert two.page_out_uj == two.page_out_us * BOARD.storage_write_uw / 1e6
+    assert two.page_in_cpu_us == rates.page_cpu_us + 1024 * rates.page_cpu_us_per_byte
+    slow = replace(profile, page_in=Lane(1.0, 0.0, 5.0, 0.0))
+    assert slow.transfer(4).page_in_cpu_us == 1.0  # no share is more than the whole
+
+
+def test_measured_operators_come_first_and_others_are_fitted() -> None:
+    estimate = estimate_profile(BOARD)
+    conv, other = GRAPH["conv1"], GRAPH["conv2"]
+    load = load_of(conv, GRAPH)
+    known = Measured(1000.0, load.macs, load.other_flops, load.bytes)
+    profile = replace(estimate, kind="measured", operators={signature(conv): known})
+    assert profile.cost(conv, GRAPH)[0] == 1000.0
+    fitted = profile.cost(other, GRAPH)[0]
+    assert fitted == pytest.approx(1000.0 * load_of(other, GRAPH).macs / load.macs)
+    # A kernel that was not measured at all goes by those that were, not by the estimate.
+    relu = GRAPH["relu1"]
+    assert profile.cost(relu, GRAPH)[0] == profile.fitted[""].time_us(load_of(relu, GRAPH))
+
+
+def test_signatures_tell_apart_what_takes_another_time() -> None:
+    found: dict[str, set[tuple[object, ...]]] = {}
+    for node in GRAPH:
+        if not node.stored:
+            shapes = tuple(GRAPH[name].shape for name in node.inputs)
+            found.setdefault(signature(node), set()).add((node.op, node.sink, node.shape, shapes))
+    assert all(len(alike) == 1 for alike in found.values())
+    conv = GRAPH["conv1"]
+    assert signature(conv) == signature(replace(conv, name="elsewhere"))
+    wider = replace(conv, attrs={**conv.attrs, "k": 99})
+    assert signature(wider) != signature(conv)
+    assert signature(replace(conv, sink="sgd")) != signature(conv)
+    decayed = replace(conv, attrs={**conv.attrs, "weight_decay": 0.1, "learning_rate": 0.5})
+    assert signature(decayed) == signature(conv) + " decay"
+
+
+def test_the_paper_s_own_figures() -> None:
+    """What the paper's repository computes: 12,288 bytes in 2,770.75 us and 914.35 uJ."""
+    profile = estimate_profile(load_board("nrf52840_dk"), "paper")
+    into = profile.page_in
+    assert into.base_us + 12_288 * into.us_per_byte == pytest.approx(2770.750976386925)
+    assert profile.power.page_in_uw * 2770.750976386925 / 1e6 == pytest.approx(914.3478222)
+    relu = profile.rates.time_us(Load(0, 65_536, 0))
+    assert relu == pytest.approx(10_288.371, rel=1e-3)
+    assert relu * profile.power.compute_uw / 1e6 == pytest.approx(112.991, rel=1e-3)
+    assert profile.power.base_uw == 0
+    with pytest.raises(BadInput, match="jetson_tx2"):
+        estimate_profile(load_board("jetson_tx2"), "paper")
+
+
+@pytest.mark.parametrize("name", names())
+def test_cost_graphs_follow_the_graph(name: str) -> None:
+    profile = estimate_profile(load_board(name))
+    costs = cost_graph(GRAPH, profile)
+    assert [node.name for node in costs.nodes] == [node.name for node in GRAPH]
+    assert costs.storage
+    assert costs.base_power_uw == load_board(name).base_power_uw
+    updates = {node.updates: node.name for node in GRAPH if node.updates}
+    assert updates
+    for node, cost in zip(GRAPH, costs.nodes, strict=True):
+        assert cost.bytes == node.size_bytes
+        assert cost.stored == node.stored
+        assert cost.keep == cost.once == (node.name in updates.values())
+        assert [costs.nodes[i].name for i in cost.inputs] == list(dict.fromkeys(node.inputs))
+        if node.overwrites:
+            assert cost.overwrites is not None
+            assert costs.nodes[cost.overwrites].name == node.overwrites
+        if node.stored:
+            assert (cost.time_us, cost.energy_uj) == (0.0, 0.0)
+        else:
+            assert (cost.time_us, cost.energy_uj) == profile.cost(node, GRAPH)
+            assert cost.time_us > 0
+        assert cost.page_in_uj == profile.transfer(node.size_bytes).page_in_uj
+    assert not cost_graph(GRAPH, profile, storage=False).storage
+
+
+# Files.
+
+
+def measured() -> Profile:
+    conv = GRAPH["conv1"]
+    return replace(
+        estimate_profile(BOARD),
+        kind="measured",
+        unique_id="abc",
+        operators={signature(conv): Measured(12.5, 1000, 10, 64)},
+    )
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    for profile in (measured(), estimate_profile(BOARD), estimate_profile(BOARD, "paper")):
+        profile.save(path)
+        assert Profile.load(path) == profile
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_merged_profiles_know_both() -> None:
+    one, relu = measured(), GRAPH["relu1"]
+    other = replace(one, operators={signature(relu): Measured(1.0, 0, 5, 64)}, commit_us=7.0)
+    both = one.merged(other)
+    assert set(both.operators) == {*one.operators, *other.operators}
+    assert both.commit_us == 7.0
+    with pytest.raises(BadInput, match="two files"):
+        one.merged(estimate_profile(BOARD))
+
+
+def broken(change: Any) -> Any:
+    value = json.loads(json.dumps(measured().to_json()))
+    change(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v: v.update(format="poet-plan"), "is no profile"),
+        (lambda v: v.update(version=2), "version 2"),
+        (lambda v: v.pop("commit_us"), "commit_us"),
+        (lambda v: v.update(extra=1), "extra"),
+        (lambda v: v.update(board=1), "board"),
+        (lambda v: v.update(kind="guess"), "guess"),
+        (lambda v: v.update(commit_us=-1), "commit_us must be"),
+        (lambda v: v.update(commit_us=True), "commit_us must be"),
+        (lambda v: v["power"].update(base_uw=math.nan), r"power\.base_uw must be"),
+        (lambda v: v["rates"].pop("base_us"), "rates: wrong or missing key"),
+        (lambda v: v.update(page_in=[]), "page_in: wrong or missing key"),
+        (lambda v: v.update(operators=[]), "operators must be"),
+        (lambda v: v["operators"].update(x={"time_us": 1}), "operator 'x'"),
+        (lambda v: next(iter(v["operators"].values())).update(macs="7"), r"\.macs must be"),
+    ],
+)
+def test_a_broken_profile_is_explained(change: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as caught:
+        profile_from_json(broken(change), "p.json")
+    assert str(caught.value).startswith("p.json")
+
+
+def test_a_file_that_is_no_profile(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    for text in ("", "[1, 2", "[]", "3", "nonsense"):
+        path.write_text(text)
+        with pytest.raises(BadInput, match=r"p\.json"):
+            Profile.load(path)
+    with pytest.raises(BadInput, match=r"gone\.json"):
+        Profile.load(tmp_path / "gone.json")

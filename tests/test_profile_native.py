@@ -1,0 +1,101 @@
+"""Measuring on the native board: every operator that fits, on what it meets in training."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from poet_host.device.board import load_board
+from poet_host.device.device import Device, connect
+from poet_host.errors import BoardError
+from poet_host.graph import models, weights
+from poet_host.profile.measure import distinct, measure
+from poet_host.profile.profile import signature
+from poet_host.sim.native import NativeBoard, create_storage
+
+GRAPH = models.load("resnet-digits")
+ARENA_BYTES = 24 * 1024
+
+
+def stored_values() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    values = dict(weights.start_values(GRAPH, 0))
+    values[GRAPH.data] = rng.standard_normal(GRAPH[GRAPH.data].shape).astype(np.float32)
+    values[GRAPH.label] = rng.integers(0, 10, GRAPH[GRAPH.label].shape).astype(np.int32)
+    return values
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[Device]:
+    storage = tmp_path / "card.img"
+    create_storage(storage, 16 << 20)
+    with NativeBoard(storage, arena_bytes=ARENA_BYTES) as native, connect(native.port) as found:
+        found.format()
+        yield found
+
+
+def test_measured_on_the_board(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int, str]] = []
+    sent: dict[int, bytes] = {}
+    write = device.probe_write
+
+    def probe_write(offset: int, data: bytes) -> None:
+        sent[offset] = data
+        write(offset, data)
+
+    monkeypatch.setattr(device, "probe_write", probe_write)
+    values = stored_values()
+    profile = measure(device, load_board("native"), GRAPH, values, lambda *step: seen.append(step))
+
+    def working_set(node: Any) -> int:
+        inputs = sum(GRAPH[name].size_bytes for name in dict.fromkeys(node.inputs))
+        return inputs + (0 if node.overwrites else node.size_bytes)
+
+    fits = [node for node in distinct(GRAPH) if working_set(node) <= ARENA_BYTES]
+    assert 0 < len(fits) < len(distinct(GRAPH))
+    assert set(profile.operators) == {signature(node) for node in fits}
+    assert all(one.time_us > 0 for one in profile.operators.values())
+    assert profile.kind == "measured"
+    assert profile.board == "native"
+    assert profile.unique_id == device.info.unique_id
+    assert profile.commit_us > 0
+    assert profile.transfer(8192).page_in_us > 0
+    assert profile.transfer(8192).page_out_us > 0
+    # Progress counts up to its end.
+    assert [step[0] for step in seen] == list(range(len(seen)))
+    assert {step[1] for step in seen} == {len(seen) - 1}
+    # The last operator ran on the tensors of a real step.
+    last = fits[-1]
+    assert sent[0] == np.ascontiguousarray(values_of(values)[last.inputs[0]]).tobytes()
+    # Everything else is fitted, and costs something.
+    assert all(profile.cost(node, GRAPH)[0] > 0 for node in GRAPH if not node.stored)
+
+
+def values_of(stored: dict[str, Any]) -> Any:
+    from poet_host.graph.reference import run_step
+
+    return run_step(GRAPH, stored, 1)
+
+
+def test_nothing_fits_a_tiny_arena(tmp_path: Path) -> None:
+    storage = tmp_path / "card.img"
+    create_storage(storage, 16 << 20)
+    with NativeBoard(storage, arena_bytes=16) as native, connect(native.port) as device:
+        device.format()
+        profile = measure(device, load_board("native"), GRAPH, {})
+    assert profile.operators == {}
+    conv = GRAPH["conv1"]
+    assert profile.cost(conv, GRAPH)[0] > 0
+
+
+def test_storage_without_a_store_is_explained(tmp_path: Path) -> None:
+    storage = tmp_path / "card.img"
+    storage.write_bytes(bytes(1 << 20))
+    with (
+        NativeBoard(storage, arena_bytes=16) as native,
+        connect(native.port) as device,
+        pytest.raises(BoardError, match="poet partition") as caught,
+    ):
+        measure(device, load_board("native"), GRAPH, {})
+    assert caught.value.name == "foreign_storage"

@@ -1,0 +1,54 @@
+"""RAM budgets and deadlines as people write them."""
+
+import pytest
+from poet_host.errors import BadInput
+from poet_host.run.limits import deadline_us, ram_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("24576", 24576),
+        (24576, 24576),
+        ("24KiB", 24576),
+        ("24 kib", 24576),
+        ("1.5KiB", 1536),
+        ("2MiB", 2**21),
+        ("512B", 512),
+        ("50%", 500),
+        ("33.3%", 333),
+        ("200%", 2000),
+    ],
+)
+def test_ram(text: str | int, size: int) -> None:
+    assert ram_bytes(text, 1000) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "0", "-5", "24KB", "50%%", "nan", "inf", "0%", "1e9", "99999MiB"]
+)
+def test_bad_ram(text: str) -> None:
+    with pytest.raises(BadInput, match="RAM budget"):
+        ram_bytes(text, 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("1.2x", 1200.0),
+        ("15", 15e3),
+        ("15ms", 15e3),
+        ("7.5us", 7.5),
+        (0.5, 500.0),
+        ("none", None),
+        (None, None),
+    ],
+)
+def test_deadline(text: str | float | None, limit: float | None) -> None:
+    assert deadline_us(text, 1000.0) == limit
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "-1", "1.2y", "nan", "inf", "0x", "1e999"])
+def test_bad_deadline(text: str) -> None:
+    with pytest.raises(BadInput, match="deadline"):
+        deadline_us(text, 1000.0)

@@ -1,0 +1,105 @@
+"""A two-layer training step, small enough to cut its power at every write.
+
+    y = x w^T, z = relu(y), loss = mse(z, t); w is trained with momentum v
+
+Its plan uses every form of statement: pages, recomputation, waits in mid-queue, frees with a
+compute and alone, first fit, above a resident and raw offsets.
+"""
+
+import random
+from functools import cache
+
+import numpy as np
+from poet_host.graph.graph import Graph, Node
+from poet_host.plan.plan import Plan, Statement
+from poet_host.schedule.encode import encode
+from poet_host.schedule.schedule import Schedule
+
+N, C, K = 2, 75, 3  # w takes 900 bytes: one whole block and a rest
+_LAYER = {"n": N, "c": C, "h": 1, "w": 1, "k": K, "oh": 1, "ow": 1}
+_FLAT = {"n": N, "c": K, "h": 1, "w": 1}
+_WEIGHT = {"n": K, "c": C, "h": 1, "w": 1}
+_RULE = {"learning_rate": 0.01, "momentum": 0.9, "weight_decay": 0.01}
+
+
+def graph() -> Graph:
+    def value(name: str, shape: tuple[int, ...], op: str, *inputs: str, **more: object) -> Node:
+        return Node(name, shape, op=op, inputs=inputs, **more)  # type: ignore[arg-type]
+
+    return Graph(
+        "toy",
+        (
+            Node("x", (N, C), "data"),
+            Node("t", (N, K), "data"),
+            Node("w", (K, C), "parameter", start=f"kaiming:{C}"),
+            Node("v", (K, C), "state", start="zeros"),
+            value("y", (N, K), "linear", "x", "w", attrs=_LAYER),
+            value("z", (N, K), "relu", "y", attrs={**_FLAT, "workspace_bytes": 12}),
+            value("loss", (1,), "mse", "z", "t", attrs=_FLAT),
+            value("dz", (N, K), "mse_grad", "z", "t", attrs=_FLAT),
+            value("dy", (N, K), "relu_grad", "z", "dz", attrs=_FLAT),
+            value("v1", (K, C), "linear_grad_weight", "x", "dy", "v", "w", attrs=_LAYER | _RULE,
+                  sink="momentum", overwrites="v", updates="v"),
+            value("w1", (K, C), "momentum_step", "w", "v1", attrs=_WEIGHT | _RULE,
+                  overwrites="w", updates="w"),
+        ),
+        "x", "t", "loss", "z",
+    )  # fmt: skip
+
+
+_W = 4 * K * C
+_X = 4 * N * C
+_Y = 4 * N * K
+
+
+def frugal() -> Plan:
+    """Recomputes z, pages y and z out and y in again, frees whatever is not needed next."""
+    low, mid, high = _W, _W + _X, _W + _X + _Y
+    return _plan(
+        ("page_in", "w", 0), ("page_in", "x", low), ("compute", "y", mid), ("page_out", "y"),
+        ("free", "x"), ("page_in", "t", low), ("compute", "z", low + _Y, mid + _Y), ("free", "y"),
+        ("compute", "loss", mid), ("free", "loss"), ("free", "z"), ("page_in", "y", mid),
+        ("compute", "z", high, high + _Y), ("page_out", "z"), ("free", "y"),
+        ("compute", "dz", mid), ("free", "t"), ("compute", "dy", low), ("free", "z"),
+        ("free", "dz"), ("page_in", "v", mid + 36), ("page_in", "x", mid + 36 + _W),
+        ("compute", "v1", mid + 36), ("free", "dy"), ("page_out", "v1"), ("free", "x"),
+        ("compute", "w1", 0), ("page_out", "w1"), ("page_out", "v1"), ("free", "w1"),
+        ("free", "v1"),
+    )  # fmt: skip
+
+
+def lavish() -> Plan:
+    """Computes everything once, with everything in RAM."""
+    at = np.cumsum([0, _X, _Y, _W, _W, _Y, _Y, 4, _Y, _Y, 12]).tolist()
+    names = ["x", "t", "w", "v", "y", "z", "loss", "dz", "dy"]
+    put = dict(zip(names, at, strict=False))
+    steps: list[tuple[object, ...]] = [("page_in", name, put[name]) for name in names[:4]]
+    for name in names[4:]:
+        space = (at[-2],) if name == "z" else ()
+        steps.append(("compute", name, put[name], *space))
+    steps += [("compute", "v1", put["v"]), ("compute", "w1", put["w"])]
+    steps += [("page_out", "v1"), ("page_out", "w1")]
+    return _plan(*steps)
+
+
+def _plan(*steps: tuple[object, ...]) -> Plan:
+    statements = tuple(Statement(*step) for step in steps)  # type: ignore[arg-type]
+    return Plan("feasible", 1 << 20, None, 1.0, 1.0, 0.0, 1.0, 1.0, None, 0.0, statements)
+
+
+@cache
+def schedule(kind: str = "frugal") -> Schedule:
+    return encode(graph(), frugal() if kind == "frugal" else lavish())
+
+
+X, T, W, V = range(4)  # numbers of the stored tensors
+SIZES = (_X, _Y, _W, _W)
+
+
+def values(seed: int) -> list[bytes]:
+    """Random x, t, w and v as bytes."""
+    rng = random.Random(seed)
+    return [
+        np.array([rng.uniform(-0.3, 0.3) for _ in range(size // 4)], np.float32).tobytes()
+        for size in SIZES
+    ]

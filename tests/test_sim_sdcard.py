@@ -357,7 +357,9 @@ def test_a_power_cut_leaves_part_of_the_block(image: Path, lose_group: int) -> N
     assert card.lib.sdcard_power_lost(card.card)
     after = image.read_bytes()
     assert after[200 * BLOCK : 201 * BLOCK] == pattern(90)
-    changed = {i // BLOCK for i in range(0, SIZE, BLOCK) if after[i:][:512] != before[i:][:512]}
+    changed = {
+        i // BLOCK for i in range(0, SIZE, BLOCK) if after[i : i + BLOCK] != before[i : i + BLOCK]
+    }
     if lose_group:
         assert changed >= set(range(256, 384)) - {300}
         assert changed <= {200, *range(256, 384)}
@@ -419,3 +421,20 @@ def test_a_size_that_no_card_has_is_refused(tmp_path: Path) -> None:
     assert b"512 KiB" in ffi.string(lib.sdcard_error())
     assert lib.sdcard_new(b"/nowhere/card.img", config) == ffi.NULL
     assert b"No such file" in ffi.string(lib.sdcard_error())
+
+
+def test_the_meter_knows_what_the_card_was_doing(image: Path) -> None:
+    card = Card(image).start()
+    assert (card.counts.reading_ns, card.counts.writing_ns) == (0, 0)
+    assert card.command(17, 2) == [0]
+    assert card.block() == pattern(2)
+    reading = card.counts.reading_ns
+    assert 1000 <= reading // 1000 <= 1040  # 500 us of access, 515 bytes of a microsecond
+    for _ in range(100):
+        card.swap()
+    assert card.counts.reading_ns == reading
+    assert card.command(24, 2) == [0]
+    assert card.give(pattern(2)) == 0x05
+    card.wait()
+    assert 2310 <= card.counts.writing_ns // 1000 <= 2340  # 515 us, then 1,800 busy
+    assert card.counts.reading_ns == reading

@@ -147,8 +147,7 @@ int main(void) {
 #elif CASE == 2  /* UART echo */
   NVIC_ISER = 1 << 2;
   uart_start();
-  while (!done)
-    __asm volatile("wfi");
+  wait_for(&done, 1);
   UARTE(0x544) = address(buffer);
   UARTE(0x548) = turn;
   UARTE(0x008) = 1;
@@ -159,12 +158,11 @@ int main(void) {
   print_hex(sd_command(17, 3, 1));
   while (spi_read() != 0xfe)
     ;
+  SPIM3(0x118) = 0;
   SPIM3(0x304) = 1 << 6;
   REG32(0xe000e104) = 1 << 15;
   spi(address(buffer), 514, 0, 0);
-  SPIM3(0x118) = 0;
-  while (!done)
-    __asm volatile("wfi");
+  wait_for(&done, 1);
   uint32_t sum = 0;
   for (int i = 0; i < 512; i++)
     sum = sum * 31 + buffer[i];
@@ -178,8 +176,7 @@ int main(void) {
   timer_start(1);
   timer_start(0);
   uint32_t from = timer_count(1);
-  while (done < 8)
-    __asm volatile("wfi");
+  wait_for(&done, 8);
   print_hex(timer_count(1) - from);
 #elif CASE == 5  /* the crystal */
   print_hex(CLOCK(0x40c));

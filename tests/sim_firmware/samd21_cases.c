@@ -12,8 +12,16 @@ static struct descriptor more __attribute__((aligned(16)));
 static uint8_t buffer[520];
 static volatile uint32_t done;
 
+static volatile uint8_t last;
+
 void irq14_handler(void) { /* SERCOM5: echo, one more */
   uint8_t byte = (uint8_t)SERCOM(5, DATA);
+  last = byte;
+#if CASE == 7
+  SERCOM8(5, 0x14) = 4; /* until the block is written */
+  done = 1;
+  return;
+#endif
   while (!(SERCOM8(5, INTFLAG) & 1))
     ;
   SERCOM(5, DATA) = (uint8_t)(byte + 1);
@@ -94,8 +102,7 @@ int main(void) {
   uart_start();
   SERCOM8(5, INTENSET) = 4;
   NVIC_ISER = 1 << 14;
-  while (!done)
-    __asm volatile("wfi");
+  wait_for(&done, 1);
   while (!(SERCOM8(5, INTFLAG) & 2))
     ;
 #elif CASE == 3 /* a block from the card by DMA, with its CRC */
@@ -105,8 +112,7 @@ int main(void) {
     ;
   NVIC_ISER = 1 << 6;
   dma_read(514);
-  while (!done)
-    __asm volatile("wfi");
+  wait_for(&done, 1);
   print_hex(done);
   print_hex(DMAC32(0x08)); /* over data and CRC: zero */
   uint32_t sum = 0;
@@ -124,8 +130,7 @@ int main(void) {
   TC8(3, 0x0d) = 1;
   TC16(3, 0) |= 2;
   uint32_t from = timer_count();
-  while (!done)
-    __asm volatile("wfi");
+  wait_for(&done, 1);
   print_hex(timer_count() - from);
   print_hex(TC8(3, 0x0f));
 #elif CASE == 5 /* linked descriptors, started by software */
@@ -140,9 +145,37 @@ int main(void) {
   NVIC_ISER = 1 << 6;
   channel(1, 0, 2);
   DMAC32(0x10) = 1 << 1;
-  while (!done)
-    __asm volatile("wfi");
+  wait_for(&done, 1);
   print_hex(to[0] << 24 | to[1] << 16 | to[2] << 8 | to[3]);
+#elif CASE == 6 /* echo for ever */
+  uart_start();
+  SERCOM8(5, INTENSET) = 4;
+  NVIC_ISER = 1 << 14;
+  for (;;)
+    __asm volatile("wfi");
+#elif CASE ==                                                                  \
+    7 /* a block for every byte but zero; the answer says how it went */
+  uart_start();
+  sd_start();
+  NVIC_ISER = 1 << 14;
+  for (;;) {
+    done = 0;
+    SERCOM8(5, INTENSET) = 4;
+    wait_for(&done, 1);
+    if (!last)
+      continue;
+    uint8_t answer = sd_command(24, last, 1);
+    if (answer == 0) {
+      spi_swap(0xff);
+      spi_swap(0xfe);
+      for (int i = 0; i < 514; i++)
+        spi_swap(last);
+      answer = spi_swap(0xff) & 0x1f;
+      while (spi_swap(0xff) != 0xff)
+        ;
+    }
+    SERCOM(5, DATA) = answer;
+  }
 #elif CASE == 20
   clock_48mhz();
   NVM_CTRLB = 0;

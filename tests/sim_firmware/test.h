@@ -56,6 +56,17 @@ static inline void finish(uint32_t code) {
     ;
 }
 
+/* Sleep until a handler sets the flag; nothing is lost between look and WFI. */
+static inline void wait_for(volatile uint32_t *flag, uint32_t value) {
+  for (;;) {
+    __asm volatile("cpsid i" ::: "memory");
+    if (*flag >= value)
+      break;
+    __asm volatile("wfi\n cpsie i\n isb" ::: "memory");
+  }
+  __asm volatile("cpsie i" ::: "memory");
+}
+
 static inline uint32_t ipsr(void) {
   uint32_t value;
   __asm volatile("mrs %0, ipsr" : "=r"(value));

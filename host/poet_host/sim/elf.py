@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poet_host.errors import BadInput
-from poet_host.sim.library import chips
+from ..errors import BadInput
+from .library import chips
 
 EM_ARM = 40
 PT_LOAD = 1

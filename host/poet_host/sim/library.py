@@ -14,7 +14,7 @@ from typing import Any
 
 import cffi
 
-from poet_host.errors import PoetError
+from ..errors import PoetError
 
 SOURCES = Path(__file__).parent / "chip"
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")

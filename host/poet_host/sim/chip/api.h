@@ -20,7 +20,8 @@ struct machine_meter {
   uint64_t instructions;
   uint64_t asleep_ticks;
   uint64_t exceptions;
-  uint64_t card_active_ns;
+  uint64_t card_reading_ns, card_writing_ns;
+  uint64_t card_reads, card_writes; /* blocks */
 };
 
 struct machine;
@@ -83,7 +84,8 @@ struct sdcard_config {
 
 struct sdcard_counts {
   uint64_t reads, writes; /* blocks */
-  uint64_t commands, crc_errors, active_ns;
+  uint64_t commands, crc_errors;
+  uint64_t reading_ns, writing_ns; /* access, transfer and busy times */
 };
 
 struct sdcard;

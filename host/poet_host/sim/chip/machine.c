@@ -106,7 +106,10 @@ void machine_meter(const struct machine *m, struct machine_meter *meter) {
   if (m->card) {
     struct sdcard_counts counts;
     sdcard_counts(m->card, machine_nanoseconds(m), &counts);
-    meter->card_active_ns = counts.active_ns;
+    meter->card_reading_ns = counts.reading_ns;
+    meter->card_writing_ns = counts.writing_ns;
+    meter->card_reads = counts.reads;
+    meter->card_writes = counts.writes;
   }
 }
 

@@ -74,7 +74,8 @@ void sd_activity(struct sdcard *card, bool active, uint64_t now_ns) {
   if (active && !card->active)
     card->active_since_ns = now_ns;
   if (!active && card->active)
-    card->counts.active_ns += now_ns - card->active_since_ns;
+    *(card->writing ? &card->counts.writing_ns : &card->counts.reading_ns) +=
+        now_ns - card->active_since_ns;
   card->active = active;
 }
 
@@ -82,7 +83,8 @@ void sdcard_counts(const struct sdcard *card, uint64_t now_ns,
                    struct sdcard_counts *counts) {
   *counts = card->counts;
   if (card->active && now_ns > card->active_since_ns)
-    counts->active_ns += now_ns - card->active_since_ns;
+    *(card->writing ? &counts->writing_ns : &counts->reading_ns) +=
+        now_ns - card->active_since_ns;
 }
 
 void sd_complain(struct sdcard *card, const char *text) {

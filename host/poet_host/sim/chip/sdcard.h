@@ -62,7 +62,7 @@ struct sdcard {
   uint64_t last_erase_group;
   uint64_t erase_first, erase_last;
 
-  bool active;
+  bool active, writing;
   uint64_t active_since_ns;
 };
 

@@ -58,6 +58,7 @@ static void start_transfer(struct sdcard *card, uint32_t argument, bool write,
   if (wrong)
     return;
   card->many = many;
+  card->writing = write;
   card->state = write ? SD_WAIT_TOKEN : SD_SENDING;
   sd_activity(card, true, now_ns);
   if (!write)
@@ -93,6 +94,7 @@ static void erase(struct sdcard *card, uint64_t now_ns) {
     return;
   }
   respond_r1(card, 0);
+  card->writing = true;
   sdstore_erase(card, first, last);
   uint64_t groups = (last - first) / card->config.erase_group_blocks + 1;
   uint64_t ns = groups * sd_varied_ns(card, card->config.erase_us);

@@ -51,4 +51,6 @@ def test_the_rule_sees_a_wrong_import(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_solver_stays_in_the_planner() -> None:
     users = {room_of(p) for p in FILES if "highspy" in p.read_text(encoding="utf-8")}
     assert users <= {"plan", "cli"}  # cli: doctor reports its version
-    assert not any("unicorn" in p.read_text(encoding="utf-8") for p in FILES)
+    mentions = [p for p in FILES if "unicorn" in p.read_text(encoding="utf-8").lower()]
+    assert {room_of(p) for p in mentions} == {"sim"}  # found there, linked by C, never imported
+    assert not any("import unicorn" in p.read_text(encoding="utf-8") for p in FILES)

@@ -75,7 +75,10 @@ def read_elf(path: Path) -> Image:
 
 
 def load_elf(machine: Any, path: Path) -> Image:
-    """Put an image into a machine's memory; its stack limit becomes `__stack_limit`."""
+    """Put an image into a machine's memory; its stack limit becomes `__stack_limit`.
+
+    Reset takes the vectors from the image's lowest address, as a boot loader below it would.
+    """
     _, lib = chips()
     image = read_elf(path)
     for address, data in image.segments:
@@ -85,6 +88,7 @@ def load_elf(machine: Any, path: Path) -> Image:
                 "chip's memory: try a build for this board"
             )
     lib.machine_set_stack_limit(machine, image.symbols.get("__stack_limit", 0))
+    lib.machine_set_start(machine, min(address for address, _ in image.segments))
     return image
 
 

@@ -37,6 +37,8 @@ bool machine_peek(struct machine *m, uint32_t address, uint8_t *data,
 void machine_set_stack_limit(struct machine *m, uint32_t address);
 /* Enter HardFault where the chip would, rather than stop with a message. */
 void machine_take_faults(struct machine *m, bool take);
+/* Where the vector table lies, to which a boot loader would go on; else 0. */
+void machine_set_start(struct machine *m, uint32_t address);
 void machine_reset(struct machine *m);
 enum run_result machine_run(struct machine *m, uint64_t ticks);
 const char *machine_message(const struct machine *m);

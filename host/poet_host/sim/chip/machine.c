@@ -86,10 +86,15 @@ void machine_take_faults(struct machine *m, bool take) {
   m->take_faults = take;
 }
 
+void machine_set_start(struct machine *m, uint32_t address) {
+  m->start = address;
+}
+
 void machine_reset(struct machine *m) {
   uint32_t vectors[2];
-  memcpy(vectors, m->flash, sizeof vectors);
+  memcpy(vectors, m->flash + m->start, sizeof vectors);
   scs_reset(m);
+  m->scs.vtor = m->start;
   m->asleep = m->conditional = m->stopped = false;
   core_write(m, UC_ARM_REG_SP, vectors[0]);
   core_write(m, UC_ARM_REG_LR, 0xffffffff);

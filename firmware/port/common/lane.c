@@ -1,0 +1,156 @@
+/* What is shared with interrupts is touched with interrupts locked out. */
+#include "lane.h"
+
+#include "card.h"
+#include "chip.h"
+#include "poet/poet.h"
+
+static struct {
+  struct poet_transfer *first; /* runs, or runs next */
+  struct poet_transfer *last;
+  volatile bool busy;  /* the card has a job */
+  volatile bool asked; /* a synchronous job waits or runs */
+  volatile bool event; /* something ended */
+  bool transferring;   /* the card's job is a transfer's */
+  int result;          /* of the synchronous job */
+  uint8_t *data;       /* its bytes */
+  struct card_job job, request;
+  uint32_t bounce[POET_BLOCK / 4]; /* a transfer's last blocks */
+} lane;
+
+static void start_next(void);
+
+/* -- a transfer: whole blocks straight from memory, the rest through bounce --
+ */
+
+static uint8_t *transfer_place(uint32_t index) {
+  struct poet_transfer *transfer = lane.first;
+  if (index < poet_transfer_whole(transfer)) {
+    return transfer->data + index * POET_BLOCK;
+  }
+  if (transfer->write) {
+    poet_transfer_fill(transfer, index, (uint8_t *)lane.bounce);
+  }
+  return (uint8_t *)lane.bounce;
+}
+
+static void transfer_passed(uint32_t index) {
+  struct poet_transfer *transfer = lane.first;
+  if (!transfer->write && index >= poet_transfer_whole(transfer)) {
+    poet_transfer_take(transfer, index, (const uint8_t *)lane.bounce);
+  }
+}
+
+static void transfer_ended(int error) {
+  struct poet_transfer *transfer = lane.first;
+  lane.first = transfer->next;
+  transfer->status = error ? POET_ERROR_storage_failed : 0;
+  transfer->end = chip_ticks();
+  lane.event = true;
+  lane.busy = false;
+  atomic_store_explicit(&transfer->done, 1, memory_order_release);
+  start_next();
+}
+
+/* -- synchronous access -- */
+
+static uint8_t *request_place(uint32_t index) {
+  return lane.data + index * POET_BLOCK;
+}
+
+static void request_passed(uint32_t index) {
+  (void)index;
+}
+
+static void request_ended(int error) {
+  lane.result = error;
+  lane.asked = false;
+  lane.busy = false;
+  start_next();
+}
+
+/* With interrupts locked out, or from one. */
+static void start_next(void) {
+  if (lane.busy) {
+    return;
+  }
+  if (lane.asked) {
+    lane.busy = true;
+    card_start(&lane.request);
+  } else if (lane.first) {
+    struct poet_transfer *transfer = lane.first;
+    lane.busy = true;
+    transfer->begin = chip_ticks();
+    lane.job = (struct card_job){.block = transfer->block,
+                                 .count = poet_transfer_blocks(transfer),
+                                 .write = transfer->write,
+                                 .place = transfer_place,
+                                 .passed = transfer_passed,
+                                 .ended = transfer_ended};
+    card_start(&lane.job);
+  }
+}
+
+static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
+  const uint32_t was = chip_lock();
+  lane.data = data;
+  lane.request = (struct card_job){.block = block,
+                                   .count = count,
+                                   .write = write,
+                                   .place = request_place,
+                                   .passed = request_passed,
+                                   .ended = request_ended};
+  lane.asked = true;
+  start_next();
+  while (lane.asked) {
+    chip_sleep();
+    chip_unlock(was);
+    chip_lock();
+  }
+  chip_unlock(was);
+  return lane.result;
+}
+
+uint32_t lane_storage_blocks(void *context) {
+  (void)context;
+  request(0, NULL, 0, false); /* initialise whatever card is there */
+  return card_blocks();
+}
+
+int lane_read(void *context, uint32_t block, void *data, uint32_t count) {
+  (void)context;
+  return request(block, data, count, false);
+}
+
+int lane_write(void *context, uint32_t block, const void *data,
+               uint32_t count) {
+  (void)context;
+  return request(block, (uint8_t *)(uintptr_t)data, count, true);
+}
+
+/* A block is safe once the card is no longer busy, and then only does a write
+ * end. */
+int lane_flush(void *context) {
+  (void)context;
+  return 0;
+}
+
+void lane_submit(void *context, struct poet_transfer *transfer) {
+  (void)context;
+  const uint32_t was = chip_lock();
+  transfer->next = NULL;
+  if (lane.first) {
+    lane.last->next = transfer;
+  } else {
+    lane.first = transfer;
+  }
+  lane.last = transfer;
+  start_next();
+  chip_unlock(was);
+}
+
+bool lane_noticed(void) {
+  const bool event = lane.event;
+  lane.event = false;
+  return event;
+}

@@ -1,0 +1,90 @@
+/* The application of the bare-metal boards: memory, port, and serving for ever.
+ * sizes.h is the chip's. */
+#include "chip.h"
+#include "lane.h"
+#include "poet/server.h"
+#include "sizes.h"
+
+enum { IDLE_US = 10 * 1000, FOREVER_MS = 0xffffffff / 1000 };
+
+static uint32_t arena[BOARD_ARENA_BYTES / 4] __attribute__((section(".arena")));
+static struct poet_resident residents[BOARD_RESIDENTS];
+static uint32_t bitmap[(BOARD_TENSORS + 31) / 32];
+static struct poet_transfer queue[BOARD_QUEUE];
+static struct poet_trace trace[BOARD_TRACE];
+static uint32_t frame[(POET_FRAME_BUFFER(BOARD_FRAME) + 3) / 4];
+static struct poet board;
+static char unique_id[17];
+
+static uint32_t ticks(void *context) {
+  (void)context;
+  return chip_ticks();
+}
+
+static void idle(void *context) {
+  (void)context;
+  const uint32_t was = chip_lock();
+  if (!lane_noticed() && !chip_uart_waiting()) {
+    chip_wake(IDLE_US);
+    chip_sleep();
+    chip_wake(0);
+  }
+  chip_unlock(was);
+}
+
+static size_t receive(void *context, uint8_t *data, size_t size,
+                      uint32_t wait_ms) {
+  (void)context;
+  if (wait_ms && wait_ms < FOREVER_MS) {
+    chip_wake(wait_ms * 1000);
+  }
+  const uint32_t started = chip_ticks();
+  const uint32_t was = chip_lock();
+  while (!chip_uart_waiting() &&
+         (wait_ms >= FOREVER_MS || chip_ticks() - started < wait_ms * 1000)) {
+    chip_sleep();
+    chip_unlock(was);
+    chip_lock();
+  }
+  chip_unlock(was);
+  chip_wake(0);
+  return chip_uart_receive(data, (uint32_t)size);
+}
+
+static void send(void *context, const uint8_t *data, size_t size) {
+  (void)context;
+  chip_uart_send(data, (uint32_t)size);
+}
+
+int main(void) {
+  chip_start();
+  chip_unique_id(unique_id);
+  const struct poet_port port = {.board = BOARD_NAME,
+                                 .unique_id = unique_id,
+                                 .tick_hz = CHIP_TICK_HZ,
+                                 .ticks = ticks,
+                                 .idle = idle,
+                                 .storage_blocks = lane_storage_blocks,
+                                 .read = lane_read,
+                                 .write = lane_write,
+                                 .flush = lane_flush,
+                                 .submit = lane_submit,
+                                 .receive = receive,
+                                 .send = send};
+  const struct poet_memory memory = {.arena = (uint8_t *)arena,
+                                     .arena_bytes = BOARD_ARENA_BYTES,
+                                     .residents = residents,
+                                     .resident_capacity = BOARD_RESIDENTS,
+                                     .bitmap = bitmap,
+                                     .tensor_capacity = BOARD_TENSORS,
+                                     .queue = queue,
+                                     .queue_capacity = BOARD_QUEUE,
+                                     .trace = trace,
+                                     .trace_capacity = BOARD_TRACE};
+  struct poet_server server = {
+      .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = BOARD_FRAME};
+  poet_init(&board, &port, &memory);
+  for (;;) {
+    poet_serve(&server, UINT32_MAX);
+  }
+}

@@ -1,0 +1,42 @@
+/* From reset to main, and what a fault leaves to say. */
+#include <stdint.h>
+
+#include "chip.h"
+#include "startup.h"
+
+extern uint32_t data_start[], data_end[], data_load[], bss_start[], bss_end[];
+int main(void);
+
+void reset_handler(void) {
+#ifdef __ARM_FP
+  *(volatile uint32_t *)0xe000ed88 = 0xfu << 20; /* CPACR: the FPU */
+  __asm volatile("dsb\n isb" ::: "memory");
+#endif
+  for (volatile uint32_t *to = data_start, *from = data_load; to < data_end;) {
+    *to++ = *from++;
+  }
+  for (volatile uint32_t *to = bss_start; to < bss_end;) {
+    *to++ = 0;
+  }
+  main();
+  chip_restart();
+}
+
+static void hex(char *to, uint32_t value) {
+  for (int i = 0; i < 8; i++) {
+    to[i] = "0123456789abcdef"[value >> (28 - 4 * i) & 15];
+  }
+}
+
+/* `frame`: r0 to r3, r12, lr, pc, xpsr as the core has stacked them. */
+__attribute__((used)) void report_fault(const uint32_t *frame) {
+  static char text[] = "poet: fault at 00000000, from 00000000\r\n";
+  hex(text + 15, frame[6]);
+  hex(text + 30, frame[5]);
+  chip_last_words(text);
+  chip_restart();
+}
+
+__attribute__((naked)) void fault_handler(void) {
+  __asm volatile("mov r0, sp\n b report_fault");
+}

@@ -1,0 +1,212 @@
+/* nRF52840: clocks, timer and UART of the development kit. */
+#include "chip.h"
+
+#include <string.h>
+
+#include "parts.h"
+#include "registers.h"
+#include "startup.h"
+
+enum {
+  UART_TX_PIN = 6, /* P0.06 and P0.08: the kit's debugger */
+  UART_RX_PIN = 8,
+  RING = 1024,
+  SEND_BUFFER = 256,
+  NOW = 0, /* capture and compare channels of TIMER1 */
+  ALARM = 1,
+  WAKE = 2,
+  SOONEST_US = 2,
+  LINE_PRIORITY = 0x40,
+  LANE_PRIORITY = 0x80,
+};
+
+static struct {
+  uint8_t bytes[RING];
+  volatile uint16_t head, tail;
+  uint8_t incoming[2]; /* the DMA's: one fills while the other is emptied */
+  uint8_t which;
+} ring;
+
+static uint8_t sending[SEND_BUFFER]; /* EasyDMA reads RAM only */
+static volatile bool sent = true;
+
+void nrf52840_interrupt(unsigned irq, unsigned priority) {
+  NVIC_IPR(irq) = (uint8_t)priority;
+  NVIC_ISER(irq / 32) = 1u << irq % 32;
+}
+
+static uint32_t address(const volatile void *pointer) {
+  return (uint32_t)(uintptr_t)pointer;
+}
+
+/* -- TIMER1: 32 bits at 1 MHz; compares are alarm and wake-up -- */
+
+static void start_timer(void) {
+  TIMER_BITMODE = TIMER_32_BITS;
+  TIMER_PRESCALER = 4;
+  TIMER_TASKS_START = 1;
+  nrf52840_interrupt(IRQ_TIMER1, LANE_PRIORITY);
+}
+
+uint32_t chip_ticks(void) {
+  const uint32_t was = chip_lock();
+  TIMER_TASKS_CAPTURE(NOW) = 1;
+  const uint32_t ticks = TIMER_CC(NOW);
+  chip_unlock(was);
+  return ticks;
+}
+
+static void compare(unsigned channel, uint32_t us) {
+  const uint32_t was = chip_lock();
+  TIMER_INTENCLR = TIMER_INT_COMPARE(channel);
+  if (us) {
+    TIMER_CC(channel) = chip_ticks() + (us < SOONEST_US ? SOONEST_US : us);
+    TIMER_EVENTS_COMPARE(channel) = 0;
+    TIMER_INTENSET = TIMER_INT_COMPARE(channel);
+  }
+  chip_unlock(was);
+}
+
+void chip_alarm(uint32_t us) {
+  compare(ALARM, us);
+}
+
+void chip_wake(uint32_t us) {
+  compare(WAKE, us);
+}
+
+static bool due(unsigned channel) {
+  if (!TIMER_EVENTS_COMPARE(channel) ||
+      !(TIMER_INTENSET & TIMER_INT_COMPARE(channel))) {
+    return false;
+  }
+  compare(channel, 0);
+  TIMER_EVENTS_COMPARE(channel) = 0;
+  return true;
+}
+
+void timer1_handler(void) {
+  (void)due(WAKE);
+  if (due(ALARM)) {
+    card_alarm();
+  }
+}
+
+/* -- UART: one byte a buffer, so that a frame's end is seen at once -- */
+
+static void start_uart(void) {
+  UARTE_PSEL_TXD = UART_TX_PIN;
+  UARTE_PSEL_RXD = UART_RX_PIN;
+  UARTE_BAUDRATE = UARTE_1MBAUD;
+  UARTE_ENABLE = UARTE_ENABLED;
+  UARTE_SHORTS = UARTE_ENDRX_STARTRX;
+  UARTE_INTENSET = UARTE_INT_ENDRX | UARTE_INT_RXSTARTED | UARTE_INT_ENDTX;
+  UARTE_RXD_MAXCNT = 1;
+  UARTE_RXD_PTR = address(&ring.incoming[0]);
+  nrf52840_interrupt(IRQ_UARTE0, LINE_PRIORITY);
+  UARTE_TASKS_STARTRX = 1;
+}
+
+/* A byte that finds the ring full is dropped: its frame fails its CRC. */
+static void keep(uint8_t byte) {
+  if ((uint16_t)(ring.head - ring.tail) < RING) {
+    ring.bytes[ring.head % RING] = byte;
+    ring.head++;
+  }
+}
+
+void uarte0_handler(void) {
+  if (UARTE_EVENTS_ENDRX) {
+    UARTE_EVENTS_ENDRX = 0;
+    keep(ring.incoming[ring.which]);
+    ring.which ^= 1;
+  }
+  if (UARTE_EVENTS_RXSTARTED) { /* the pointer may be set for the next byte */
+    UARTE_EVENTS_RXSTARTED = 0;
+    UARTE_RXD_PTR = address(&ring.incoming[ring.which ^ 1]);
+  }
+  if (UARTE_EVENTS_ENDTX) {
+    UARTE_EVENTS_ENDTX = 0;
+    sent = true;
+  }
+}
+
+bool chip_uart_waiting(void) {
+  return ring.head != ring.tail;
+}
+
+uint32_t chip_uart_receive(uint8_t *data, uint32_t size) {
+  uint32_t count = 0;
+  while (count < size && chip_uart_waiting()) {
+    data[count++] = ring.bytes[ring.tail % RING];
+    ring.tail++;
+  }
+  return count;
+}
+
+static void wait_until_sent(void) {
+  const uint32_t was = chip_lock();
+  while (!sent) {
+    chip_sleep();
+    chip_unlock(was);
+    chip_lock();
+  }
+  chip_unlock(was);
+}
+
+static void start_sending(const uint8_t *data, uint32_t size) {
+  memcpy(sending, data, size);
+  sent = false;
+  UARTE_TXD_PTR = address(sending);
+  UARTE_TXD_MAXCNT = size;
+  UARTE_TASKS_STARTTX = 1;
+}
+
+void chip_uart_send(const uint8_t *data, uint32_t size) {
+  while (size) {
+    const uint32_t part = size < SEND_BUFFER ? size : SEND_BUFFER;
+    wait_until_sent();
+    start_sending(data, part);
+    data += part;
+    size -= part;
+  }
+}
+
+/* -- the rest -- */
+
+/* What was being sent is cut short: the reset that follows ends it anyway. */
+void chip_last_words(const char *text) {
+  chip_lock();
+  while (!sent && !UARTE_EVENTS_ENDTX) {
+  }
+  UARTE_EVENTS_ENDTX = 0;
+  start_sending((const uint8_t *)text, (uint32_t)strlen(text));
+  while (!UARTE_EVENTS_ENDTX) {
+  }
+}
+
+_Noreturn void chip_restart(void) {
+  SCB_AIRCR = AIRCR_SYSRESETREQ;
+  for (;;) {
+  }
+}
+
+void chip_unique_id(char text[17]) {
+  for (int i = 0; i < 16; i++) {
+    text[i] = "0123456789abcdef"[FICR_DEVICEID(i / 8) >> (28 - i % 8 * 4) & 15];
+  }
+  text[16] = 0;
+}
+
+void chip_start(void) {
+  extern const handler *const vectors[];
+  SCB_VTOR = (uint32_t)(uintptr_t)vectors;
+  NVMC_ICACHECNF = 1;
+  CLOCK_EVENTS_HFCLKSTARTED = 0;
+  CLOCK_TASKS_HFCLKSTART = 1; /* the crystal: the UART needs its accuracy */
+  while (!CLOCK_EVENTS_HFCLKSTARTED) {
+  }
+  start_timer();
+  start_uart();
+  nrf52840_spi_start();
+}

@@ -1,0 +1,13 @@
+/* Memory of the nRF52840's 256 KiB that the library and the application use. */
+#ifndef POET_SIZES_H
+#define POET_SIZES_H
+
+#define BOARD_NAME "nrf52840_dk"
+#define BOARD_ARENA_BYTES 218112
+#define BOARD_RESIDENTS 128
+#define BOARD_TENSORS 1024
+#define BOARD_QUEUE 8
+#define BOARD_TRACE 512
+#define BOARD_FRAME 2048
+
+#endif

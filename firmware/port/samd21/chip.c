@@ -1,0 +1,216 @@
+/* SAM D21: clocks, timer and UART of the MKR1000. */
+#include "chip.h"
+
+#include "parts.h"
+#include "registers.h"
+#include "startup.h"
+
+enum {
+  UART = 5, /* SERCOM5: PB22 is TX (pad 2), PB23 RX (pad 3) */
+  UART_TX_PIN = 32 + 22,
+  UART_RX_PIN = 32 + 23,
+  UART_BAUD = 3, /* 48 MHz / 16 / 3: 1 Mbaud */
+  RING = 256,
+  ALARM = 0, /* compare channels of TC4 */
+  WAKE = 1,
+  SOONEST_US = 4, /* a compare value must not be missed while it is written */
+  LINE_PRIORITY = 0x40, /* the UART: a byte must be fetched within 10 us */
+  LANE_PRIORITY = 0x80,
+};
+
+static struct {
+  uint8_t bytes[RING];
+  volatile uint16_t head, tail;
+} ring;
+
+/* -- clocks: 48 MHz from the DFLL, locked to the 32 kHz crystal -- */
+
+static void gclk_wait(void) {
+  while (GCLK_STATUS & GCLK_SYNCBUSY) {
+  }
+}
+
+static void generator(unsigned number, uint32_t source, unsigned divider) {
+  GCLK_GENDIV = number | divider << 8;
+  gclk_wait();
+  GCLK_GENCTRL = number | source | GCLK_GENEN;
+  gclk_wait();
+}
+
+void samd21_clock(unsigned channel, unsigned from) {
+  GCLK_CLKCTRL = (uint16_t)(channel | from << 8 | GCLK_CLKEN);
+  gclk_wait();
+}
+
+static void start_clocks(void) {
+  NVMCTRL_CTRLB = NVMCTRL_RWS_1;
+  SYSCTRL_XOSC32K = XOSC32K_STARTUP_62MS | XOSC32K_EN32K | XOSC32K_XTALEN;
+  SYSCTRL_XOSC32K |= XOSC32K_ENABLE;
+  while (!(SYSCTRL_PCLKSR & PCLKSR_XOSC32KRDY)) {
+  }
+  generator(1, GCLK_SOURCE_XOSC32K, 1);
+  samd21_clock(GCLK_CHANNEL_DFLL, 1);
+  SYSCTRL_DFLLCTRL = DFLL_ENABLE; /* ONDEMAND off first: errata 1.2.1 */
+  while (!(SYSCTRL_PCLKSR & PCLKSR_DFLLRDY)) {
+  }
+  SYSCTRL_DFLLMUL = 31u << 26 | 511u << 16 | 1465; /* 48 MHz / 32768 Hz */
+  SYSCTRL_DFLLCTRL = DFLL_ENABLE | DFLL_MODE;
+  while ((SYSCTRL_PCLKSR & PCLKSR_DFLLLCK) != PCLKSR_DFLLLCK) {
+  }
+  generator(0, GCLK_SOURCE_DFLL, 1);
+  generator(3, GCLK_SOURCE_DFLL, 3); /* 16 MHz for the timer */
+}
+
+void samd21_pin(unsigned pin, unsigned function) {
+  const unsigned shift = pin % 2 * 4;
+  PORT_PMUX(pin) =
+      (uint8_t)((PORT_PMUX(pin) & ~(15u << shift)) | function << shift);
+  PORT_PINCFG(pin) = PINCFG_PMUXEN;
+}
+
+void samd21_interrupt(unsigned irq, unsigned priority) {
+  const unsigned shift = irq % 4 * 8;
+  NVIC_IPR(irq) = (NVIC_IPR(irq) & ~(0xffu << shift)) | priority << shift;
+  NVIC_ISER = 1u << irq;
+}
+
+/* -- TC4 and TC5: 32 bits at 1 MHz; compares are alarm and wake-up -- */
+
+static void timer_wait(void) {
+  while (TC4_STATUS & TC_SYNCBUSY) {
+  }
+}
+
+static void start_timer(void) {
+  PM_APBCMASK |= APBC_TC4 | APBC_TC5;
+  samd21_clock(GCLK_CHANNEL_TC4_TC5, 3);
+  TC4_CTRLA = TC_COUNT32 | TC_PRESCALER_16;
+  TC4_CTRLA |= TC_ENABLE;
+  timer_wait();
+  samd21_interrupt(IRQ_TC4, LANE_PRIORITY);
+}
+
+uint32_t chip_ticks(void) {
+  const uint32_t was = chip_lock();
+  TC4_READREQ = TC_RREQ | 0x10; /* of COUNT */
+  timer_wait();
+  const uint32_t ticks = TC4_COUNT;
+  chip_unlock(was);
+  return ticks;
+}
+
+static void compare(unsigned channel, uint32_t us) {
+  if (!us) {
+    TC4_INTENCLR = (uint8_t)TC_MC(channel);
+    return;
+  }
+  const uint32_t was = chip_lock();
+  TC4_CC(channel) = chip_ticks() + (us < SOONEST_US ? SOONEST_US : us);
+  timer_wait();
+  TC4_INTFLAG = (uint8_t)TC_MC(channel);
+  TC4_INTENSET = (uint8_t)TC_MC(channel);
+  chip_unlock(was);
+}
+
+void chip_alarm(uint32_t us) {
+  compare(ALARM, us);
+}
+
+void chip_wake(uint32_t us) {
+  compare(WAKE, us);
+}
+
+void tc4_handler(void) {
+  const uint8_t flags = TC4_INTFLAG;
+  if (flags & TC_MC(WAKE)) {
+    TC4_INTENCLR = (uint8_t)TC_MC(WAKE);
+    TC4_INTFLAG = (uint8_t)TC_MC(WAKE);
+  }
+  if ((flags & TC_MC(ALARM)) && (TC4_INTENSET & TC_MC(ALARM))) {
+    TC4_INTENCLR = (uint8_t)TC_MC(ALARM);
+    TC4_INTFLAG = (uint8_t)TC_MC(ALARM);
+    card_alarm();
+  }
+}
+
+/* -- UART -- */
+
+static void start_uart(void) {
+  PM_APBCMASK |= APBC_SERCOM(UART);
+  samd21_clock(GCLK_CHANNEL_SERCOM(UART), 0);
+  samd21_pin(UART_TX_PIN, FUNCTION_D);
+  samd21_pin(UART_RX_PIN, FUNCTION_D);
+  SERCOM_CTRLB(UART) = SERCOM_TXEN | SERCOM_RXEN;
+  SERCOM_BAUD16(UART) = UART_BAUD;
+  SERCOM_CTRLA(UART) = SERCOM_USART | SERCOM_SAMPR_FRACTIONAL |
+                       SERCOM_OUTPUT(1) | SERCOM_INPUT(3) | SERCOM_LSB_FIRST;
+  SERCOM_CTRLA(UART) |= SERCOM_ENABLE;
+  while (SERCOM_SYNCBUSY(UART)) {
+  }
+  SERCOM_INTENSET(UART) = SERCOM_RXC;
+  samd21_interrupt(IRQ_SERCOM5, LINE_PRIORITY);
+}
+
+/* A byte that finds the ring full is dropped: its frame fails its CRC. */
+void sercom5_handler(void) {
+  const uint8_t byte = (uint8_t)SERCOM_DATA(UART);
+  if ((uint16_t)(ring.head - ring.tail) < RING) {
+    ring.bytes[ring.head % RING] = byte;
+    ring.head++;
+  }
+}
+
+bool chip_uart_waiting(void) {
+  return ring.head != ring.tail;
+}
+
+uint32_t chip_uart_receive(uint8_t *data, uint32_t size) {
+  uint32_t count = 0;
+  while (count < size && chip_uart_waiting()) {
+    data[count++] = ring.bytes[ring.tail % RING];
+    ring.tail++;
+  }
+  return count;
+}
+
+void chip_uart_send(const uint8_t *data, uint32_t size) {
+  for (uint32_t i = 0; i < size; i++) {
+    while (!(SERCOM_INTFLAG(UART) & SERCOM_DRE)) {
+    }
+    SERCOM_DATA(UART) = data[i];
+  }
+}
+
+/* -- the rest -- */
+
+void chip_last_words(const char *text) {
+  chip_lock();
+  while (*text) {
+    chip_uart_send((const uint8_t *)text++, 1);
+  }
+  while (!(SERCOM_INTFLAG(UART) & SERCOM_TXC)) {
+  }
+}
+
+_Noreturn void chip_restart(void) {
+  SCB_AIRCR = AIRCR_SYSRESETREQ;
+  for (;;) {
+  }
+}
+
+void chip_unique_id(char text[17]) {
+  const uint32_t words[2] = {SERIAL_WORD_0, SERIAL_WORD_3};
+  for (int i = 0; i < 16; i++) {
+    text[i] = "0123456789abcdef"[words[i / 8] >> (28 - i % 8 * 4) & 15];
+  }
+  text[16] = 0;
+}
+
+void chip_start(void) {
+  extern const handler *const vectors[];
+  SCB_VTOR = (uint32_t)(uintptr_t)vectors;
+  start_clocks();
+  start_timer();
+  start_uart();
+  samd21_spi_start();
+}

@@ -1,0 +1,16 @@
+/* parts.h - what the files of this port tell each other. */
+#ifndef POET_SAMD21_PARTS_H
+#define POET_SAMD21_PARTS_H
+
+/* Give a generic clock channel to a generator, a pin to a peripheral, an
+ * interrupt its priority. */
+void samd21_clock(unsigned channel, unsigned from);
+void samd21_pin(unsigned pin, unsigned function);
+void samd21_interrupt(unsigned irq, unsigned priority);
+void samd21_spi_start(void);
+
+void tc4_handler(void);
+void sercom5_handler(void);
+void dmac_handler(void);
+
+#endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,17 @@ def test_what_the_chip_forbids_stops_with_a_reason(core: str, case: int, tmp_pat
         assert outcome.result == "fault"
         assert expected in outcome.message
         assert "program counter 0x" in outcome.message
+
+
+@both
+def test_a_fault_names_the_very_instruction(core: str, tmp_path: Path) -> None:
+    elf = build(core, "strict.c", tmp_path, "-DCASE=4")
+    outcome = run(bare(core, elf))
+    command = ["arm-none-eabi-objdump", "-d", "--disassemble=main", str(elf)]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    stores = [line.split(":")[0].strip() for line in listing.splitlines() if "\tstr" in line]
+    assert len(stores) == 1
+    assert f"program counter 0x{int(stores[0], 16):08x}," in outcome.message
 
 
 @both

@@ -83,9 +83,12 @@ static uint64_t window_read(uc_engine *uc, uint64_t offset, unsigned size,
   (void)uc;
   struct window *window = user;
   uint32_t address = window->base + (uint32_t)offset, value = 0;
+  window->m->accessing = true;
+  window->m->accessed = address;
   const struct region *r = find_region(window->m, address);
   if (!r || !r->read(r->owner, address - r->base, size, &value))
     uncovered(window->m, "read", address, size);
+  window->m->accessing = false;
   return value;
 }
 
@@ -94,9 +97,12 @@ static void window_write(uc_engine *uc, uint64_t offset, unsigned size,
   (void)uc;
   struct window *window = user;
   uint32_t address = window->base + (uint32_t)offset;
+  window->m->accessing = true;
+  window->m->accessed = address;
   const struct region *r = find_region(window->m, address);
   if (!r || !r->write(r->owner, address - r->base, size, (uint32_t)value))
     uncovered(window->m, "write", address, size);
+  window->m->accessing = false;
 }
 
 void machine_window(struct machine *m, uint32_t base, uint32_t size_bytes) {
@@ -167,7 +173,9 @@ void machine_stop(struct machine *m, enum run_result result, const char *format,
   if (used >= 0 && used < (int)sizeof m->message)
     snprintf(m->message + used, sizeof m->message - (size_t)used,
              " (program counter 0x%08x, in the block at 0x%08x)",
-             core_read(m, UC_ARM_REG_PC), m->block_address);
+             m->accessing ? locate_access(m, m->accessed)
+                          : core_read(m, UC_ARM_REG_PC),
+             m->block_address);
   if (m->in_core)
     uc_emu_stop(m->uc);
 }

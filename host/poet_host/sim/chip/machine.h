@@ -118,8 +118,10 @@ struct machine {
   const struct region *unmodelled; /* names of blocks without a model */
   unsigned unmodelled_count;
 
-  bool in_core; /* inside uc_emu_start */
-  bool attend;  /* the hook stopped the core before a block */
+  bool in_core;      /* inside uc_emu_start */
+  bool accessing;    /* and in a register access, */
+  uint32_t accessed; /* to this address */
+  bool attend;       /* the hook stopped the core before a block */
   enum refusal refusal;
   struct guard {
     uint32_t from, to;
@@ -174,6 +176,10 @@ void core_on_block(uc_engine *uc, uint64_t address, uint32_t size_bytes,
 void core_on_interrupt(uc_engine *uc, uint32_t number, void *user);
 bool core_on_bad_access(uc_engine *uc, uc_mem_type type, uint64_t address,
                         int size, int64_t value, void *user);
+
+/* -- locate.c -- */
+/* Program counter of the access to `address` in the current block. */
+uint32_t locate_access(struct machine *m, uint32_t address);
 
 /* -- construction -- */
 struct machine *machine_create(enum core core, uint32_t flash_bytes,

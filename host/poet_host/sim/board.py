@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +38,8 @@ class SimulatedBoard:
     """A context manager. `port` is its serial port (a pty), `process` the board itself.
 
     `storage` is the card's image (None: no card). `faults` and `seed` make the card misbehave
-    and vary, the same way every time. The board ends with its parent.
+    and vary, the same way every time; `card` changes its times (fields of sdcard_config in
+    chip/api.h). The board ends with its parent.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class SimulatedBoard:
         storage: Path | None,
         *,
         faults: Sequence[CardFault] = (),
+        card: Mapping[str, int] | None = None,
         seed: int = 1,
     ) -> None:
         self.board = load_board(board)
@@ -60,6 +62,7 @@ class SimulatedBoard:
                 "elf": str(elf),
                 "storage": str(storage) if storage else None,
                 "faults": [fault_to_json(fault) for fault in faults],
+                "card": dict(card or {}),
                 "seed": seed,
                 "meter": file.fileno(),
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,10 @@ def _pads(values: dict[str, Any]) -> dict[str, Any]:
 
 
 class Machine:
-    """One chip. It runs in this process and thread; `board.SimulatedBoard` gives it its own."""
+    """One chip. It runs in this process and thread; `board.SimulatedBoard` gives it its own.
+
+    `card`: fields of sdcard_config (chip/api.h) that shall differ from chip.toml.
+    """
 
     def __init__(
         self,
@@ -116,6 +119,7 @@ class Machine:
         storage: Path | None,
         *,
         faults: Sequence[CardFault] = (),
+        card: Mapping[str, int] | None = None,
         seed: int = 1,
     ) -> None:
         if board not in simulated_boards():
@@ -124,7 +128,8 @@ class Machine:
             )
         facts = tomllib.loads((resource("boards") / board / "chip.toml").read_text("utf-8"))
         self.ffi, self.lib = chips()
-        self.card = self._card(storage, facts["card"], seed) if storage else self.ffi.NULL
+        settings = facts["card"] | dict(card or {}) | {"seed": seed}
+        self.card = self._card(storage, settings) if storage else self.ffi.NULL
         for fault in faults:
             kind = getattr(self.lib, f"CARD_{fault.kind.upper()}")
             if not self.lib.sdcard_add_fault(
@@ -135,8 +140,8 @@ class Machine:
         self._elf = elf
         self.reset()
 
-    def _card(self, storage: Path, settings: dict[str, Any], seed: int) -> Any:
-        config = self.ffi.new("struct sdcard_config *", settings | {"seed": seed})
+    def _card(self, storage: Path, settings: dict[str, Any]) -> Any:
+        config = self.ffi.new("struct sdcard_config *", settings)
         card = self.lib.sdcard_new(str(storage).encode(), config)
         if card == self.ffi.NULL:
             reason = self.ffi.string(self.lib.sdcard_error()).decode()

@@ -91,12 +91,15 @@ class Process:
     def __init__(self, settings: dict[str, object]) -> None:
         faults = settings["faults"]
         assert isinstance(faults, list)
+        card = settings["card"]
+        assert isinstance(card, dict)
         storage = settings["storage"]
         self.machine = Machine(
             str(settings["board"]),
             Path(str(settings["elf"])),
             Path(str(storage)) if storage else None,
             faults=[CardFault(**fault) for fault in faults],
+            card=card,
             seed=int(str(settings["seed"])),
         )
         self.shared = mmap.mmap(int(str(settings["meter"])), METER.size)

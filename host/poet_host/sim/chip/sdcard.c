@@ -57,8 +57,10 @@ bool sdcard_add_fault(struct sdcard *card, enum card_fault kind, uint64_t first,
 }
 
 void sdcard_set_present(struct sdcard *card, bool present) {
-  if (present && !card->present)
+  if (present && !card->present) {
     sd_reset(card);
+    card->surprise = true;
+  }
   card->present = present;
 }
 
@@ -88,7 +90,7 @@ void sdcard_counts(const struct sdcard *card, uint64_t now_ns,
 }
 
 void sd_complain(struct sdcard *card, const char *text) {
-  if (!card->complaint)
+  if (!card->complaint && !card->surprise)
     card->complaint = text;
 }
 
@@ -156,6 +158,7 @@ static void swap_card(struct sdcard *card) {
   free(card->blank);
   card->blank = calloc(card->blocks, SD_BLOCK_BYTES);
   sd_reset(card);
+  card->surprise = true;
 }
 
 static uint8_t judge_block(struct sdcard *card, uint64_t now_ns) {

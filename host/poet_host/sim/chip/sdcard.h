@@ -40,6 +40,7 @@ struct sdcard {
 
   bool present, selected, power_lost;
   const char *complaint;
+  bool surprise; /* put in under the host's hands: it cannot know yet */
 
   enum sd_state state;
   unsigned idle_clocks; /* before the first command */

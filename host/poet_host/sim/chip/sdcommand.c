@@ -173,6 +173,7 @@ static void execute(struct sdcard *card, unsigned index, uint32_t argument,
   if (index == 0) {
     sd_activity(card, false, now_ns);
     sd_reset(card);
+    card->surprise = false;
     card->state = SD_IDLE;
     respond_r1(card, 0);
   } else if (index == 8) {

@@ -165,9 +165,9 @@ void sd_csd(const struct sdcard *card, uint8_t csd[16]) {
     put_bits(csd, 73, 62, size);
     put_bits(csd, 49, 47, mult);
   }
-  put_bits(csd, 46, 46, 1);   /* ERASE_BLK_EN */
-  put_bits(csd, 45, 39, 127); /* SECTOR_SIZE */
-  put_bits(csd, 25, 22, 9);   /* WRITE_BL_LEN */
+  put_bits(csd, 46, 46, 1);                                   /* ERASE_BLK_EN */
+  put_bits(csd, 45, 39, card->config.erase_group_blocks - 1); /* SECTOR_SIZE */
+  put_bits(csd, 25, 22, 9);                                   /* WRITE_BL_LEN */
   csd[15] = (uint8_t)(sd_crc7(csd, 15) << 1 | 1);
 }
 

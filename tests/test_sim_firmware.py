@@ -118,6 +118,7 @@ def test_a_training_run_has_the_bits_of_the_library(
                 assert weights(device) == truth[step]
             assert len(device.trace()) >= 12
         assert board.ended is None
+        assert board.meter.stack_free_bytes >= 256
 
 
 @both

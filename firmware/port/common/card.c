@@ -240,8 +240,8 @@ static void register_answered(void) {
 }
 
 static void capacity_known(void) {
-  card.high_capacity = card.r1 == 0 && (card.tail[0] & 0x40);
-  if (card.r1) {
+  card.high_capacity = (card.tail[0] & 0x40) != 0;
+  if (card.r1 & ~R1_IDLE) { /* some cards still call themselves idle here */
     give_up();
     return;
   }

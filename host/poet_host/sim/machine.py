@@ -63,6 +63,7 @@ class Meter:
     card_writing_ns: int
     card_reads: int
     card_writes: int
+    stack_free_bytes: int  # the least that was ever left
     tick_hz: int
 
     @property
@@ -81,6 +82,7 @@ METER_FIELDS = (
     "card_writing_ns",
     "card_reads",
     "card_writes",
+    "stack_free_bytes",
 )
 
 

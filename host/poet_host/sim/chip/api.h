@@ -22,6 +22,7 @@ struct machine_meter {
   uint64_t exceptions;
   uint64_t card_reading_ns, card_writing_ns;
   uint64_t card_reads, card_writes; /* blocks */
+  uint64_t stack_free_bytes; /* the least there ever was above its limit */
 };
 
 struct machine;

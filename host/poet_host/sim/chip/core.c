@@ -89,6 +89,8 @@ static bool refuse(struct machine *m, const struct block *block) {
                    sp, block->stack_bytes, m->stack_limit);
       return true;
     }
+    if (sp - block->stack_bytes < m->stack_lowest)
+      m->stack_lowest = sp - block->stack_bytes;
   }
   return false;
 }

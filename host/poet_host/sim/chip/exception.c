@@ -143,6 +143,8 @@ void exception_enter(struct machine *m, int number) {
                  number, to, m->stack_limit);
     return;
   }
+  if (to < m->stack_lowest)
+    m->stack_lowest = to;
   uint32_t *frame = (uint32_t *)(void *)machine_dma(m, "the stack", to, bytes);
   if (!frame)
     return;

@@ -96,6 +96,7 @@ void machine_reset(struct machine *m) {
   scs_reset(m);
   m->scs.vtor = m->start;
   m->asleep = m->conditional = m->stopped = false;
+  m->stack_lowest = vectors[0];
   core_write(m, UC_ARM_REG_SP, vectors[0]);
   core_write(m, UC_ARM_REG_LR, 0xffffffff);
   core_write(m, UC_ARM_REG_PC, vectors[1] | 1u);
@@ -108,6 +109,7 @@ const char *machine_message(const struct machine *m) {
 void machine_meter(const struct machine *m, struct machine_meter *meter) {
   *meter = m->meter;
   meter->ticks = m->now;
+  meter->stack_free_bytes = m->stack_lowest - m->stack_limit;
   if (m->card) {
     struct sdcard_counts counts;
     sdcard_counts(m->card, machine_nanoseconds(m), &counts);

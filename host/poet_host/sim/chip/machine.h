@@ -90,9 +90,10 @@ struct machine {
   enum core core;
   uint8_t *flash, *ram;
   uint32_t flash_bytes, ram_base, ram_bytes;
-  uint32_t stack_limit; /* the stack may not grow below; 0: unknown */
-  uint32_t start;       /* address of the vector table after reset */
-  bool take_faults;     /* enter HardFault rather than stop */
+  uint32_t stack_limit;  /* the stack may not grow below; 0: unknown */
+  uint32_t stack_lowest; /* it has grown down to */
+  uint32_t start;        /* address of the vector table after reset */
+  bool take_faults;      /* enter HardFault rather than stop */
 
   uint64_t now, deadline, until;
   uint32_t tick_hz, ticks_per_cycle;

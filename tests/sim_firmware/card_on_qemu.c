@@ -1,0 +1,127 @@
+/* The portable SD driver on QEMU's own SPI card (lm3s6965evb): SSI0 with the
+   card selected by PD0. Exchanges are polled; PendSV stands in for the
+   interrupts that they end in. */
+#include "card.h"
+#include "chip.h"
+#include "poet/records.h"
+#include "test.h"
+
+#define SSI(offset) REG32(0x40008000 + (offset)) /* PL022 */
+#define RCGC1 REG32(0x400fe104)
+#define RCGC2 REG32(0x400fe108)
+#define PORT_D(offset) REG32(0x40007000 + (offset))
+#define PEND() (ICSR = 1u << 28)
+
+enum { COUNT = 3, FIRST = 5 };
+
+static uint32_t ticks;
+static volatile uint32_t ended;
+static int result;
+static uint16_t crc;
+static enum { NOTHING, EXCHANGED, ALARM } due;
+static uint8_t blocks[COUNT][POET_BLOCK];
+
+uint32_t chip_ticks(void) {
+  return ticks++;
+}
+
+void chip_alarm(uint32_t us) {
+  ticks += us;
+  due = us ? ALARM : NOTHING;
+  if (us)
+    PEND();
+}
+
+void chip_spi_speed(bool fast) {
+  (void)fast;
+}
+
+void chip_spi_select(bool selected) {
+  PORT_D(4) = !selected; /* PD0 alone */
+}
+
+static uint8_t swap(uint8_t byte) {
+  SSI(8) = byte;
+  while (!(SSI(12) & 4))
+    ;
+  return (uint8_t)SSI(8);
+}
+
+void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
+                       uint16_t from) {
+  crc = from;
+  for (uint32_t i = 0; i < size; i++) {
+    uint8_t byte = swap(out ? out[i] : 0xff);
+    uint16_t t = (uint16_t)(crc >> 8 ^ (out ? out[i] : byte));
+    t ^= t >> 4;
+    crc = (uint16_t)(crc << 8 ^ t << 12 ^ t << 5 ^ t);
+    if (in)
+      in[i] = byte;
+  }
+  due = EXCHANGED;
+  PEND();
+}
+
+uint16_t chip_spi_crc(void) {
+  return crc;
+}
+
+void pendsv_handler(void) {
+  int was = due;
+  due = NOTHING;
+  if (was == EXCHANGED)
+    card_exchanged();
+  else if (was == ALARM)
+    card_alarm();
+}
+
+static uint8_t *place(uint32_t index) {
+  return blocks[index];
+}
+
+static void passed(uint32_t index) {
+  (void)index;
+}
+
+static void finished(int error) {
+  result = error;
+  ended = 1;
+}
+
+static int run(uint32_t block, uint32_t count, bool write) {
+  static struct card_job job;
+  job = (struct card_job){block, count, write, place, passed, finished};
+  ended = 0;
+  card_start(&job);
+  while (!ended)
+    ;
+  return result;
+}
+
+int main(void) {
+  RCGC1 |= 1 << 4;
+  RCGC2 |= 1 << 3;
+  PORT_D(0x400) = 1;
+  PORT_D(0x51c) = 1;
+  SSI(4) = 0;
+  SSI(16) = 2;
+  SSI(0) = 7;
+  SSI(4) = 2;
+  if (run(0, 0, false))
+    return 1;
+  print_hex(card_blocks());
+  if (run(FIRST, COUNT, false))
+    return 2;
+  for (int k = 0; k < COUNT; k++)
+    for (unsigned i = 0; i < POET_BLOCK; i++)
+      if (blocks[k][i] != (uint8_t)((unsigned)(FIRST + k) * 7 + i * 13))
+        return 3;
+  for (int k = 0; k < COUNT; k++)
+    for (unsigned i = 0; i < POET_BLOCK; i++)
+      blocks[k][i] ^= 0xa5;
+  if (run(FIRST + 10, COUNT, true))
+    return 4;
+  if (run(FIRST + 20, 1, true) || run(FIRST + 10, 1, false))
+    return 5;
+  return blocks[0][1] != (uint8_t)((FIRST * 7 + 13) ^ 0xa5);
+}

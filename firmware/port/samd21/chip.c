@@ -10,7 +10,7 @@ enum {
   UART_TX_PIN = 32 + 22,
   UART_RX_PIN = 32 + 23,
   UART_BAUD = 3, /* 48 MHz / 16 / 3: 1 Mbaud */
-  RING = 256,
+  RING = 128,
   ALARM = 0, /* compare channels of TC4 */
   WAKE = 1,
   SOONEST_US = 4, /* a compare value must not be missed while it is written */

@@ -12,7 +12,7 @@ from poet_host.errors import BoardError, LinkBroken, NoDevice
 
 
 def test_a_step_that_was_left_running_is_stopped() -> None:
-    with FakeBoard({"reset": lambda: {}}) as board:
+    with FakeBoard({"reset": dict}) as board:
 
         def hello() -> dict[str, Any] | int:
             return -2 if board.names().count("status") < 3 else {"hello": board.hello_fields()}

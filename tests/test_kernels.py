@@ -1,5 +1,8 @@
 """Every kernel: C equals the NumPy reference bit for bit, for any geometry and sink."""
 
+import subprocess
+from pathlib import Path
+
 import clib
 import numpy as np
 import pytest
@@ -64,6 +67,22 @@ def test_every_row_has_a_function_in_c_and_in_numpy() -> None:
     known = {row.code for row in isa.rows("KERNEL")}
     assert not any(library.poet_kernel(code) for code in set(range(256)) - known)
     assert set(KERNELS) == set(NAMES) == set(OPERANDS)
+
+
+def test_kernels_call_no_library_and_have_no_state(tmp_path: Path) -> None:
+    """They run where there is no C library to speak of, and several at a time."""
+    flags = ["-r", "-nostdlib", "-fno-pie", "-fno-stack-protector", "-fno-math-errno"]
+    clib.compile_kernels(tmp_path / "all.o", *flags)
+    listing = subprocess.run(
+        ["nm", "--format=posix", str(tmp_path / "all.o")],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    symbols = [line.split()[:2] for line in listing.stdout.splitlines()]
+    assert ["poet_conv2d", "T"] in symbols
+    assert {name for name, kind in symbols if kind == "U"} <= {"memset", "memcpy", "sqrtf"}
+    assert {kind for _, kind in symbols} <= {"U", "T", "t", "r"}
 
 
 @common

@@ -1,6 +1,7 @@
 """Damaged schedules on a board that is built with the sanitizers: errors, never a crash."""
 
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import pytest
 import toy
 from poet_host import isa
 from poet_host.device.device import PLAN, TENSOR, Device, connect
-from poet_host.errors import BoardError
+from poet_host.errors import BoardError, LinkBroken, NoDevice
+from poet_host.resources import resource
 from poet_host.schedule.model import with_crc
+from poet_host.sim import native
 from poet_host.sim.native import NativeBoard, create_storage
 from toy_boards import prepare
 
@@ -119,3 +122,24 @@ def test_schedules_changed_on_storage_under_a_loaded_board_never_crash(storage: 
             device.write(PLAN, 0, schedule.plan_part)  # so that nothing is cached
         assert names >= {"ok", "bad_plan", "bad_table"}
         assert board.process.poll() is None
+
+
+def test_the_sanitizer_sees_a_kernel_that_leaves_its_tensor(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arena memory that no tensor occupies is out of bounds, or these tests would prove little."""
+    copy = tmp_path / "firmware"
+    shutil.copytree(resource("firmware"), copy)
+    source = copy / "kernels" / "activation.c"
+    sound = "poet_elements(call->op);"
+    source.write_text(source.read_text().replace(sound, f"1 + {sound}", 1))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(native, "resource", lambda name: copy)
+    board = NativeBoard(storage, sanitize=True)
+    with connect(board.port) as device:
+        prepare(device)
+        with pytest.raises((LinkBroken, NoDevice)):
+            device.step(1)
+    _, report = board.process.communicate(timeout=30)
+    assert "use-after-poison" in report
+    assert "poet_relu" in report

@@ -96,7 +96,8 @@ def test_sources_compile_without_a_warning(folder: str) -> None:
     assert sources
     found = subprocess.run(
         ["cc", "-std=c11", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror",
-         "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-I", str(firmware / "include"), "-fsyntax-only", *sources],
+         "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-I", str(firmware / "include"),
+         "-fsyntax-only", *sources],
         capture_output=True, text=True,
     )  # fmt: skip
     assert (found.returncode, found.stderr) == (0, "")

@@ -6,7 +6,7 @@
 #include "runtime.h"
 
 /* A build with the address sanitizer sees a use of freed arena memory. */
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef POET_POISON
 #include <sanitizer/asan_interface.h>
 #define HIDE(p, offset, size)                                                  \
   ASAN_POISON_MEMORY_REGION((p)->memory.arena + (offset), size)

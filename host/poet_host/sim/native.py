@@ -26,7 +26,7 @@ PARTITION_START = 2048  # blocks; where partitioning tools begin too
 # Sums in one order on every target: no contraction, no reassociation.
 _FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-math-errno", "-pthread")
 _SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
-             "-fno-sanitize-recover=all")  # fmt: skip
+             "-fno-sanitize-recover=all", "-DPOET_POISON")  # fmt: skip
 
 
 def build_native(sanitize: bool = False) -> Path:

@@ -29,7 +29,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(unpacked: Path, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(unpacked)}
     return subprocess.run(
-        [sys.executable, "-P", "-m", "poet_host.cli.main", *arguments],
+        [sys.executable, "-P", "-m", "poet_host", *arguments],
         cwd=cwd,
         env=environment,
         capture_output=True,

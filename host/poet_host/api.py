@@ -1,4 +1,5 @@
-"""The verbs of the command line as Python functions; `import poet_host as poet`.
+"""The verbs of the command line as Python functions; `import os
+import poet_host as poet`.
 
 graph = poet.load("resnet-digits")
 with poet.connect("native") as board:
@@ -9,10 +10,12 @@ with poet.connect("native") as board:
 poet.save_weights("trained.safetensors", graph, run.weights)
 """
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from shutil import disk_usage
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
@@ -147,7 +150,9 @@ class start_native:  # noqa: N801 (a verb: used as a function)
     def __enter__(self) -> NativeBoard:
         with ExitStack() as stack:
             if self.storage is None:
-                folder = stack.enter_context(TemporaryDirectory(prefix="poet-"))
+                folder = stack.enter_context(
+                    TemporaryDirectory(prefix="poet-", dir=_temporary_folder())
+                )
                 storage = Path(folder) / "card.img"
                 prepare_storage(storage, TEMPORARY_STORAGE_BYTES)
             else:
@@ -163,6 +168,15 @@ class start_native:  # noqa: N801 (a verb: used as a function)
         trace: TracebackType | None,
     ) -> None:
         self._stack.close()
+
+
+def _temporary_folder() -> Path | None:
+    """RAM, where there is enough: a card that is thrown away need not survive a power cut, and
+    what a disk takes for a commit would drown every other time of a small step."""
+    memory = Path("/dev/shm")
+    if os.access(memory, os.W_OK) and disk_usage(memory).free >= TEMPORARY_STORAGE_BYTES:
+        return memory
+    return None
 
 
 def prepare_storage(path: Path | str, size_bytes: int) -> None:

@@ -3,8 +3,10 @@
 Two blocks that live at the same time must not overlap in memory. To decide whether all fit
 below a capacity is NP-complete (dynamic storage allocation), so several methods take
 turns, cheapest first: first fit in several orders, a local search on the order that moves
-up what sticks out, and a depth-first search that is complete for small problems. Effort is
-counted, not timed, so that equal input gives equal offsets.
+up what sticks out, and a depth-first search that is complete for small problems. Orders
+close to the order in time come first, since schedules encode what a board would choose
+itself, first fit in time, in one bit. Effort is counted, not timed, so that equal input
+gives equal offsets.
 """
 
 import random
@@ -13,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 4  # bytes; offsets are multiples of it
-ORDER_STEPS = 3_000_000  # of the local search, in pairs of blocks looked at
-TREE_STEPS = 300_000  # of each depth-first search, in blocks looked at
+SHORT_STEPS, LONG_STEPS = 500_000, 3_000_000  # of the local search, in pairs of blocks
+TREE_STEPS = 300_000  # of each depth-first search, in blocks
 SEED = 1
 
 _Key = Callable[[int], tuple[int, ...]]
@@ -99,30 +101,37 @@ class _Packer:
         self.best = Packing((0,) * len(blocks), 1 << 62)
 
     def pack(self) -> Packing:
-        every = range(len(self.blocks))
-        orders = [sorted(every, key=key) for key in self._keys()]
-        found = []
-        for order in orders:
-            found.append(self._first_fit(order))
-            if self._fits(found[-1]):
-                return self.best
-        start = min(every[: len(orders)], key=lambda k: found[k].height_bytes)
-        if self._search_orders(orders[start], found[start]):
+        in_time = sorted(range(len(self.blocks)), key=lambda i: self.blocks[i].begin)
+        start, lowest = in_time, self._first_fit(in_time)
+        if self._fits(lowest) or self._search_orders(start, lowest, SHORT_STEPS):
             return self.best
-        for order in orders[1:]:
-            if self._search_tree(order):
-                break
+        for order in self._orders(in_time):
+            packing = self._first_fit(order)
+            if self._fits(packing):
+                return self.best
+            if packing.height_bytes < lowest.height_bytes:
+                start, lowest = order, packing
+        if not self._search_orders(start, lowest, LONG_STEPS):
+            any(self._search_tree(sorted(in_time, key=key)) for key in self._keys())
         return self.best
 
     def _keys(self) -> list[_Key]:
-        """In order of time (as a board would allocate), then big, long and large-area first."""
+        """Long-lived, big and large-area blocks first."""
         blocks, size = self.blocks, self.aligned
         return [
-            lambda i: (blocks[i].begin,),
-            lambda i: (-size[i], -blocks[i].life),
             lambda i: (-blocks[i].life, -size[i]),
+            lambda i: (-size[i], -blocks[i].life),
             lambda i: (-size[i] * blocks[i].life,),
         ]
+
+    def _orders(self, in_time: list[int]) -> Iterator[list[int]]:
+        """The few most awkward blocks first and the rest in time, then all by awkwardness."""
+        for part in (16, 8, 4, 2):
+            for key in self._keys():
+                first = set(sorted(in_time, key=key)[: len(in_time) // part])
+                yield sorted(in_time, key=lambda i, first=first: i not in first)  # type: ignore[misc]
+        for key in self._keys():
+            yield sorted(in_time, key=key)
 
     def _fits(self, packing: Packing) -> bool:
         """Note the packing if it is the lowest so far."""
@@ -150,12 +159,12 @@ class _Packer:
             height = max(height, low + size)
         return Packing(tuple(offsets), height)
 
-    def _search_orders(self, order: list[int], packing: Packing) -> bool:
+    def _search_orders(self, order: list[int], packing: Packing, most_steps: int) -> bool:
         """Move blocks that stick out of the capacity before others in their way."""
         rng = random.Random(SEED)
         excess = self._excess(packing)
         steps = len(order) + sum(map(len, self.near))
-        for _ in range(ORDER_STEPS // steps):
+        for _ in range(most_steps // steps):
             if self._out_of_time():
                 return False
             changed = self._changed(order, packing, rng)

@@ -134,7 +134,7 @@ MODELS = {
         "8x8 digits: 4 convolutions with batchnorm, one residual block (the demo)",
         resnet_digits,
         4,
-        Sgd(0.05),
+        Sgd(0.03),
     ),
     "lenet-digits": BuiltIn("8x8 digits: LeNet-5", lenet_digits, 8, Sgd(0.05, momentum=0.9)),
     "resnet8-cifar": BuiltIn(

@@ -43,8 +43,8 @@ from .run.data import Dataset, example, fit, load_data, steps_per_epoch
 from .run.evaluate import accuracy
 from .run.limits import deadline_us, ram_bytes
 from .run.run import Run, Weights
-from .run.train import OnStep
-from .run.train import train as train_on
+from .run.train import OnStep, Training
+from .run.train import train as train_until
 from .run.weights import load_weights, save_weights
 from .schedule.encode import encode as encode_plan
 from .schedule.encode import encode_costs
@@ -333,15 +333,13 @@ def train(
     if steps is None:
         graph = graph_of(schedule)
         steps = epochs * steps_per_epoch(fit(dataset, graph), graph.batch)
-    return train_on(
+    training = Training(
         connection.device,
         connection.board,
         schedule,
         dataset,
-        steps=steps,
         seed=seed,
         weights=weights,
         resume=resume,
-        on_step=on_step,
-        stopped=stopped,
     )
+    return train_until(training, steps, on_step, stopped)

@@ -49,13 +49,17 @@ class Packing:
 
 
 def pack(
-    blocks: Sequence[Block], capacity_bytes: int, time_limit_s: float | None = None
+    blocks: Sequence[Block],
+    capacity_bytes: int,
+    time_limit_s: float | None = None,
+    thorough: bool = True,
 ) -> Packing:
     """A packing not higher than `capacity_bytes` if one is found, else the lowest found.
 
-    Deterministic unless `time_limit_s` ends the search.
+    Deterministic unless `time_limit_s` ends the search. `thorough` False: leave out the long
+    searches, which take seconds where the short ones find nothing.
     """
-    return _Packer(blocks, capacity_bytes, time_limit_s).pack()
+    return _Packer(blocks, capacity_bytes, time_limit_s).pack(thorough)
 
 
 def live_peak(blocks: Sequence[Block]) -> int:
@@ -100,7 +104,7 @@ class _Packer:
         self.ends_at = None if time_limit_s is None else time.monotonic() + time_limit_s
         self.best = Packing((0,) * len(blocks), 1 << 62)
 
-    def pack(self) -> Packing:
+    def pack(self, thorough: bool) -> Packing:
         in_time = sorted(range(len(self.blocks)), key=lambda i: self.blocks[i].begin)
         start, lowest = in_time, self._first_fit(in_time)
         if self._fits(lowest) or self._search_orders(start, lowest, SHORT_STEPS):
@@ -111,7 +115,7 @@ class _Packer:
                 return self.best
             if packing.height_bytes < lowest.height_bytes:
                 start, lowest = order, packing
-        if not self._search_orders(start, lowest, LONG_STEPS):
+        if thorough and not self._search_orders(start, lowest, LONG_STEPS):
             any(self._search_tree(sorted(in_time, key=key)) for key in self._keys())
         return self.best
 

@@ -155,8 +155,11 @@ class start_native:  # noqa: N801 (a verb: used as a function)
                 )
                 storage = Path(folder) / "card.img"
                 prepare_storage(storage, TEMPORARY_STORAGE_BYTES)
-            else:
-                storage = Path(self.storage)
+            elif not (storage := Path(self.storage)).is_file():
+                raise BadInput(
+                    f"there is no storage file {storage}: make one with "
+                    f"`poet-host storage prepare {storage}`"
+                )
             board = stack.enter_context(NativeBoard(storage, self.arena_bytes))
             self._stack = stack.pop_all()
             return board

@@ -234,7 +234,10 @@ def train(
                     stopped=asked,
                 )
         except NotFinite as error:
-            save(error.run)
+            try:
+                save(error.run)
+            except BadInput as unsaved:
+                say(f"nothing is saved: {unsaved}")
             raise
     save(run)
     accuracy = held_out_accuracy(graph, run.weights, dataset)

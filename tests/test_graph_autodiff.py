@@ -245,11 +245,22 @@ def test_sums_of_gradients_spare_what_others_read() -> None:
     sums = {node.name: node for node in graph if node.op == "add" and node.phase == "backward"}
     # The gradient of s2 passes on to x twice and to y: only the convolution's own may go.
     assert {name: node.inputs for name, node in sums.items()} == {
-        "x:grad:+s1": ("s2:grad", "s2:grad"),
-        "x:grad": ("x:grad:+s1", "x:grad:y"),
+        "x:grad2": ("s2:grad", "s2:grad"),
+        "x:grad": ("x:grad2", "x:grad:y"),
     }
-    assert sums["x:grad:+s1"].overwrites is None
-    assert sums["x:grad"].overwrites == "x:grad:+s1"
+    assert sums["x:grad2"].overwrites is None
+    assert sums["x:grad"].overwrites == "x:grad2"
+
+
+def test_a_tensor_added_to_itself_and_used_elsewhere_gets_every_gradient() -> None:
+    b = small()
+    x = b.conv2d(b.data, 2, 1, name="x")
+    y = b.add(b.add(x, x, name="twice"), b.relu(x, name="relu"), name="total")
+    model = b.model(b.mse(b.flatten(y)))
+    graph = check_laws(model, "all", Sgd(0.1))
+    sums = [node.name for node in graph if node.op == "add" and node.phase == "backward"]
+    assert sums == ["x:grad2", "x:grad"]
+    check_gradients(model)
 
 
 def test_shared_parameters_accumulate_in_order_and_are_updated_after_every_use() -> None:
@@ -319,6 +330,12 @@ def test_train_that_chooses_nothing_is_refused(train: str) -> None:
     message = f"train {re.escape(repr(train))}: .*(conv.weight|last:1 to last:2)"
     with pytest.raises(BadInput, match=message):
         training_graph(model, Sgd(0.1), train)
+
+
+def test_a_model_without_parameters_cannot_be_trained() -> None:
+    b = small()
+    with pytest.raises(BadInput, match="model small has no parameters"):
+        training_graph(b.model(b.mse(b.relu(b.data))), Sgd(0.1))
 
 
 def test_train_last_counts_layers_that_own_parameters() -> None:

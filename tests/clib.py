@@ -20,22 +20,18 @@ import numpy as np
 from poet_host import isa
 from poet_host.resources import resource
 
-FLAGS = [
-    "-std=c11",
-    "-O2",
-    "-ffp-contract=off",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-Wconversion",
-    "-fPIC",
-    "-shared",
-]
+FLAGS = ["-std=c11", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wconversion"]
+FLAGS += ["-Wdouble-promotion", "-Wshadow"]
 SANITIZE = ["-g", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"]
 
 
-def kernel_sources() -> list[Path]:
-    return sorted((resource("firmware") / "kernels").glob("*.c"))
+def compile_kernels(output: Path, *flags: str) -> None:
+    """All kernels, with the flags that every target has and these, into one file."""
+    firmware = resource("firmware")
+    sources = sorted(str(path) for path in (firmware / "kernels").glob("*.c"))
+    include = f"-I{firmware / 'include'}"
+    command = ["cc", *FLAGS, *flags, include, *sources, "-o", str(output), "-lm"]
+    subprocess.run(command, check=True, env={**os.environ, "LD_PRELOAD": ""})
 
 
 @cache
@@ -60,11 +56,8 @@ def library() -> Any:
     folder = Path(tempfile.mkdtemp(prefix="poet-kernels-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     built = folder / "libkernels.so"
-    flags = [*FLAGS, *(SANITIZE if os.environ.get("POET_SANITIZE") else [])]
-    include = resource("firmware") / "include"
-    subprocess.run(
-        ["cc", *flags, f"-I{include}", *map(str, kernel_sources()), "-lm", "-o", str(built)],
-        check=True,
+    compile_kernels(
+        built, "-fPIC", "-shared", *(SANITIZE if os.environ.get("POET_SANITIZE") else [])
     )
     return _ffi().dlopen(str(built))
 

@@ -40,7 +40,7 @@ def library() -> tuple[cffi.FFI, Any]:
     return ffi, ffi.dlopen(str(build_library()))
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a defect
+class Refused(Exception):
     """A negative result; `name` is its row of wire.def."""
 
     def __init__(self, code: int, detail: int) -> None:

@@ -11,6 +11,20 @@ from poet_host.device.wire import messages
 from poet_host.errors import BoardError, LinkBroken, NoDevice
 
 
+def test_a_step_that_was_left_running_is_stopped() -> None:
+    with FakeBoard({"reset": dict}) as board:
+
+        def hello() -> dict[str, Any] | int:
+            return -2 if board.names().count("status") < 3 else {"hello": board.hello_fields()}
+
+        def status() -> dict[str, Any]:
+            return {"status": {"running": board.names().count("status") < 3}}
+
+        board.handlers |= {"hello": hello, "status": status}
+        assert connect(board.port).info.board == "fake"
+        assert board.names() == ["hello", "reset", "status", "status", "status", "hello"]
+
+
 def test_every_message_has_a_method() -> None:
     for name in messages():
         assert callable(getattr(Device, name)), name

@@ -119,6 +119,12 @@ def test_dropout_draws_a_new_mask_for_every_seed_step_and_key(changed: str) -> N
         assert abs(agreement - 0.5) < 4 * 0.5 / np.sqrt(COUNT)
 
 
+def test_dropout_keeps_an_element_whose_number_is_just_the_probability() -> None:
+    uniform = float(exact.murmur3(1, 1, 1, 0)[0] >> np.uint32(8)) / 2**24
+    assert dropped(uniform)[0] > 0
+    assert dropped(float(np.nextafter(np.float32(uniform), np.float32(1))))[0] == 0
+
+
 def test_dropout_draws_the_same_mask_again_for_the_gradient() -> None:
     attrs = {"n": 2, "c": 3, "h": 50, "w": 50, "epsilon": 0.3, "seed": 5, "key": 9}
     rng = np.random.default_rng(0)

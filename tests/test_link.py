@@ -101,18 +101,16 @@ def test_damaged_replies_are_asked_for_again(damage: str) -> None:
         board.frame_bytes = 40
         board.spoil = spoil
         data = bytes(range(256))
-        with connect(board.port, timeout_s=0.05) as device:
+        with connect(board.port, timeout_s=0.1 if damage == "lost" else 10) as device:
             device.write(2, 3, data)
             assert device.read(2, 3, len(data)) == data
             resent = device.link.resent
         assert bytes(board.store[2, 3]) == data
-        if damage in ("lost", "flipped", "cut"):
-            assert resent >= 16
-        if damage == "twice":
-            assert resent == 0
+        # A repeated request keeps its sequence number. On a slow machine a late reply is asked for
+        # again too, and the board may not have read that when the line closes.
         repeats = [a for a, b in zip(board.sequences, board.sequences[1:], strict=False) if a == b]
-        # A repeated request keeps its sequence number; the last may still be on its way.
-        assert resent - 1 <= len(repeats) <= resent
+        assert len(repeats) <= resent
+        assert resent == 0 if damage == "twice" else len(repeats) >= 16
 
 
 def test_lost_requests_are_sent_again() -> None:

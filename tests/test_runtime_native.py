@@ -12,18 +12,27 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import toy
 from memory_board import MemoryBoard, card
 from poet_host import isa
-from poet_host.device.device import PLAN, TENSOR, Device, connect
+from poet_host.device.board import load_board
+from poet_host.device.device import TENSOR, Device, connect
 from poet_host.errors import BadInput, BoardError, LinkBroken, NoDevice, PoetError
+from poet_host.graph import models
 from poet_host.graph.graph import Graph, Node
+from poet_host.graph.reference import run_step
+from poet_host.graph.weights import start_values
+from poet_host.plan.build import cost_graph
+from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan, Statement
+from poet_host.profile.profile import estimate_profile
+from poet_host.resources import resource
 from poet_host.schedule.encode import encode
-from poet_host.schedule.model import with_crc
 from poet_host.sim import native
 from poet_host.sim.native import NativeBoard, build_library, build_native, create_storage
+from toy_boards import prepare, weights_of
 
 CARD_BYTES = 4 << 20
 NO_STEP = 0xFFFFFFFF
@@ -41,20 +50,6 @@ def board(storage: Path, request: pytest.FixtureRequest) -> Iterator[NativeBoard
     with NativeBoard(storage, sanitize=request.param) as found:
         yield found
         assert found.process.poll() is None  # no sanitizer has ended it
-
-
-def prepare(device: Device, kind: str = "frugal", seed: int = 1) -> None:
-    schedule = toy.schedule(kind)
-    device.format()
-    device.load(schedule.model_part, schedule.plan_part)
-    for number, data in enumerate(toy.values(seed)):
-        device.write(TENSOR, number, data)
-    device.begin(0)
-
-
-def weights(device: Device) -> tuple[bytes, bytes]:
-    w, v = toy.SIZES[toy.W], toy.SIZES[toy.V]
-    return device.read(TENSOR, toy.W, w), device.read(TENSOR, toy.V, v)
 
 
 # Building.
@@ -92,6 +87,20 @@ def test_without_a_compiler_the_error_says_so(
     with pytest.raises(PoetError, match="cannot compile"):
         build_native()
     assert os.listdir(tmp_path / "poet-host") == []
+
+
+@pytest.mark.parametrize("folder", ["src", "port/native"])
+def test_sources_compile_without_a_warning(folder: str) -> None:
+    firmware = resource("firmware")
+    sources = sorted(map(str, (firmware / folder).glob("*.c")))
+    assert sources
+    found = subprocess.run(
+        ["cc", "-std=c11", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror",
+         "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-I", str(firmware / "include"),
+         "-fsyntax-only", *sources],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 # Storage files.
@@ -225,7 +234,7 @@ def test_whole_steps_of_two_plans_give_the_same_bits(board: NativeBoard) -> None
         for kind in ("frugal", "lavish"):
             prepare(device, kind)
             losses = [device.step(step, 0, 100).loss for step in range(1, 6)]
-            seen[kind] = (losses, weights(device))
+            seen[kind] = (losses, weights_of(device))
             kinds = {isa.by_code("STATEMENT")[record.kind].name for record in device.trace()}
             assert kinds >= {"compute", "page_in", "page_out", "wait", "end"}
         assert seen["frugal"] == seen["lavish"]
@@ -233,6 +242,40 @@ def test_whole_steps_of_two_plans_give_the_same_bits(board: NativeBoard) -> None
         for write in (True, False):
             ticks, cpu_ticks = device.probe_transfer(write, 5000, repeat=2)
             assert 0 < cpu_ticks <= ticks
+
+
+def test_a_step_of_a_whole_network_equals_the_reference(storage: Path) -> None:
+    """The board's trained tensors are the bits that NumPy computes, operator by operator."""
+    graph = models.load("resnet-digits")
+    costs = cost_graph(graph, estimate_profile(load_board("native")))
+    plan = keep_everything(costs)
+    assert plan.peak_bytes is not None
+    schedule = encode(graph, plan)
+    stored = dict(start_values(graph, 3))
+    rng = np.random.default_rng(4)
+    stored[graph.data] = rng.uniform(0, 1, graph[graph.data].shape).astype(np.float32)
+    stored[graph.label] = rng.integers(0, 10, graph[graph.label].shape).astype(np.int32)
+    nodes = [node for node in graph if node.stored]
+    with (
+        NativeBoard(storage, arena_bytes=plan.peak_bytes, sanitize=True) as board,
+        connect(board.port) as device,
+    ):
+        device.format()
+        device.load(schedule.model_part, schedule.plan_part)
+        for number, node in enumerate(nodes):
+            device.write(TENSOR, number, stored[node.name].tobytes())
+        device.begin(0)
+        for step in (1, 2):
+            result = device.step(step)
+            values = run_step(graph, stored, step)
+            assert np.float32(result.loss) == values[graph.loss].ravel()[0]
+            for node in graph:
+                if node.updates is not None:
+                    stored[node.updates] = values[node.name]
+            for number, node in enumerate(nodes):
+                read = device.read(TENSOR, number, node.size_bytes)
+                assert read == stored[node.name].tobytes(), node.name
+        assert result.peak_bytes <= plan.peak_bytes
 
 
 def test_a_transfer_runs_while_an_operator_computes(storage: Path) -> None:
@@ -278,7 +321,7 @@ def test_a_power_cut_leaves_a_whole_step(storage: Path) -> None:
     schedule = toy.schedule()
     with NativeBoard(storage) as board, connect(board.port) as device:
         prepare(device)
-        truth = [weights(device)]
+        truth = [weights_of(device)]
     counts = []
     for _ in range(30):
         with NativeBoard(storage) as board, connect(board.port) as device:
@@ -291,7 +334,7 @@ def test_a_power_cut_leaves_a_whole_step(storage: Path) -> None:
             assert step in (confirmed, confirmed + 1)
             while len(truth) <= step:
                 truth.append(following(truth[-1]))
-            assert weights(device) == truth[step]
+            assert weights_of(device) == truth[step]
         counts.append(step - before)
     assert len(set(counts)) >= 3  # it was cut at different moments
     assert len(set(truth)) == len(truth)
@@ -322,104 +365,3 @@ def following(state: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     board.begin(0)
     board.step(1)
     return board.tensor(toy.W, toy.SIZES[toy.W]), board.tensor(toy.V, toy.SIZES[toy.V])
-
-
-# Damaged schedules, under the sanitizers.
-
-
-@pytest.fixture(scope="module")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
-    path = tmp_path_factory.mktemp("damage") / "card.img"
-    create_storage(path, CARD_BYTES)
-    with NativeBoard(path, sanitize=True) as board, connect(board.port) as device:
-        prepare(device)
-        yield device
-        assert board.process.poll() is None
-
-
-def try_load(device: Device, model: bytes, plan: bytes) -> str:
-    """What the board says of a schedule; if it takes it, it also runs a step of it."""
-    try:
-        device.load(model, plan)
-        for number, data in enumerate(toy.values(1)):
-            device.write(TENSOR, number, data)
-        device.begin(0)
-        device.step(1)
-    except BoardError as error:
-        return error.name
-    return "ok"
-
-
-def test_every_damaged_byte_of_a_schedule_is_noticed(sanitized: Device) -> None:
-    schedule = toy.schedule()
-    rng = random.Random(8)
-    whole = schedule.model_part + schedule.plan_part
-    cut = len(schedule.model_part)
-    for at in range(len(whole)):
-        bad = whole[:at] + bytes([whole[at] ^ rng.randint(1, 255)]) + whole[at + 1 :]
-        assert try_load(sanitized, bad[:cut], bad[cut:]) != "ok", f"byte {at}"
-    assert try_load(sanitized, whole[:cut], whole[cut:]) == "ok"
-
-
-def test_every_truncated_schedule_is_noticed(sanitized: Device) -> None:
-    schedule = toy.schedule()
-    for size in range(0, len(schedule.model_part), 13):
-        assert try_load(sanitized, schedule.model_part[:size], schedule.plan_part) != "ok"
-    for size in range(len(schedule.plan_part)):
-        assert try_load(sanitized, schedule.model_part, schedule.plan_part[:size]) != "ok"
-
-
-def test_damage_with_a_right_crc_never_crashes(sanitized: Device) -> None:
-    """What the validator lets pass must run: nothing but the CRC protects from such bytes."""
-    schedule = toy.schedule()
-    rng = random.Random(9)
-    seen: dict[str, int] = {}
-    for _ in range(400):
-        model, plan = bytearray(schedule.model_part), bytearray(schedule.plan_part)
-        part = rng.choice((model, plan, plan))
-        for _ in range(rng.choice((1, 1, 2, 4))):
-            at = rng.randrange(8, len(part))
-            part[at] = rng.choice(
-                (0, 1, 0xFF, rng.randrange(256), part[at] ^ 1 << rng.randrange(8))
-            )
-        model_fixed = with_crc(bytes(model))
-        header = isa.unpack("poet_plan_header", bytes(plan[:28]))
-        header["model_crc"] = isa.unpack("poet_model", model_fixed[:28])["crc"]
-        plan_fixed = with_crc(isa.pack("poet_plan_header", **header) + bytes(plan[28:]))
-        name = try_load(sanitized, model_fixed, plan_fixed)
-        seen[name] = seen.get(name, 0) + 1
-    assert set(seen) >= {"ok", "bad_plan", "bad_table"}
-    assert try_load(sanitized, schedule.model_part, schedule.plan_part) == "ok"
-
-
-def test_schedules_changed_on_storage_under_a_loaded_board_never_crash(storage: Path) -> None:
-    """The card returns other bytes at every reading: errors, but no memory is touched wrongly."""
-    schedule = toy.schedule()
-    rng = random.Random(10)
-    model_at, plan_at = (2048 + 192) * 512, (2048 + 1216) * 512
-    with NativeBoard(storage, sanitize=True) as board, connect(board.port) as device:
-        prepare(device)
-        names = set()
-        for _ in range(150):
-            device.load(schedule.model_part, schedule.plan_part)
-            at, part = rng.choice(
-                ((model_at, schedule.model_part), (plan_at, schedule.plan_part))
-            )  # fmt: skip
-            with storage.open("r+b") as file:
-                for _ in range(rng.randint(1, 3)):
-                    file.seek(at + rng.randrange(28, len(part)))
-                    file.write(bytes([rng.randrange(256)]))
-            step = device.hello().committed_step + 1
-            try:
-                device.step(step)
-                names.add("ok")
-            except BoardError as error:
-                names.add(error.name)
-            with storage.open("r+b") as file:
-                file.seek(model_at)
-                file.write(schedule.model_part)
-                file.seek(plan_at)
-                file.write(schedule.plan_part)
-            device.write(PLAN, 0, schedule.plan_part)  # so that nothing is cached
-        assert names >= {"ok", "bad_plan", "bad_table"}
-        assert board.process.poll() is None

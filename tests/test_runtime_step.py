@@ -17,23 +17,9 @@ from poet_host.schedule.decode import Wait, decode
 from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule
 from random_plans import random_plan
+from toy_boards import trained, weights
 
 STATEMENT = {row.code: name for name, row in isa.by_name("STATEMENT").items()}
-
-
-def ready(kind: str = "frugal", seed: int = 1) -> MemoryBoard:
-    board = MemoryBoard(card())
-    board.format()
-    schedule = toy.schedule(kind)
-    board.load(schedule.model_part, schedule.plan_part)
-    for number, data in enumerate(toy.values(seed)):
-        board.write(2, number, 0, data)
-    board.begin(0)
-    return board
-
-
-def weights(board: MemoryBoard) -> tuple[bytes, bytes]:
-    return board.tensor(toy.W, toy.SIZES[toy.W]), board.tensor(toy.V, toy.SIZES[toy.V])
 
 
 def arrays(data: list[bytes]) -> list[np.ndarray]:
@@ -41,7 +27,7 @@ def arrays(data: list[bytes]) -> list[np.ndarray]:
 
 
 def test_one_step_is_what_the_formulas_say() -> None:
-    board = ready()
+    board = trained(card())
     x, t, w, v = arrays(toy.values(1))
     x, t = x.reshape(toy.N, toy.C), t.reshape(toy.N, toy.K)
     w, v = w.reshape(toy.K, toy.C), v.reshape(toy.K, toy.C)
@@ -57,14 +43,14 @@ def test_one_step_is_what_the_formulas_say() -> None:
 
 
 def test_two_plans_of_a_model_train_the_same_bits() -> None:
-    frugal, lavish = ready("frugal"), ready("lavish")
+    frugal, lavish = trained(card(), kind="frugal"), trained(card(), kind="lavish")
     for step in range(1, 6):
         assert frugal.step(step)["loss"] == lavish.step(step)["loss"]
         assert weights(frugal) == weights(lavish)
 
 
 def test_a_plan_may_change_between_steps() -> None:
-    straight, changing = ready("lavish"), ready("lavish")
+    straight, changing = trained(card(), kind="lavish"), trained(card(), kind="lavish")
     for step in range(1, 5):
         schedule = toy.schedule("frugal" if step % 2 else "lavish")
         changing.load(schedule.model_part, schedule.plan_part)
@@ -74,7 +60,7 @@ def test_a_plan_may_change_between_steps() -> None:
 
 
 def test_steps_come_in_order() -> None:
-    board = ready()
+    board = trained(card())
     for wrong in (2, 3, 0xFFFFFFFF):
         with pytest.raises(Refused) as found:
             board.step(wrong)
@@ -87,7 +73,7 @@ def test_steps_come_in_order() -> None:
 
 
 def test_a_repeated_step_gives_its_result_again() -> None:
-    board = ready()
+    board = trained(card())
     first = board.step(1, 0, 40)
     after = weights(board)
     writes = board.writes
@@ -96,7 +82,7 @@ def test_a_repeated_step_gives_its_result_again() -> None:
 
 
 def test_a_restarted_board_still_knows_the_loss() -> None:
-    board = ready()
+    board = trained(card())
     loss = board.step(1)["loss"]
     again = MemoryBoard(board.storage)
     schedule = toy.schedule()
@@ -106,7 +92,7 @@ def test_a_restarted_board_still_knows_the_loss() -> None:
 
 
 def test_trace_has_a_record_for_every_statement() -> None:
-    board = ready()
+    board = trained(card())
     result = board.step(1, 0, 100)
     meant = [
         "wait" if isinstance(s, Wait) else s.op for s in decode(toy.schedule())
@@ -133,7 +119,7 @@ def test_trace_has_a_record_for_every_statement() -> None:
 
 @pytest.mark.parametrize(("first", "count", "records"), [(5, 10, 10), (35, 30, 5), (90, 9, 0)])
 def test_trace_shows_the_statements_asked_for(first: int, count: int, records: int) -> None:
-    board = ready()
+    board = trained(card())
     assert board.step(1, first, count)["trace_records"] == records
     for i in range(records):
         record = isa.unpack("poet_trace", bytes(board.ffi.buffer(board.trace + i, 12)))
@@ -141,7 +127,7 @@ def test_trace_shows_the_statements_asked_for(first: int, count: int, records: i
 
 
 def test_high_water_mark_is_measured_anew_in_each_step() -> None:
-    board = ready("frugal")
+    board = trained(card(), kind="frugal")
     assert board.step(1)["peak_bytes"] == toy.schedule("frugal").header.arena_bytes
     lavish = toy.schedule("lavish")
     board.load(lavish.model_part, lavish.plan_part)
@@ -153,7 +139,7 @@ def test_high_water_mark_is_measured_anew_in_each_step() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
 def test_a_loss_that_is_not_finite_stops_before_the_commit(bad: float) -> None:
-    board = ready()
+    board = trained(card())
     board.step(1)
     before = weights(board)
     data = toy.values(1)[toy.X]
@@ -165,7 +151,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_commit(bad: float) -> None:
     assert weights(board) == before
     assert board.state.status.error == -19
     board.write(2, toy.X, 0, data)
-    straight = ready()
+    straight = trained(card())
     straight.step(1)
     straight.step(2)
     board.step(2)
@@ -174,8 +160,8 @@ def test_a_loss_that_is_not_finite_stops_before_the_commit(bad: float) -> None:
 
 @pytest.mark.parametrize("after", range(0, 40, 7))
 def test_a_step_stops_when_it_is_asked_to(after: int) -> None:
-    board = ready()
-    straight = ready()
+    board = trained(card())
+    straight = trained(card())
     straight.step(1)
     asked = iter(range(1000))
     callback = board.ffi.callback("int(void *)", lambda _: int(next(asked) >= after))
@@ -190,7 +176,7 @@ def test_a_step_stops_when_it_is_asked_to(after: int) -> None:
 
 @pytest.mark.parametrize("access", range(0, 26, 3))
 def test_a_transfer_that_fails_ends_the_step(access: int) -> None:
-    board = ready()
+    board = trained(card())
     before = weights(board)
     real = board._callbacks[6]
     count = iter(range(100))

@@ -2,58 +2,15 @@
 
 import random
 import struct
-from collections.abc import Callable
-from functools import cache
 
 import pytest
 import toy
 from memory_board import BLOCK, DATA_BLOCK, NO_STEP, PARTITION, MemoryBoard, Refused, card
 from poet_host import isa
 from poet_host.schedule.model import CURRENT, model_bytes, with_crc
-from poet_host.schedule.schedule import Schedule
+from toy_boards import in_partition, load, trained, truth, weights
 
-COMMIT_BLOCKS = (64, 128)
 SUPERBLOCK = 0
-
-
-def in_partition(block: int) -> slice:
-    at = (PARTITION + block) * BLOCK
-    return slice(at, at + BLOCK)
-
-
-def trained(storage: bytearray, steps: int = 0, kind: str = "frugal", seed: int = 1) -> MemoryBoard:
-    """A board with the toy's tensors of `seed`, after so many steps."""
-    board = MemoryBoard(storage)
-    board.format()
-    load(board, kind)
-    for number, data in enumerate(toy.values(seed)):
-        board.write(2, number, 0, data)
-    board.begin(0)
-    for step in range(1, steps + 1):
-        board.step(step)
-    return board
-
-
-def load(board: MemoryBoard, kind: str = "frugal") -> Schedule:
-    schedule = toy.schedule(kind)
-    board.load(schedule.model_part, schedule.plan_part)
-    return schedule
-
-
-def weights(board: MemoryBoard) -> tuple[bytes, bytes]:
-    return board.tensor(toy.W, toy.SIZES[toy.W]), board.tensor(toy.V, toy.SIZES[toy.V])
-
-
-@cache
-def truth(seed: int = 1, steps: int = 4) -> list[tuple[bytes, bytes]]:
-    """Weights after 0, 1, ... steps of an undisturbed run."""
-    board = trained(card(), kind="lavish", seed=seed)
-    found = [weights(board)]
-    for step in range(1, steps + 1):
-        board.step(step)
-        found.append(weights(board))
-    assert len(set(found)) == steps + 1  # each step moves them
-    return found
 
 
 # Finding the partition.
@@ -356,121 +313,3 @@ def test_a_card_that_fails_is_looked_at_afresh() -> None:
     load(board)
     board.step(2)
     assert weights(board) == truth()[2]
-
-
-# Commit records.
-
-
-def test_commits_alternate_between_two_erase_groups() -> None:
-    board = trained(card())
-    for step in range(1, 5):
-        before = [bytes(board.storage[in_partition(block)]) for block in COMMIT_BLOCKS]
-        board.step(step)
-        after = [bytes(board.storage[in_partition(block)]) for block in COMMIT_BLOCKS]
-        changed = [a != b for a, b in zip(before, after, strict=True)]
-        assert changed == [step % 2 == 1, step % 2 == 0]
-        newest = isa.unpack("poet_commit", after[changed.index(True)][:32])
-        assert (newest["step"], newest["parity"]) == (step, step % 2)
-
-
-@pytest.mark.parametrize("at", range(0, 32, 4))
-def test_a_torn_commit_record_leaves_the_step_before(at: int) -> None:
-    board = trained(card(), 3)
-    newest = in_partition(COMMIT_BLOCKS[0]).start  # begin was the first commit
-    board.storage[newest + at] ^= 0x10
-    again = MemoryBoard(board.storage)
-    assert again.hello()["committed_step"] == 2
-    load(again)
-    assert weights(again) == truth()[2]
-    again.step(3)
-    assert weights(again) == truth()[3]
-
-
-# Power cuts.
-
-SURVIVE: dict[str, Callable[[int], list[int]]] = {
-    "all": lambda count: list(range(count)),
-    "none": lambda count: [],
-    "last torn": lambda count: [*range(count - 1), -count] if count else [],
-    "only last": lambda count: [count - 1] if count else [],
-    "every other": lambda count: list(range(0, count, 2)),
-}
-
-
-def run_until_cut(storage: bytearray, cut_at: int, survive: str, steps: int) -> bytearray:
-    """Continue training on this card until the power goes; the card as it is then."""
-    board = MemoryBoard(storage, cut_at=cut_at, survive=SURVIVE[survive])
-    try:
-        load(board)
-        for _ in range(steps):
-            board.step(board.state.committed.step + 1)
-    except Refused:
-        pass
-    return board.after_the_cut()
-
-
-@pytest.mark.parametrize("survive", SURVIVE)
-def test_power_cut_at_every_write_of_a_run(survive: str) -> None:
-    start = bytes(trained(card()).storage)
-    probe = MemoryBoard(bytearray(start))
-    load(probe)
-    loaded = probe.writes
-    for step in (1, 2, 3):
-        probe.step(step)
-    seen = set()
-    for cut_at in range(loaded, probe.writes + 2):  # the last one is never reached
-        image = run_until_cut(bytearray(start), cut_at, survive, 3)
-        again = MemoryBoard(image)
-        step = again.hello()["committed_step"]
-        seen.add(step)
-        load(again)
-        assert weights(again) == truth()[step], f"cut at write {cut_at}"
-        again.step(step + 1)  # and training goes on as if nothing had been
-        assert weights(again) == truth()[step + 1], f"cut at write {cut_at}"
-    assert seen == {0, 1, 2, 3}
-
-
-@pytest.mark.parametrize("survive", SURVIVE)
-def test_power_cut_at_every_write_of_an_upload(survive: str) -> None:
-    start = bytes(trained(card(), 2).storage)
-    new = toy.values(2)
-
-    def upload(board: MemoryBoard) -> None:
-        load(board)
-        for number in (toy.W, toy.V):
-            for at in range(0, len(new[number]), 400):
-                board.write(2, number, at, new[number][at : at + 400])
-        board.begin(0)
-
-    probe = MemoryBoard(bytearray(start))
-    upload(probe)
-    expected = {2: truth()[2], 0: (new[toy.W], new[toy.V])}
-    seen = set()
-    for cut_at in range(probe.writes + 1):
-        board = MemoryBoard(bytearray(start), cut_at=cut_at, survive=SURVIVE[survive])
-        if cut_at == probe.writes:
-            board.cut_at = None
-            upload(board)
-        else:
-            with pytest.raises(Refused):
-                upload(board)
-        again = MemoryBoard(board.after_the_cut())
-        step = again.hello()["committed_step"]
-        seen.add(step)
-        load(again)
-        assert weights(again) == expected[step], f"cut at write {cut_at}"
-    assert seen == {0, 2}
-
-
-def test_power_cut_while_formatting_leaves_the_old_store_or_none() -> None:
-    start = bytes(trained(card(), 2).storage)
-    probe = MemoryBoard(bytearray(start))
-    probe.format()
-    for cut_at in range(probe.writes):
-        for survive in SURVIVE.values():
-            board = MemoryBoard(bytearray(start), cut_at=cut_at, survive=survive)
-            with pytest.raises(Refused):
-                board.format()
-            hello = MemoryBoard(board.after_the_cut()).hello()
-            assert hello["committed_step"] in (1, 2, NO_STEP)
-            assert hello["storage_status"] in (0, -5)

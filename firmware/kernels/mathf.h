@@ -4,8 +4,8 @@
 
 /* e^x and the natural logarithm, float32 throughout, the same bits on every
  * target. Largest error over all floats, in units in the last place: 1.1 (exp),
- * 0.9 (log). exp: 0 below -103.97, infinite above 88.72. log: -infinity at 0, not
- * a number below. Subnormal arguments and results are right. */
+ * 0.9 (log). exp: 0 below -103.97, infinite above 88.72. log: -infinity at 0,
+ * not a number below. Subnormal arguments and results are right. */
 float poet_exp(float x);
 float poet_log(float x);
 

@@ -14,18 +14,14 @@ int poet_take_bits(struct poet *p, uint32_t count, uint32_t *value) {
   uint32_t *bit = &p->decoder.bit;
   *value = 0;
   if (count > p->plan.bit_bytes * 8 - *bit) {
-    return poet_fail(p, POET_ERROR_bad_plan, p->decoder.statement);
+    return poet_refuse(p);
   }
   for (uint32_t taken = 0; taken < count;) {
     const uint32_t at = *bit % 8;
     const uint32_t part = count - taken < 8 - at ? count - taken : 8 - at;
     uint8_t byte;
-    const int error =
-        poet_get(p, &p->bits, POET_PLAN_BLOCK,
-                 (uint32_t)sizeof p->plan + *bit / 8, &byte, sizeof byte);
-    if (error) {
-      return error;
-    }
+    TRY(poet_get(p, &p->bits, POET_PLAN_BLOCK,
+                 (uint32_t)sizeof p->plan + *bit / 8, &byte, sizeof byte));
     *value |= ((uint32_t)byte >> at & ((1u << part) - 1)) << taken;
     taken += part;
     *bit += part;
@@ -35,18 +31,14 @@ int poet_take_bits(struct poet *p, uint32_t count, uint32_t *value) {
 
 int poet_take_gamma(struct poet *p, uint32_t *value) {
   uint32_t behind = 0, bit, rest;
-  int error = poet_take_bits(p, 1, &bit);
-  while (!error && !bit) {
+  TRY(poet_take_bits(p, 1, &bit));
+  while (!bit) {
     if (++behind > 31) {
-      return poet_fail(p, POET_ERROR_bad_plan, p->decoder.statement);
+      return poet_refuse(p);
     }
-    error = poet_take_bits(p, 1, &bit);
+    TRY(poet_take_bits(p, 1, &bit));
   }
-  if (!error) {
-    error = poet_take_bits(p, behind, &rest);
-  }
-  if (!error) {
-    *value = (1u << behind) + rest - 1;
-  }
-  return error;
+  TRY(poet_take_bits(p, behind, &rest));
+  *value = (1u << behind) + rest - 1;
+  return 0;
 }

@@ -6,7 +6,7 @@
 #include "runtime.h"
 
 /* A build with the address sanitizer sees a use of freed arena memory. */
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef POET_POISON
 #include <sanitizer/asan_interface.h>
 #define HIDE(p, offset, size)                                                  \
   ASAN_POISON_MEMORY_REGION((p)->memory.arena + (offset), size)
@@ -127,18 +127,15 @@ static int execute(struct poet *p, const struct poet_statement *s) {
 
 static int run(struct poet *p) {
   struct poet_statement statement = {0};
-  int error = 0;
   do {
     p->status.statement = p->decoder.statement;
     if (poet_asked_to_stop(p)) {
       return POET_ERROR_stopped;
     }
-    error = poet_decode(p, &statement);
-    if (!error) {
-      error = execute(p, &statement);
-    }
-  } while (!error && statement.code != POET_STATEMENT_end);
-  return error;
+    TRY(poet_decode(p, &statement));
+    TRY(execute(p, &statement));
+  } while (statement.code != POET_STATEMENT_end);
+  return 0;
 }
 
 static void start(struct poet *p, uint32_t step, uint16_t trace_first,
@@ -163,10 +160,7 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
 
 int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
               uint16_t trace_count, struct poet_step_result *result) {
-  int error = poet_ready(p);
-  if (error) {
-    return error;
-  }
+  TRY(poet_ready(p));
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
   }
@@ -183,7 +177,7 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
     return 0;
   }
   start(p, step, trace_first, trace_count);
-  error = run(p);
+  const int error = run(p);
   poet_drain(p);
   p->result.ticks = now(p) - p->started;
   SHOW(p, 0, p->memory.arena_bytes);

@@ -8,10 +8,7 @@ static int check_plan(struct poet *p, uint32_t plan_bytes) {
   const uint32_t behind_crc = offsetof(struct poet_plan_header, crc) + 4;
   struct poet_plan_header *plan = &p->plan;
   uint32_t crc;
-  int error = poet_get(p, &p->bits, POET_PLAN_BLOCK, 0, plan, sizeof *plan);
-  if (error) {
-    return error;
-  }
+  TRY(poet_get(p, &p->bits, POET_PLAN_BLOCK, 0, plan, sizeof *plan));
   if (plan->magic != POET_PLAN_MAGIC) {
     return POET_ERROR_bad_magic;
   }
@@ -19,10 +16,10 @@ static int check_plan(struct poet *p, uint32_t plan_bytes) {
       plan->bit_bytes != plan_bytes - sizeof *plan) {
     return POET_ERROR_bad_plan;
   }
-  error = poet_crc_stored(p, POET_PLAN_BLOCK, behind_crc,
-                          plan_bytes - behind_crc, &crc);
-  if (error || crc != plan->crc || plan->model_crc != p->model.crc) {
-    return error ? error : POET_ERROR_bad_crc;
+  TRY(poet_crc_stored(p, POET_PLAN_BLOCK, behind_crc, plan_bytes - behind_crc,
+                      &crc));
+  if (crc != plan->crc || plan->model_crc != p->model.crc) {
+    return POET_ERROR_bad_crc;
   }
   if (plan->arena_bytes > p->memory.arena_bytes) {
     return poet_fail(p, POET_ERROR_arena_small, plan->arena_bytes);
@@ -39,31 +36,20 @@ static int check_plan(struct poet *p, uint32_t plan_bytes) {
 int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
               struct poet_facts *facts) {
   struct poet_statement statement = {0};
-  int error = poet_ready(p);
-  if (error) {
-    return error;
-  }
+  TRY(poet_ready(p));
   poet_reset(p);
   poet_drop_caches(p);
   memset(p->memory.bitmap, 0, (p->memory.tensor_capacity + 31u) / 32 * 4);
-  error = poet_check_model(p, model_bytes);
-  if (!error) {
-    error = check_plan(p, plan_bytes);
-  }
-  if (!error) {
-    poet_decode_start(p);
-  }
+  TRY(poet_check_model(p, model_bytes));
+  TRY(check_plan(p, plan_bytes));
+  poet_decode_start(p);
   do {
-    if (!error) {
-      error = poet_decode(p, &statement);
-    }
-  } while (!error && statement.code != POET_STATEMENT_end);
-  if (!error) {
-    p->loaded = true;
-    *facts = (struct poet_facts){p->plan.statement_count, p->decoder.peak_bytes,
-                                 p->decoder.resident_max, p->decoder.queue_max};
-  }
-  return error;
+    TRY(poet_decode(p, &statement));
+  } while (statement.code != POET_STATEMENT_end);
+  p->loaded = true;
+  *facts = (struct poet_facts){p->plan.statement_count, p->decoder.peak_bytes,
+                               p->decoder.resident_max, p->decoder.queue_max};
+  return 0;
 }
 
 void poet_reset(struct poet *p) {

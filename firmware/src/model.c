@@ -54,10 +54,7 @@ static bool op_is_sound(const struct poet_op *op, uint32_t output) {
 /* The records are judged again at every reading: memory safety then does not
  * hang on the card returning twice the same. */
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
-  const int error = read_op(p, output, to);
-  if (error) {
-    return error;
-  }
+  TRY(read_op(p, output, to));
   return op_is_sound(to, output) ? 0
                                  : poet_fail(p, POET_ERROR_bad_table, output);
 }
@@ -137,19 +134,16 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
 static int check_renewal(struct poet *p, const struct poet_op *op) {
   struct poet_tensor next, input;
   uint32_t renewed = POET_NONE;
-  int error = poet_read_tensor(p, op->output, &next);
-  if (error || next.place != POET_PLACE_NEXT) {
-    return error;
+  TRY(poet_read_tensor(p, op->output, &next));
+  if (next.place != POET_PLACE_NEXT) {
+    return 0;
   }
-  for (uint32_t i = 0; i < op->input_count && !error; i++) {
-    error = poet_read_tensor(p, op->input[i], &input);
+  for (uint32_t i = 0; i < op->input_count; i++) {
+    TRY(poet_read_tensor(p, op->input[i], &input));
     if (input.place == POET_PLACE_CURRENT && input.block == next.block &&
         input.size_bytes == next.size_bytes) {
       renewed = op->input[i];
     }
-  }
-  if (error) {
-    return error;
   }
   const uint32_t mask = 1u << (renewed & 31);
   if (renewed == POET_NONE || (p->memory.bitmap[renewed / 32] & mask)) {
@@ -166,11 +160,7 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
   struct poet_tensor tensor;
   struct poet_op op;
   uint32_t crc;
-  int error =
-      poet_get(p, &p->records, POET_MODEL_BLOCK, 0, model, sizeof *model);
-  if (error) {
-    return error;
-  }
+  TRY(poet_get(p, &p->records, POET_MODEL_BLOCK, 0, model, sizeof *model));
   if (model->magic != POET_MODEL_MAGIC) {
     return POET_ERROR_bad_magic;
   }
@@ -187,10 +177,10 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
       model_bytes > POET_MODEL_BLOCKS * POET_BLOCK) {
     return POET_ERROR_bad_table;
   }
-  error = poet_crc_stored(p, POET_MODEL_BLOCK, behind_crc,
-                          model_bytes - behind_crc, &crc);
-  if (error || crc != model->crc) {
-    return error ? error : POET_ERROR_bad_crc;
+  TRY(poet_crc_stored(p, POET_MODEL_BLOCK, behind_crc, model_bytes - behind_crc,
+                      &crc));
+  if (crc != model->crc) {
+    return POET_ERROR_bad_crc;
   }
   if (model->tensor_count > p->memory.tensor_capacity) {
     return poet_fail(p, POET_ERROR_table_small, model->tensor_count);
@@ -203,22 +193,14 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
     return poet_fail(p, POET_ERROR_bad_table, POET_NONE);
   }
   for (uint32_t i = 0; i < model->tensor_count; i++) {
-    error = poet_read_tensor(p, i, &tensor);
-    if (!error && !tensor_is_sound(p, &layout, i, &tensor)) {
-      error = poet_fail(p, POET_ERROR_bad_table, i);
-    }
-    if (error) {
-      return error;
+    TRY(poet_read_tensor(p, i, &tensor));
+    if (!tensor_is_sound(p, &layout, i, &tensor)) {
+      return poet_fail(p, POET_ERROR_bad_table, i);
     }
   }
   for (uint32_t i = model->stored_count; i < model->tensor_count; i++) {
-    error = poet_read_op(p, i, &op);
-    if (!error) {
-      error = check_renewal(p, &op);
-    }
-    if (error) {
-      return error;
-    }
+    TRY(poet_read_op(p, i, &op));
+    TRY(check_renewal(p, &op));
   }
   if (layout.current_count != layout.next_count ||
       layout.keep_count != model->keep_count) {

@@ -20,10 +20,7 @@ static bool is_staged(const struct poet *p, uint32_t tensor) {
 static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
                   struct place *place) {
   place->tensor.size_bytes = 0;
-  int error = poet_ready(p);
-  if (error) {
-    return error;
-  }
+  TRY(poet_ready(p));
   if (object == POET_OBJECT_MODEL || object == POET_OBJECT_PLAN) {
     const bool model = object == POET_OBJECT_MODEL;
     place->block = model ? POET_MODEL_BLOCK : POET_PLAN_BLOCK;
@@ -37,10 +34,7 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
   if (object != POET_OBJECT_TENSOR || number >= p->model.stored_count) {
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
-  error = poet_read_tensor(p, number, &place->tensor);
-  if (error) {
-    return error;
-  }
+  TRY(poet_read_tensor(p, number, &place->tensor));
   const bool other = write || is_staged(p, number);
   if (place->tensor.place == POET_PLACE_NONE ||
       (place->tensor.place == POET_PLACE_CURRENT && !other &&
@@ -66,25 +60,20 @@ static uint32_t trailer_offset(uint32_t size_bytes) {
 static int verify(struct poet *p, uint32_t block,
                   const struct poet_tensor *tensor, uint32_t number) {
   uint32_t trailer[2], crc;
-  int error = poet_crc_stored(p, block, 0, tensor->size_bytes, &crc);
-  if (!error) {
-    error = poet_get(p, &p->records, block, trailer_offset(tensor->size_bytes),
-                     trailer, sizeof trailer);
-  }
-  if (!error && (trailer[0] != crc || trailer[1] != tensor->block)) {
-    error = poet_fail(p, POET_ERROR_page_damaged, number);
-  }
-  return error;
+  TRY(poet_crc_stored(p, block, 0, tensor->size_bytes, &crc));
+  TRY(poet_get(p, &p->records, block, trailer_offset(tensor->size_bytes),
+               trailer, sizeof trailer));
+  return trailer[0] == crc && trailer[1] == tensor->block
+             ? 0
+             : poet_fail(p, POET_ERROR_page_damaged, number);
 }
 
 static int seal(struct poet *p, uint32_t block,
                 const struct poet_tensor *tensor) {
   uint32_t trailer[2] = {0, tensor->block};
-  const int error =
-      poet_crc_stored(p, block, 0, tensor->size_bytes, &trailer[0]);
-  return error ? error
-               : poet_put(p, block, trailer_offset(tensor->size_bytes), trailer,
-                          sizeof trailer);
+  TRY(poet_crc_stored(p, block, 0, tensor->size_bytes, &trailer[0]));
+  return poet_put(p, block, trailer_offset(tensor->size_bytes), trailer,
+                  sizeof trailer);
 }
 
 static void clear_bitmap(struct poet *p) {
@@ -96,12 +85,8 @@ static void clear_bitmap(struct poet *p) {
 static int write_tensor(struct poet *p, const struct place *place,
                         uint16_t number, uint32_t offset, const void *from,
                         uint32_t size) {
-  int error = 0;
   if (p->committed.step != POET_NO_STEP && !poet_committed(p)) {
-    error = poet_commit(p, (struct poet_commit){.step = POET_NO_STEP});
-    if (error) {
-      return error;
-    }
+    TRY(poet_commit(p, (struct poet_commit){.step = POET_NO_STEP}));
   }
   if (!p->staging) {
     clear_bitmap(p);
@@ -111,20 +96,16 @@ static int write_tensor(struct poet *p, const struct place *place,
     *staged_word(p, number) |= 1u << (number & 31);
   }
   p->verified = POET_NONE;
-  error = poet_put(p, place->block, offset, from, size);
-  if (!error && offset + size == place->size_bytes) {
-    error = seal(p, place->block, &place->tensor);
-  }
-  return error;
+  TRY(poet_put(p, place->block, offset, from, size));
+  return offset + size == place->size_bytes
+             ? seal(p, place->block, &place->tensor)
+             : 0;
 }
 
 int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
                const void *from, uint32_t size) {
   struct place place;
-  const int error = locate(p, object, tensor, true, &place);
-  if (error) {
-    return error;
-  }
+  TRY(locate(p, object, tensor, true, &place));
   if (!in_range(&place, offset, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
   }
@@ -138,18 +119,12 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
 int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
               void *to, uint32_t size) {
   struct place place;
-  int error = locate(p, object, tensor, false, &place);
-  if (error) {
-    return error;
-  }
+  TRY(locate(p, object, tensor, false, &place));
   if (!in_range(&place, offset, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
   }
   if (place.tensor.size_bytes && p->verified != tensor) {
-    error = verify(p, place.block, &place.tensor, tensor);
-    if (error) {
-      return error;
-    }
+    TRY(verify(p, place.block, &place.tensor, tensor));
     p->verified = tensor;
   }
   return poet_get(p, &p->records, place.block, offset, to, size);
@@ -158,10 +133,7 @@ int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
 int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
                   uint32_t size, uint32_t *crc) {
   struct place place;
-  const int error = locate(p, object, tensor, false, &place);
-  if (error) {
-    return error;
-  }
+  TRY(locate(p, object, tensor, false, &place));
   if (!in_range(&place, 0, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
   }
@@ -178,15 +150,11 @@ static bool anything_staged(const struct poet *p) {
 
 static int copy(struct poet *p, uint32_t from, uint32_t to,
                 const struct poet_tensor *tensor) {
-  int error = 0;
-  for (uint32_t i = 0; i < poet_tensor_blocks(tensor->size_bytes) && !error;
-       i++) {
-    error = poet_get(p, &p->bits, from + i, 0, p->bounce, POET_BLOCK);
-    if (!error) {
-      error = poet_put(p, to + i, 0, p->bounce, POET_BLOCK);
-    }
+  for (uint32_t i = 0; i < poet_tensor_blocks(tensor->size_bytes); i++) {
+    TRY(poet_get(p, &p->bits, from + i, 0, p->bounce, POET_BLOCK));
+    TRY(poet_put(p, to + i, 0, p->bounce, POET_BLOCK));
   }
-  return error;
+  return 0;
 }
 
 /* Make the other slots complete: what was written stays, what was not is what
@@ -195,10 +163,7 @@ static int complete_other_slots(struct poet *p) {
   const uint32_t parity = poet_parity(p);
   for (uint32_t i = 0; i < p->model.stored_count; i++) {
     struct poet_tensor tensor;
-    int error = poet_read_tensor(p, i, &tensor);
-    if (error) {
-      return error;
-    }
+    TRY(poet_read_tensor(p, i, &tensor));
     if (tensor.place != POET_PLACE_CURRENT) {
       continue;
     }
@@ -207,24 +172,16 @@ static int complete_other_slots(struct poet *p) {
       if (!poet_committed(p)) {
         return poet_fail(p, POET_ERROR_bad_object, i);
       }
-      error = copy(p, poet_slot(p, &tensor, parity), other, &tensor);
+      TRY(copy(p, poet_slot(p, &tensor, parity), other, &tensor));
     }
-    if (!error) {
-      error = verify(p, other, &tensor, i);
-    }
-    if (error) {
-      return error;
-    }
+    TRY(verify(p, other, &tensor, i));
   }
   return 0;
 }
 
 int poet_begin(struct poet *p, uint32_t step) {
   struct poet_commit commit = {.step = step};
-  int error = poet_ready(p);
-  if (error) {
-    return error;
-  }
+  TRY(poet_ready(p));
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
   }
@@ -235,18 +192,14 @@ int poet_begin(struct poet *p, uint32_t step) {
   commit.data_blocks = p->model.data_blocks;
   commit.parity = poet_parity(p);
   if (anything_staged(p) || !poet_committed(p)) {
-    error = complete_other_slots(p);
+    TRY(complete_other_slots(p));
     commit.parity = 1 - commit.parity;
   } else if (step == p->committed.step) {
     return 0;
   }
-  if (!error) {
-    error = poet_commit(p, commit);
-  }
-  if (!error) {
-    p->staging = false;
-    p->verified = POET_NONE;
-    p->result = (struct poet_step_result){.step = step};
-  }
-  return error;
+  TRY(poet_commit(p, commit));
+  p->staging = false;
+  p->verified = POET_NONE;
+  p->result = (struct poet_step_result){.step = step};
+  return 0;
 }

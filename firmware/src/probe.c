@@ -64,10 +64,7 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
 
 /* The partition's last `blocks`, if no model uses them. */
 static int scratch(struct poet *p, uint32_t blocks, uint32_t *block) {
-  const int error = poet_ready(p);
-  if (error) {
-    return error;
-  }
+  TRY(poet_ready(p));
   uint32_t used = p->loaded ? p->model.data_blocks : 0;
   if (p->committed.step != POET_NO_STEP && used < p->committed.data_blocks) {
     used = p->committed.data_blocks;
@@ -91,10 +88,7 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
   if (!size || size > p->memory.arena_bytes) {
     return poet_fail(p, POET_ERROR_bad_object, p->memory.arena_bytes);
   }
-  int error = scratch(p, poet_tensor_blocks(size), &block);
-  if (error) {
-    return error;
-  }
+  TRY(scratch(p, poet_tensor_blocks(size), &block));
   p->dirty_bytes = p->memory.arena_bytes;
   transfer->data = p->memory.arena;
   transfer->size_bytes = size;
@@ -110,7 +104,7 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
       p->port->idle(p->port->context);
     }
     from = now(p);
-    error = poet_judge(p, transfer);
+    const int error = poet_judge(p, transfer);
     *cpu_ticks += now(p) - from;
     /* What has never been written has no right CRC; that costs no time less. */
     if (error && error != POET_ERROR_page_damaged) {
@@ -124,15 +118,15 @@ int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks) {
   const struct poet_port *port = p->port;
   uint32_t block;
   *ticks = 0;
-  int error = scratch(p, 1, &block);
+  TRY(scratch(p, 1, &block));
   memset(p->bounce, 0, sizeof p->bounce);
-  for (const uint32_t begin = now(p); repeat-- && !error;
-       *ticks = now(p) - begin) {
+  for (const uint32_t begin = now(p); repeat--; *ticks = now(p) - begin) {
     if (port->flush(port->context) ||
         port->write(port->context, p->partition + block, p->bounce, 1) ||
         port->flush(port->context)) {
-      error = p->storage_status = POET_ERROR_storage_failed;
+      p->storage_status = POET_ERROR_storage_failed;
+      return POET_ERROR_storage_failed;
     }
   }
-  return error;
+  return 0;
 }

@@ -240,7 +240,7 @@ static int poll(void *context) {
  * and goes to whoever asked last. */
 static int handle_step(struct request *r, struct poet *p) {
   struct poet_server *server = r->server;
-  struct poet_step_result result;
+  struct poet_step_result result = {0};
   uint8_t frame[HEAD + STATUS + sizeof result + CRC];
   TAKE(r, uint32_t, step);
   TAKE(r, uint16_t, trace_first);

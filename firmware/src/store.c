@@ -59,10 +59,7 @@ int poet_get(struct poet *p, struct poet_cache *cache, uint32_t block,
   while (size) {
     const uint32_t at = offset % POET_BLOCK;
     const uint32_t part = size < POET_BLOCK - at ? size : POET_BLOCK - at;
-    const int error = read_block(p, cache, block + offset / POET_BLOCK);
-    if (error) {
-      return error;
-    }
+    TRY(read_block(p, cache, block + offset / POET_BLOCK));
     memcpy(next, (const uint8_t *)cache->words + at, part);
     next += part;
     offset += part;
@@ -78,14 +75,11 @@ int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
     const uint32_t at = offset % POET_BLOCK;
     const uint32_t part = size < POET_BLOCK - at ? size : POET_BLOCK - at;
     const uint32_t target = block + offset / POET_BLOCK;
-    int error = part < POET_BLOCK ? read_block(p, &p->records, target) : 0;
-    if (!error) {
-      memcpy((uint8_t *)p->records.words + at, next, part);
-      error = write_block(p, target);
+    if (part < POET_BLOCK) {
+      TRY(read_block(p, &p->records, target));
     }
-    if (error) {
-      return error;
-    }
+    memcpy((uint8_t *)p->records.words + at, next, part);
+    TRY(write_block(p, target));
     next += part;
     offset += part;
     size -= part;
@@ -99,10 +93,7 @@ int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
   while (size) {
     const uint32_t at = offset % POET_BLOCK;
     const uint32_t part = size < POET_BLOCK - at ? size : POET_BLOCK - at;
-    const int error = read_block(p, &p->records, block + offset / POET_BLOCK);
-    if (error) {
-      return error;
-    }
+    TRY(read_block(p, &p->records, block + offset / POET_BLOCK));
     *crc = poet_crc(*crc, (const uint8_t *)p->records.words + at, part);
     offset += part;
     size -= part;
@@ -112,50 +103,38 @@ int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
 
 /* First block and length of the partition, from the card's MBR. */
 static int find_partition(struct poet *p) {
-  enum {
-    TABLE = 446,
-    ENTRY = 16,
-    ENTRIES = 4,
-    TYPE = 4,
-    FIRST = 8,
-    COUNT = 12
-  };
+  enum { TABLE = 446, ENTRY = 16, END = 510, TYPE = 4, FIRST = 8, COUNT = 12 };
   const uint32_t blocks = p->port->storage_blocks(p->port->context);
   const uint8_t *mbr = (const uint8_t *)p->records.words;
+  const uint8_t *entry = mbr + TABLE;
+  uint32_t first, count;
 
   p->partition = 0;
   p->partition_blocks = 0;
   if (!blocks) {
     return failed(p, POET_ERROR_no_storage);
   }
-  const int error = read_block(p, &p->records, 0);
-  if (error) {
-    return error;
-  }
+  TRY(read_block(p, &p->records, 0));
   p->records.block = POET_NO_BLOCK; /* it counted from the card's start */
-  if (mbr[510] != 0x55 || mbr[511] != 0xaa) {
+  while (entry < mbr + END && entry[TYPE] != POET_PARTITION_TYPE) {
+    entry += ENTRY;
+  }
+  if (mbr[END] != 0x55 || mbr[END + 1] != 0xaa || entry == mbr + END) {
     return failed(p, POET_ERROR_foreign_storage);
   }
-  for (unsigned i = 0; i < ENTRIES; i++) {
-    const uint8_t *entry = mbr + TABLE + ENTRY * i;
-    if (entry[TYPE] == POET_PARTITION_TYPE) {
-      uint32_t first, count;
-      memcpy(&first, entry + FIRST, sizeof first);
-      memcpy(&count, entry + COUNT, sizeof count);
-      if (first > blocks || count > blocks - first) {
-        return poet_fail(p, failed(p, POET_ERROR_storage_small),
-                         first - blocks + count);
-      }
-      if (count <= POET_DATA_BLOCK) {
-        return poet_fail(p, failed(p, POET_ERROR_storage_small),
-                         POET_DATA_BLOCK + 1 - count);
-      }
-      p->partition = first;
-      p->partition_blocks = count;
-      return 0;
-    }
+  memcpy(&first, entry + FIRST, sizeof first);
+  memcpy(&count, entry + COUNT, sizeof count);
+  if (first > blocks || count > blocks - first) {
+    p->detail = first - blocks + count;
+    return failed(p, POET_ERROR_storage_small);
   }
-  return failed(p, POET_ERROR_foreign_storage);
+  if (count <= POET_DATA_BLOCK) {
+    p->detail = POET_DATA_BLOCK + 1 - count;
+    return failed(p, POET_ERROR_storage_small);
+  }
+  p->partition = first;
+  p->partition_blocks = count;
+  return 0;
 }
 
 static uint32_t commit_block(uint32_t sequence) {
@@ -169,13 +148,8 @@ int poet_mount(struct poet *p) {
   memset(&p->committed, 0, sizeof p->committed);
   p->committed.step = POET_NO_STEP;
 
-  int error = find_partition(p);
-  if (!error) {
-    error = poet_get(p, &p->records, 0, 0, &p->store, sizeof p->store);
-  }
-  if (error) {
-    return error;
-  }
+  TRY(find_partition(p));
+  TRY(poet_get(p, &p->records, 0, 0, &p->store, sizeof p->store));
   if (p->store.magic != POET_STORE_MAGIC || p->store.version != POET_VERSION ||
       p->store.crc !=
           poet_crc(0, &p->store, offsetof(struct poet_store, crc)) ||
@@ -184,10 +158,7 @@ int poet_mount(struct poet *p) {
     return failed(p, POET_ERROR_foreign_storage);
   }
   for (uint32_t i = 0; i < 2; i++) {
-    error = poet_get(p, &p->records, commit_block(i), 0, &found, sizeof found);
-    if (error) {
-      return error;
-    }
+    TRY(poet_get(p, &p->records, commit_block(i), 0, &found, sizeof found));
     if (found.magic == POET_COMMIT_MAGIC &&
         found.crc == poet_crc(0, &found, offsetof(struct poet_commit, crc)) &&
         found.sequence > p->committed.sequence) {
@@ -206,7 +177,7 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
   struct poet_store store = {.magic = POET_STORE_MAGIC,
                              .version = POET_VERSION,
                              .total_blocks = total_blocks};
-  int error = poet_mount(p); /* what it finds may be anything */
+  const int error = poet_mount(p);
   if (!p->partition_blocks) {
     return error;
   }
@@ -220,20 +191,12 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
   store.identity = p->store.identity + 1 + p->port->ticks(p->port->context);
   store.crc = poet_crc(0, &store, offsetof(struct poet_store, crc));
   /* Commits go first: an interrupted format leaves nothing that looks whole. */
-  error = write_record(p, commit_block(0), &store, 0);
-  if (!error) {
-    error = write_record(p, commit_block(1), &store, 0);
-  }
-  if (!error) {
-    error = flush(p);
-  }
-  if (!error) {
-    error = write_record(p, 0, &store, sizeof store);
-  }
-  if (!error) {
-    error = flush(p);
-  }
-  return error ? error : poet_mount(p);
+  TRY(write_record(p, commit_block(0), &store, 0));
+  TRY(write_record(p, commit_block(1), &store, 0));
+  TRY(flush(p));
+  TRY(write_record(p, 0, &store, sizeof store));
+  TRY(flush(p));
+  return poet_mount(p);
 }
 
 bool poet_committed(const struct poet *p) {
@@ -247,16 +210,9 @@ int poet_commit(struct poet *p, struct poet_commit commit) {
   commit.magic = POET_COMMIT_MAGIC;
   commit.sequence = p->committed.sequence + 1;
   commit.crc = poet_crc(0, &commit, offsetof(struct poet_commit, crc));
-  int error = flush(p);
-  if (!error) {
-    error =
-        write_record(p, commit_block(commit.sequence), &commit, sizeof commit);
-  }
-  if (!error) {
-    error = flush(p);
-  }
-  if (!error) {
-    p->committed = commit;
-  }
-  return error;
+  TRY(flush(p));
+  TRY(write_record(p, commit_block(commit.sequence), &commit, sizeof commit));
+  TRY(flush(p));
+  p->committed = commit;
+  return 0;
 }

@@ -1,4 +1,5 @@
-"""The verbs of the command line as Python functions; `import poet_host as poet`.
+"""The verbs of the command line as Python functions; `import os
+import poet_host as poet`.
 
 graph = poet.load("resnet-digits")
 with poet.connect("native") as board:
@@ -9,10 +10,12 @@ with poet.connect("native") as board:
 poet.save_weights("trained.safetensors", graph, run.weights)
 """
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from shutil import disk_usage
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
@@ -40,8 +43,8 @@ from .run.data import Dataset, example, fit, load_data, steps_per_epoch
 from .run.evaluate import accuracy
 from .run.limits import deadline_us, ram_bytes
 from .run.run import Run, Weights
-from .run.train import OnStep
-from .run.train import train as train_on
+from .run.train import OnStep, Training
+from .run.train import train as train_until
 from .run.weights import load_weights, save_weights
 from .schedule.encode import encode as encode_plan
 from .schedule.encode import encode_costs
@@ -147,11 +150,16 @@ class start_native:  # noqa: N801 (a verb: used as a function)
     def __enter__(self) -> NativeBoard:
         with ExitStack() as stack:
             if self.storage is None:
-                folder = stack.enter_context(TemporaryDirectory(prefix="poet-"))
+                folder = stack.enter_context(
+                    TemporaryDirectory(prefix="poet-", dir=_temporary_folder())
+                )
                 storage = Path(folder) / "card.img"
                 prepare_storage(storage, TEMPORARY_STORAGE_BYTES)
-            else:
-                storage = Path(self.storage)
+            elif not (storage := Path(self.storage)).is_file():
+                raise BadInput(
+                    f"there is no storage file {storage}: make one with "
+                    f"`poet-host storage prepare {storage}`"
+                )
             board = stack.enter_context(NativeBoard(storage, self.arena_bytes))
             self._stack = stack.pop_all()
             return board
@@ -163,6 +171,15 @@ class start_native:  # noqa: N801 (a verb: used as a function)
         trace: TracebackType | None,
     ) -> None:
         self._stack.close()
+
+
+def _temporary_folder() -> Path | None:
+    """RAM, where there is enough: a card that is thrown away need not survive a power cut, and
+    what a disk takes for a commit would drown every other time of a small step."""
+    memory = Path("/dev/shm")
+    if os.access(memory, os.W_OK) and disk_usage(memory).free >= TEMPORARY_STORAGE_BYTES:
+        return memory
+    return None
 
 
 def prepare_storage(path: Path | str, size_bytes: int) -> None:
@@ -319,15 +336,13 @@ def train(
     if steps is None:
         graph = graph_of(schedule)
         steps = epochs * steps_per_epoch(fit(dataset, graph), graph.batch)
-    return train_on(
+    training = Training(
         connection.device,
         connection.board,
         schedule,
         dataset,
-        steps=steps,
         seed=seed,
         weights=weights,
         resume=resume,
-        on_step=on_step,
-        stopped=stopped,
     )
+    return train_until(training, steps, on_step, stopped)

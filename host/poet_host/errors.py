@@ -53,9 +53,18 @@ class OutOfTime(PoetError):
 
 
 class BoardError(PoetError):
-    """The board refused a request; `name` is the row of wire.def."""
+    """The board refused a request; `name` is the row of wire.def.
+
+    The exit code is that of bad input where schedule or storage do not fit the board.
+    """
+
+    UNFIT = frozenset(
+        ("no_storage", "foreign_storage", "storage_small", "bad_magic", "bad_version")
+        + ("bad_fingerprint", "bad_crc", "arena_small", "table_small")
+    )
 
     def __init__(self, message: str, name: str, detail: int = 0) -> None:
         super().__init__(message)
         self.name = name
         self.detail = detail
+        self.exit_code = BadInput.exit_code if name in self.UNFIT else PoetError.exit_code

@@ -50,7 +50,6 @@ enum {
   POET_PLAN_BLOCK = POET_MODEL_BLOCK + POET_MODEL_BLOCKS,
   POET_PLAN_BLOCKS = 128,
   POET_DATA_BLOCK = POET_PLAN_BLOCK + POET_PLAN_BLOCKS,
-  POET_PARTITION_TYPE = 0xda,
 };
 
 /* A range of the arena that is taken. A workspace is tensor NONE. */

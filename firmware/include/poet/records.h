@@ -11,23 +11,24 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define POET_LAYOUT(type, size) static_assert(sizeof(struct type) == size, #type)
+#define POET_LAYOUT(tag, size) static_assert(sizeof(struct tag) == size, #tag)
 
-#define POET_NONE 0xffffu          /* no tensor */
-#define POET_INPUTS 8              /* most inputs of an operator */
-#define POET_BLOCK 512u            /* bytes of a storage block */
-#define POET_TRAILER 8u            /* crc u32 + block u32 behind stored bytes */
-#define POET_MODEL_MAGIC 0x4d544f50u /* "POTM" */
-#define POET_PLAN_MAGIC 0x50544f50u  /* "POTP" */
-#define POET_META_MAGIC 0x4a544f50u  /* "POTJ" */
-#define POET_STORE_MAGIC 0x53544f50u /* "POTS" */
+#define POET_NONE 0xffffu         /* no tensor */
+#define POET_INPUTS 8             /* most inputs of an operator */
+#define POET_BLOCK 512u           /* bytes of a storage block */
+#define POET_TRAILER 8u           /* crc u32 + block u32 behind stored bytes */
+#define POET_PARTITION_TYPE 0xdau /* of ours in the card's MBR */
+#define POET_MODEL_MAGIC 0x4d544f50u  /* "POTM" */
+#define POET_PLAN_MAGIC 0x50544f50u   /* "POTP" */
+#define POET_META_MAGIC 0x4a544f50u   /* "POTJ" */
+#define POET_STORE_MAGIC 0x53544f50u  /* "POTS" */
 #define POET_COMMIT_MAGIC 0x43544f50u /* "POTC" */
 #define POET_VERSION 1
 
 /* Where a tensor lives on storage (poet_tensor.place). */
-#define POET_PLACE_NONE 0    /* never on storage */
-#define POET_PLACE_PAGE 1    /* page of this step; contents mean nothing later */
-#define POET_PLACE_FIXED 2   /* one slot, written by the host: data, frozen */
+#define POET_PLACE_NONE 0  /* never on storage */
+#define POET_PLACE_PAGE 1  /* page of this step; contents mean nothing later */
+#define POET_PLACE_FIXED 2 /* one slot, written by the host: data, frozen */
 #define POET_PLACE_CURRENT 3 /* the slot of the last committed step */
 #define POET_PLACE_NEXT 4    /* the other slot, current once committed */
 
@@ -36,7 +37,7 @@
 #define POET_OBJECT_PLAN 1
 #define POET_OBJECT_TENSOR 2 /* a FIXED or CURRENT tensor */
 
-#define POET_FLAG_STORED 1 /* on storage when a step begins; has no operator */
+#define POET_FLAG_STORED 1 /* on storage at the start; has no operator */
 #define POET_FLAG_KEEP 2   /* must be on storage when a step ends */
 #define POET_FLAG_ONCE 4   /* computed once: an update */
 #define POET_FLAG_LOSS 8   /* its first float is the step's loss */
@@ -76,17 +77,17 @@ struct poet_op {
   uint16_t output;
   uint16_t overwrites; /* an input whose memory the output takes, or NONE */
   uint16_t input[8];
-  uint32_t n, c, h, w;   /* of the forward operator's input x */
-  uint32_t k, oh, ow;    /* of the forward operator's output y */
+  uint32_t n, c, h, w; /* of the forward operator's input x */
+  uint32_t k, oh, ow;  /* of the forward operator's output y */
   uint8_t kernel_h, kernel_w;
   uint8_t stride_h, stride_w;
   uint8_t pad_h, pad_w;
   uint16_t groups;
   float learning_rate;
-  float momentum;        /* of the optimiser, or of running statistics */
+  float momentum; /* of the optimiser, or of running statistics */
   float weight_decay;
-  float epsilon;         /* of batchnorm, or dropout's probability */
-  uint32_t seed, key;    /* dropout: generator key (seed, step, key) */
+  float epsilon;      /* of batchnorm, or dropout's probability */
+  uint32_t seed, key; /* dropout: generator key (seed, step, key) */
   uint32_t workspace_bytes;
 };
 POET_LAYOUT(poet_op, 88);
@@ -126,9 +127,9 @@ POET_LAYOUT(poet_store, 20);
 
 struct poet_commit {
   uint32_t magic;
-  uint32_t sequence;    /* one more than the record before: the greater counts */
-  uint32_t step;        /* 0: as written by the host; N: after N steps */
-  uint32_t model_crc;   /* of the model whose tensors these are, 0: none */
+  uint32_t sequence;  /* one more than the record before: the greater counts */
+  uint32_t step;      /* 0: as written by the host; N: after N steps */
+  uint32_t model_crc; /* of the model whose tensors these are, 0: none */
   uint32_t data_blocks; /* of that model: what lies behind them is unused */
   uint32_t parity;      /* which slot is current: 0 the first, 1 the second */
   float loss;           /* of that step */
@@ -168,11 +169,11 @@ POET_LAYOUT(poet_facts, 12);
 struct poet_step_result {
   uint32_t step;
   float loss;
-  uint32_t ticks;         /* of the whole step, commit included */
-  uint32_t commit_ticks;  /* of the commit alone */
-  uint32_t compute_ticks; /* sum over compute statements */
+  uint32_t ticks;          /* of the whole step, commit included */
+  uint32_t commit_ticks;   /* of the commit alone */
+  uint32_t compute_ticks;  /* sum over compute statements */
   uint32_t transfer_ticks; /* sum over transfers, in their own lane */
-  uint32_t peak_bytes;    /* high-water mark of the painted arena */
+  uint32_t peak_bytes;     /* high-water mark of the painted arena */
   uint32_t trace_records;
 };
 POET_LAYOUT(poet_step_result, 32);

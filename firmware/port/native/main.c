@@ -15,6 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef POET_POISON
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "native.h"
 #include "poet/server.h"
 
@@ -27,6 +31,7 @@ enum {
   TICK_HZ = 10 * 1000 * 1000,
   WATCH_MS = 200,
   USAGE = 2,
+  RED_ZONE = 4096, /* bytes behind the arena that nobody may touch */
 };
 
 static struct poet_resident residents[RESIDENTS];
@@ -107,11 +112,14 @@ int main(int argc, char **argv) {
     return usage("a storage file and an arena of at least 4 bytes are needed");
   }
   memory.arena_bytes = (uint32_t)arena_bytes;
-  memory.arena = mmap(NULL, arena_bytes, PROT_READ | PROT_WRITE,
+  memory.arena = mmap(NULL, arena_bytes + RED_ZONE, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory.arena == MAP_FAILED) {
     return usage("the arena is larger than this machine's memory");
   }
+#ifdef POET_POISON
+  ASAN_POISON_MEMORY_REGION(memory.arena + arena_bytes, RED_ZONE);
+#endif
   if (!native_storage_start(storage, &port)) {
     fprintf(stderr, "poet-native: another board uses %s\n", storage);
     return USAGE;

@@ -234,7 +234,10 @@ def train(
                     stopped=asked,
                 )
         except NotFinite as error:
-            save(error.run)
+            try:
+                save(error.run)
+            except BadInput as unsaved:
+                say(f"nothing is saved: {unsaved}")
             raise
     save(run)
     accuracy = held_out_accuracy(graph, run.weights, dataset)
@@ -251,21 +254,15 @@ def _on_step(report: Report) -> Callable[[Step, int], None]:
 
 def summary(run: Run) -> dict[str, object]:
     """run.json without its long lists."""
-    whole = run.to_json()
-    losses = [step.loss for step in run.steps]
-    return {
-        **{key: value for key, value in whole.items() if key not in ("steps", "trace")},
-        "steps": run.last_step,
-        "loss_first": losses[0] if losses else None,
-        "loss_last": losses[-1] if losses else None,
-    }
+    whole = {key: value for key, value in run.to_json().items() if key != "trace"}
+    return {**whole, "steps": run.last_step}
 
 
 def _facts(run: Run, accuracy: float | None) -> list[tuple[str, str]]:
     rows = [("steps", str(run.last_step)), ("ended", run.ended.replace("_", " "))]
     if run.steps:
         rows += [
-            ("loss", f"{run.steps[0].loss:.4f} to {run.steps[-1].loss:.4f}"),
+            ("loss", f"{run.loss('first'):.4f} to {run.loss('last'):.4f}"),
             ("arena's high-water mark", f"{run.peak_bytes:,} bytes"),
             ("time of a step", f"{(run.time_us or 0) / 1e3:,.3f} ms"),
         ]

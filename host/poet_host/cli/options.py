@@ -34,7 +34,11 @@ def model_options(command: F) -> F:
             click.option("--learning-rate", type=click.FloatRange(0, min_open=True)),
             click.option("--momentum", type=click.FloatRange(0, 1, max_open=True)),
             click.option("--weight-decay", type=click.FloatRange(0)),
-            click.option("--train", metavar="PARTS", help="What is trained; default: all."),
+            click.option(
+                "--train",
+                metavar="PARTS",
+                help="What is trained: all (the default), last:N layers, or a pattern of names.",
+            ),
         )
     ):
         command = option(command)

@@ -4,7 +4,7 @@ Nothing here prints; a `Teller` hears what happens. The same functions serve a u
 the steps by hand.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -18,7 +18,6 @@ from ..errors import PoetError
 from ..files import write_whole
 from ..graph.graph import Graph
 from ..graph.operators import work
-from ..graph.weights import start_values
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, Statement, plan_to_json
 from ..plan.problem import CostGraph, Problem
@@ -28,6 +27,7 @@ from ..run.data import Dataset, load_data
 from ..run.evaluate import held_out_accuracy
 from ..run.picture import draw
 from ..run.run import Run, Weights, weights_sha256
+from ..run.train import Training
 from ..run.weights import save_weights
 from ..schedule.decode import decode
 from ..schedule.schedule import Schedule
@@ -35,7 +35,6 @@ from .console import Report, to_json
 
 MODEL = "resnet-digits"
 RAM_BYTES = 24 * 1024  # what a 32 KiB MKR1000 can spare
-UNLIMITED_BYTES = 64 * 1024 * 1024
 SAMPLES = 512
 KNOWN_DIGITS = 7  # the starting weights have met 0 to 6
 PRETRAINING_EPOCHS = 3
@@ -79,8 +78,8 @@ class Demo:
             "peak_bytes": run.peak_bytes,
             "keep_all_bytes": self.keep_all_bytes,
             "steps": run.last_step,
-            "loss_first": run.steps[0].loss,
-            "loss_last": run.steps[-1].loss,
+            "loss_first": run.loss("first"),
+            "loss_last": run.loss("last"),
             "accuracy_before": self.accuracy_before,
             "accuracy_after": self.accuracy_after,
             "energy_uj_per_step": run.energy_uj,
@@ -144,18 +143,20 @@ def walk(out: Path, teller: Teller) -> Demo:
         plan = _solved(graph, profile, costs, out, teller)
         schedule = _encoded(graph, profile, plan, out, teller)
         _drawn(schedule, costs, plan, out, teller)
-        steps = SAMPLES // graph.batch
-        with teller.step(f"training {steps} steps in {RAM_BYTES:,} bytes") as report:
-            run = api.train(
-                schedule, connection, ten, steps=steps, seed=SEED, weights=start,
-                on_step=_reporting(report),
-            )  # fmt: skip
-            teller.result(f"loss {run.steps[0].loss:.3f} to {run.steps[-1].loss:.3f}")
+        with teller.step("starting a second board with all the memory it wants, to compare"):
+            unlimited = api.connect("native", arena_bytes=keep.peak_bytes)
+            teller.result(f"it answers on {unlimited.device.link.port}")
+        with unlimited:
+            both = [
+                _training(board, one, ten, start)
+                for board, one in (
+                    (connection, schedule),
+                    (unlimited, api.encode(graph, profile, keep)),
+                )
+            ]
+            run, kept = _side_by_side(both, SAMPLES // graph.batch, teller)
     save_weights(out / "trained.safetensors", graph, run.weights)
     write_whole(out / "run.json", to_json(run.to_json()))
-    with teller.step("the same run with unlimited memory, everything kept") as report:
-        kept = _run_keeping(graph, profile, keep, ten, start, steps, _reporting(report))
-        teller.result(f"loss {kept.steps[0].loss:.3f} to {kept.steps[-1].loss:.3f}")
     demo = Demo(
         graph, costs, plan, schedule, run, kept, keep.peak_bytes or 0, before,
         _accuracy(graph, run.weights, ten), start,
@@ -185,25 +186,32 @@ def check(demo: Demo) -> None:
 def _pretrained(graph: Graph, data: Dataset, report: Report) -> Weights:
     profile = estimate_profile(api.load_board("native"))
     keep = keep_everything(api.costs_of(graph, profile))
-    steps = PRETRAINING_EPOCHS * (len(data.x) // graph.batch)
-    start = start_values(graph, SEED)
-    return _run_keeping(graph, profile, keep, data, start, steps, _reporting(report)).weights
-
-
-def _run_keeping(
-    graph: Graph,
-    profile: Profile,
-    keep: Plan,
-    data: Dataset,
-    start: Weights,
-    steps: int,
-    on_step: Callable[..., None],
-) -> Run:
-    with api.connect("native", arena_bytes=UNLIMITED_BYTES) as unlimited:
-        return api.train(
-            api.encode(graph, profile, keep), unlimited, data, steps=steps, seed=SEED,
-            weights=start, on_step=on_step,
+    with api.connect("native", arena_bytes=keep.peak_bytes) as unlimited:
+        run = api.train(
+            api.encode(graph, profile, keep), unlimited, data, epochs=PRETRAINING_EPOCHS, seed=SEED,
+            on_step=lambda step, total: report(step.step, total, f"loss {step.loss:.3f}"),
         )  # fmt: skip
+    return run.weights
+
+
+def _training(
+    connection: api.Connection, schedule: Schedule, data: Dataset, start: Weights
+) -> Training:
+    """Uploads the schedule and the starting weights."""
+    board = connection.board
+    return Training(connection.device, board, schedule, data, seed=SEED, weights=start)
+
+
+def _side_by_side(both: list[Training], steps: int, teller: Teller) -> list[Run]:
+    """Both boards take turns, so that whatever else this computer does slows both alike."""
+    with teller.step(f"training {steps} steps in {RAM_BYTES:,} bytes, and beside it") as report:
+        for done in range(steps):
+            losses = [training.step().loss for training in both]
+            report(done + 1, steps, f"loss {losses[0]:.3f}, with unlimited memory {losses[1]:.3f}")
+        runs = [training.finish() for training in both]
+        first, last = runs[0].loss("first"), runs[0].loss("last")
+        teller.result(f"mean loss {first:.3f} at the start, {last:.3f} at the end")
+    return runs
 
 
 def _solved(graph: Graph, profile: Profile, costs: CostGraph, out: Path, teller: Teller) -> Plan:
@@ -246,7 +254,3 @@ def _accuracy(graph: Graph, weights: Weights, data: Dataset) -> float:
     found = held_out_accuracy(graph, weights, data)
     assert found is not None
     return found
-
-
-def _reporting(report: Report) -> Callable[..., None]:
-    return lambda step, total: report(step.step, total, f"loss {step.loss:.3f}")

@@ -1,6 +1,7 @@
 """A board as Python sees it: one typed method for each message of wire.def."""
 
 import struct
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -24,6 +25,7 @@ _C = isa.constants()
 MODEL, PLAN, TENSOR = (_C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR"))
 NOTHING_COMMITTED = 0xFFFFFFFF  # poet_hello.committed_step
 CONNECT_PATIENCE_S = 5.0  # a board may reset when its port is opened
+STOP_POLL_S = 0.05
 _BLOCK = _C["POET_BLOCK"]
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -32,14 +34,15 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 class Device:
     """A board behind an open link. Records come back as named tuples of records.h.
 
-    The constructor asks who the board is: `info` is its poet_hello. Raises NoDevice if no
-    board answers, BoardError if its rows are not those of this program. Every method
+    The constructor asks who the board is: `info` is its poet_hello. A step that runs there is
+    stopped. Raises NoDevice if no board answers, BoardError if its rows are not those of this
+    program. Every method
     raises BoardError, with the meaning and advice of wire.def, when the board refuses.
     """
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.info = self._request("hello", CONNECT_PATIENCE_S)["hello"]
+        self.info = self._first_hello()
         if self.info.version != _C["POET_VERSION"]:
             raise BoardError(
                 f"the firmware of {self.info.board} has version {self.info.version}, this "
@@ -206,6 +209,19 @@ class Device:
         return int(self._request("probe_commit", repeat=repeat)["ticks"])
 
     # How requests travel.
+
+    def _first_hello(self) -> Any:
+        """Who is there? A step that somebody left running is stopped: nothing committed is lost."""
+        try:
+            return self._request("hello", CONNECT_PATIENCE_S)["hello"]
+        except BoardError as error:
+            if error.name != "busy":
+                raise
+        self.reset()
+        give_up = time.monotonic() + self.link.patience_s
+        while self.status().running and time.monotonic() < give_up:
+            time.sleep(STOP_POLL_S)
+        return self._request("hello")["hello"]
 
     def _request(
         self, name: str, patience_s: float | None = None, /, **values: Any

@@ -67,6 +67,8 @@ def trained_parameters(model: Model, train: str) -> frozenset[str]:
         if own and own[0] not in names:
             owners[layer.name] = own
             names |= dict.fromkeys(own)
+    if not names:
+        raise BadInput(f"model {model.name} has no parameters, so nothing of it can be trained")
     if train.startswith("last:"):
         count = train.removeprefix("last:")
         if not count.isdecimal() or not 1 <= int(count) <= len(owners):
@@ -169,7 +171,7 @@ class _Step:
             gradient = operands[rule.operands]
         if tensor in self._gradient:
             whole = self._arrived[tensor] == self._uses[tensor]
-            name = f"{tensor}:grad" if whole else f"{tensor}:grad:+{layer.name}"
+            name = f"{tensor}:grad" if whole else f"{tensor}:grad{self._arrived[tensor]}"
             both = (self._gradient[tensor], gradient)
             gradient = self._add(name, "add", both, sizes_of(shape), "backward", shape)
         self._gradient[tensor] = gradient

@@ -78,7 +78,7 @@ class Builder:
 
     def __getattr__(self, kind: str) -> Callable[..., Tensor]:
         if kind not in OPERATORS:
-            raise AttributeError(f"there is no operator {kind}; there are {', '.join(OPERATORS)}")
+            raise AttributeError(f"there is no operator {kind}; {_operators()}")
 
         def method(*inputs_and_options: object, **options: object) -> Tensor:
             count = len(OPERATORS[kind].inputs) - OPERATORS[kind].is_loss
@@ -97,6 +97,8 @@ class Builder:
         **options: object,
     ) -> Tensor:
         """Add an operator; `share` names a layer whose parameters this one uses too."""
+        if kind not in OPERATORS:
+            raise BadInput(f"model {self._name}: there is no operator {kind}; {_operators()}")
         name = name or self._free_name(kind)
         where = f"model {self._name}, layer {name} ({kind} of {_shapes(inputs)})"
         row = OPERATORS[kind]
@@ -167,3 +169,7 @@ class Builder:
 
 def _shapes(inputs: tuple[Tensor, ...]) -> str:
     return " and ".join(str(getattr(tensor, "shape", tensor)) for tensor in inputs)
+
+
+def _operators() -> str:
+    return f"there are {', '.join(OPERATORS)}"

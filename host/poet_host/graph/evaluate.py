@@ -51,7 +51,7 @@ def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) ->
 def _run(
     graph: Graph, nodes: tuple[Node, ...], values: Mapping[str, NDArray[Any]], x: NDArray[Any]
 ) -> Array:
-    found: dict[str, NDArray[Any]] = {**values, graph.data: x}
+    found: dict[str, Any] = {**values, graph.data: x}
     for node in nodes:
         found[node.name] = run_kernel(
             node.op,
@@ -61,5 +61,5 @@ def _run(
             0,
             shape=(len(x), *node.shape[1:]),
         )
-    answer = nodes[-1].name if nodes else graph.data
-    return found[answer].reshape(len(x), *graph[graph.logits].shape[1:])
+    answer: Array = found[nodes[-1].name]
+    return answer.reshape(len(x), *graph[graph.logits].shape[1:])

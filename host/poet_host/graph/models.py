@@ -1,4 +1,4 @@
-"""Built-in models: each is a function batch -> Model with the optimiser it learns well with."""
+"""Built-in models: each is a function batch -> Model, with the batch and optimiser it learns by."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -6,20 +6,8 @@ from difflib import get_close_matches
 
 from ..errors import BadInput
 from .autodiff import Sgd, training_graph
-from .build import Builder, Model
+from .build import Builder, Model, Tensor
 from .graph import Graph
-
-
-def resnet_digits(batch: int) -> Model:
-    """8x8 digits; one residual block."""
-    b = Builder("resnet-digits", data=(batch, 1, 8, 8))
-    x = b.conv2d(b.data, 8, 3, padding=1, bias=False, name="conv1")
-    x = pooled = b.maxpool2d(b.relu(b.batchnorm2d(x, name="bn1"), name="relu1"), 2, name="pool1")
-    x = b.conv2d(x, 8, 3, padding=1, bias=False, name="conv2")
-    x = b.add(b.batchnorm2d(x, name="bn2"), pooled, name="add")
-    x = b.flatten(b.relu(x, name="relu2"))
-    return b.model(b.softmax_xent(b.linear(x, 10, name="fc"), name="loss"))
-
 
 MAX_BATCH = 65536
 
@@ -32,8 +20,136 @@ class BuiltIn:
     optimiser: Sgd
 
 
+def _conv_norm(b: Builder, x: Tensor, channels: int, kernel: int, name: str, tag: str) -> Tensor:
+    """A convolution of the same size without bias, its batchnorm and relu."""
+    x = b.conv2d(x, channels, kernel, padding=kernel // 2, bias=False, name=f"{name}conv{tag}")
+    return b.relu(b.batchnorm2d(x, name=f"{name}bn{tag}"), name=f"{name}relu{tag}")
+
+
+def _residual_block(
+    b: Builder,
+    x: Tensor,
+    channels: int,
+    name: str,
+    *,
+    stride: int = 1,
+    bias: bool = False,
+    shortcut_norm: bool = True,
+) -> Tensor:
+    """Two 3x3 convolutions beside a shortcut: x itself, or a 1x1 projection if shapes differ."""
+
+    def conv(x: Tensor, kernel: int, stride: int, tag: str) -> Tensor:
+        padding, full_name = kernel // 2, f"{name}.{tag}"
+        return b.conv2d(
+            x, channels, kernel, stride=stride, padding=padding, bias=bias, name=full_name
+        )
+
+    y = b.batchnorm2d(conv(x, 3, stride, "conv1"), name=f"{name}.bn1")
+    y = b.relu(y, name=f"{name}.relu1")
+    y = b.batchnorm2d(conv(y, 3, 1, "conv2"), name=f"{name}.bn2")
+    if x.shape != y.shape:
+        x = conv(x, 1, stride, "shortcut.conv")
+        x = b.batchnorm2d(x, name=f"{name}.shortcut.bn") if shortcut_norm else x
+    return b.relu(b.add(y, x, name=f"{name}.add"), name=f"{name}.relu2")
+
+
+def _classify(b: Builder, x: Tensor) -> Model:
+    """A linear layer to 10 classes, and cross-entropy."""
+    return b.model(b.softmax_xent(b.linear(x, 10, name="fc"), name="loss"))
+
+
+def resnet_digits(batch: int) -> Model:
+    """The demo: little arithmetic and many activations, so that RAM is what lacks."""
+    b = Builder("resnet-digits", data=(batch, 1, 8, 8))
+    x = _conv_norm(b, b.data, 4, 3, "", "1")
+    x = _residual_block(b, x, 4, "block")
+    x = b.maxpool2d(x, 2, name="pool")
+    x = _conv_norm(b, x, 16, 3, "", "2")
+    return _classify(b, b.flatten(x))
+
+
+def lenet_digits(batch: int) -> Model:
+    """LeNet-5 with relu, for 8x8 images."""
+    b = Builder("lenet-digits", data=(batch, 1, 8, 8))
+    x = b.relu(b.conv2d(b.data, 6, 5, padding=2, name="conv1"), name="relu1")
+    x = b.avgpool2d(x, 2, name="pool1")
+    x = b.relu(b.conv2d(x, 16, 5, padding=2, name="conv2"), name="relu2")
+    x = b.flatten(b.avgpool2d(x, 2, name="pool2"))
+    x = b.relu(b.linear(x, 120, name="fc1"), name="relu3")
+    x = b.relu(b.linear(x, 84, name="fc2"), name="relu4")
+    return _classify(b, x)
+
+
+def resnet8_cifar(batch: int) -> Model:
+    """ResNet-8 of MLPerf Tiny's image classification, with symmetric padding."""
+    b = Builder("resnet8-cifar", data=(batch, 3, 32, 32))
+    x = b.batchnorm2d(b.conv2d(b.data, 16, 3, padding=1, name="conv1"), name="bn1")
+    x = b.relu(x, name="relu1")
+    for i, (channels, stride) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
+        x = _residual_block(
+            b, x, channels, f"block{i}", stride=stride, bias=True, shortcut_norm=False
+        )
+    return _classify(b, b.global_avgpool(x, name="pool"))
+
+
+def resnet18_cifar(batch: int) -> Model:
+    """The ResNet of the paper's repository (16, 32, 64 channels), with true shortcuts."""
+    b = Builder("resnet18-cifar", data=(batch, 3, 32, 32))
+    x = _conv_norm(b, b.data, 16, 3, "", "1")
+    for i, channels in enumerate((16, 32, 64), 1):
+        for j in (1, 2):
+            stride = 2 if i > 1 and j == 1 else 1
+            x = _residual_block(b, x, channels, f"layer{i}.{j}", stride=stride)
+    return _classify(b, b.global_avgpool(x, name="pool"))
+
+
+def vgg16_cifar(batch: int) -> Model:
+    """VGG-16 as in the paper's repository: no batchnorm, 4096 features in the classifier."""
+    b = Builder("vgg16-cifar", data=(batch, 3, 32, 32))
+    x = b.data
+    stages = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+    for i, (channels, convolutions) in enumerate(stages, 1):
+        for j in range(1, convolutions + 1):
+            x = b.conv2d(x, channels, 3, padding=1, name=f"conv{i}_{j}")
+            x = b.relu(x, name=f"relu{i}_{j}")
+        x = b.maxpool2d(x, 2, name=f"pool{i}")
+    x = b.flatten(x)
+    for i in (1, 2):
+        x = b.relu(b.linear(x, 4096, name=f"fc{i}"), name=f"fc{i}.relu")
+        x = b.dropout(x, 0.5, name=f"fc{i}.dropout")
+    return _classify(b, x)
+
+
+def linear(batch: int) -> Model:
+    """The paper's six linear layers for 28x28 images, a relu behind each, the last included."""
+    b = Builder("linear", data=(batch, 784))
+    x = b.data
+    for i, features in enumerate((10, 120, 100, 200, 10, 10), 1):
+        x = b.relu(b.linear(x, features, name=f"fc{i}"), name=f"relu{i}")
+    return b.model(b.softmax_xent(x, name="loss"))
+
+
 MODELS = {
-    "resnet-digits": BuiltIn("8x8 digits, one residual block", resnet_digits, 8, Sgd(0.05)),
+    "resnet-digits": BuiltIn(
+        "8x8 digits: 4 convolutions with batchnorm, one residual block (the demo)",
+        resnet_digits,
+        4,
+        Sgd(0.03),
+    ),
+    "lenet-digits": BuiltIn("8x8 digits: LeNet-5", lenet_digits, 8, Sgd(0.05, momentum=0.9)),
+    "resnet8-cifar": BuiltIn(
+        "32x32 colour images: ResNet-8 of MLPerf Tiny", resnet8_cifar, 1, Sgd(0.01)
+    ),
+    "resnet18-cifar": BuiltIn(
+        "32x32 colour images: the paper's ResNet, 16, 32 and 64 channels",
+        resnet18_cifar,
+        1,
+        Sgd(0.01),
+    ),
+    "vgg16-cifar": BuiltIn(
+        "32x32 colour images: VGG-16, 34 million weights", vgg16_cifar, 1, Sgd(0.01)
+    ),
+    "linear": BuiltIn("28x28 images, flat: the paper's six linear layers", linear, 1, Sgd(0.01)),
 }
 
 
@@ -46,18 +162,23 @@ def load(
     weight_decay: float | None = None,
     train: str = "all",
 ) -> Graph:
-    """The training graph of a built-in model; what is not given is as the model learns well.
+    """The training graph of a built-in model; what is not given is as the model's row says.
 
     `train`: see autodiff.training_graph. Raises BadInput for an unknown name or wrong number.
     """
-    if name not in MODELS:
-        close = get_close_matches(name, MODELS, 1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(MODELS)}"
-        raise BadInput(f"there is no built-in model {name!r}: {hint}")
+    built_in = find(name)
     if batch is not None and not 1 <= batch <= MAX_BATCH:
         raise BadInput(f"model {name}: a batch of {batch} samples must be 1 to {MAX_BATCH}")
-    built_in = MODELS[name]
     given = {"learning_rate": learning_rate, "momentum": momentum, "weight_decay": weight_decay}
     changed = {field: value for field, value in given.items() if value is not None}
     optimiser = replace(built_in.optimiser, **changed)
     return training_graph(built_in.forward(batch or built_in.batch), optimiser, train)
+
+
+def find(name: str) -> BuiltIn:
+    """The row of a built-in model; BadInput proposes the nearest name."""
+    if name not in MODELS:
+        close = get_close_matches(name, MODELS, 1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(MODELS)}"
+        raise BadInput(f"there is no built-in model {name!r}: {hint}")
+    return MODELS[name]

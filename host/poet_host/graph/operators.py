@@ -89,8 +89,8 @@ def _count(value: int, what: str) -> int:
 
 
 def sizes_of(shape: Shape) -> dict[str, int]:
-    """Fields n, c, h, w of a tensor of 2 or 4 dimensions; a flat one has h = w = 1."""
-    return dict(zip("nchw", (*shape, 1, 1)[:4], strict=True))
+    """Fields n, c, h, w of a tensor of up to 4 dimensions; those it lacks are 1."""
+    return dict(zip("nchw", (*shape, 1, 1, 1)[:4], strict=True))
 
 
 def _image(shape: Shape) -> dict[str, int]:

@@ -2,13 +2,24 @@
 
 Two blocks that live at the same time must not overlap in memory. To decide whether all fit
 below a capacity is NP-complete (dynamic storage allocation), so several methods take
-turns, cheapest first; all are deterministic.
+turns, cheapest first: first fit in several orders, a local search on the order that moves
+up what sticks out, and a depth-first search that is complete for small problems. Orders
+close to the order in time come first, since schedules encode what a board would choose
+itself, first fit in time, in one bit. Effort is counted, not timed, so that equal input
+gives equal offsets.
 """
 
-from collections.abc import Iterable, Sequence
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 4  # bytes; offsets are multiples of it
+SHORT_STEPS, LONG_STEPS = 500_000, 3_000_000  # of the local search, in pairs of blocks
+TREE_STEPS = 300_000  # of each depth-first search, in blocks
+SEED = 1
+
+_Key = Callable[[int], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,10 @@ class Block:
         """Bytes that the block keeps from others, since those begin at multiples of 4."""
         return -(-self.size_bytes // ALIGNMENT) * ALIGNMENT
 
+    @property
+    def life(self) -> int:
+        return self.end - self.begin
+
 
 @dataclass(frozen=True)
 class Packing:
@@ -33,6 +48,20 @@ class Packing:
     height_bytes: int
 
 
+def pack(
+    blocks: Sequence[Block],
+    capacity_bytes: int,
+    time_limit_s: float | None = None,
+    thorough: bool = True,
+) -> Packing:
+    """A packing not higher than `capacity_bytes` if one is found, else the lowest found.
+
+    Deterministic unless `time_limit_s` ends the search. `thorough` False: leave out the long
+    searches, which take seconds where the short ones find nothing.
+    """
+    return _Packer(blocks, capacity_bytes, time_limit_s).pack(thorough)
+
+
 def live_peak(blocks: Sequence[Block]) -> int:
     """Most bytes alive at once, blocks aligned but for one on top: no packing is lower."""
     events = sorted(
@@ -40,12 +69,12 @@ def live_peak(blocks: Sequence[Block]) -> int:
         key=lambda event: event[:2],
     )
     live = peak = 0
-    slack: dict[int, int] = {}
+    spares: dict[int, int] = {}
     for _, starts, block in events:
         live += block.aligned if starts else -block.aligned
         spare = block.aligned - block.size_bytes
-        slack[spare] = slack.get(spare, 0) + (1 if starts else -1)
-        peak = max(peak, live - max((s for s, count in slack.items() if count), default=0))
+        spares[spare] = spares.get(spare, 0) + (1 if starts else -1)
+        peak = max(peak, live - max((s for s, count in spares.items() if count), default=0))
     return peak
 
 
@@ -64,52 +93,205 @@ def neighbours(blocks: Sequence[Block]) -> list[list[int]]:
     return found
 
 
-def first_fit(
-    blocks: Sequence[Block], near: Sequence[Sequence[int]], order: Iterable[int]
-) -> Packing:
-    """Give each block in turn the lowest offset that is free during its life."""
-    offsets = [-1] * len(blocks)
-    ends = [0] * len(blocks)
-    height = 0
-    for i in order:
-        size = blocks[i].size_bytes
-        low = 0
-        for offset, end in sorted((offsets[j], ends[j]) for j in near[i] if offsets[j] >= 0):
-            if low + size <= offset:
-                break
-            low = max(low, end)
-        offsets[i], ends[i] = low, low + blocks[i].aligned
-        height = max(height, low + size)
-    return Packing(tuple(offsets), height)
+class _Packer:
+    def __init__(
+        self, blocks: Sequence[Block], capacity_bytes: int, time_limit_s: float | None
+    ) -> None:
+        self.blocks, self.near = blocks, neighbours(blocks)
+        self.size = [block.size_bytes for block in blocks]
+        self.aligned = [block.aligned for block in blocks]
+        self.capacity = max(capacity_bytes, live_peak(blocks))
+        self.ends_at = None if time_limit_s is None else time.monotonic() + time_limit_s
+        self.best = Packing((0,) * len(blocks), 1 << 62)
+
+    def pack(self, thorough: bool) -> Packing:
+        in_time = sorted(range(len(self.blocks)), key=lambda i: self.blocks[i].begin)
+        start, lowest = in_time, self._first_fit(in_time)
+        if self._fits(lowest) or self._search_orders(start, lowest, SHORT_STEPS):
+            return self.best
+        for order in self._orders(in_time):
+            packing = self._first_fit(order)
+            if self._fits(packing):
+                return self.best
+            if packing.height_bytes < lowest.height_bytes:
+                start, lowest = order, packing
+        if thorough and not self._search_orders(start, lowest, LONG_STEPS):
+            any(self._search_tree(sorted(in_time, key=key)) for key in self._keys())
+        return self.best
+
+    def _keys(self) -> list[_Key]:
+        """Long-lived, big and large-area blocks first."""
+        blocks, size = self.blocks, self.aligned
+        return [
+            lambda i: (-blocks[i].life, -size[i]),
+            lambda i: (-size[i], -blocks[i].life),
+            lambda i: (-size[i] * blocks[i].life,),
+        ]
+
+    def _orders(self, in_time: list[int]) -> Iterator[list[int]]:
+        """The few most awkward blocks first and the rest in time, then all by awkwardness."""
+        for part in (16, 8, 4, 2):
+            for key in self._keys():
+                first = set(sorted(in_time, key=key)[: len(in_time) // part])
+                yield sorted(in_time, key=lambda i, first=first: i not in first)  # type: ignore[misc]
+        for key in self._keys():
+            yield sorted(in_time, key=key)
+
+    def _fits(self, packing: Packing) -> bool:
+        """Note the packing if it is the lowest so far."""
+        if packing.height_bytes < self.best.height_bytes:
+            self.best = packing
+        return packing.height_bytes <= self.capacity
+
+    def _out_of_time(self) -> bool:
+        return self.ends_at is not None and time.monotonic() > self.ends_at
+
+    def _first_fit(self, order: Iterable[int]) -> Packing:
+        """Give each block in turn the lowest offset that is free during its life."""
+        near, sizes, aligned = self.near, self.size, self.aligned
+        ends: dict[int, int] = {}
+        offsets = [0] * len(sizes)
+        height = 0
+        for i in order:
+            size, low = sizes[i], 0
+            for offset, end in sorted((offsets[j], ends[j]) for j in near[i] if j in ends):
+                if low + size <= offset:
+                    break
+                if end > low:
+                    low = end
+            offsets[i], ends[i] = low, low + aligned[i]
+            height = max(height, low + size)
+        return Packing(tuple(offsets), height)
+
+    def _search_orders(self, order: list[int], packing: Packing, most_steps: int) -> bool:
+        """Move blocks that stick out of the capacity before others in their way."""
+        rng = random.Random(SEED)
+        excess = self._excess(packing)
+        steps = len(order) + sum(map(len, self.near))
+        for _ in range(most_steps // steps):
+            if self._out_of_time():
+                return False
+            changed = self._changed(order, packing, rng)
+            found = self._first_fit(changed)
+            if self._fits(found):
+                return True
+            less = self._excess(found)
+            if less <= excess or rng.random() < 0.01:
+                order, packing, excess = changed, found, less
+        return False
+
+    def _excess(self, packing: Packing) -> tuple[int, int]:
+        """How far the blocks stick out: the highest of them, and all."""
+        ends = map(int.__add__, packing.offsets, self.size)
+        return packing.height_bytes, sum(end - self.capacity for end in ends if end > self.capacity)
+
+    def _changed(self, order: list[int], packing: Packing, rng: random.Random) -> list[int]:
+        order = list(order)
+        position = {i: k for k, i in enumerate(order)}
+        out = [i for i in order if packing.offsets[i] + self.size[i] > self.capacity]
+        i = rng.choice(out)
+        earlier = [j for j in self.near[i] if position[j] < position[i]]
+        chance = rng.random()
+        if earlier and chance < 0.8:
+            j = rng.choice(earlier)
+            if chance < 0.6:
+                order.insert(position[j], order.pop(position[i]))
+            else:
+                order[position[i]], order[position[j]] = j, i
+        else:
+            j = rng.choice(self.near[i])
+            order.insert(rng.randrange(len(order)), order.pop(position[j]))
+        return order
+
+    def _search_tree(self, order: Sequence[int]) -> bool:
+        """Try all packings, blocks that come first in `order` first."""
+        tree = _Tree(self.blocks, self.capacity, order)
+        if self._out_of_time() or not tree.search():
+            return False
+        ends = map(int.__add__, tree.offsets, self.size)
+        return self._fits(Packing(tuple(tree.offsets), max(ends)))
 
 
-def pack(blocks: Sequence[Block], capacity_bytes: int) -> Packing:
-    """A packing not higher than `capacity_bytes` if one is found, else the lowest found."""
-    near = neighbours(blocks)
-    best: Packing | None = None
-    for order in _orders(blocks):
-        packing = first_fit(blocks, near, order)
-        if best is None or packing.height_bytes < best.height_bytes:
-            best = packing
-        if best.height_bytes <= capacity_bytes:
-            break
-    assert best is not None
-    return best
+class _Tree:
+    """Depth-first search for a packing, from low offsets to high ones.
 
+    Of any packing, each block can be lowered onto what lies below it; the result, taken in
+    order of offsets, puts every block right above the highest one before it that lives at
+    the same time. So only such packings are tried: a skyline grows over time. A branch ends
+    when the blocks left do not fit above the skyline at some time, and a block may not be
+    next when another one would fit below it.
+    """
 
-def _orders(blocks: Sequence[Block]) -> list[list[int]]:
-    """In order of time (as a board would allocate), then big, long and large-area first."""
-    every = range(len(blocks))
+    def __init__(self, blocks: Sequence[Block], capacity: int, order: Sequence[int]) -> None:
+        times = sorted({t for block in blocks for t in (block.begin, block.end)})
+        at = {t: k for k, t in enumerate(times)}
+        self.span = [(at[block.begin], at[block.end]) for block in blocks]
+        self.size = [block.size_bytes for block in blocks]
+        self.aligned = [block.aligned for block in blocks]
+        self.capacity = capacity
+        self.top = -(-capacity // ALIGNMENT) * ALIGNMENT
+        self.skyline = [0] * len(times)
+        self.left = [0] * len(times)  # bytes of the blocks to come
+        for i in range(len(blocks)):
+            self._add(i, self.aligned[i])
+        self.offsets = [0] * len(blocks)
+        self.order = [i for i in order if blocks[i].size_bytes]
+        self.steps = 0
 
-    def size(i: int) -> int:
-        return blocks[i].aligned
+    def search(self) -> bool:
+        """True: `offsets` is a packing. False: there is none, or the steps are used up."""
+        trail: list[tuple[int, list[int]]] = []  # block placed, skyline under it
+        branches = [self._choices(self.order, 0)]
+        remaining = [self.order]
+        while self.steps < TREE_STEPS:
+            if not remaining[-1]:
+                return True
+            choice = next(branches[-1], None)
+            if choice is None:
+                branches.pop()
+                remaining.pop()
+                if not trail:
+                    return False
+                self._undo(*trail.pop())
+                continue
+            low, i = choice
+            trail.append((i, self._put(i, low)))
+            begin, end = self.span[i]
+            if self.offsets[i] + self.aligned[i] + max(self.left[begin:end]) > self.top:
+                self._undo(*trail.pop())
+                continue
+            remaining.append([j for j in remaining[-1] if j != i])
+            branches.append(self._choices(remaining[-1], low))
+        return False
 
-    def life(i: int) -> int:
-        return blocks[i].end - blocks[i].begin
+    def _choices(self, blocks: Sequence[int], floor: int) -> Iterator[tuple[int, int]]:
+        """Offsets and blocks that may come next, lowest first, then in order."""
+        lows = [max(self.skyline[slice(*self.span[i])]) for i in blocks]
+        self.steps += len(blocks) + sum(self.span[i][1] - self.span[i][0] for i in blocks) // 16
+        above = min(
+            (max(low, floor) + self.aligned[i] for low, i in zip(lows, blocks, strict=True)),
+            default=0,
+        )
+        fitting = [
+            (low, k)
+            for k, (low, i) in enumerate(zip(lows, blocks, strict=True))
+            if floor <= low < above and low + self.size[i] <= self.capacity
+        ]
+        return iter([(low, blocks[k]) for low, k in sorted(fitting)])
 
-    return [
-        sorted(every, key=lambda i: blocks[i].begin),
-        sorted(every, key=lambda i: (-size(i), -life(i))),
-        sorted(every, key=lambda i: (-life(i), -size(i))),
-        sorted(every, key=lambda i: -size(i) * life(i)),
-    ]
+    def _put(self, i: int, low: int) -> list[int]:
+        begin, end = self.span[i]
+        old = self.skyline[begin:end]
+        self.skyline[begin:end] = [low + self.aligned[i]] * (end - begin)
+        self._add(i, -self.aligned[i])
+        self.offsets[i] = low
+        return old
+
+    def _undo(self, i: int, old: list[int]) -> None:
+        begin, end = self.span[i]
+        self.skyline[begin:end] = old
+        self._add(i, self.aligned[i])
+
+    def _add(self, i: int, size: int) -> None:
+        for t in range(*self.span[i]):
+            self.left[t] += size

@@ -32,15 +32,17 @@ def arrange(
     graph: CostGraph,
     statements: Sequence[Statement],
     ram_bytes: int,
-    time_limit_s: float = 0.0,
+    time_limit_s: float | None = None,
+    thorough: bool = True,
 ) -> Placement:
     """The best placement found: within `ram_bytes`, or as low as the effort allows.
 
-    `statements` are legal, with or without offsets. Deterministic as long as the exact
-    search, the last resort, ends before `time_limit_s`.
+    `statements` are legal, with or without offsets. Deterministic unless `time_limit_s`
+    ends the search; the effort is limited without it too, and
+    short unless `thorough`.
     """
     lives = lives_of(graph, statements)
-    packing = pack([life.block for life in lives], ram_bytes)
+    packing = pack([life.block for life in lives], ram_bytes, time_limit_s, thorough)
     placed = list(statements)
     initial: list[tuple[str, int]] = []
     for life, offset in zip(lives, packing.offsets, strict=True):

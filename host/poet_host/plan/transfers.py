@@ -3,38 +3,27 @@
 The order of the computations stays, so does what is paged; page-ins move earlier and
 page-outs and frees later where memory allows. One pass over the statements (`_Dispatcher`)
 keeps the transfer lane busy: whenever it would run dry during the next computation, the
-transfer that is needed first starts. A few policies take turns; the fastest result wins.
+transfer that is needed first starts. Passes with slightly different priorities take turns,
+and the fastest result wins. Effort is counted, so that equal input gives equal plans.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 
 from .packing import ALIGNMENT
-from .placement import Life, lives_of
+from .placement import Life, arrange, lives_of
 from .plan import Statement
 from .problem import CostGraph, Problem
-from .timeline import Clock, Span, time_us, timeline
+from .timeline import Clock, Span, lanes, time_us, timeline
 
 LOOKAHEAD = 8  # page-ins looked at, in the order in which they are needed
-ROUNDS = 3  # each uses the times of the round before as deadlines
-
-
-@dataclass(frozen=True)
-class _Policy:
-    """`patient`: postpone a free that would wait for a transfer. `strict`: never start a
-    page-in before one that is needed earlier. `outs_first`: page-outs at once.
-    """
-
-    patient: bool
-    strict: bool
-    outs_first: bool
-
-
-_POLICIES = [_Policy(*choice) for choice in product((True, False), repeat=3)]
+EFFORT = 10_000  # statements dispatched with changed priorities
+PLACINGS = 5  # tries to place a faster order anew
+SEED = 1
 
 
 def overlap(problem: Problem, statements: Sequence[Statement]) -> tuple[Statement, ...]:
@@ -43,32 +32,65 @@ def overlap(problem: Problem, statements: Sequence[Statement]) -> tuple[Statemen
     `statements` are legal for the problem's RAM budget, with offsets or without; so is the
     result. Placed tensors may get other offsets. Energy and the order of computations stay.
     """
+    given = tuple(statements)
+    if not any(statement.op in ("page_in", "page_out") for statement in given):
+        return given
+    if not _placed(given):
+        return _fastest(problem, given)
+    moved = _fastest(problem, given)  # within the offsets given
+    anew = _placed_anew(problem, given)
+    return min((given, moved, anew), key=lambda found: time_us(problem.graph, found))
+
+
+def _placed_anew(problem: Problem, given: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """Order first, then place; with less memory for the order as long as it does not fit."""
+    loose = [replace(it, offset=None, workspace_offset=None) for it in given]
+    limit = problem.ram_bytes
+    for _ in range(PLACINGS):
+        order = _fastest(replace(problem, ram_bytes=limit), loose)
+        placement = arrange(problem.graph, order, problem.ram_bytes, thorough=False)
+        if placement.height_bytes <= problem.ram_bytes:
+            return placement.statements
+        excess = placement.height_bytes - problem.ram_bytes
+        limit -= max(excess, problem.ram_bytes // 64)
+    return given
+
+
+def _placed(statements: Sequence[Statement]) -> bool:
+    return all(it.offset is not None for it in statements if it.op in ("compute", "page_in"))
+
+
+def _fastest(problem: Problem, statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """The fastest of several passes, and of the statements as they are."""
     best = tuple(statements)
-    if not any(statement.op in ("page_in", "page_out") for statement in statements):
-        return best
-    best_us = time_us(problem.graph, best)
+    best_us, bound_us = time_us(problem.graph, best), lanes(problem, best).bound_us
     spans = timeline(problem, statements)
-    for _ in range(ROUNDS):
-        before_us = best_us
-        for policy in _POLICIES:
-            found = _Dispatcher(problem, statements, spans, policy).run()
-            found_us = time_us(problem.graph, found)
-            if found_us < best_us:
-                best, best_us = found, found_us
-        if best_us == before_us:
+    due_us = _deadlines(problem.graph, statements, spans)
+    movable_from = _movable_from(problem.graph, statements)
+    for due, movable, strict in _priorities(statements, due_us, movable_from):
+        if best_us <= bound_us:
             break
-        spans = _spans_like(problem, statements, best)
+        found = _Dispatcher(problem, statements, due, movable, strict).run()
+        found_us = time_us(problem.graph, found)
+        if found_us < best_us:
+            best, best_us = found, found_us
     return best
 
 
-def _spans_like(
-    problem: Problem, statements: Sequence[Statement], best: Sequence[Statement]
-) -> tuple[Span, ...]:
-    """When the statements run in `best`, in the order of `statements`."""
-    spans: dict[tuple[str, str], list[Span]] = {}
-    for statement, span in zip(best, timeline(problem, best), strict=True):
-        spans.setdefault((statement.op, statement.node), []).append(span)
-    return tuple(spans[statement.op, statement.node].pop(0) for statement in statements)
+def _priorities(
+    statements: Sequence[Statement], due_us: Sequence[float], movable_from: Sequence[int]
+) -> Iterator[tuple[Sequence[float], Sequence[int], bool]]:
+    """By need; then with some needs misjudged and some page-ins held back."""
+    yield due_us, movable_from, True
+    yield due_us, movable_from, False
+    rng = random.Random(SEED)
+    for _ in range(EFFORT // len(statements)):
+        spread, share = rng.choice((0.0, 0.1, 0.3)), rng.choice((0.0, 0.1, 0.3))
+        movable = [
+            rng.randint(first, s) if it.op == "page_in" and rng.random() < share else first
+            for s, (it, first) in enumerate(zip(statements, movable_from, strict=True))
+        ]
+        yield [due * (1 + spread * rng.gauss()) for due in due_us], movable, True
 
 
 class _Dispatcher:
@@ -78,16 +100,17 @@ class _Dispatcher:
         self,
         problem: Problem,
         statements: Sequence[Statement],
-        spans: Sequence[Span],
-        policy: _Policy,
+        due_us: Sequence[float],
+        movable_from: Sequence[int],
+        strict: bool,
     ) -> None:
+        """`strict`: never start a page-in before one that is needed earlier."""
         self.graph = problem.graph
-        self.statements, self.policy = statements, policy
+        self.statements, self.strict = statements, strict
         self.number = {node.name: i for i, node in enumerate(self.graph.nodes)}
         self.clock = Clock(self.graph)
         self.memory = _Memory(problem, statements)
-        self.due_us = _deadlines(self.graph, statements, spans)
-        self.movable_from = _movable_from(self.graph, statements)
+        self.due_us, self.movable_from = due_us, movable_from
         self.out: list[Statement] = []
         self.outs: list[int] = []  # page-outs not started yet
         self.frees: list[int] = []  # frees not done yet
@@ -103,8 +126,6 @@ class _Dispatcher:
                 self._compute(now, i)
             elif statement.op == "page_out":
                 self.outs.append(now)
-                if self.policy.outs_first:
-                    self._start_outs(i)
             elif statement.op == "free":
                 self._free(now, i)
             elif now in self.ins:
@@ -141,7 +162,7 @@ class _Dispatcher:
             if self._may_start(now, s):
                 candidates.append(s)
                 break
-            if self.policy.strict:
+            if self.strict:
                 break
         return min(candidates, key=lambda s: (self.due_us[s], s), default=None)
 
@@ -157,7 +178,7 @@ class _Dispatcher:
 
     def _free(self, now: int, i: int) -> None:
         self._start_outs(i)
-        if self.policy.patient and self.clock.idle(i) > self.clock.p:
+        if self.clock.idle(i) > self.clock.p:
             self.memory.keep_from(now)
             self.frees.append(now)
         else:
@@ -240,11 +261,7 @@ class _Memory:
     def __init__(self, problem: Problem, statements: Sequence[Statement]) -> None:
         graph, self.ram_bytes = problem.graph, problem.ram_bytes
         lives = lives_of(graph, statements)
-        self.placed = all(
-            statement.offset is not None
-            for statement in statements
-            if statement.op in ("compute", "page_in")
-        )
+        self.placed = _placed(statements)
         self.begin = np.array([life.begin for life in lives])
         self.end = np.array([life.end for life in lives])
         self.size = np.array([life.size_bytes for life in lives])

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Literal
 
 import numpy as np
@@ -79,6 +79,14 @@ class Run:
         """Of one step: the median."""
         return median(step.time_us for step in self.steps) if self.steps else None
 
+    def loss(self, end: Literal["first", "last"]) -> float | None:
+        """Mean loss of the first or last eighth of the steps: single batches differ a lot."""
+        if not self.steps:
+            return None
+        count = max(1, len(self.steps) // 8)
+        some = self.steps[:count] if end == "first" else self.steps[-count:]
+        return fmean(step.loss for step in some)
+
     def counts(self) -> dict[str, int]:
         """How many statements of a step the trace shows, by what they do."""
         return count(self.trace)
@@ -96,6 +104,8 @@ class Run:
             **named,
             "peak_bytes": self.peak_bytes,
             "time_us": self.time_us,
+            "loss_first": self.loss("first"),
+            "loss_last": self.loss("last"),
             "weights_sha256": weights_sha256(self.weights),
             "counts": self.counts(),
             "steps": [asdict(step) for step in self.steps],

@@ -24,7 +24,7 @@ OnStep = Callable[[Step, int], None]
 """Called after every step with it and the number of the last one."""
 
 
-class NotFinite(PoetError):  # noqa: N818 (as in errors.py)
+class NotFinite(PoetError):
     """The loss was NaN or infinite. `run` has the weights of the last good step."""
 
     def __init__(self, message: str, run: Run) -> None:
@@ -32,82 +32,100 @@ class NotFinite(PoetError):  # noqa: N818 (as in errors.py)
         self.run = run
 
 
-def train(
-    device: Device,
-    board: Board,
-    schedule: Schedule,
-    dataset: Dataset,
-    *,
-    steps: int,
-    seed: int = 0,
-    weights: Weights | None = None,
-    resume: bool = False,
-    on_step: OnStep | None = None,
-    stopped: Callable[[], bool] = lambda: False,
-) -> Run:
-    """Train until `steps` steps are committed on the board, and read the weights back.
+class Training:
+    """A run in progress: one `step()` after the other, then `finish()`.
 
     Batches follow from (seed, step). Starting weights are `weights` (by node name; missing
     ones and momentum start as the graph says) or, with `resume`, those that the board has
-    committed. When `stopped()` is true after a step, the run ends there as "interrupted".
-    Raises NotFinite when the loss is no number, LinkBroken when the board is gone.
+    committed. Two of them may take turns, each on a board of its own.
     """
-    graph = graph_of(schedule)
-    data = fit(dataset, graph)
-    info = device.hello()
-    if info.storage_status:
-        raise board_error(info.storage_status, 0, "to train")
-    device.load(schedule.model_part, schedule.plan_part)
-    first = _resumed(device, schedule) if resume else _begin(device, graph, schedule, seed, weights)
-    numbers = {name: number for number, name in enumerate(schedule.names)}
-    trace = Trace(schedule, graph, info.trace_capacity)
-    done: list[Step] = []
-    ended: Ended = "done"
-    problem = ""
-    try:
-        for step in range(first, steps):
-            x, y = batch_of_step(data, graph.batch, seed, step)
-            device.write(TENSOR, numbers[graph.data], x.tobytes())
-            device.write(TENSOR, numbers[graph.label], y.tobytes())
-            window = trace.window(step)
-            result = device.step(step + 1, *window)
-            trace.add(device.trace())
-            done.append(_step(device, result))
-            if on_step:
-                on_step(done[-1], steps)
-            if stopped() and step + 1 < steps:
-                ended = "interrupted"
-                break
-    except BoardError as error:
-        if error.name != "not_finite":
-            raise
-        ended, problem = "not_finite", str(error)
-    except LinkBroken as error:
-        kept = first + len(done)
-        raise LinkBroken(
-            f"{error}; the weights of step {kept} or {kept + 1} are safe on the board's storage: "
-            "connect it again and train with --resume"
-        ) from error
-    traced = trace.traced(device)
-    energy = energy_uj(traced, done, board) if trace.is_complete else None
-    run = Run(
-        model=graph.name,
-        board=board.name,
-        data=data.name,
-        seed=seed,
-        batch=graph.batch,
-        plan_crc=schedule.header.crc,
-        schedule_bytes=len(schedule.plan_part),
-        ended=ended,
-        steps=tuple(done),
-        trace=traced,
-        energy_uj=energy and energy[0],
-        total_energy_uj=energy and energy[1],
-        weights=read_weights(device, schedule),
-    )
-    if ended == "not_finite":
-        raise NotFinite(f"step {first + len(done) + 1}: {problem}", run)
-    return run
+
+    def __init__(
+        self,
+        device: Device,
+        board: Board,
+        schedule: Schedule,
+        dataset: Dataset,
+        *,
+        seed: int = 0,
+        weights: Weights | None = None,
+        resume: bool = False,
+    ) -> None:
+        self.device, self.board, self.schedule, self.seed = device, board, schedule, seed
+        self.graph = graph_of(schedule)
+        self.data = fit(dataset, self.graph)
+        info = device.hello()
+        if info.storage_status:
+            raise board_error(info.storage_status, 0, "to train")
+        device.load(schedule.model_part, schedule.plan_part)
+        if resume:
+            self.committed = _resumed(device, schedule)
+        else:
+            self.committed = _begin(device, self.graph, schedule, seed, weights)
+        self.done: list[Step] = []
+        self._numbers = {name: number for number, name in enumerate(schedule.names)}
+        self._trace = Trace(schedule, self.graph, info.trace_capacity)
+
+    def step(self) -> Step:
+        """Train one batch. Raises NotFinite, LinkBroken; the step before stays committed."""
+        device, graph, step = self.device, self.graph, self.committed
+        x, y = batch_of_step(self.data, graph.batch, self.seed, step)
+        try:
+            device.write(TENSOR, self._numbers[graph.data], x.tobytes())
+            device.write(TENSOR, self._numbers[graph.label], y.tobytes())
+            result = device.step(step + 1, *self._trace.window(step))
+            self._trace.add(device.trace())
+        except BoardError as error:
+            if error.name != "not_finite":
+                raise
+            raise NotFinite(f"step {step + 1}: {error}", self.finish("not_finite")) from error
+        except LinkBroken as error:
+            raise LinkBroken(
+                f"{error}; the weights of step {step} or {step + 1} are safe on the board's "
+                "storage: connect it again and train with --resume"
+            ) from error
+        self.done.append(_step(device, result))
+        self.committed += 1
+        return self.done[-1]
+
+    def finish(self, ended: Ended = "done") -> Run:
+        """Read the weights back, and put together what was measured."""
+        traced = self._trace.traced(self.device)
+        energy = energy_uj(traced, self.done, self.board) if self._trace.is_complete else None
+        return Run(
+            model=self.graph.name,
+            board=self.board.name,
+            data=self.data.name,
+            seed=self.seed,
+            batch=self.graph.batch,
+            plan_crc=self.schedule.header.crc,
+            schedule_bytes=len(self.schedule.plan_part),
+            ended=ended,
+            steps=tuple(self.done),
+            trace=traced,
+            energy_uj=energy and energy[0],
+            total_energy_uj=energy and energy[1],
+            weights=read_weights(self.device, self.schedule),
+        )
+
+
+def train(
+    training: Training,
+    steps: int,
+    on_step: OnStep | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Run:
+    """Train until `steps` steps are committed on the board.
+
+    When `stopped()` is true after a step, the run ends there as "interrupted".
+    """
+    while training.committed < steps:
+        step = training.step()
+        if on_step:
+            on_step(step, steps)
+        if stopped() and training.committed < steps:
+            return training.finish("interrupted")
+    return training.finish()
 
 
 def _resumed(device: Device, schedule: Schedule) -> int:

@@ -14,18 +14,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from .. import isa
 from ..errors import BadInput, PoetError
 from ..resources import resource
 
 DEFAULT_ARENA_BYTES = 24 * 1024
-BLOCK_BYTES = 512
-PARTITION_TYPE = 0xDA  # "not a file system"
+BLOCK_BYTES = isa.constants()["POET_BLOCK"]
+PARTITION_TYPE = isa.constants()["POET_PARTITION_TYPE"]
 PARTITION_START = 2048  # blocks; where partitioning tools begin too
 
 # Sums in one order on every target: no contraction, no reassociation.
 _FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-math-errno", "-pthread")
 _SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
-             "-fno-sanitize-recover=all")  # fmt: skip
+             "-fno-sanitize-recover=all", "-DPOET_POISON")  # fmt: skip
 
 
 def build_native(sanitize: bool = False) -> Path:

@@ -1,0 +1,230 @@
+"""The cheapest plan by exhaustive search over states of the machine; knows no planner.
+
+A state says which tensors are in RAM, which on storage, how many first computations are
+done, and, with a deadline, the clocks of both lanes. RAM is bounded by the sum of bytes
+(unplaced plans). Good for about 9 nodes, with a deadline for about 6.
+
+What the search leaves out loses nothing, since costs and times are never negative: creating
+or paging out what is there already, and freeing before memory is needed or more than is.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, count
+
+from poet_host.plan.plan import Op, Statement
+from poet_host.plan.problem import Problem
+
+Event = tuple[Op, int]
+State = tuple[int, int, int]  # bit sets: in RAM, on storage; first computations done
+SLACK = 1 + 1e-9
+ENERGY = {"compute": "energy_uj", "page_in": "page_in_uj", "page_out": "page_out_uj"}
+
+
+@dataclass(frozen=True)
+class Best:
+    """The least energy, and the statements (without offsets) that reach it."""
+
+    energy_uj: float
+    statements: tuple[Statement, ...]
+
+
+def smallest_energy(problem: Problem, *, recompute: bool = True, page: bool = True) -> float | None:
+    """The least energy of any plan; None: there is no plan. See `cheapest`."""
+    best = cheapest(problem, recompute=recompute, page=page)
+    return None if best is None else best.energy_uj
+
+
+def cheapest(problem: Problem, *, recompute: bool = True, page: bool = True) -> Best | None:
+    """The plan of least energy within RAM and deadline, or None.
+
+    `recompute` False: every node is computed once. `page` False: of the computed tensors,
+    only kept ones are paged out.
+    """
+    return _Search(problem, recompute, page).run()
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Both lanes, and when the memory of each tensor in RAM is read in and written out."""
+
+    p: float
+    x: float
+    arrival: dict[int, float]
+    written: dict[int, float]
+
+    def vector(self, ram: int) -> tuple[float, ...]:
+        """All that decides the future; a time before p is as good as p."""
+        tensors = list(_members(ram))
+        waits = [self.arrival.get(i, 0.0) for i in tensors]
+        waits += [self.written.get(i, 0.0) for i in tensors]
+        return (self.p, self.x, *(max(self.p, wait) for wait in waits))
+
+
+@dataclass(frozen=True)
+class _Label:
+    state: State
+    energy_uj: float
+    clock: _Clock
+    before: "_Label | None" = None
+    events: tuple[Event, ...] = ()
+
+
+class _Search:
+    def __init__(self, problem: Problem, recompute: bool, page: bool) -> None:
+        self.problem, self.graph = problem, problem.graph
+        self.nodes = problem.graph.nodes
+        self.recompute, self.page = recompute, page
+        self.order = [i for i, node in enumerate(self.nodes) if not node.stored]
+        self.stored = _set(i for i, node in enumerate(self.nodes) if node.stored)
+        self.keep = _set(i for i, node in enumerate(self.nodes) if node.keep)
+        self.inputs = [_set(node.inputs) for node in self.nodes]
+        self.bytes = [0]  # of every set of tensors
+        for node in self.nodes:
+            self.bytes += [size + node.bytes for size in self.bytes]
+
+    def run(self) -> Best | None:
+        start = (0, self.stored, 0) if self.graph.storage else (self.stored, 0, 0)
+        if self.bytes[start[0]] > self.problem.ram_bytes:
+            return None
+        tie = count()
+        first = _Label(start, 0.0, _Clock(0.0, 0.0, {}, {}))
+        heap = [(self._rest_uj(start), 0, next(tie), first)]
+        seen: dict[State, list[tuple[float, ...]]] = {}
+        while heap:
+            label = heapq.heappop(heap)[-1]
+            if self._beaten(seen, label):
+                continue
+            if self._complete(label.state):
+                return Best(label.energy_uj, self._statements(label))
+            for events, state in self._moves(label.state):
+                found = self._apply(label, events, state)
+                if self._in_time(found):
+                    least_uj = found.energy_uj + self._rest_uj(state)
+                    heapq.heappush(heap, (least_uj, -state[2], next(tie), found))
+        return None
+
+    def _moves(self, state: State) -> Iterator[tuple[tuple[Event, ...], State]]:
+        """Every event that changes the state, after the frees that it needs."""
+        ram, storage, done = state
+        for i, node in enumerate(self.nodes):
+            bit = 1 << i
+            if ram & bit:
+                wanted = not node.stored and (self.page or node.keep)
+                if self.graph.storage and wanted and not storage & bit:
+                    yield (("page_out", i),), (ram, storage | bit, done)
+                continue
+            if storage & bit:
+                for gone in self._room(ram, 0, node.bytes):
+                    yield (*_frees(gone), ("page_in", i)), (ram & ~gone | bit, storage, done)
+            first = done < len(self.order) and i == self.order[done]
+            again = self.recompute and not node.once and i in self.order[:done]
+            if (first or again) and not self.inputs[i] & ~ram:
+                over = 0 if node.overwrites is None else 1 << node.overwrites
+                need = node.workspace_bytes + (0 if over else node.bytes)
+                for gone in self._room(ram, self.inputs[i], need):
+                    after = ram & ~gone & ~over | bit
+                    yield (*_frees(gone), ("compute", i)), (after, storage, done + first)
+
+    def _room(self, ram: int, pinned: int, need: int) -> Iterator[int]:
+        """The smallest sets of tensors (none part of another) that make room by leaving."""
+        excess = self.bytes[ram] + need - self.problem.ram_bytes
+        if excess <= 0:
+            yield 0
+            return
+        free = list(_members(ram & ~pinned))
+        found: list[int] = []
+        for size in range(len(free) + 1):
+            for chosen in combinations(free, size):
+                gone = _set(chosen)
+                if self.bytes[gone] >= excess and all(gone & old != old for old in found):
+                    found.append(gone)
+                    yield gone
+
+    def _apply(self, label: _Label, events: tuple[Event, ...], state: State) -> _Label:
+        op, last = events[-1]
+        energy_uj = label.energy_uj + getattr(self.nodes[last], ENERGY[op])
+        clock = label.clock if self.problem.deadline_us is None else self._tick(label.clock, events)
+        return _Label(state, energy_uj, clock, label, events)
+
+    def _tick(self, clock: _Clock, events: tuple[Event, ...]) -> _Clock:
+        p, x = clock.p, clock.x
+        arrival, written = dict(clock.arrival), dict(clock.written)
+        for op, i in events:
+            node = self.nodes[i]
+            if op == "compute":
+                waits = [arrival.get(j, 0.0) for j in node.inputs]
+                if node.overwrites is not None:
+                    waits.append(written.get(node.overwrites, 0.0))
+                p = max([p, *waits]) + node.time_us
+            elif op == "page_in":
+                x = arrival[i] = max(x, p) + node.page_in_us
+                p += node.page_in_cpu_us
+            elif op == "page_out":
+                x = written[i] = max(x, p, arrival.get(i, 0.0)) + node.page_out_us
+                p += node.page_out_cpu_us
+            else:
+                p = max(p, arrival.get(i, 0.0), written.get(i, 0.0))
+        return _Clock(p, x, arrival, written)
+
+    def _beaten(self, seen: dict[State, list[tuple[float, ...]]], label: _Label) -> bool:
+        """Was this state reached for no more energy, and no later? If not, note it."""
+        timed = self.problem.deadline_us is not None
+        vector = label.clock.vector(label.state[0]) if timed else ()
+        others = seen.setdefault(label.state, [])
+        if any(all(a <= b for a, b in zip(old, vector, strict=True)) for old in others):
+            return True
+        others.append(vector)
+        return False
+
+    def _in_time(self, label: _Label) -> bool:
+        if self.problem.deadline_us is None:
+            return True
+        _, storage, done = label.state
+        computing = sum(self.nodes[i].time_us for i in self.order[done:])
+        writing = sum(self.nodes[i].page_out_us for i in self._unwritten(storage))
+        latest = max(label.clock.p + computing, label.clock.x + writing)
+        return latest <= self.problem.deadline_us * SLACK
+
+    def _rest_uj(self, state: State) -> float:
+        """What every continuation costs at least."""
+        _, storage, done = state
+        computing = sum(self.nodes[i].energy_uj for i in self.order[done:])
+        return computing + sum(self.nodes[i].page_out_uj for i in self._unwritten(storage))
+
+    def _unwritten(self, storage: int) -> Iterator[int]:
+        return _members(self.keep & ~storage) if self.graph.storage else iter(())
+
+    def _complete(self, state: State) -> bool:
+        ram, storage, done = state
+        there = storage if self.graph.storage else ram
+        return done == len(self.order) and not self.keep & ~there
+
+    def _statements(self, label: _Label) -> tuple[Statement, ...]:
+        steps: list[tuple[Event, ...]] = []
+        step: _Label | None = label
+        while step is not None:
+            steps.append(step.events)
+            step = step.before
+        return tuple(
+            Statement(op, self.nodes[i].name) for events in reversed(steps) for op, i in events
+        )
+
+
+def _set(members: "Iterator[int] | tuple[int, ...]") -> int:
+    bits = 0
+    for i in members:
+        bits |= 1 << i
+    return bits
+
+
+def _members(bits: int) -> Iterator[int]:
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
+def _frees(tensors: int) -> tuple[Event, ...]:
+    return tuple(("free", i) for i in _members(tensors))

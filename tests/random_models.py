@@ -1,0 +1,96 @@
+"""Small random forward models of all operators: branches, shared tensors and parameters."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from poet_host.graph.build import Builder, Model, Tensor
+
+
+@st.composite
+def random_models(draw: st.DrawFn) -> Model:
+    """Up to eight layers on small images, every output used, then a loss."""
+    shape = (
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from((1, 2, 4))),
+        draw(st.integers(3, 6)),
+        draw(st.integers(3, 6)),
+    )
+    made = _Drawing(draw, shape)
+    for _ in range(draw(st.integers(1, 8))):
+        made.add_layer()
+    return made.finish()
+
+
+class _Drawing:
+    def __init__(self, draw: st.DrawFn, shape: tuple[int, int, int, int]) -> None:
+        self.draw = draw
+        self.b = Builder("random", data=shape)
+        self.tensors = [self.b.data]
+        self.used: set[str] = set()
+        self.convolutions: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {}
+
+    def add_layer(self) -> None:
+        x = self.draw(st.sampled_from(self.tensors))
+        self.used.add(x.name)
+        n, _, h, w = x.shape
+        kinds = ["conv2d", "relu", "relu6", "dropout", "add"]
+        kinds += ["batchnorm2d", "batchnorm2d_frozen"] if n * h * w >= 8 else []
+        kinds += ["maxpool2d", "avgpool2d"] if min(h, w) >= 2 else []
+        self.tensors.append(self.layer(self.draw(st.sampled_from(kinds)), x))
+
+    def layer(self, kind: str, x: Tensor) -> Tensor:
+        draw, b = self.draw, self.b
+        match kind:
+            case "conv2d":
+                return self.convolution(x)
+            case "add":
+                other = draw(st.sampled_from([t for t in self.tensors if t.shape == x.shape]))
+                self.used.add(other.name)
+                return b.add(x, other)
+            case "dropout":
+                return b.dropout(x, draw(st.sampled_from((0.0, 0.25, 0.5))), seed=7)
+            case "maxpool2d" | "avgpool2d":
+                kernel = [draw(st.integers(1, min(size, 3))) for size in x.shape[2:]]
+                padding = tuple(draw(st.integers(0, k // 2)) for k in kernel)
+                stride = draw(st.sampled_from((None, 1, (2, 1))))
+                return b.layer(kind, (x,), tuple(kernel), stride=stride, padding=padding)
+        return b.layer(kind, (x,))
+
+    def convolution(self, x: Tensor) -> Tensor:
+        draw = self.draw
+        twins = [name for name, (of, _) in self.convolutions.items() if of == x.shape]
+        if twins and draw(st.booleans()):
+            name = draw(st.sampled_from(twins))
+            return self.b.conv2d(x, **self.convolutions[name][1], share=name)
+        groups = draw(st.sampled_from([g for g in (1, 2, 4) if x.shape[1] % g == 0]))
+        padding = draw(st.tuples(st.integers(0, 1), st.integers(0, 1)))
+        sizes = zip(x.shape[2:], padding, strict=True)
+        options = {
+            "channels": groups * draw(st.integers(1, 2)),
+            "kernel": tuple(draw(st.integers(1, min(3, size + 2 * pad))) for size, pad in sizes),
+            "stride": draw(st.sampled_from((1, 2, (1, 2)))),
+            "padding": padding,
+            "groups": groups,
+            "bias": draw(st.booleans()),
+        }
+        made = self.b.conv2d(x, **options)
+        self.convolutions[made.name] = (x.shape, options)
+        return made
+
+    def finish(self) -> Model:
+        """Sum everything that nobody uses yet, each through a linear layer, perhaps shared."""
+        draw, b = self.draw, self.b
+        heads: dict[tuple[int, ...], tuple[str, bool]] = {}
+        total: Tensor | None = None
+        for x in [t for t in self.tensors if t.name not in self.used]:
+            flat = b.global_avgpool(x) if draw(st.booleans()) else b.flatten(x)
+            if flat.shape in heads and draw(st.booleans()):
+                name, bias = heads[flat.shape]
+                end = b.linear(flat, 5, bias=bias, share=name)
+            else:
+                bias = draw(st.booleans())
+                end = b.linear(flat, 5, bias=bias)
+                heads[flat.shape] = (end.name, bias)
+            total = end if total is None else b.add(total, end)
+        assert total is not None
+        return b.model(b.mse(total) if draw(st.booleans()) else b.softmax_xent(total))

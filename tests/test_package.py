@@ -1,0 +1,80 @@
+"""What a user installs holds all that it needs: firmware, boards and schedules travel along."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's contents in a folder of their own, away from the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, ROOT],
+        check=True,
+    )
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def installed(unpacked: Path, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(unpacked)}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "poet_host", *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def tracked(folder: str) -> set[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(listed.stdout.split())
+
+
+def test_data_travels_with_the_package(unpacked: Path) -> None:
+    for folder in ("firmware", "boards", "schedules"):
+        for name in tracked(folder):
+            assert (unpacked / "poet_host" / name).is_file(), name
+    assert (unpacked / "poet_host" / "run" / "digits.npz").is_file()
+
+
+def test_an_installed_command_uses_its_own_files(unpacked: Path, tmp_path: Path) -> None:
+    where = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            "from poet_host.resources import resource as r;print(r('boards'))",
+        ],
+        env={**os.environ, "PYTHONPATH": str(unpacked)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(where.stdout.strip()) == unpacked / "poet_host" / "boards"
+    listed = installed(unpacked, tmp_path, "models")
+    assert listed.returncode == 0
+    assert "resnet18-cifar" in listed.stdout
+
+
+@pytest.mark.slow
+def test_the_demo_runs_from_a_wheel_in_an_empty_folder(unpacked: Path, tmp_path: Path) -> None:
+    done = installed(unpacked, tmp_path, "demo", "--json")
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads(done.stdout)
+    assert result["weights_sha256"] == result["keep_all_weights_sha256"]
+    assert result["accuracy_after"] - result["accuracy_before"] >= 0.20

@@ -1,0 +1,243 @@
+"""The training loop: stopped, resumed, unplugged, losses not finite, wrong weights; what it says."""
+
+import json
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import poet_host as poet
+import pytest
+import whole_runs as runs
+from poet_host import api
+from poet_host.errors import BadInput, BoardError, LinkBroken
+from poet_host.graph.weights import start_values
+from poet_host.run.run import Run, Step, Traced, count, weights_sha256
+from poet_host.run.trace import KEPT, Trace, energy_uj
+from poet_host.run.train import NotFinite, Training
+from poet_host.schedule.recover import graph_of
+from poet_host.schedule.schedule import Schedule
+
+Record = namedtuple("Record", "statement kind begin end")
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    path = tmp_path / "card.img"
+    poet.prepare_storage(path, 8 * runs.MIB)
+    return path
+
+
+def small() -> Schedule:
+    return runs.schedule(runs.digits(), "60%", "poet")
+
+
+def straight(steps: int) -> Run:
+    return runs.train(small(), steps=steps)
+
+
+# Stopping and going on.
+
+
+def test_a_resumed_run_ends_as_one_that_never_stopped(storage: Path) -> None:
+    first = runs.train(small(), storage=storage, steps=2)
+    second = runs.train(small(), storage=storage, steps=5, resume=True)
+    assert [step.step for step in (*first.steps, *second.steps)] == [1, 2, 3, 4, 5]
+    whole = straight(5)
+    assert runs.same(second, whole)
+    assert [s.loss for s in whole.steps] == [s.loss for s in (*first.steps, *second.steps)]
+
+
+def test_a_run_may_go_on_under_another_plan(storage: Path) -> None:
+    runs.train(runs.schedule(runs.digits()), storage=storage, steps=2)
+    assert runs.same(runs.train(small(), storage=storage, steps=4, resume=True), straight(4))
+
+
+def test_a_stop_ends_after_the_step_with_its_weights() -> None:
+    seen: list[int] = []
+    run = runs.train(
+        small(), steps=9, on_step=lambda step, total: seen.append(step.step),
+        stopped=lambda: len(seen) == 3,
+    )  # fmt: skip
+    assert run.ended == "interrupted"
+    assert seen == [1, 2, 3]
+    assert runs.same(run, straight(3))
+
+
+def test_a_stop_after_the_last_step_is_none() -> None:
+    assert runs.train(small(), steps=1, stopped=lambda: True).ended == "done"
+
+
+def test_nothing_left_to_do_reads_the_weights(storage: Path) -> None:
+    runs.train(small(), storage=storage, steps=2)
+    again = runs.train(small(), storage=storage, steps=2, resume=True)
+    assert again.steps == ()
+    assert again.energy_uj is None
+    assert runs.same(again, straight(2))
+
+
+def test_without_committed_weights_there_is_nothing_to_resume(storage: Path) -> None:
+    with pytest.raises(BadInput, match="no trained weights of resnet-digits"):
+        runs.train(small(), storage=storage, steps=2, resume=True)
+
+
+def test_weights_of_another_model_are_not_resumed(storage: Path) -> None:
+    runs.train(runs.schedule(runs.digits(0.9, 0.0005)), storage=storage, steps=1)
+    with pytest.raises(BadInput, match="train without --resume"):
+        runs.train(small(), storage=storage, steps=2, resume=True)
+
+
+def test_a_killed_board_breaks_the_link_and_loses_nothing(storage: Path) -> None:
+    with api.start_native(storage, 64 * 1024) as running, poet.connect(running.port) as connection:
+        training = Training(connection.device, connection.board, small(), poet.load_data("digits"))
+        training.step()
+        training.step()
+        running.kill()
+        with pytest.raises(LinkBroken, match=r"weights of step 2 or 3 are safe.*--resume"):
+            training.step()
+    assert runs.same(runs.train(small(), storage=storage, steps=4, resume=True), straight(4))
+
+
+# Losses that are no numbers.
+
+
+def test_a_loss_that_is_no_number_keeps_the_last_good_weights() -> None:
+    graph = runs.digits(learning_rate=1e30)
+    schedule = runs.schedule(graph, "100%", "keep-everything")
+    with pytest.raises(NotFinite, match=r"step \d+: .*lower the learning rate") as caught:
+        runs.train(schedule, steps=20)
+    run = caught.value.run
+    assert run.ended == "not_finite"
+    assert 1 <= run.last_step < 20
+    assert runs.same(run, runs.train(schedule, steps=run.last_step))
+
+
+# What does not fit.
+
+
+def test_a_board_without_enough_ram_refuses_the_schedule() -> None:
+    with (
+        poet.connect("native", arena_bytes=8192) as connection,
+        pytest.raises(BoardError, match="smaller --ram") as caught,
+    ):
+        poet.train(small(), connection, "digits", steps=1)
+    assert caught.value.name == "arena_small"
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("fc.nothing", np.zeros(3), "has no parameter fc.nothing; it has conv1.weight"),
+        ("fc.bias", np.zeros(3), r"fc.bias has shape \(3,\), resnet-digits has \(10,\)"),
+        ("fc.bias", np.full(10, np.nan), "fc.bias of resnet-digits holds NaN"),
+    ],
+)
+def test_starting_weights_are_checked(name: str, values: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        runs.train(small(), steps=1, weights={name: values.astype(np.float32)})
+
+
+def test_given_weights_are_where_training_starts() -> None:
+    start = start_values(runs.digits(), seed=7)
+    given = runs.train(small(), steps=2, weights=start)
+    assert runs.same(given, runs.train(small(), steps=2, weights=start, seed=0))
+    assert not runs.same(given, straight(2))
+
+
+def test_frozen_weights_stay_as_they_were() -> None:
+    graph = api.load_graph("resnet-digits", train="last:2")
+    trained = {node.name for node in graph.trainable}
+    start = start_values(graph, seed=0)
+    run = runs.train(runs.schedule(graph), steps=2)
+    changed = {name for name in start if start[name].tobytes() != run.weights[name].tobytes()}
+    assert changed == trained
+    assert 0 < len(trained) < len(start)
+
+
+# What a run says about itself.
+
+
+def test_a_run_as_json_has_everything_but_the_weights() -> None:
+    run = straight(3)
+    told = json.loads(json.dumps(run.to_json(), allow_nan=False))
+    assert told["format"] == "poet-run"
+    assert [step["loss"] for step in told["steps"]] == [step.loss for step in run.steps]
+    assert told["peak_bytes"] == run.peak_bytes > 0
+    assert told["weights_sha256"] == weights_sha256(run.weights)
+    assert len(told["trace"]) == len(run.trace)
+    assert "weights" not in told
+    assert told["energy_uj"] > 0
+    assert told["total_energy_uj"] > told["energy_uj"]
+
+
+def test_the_digest_tells_names_shapes_and_bits() -> None:
+    base = {"a": np.array([0.0, 1.0], np.float32), "b": np.ones((2, 2), np.float32)}
+    others: list[dict[str, Any]] = [
+        {**base, "a": np.array([-0.0, 1.0], np.float32)},
+        {**base, "b": np.ones((1, 4), np.float32)},
+        {"c": base["a"], "b": base["b"]},
+        {"a": base["a"]},
+    ]
+    assert weights_sha256(dict(reversed(base.items()))) == weights_sha256(base)
+    assert len({weights_sha256(one) for one in (base, *others)}) == 5
+
+
+def test_energy_is_measured_times_multiplied_by_the_boards_powers() -> None:
+    board = api.load_board("mkr1000")
+    trace = (
+        Traced("compute", "a", False, True, 100.0),
+        Traced("compute", "a", True, True, 50.0),
+        Traced("page_in", "w", False, False, 10.0),
+        Traced("page_out", "a", False, True, 20.0),
+        Traced("wait", "", False, False, 1000.0),
+        Traced("free", "a", False, True, 1000.0),
+    )
+    step = Step(1, 0.5, 2000.0, 150.0, 30.0, 5.0, 64)
+    above, total = energy_uj(trace, [step, step], board)
+    awake_uw = board.processor_active_uw - board.processor_sleep_uw
+    expected = 150 * awake_uw + 10 * board.storage_read_uw + 25 * board.storage_write_uw
+    assert above == pytest.approx(expected / 1e6, rel=1e-12)
+    assert total == pytest.approx(above + 2000 * board.base_power_uw / 1e6, rel=1e-12)
+    assert count(trace) == {
+        "computes": 2, "recomputes": 1, "page_ins": 1, "page_outs": 1,
+        "activation_recomputes": 1, "activation_page_ins": 0, "activation_page_outs": 1,
+    }  # fmt: skip
+
+
+class FixedClock:
+    """In place of a device: a tick is a microsecond."""
+
+    def us(self, ticks: float) -> float:
+        return ticks
+
+
+@pytest.mark.parametrize("capacity", [1, 7, 60, 100_000])
+def test_a_window_of_the_trace_moves_over_the_whole_plan(capacity: int) -> None:
+    schedule = small()
+    trace = Trace(schedule, graph_of(schedule), capacity)
+    statements = len(trace.statements)
+    windows = -(-statements // capacity)
+    for step in range(windows):
+        assert not trace.is_complete
+        first, size = trace.window(step)
+        assert size <= capacity
+        trace.add(Record(i, 0, 2**32 - 5, i) for i in range(first, first + size))
+    assert trace.is_complete
+    times = [one.time_us for one in trace.traced(FixedClock())]  # type: ignore[arg-type]
+    assert times == [i + 5 for i in range(statements)]
+    assert trace.window(windows) == trace.window(0)
+
+
+def test_a_board_without_trace_is_asked_for_none() -> None:
+    trace = Trace(small(), runs.digits(), 0)
+    assert trace.window(3) == (0, 0)
+    assert not trace.is_complete
+    assert trace.traced(FixedClock()) == ()  # type: ignore[arg-type]
+
+
+def test_times_of_a_statement_are_the_median_of_the_latest() -> None:
+    trace = Trace(small(), runs.digits(), 10)
+    for i in range(KEPT + 3):
+        trace.add([Record(0, 0, 0, 1000 if i < 3 else 8 + i % 3)])
+    assert trace.traced(FixedClock())[0].time_us == 9  # type: ignore[arg-type]

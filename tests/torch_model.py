@@ -1,0 +1,163 @@
+"""A forward model run by PyTorch in double precision: the outside judge of graphs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from poet_host.graph.autodiff import MOMENTUM, Sgd, trained_parameters, training_graph
+from poet_host.graph.build import Layer, Model
+from poet_host.graph.graph import Graph
+from poet_host.graph.reference import run_kernel, run_step
+from poet_host.graph.weights import start_values
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+
+def torch_values(model: Model, values: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Parameters and running statistics by node name; parameters ask for gradients."""
+    return {
+        node.name: torch.tensor(values[node.name], dtype=torch.float64).requires_grad_(
+            node.role == "parameter"
+        )
+        for node in model.parameters
+    }
+
+
+def frozen_layers(model: Model, train: str) -> frozenset[str]:
+    """Layers none of whose parameters `train` chooses."""
+    trained = trained_parameters(model, train)
+    return frozenset(
+        layer.name
+        for layer in model.layers
+        if not any(node.name in trained for node in layer.parameters.values())
+    )
+
+
+def dropout_masks(model: Model, step: int) -> dict[str, Tensor]:
+    """What each dropout multiplies its input with in a step."""
+    return {
+        layer.name: torch.tensor(
+            run_kernel(
+                "dropout", "none", layer.fields, [np.ones(layer.shape, np.float32)], step
+            ).reshape(layer.shape)
+        )
+        for layer in model.layers
+        if layer.kind == "dropout"
+    }
+
+
+def torch_forward(
+    model: Model,
+    values: Mapping[str, Tensor],
+    x: Any,
+    label: Any = None,
+    *,
+    frozen: frozenset[str] = frozenset(),
+    masks: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """Every layer's output, by name, for a batch of any size.
+
+    Batchnorm of the layers in `frozen` uses its running statistics, the others renew theirs in
+    `values`. Dropout multiplies by `masks`, or does nothing. Without a label there is no loss.
+    """
+    found = {model.data.name: torch.tensor(x, dtype=torch.float64)}
+    batch = len(x)
+    for layer in model.layers:
+        inputs = [
+            found[t.name].reshape(batch, *t.shape[1:]) for t in layer.inputs if t.name in found
+        ]
+        if layer.kind == "softmax_xent" and label is not None:
+            found[layer.name] = F.cross_entropy(inputs[0], torch.tensor(label).long())
+        elif layer.kind == "mse" and label is not None:
+            found[layer.name] = F.mse_loss(inputs[0], torch.tensor(label, dtype=torch.float64))
+        elif layer is not model.layers[-1]:
+            found[layer.name] = _layer(layer, inputs, values, layer.name in frozen, masks)
+    return found
+
+
+def _layer(
+    layer: Layer,
+    inputs: list[Tensor],
+    values: Mapping[str, Tensor],
+    frozen: bool,
+    masks: Mapping[str, Tensor] | None,
+) -> Tensor:
+    x, a = inputs[0], layer.fields
+    p = {slot: values[node.name] for slot, node in layer.parameters.items()}
+    window: list[Any] = [(a.get(f"{w}_h"), a.get(f"{w}_w")) for w in ("kernel", "stride", "pad")]
+    match layer.kind:
+        case "conv2d":
+            return F.conv2d(x, p["weight"], p.get("bias"), *window[1:], 1, int(a["groups"]))
+        case "linear":
+            return F.linear(x, p["weight"], p.get("bias"))
+        case "batchnorm2d" | "batchnorm2d_frozen":
+            frozen = frozen or layer.kind == "batchnorm2d_frozen"
+            mean, var = p["running"][0], p["running"][1]
+            return F.batch_norm(
+                x, mean, var, p["weight"], p["bias"], not frozen, a["momentum"], a["epsilon"]
+            )
+        case "relu":
+            return F.relu(x)
+        case "relu6":
+            return F.relu6(x)
+        case "maxpool2d":
+            return F.max_pool2d(x, *window)
+        case "avgpool2d":
+            return F.avg_pool2d(x, *window)
+        case "global_avgpool":
+            return x.mean((2, 3))
+        case "add":
+            return inputs[0] + inputs[1]
+        case "dropout":
+            return x if masks is None else x * masks[layer.name]
+    raise AssertionError(layer.kind)
+
+
+def random_batch(model: Model, seed: int) -> tuple[Any, Any]:
+    """Data and labels of one batch."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(model.data.shape, dtype=np.float32)
+    if model.label.dtype == "float32":
+        return x, rng.standard_normal(model.label.shape, dtype=np.float32)
+    classes = model.layers[-1].inputs[0].shape[1]
+    return x, rng.integers(0, classes, model.label.shape).astype(np.int32)
+
+
+def random_values(graph: Graph, seed: int) -> dict[str, Any]:
+    """Start values, with scales, shifts and running statistics off their round numbers."""
+    rng = np.random.default_rng(seed)
+    values: dict[str, Any] = dict(start_values(graph, seed))
+    for name in values:
+        if not name.endswith(MOMENTUM):
+            noise = rng.uniform(0, 0.2, values[name].shape).astype(np.float32)
+            values[name] = values[name] + noise
+    return values
+
+
+def check_gradients(model: Model, train: str = "all", *, seed: int = 0, step: int = 0) -> None:
+    """Loss, every gradient and every running statistic of one step, against PyTorch.
+
+    With momentum that starts at zero, the new momentum is the gradient itself.
+    """
+    graph = training_graph(model, Sgd(0.0, momentum=0.5), train)
+    values, (x, label) = random_values(graph, seed), random_batch(model, seed)
+    found = run_step(graph, {**values, graph.data: x, graph.label: label}, step)
+    wanted = torch_values(model, values)
+    frozen, masks = frozen_layers(model, train), dropout_masks(model, step)
+    outputs = torch_forward(model, wanted, x, label, frozen=frozen, masks=masks)
+    loss = outputs[graph.loss]
+    loss.backward()
+    np.testing.assert_allclose(found[graph.loss][0], loss.item(), rtol=1e-5)
+    trained = trained_parameters(model, train)
+    gradients = {name: wanted[name].grad for name in trained}
+    scale = max(float(gradient.abs().max()) for gradient in gradients.values())
+    for name, gradient in gradients.items():
+        mine = found[f"{name}{MOMENTUM}:new"]
+        np.testing.assert_allclose(
+            mine, gradient.numpy(), rtol=2e-4, atol=2e-5 * scale + 1e-9, err_msg=name
+        )
+    for name, value in wanted.items():
+        if f"{name}:new" in found and name not in trained:
+            mine = found[f"{name}:new"]
+            np.testing.assert_allclose(mine, value.detach().numpy(), rtol=2e-5, atol=1e-6)

@@ -1,0 +1,88 @@
+"""Whole training runs on native boards, shared by the tests of run, command line and demo."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import poet_host as poet
+from poet_host import api
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.build import Builder
+from poet_host.graph.graph import Graph
+from poet_host.plan.plan import Plan
+from poet_host.profile.profile import Profile, estimate_profile
+from poet_host.run.run import Run
+from poet_host.schedule.schedule import Schedule
+
+MIB = 1 << 20
+
+
+@cache
+def profile() -> Profile:
+    """Estimated, so that the same plans come out every time."""
+    return estimate_profile(api.load_board("native"))
+
+
+@cache
+def digits(momentum: float = 0.0, weight_decay: float = 0.0, learning_rate: float = 0.02) -> Graph:
+    return api.load_graph(
+        "resnet-digits", momentum=momentum, weight_decay=weight_decay, learning_rate=learning_rate
+    )
+
+
+@cache
+def mixed() -> Graph:
+    """What resnet-digits does not have: depthwise, relu6, dropout, averages, mean squared error."""
+    b = Builder("mixed", data=(2, 3, 8, 8))
+    x = b.relu6(b.conv2d(b.data, 6, 3, stride=2, padding=1, name="conv"), name="relu6")
+    x = b.relu(b.conv2d(x, 6, 3, padding=1, groups=6, name="depthwise"), name="relu")
+    x = b.dropout(b.avgpool2d(x, 2, name="pool"), 0.25, name="dropout")
+    x = b.linear(b.global_avgpool(x, name="mean"), 4, name="fc")
+    model = b.model(b.mse(x, name="loss"))
+    return training_graph(model, Sgd(0.05, momentum=0.9, weight_decay=0.001), "all")
+
+
+_plans: dict[tuple[int, str | int, str], tuple[Graph, Plan]] = {}  # graphs have no hash
+
+
+def plan(graph: Graph, ram: str | int, method: str = "poet") -> Plan:
+    """Solved once for each graph object, budget and method."""
+    key = (id(graph), ram, method)
+    if key not in _plans:
+        _plans[key] = graph, _solved(graph, ram, method)
+    return _plans[key][1]
+
+
+def _solved(graph: Graph, ram: str | int, method: str) -> Plan:
+    found = api.solve(graph, profile(), ram=ram, method=method, time_limit_s=20, gap=0.1)
+    assert found.statements, f"{graph.name} in {ram} by {method}: {found.status}"
+    return found
+
+
+def schedule(graph: Graph, ram: str | int = "100%", method: str = "keep-everything") -> Schedule:
+    return api.encode(graph, profile(), plan(graph, ram, method))
+
+
+@contextmanager
+def board(
+    schedule: Schedule, storage: Path | None = None, **options: Any
+) -> Iterator[poet.Connection]:
+    """A native board with as much RAM as the schedule was solved for, and no more."""
+    arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
+    with poet.connect("native", storage=storage, arena_bytes=arena_bytes, **options) as found:
+        yield found
+
+
+def train(
+    schedule: Schedule, data: Any = "digits", *, storage: Path | None = None, **how: Any
+) -> Run:
+    with board(schedule, storage) as connection:
+        return poet.train(schedule, connection, data, **how)
+
+
+def same(one: Run, other: Run) -> bool:
+    """Are all weights the same bits?"""
+    assert one.weights.keys() == other.weights.keys()
+    return all(one.weights[name].tobytes() == other.weights[name].tobytes() for name in one.weights)

@@ -10,8 +10,10 @@ enum {
   CHUNK = 24,        /* bytes of a short exchange */
   RESPONSE_AT = 7,   /* behind a free byte and the command's six */
   COMMAND_SIZE = 17, /* these, N_CR of up to eight, the response */
+  CRC_SIZE = 2,
   LOOK = 8, /* bytes in which a token or the end of busy is looked for */
-  LOOK_AGAIN_US = 50,
+  READ_LOOK_US = 30, /* until it is looked for again */
+  BUSY_LOOK_US = 80,
   READ_LIMIT_US = 300 * 1000, /* the specification says 100 ms ... */
   BUSY_LIMIT_US = 800 * 1000, /* ... and 250 ms, 500 for some cards */
   INIT_LIMIT_US = 1500 * 1000,
@@ -122,7 +124,7 @@ static void look(void);
 
 static void look_again(void) {
   card.then = look;
-  chip_alarm(LOOK_AGAIN_US);
+  chip_alarm(card.token ? READ_LOOK_US : BUSY_LOOK_US);
 }
 
 /* Searches the bytes not yet looked at. */
@@ -170,7 +172,8 @@ static void await(uint8_t token, uint32_t limit_us, step *found) {
 static void block_came(void);
 
 static void crc_came(void) {
-  card.at = card.end = 0;
+  card.at = CRC_SIZE; /* the next token may be here already */
+  card.end = CRC_SIZE + LOOK;
   const uint16_t sent = (uint16_t)(card.in[0] << 8 | card.in[1]);
   if (sent != card.crc) {
     give_up();
@@ -181,8 +184,8 @@ static void crc_came(void) {
 
 static void data_came(void) {
   card.crc = chip_spi_crc();
-  memset(card.out, 0xff, 2);
-  exchange(2, crc_came);
+  memset(card.out, 0xff, CRC_SIZE + LOOK);
+  exchange(CRC_SIZE + LOOK, crc_came);
 }
 
 static void token_came(void) {

@@ -52,13 +52,29 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
   SPIM_TASKS_START = 1;
 }
 
-/* CRC-16 of x^16 + x^12 + x^5 + 1, a byte at a time without a table. */
+/* CRC-16 (x^16 + x^12 + x^5 + 1) of one byte, and of one and a zero behind it.
+ */
+#define FOLDED(t) ((uint16_t)((t) << 12 ^ (t) << 5 ^ (t)))
+#define ONE(b) FOLDED((b) ^ (b) >> 4)
+#define TWO(b) ((uint16_t)(ONE(b) << 8 ^ ONE(ONE(b) >> 8)))
+#define ROW4(f, b) f(b), f((b) + 1), f((b) + 2), f((b) + 3)
+#define ROW16(f, b)                                                            \
+  ROW4(f, b), ROW4(f, (b) + 4), ROW4(f, (b) + 8), ROW4(f, (b) + 12)
+#define ROW64(f, b)                                                            \
+  ROW16(f, b), ROW16(f, (b) + 16), ROW16(f, (b) + 32), ROW16(f, (b) + 48)
+#define TABLE(f) ROW64(f, 0), ROW64(f, 64), ROW64(f, 128), ROW64(f, 192)
+
+static const uint16_t one[256] = {TABLE(ONE)};
+static const uint16_t two[256] = {TABLE(TWO)};
+
 uint16_t chip_spi_crc(void) {
+  const uint8_t *byte = last.bytes, *end = byte + (last.size & ~1u);
   uint32_t crc = last.crc;
-  for (uint32_t i = 0; i < last.size; i++) {
-    uint32_t t = (crc >> 8 ^ last.bytes[i]) & 0xff;
-    t ^= t >> 4;
-    crc = (crc << 8 ^ t << 12 ^ t << 5 ^ t) & 0xffff;
+  for (; byte < end; byte += 2) {
+    crc = (uint32_t)two[crc >> 8 ^ byte[0]] ^ one[(crc & 0xff) ^ byte[1]];
+  }
+  if (last.size & 1) {
+    crc = (crc << 8 & 0xff00) ^ one[crc >> 8 ^ *byte];
   }
   return (uint16_t)crc;
 }

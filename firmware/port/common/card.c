@@ -172,8 +172,6 @@ static void await(uint8_t token, uint32_t limit_us, step *found) {
 static void block_came(void);
 
 static void crc_came(void) {
-  card.at = CRC_SIZE; /* the next token may be here already */
-  card.end = CRC_SIZE + LOOK;
   const uint16_t sent = (uint16_t)(card.in[0] << 8 | card.in[1]);
   if (sent != card.crc) {
     give_up();
@@ -184,8 +182,11 @@ static void crc_came(void) {
 
 static void data_came(void) {
   card.crc = chip_spi_crc();
+  const bool more = card.into != card.cid && card.index + 1 < card.job->count;
+  card.at = CRC_SIZE; /* the next token may be there already */
+  card.end = more ? CRC_SIZE + LOOK : CRC_SIZE;
   memset(card.out, 0xff, CRC_SIZE + LOOK);
-  exchange(CRC_SIZE + LOOK, crc_came);
+  exchange(card.end, crc_came);
 }
 
 static void token_came(void) {

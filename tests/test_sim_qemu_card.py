@@ -19,7 +19,12 @@ def block(number: int) -> bytes:
 def test_the_driver_works_on_a_card_that_is_not_ours(tmp_path: Path) -> None:
     CORES["m3"] = ["-mcpu=cortex-m3"]
     common = FIRMWARE / "port" / "common"
-    options = [f"-I{common}", f"-I{FIRMWARE / 'include'}", f"-I{FOLDER}", str(common / "card.c")]
+    options = [
+        f"-I{common}",
+        f"-I{FIRMWARE / 'include'}",
+        f"-I{FOLDER}",
+        *(str(common / name) for name in ("card.c", "wire.c")),
+    ]
     elf = build("m3", "card_on_qemu.c", tmp_path, *options)
     image = tmp_path / "card.img"
     image.write_bytes(b"".join(map(block, range(64))) + bytes(SIZE - 64 * BLOCK))

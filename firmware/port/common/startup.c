@@ -1,4 +1,5 @@
 /* From reset to main, and what a fault leaves to say. */
+#include <stddef.h>
 #include <stdint.h>
 
 #include "chip.h"
@@ -7,19 +8,31 @@
 extern uint32_t data_start[], data_end[], data_load[], bss_start[], bss_end[];
 int main(void);
 
+/* Words, or zeros if there are none to copy. Volatile: no call of memcpy. */
+static void copy(volatile uint32_t *to, const volatile uint32_t *from,
+                 uintptr_t bytes) {
+  for (uintptr_t i = 0; i < bytes / 4; i++) {
+    to[i] = from ? from[i] : 0;
+  }
+}
+
 void reset_handler(void) {
 #ifdef __ARM_FP
   *(volatile uint32_t *)0xe000ed88 = 0xfu << 20; /* CPACR: the FPU */
   __asm volatile("dsb\n isb" ::: "memory");
 #endif
-  for (volatile uint32_t *to = data_start, *from = data_load; to < data_end;) {
-    *to++ = *from++;
-  }
-  for (volatile uint32_t *to = bss_start; to < bss_end;) {
-    *to++ = 0;
-  }
+  copy(data_start, data_load, (uintptr_t)data_end - (uintptr_t)data_start);
+  copy(bss_start, NULL, (uintptr_t)bss_end - (uintptr_t)bss_start);
   main();
   chip_restart();
+}
+
+/* The C library's square root reports errors here. Its own place for that comes
+ * with a hundred bytes of state. */
+int *__errno(void); /* NOLINT: the C library's name */
+int *__errno(void) {
+  static int error;
+  return &error;
 }
 
 static void hex(char *to, uint32_t value) {

@@ -17,7 +17,10 @@ import cffi
 from ..errors import PoetError
 
 SOURCES = Path(__file__).parent / "chip"
-FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
+FLAGS = (
+    *("-std=gnu11", "-O2", "-fPIC", "-shared"),
+    *("-Wall", "-Wextra", "-Wconversion", "-Werror"),
+)
 
 
 def unicorn_folder() -> Path:

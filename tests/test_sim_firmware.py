@@ -20,7 +20,7 @@ from poet_host.plan.plan import Plan, Statement
 from poet_host.schedule.encode import encode
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.elf import illegal_instructions, read_elf
-from poet_host.sim.firmware import build_firmware
+from poet_host.sim.firmware import build_firmware, memory_ledger
 from poet_host.sim.machine import CardFault, Machine
 from poet_host.sim.native import create_storage
 from sim_helper import needs_compiler
@@ -99,10 +99,21 @@ def test_the_image_fits_and_has_only_instructions_of_its_core(name: str) -> None
 
 
 @both
+def test_the_ledger_accounts_for_every_byte(name: str, storage: Path) -> None:
+    ledger = memory_ledger(build_firmware(name))
+    with running(name, storage) as (_, device):
+        assert device.info.arena_bytes == ledger.arena_bytes
+    room = {"mkr1000": 32 << 10, "nrf52840_dk": 256 << 10}[name]
+    assert 0.9 * room < sum(ledger.ram.values()) <= room
+    assert 0 <= ledger.ram["rest"] < 256
+    assert min(ledger.ram[part] for part in ("stack", "transfer queue", "serial frame")) > 0
+
+
+@both
 def test_it_says_who_it_is(name: str, storage: Path) -> None:
     with running(name, storage) as (board, device):
         assert (device.info.board, device.info.tick_hz) == (name, 1_000_000)
-        assert device.info.arena_bytes >= {"mkr1000": 24 << 10, "nrf52840_dk": 200 << 10}[name]
+        assert device.info.arena_bytes >= {"mkr1000": 26 << 10, "nrf52840_dk": 232 << 10}[name]
         assert board.ended is None
 
 

@@ -29,7 +29,7 @@ void reset_handler(void) {
 
 /* The C library's square root reports errors here. Its own place for that comes
  * with a hundred bytes of state. */
-int *__errno(void); /* NOLINT: the C library's name */
+int *__errno(void);
 int *__errno(void) {
   static int error;
   return &error;

@@ -5,9 +5,9 @@
 #define BOARD_NAME "mkr1000"
 #define BOARD_ARENA_BYTES 26624
 #define BOARD_RESIDENTS 40
-#define BOARD_TENSORS 320
+#define BOARD_TENSORS 384
 #define BOARD_QUEUE 8
-#define BOARD_TRACE 20
+#define BOARD_TRACE 24
 #define BOARD_FRAME 512
 
 #endif

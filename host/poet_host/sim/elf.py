@@ -17,15 +17,19 @@ from .library import chips
 EM_ARM = 40
 PT_LOAD = 1
 SHT_SYMTAB = 2
+SHF_ALLOC = 2
 SHF_EXECINSTR = 4
+STT_OBJECT = 1
 
 
 @dataclass(frozen=True)
 class Image:
-    """Segments (load address, bytes), symbols (name -> address), code ranges."""
+    """Segments (load address, bytes), symbols (name -> address), what lies in memory."""
 
     segments: tuple[tuple[int, bytes], ...]
     symbols: dict[str, int]
+    objects: dict[str, tuple[int, int]]  # variables: address and size
+    sections: dict[str, tuple[int, int]]  # those that take up memory: address and size
     code: tuple[tuple[int, bytes], ...]  # sections that hold instructions
     marks: tuple[tuple[int, str], ...]  # mapping symbols: "t" code, "d" data
 
@@ -39,7 +43,7 @@ def read_elf(path: Path) -> Image:
     data = path.read_bytes()
     if len(data) < 52 or data[:7] != b"\x7fELF\x01\x01\x01":
         raise BadInput(f"{path} is not a 32-bit little-endian ELF image: try another file")
-    (_, machine, _, _, ph_at, sh_at, _, _, ph_size, ph_count, sh_size, sh_count, _) = (
+    (_, machine, _, _, ph_at, sh_at, _, _, ph_size, ph_count, sh_size, sh_count, names_at) = (
         struct.unpack_from("<HHIIIIIHHHHHH", data, 16)
     )
     if machine != EM_ARM:
@@ -54,24 +58,32 @@ def read_elf(path: Path) -> Image:
     sections = [
         struct.unpack_from("<IIIIIIIIII", data, sh_at + k * sh_size) for k in range(sh_count)
     ]
-    symbols, marks = {}, []
+    symbols, objects, marks = {}, {}, []
     for _, kind, _, _, offset, size, link, _, _, entry in sections:
         if kind != SHT_SYMTAB:
             continue
         names = data[sections[link][4] : sections[link][4] + sections[link][5]]
         for at in range(offset, offset + size, entry):
-            name_at, value, _, _, _, _ = struct.unpack_from("<IIIBBH", data, at)
+            name_at, value, bytes_of, info, _, _ = struct.unpack_from("<IIIBBH", data, at)
             name = _text(names, name_at)
             if name.startswith("$"):
                 marks.append((value, name[1:2]))
             elif name:
                 symbols[name] = value
+                if info & 15 == STT_OBJECT:
+                    objects[name] = (value, bytes_of)
     code = tuple(
         (address, data[offset : offset + size])
         for _, kind, flags, address, offset, size, *_ in sections
         if kind == 1 and flags & SHF_EXECINSTR
     )
-    return Image(tuple(segments), symbols, code, tuple(sorted(marks)))
+    names = data[sections[names_at][4] : sections[names_at][4] + sections[names_at][5]]
+    taken = {
+        _text(names, name): (address, size)
+        for name, _, flags, address, _, size, *_ in sections
+        if flags & SHF_ALLOC and size
+    }
+    return Image(tuple(segments), symbols, objects, taken, code, tuple(sorted(marks)))
 
 
 def load_elf(machine: Any, path: Path) -> Image:

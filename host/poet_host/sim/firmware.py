@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import tempfile
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadInput, PoetError
 from ..resources import resource
+from .elf import read_elf
 from .machine import simulated_boards
 
 COMPILER = "arm-none-eabi-gcc"
@@ -74,3 +76,53 @@ def build_firmware(board: str) -> Path:
                 raise PoetError(f"the firmware of {board} does not compile:\n{done.stderr}")
             built.replace(target)
     return target
+
+
+# What each variable is for, in the words of the ledger.
+PURPOSES = {
+    "board": "runtime state with its block buffers",
+    "frame": "serial frame",
+    "queue": "transfer queue",
+    "trace": "trace",
+    "residents": "tables of tensors",
+    "bitmap": "tables of tensors",
+    "lane": "transfer lane with its block buffer",
+    "wire": "SD driver",
+    "card": "SD driver",
+    "ring": "serial ring",
+    "sending": "serial ring",
+    "base": "DMA descriptors",
+    "written_back": "DMA descriptors",
+    "bounce": "DMA buffer in a RAM block of its own",
+}
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Where the memory of a board goes: bytes of flash, and of RAM by purpose."""
+
+    flash_bytes: int
+    ram: dict[str, int]
+
+    @property
+    def arena_bytes(self) -> int:
+        return self.ram["arena"]
+
+
+def memory_ledger(image: Path) -> Ledger:
+    """Read a firmware image's ledger from its sections and symbols."""
+    elf = read_elf(image)
+    ram = {"arena": elf.sections[".arena"][1], "stack": elf.sections[".stack"][1]}
+    first = ".data", ".bss", ".spim3"
+    total = sum(elf.sections[name][1] for name in first if name in elf.sections)
+    for name, (address, size_bytes) in elf.objects.items():
+        inside = any(
+            at <= address < at + size
+            for section, (at, size) in elf.sections.items()
+            if section in first
+        )
+        if inside and name in PURPOSES:
+            purpose = PURPOSES[name]
+            ram[purpose] = ram.get(purpose, 0) + size_bytes
+    ram["rest"] = total + ram["arena"] + ram["stack"] - sum(ram.values())
+    return Ledger(sum(len(data) for _, data in elf.segments), ram)

@@ -1,6 +1,7 @@
 """Operators' rows and the builder: shapes, mistakes, and how much work each kernel does."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -187,6 +188,15 @@ def test_macs_are_the_products_that_kernels_add(
             own = own[:2]
             counted = run_kernel(node.op, sink, node.attrs, own, 0).sum(dtype=np.float64)
             assert work(node, graph).macs == counted, node.name
+
+
+def test_fields_not_given_are_zero() -> None:
+    b = builder()
+    x = b.maxpool2d(b.conv2d(b.data, 4, 3), 2)
+    graph = training_graph(b.model(b.mse(x)), Sgd(0.1))
+    for node in graph:
+        bare = replace(node, attrs={name: v for name, v in node.attrs.items() if v})
+        assert work(bare, graph) == work(node, graph)
 
 
 def test_work_of_other_kernels() -> None:

@@ -23,7 +23,9 @@ def imported_rooms(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             if node.level == depth:
-                rooms |= {node.module.split(".")[0]} if node.module else {a.name for a in node.names}
+                rooms |= (
+                    {node.module.split(".")[0]} if node.module else {a.name for a in node.names}
+                )
             elif node.level == 0 and (node.module or "").startswith("poet_host."):
                 rooms.add(node.module.split(".")[1])
         elif isinstance(node, ast.Import):

@@ -110,7 +110,7 @@ def test_damaged_replies_are_asked_for_again(damage: str) -> None:
         # again too, and the board may not have read that when the line closes.
         repeats = [a for a, b in zip(board.sequences, board.sequences[1:], strict=False) if a == b]
         assert len(repeats) <= resent
-        assert resent == 0 if damage == "twice" else len(repeats) >= 16
+        assert resent == 0 if damage == "twice" else len(repeats) >= 15  # the last may be cut off
 
 
 def test_lost_requests_are_sent_again() -> None:

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,15 +57,14 @@ def simulate(board: str, arena: str | None, storage: Path | None, as_json: bool)
     if board != "native":
         raise BadInput(f"{board} cannot be simulated yet: `poet-host simulate native` can")
     size = None if arena is None else ram_bytes(arena, 0)
-    with api.start_native(storage, size) as running:
+    with interrupts("stopping the board") as asked, api.start_native(storage, size) as running:
         if as_json:
             emit({"port": running.port})
         else:
             show_text(running.port)
         say("the board runs until Ctrl-C")
-        with interrupts("stopping the board") as asked:
-            while not asked() and running.process.poll() is None:
-                signal.sigtimedwait([], 0.2)
+        while not asked() and running.process.poll() is None:
+            time.sleep(0.1)
     code = running.process.returncode
     if not asked():
         raise PoetError(f"the native board ended by itself (code {code})")

@@ -1,6 +1,7 @@
 """The command `poet-host`: a thin layer over poet_host.api."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -70,4 +71,6 @@ def _fail(arguments: Sequence[str], message: str, code: int) -> int:
 
 
 def main() -> None:
+    # As on Ctrl-C, what was started must be ended: boards are processes of their own.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(run(sys.argv[1:]))

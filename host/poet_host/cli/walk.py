@@ -35,6 +35,8 @@ from .console import Report, to_json
 
 MODEL = "resnet-digits"
 RAM_BYTES = 24 * 1024  # what a 32 KiB MKR1000 can spare
+GAP = 0.02  # a plan proved to be this close to the best is good enough for a demo
+SOLVING_S = 60.0
 SAMPLES = 512
 KNOWN_DIGITS = 7  # the starting weights have met 0 to 6
 PRETRAINING_EPOCHS = 3
@@ -68,6 +70,7 @@ class Demo:
     def to_json(self) -> dict[str, Any]:
         """What --json prints."""
         run, keep, counts = self.run, self.keep, self.run.counts()
+        sha256, kept_sha256 = (weights_sha256(self.trained(one)) for one in (run, keep))
         return {
             "model": self.graph.name,
             "board": run.board,
@@ -96,9 +99,9 @@ class Demo:
             "activations_recomputed": counts["activation_recomputes"],
             "activations_paged_out": counts["activation_page_outs"],
             "activations_paged_in": counts["activation_page_ins"],
-            "weights_sha256": weights_sha256(self.trained(run)),
-            "keep_all_weights_sha256": weights_sha256(self.trained(keep)),
-            "bit_identical": True,
+            "weights_sha256": sha256,
+            "keep_all_weights_sha256": kept_sha256,
+            "bit_identical": sha256 == kept_sha256,
         }
 
     def trained(self, run: Run) -> dict[str, Any]:
@@ -215,15 +218,18 @@ def _side_by_side(both: list[Training], steps: int, teller: Teller) -> list[Run]
 
 
 def _solved(graph: Graph, profile: Profile, costs: CostGraph, out: Path, teller: Teller) -> Plan:
-    with teller.step("solving for the least energy") as report:
+    with teller.step("solving with HiGHS for the least energy") as report:
         plan = api.solve(
-            graph, profile, ram=RAM_BYTES,
-            progress=lambda energy, bound, gap, seconds: report(0, 0, f"gap {gap or 0:.2%}"),
+            graph, profile, ram=RAM_BYTES, gap=GAP, time_limit_s=SOLVING_S,
+            progress=lambda energy, bound, gap, seconds: report(
+                0, 0, "searching" if gap is None else f"within {gap:.1%} of the best"
+            ),
         )  # fmt: skip
         if not plan.statements:
             raise PoetError(api.why_infeasible(plan))
         write_whole(out / "plan.json", to_json(plan_to_json(plan)))
-        teller.result(f"{plan.status} in {plan.solve_s:.2f} s; wrote plan.json")
+        proof = f"within {plan.gap:.1%} of the best" if plan.gap else "proved to be the best"
+        teller.result(f"{proof}, in {plan.solve_s:.1f} s; wrote plan.json")
     with teller.step("verifying the plan, independently of the solver"):
         totals = verify(Problem(costs, RAM_BYTES), plan)
         teller.result(f"height {totals.peak_bytes:,} bytes, {totals.energy_uj:,.0f} uJ a step")

@@ -126,9 +126,11 @@ class Link:
                 if self.answered:
                     return None
                 continue
-            self.answered = True
             if (sequence, code) == awaited or code == ping:
+                self.answered = True
                 return code, payload
+            if not self.answered:  # an echo of the request, for one
+                self._foreign_bytes += len(raw)
         return None
 
     def _frame(self, until: float) -> bytes | None:

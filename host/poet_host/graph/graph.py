@@ -108,7 +108,9 @@ class Graph:
                 raise BadInput(f"{where}: a node is either stored or computed")
             if node.overwrites is not None:
                 if node.overwrites not in node.inputs:
-                    raise BadInput(f"{where}: overwrites {node.overwrites}, which is no input of it")
+                    raise BadInput(
+                        f"{where}: overwrites {node.overwrites}, which is no input of it"
+                    )
                 if self.by_name[node.overwrites].size_bytes != node.size_bytes:
                     raise BadInput(f"{where}: overwrites {node.overwrites} of another size")
                 overwritten[node.overwrites] = node.name

@@ -124,7 +124,7 @@ _SINK_FLOPS = {"none": 0, "store": 0, "accumulate": 1, "sgd": 2, "momentum": 2}
 
 
 def work(node: Node, graph: Graph) -> Work:
-    """What computing `node` once takes; a stored node takes nothing.
+    """What computing `node` once takes; a stored node takes nothing, a field not given is 0.
 
     Inputs are counted as read once and the output as written once, whatever a kernel's
     loops do. The addition of a bias is left out.
@@ -132,11 +132,12 @@ def work(node: Node, graph: Graph) -> Work:
     if node.stored:
         return Work(0, 0, 0, 0)
     kernel = KERNELS[node.op]
-    macs = kernel.macs(node.attrs)
-    sink_flops = _SINK_FLOPS[node.sink] + (2 if node.attrs.get("weight_decay") else 0)
+    attrs = dict.fromkeys(kernel.fields.split(), 0) | dict(node.attrs)
+    macs = kernel.macs(attrs)
+    sink_flops = _SINK_FLOPS[node.sink] + (2 if attrs.get("weight_decay") else 0)
     return Work(
         macs=macs,
-        flops=2 * macs + kernel.flops(node.attrs) + sink_flops * prod(node.shape),
+        flops=2 * macs + kernel.flops(attrs) + sink_flops * prod(node.shape),
         read_bytes=sum(graph[name].size_bytes for name in dict.fromkeys(node.inputs)),
         written_bytes=node.size_bytes,
     )

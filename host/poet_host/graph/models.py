@@ -69,12 +69,12 @@ def resnet_digits(batch: int) -> Model:
 
 
 def lenet_digits(batch: int) -> Model:
-    """LeNet-5 with relu, for 8x8 images."""
+    """LeNet-5 for 8x8 images, with relu and maximum pooling."""
     b = Builder("lenet-digits", data=(batch, 1, 8, 8))
     x = b.relu(b.conv2d(b.data, 6, 5, padding=2, name="conv1"), name="relu1")
-    x = b.avgpool2d(x, 2, name="pool1")
+    x = b.maxpool2d(x, 2, name="pool1")
     x = b.relu(b.conv2d(x, 16, 5, padding=2, name="conv2"), name="relu2")
-    x = b.flatten(b.avgpool2d(x, 2, name="pool2"))
+    x = b.flatten(b.maxpool2d(x, 2, name="pool2"))
     x = b.relu(b.linear(x, 120, name="fc1"), name="relu3")
     x = b.relu(b.linear(x, 84, name="fc2"), name="relu4")
     return _classify(b, x)
@@ -136,7 +136,7 @@ MODELS = {
         4,
         Sgd(0.03),
     ),
-    "lenet-digits": BuiltIn("8x8 digits: LeNet-5", lenet_digits, 8, Sgd(0.05, momentum=0.9)),
+    "lenet-digits": BuiltIn("8x8 digits: LeNet-5", lenet_digits, 8, Sgd(0.02, momentum=0.9)),
     "resnet8-cifar": BuiltIn(
         "32x32 colour images: ResNet-8 of MLPerf Tiny", resnet8_cifar, 1, Sgd(0.01)
     ),

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 ALIGNMENT = 4  # bytes; offsets are multiples of it
 SHORT_STEPS, LONG_STEPS = 500_000, 3_000_000  # of the local search, in pairs of blocks
-TREE_STEPS = 300_000  # of each depth-first search, in blocks
+TREE_STEPS = 200_000  # of each depth-first search, in blocks
+STEPS_AT_LEAST = 200  # of one try of the local search
 SEED = 1
 
 _Key = Callable[[int], tuple[int, ...]]
@@ -102,6 +103,7 @@ class _Packer:
         self.aligned = [block.aligned for block in blocks]
         self.capacity = max(capacity_bytes, live_peak(blocks))
         self.ends_at = None if time_limit_s is None else time.monotonic() + time_limit_s
+        self.rng = random.Random(SEED)
         self.best = Packing((0,) * len(blocks), 1 << 62)
 
     def pack(self, thorough: bool) -> Packing:
@@ -115,9 +117,24 @@ class _Packer:
                 return self.best
             if packing.height_bytes < lowest.height_bytes:
                 start, lowest = order, packing
-        if thorough and not self._search_orders(start, lowest, LONG_STEPS):
-            any(self._search_tree(sorted(in_time, key=key)) for key in self._keys())
+        if thorough:
+            self._search_long(start, lowest)
         return self.best
+
+    def _search_long(self, order: list[int], packing: Packing) -> None:
+        """Search the tree from several sides and, unless it was seen whole, all orders."""
+        for key in self._keys():
+            if self._out_of_time():
+                return
+            tree = _Tree(self.blocks, self.capacity, sorted(order, key=key))
+            if tree.search():
+                ends = map(int.__add__, tree.offsets, self.size)
+                self._fits(Packing(tuple(tree.offsets), max(ends)))
+                return
+            if tree.steps < TREE_STEPS:  # there is none: look for a low one at least
+                self._search_orders(order, packing, SHORT_STEPS)
+                return
+        self._search_orders(order, packing, LONG_STEPS)
 
     def _keys(self) -> list[_Key]:
         """Long-lived, big and large-area blocks first."""
@@ -165,18 +182,17 @@ class _Packer:
 
     def _search_orders(self, order: list[int], packing: Packing, most_steps: int) -> bool:
         """Move blocks that stick out of the capacity before others in their way."""
-        rng = random.Random(SEED)
         excess = self._excess(packing)
-        steps = len(order) + sum(map(len, self.near))
+        steps = STEPS_AT_LEAST + sum(map(len, self.near))
         for _ in range(most_steps // steps):
             if self._out_of_time():
                 return False
-            changed = self._changed(order, packing, rng)
+            changed = self._changed(order, packing)
             found = self._first_fit(changed)
             if self._fits(found):
                 return True
             less = self._excess(found)
-            if less <= excess or rng.random() < 0.01:
+            if less <= excess or self.rng.random() < 0.01:
                 order, packing, excess = changed, found, less
         return False
 
@@ -185,8 +201,8 @@ class _Packer:
         ends = map(int.__add__, packing.offsets, self.size)
         return packing.height_bytes, sum(end - self.capacity for end in ends if end > self.capacity)
 
-    def _changed(self, order: list[int], packing: Packing, rng: random.Random) -> list[int]:
-        order = list(order)
+    def _changed(self, order: list[int], packing: Packing) -> list[int]:
+        order, rng = list(order), self.rng
         position = {i: k for k, i in enumerate(order)}
         out = [i for i in order if packing.offsets[i] + self.size[i] > self.capacity]
         i = rng.choice(out)
@@ -202,14 +218,6 @@ class _Packer:
             j = rng.choice(self.near[i])
             order.insert(rng.randrange(len(order)), order.pop(position[j]))
         return order
-
-    def _search_tree(self, order: Sequence[int]) -> bool:
-        """Try all packings, blocks that come first in `order` first."""
-        tree = _Tree(self.blocks, self.capacity, order)
-        if self._out_of_time() or not tree.search():
-            return False
-        ends = map(int.__add__, tree.offsets, self.size)
-        return self._fits(Packing(tuple(tree.offsets), max(ends)))
 
 
 class _Tree:
@@ -229,11 +237,14 @@ class _Tree:
         self.size = [block.size_bytes for block in blocks]
         self.aligned = [block.aligned for block in blocks]
         self.capacity = capacity
-        self.top = -(-capacity // ALIGNMENT) * ALIGNMENT
         self.skyline = [0] * len(times)
         self.left = [0] * len(times)  # bytes of the blocks to come
-        for i in range(len(blocks)):
+        self.alive: list[list[int]] = [[] for _ in times]  # most unaligned first
+        self.placed = [False] * len(blocks)
+        for i in sorted(order, key=lambda i: self.size[i] - self.aligned[i]):
             self._add(i, self.aligned[i])
+            for t in range(*self.span[i]):
+                self.alive[t].append(i)
         self.offsets = [0] * len(blocks)
         self.order = [i for i in order if blocks[i].size_bytes]
         self.steps = 0
@@ -256,8 +267,7 @@ class _Tree:
                 continue
             low, i = choice
             trail.append((i, self._put(i, low)))
-            begin, end = self.span[i]
-            if self.offsets[i] + self.aligned[i] + max(self.left[begin:end]) > self.top:
+            if self._too_high(i):
                 self._undo(*trail.pop())
                 continue
             remaining.append([j for j in remaining[-1] if j != i])
@@ -279,7 +289,27 @@ class _Tree:
         ]
         return iter([(low, blocks[k]) for low, k in sorted(fitting)])
 
+    def _too_high(self, i: int) -> bool:
+        """At some time in the life of i, do the blocks left end above the capacity?
+
+        All but the highest are aligned; at best, that is the one with most bytes to spare.
+        """
+        begin, end = self.span[i]
+        top, most = self.offsets[i] + self.aligned[i], max(self.left[begin:end])
+        if top + most <= self.capacity:
+            return False
+        if top + most - ALIGNMENT >= self.capacity:
+            return True
+        for t in range(begin, end):
+            above = next((j for j in self.alive[t] if not self.placed[j]), None)
+            if above is not None:
+                spare = self.aligned[above] - self.size[above]
+                if top + self.left[t] - spare > self.capacity:
+                    return True
+        return False
+
     def _put(self, i: int, low: int) -> list[int]:
+        self.placed[i] = True
         begin, end = self.span[i]
         old = self.skyline[begin:end]
         self.skyline[begin:end] = [low + self.aligned[i]] * (end - begin)
@@ -288,6 +318,7 @@ class _Tree:
         return old
 
     def _undo(self, i: int, old: list[int]) -> None:
+        self.placed[i] = False
         begin, end = self.span[i]
         self.skyline[begin:end] = old
         self._add(i, self.aligned[i])

@@ -90,6 +90,7 @@ class _Solver:
                 return self._too_late()
             bound_uj = max(bound_uj, found.bound_uj)
             best = self._fitted(found, deadline_us)
+            best = best if self._in_time(best) else self._fastest()
             best = best if self._in_time(best) else None
         if best is None:
             return self._without_plan("unknown", bound_uj)
@@ -205,13 +206,17 @@ class _Solver:
 
     def _too_late(self) -> Plan:
         """No plan meets the deadline; say which deadline a plan is known for."""
-        nodes = tuple(_time_as_energy(node) for node in self.graph.nodes)
-        graph = replace(self.graph, nodes=nodes)
-        fastest = self._fitted(self._search(graph, None, self.left_s / 2), None)
+        fastest = self._fastest()
         return replace(
             self._without_plan("infeasible", None, ram=False),
             smallest_deadline_us=fastest.totals.time_us if fastest else None,
         )
+
+    def _fastest(self) -> _Candidate | None:
+        """A plan made for speed alone; what it finishes by is a deadline that can be met."""
+        nodes = tuple(_time_as_energy(node) for node in self.graph.nodes)
+        graph = replace(self.graph, nodes=nodes)
+        return self._fitted(self._search(graph, None, self.left_s / 2), None)
 
     def _without_plan(self, status: Status, bound_uj: float | None, ram: bool = True) -> Plan:
         smallest = self._smallest_ram() if status == "infeasible" and ram else None

@@ -23,6 +23,7 @@ from .timeline import Clock, Span, lanes, time_us, timeline
 LOOKAHEAD = 8  # page-ins looked at, in the order in which they are needed
 EFFORT = 10_000  # statements dispatched with changed priorities
 PLACINGS = 5  # tries to place a faster order anew
+LAST = 1 << 30  # rank behind all inputs of a node
 SEED = 1
 
 
@@ -64,6 +65,7 @@ def _fastest(problem: Problem, statements: Sequence[Statement]) -> tuple[Stateme
     """The fastest of several passes, and of the statements as they are."""
     best = tuple(statements)
     best_us, bound_us = time_us(problem.graph, best), lanes(problem, best).bound_us
+    statements = _early(problem.graph, statements)
     spans = timeline(problem, statements)
     due_us = _deadlines(problem.graph, statements, spans)
     movable_from = _movable_from(problem.graph, statements)
@@ -75,6 +77,30 @@ def _fastest(problem: Problem, statements: Sequence[Statement]) -> tuple[Stateme
         if found_us < best_us:
             best, best_us = found, found_us
     return best
+
+
+def _early(graph: CostGraph, statements: Sequence[Statement]) -> list[Statement]:
+    """Page-outs right after the tensor is there, frees right after its last use."""
+    number = {node.name: i for i, node in enumerate(graph.nodes)}
+    created: dict[int, int] = {}
+    needed: dict[int, int] = {}  # position of the last statement that needs the tensor
+    keys: list[tuple[int, int, int]] = []
+    for s, statement in enumerate(statements):
+        i = number[statement.node]
+        if statement.op == "compute":
+            needed.update(dict.fromkeys(graph.nodes[i].inputs, s))
+        if statement.op in ("compute", "page_in"):
+            created[i] = needed[i] = s
+            keys.append((s, -1, 0))
+        elif statement.op == "page_out":
+            keys.append((created.get(i, -1), LAST, s))
+        else:
+            user = number[statements[needed[i]].node] if i in needed else i
+            inputs = graph.nodes[user].inputs
+            rank = inputs.index(i) if i in inputs and user != i else LAST + 1
+            keys.append((needed.get(i, -1), rank, s))
+    order = sorted(range(len(statements)), key=keys.__getitem__)
+    return [statements[s] for s in order]
 
 
 def _priorities(
@@ -177,20 +203,25 @@ class _Dispatcher:
         )
 
     def _free(self, now: int, i: int) -> None:
-        self._start_outs(i)
-        if self.clock.idle(i) > self.clock.p:
+        if self._busy(i):
             self.memory.keep_from(now)
             self.frees.append(now)
         else:
             self._emit(now)
 
+    def _busy(self, i: int) -> bool:
+        """Is a transfer of the tensor under way, or not even started?"""
+        waiting = any(self.number[self.statements[s].node] == i for s in self.outs)
+        return waiting or self.clock.idle(i) > self.clock.p
+
     def _free_idle(self, now: int) -> None:
         """Do the postponed frees whose transfers are over."""
         for s in list(self.frees):
-            if self.clock.idle(self.number[self.statements[s].node]) <= self.clock.p:
+            if not self._busy(self.number[self.statements[s].node]):
                 self._free_late(now, s)
 
     def _free_late(self, now: int, s: int) -> None:
+        self._start_outs(self.number[self.statements[s].node])
         self.memory.release(now, s)
         self.frees.remove(s)
         self._emit(s)

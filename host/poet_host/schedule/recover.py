@@ -3,14 +3,12 @@
 from .. import isa
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
-from .model import NEXT, STRUCTURE, Model
+from .model import NEXT, Model
 from .schedule import Schedule
-
-_ATTRS = [name for name, _ in isa.ffi().typeof("struct poet_op").fields if name not in STRUCTURE]
 
 
 def graph_of(schedule: Schedule) -> Graph:
-    """The graph that `encode` was given, with every field of poet_op as an attribute.
+    """The graph that `encode` was given; attributes that are 0 are left out.
 
     Raises BadInput for a schedule of costs only, or whose meta part does not describe a graph.
     """
@@ -47,7 +45,7 @@ def _node(number: int, row: dict[str, object], model: Model, names: tuple[str, .
         op=isa.by_code("KERNEL")[op.kernel].name,
         sink=isa.by_code("SINK")[op.sink].name,
         inputs=tuple(names[i] for i in op.inputs),
-        attrs={name: op.attrs.get(name, 0) for name in _ATTRS},
+        attrs=op.attrs,
         overwrites=None if op.overwrites is None else names[op.overwrites],
         updates=renewed,
     )

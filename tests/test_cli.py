@@ -1,0 +1,393 @@
+"""The command line: the whole path by hand, and what each command prints where."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import poet_host as poet
+import pytest
+import whole_runs as runs
+from command import Command
+from poet_host import api
+from poet_host.cli import learning
+from poet_host.device.board import names as board_names
+from poet_host.graph.models import MODELS
+from poet_host.plan.costgraph import dump_cost_graph
+from poet_host.plan.plan import plan_from_json
+from poet_host.plan.problem import CostGraph, CostNode, Problem
+from poet_host.plan.verify import verify
+from poet_host.run.run import Step, weights_sha256
+from safetensors.numpy import load_file
+
+SMALL = CostGraph(
+    "small",
+    (
+        CostNode("x", (), 8, 1.0, 1.0, 3.0, 2.0, 3.0, 2.0),
+        CostNode("a", (0,), 8, 2.0, 5.0, 3.0, 2.0, 3.0, 2.0),
+        CostNode("b", (1,), 8, 2.0, 5.0, 3.0, 2.0, 3.0, 2.0),
+        CostNode("c", (2,), 8, 2.0, 5.0, 3.0, 2.0, 3.0, 2.0),
+        CostNode("d", (3, 1), 8, 2.0, 5.0, 3.0, 2.0, 3.0, 2.0),
+        CostNode("e", (4, 0), 8, 2.0, 5.0, 3.0, 2.0, 3.0, 2.0, keep=True),
+    ),
+)
+
+
+@pytest.fixture
+def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def costs(tmp_path: Path) -> Path:
+    path = tmp_path / "small.graph.json"
+    path.write_text(json.dumps(dump_cost_graph(SMALL)))
+    return path
+
+
+def spawn(*arguments: object, **more: Any) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "poet_host", *(str(one) for one in arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **more)
+
+
+# Looking.
+
+
+def test_help_is_there_for_every_command(poet_host: Command) -> None:
+    top = poet_host("--help")
+    assert top.code == 0
+    for name in (
+        "boards", "models", "doctor", "simulate", "flash", "storage", "profile", "solve", "train",
+        "show", "compare", "demo",
+    ):  # fmt: skip
+        assert f"\n  {name} " in top.out
+        assert poet_host(name, "--help").code == 0
+    assert "7 none found in time" in top.out
+    assert poet_host().out == top.out
+    assert poet_host("--version").out.startswith("poet-host, version ")
+
+
+def test_boards_and_models_are_listed(poet_host: Command) -> None:
+    boards, models = poet_host("boards", "--json"), poet_host("models", "--json")
+    assert [board["name"] for board in boards.json["boards"]] == board_names()
+    assert [model["name"] for model in models.json["models"]] == list(MODELS)
+    assert boards.err == models.err == ""
+    assert "mkr1000" in poet_host("boards").out
+    table = poet_host("models").out
+    assert all(name in table for name in MODELS)
+
+
+def test_the_doctor_finds_all_that_is_needed(poet_host: Command) -> None:
+    found = poet_host("doctor", "--json")
+    assert found.code == 0
+    assert found.json["ok"] is True
+    assert {check["check"] for check in found.json["checks"]} >= {"solver", "native board"}
+
+
+def test_the_doctor_says_what_is_missing(
+    poet_host: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = poet_host("doctor", "--json")
+    assert found.code == 1
+    failed = {check["check"]: check["found"] for check in found.json["checks"] if not check["ok"]}
+    assert failed.keys() == {"C compiler", "native board"}
+    assert "no-such-compiler" in failed["C compiler"]
+
+
+# Solving.
+
+
+def test_cost_graphs_are_solved(poet_host: Command, costs: Path, tmp_path: Path) -> None:
+    out, schedule = tmp_path / "plan.json", tmp_path / "small.poet"
+    solved = poet_host(
+        "solve", costs, "--ram", 24, "--deadline-us", 60, "--plan", out, "-o", schedule, "--json"
+    )
+    assert solved.code == 0
+    plan = plan_from_json(json.loads(out.read_text()))
+    totals = verify(Problem(SMALL, 24, 60.0), plan)
+    told = solved.json
+    assert told["status"] == "optimal"
+    assert "statements" not in told
+    assert (told["energy_uj"], told["time_us"]) == (totals.energy_uj, totals.time_us)
+    assert (told["ram_bytes"], told["deadline_us"], told["gap"]) == (24, 60.0, 0.0)
+    assert poet_host("show", schedule).out.startswith("small")
+
+
+def test_an_unplaced_plan_has_no_offsets(poet_host: Command, costs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    assert poet_host("solve", costs, "--ram", 24, "--plan", out, "--unplaced").code == 0
+    statements = json.loads(out.read_text())["statements"]
+    assert not any("offset" in statement for statement in statements)
+
+
+def test_without_json_the_result_is_a_table(poet_host: Command, costs: Path) -> None:
+    solved = poet_host("solve", costs, "--ram", "80%")
+    assert solved.code == 0
+    assert "optimal" in solved.out
+    assert "solving small" in solved.err
+
+
+@pytest.mark.parametrize("method", api.ALL_METHODS)
+def test_every_method_can_be_chosen(poet_host: Command, costs: Path, method: str) -> None:
+    solved = poet_host("solve", costs, "--ram", "100%", "--method", method, "--json")
+    assert solved.code == 0
+    assert solved.json["method"] == method
+
+
+def test_keeping_everything_does_not_fit_less(poet_host: Command, costs: Path) -> None:
+    solve = ("solve", costs, "--method", "keep-everything", "--json", "--ram")
+    needed = poet_host(*solve, "100%").json["peak_bytes"]
+    refused = poet_host(*solve, needed - 1)
+    assert refused.code == 5
+    assert refused.json["smallest_ram_bytes"] == needed
+    late = poet_host(*solve, needed, "--deadline", "0.9x")
+    assert late.code == 5
+    assert late.json["smallest_deadline_us"] > late.json["deadline_us"]
+
+
+def test_options_of_models_are_not_for_cost_graphs(poet_host: Command, costs: Path) -> None:
+    assert "batch is for built-in" in poet_host("solve", costs, "--ram", 24, "--batch", 2).err
+    assert "leave out --board" in poet_host("solve", costs, "--ram", 24, "--board", "native").err
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words", "written"),
+    [
+        ({"status": "feasible", "gap": 0.25}, 6, "its gap is 25.00%, not within 10.00%", True),
+        ({"status": "feasible", "gap": 0.05}, 0, "", True),
+        ({"status": "unknown", "statements": ()}, 7, "nor proved not to exist", False),
+    ],
+)
+def test_what_was_not_reached_has_a_code_of_its_own(
+    poet_host: Command, costs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any], code: int, words: str, written: bool,
+) -> None:  # fmt: skip
+    from dataclasses import replace
+
+    plan = replace(api.solve(SMALL, ram=24), **change)
+    monkeypatch.setattr(api, "solve", lambda *arguments, **more: plan)
+    out = tmp_path / "small.poet"
+    solved = poet_host("solve", costs, "--ram", 24, "--gap", 0.1, "-o", out, "--json")
+    assert solved.code == code
+    assert words in solved.err
+    assert solved.json["status"] == change["status"]
+    assert out.exists() == written
+
+
+def test_methods_are_compared(poet_host: Command, costs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "compared"
+    compared = poet_host("compare", costs, "--budgets", "100%,24", "-o", out, "--json")
+    assert compared.code == 0
+    rows = compared.json["plans"]
+    assert [(row["budget"], row["method"]) for row in rows] == [
+        (budget, method) for budget in ("100%", "24") for method in api.ALL_METHODS
+    ]
+    energies = {(row["budget"], row["method"]): row["energy_uj"] for row in rows}
+    assert energies["24", "keep-everything"] is None
+    assert energies["24", "poet"] <= min(energies["24", m] for m in ("poet-paging", "poet-remat"))
+    assert json.loads((out / "compare.json").read_text()) == compared.json
+    assert len(list(out.glob("*.plan.json"))) == 8
+    assert "keep-everything" in poet_host("compare", costs, "--budgets", "24").out
+
+
+# Training.
+
+
+def test_the_whole_path_by_hand(poet_host: Command, tmp_path: Path) -> None:
+    card, measured, schedule, weights, told = (
+        tmp_path / name
+        for name in ("card.img", "profile.json", "digits.poet", "w.safetensors", "run.json")
+    )
+    assert poet_host("storage", "prepare", card, "--size", "8MiB", "--json").json["size_bytes"] == (
+        8 * runs.MIB
+    )
+    profiled = poet_host("profile", "resnet-digits", "-p", "native", "-o", measured, "--json")
+    assert profiled.json["board"] == "native"
+    solved = poet_host(
+        "solve", "resnet-digits", "--profile", measured, "--ram", "60%", "--deadline", "3x",
+        "--gap", "0.1", "-o", schedule, "--json",
+    )  # fmt: skip
+    assert solved.code == 0
+    shown = poet_host("show", schedule, "--json").json
+    assert shown["plan_bytes"] < 700
+    assert shown["graph"]["name"] == "resnet-digits"
+    train = (
+        "train", schedule, "--port", "native", "--storage", card, "--data", "digits",
+        "--save-weights", weights, "--run", told, "--json",
+    )  # fmt: skip
+    first = poet_host(*train, "--steps", 4)
+    assert first.code == 0
+    assert first.json["steps"] == 4
+    assert first.json["peak_bytes"] <= solved.json["ram_bytes"]
+    assert 0 <= first.json["accuracy"] <= 1
+    resumed = poet_host(*train, "--steps", 6, "--resume")
+    assert [step["step"] for step in json.loads(told.read_text())["steps"]] == [5, 6]
+    graph = api.load_graph("resnet-digits")
+    straight = runs.train(runs.schedule(graph), steps=6)
+    assert resumed.json["weights_sha256"] == weights_sha256(straight.weights)
+    named = load_file(weights)
+    assert {"conv1.weight", "bn1.running_mean", "bn1.running_var", "fc.bias"} <= named.keys()
+    again = poet_host(*train, "--steps", 1, "--load-weights", weights, "--seed", 5)
+    assert again.code == 0
+    assert again.json["loss_first"] != first.json["loss_first"]
+
+
+def test_without_json_training_prints_a_table(poet_host: Command, tmp_path: Path) -> None:
+    schedule = tmp_path / "digits.poet"
+    runs.schedule(runs.digits()).save(schedule)
+    result = poet_host(
+        "train", schedule, "-p", "native", "--data", "digits", "--steps", 2,
+        "--save-weights", tmp_path / "w.safetensors",
+    )  # fmt: skip
+    assert result.code == 0
+    assert "accuracy on held-out data" in result.out
+    assert "high-water mark" in result.out
+    assert "wrote" in result.err
+
+
+@pytest.fixture
+def interrupted(poet_host: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Trains with Ctrl-C pressed at some steps."""
+    schedule = tmp_path / "digits.poet"
+    runs.schedule(runs.digits()).save(schedule)
+
+    def call(*steps: int) -> Any:
+        def on_step(report: Any) -> Any:
+            def press(step: Step, total: int) -> None:
+                for _ in range(steps.count(step.step)):
+                    os.kill(os.getpid(), signal.SIGINT)
+
+            return press
+
+        monkeypatch.setattr(learning, "_on_step", on_step)
+        return poet_host(
+            "train", schedule, "-p", "native", "--data", "digits", "--json",
+            "--save-weights", tmp_path / "w.safetensors",
+        )  # fmt: skip
+
+    return call
+
+
+def test_ctrl_c_ends_after_the_step_with_the_weights_saved(
+    interrupted: Any, tmp_path: Path
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    result = interrupted(3)
+    assert result.code == 130
+    assert "stopping after this step" in result.err
+    assert (result.json["ended"], result.json["steps"]) == ("interrupted", 3)
+    saved = api.load_weights(tmp_path / "w.safetensors", runs.digits())
+    straight = runs.train(runs.schedule(runs.digits()), steps=3)
+    assert weights_sha256(saved) == weights_sha256(straight.weights)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_ctrl_c_stops_at_once(interrupted: Any, tmp_path: Path) -> None:
+    result = interrupted(2, 2)
+    assert result.code == 130
+    assert result.json == {"error": "interrupted", "exit_code": 130}
+    assert not (tmp_path / "w.safetensors").exists()
+
+
+# Boards.
+
+
+def test_a_simulated_board_runs_until_interrupted() -> None:
+    with spawn("simulate", "native", "--arena", "16KiB") as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        with poet.connect(port) as connection:
+            assert connection.board.name == "native"
+            assert connection.device.info.arena_bytes == 16 * 1024
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+    assert not Path(port).exists()
+
+
+def test_a_simulated_board_tells_its_port_as_json(tmp_path: Path) -> None:
+    card = tmp_path / "card.img"
+    poet.prepare_storage(card, 4 * runs.MIB)
+    with spawn("simulate", "native", "--storage", card, "--json") as process:
+        assert process.stdout is not None
+        port = json.loads(process.stdout.readline())["port"]
+        with poet.connect(port) as connection:
+            assert connection.device.info.storage_status == 0
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=20)
+
+
+# Output.
+
+
+def test_pictures_are_drawn(poet_host: Command, costs: Path, tmp_path: Path) -> None:
+    schedule, png, html = (tmp_path / name for name in ("s.poet", "s.png", "s.html"))
+    assert poet_host("solve", costs, "--ram", 24, "-o", schedule).code == 0
+    shown = poet_host("show", schedule, "--png", png, "--html", html)
+    assert shown.code == 0
+    assert shown.out == ""
+    assert png.read_bytes().startswith(b"\x89PNG")
+    page = html.read_text()
+    assert page.startswith("<!doctype html>")
+    assert "<svg" in page
+    assert "compute" in page
+
+
+def test_a_reader_that_goes_away_is_no_error(
+    poet_host: Command, costs: Path, tmp_path: Path
+) -> None:
+    schedule = tmp_path / "s.poet"
+    assert poet_host("solve", costs, "--ram", 24, "-o", schedule).code == 0
+    process = spawn("show", schedule)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert "Traceback" not in process.stderr.read()
+    process.stderr.close()
+    process.wait(timeout=20)
+
+
+def test_a_folder_that_takes_no_files_is_an_error_of_one_line(
+    poet_host: Command, costs: Path, tmp_path: Path
+) -> None:
+    result = poet_host("solve", costs, "--ram", 24, "-o", tmp_path / "none" / "s.poet")
+    assert result.code == 1
+    assert "cannot be written" in result.err
+
+
+# Python.
+
+
+def test_the_package_offers_the_same_verbs() -> None:
+    assert set(dir(poet)) == set(api.__all__)
+    assert poet.load is api.load
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = poet.nothing
+
+
+def test_the_verbs_of_the_documentation_work(tmp_path: Path) -> None:
+    graph = poet.load("resnet-digits")
+    with poet.connect("native") as board:
+        profile = board.profile(graph)
+    plan = poet.solve(graph, profile, ram="60%", deadline="3x", gap=0.1)
+    schedule = poet.encode(graph, profile, plan)
+    schedule.save(tmp_path / "digits.poet")
+    again = poet.Schedule.load(tmp_path / "digits.poet")
+    with poet.connect("native", arena_bytes=plan.ram_bytes // 4 * 4) as board:
+        run = poet.train(again, board, "digits", steps=2)
+    poet.save_weights(tmp_path / "trained.safetensors", graph, run.weights)
+    back = poet.load_weights(tmp_path / "trained.safetensors", graph)
+    assert weights_sha256(back) == weights_sha256(run.weights)
+
+
+def test_a_plan_that_does_not_exist_cannot_be_encoded() -> None:
+    graph = runs.digits()
+    refused = poet.solve(graph, runs.profile(), ram="1KiB")
+    with pytest.raises(poet.PoetError, match="smallest budget that works is") as caught:
+        poet.encode(graph, runs.profile(), refused)
+    assert caught.value.exit_code == 5

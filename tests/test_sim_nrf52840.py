@@ -80,6 +80,10 @@ def test_compare_events_come_without_interrupts_too(tmp_path: Path) -> None:
     assert words(run(case(6, tmp_path)).text) == [0, 1, 0]
 
 
+def test_no_compare_is_lost_while_the_timer_is_read(tmp_path: Path) -> None:
+    assert words(run(case(7, tmp_path)).text) == [200]
+
+
 MISUSES = {
     20: "anomaly 198",
     21: "anomaly 198",

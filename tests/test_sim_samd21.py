@@ -85,6 +85,10 @@ def test_linked_descriptors_run_one_after_another(tmp_path: Path) -> None:
     assert words(run(case(5, tmp_path)).text) == [0x01020304]
 
 
+def test_no_compare_is_lost_while_the_timer_is_read(tmp_path: Path) -> None:
+    assert words(run(case(8, tmp_path)).text) == [200]
+
+
 MISUSES = {
     20: "without a flash wait state",
     21: "SERCOM5 has no bus clock: set bit 7 of PM.APBCMASK first",

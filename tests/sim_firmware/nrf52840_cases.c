@@ -194,6 +194,18 @@ int main(void) {
     ;
   print_hex(TIMER(1, 0x144));
   print_hex(TIMER(1, 0x148) | TIMER(1, 0x14c) << 1);
+#elif CASE == 7  /* no compare is lost while the timer is being read */
+  TIMER(0, 0x540) = 50;
+  TIMER(0, 0x200) = 1;
+  TIMER(0, 0x304) = 1 << 16;
+  NVIC_ISER = 1 << 8;
+  timer_start(1);
+  timer_start(0);
+  while (timer_count(1) < 10000) {
+    TIMER(0, 0x044) = 1;
+    early += TIMER(0, 0x544) + TIMER(0, 0x140);
+  }
+  print_hex(done);
 #elif CASE == 20 /* SPIM3 sends from where variables lie */
   spi_start(0x0a000000);
   spi(0, 0, address(buffer), 64);

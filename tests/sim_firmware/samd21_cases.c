@@ -36,6 +36,12 @@ void irq6_handler(void) { /* DMAC */
     done = pending >> 8;
 }
 
+void irq19_handler(void) { /* TC4: every 50 us */
+  TC32(4, 0x18) += 50;
+  TC8(4, 0x0e) = 0x10;
+  done++;
+}
+
 void irq18_handler(void) { /* TC3 */
   TC8(3, 0x0e) = 0xff;
   done++;
@@ -176,6 +182,14 @@ int main(void) {
     }
     SERCOM(5, DATA) = answer;
   }
+#elif CASE == 8 /* no compare is lost while the timer is being read */
+  timer_start();
+  TC32(4, 0x18) = 50;
+  TC8(4, 0x0d) = 0x10;
+  NVIC_ISER = 1 << 19;
+  while (timer_count() < 10020)
+    ;
+  print_hex(done);
 #elif CASE == 20
   clock_48mhz();
   NVM_CTRLB = 0;

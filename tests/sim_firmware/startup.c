@@ -38,6 +38,7 @@ HANDLER(irq8_handler);
 HANDLER(irq10_handler);
 HANDLER(irq14_handler);
 HANDLER(irq18_handler);
+HANDLER(irq19_handler);
 HANDLER(irq35_handler);
 HANDLER(irq47_handler);
 
@@ -65,6 +66,7 @@ __attribute__((section(".vectors"), used)) handler *const vectors[16 + 48] = {
     [26] = irq10_handler,
     [30] = irq14_handler,
     [34] = irq18_handler,
+    [35] = irq19_handler,
     [16 + 35] = irq35_handler,
     [16 + 47] = irq47_handler,
 };

@@ -78,13 +78,21 @@ void uncovered(struct machine *m, const char *what, uint32_t address,
                size, address);
 }
 
+/* What is due by now happens before the access: time has passed to the end of
+   the block already. */
+static void begin_access(struct machine *m, uint32_t address) {
+  m->accessing = true;
+  m->accessed = address;
+  if (m->now >= m->deadline)
+    run_events(m);
+}
+
 static uint64_t window_read(uc_engine *uc, uint64_t offset, unsigned size,
                             void *user) {
   (void)uc;
   struct window *window = user;
   uint32_t address = window->base + (uint32_t)offset, value = 0;
-  window->m->accessing = true;
-  window->m->accessed = address;
+  begin_access(window->m, address);
   const struct region *r = find_region(window->m, address);
   if (!r || !r->read(r->owner, address - r->base, size, &value))
     uncovered(window->m, "read", address, size);
@@ -97,8 +105,7 @@ static void window_write(uc_engine *uc, uint64_t offset, unsigned size,
   (void)uc;
   struct window *window = user;
   uint32_t address = window->base + (uint32_t)offset;
-  window->m->accessing = true;
-  window->m->accessed = address;
+  begin_access(window->m, address);
   const struct region *r = find_region(window->m, address);
   if (!r || !r->write(r->owner, address - r->base, size, (uint32_t)value))
     uncovered(window->m, "write", address, size);

@@ -209,7 +209,10 @@ static bool tc_read(void *owner, uint32_t offset, unsigned size,
     *value = t->read_count;
     return size == width;
   default:
-    return false;
+    if (offset != CC0 && offset != CC0 + width)
+      return false;
+    *value = t->compare[offset != CC0];
+    return size == width;
   }
 }
 

@@ -21,7 +21,7 @@ from .problem import CostGraph, Problem
 from .timeline import Clock, Span, lanes, time_us, timeline
 
 LOOKAHEAD = 8  # page-ins looked at, in the order in which they are needed
-EFFORT = 10_000  # statements dispatched with changed priorities
+MOST_TRIES, EFFORT = 40, 10_000  # with changed priorities: passes, statements dispatched
 PLACINGS = 5  # tries to place a faster order anew
 LAST = 1 << 30  # rank behind all inputs of a node
 SEED = 1
@@ -110,7 +110,7 @@ def _priorities(
     yield due_us, movable_from, True
     yield due_us, movable_from, False
     rng = random.Random(SEED)
-    for _ in range(EFFORT // len(statements)):
+    for _ in range(min(MOST_TRIES, EFFORT // len(statements))):
         spread, share = rng.choice((0.0, 0.1, 0.3)), rng.choice((0.0, 0.1, 0.3))
         movable = [
             rng.randint(first, s) if it.op == "page_in" and rng.random() < share else first

@@ -1,8 +1,9 @@
-# make demo    train the demo network on the native board
-# make test    everything that must hold: lint, types, unit, property and whole-run tests
-# make lint    formatters, linters and types alone
-# make bench   ratios of speed and memory, measured side by side
-# make wheel   the package as users install it
+# make demo       train the demo network on the native board
+# make test       everything that must hold: lint, types, unit, property and whole-run tests
+# make lint       formatters, linters and types alone
+# make bench      ratios of speed and memory, measured side by side
+# make schedules  the examples in schedules/, solved again
+# make wheel      the package as users install it
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo test lint format bench wheel clean
+.PHONY: demo test lint format bench schedules wheel clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/poet-host demo
@@ -32,6 +33,12 @@ lint: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format host tests
 	$(BIN)/clang-format -i $(C_SOURCES)
+
+schedules: $(VENV)/run.stamp
+	-$(BIN)/poet-host solve resnet-digits --board mkr1000 --ram 24KiB --gap 0.01 --time-limit 120 \
+	  --output schedules/resnet-digits-mkr1000.poet
+	for f in schedules/*.poet; do $(BIN)/poet-host show $$f > $${f%.poet}.txt && \
+	  $(BIN)/poet-host show $$f --png $${f%.poet}.png || exit 1; done
 
 wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m build --outdir dist

@@ -115,6 +115,12 @@ def test_what_pages_nothing_stays_as_it_is() -> None:
     assert overlap(Problem(replace(graph, storage=False), 99), given) == given
 
 
+def test_out_of_time_leaves_things_as_they_are() -> None:
+    assert overlap(Problem(THREE, 12), LATE, time_limit_s=-1.0) == LATE
+    placed = arrange(THREE, LATE, 12).statements
+    assert overlap(Problem(THREE, 12), placed, time_limit_s=-1.0) == placed
+
+
 def test_timeline_by_hand() -> None:
     graph = replace(
         THREE, nodes=(replace(THREE.nodes[0], page_in_cpu_us=1.0, keep=True), *THREE.nodes[1:])

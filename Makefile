@@ -1,9 +1,10 @@
-# make demo       train the demo network on the native board
-# make test       everything that must hold: lint, types, unit, property and whole-run tests
-# make lint       formatters, linters and types alone
-# make bench      ratios of speed and memory, measured side by side
-# make schedules  the examples in schedules/, solved again
-# make wheel      the package as users install it
+# make demo          train the demo network on the native board
+# make test          everything that must hold: lint, types, unit, property and whole-run tests
+# make lint          formatters, linters and types alone
+# make bench         what a RAM budget costs on a board, measured beside keep-everything
+# make bench-solver  the planner beside the paper's formulation (20 minutes)
+# make schedules     the examples in schedules/, solved again
+# make wheel         the package as users install it
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo test lint format bench schedules wheel clean
+.PHONY: demo test lint format bench bench-solver schedules wheel clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/poet-host demo
@@ -20,8 +21,8 @@ test: $(VENV)/dev.stamp lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
 
 lint: $(VENV)/dev.stamp
-	$(BIN)/ruff format --check host tests
-	$(BIN)/ruff check host tests
+	$(BIN)/ruff format --check host tests bench
+	$(BIN)/ruff check host tests bench
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 	@if command -v cppcheck >/dev/null; then \
@@ -31,7 +32,7 @@ lint: $(VENV)/dev.stamp
 	else echo "cppcheck is not installed: its checks are left out"; fi
 
 format: $(VENV)/dev.stamp
-	$(BIN)/ruff format host tests
+	$(BIN)/ruff format host tests bench
 	$(BIN)/clang-format -i $(C_SOURCES)
 
 schedules: $(VENV)/run.stamp
@@ -39,6 +40,12 @@ schedules: $(VENV)/run.stamp
 	  --output schedules/resnet-digits-mkr1000.poet
 	for f in schedules/*.poet; do $(BIN)/poet-host show $$f > $${f%.poet}.txt && \
 	  $(BIN)/poet-host show $$f --png $${f%.poet}.png || exit 1; done
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.board
+
+bench-solver: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.solver
 
 wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m build --outdir dist

@@ -15,7 +15,7 @@ M4 = "nrf52840_dk"  # whose costs the instances have
 
 
 def reference(name: str, board: str = M4) -> CostGraph:
-    """A graph of the reference repository, `name` as vgg16-cifar, with the paper's costs of `board`.
+    """A graph of the reference repository, as "vgg16-cifar", with the paper's costs of a board.
 
     The instances are FLOP / rate of an M4. Another board's times are those times the ratio of
     the rates, its transfers latency + bytes / bandwidth; energy is time x power for both.

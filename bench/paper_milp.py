@@ -28,9 +28,9 @@ from typing import Any
 
 import highspy
 import numpy as np
-
 from poet_host.plan.problem import CostGraph, Problem
 
+_Highs: Any = highspy.Highs  # untyped
 SCALE = 1000.0  # of the objective: computing everything once
 INFINITY = float("inf")
 Index = tuple[int, int]
@@ -188,7 +188,7 @@ def _solver(model: _Model, scale: float, time_limit_s: float) -> Any:
     lp.a_matrix_.value_ = np.array(model.values)
     kinds = highspy.HighsVarType
     lp.integrality_ = [kinds.kInteger if one else kinds.kContinuous for one in model.integer]
-    solver: Any = highspy.Highs()
+    solver: Any = _Highs()
     for name, value in {
         "output_flag": False,
         "threads": 1,

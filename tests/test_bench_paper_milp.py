@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from poet_host.device.board import load_board
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.solve import solve
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from bench import graphs, paper_milp  # noqa: E402
+from bench import graphs, paper_milp
 
 
 def spill(page_uj: float) -> CostGraph:
@@ -40,9 +39,7 @@ def spill(page_uj: float) -> CostGraph:
         (3.0, 11, None),  # b and c alone need 12
     ],
 )
-def test_energy_worked_out_by_hand(
-    page_uj: float, ram_bytes: int, energy_uj: float | None
-) -> None:
+def test_energy_worked_out_by_hand(page_uj: float, ram_bytes: int, energy_uj: float | None) -> None:
     outcome = paper_milp.solve(Problem(spill(page_uj), ram_bytes), 20.0)
     if energy_uj is None:
         assert outcome.energy_uj is None

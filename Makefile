@@ -2,7 +2,7 @@
 # make test          everything that must hold: lint, types, unit, property and whole-run tests
 # make lint          formatters, linters and types alone
 # make bench         what a RAM budget costs on a board, measured beside keep-everything
-# make bench-solver  the planner beside the paper's formulation (20 minutes)
+# make bench-solver  the planner beside the paper's formulation (half an hour; OPTIONS=--quick)
 # make schedules     the examples in schedules/, solved again
 # make wheel         the package as users install it
 
@@ -42,10 +42,10 @@ schedules: $(VENV)/run.stamp
 	  $(BIN)/poet-host show $$f --png $${f%.poet}.png || exit 1; done
 
 bench: $(VENV)/dev.stamp
-	$(BIN)/python -m bench.board
+	$(BIN)/python -m bench.board $(OPTIONS)
 
 bench-solver: $(VENV)/dev.stamp
-	$(BIN)/python -m bench.solver
+	$(BIN)/python -m bench.solver $(OPTIONS)
 
 wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m build --outdir dist

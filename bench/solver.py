@@ -74,10 +74,11 @@ class Ours:
         infinite = float("inf")
         gap = infinite if plan.gap is None else plan.gap
         if point.one_percent_s is not None:
+            within_s = min(point.one_percent_s, limit_s)
             proved_s = infinite if self.one_percent_s is None else self.one_percent_s
-            aim = f"1 % in {point.one_percent_s:g} s"
-            found[aim] = gap <= 0.01 and proved_s <= point.one_percent_s
-        found["0.1 % in 60 s"] = gap <= GAP * (1 + 1e-6) and self.time_s <= LIMIT_S
+            found[f"1 % in {within_s:g} s"] = gap <= 0.01 and proved_s <= within_s
+        within_s = min(LIMIT_S, limit_s)
+        found[f"0.1 % in {within_s:g} s"] = gap <= GAP * (1 + 1e-6) and self.time_s <= within_s
         if point.aims_at_700_bytes:
             found[f"{PLAN_BYTES} B"] = (self.plan_bytes or PLAN_BYTES + 1) <= PLAN_BYTES
         found["limit + 2 s"] = self.time_s <= limit_s + 2.0
@@ -243,9 +244,9 @@ def _report(
         "overhead is (UB - LB) / (UB - E0), E0 being the energy of computing everything once. "
         f"Largest memory of the solving processes: {memory_mib:,.0f} MiB (4,096 allowed).",
         f"All aims met at {len(results) - len(missed)} of {len(results)} points. "
-        "Aims: a gap of 1 % within the time that stands for the point; 0.1 % within 60 s (with the "
-        f"limit of {limit_s:g} s here); a plan part of at most {PLAN_BYTES} bytes; the time limit "
-        "held to within 2 s.",
+        "Aims: a gap of 1 % within the time that stands for the point; of 0.1 % within 60 s; a "
+        f"plan part of at most {PLAN_BYTES} bytes; the time limit held to within 2 s. A time limit "
+        "below the time of an aim takes its place.",
         "## Proof",
         _plans(results, limit_s),
         "![energy against budget](energy-budget.png)",

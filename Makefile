@@ -1,8 +1,10 @@
-# make demo    train the demo network on the native board
-# make test    everything that must hold: lint, types, unit, property and whole-run tests
-# make lint    formatters, linters and types alone
-# make bench   ratios of speed and memory, measured side by side
-# make wheel   the package as users install it
+# make demo          train the demo network on the native board
+# make test          everything that must hold: lint, types, unit, property and whole-run tests
+# make lint          formatters, linters and types alone
+# make bench         what a RAM budget costs on a board, measured beside keep-everything
+# make bench-solver  the planner beside the paper's formulation (half an hour; OPTIONS=--quick)
+# make schedules     the examples in schedules/, solved again
+# make wheel         the package as users install it
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo test lint format bench wheel clean
+.PHONY: demo test lint format bench bench-solver schedules wheel clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/poet-host demo
@@ -19,8 +21,8 @@ test: $(VENV)/dev.stamp lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
 
 lint: $(VENV)/dev.stamp
-	$(BIN)/ruff format --check host tests
-	$(BIN)/ruff check host tests
+	$(BIN)/ruff format --check host tests bench
+	$(BIN)/ruff check host tests bench
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 	@if command -v cppcheck >/dev/null; then \
@@ -30,8 +32,20 @@ lint: $(VENV)/dev.stamp
 	else echo "cppcheck is not installed: its checks are left out"; fi
 
 format: $(VENV)/dev.stamp
-	$(BIN)/ruff format host tests
+	$(BIN)/ruff format host tests bench
 	$(BIN)/clang-format -i $(C_SOURCES)
+
+schedules: $(VENV)/run.stamp
+	-$(BIN)/poet-host solve resnet-digits --board mkr1000 --ram 24KiB --gap 0.01 --time-limit 120 \
+	  --output schedules/resnet-digits-mkr1000.poet
+	for f in schedules/*.poet; do $(BIN)/poet-host show $$f > $${f%.poet}.txt && \
+	  $(BIN)/poet-host show $$f --png $${f%.poet}.png || exit 1; done
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.board $(OPTIONS)
+
+bench-solver: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.solver $(OPTIONS)
 
 wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m build --outdir dist

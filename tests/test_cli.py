@@ -151,6 +151,17 @@ def test_keeping_everything_does_not_fit_less(poet_host: Command, costs: Path) -
     assert late.json["smallest_deadline_us"] > late.json["deadline_us"]
 
 
+def test_the_papers_figures_can_be_chosen(poet_host: Command) -> None:
+    solve = ("solve", "linear", "--ram", "100%", "--gap", "0.5", "--method", "keep-everything")
+    ours, papers = (
+        poet_host(*solve, "--board", "mkr1000", "--json", *more).json for more in ((), ("--paper",))
+    )
+    assert ours["peak_bytes"] == papers["peak_bytes"]
+    assert ours["energy_uj"] != papers["energy_uj"]
+    assert poet_host(*solve, "--board", "native", "--paper").code == 2
+    assert "goes with --board" in poet_host(*solve, "--profile", "p.json", "--paper").err
+
+
 def test_options_of_models_are_not_for_cost_graphs(poet_host: Command, costs: Path) -> None:
     assert "batch is for built-in" in poet_host("solve", costs, "--ram", 24, "--batch", 2).err
     assert "leave out --board" in poet_host("solve", costs, "--ram", 24, "--board", "native").err

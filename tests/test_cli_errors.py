@@ -12,8 +12,10 @@ import poet_host as poet
 import pytest
 import whole_runs as runs
 from command import Command
-from poet_host import api
+from poet_host import api, isa
 from poet_host.device import device as devices
+from poet_host.schedule.model import with_crc
+from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import NativeBoard, create_storage
 
 BAD, NO_DEVICE, LINK, INFEASIBLE, GAP, UNKNOWN = 2, 3, 4, 5, 6, 7
@@ -319,6 +321,17 @@ def test_a_damaged_schedule(train: Any, schedule: Path, at: int) -> None:
 def test_a_cut_schedule(train: Any, schedule: Path) -> None:
     schedule.write_bytes(schedule.read_bytes()[:-7])
     assert train().code == BAD
+
+
+def test_a_schedule_for_other_operators(train: Any, schedule: Path) -> None:
+    data = bytearray(schedule.read_bytes())
+    size = len(Schedule.load(schedule).model_part)
+    data[isa.ffi().offsetof("struct poet_model", "fingerprint")] ^= 1
+    data[:size] = with_crc(bytes(data[:size]))
+    schedule.write_bytes(data)
+    result = train()
+    assert result.code == BAD
+    assert "other operators" in result.err
 
 
 def test_a_schedule_of_costs_alone_trains_nothing(poet_host: Command, tmp_path: Path) -> None:

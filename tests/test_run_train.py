@@ -1,4 +1,4 @@
-"""The training loop: stopped, resumed, unplugged, losses not finite, wrong weights; what it says."""
+"""The training loop: stopped, resumed, unplugged, not finite, wrong weights; what it says."""
 
 import json
 from collections import namedtuple
@@ -12,7 +12,7 @@ import whole_runs as runs
 from poet_host import api
 from poet_host.errors import BadInput, BoardError, LinkBroken
 from poet_host.graph.weights import start_values
-from poet_host.run.run import Run, Step, Traced, count, weights_sha256
+from poet_host.run.run import Run, Step, Traced, count, load_run, weights_sha256
 from poet_host.run.trace import KEPT, Trace, energy_uj
 from poet_host.run.train import NotFinite, Training
 from poet_host.schedule.recover import graph_of
@@ -169,6 +169,30 @@ def test_a_run_as_json_has_everything_but_the_weights() -> None:
     assert "weights" not in told
     assert told["energy_uj"] > 0
     assert told["total_energy_uj"] > told["energy_uj"]
+
+
+def test_a_run_is_saved_and_loaded(tmp_path: Path) -> None:
+    run = straight(3)
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(run.to_json()))
+    assert load_run(path, run.weights) == run
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[]", "this is no run"),
+        ('{"format": "poet-plan"}', "this is no run"),
+        ('{"format": "poet-run", "version": 2}', "version 2 is not known"),
+        ('{"format": "poet-run", "version": 1}', "not whole"),
+        ("{", "no JSON"),
+    ],
+)
+def test_what_is_no_run_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(content)
+    with pytest.raises(BadInput, match=words):
+        load_run(path, {})
 
 
 def test_the_digest_tells_names_shapes_and_bits() -> None:

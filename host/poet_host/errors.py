@@ -59,9 +59,11 @@ class BoardError(PoetError):
     """
 
     UNFIT = frozenset(
-        ("no_storage", "foreign_storage", "storage_small", "bad_magic", "bad_version")
-        + ("bad_fingerprint", "bad_crc", "arena_small", "table_small")
-    )
+        {
+            "no_storage", "foreign_storage", "storage_small", "arena_small", "table_small",
+            "bad_magic", "bad_version", "bad_fingerprint", "bad_crc",
+        }
+    )  # fmt: skip
 
     def __init__(self, message: str, name: str, detail: int = 0) -> None:
         super().__init__(message)

@@ -14,10 +14,12 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 WIDTH = 110  # of tables where there is no terminal to ask
 
@@ -77,6 +79,18 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
     console.print(table)
 
 
+class _Bar(BarColumn):
+    """A bar only where there is an end to go to."""
+
+    def render(self, task: Task) -> Any:
+        return Text() if task.total is None else super().render(task)
+
+
+class _Count(MofNCompleteColumn):
+    def render(self, task: Task) -> Text:
+        return Text() if task.total is None else super().render(task)
+
+
 @contextmanager
 def progress(title: str) -> Iterator[Report]:
     """A progress bar on stderr if that is a terminal; one line at the start if it is not."""
@@ -88,8 +102,8 @@ def progress(title: str) -> Iterator[Report]:
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
+        _Bar(bar_width=12),
+        _Count(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[word]}"),
         console=console,

@@ -18,15 +18,19 @@ class Shown:
 
     def __init__(self) -> None:
         self.count = 0
+        self.results: list[str] = []
 
     @contextmanager
     def step(self, title: str) -> Iterator[Report]:
         self.count += 1
+        self.results.clear()
         with progress(f"{self.count:2}. {title}") as report:
             yield report
+        for text in self.results:  # below the bar, which must have ended before
+            say(f"    {text}")
 
     def result(self, text: str) -> None:
-        say(f"    {text}")
+        self.results.append(text)
 
 
 @click.command()

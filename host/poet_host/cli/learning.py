@@ -23,6 +23,7 @@ from ..schedule.schedule import Schedule
 from .console import Report, emit, progress, say, show_table, show_text, to_json
 from .options import json_option, model_options, output, port_option, seed_option, storage_option
 
+PROFILING_BYTES = 64 << 20  # of a native board: what does not fit would be fitted, not measured
 INTERRUPTED = 130  # what shells use for a command that Ctrl-C ended
 
 
@@ -126,7 +127,8 @@ def profile(
     """Measure on a board what operators of MODELs (resnet-digits) and its storage cost."""
     graphs = [api.load_graph(model, **options) for model in models or ("resnet-digits",)]
     writable(output)
-    with api.connect(port, storage=storage) as connection:
+    arena = PROFILING_BYTES if port == "native" else None
+    with api.connect(port, storage=storage, arena_bytes=arena) as connection:
         measured = None
         for graph in graphs:
             with progress(f"profiling {graph.name} on {connection.board.name}") as report:

@@ -24,6 +24,9 @@ profile_option = click.option(
     "--profile", "profile_path", type=click.Path(path_type=Path), metavar="FILE",
     help="Solve for what `profile` measured.",
 )  # fmt: skip
+paper_option = click.option(
+    "--paper", is_flag=True, help="With --board: the figures of the POET paper for it."
+)
 deadline_option = click.option(
     "--deadline", metavar="LIMIT",
     help="Milliseconds of a step, 1.2x of keep-everything's time, or none (the default).",
@@ -42,6 +45,7 @@ gap_option = click.option(
 @click.argument("model")
 @board_option
 @profile_option
+@paper_option
 @click.option(
     "--ram", required=True, metavar="LIMIT",
     help="Bytes, or 24KiB, or 50% of what keeping everything needs.",
@@ -60,6 +64,7 @@ def solve(
     model: str,
     board: str | None,
     profile_path: Path | None,
+    paper: bool,
     ram: str,
     deadline: str | None,
     deadline_us: float | None,
@@ -78,7 +83,7 @@ def solve(
     if unplaced and output:
         raise BadInput("a schedule needs offsets: leave out --unplaced, or write a --plan")
     graph = api.load(model, **options)
-    profile = _profile(graph, board, profile_path)
+    profile = _profile(graph, board, profile_path, paper)
     with progress(f"solving {graph.name}") as report:
         plan = api.solve(
             graph,
@@ -106,16 +111,20 @@ def solve(
     return _exit_code(plan, gap)
 
 
-def _profile(graph: Graph | CostGraph, board: str | None, path: Path | None) -> Profile | None:
+def _profile(
+    graph: Graph | CostGraph, board: str | None, path: Path | None, paper: bool
+) -> Profile | None:
     if isinstance(graph, CostGraph):
-        if board or path:
-            raise BadInput(f"{graph.name} has its costs: leave out --board and --profile")
+        if board or path or paper:
+            raise BadInput(f"{graph.name} has its costs: leave out --board, --profile, --paper")
         return None
     if (board is None) == (path is None):
         raise BadInput("costs come from --board NAME (estimated) or --profile FILE (measured)")
-    if path is not None:
-        return Profile.load(path)
-    return estimate_profile(load_board(board or ""))
+    if board is not None:
+        return estimate_profile(load_board(board), "paper" if paper else "estimate")
+    if paper:
+        raise BadInput("--paper goes with --board: a profile that was measured has its figures")
+    return Profile.load(path or "")
 
 
 def _state(energy: float | None, bound: float | None, gap: float | None, seconds: float) -> str:
@@ -174,6 +183,7 @@ def _listed(text: str) -> list[str]:
 @click.argument("model")
 @board_option
 @profile_option
+@paper_option
 @click.option(
     "--budgets", default="100%,75%,50%,40%,30%", show_default=True, metavar="LIST",
     help="RAM budgets, separated by commas.",
@@ -195,6 +205,7 @@ def compare(
     model: str,
     board: str | None,
     profile_path: Path | None,
+    paper: bool,
     budgets: str,
     methods: str,
     deadline: str | None,
@@ -209,7 +220,7 @@ def compare(
     if unknown:
         raise BadInput(f"there is no method {unknown[0]}: choose of {', '.join(api.ALL_METHODS)}")
     graph = api.load(model, **options)
-    profile = _profile(graph, board, profile_path)
+    profile = _profile(graph, board, profile_path, paper)
     if output:
         output.mkdir(parents=True, exist_ok=True)
     jobs = [(budget, method) for budget in _listed(budgets) for method in _listed(methods)]

@@ -128,7 +128,7 @@ def walk(out: Path, teller: Teller) -> Demo:
     of the demo is not kept."""
     graph = api.load_graph(MODEL)
     known, ten = split(load_data("digits"))
-    with teller.step("pre-training on the digits 0 to 6, to have something to fine-tune") as report:
+    with teller.step("pre-training on the digits 0 to 6") as report:
         start = _pretrained(graph, known, report)
         before = _accuracy(graph, start, ten)
         teller.result(f"{before:.1%} of held-out digits (0 to 9) are right")
@@ -146,7 +146,7 @@ def walk(out: Path, teller: Teller) -> Demo:
         plan = _solved(graph, profile, costs, out, teller)
         schedule = _encoded(graph, profile, plan, out, teller)
         _drawn(schedule, costs, plan, out, teller)
-        with teller.step("starting a second board with all the memory it wants, to compare"):
+        with teller.step("starting a second board, with unlimited memory"):
             unlimited = api.connect("native", arena_bytes=keep.peak_bytes)
             teller.result(f"it answers on {unlimited.device.link.port}")
         with unlimited:
@@ -207,10 +207,10 @@ def _training(
 
 def _side_by_side(both: list[Training], steps: int, teller: Teller) -> list[Run]:
     """Both boards take turns, so that whatever else this computer does slows both alike."""
-    with teller.step(f"training {steps} steps in {RAM_BYTES:,} bytes, and beside it") as report:
+    with teller.step(f"training {steps} steps on both, by turns") as report:
         for done in range(steps):
             losses = [training.step().loss for training in both]
-            report(done + 1, steps, f"loss {losses[0]:.3f}, with unlimited memory {losses[1]:.3f}")
+            report(done + 1, steps, f"loss {losses[0]:.3f} and {losses[1]:.3f}")
         runs = [training.finish() for training in both]
         first, last = runs[0].loss("first"), runs[0].loss("last")
         teller.result(f"mean loss {first:.3f} at the start, {last:.3f} at the end")
@@ -222,7 +222,7 @@ def _solved(graph: Graph, profile: Profile, costs: CostGraph, out: Path, teller:
         plan = api.solve(
             graph, profile, ram=RAM_BYTES, gap=GAP, time_limit_s=SOLVING_S,
             progress=lambda energy, bound, gap, seconds: report(
-                0, 0, "searching" if gap is None else f"within {gap:.1%} of the best"
+                0, 0, "searching" if gap is None or gap > 0.5 else f"within {gap:.1%} of the best"
             ),
         )  # fmt: skip
         if not plan.statements:

@@ -8,6 +8,7 @@ and the fastest result wins. Effort is counted, so that equal input gives equal 
 """
 
 import random
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
@@ -21,35 +22,44 @@ from .problem import CostGraph, Problem
 from .timeline import Clock, Span, lanes, time_us, timeline
 
 LOOKAHEAD = 8  # page-ins looked at, in the order in which they are needed
-EFFORT = 10_000  # statements dispatched with changed priorities
+MOST_TRIES, EFFORT = 40, 10_000  # with changed priorities: passes, statements dispatched
 PLACINGS = 5  # tries to place a faster order anew
 LAST = 1 << 30  # rank behind all inputs of a node
 SEED = 1
 
 
-def overlap(problem: Problem, statements: Sequence[Statement]) -> tuple[Statement, ...]:
+def overlap(
+    problem: Problem, statements: Sequence[Statement], time_limit_s: float = inf
+) -> tuple[Statement, ...]:
     """The same work in an order that finishes no later, usually much earlier.
 
     `statements` are legal for the problem's RAM budget, with offsets or without; so is the
     result. Placed tensors may get other offsets. Energy and the order of computations stay.
+    Deterministic unless `time_limit_s` ends the search.
     """
+    ends_at = time.monotonic() + time_limit_s
     given = tuple(statements)
     if not any(statement.op in ("page_in", "page_out") for statement in given):
         return given
     if not _placed(given):
-        return _fastest(problem, given)
-    moved = _fastest(problem, given)  # within the offsets given
-    anew = _placed_anew(problem, given)
+        return _fastest(problem, given, ends_at)
+    moved = _fastest(problem, given, ends_at)  # within the offsets given
+    anew = _placed_anew(problem, given, ends_at)
     return min((given, moved, anew), key=lambda found: time_us(problem.graph, found))
 
 
-def _placed_anew(problem: Problem, given: tuple[Statement, ...]) -> tuple[Statement, ...]:
+def _placed_anew(
+    problem: Problem, given: tuple[Statement, ...], ends_at: float
+) -> tuple[Statement, ...]:
     """Order first, then place; with less memory for the order as long as it does not fit."""
     loose = [replace(it, offset=None, workspace_offset=None) for it in given]
     limit = problem.ram_bytes
     for _ in range(PLACINGS):
-        order = _fastest(replace(problem, ram_bytes=limit), loose)
-        placement = arrange(problem.graph, order, problem.ram_bytes, thorough=False)
+        order = _fastest(replace(problem, ram_bytes=limit), loose, ends_at)
+        left_s = ends_at - time.monotonic()
+        if left_s <= 0:
+            break
+        placement = arrange(problem.graph, order, problem.ram_bytes, left_s, thorough=False)
         if placement.height_bytes <= problem.ram_bytes:
             return placement.statements
         excess = placement.height_bytes - problem.ram_bytes
@@ -61,7 +71,9 @@ def _placed(statements: Sequence[Statement]) -> bool:
     return all(it.offset is not None for it in statements if it.op in ("compute", "page_in"))
 
 
-def _fastest(problem: Problem, statements: Sequence[Statement]) -> tuple[Statement, ...]:
+def _fastest(
+    problem: Problem, statements: Sequence[Statement], ends_at: float
+) -> tuple[Statement, ...]:
     """The fastest of several passes, and of the statements as they are."""
     best = tuple(statements)
     best_us, bound_us = time_us(problem.graph, best), lanes(problem, best).bound_us
@@ -70,7 +82,7 @@ def _fastest(problem: Problem, statements: Sequence[Statement]) -> tuple[Stateme
     due_us = _deadlines(problem.graph, statements, spans)
     movable_from = _movable_from(problem.graph, statements)
     for due, movable, strict in _priorities(statements, due_us, movable_from):
-        if best_us <= bound_us:
+        if best_us <= bound_us or time.monotonic() > ends_at:
             break
         found = _Dispatcher(problem, statements, due, movable, strict).run()
         found_us = time_us(problem.graph, found)
@@ -110,7 +122,7 @@ def _priorities(
     yield due_us, movable_from, True
     yield due_us, movable_from, False
     rng = random.Random(SEED)
-    for _ in range(EFFORT // len(statements)):
+    for _ in range(min(MOST_TRIES, EFFORT // len(statements))):
         spread, share = rng.choice((0.0, 0.1, 0.3)), rng.choice((0.0, 0.1, 0.3))
         movable = [
             rng.randint(first, s) if it.op == "page_in" and rng.random() < share else first

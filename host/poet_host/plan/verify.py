@@ -4,7 +4,6 @@ The state of the machine is what is in RAM and where, what is on storage, and th
 two lanes: the processor, p, and the transfers, x.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..errors import PoetError
@@ -89,7 +88,8 @@ class _Machine:
             self.compute(i, statement)
         elif op == "free":
             self.need(i in self.ram, "in RAM", "it is freed, but is not in RAM")
-            self.release(i)
+            del self.ram[i]
+            self.sum_bytes -= self.graph.nodes[i].bytes
             self.p = max(self.p, self.arrival.get(i, 0.0), self.written.get(i, 0.0))
         else:
             self.need(self.graph.storage, "no storage", "there is nothing to page from or to")
@@ -139,10 +139,6 @@ class _Machine:
         self.need(i not in self.ram, "twice", "it is in RAM already")
         self.ram[i] = self.occupy(offset, self.graph.nodes[i].bytes)
 
-    def release(self, i: int) -> None:
-        del self.ram[i]
-        self.sum_bytes -= self.graph.nodes[i].bytes
-
     def occupy(self, offset: int | None, size: int) -> int:
         """Take `size` bytes at `offset`, apart from everything in RAM."""
         self.sum_bytes += size
@@ -155,15 +151,12 @@ class _Machine:
             raise self.error("offset", f"{offset} is no multiple of {ALIGNMENT}")
         end = offset + size
         self.need(end <= self.ram_bytes, "height", f"it ends at {end}, beyond {self.ram_bytes}")
-        for name, other in self.ranges():
-            apart = end <= other.start or other.stop <= offset or not size or not other
-            self.need(apart, "overlap", f"[{offset}, {end}) overlaps {name!r}")
+        for i, low in self.ram.items():
+            other = self.graph.nodes[i]
+            apart = end <= low or low + other.bytes <= offset or not size or not other.bytes
+            self.need(apart, "overlap", f"[{offset}, {end}) overlaps {other.name!r}")
         self.peak_bytes = max(self.peak_bytes, end)
         return offset
-
-    def ranges(self) -> Iterator[tuple[str, range]]:
-        for i, offset in self.ram.items():
-            yield self.graph.nodes[i].name, range(offset, offset + self.graph.nodes[i].bytes)
 
     def end(self) -> Totals:
         self.index = None

@@ -3,11 +3,16 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Literal
 
 import numpy as np
 
+from ..errors import BadInput
+from ..files import read_json
+
+FORMAT, VERSION = "poet-run", 1
 Array = np.ndarray[Any, np.dtype[Any]]
 Weights = Mapping[str, Array]
 Ended = Literal["done", "interrupted", "not_finite"]
@@ -99,8 +104,8 @@ class Run:
             if name not in ("steps", "trace", "weights")
         }
         return {
-            "format": "poet-run",
-            "version": 1,
+            "format": FORMAT,
+            "version": VERSION,
             **named,
             "peak_bytes": self.peak_bytes,
             "time_us": self.time_us,
@@ -111,6 +116,22 @@ class Run:
             "steps": [asdict(step) for step in self.steps],
             "trace": [asdict(statement) for statement in self.trace],
         }
+
+
+def load_run(path: Path | str, weights: Weights) -> Run:
+    """The run in a run.json; its weights come from their own file. Raises BadInput."""
+    value = read_json(path)
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise BadInput(f"{path}: this is no run: name a run.json that `train --run` wrote")
+    if value.get("version") != VERSION:
+        raise BadInput(f"{path}: version {value.get('version')!r} is not known, {VERSION} is")
+    try:
+        known = {name: value[name] for name in Run.__dataclass_fields__ if name != "weights"}
+        known["steps"] = tuple(Step(**step) for step in known["steps"])
+        known["trace"] = tuple(Traced(**statement) for statement in known["trace"])
+        return Run(**known, weights=weights)
+    except (KeyError, TypeError) as error:
+        raise BadInput(f"{path}: this run is not whole ({error}): train again") from error
 
 
 def count(trace: Sequence[Traced]) -> dict[str, int]:

@@ -51,6 +51,8 @@ class Training:
         weights: Weights | None = None,
         resume: bool = False,
     ) -> None:
+        if resume and weights is not None:
+            raise BadInput("a resumed run goes on from the board's weights: give it no others")
         self.device, self.board, self.schedule, self.seed = device, board, schedule, seed
         self.graph = graph_of(schedule)
         self.data = fit(dataset, self.graph)

@@ -1,0 +1,1 @@
+"""Benchmarks: the planner beside the paper's formulation, and the native board."""

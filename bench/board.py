@@ -1,0 +1,163 @@
+"""`make bench`: what a budget costs on a board, against keep-everything in the same run.
+
+For each model a native board with all the memory it wants keeps everything, and beside it
+one board for each budget has that much memory and no more. They take turns, step by step, so
+that whatever else the computer does slows all alike. Prints a table and writes
+RESULTS-board.md.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import poet_host as poet
+from poet_host.files import write_whole
+from poet_host.plan.plan import Plan
+from poet_host.run.data import load_data
+from poet_host.run.run import Run, weights_sha256
+from poet_host.run.train import Training
+
+from .report import about, number, percent, table
+
+RESULTS = Path(__file__).with_name("RESULTS-board.md")
+SOLVE_S = 10.0
+GAP = 0.01
+ROOM_BYTES = 1 << 26  # for profiling: every operator with its tensors side by side
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its data, its budgets (per cent of keep-everything's peak), steps to train."""
+
+    model: str
+    data: str
+    percents: tuple[int, ...]
+    steps: int
+
+
+CASES = (
+    Case("resnet-digits", "digits", (75, 50), 200),
+    Case("resnet8-cifar", "synthetic:3x32x32:10", (75, 50), 60),
+    Case("resnet18-cifar", "synthetic:3x32x32:10", (80, 65), 40),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One board's run of a plan; `percent` 100 is keep-everything."""
+
+    case: Case
+    percent: int
+    plan: Plan
+    run: Run
+    model_part_bytes: int
+
+
+def measure(case: Case, steps: int) -> list[Measured]:
+    """Profile, solve for each budget, and train on all boards by turns."""
+    graph = poet.load(case.model)
+    assert isinstance(graph, poet.Graph)
+    with poet.connect("native", arena_bytes=ROOM_BYTES) as board:
+        profile = board.profile(graph)
+    keep = poet.keep_everything(poet.costs_of(graph, profile))
+    plans = {100: keep}
+    for budget in case.percents:
+        plan = poet.solve(graph, profile, ram=f"{budget}%", time_limit_s=SOLVE_S, gap=GAP)
+        if plan.statements:
+            plans[budget] = plan
+        else:
+            print(f"{case.model}, {budget} %: {plan.status}", flush=True)
+    data = load_data(case.data)
+    with ExitStack() as stack:
+        turns = []
+        for plan in plans.values():
+            schedule = poet.encode(graph, profile, plan)
+            arena_bytes = plan.ram_bytes // 4 * 4
+            board = stack.enter_context(poet.connect("native", arena_bytes=arena_bytes))
+            turns.append(Training(board.device, board.board, schedule, data))
+        for _ in range(steps):
+            for training in turns:
+                training.step()
+        runs = [training.finish() for training in turns]
+    if len({weights_sha256(run.weights) for run in runs}) != 1:
+        raise poet.PoetError(f"{case.model}: the boards' trained weights differ")
+    return [
+        Measured(case, budget, plan, run, len(training.schedule.model_part))
+        for (budget, plan), run, training in zip(plans.items(), runs, turns, strict=True)
+    ]
+
+
+def report(measured: Sequence[Sequence[Measured]], command: str, seconds: float) -> str:
+    head = ["model", "RAM", "budget bytes", "high-water mark", "of keep-everything's",
+            "energy uJ", "ratio", "as planned", "time ms", "ratio", "as planned", "computed again",
+            "paged out", "paged in", "plan bytes", "model bytes"]  # fmt: skip
+    rows = [_row(one, group[0]) for group in measured for one in group]
+    return "\n\n".join(
+        [
+            "# On the native board, measured",
+            f"{about(command, 'highspy', 'numpy')} It took {seconds:.0f} s.",
+            "Each budget beside keep-everything (100 %), by turns in one run: medians over the "
+            "steps. Energy and time are of one step with its commit, the time by the board's "
+            "clock; energy is measured times x the powers in `boards/native/board.toml`, above "
+            "what the sleeping board draws. `as planned`: the ratio that the planner expected. "
+            "Computed again and paged are activations, in one step. The trained weights of all "
+            "budgets of a model were compared: they are the same bits.",
+            table(head, rows),
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def _row(one: Measured, keep: Measured) -> list[str]:
+    run, counts = one.run, one.run.counts()
+    assert run.time_us is not None
+    assert keep.run.time_us is not None
+    return [
+        one.case.model,
+        f"{one.percent} %",
+        f"{one.plan.ram_bytes:,}",
+        f"{run.peak_bytes:,}",
+        percent(run.peak_bytes / keep.run.peak_bytes, 1) + " %",
+        number(run.energy_uj, 0),
+        _ratio(run.energy_uj, keep.run.energy_uj),
+        _ratio(one.plan.energy_uj, keep.plan.energy_uj),
+        number(run.time_us / 1e3),
+        _ratio(run.time_us, keep.run.time_us),
+        _ratio(one.plan.time_us, keep.plan.time_us),
+        str(counts["activation_recomputes"]),
+        str(counts["activation_page_outs"]),
+        str(counts["activation_page_ins"]),
+        str(run.schedule_bytes),
+        f"{one.model_part_bytes:,}",
+    ]
+
+
+def _ratio(mine: float | None, other: float | None) -> str:
+    return number(mine / other if mine is not None and other else None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.board", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few steps of each; no file")
+    parser.add_argument("--only", metavar="NAME", help="only models whose name contains NAME")
+    options = parser.parse_args()
+    chosen = [case for case in CASES if options.only is None or options.only in case.model]
+    if not chosen:
+        parser.error(f"no model has a name with {options.only!r} in it")
+    began = time.monotonic()
+    measured = []
+    for case in chosen:
+        measured.append(measure(case, min(case.steps, 4) if options.quick else case.steps))
+        print(f"{case.model}: {time.monotonic() - began:.0f} s", flush=True)
+    command = " ".join(["python -m bench.board", *sys.argv[1:]])
+    text = report(measured, command, time.monotonic() - began)
+    print(text)
+    if not (options.quick or options.only):
+        write_whole(RESULTS, text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""The paper's own formulation (Patil et al., ICML 2022, section 4), for comparison only.
+
+Stage t ends with the first computation of operator t. For t, tensors i <= t, and k <= t:
+
+    R[t,i]      i is computed in stage t         M_in[t,i]    i is paged in during stage t
+    S_ram[t,i]  i is in RAM when t starts        M_out[t,i]   i is paged out during stage t
+    S_sd[t,i]   i is on storage when t starts    FREE[t,i,k]  i is freed after k in stage t
+    U[t,k]      bytes in RAM when k has been computed in stage t
+
+    min  sum energy(i) R + page_in_uj(i) M_in + page_out_uj(i) M_out
+    R[t,t] = 1; nothing is in RAM or on storage when the first stage starts
+    R[t,k] <= R[t,i] + S_ram[t,i]                                  for each input i of k
+    S_ram[t+1,i] <= R[t,i] + S_ram[t,i] + M_in[t,i]
+    S_sd[t+1,i] <= S_sd[t,i] + M_out[t,i];  M_in <= S_sd;  M_out <= S_ram
+    U[t,k] = U[t,k-1] + m_k R[t,k] - sum m_i FREE[t,i,k-1] <= RAM, from sum m_i S_ram[t,i]
+    FREE[t,i,k] = 1 exactly if R[t,k] and nobody wants i later in t, nor S_ram[t+1,i]
+    sum time(i) R <= deadline
+
+Variables above the diagonal are left out ("lower-triangular"). FREE is linear as in Checkmate:
+H[t,i,k] = (1 - R[t,k]) + S_ram[t+1,i] + sum R[t,j] over later users j;
+1 - FREE <= H <= (number of terms) (1 - FREE).
+The paper's model knows neither parameters on storage nor updates in place.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import highspy
+import numpy as np
+from poet_host.plan.problem import CostGraph, Problem
+
+_Highs: Any = highspy.Highs  # untyped
+SCALE = 1000.0  # of the objective: computing everything once
+INFINITY = float("inf")
+Index = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What HiGHS made of it; `energy_uj` None: no solution. `time_s` includes the building."""
+
+    status: str
+    energy_uj: float | None
+    bound_uj: float
+    columns: int
+    rows: int
+    time_s: float
+
+    @property
+    def gap(self) -> float | None:
+        if self.energy_uj is None:
+            return None
+        return max(0.0, self.energy_uj - self.bound_uj) / self.energy_uj if self.energy_uj else 0.0
+
+
+@dataclass
+class _Model:
+    cost: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    integer: list[bool] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])
+    columns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+
+    def variable(self, cost: float = 0.0, upper: float = 1.0, integer: bool = True) -> int:
+        self.cost.append(cost)
+        self.upper.append(upper)
+        self.integer.append(integer)
+        return len(self.cost) - 1
+
+    def row(self, terms: list[tuple[int, float]], low: float, high: float) -> None:
+        self.columns.extend(column for column, _ in terms)
+        self.values.extend(value for _, value in terms)
+        self.starts.append(len(self.columns))
+        self.low.append(low)
+        self.high.append(high)
+
+    def at_most(self, less: int, more: list[int]) -> None:
+        """less <= sum of more."""
+        self.row([(less, 1.0), *((column, -1.0) for column in more)], -INFINITY, 0.0)
+
+
+def is_expressible(graph: CostGraph) -> bool:
+    """Does the paper's model know all that the graph has?"""
+    return graph.storage and not any(
+        node.stored or node.keep or node.overwrites is not None or node.once or node.workspace_bytes
+        for node in graph.nodes
+    )
+
+
+def solve(problem: Problem, time_limit_s: float) -> Outcome:
+    """Minimise with HiGHS, one thread. Raises ValueError for what the model does not know."""
+    began = time.monotonic()
+    if not is_expressible(problem.graph):
+        raise ValueError(f"{problem.graph.name}: the paper's model has no such nodes")
+    model = _build(problem)
+    once = sum(node.energy_uj for node in problem.graph.nodes)
+    scale = SCALE / once if once else 1.0
+    solver = _solver(model, scale, max(0.0, time_limit_s - (time.monotonic() - began)))
+    solver.run()
+    info, status = solver.getInfo(), solver.getModelStatus()
+    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    infeasible = status == highspy.HighsModelStatus.kInfeasible
+    return Outcome(
+        solver.modelStatusToString(status).lower(),
+        info.objective_function_value / scale if found else None,
+        INFINITY if infeasible else max(0.0, info.mip_dual_bound / scale),
+        len(model.cost),
+        len(model.low),
+        time.monotonic() - began,
+    )
+
+
+def _build(problem: Problem) -> _Model:
+    model, nodes, ram = _Model(), problem.graph.nodes, problem.ram_bytes
+    n = len(nodes)
+    unit = max(ram, 1)
+    size = [node.bytes / unit for node in nodes]
+    below = [(t, i) for t in range(n) for i in range(t)]
+    R = {(t, i): model.variable(nodes[i].energy_uj) for t in range(n) for i in range(t + 1)}
+    S_ram = {at: model.variable() for at in below}
+    S_sd = {at: model.variable() for at in below}
+    M_in = {(t, i): model.variable(nodes[i].page_in_uj) for t, i in below}
+    M_out = {(t, i): model.variable(nodes[i].page_out_uj) for t, i in below}
+    full = ram / unit
+    U = {at: model.variable(upper=full, integer=False) for at in R}
+
+    for t in range(n):
+        model.row([(R[t, t], 1.0)], 1.0, 1.0)
+    for t, k in R:
+        for i in set(nodes[k].inputs):
+            model.at_most(R[t, k], [R[t, i], S_ram[t, i]])
+    for t, i in below:
+        model.at_most(M_in[t, i], [S_sd[t, i]])
+        model.at_most(M_out[t, i], [S_ram[t, i]])
+        before = (t - 1, i)
+        model.at_most(S_ram[t, i], [a[before] for a in (R, S_ram, M_in) if before in a])
+        model.at_most(S_sd[t, i], [a[before] for a in (S_sd, M_out) if before in a])
+    free = _frees(model, problem.graph, R, S_ram)
+    for t, k in U:
+        terms = [(U[t, k], 1.0), (R[t, k], -size[k])]
+        if k == 0:
+            terms += [(S_ram[t, i], -size[i]) for i in range(t)]
+        else:
+            terms += [(U[t, k - 1], -1.0)]
+            terms += [(free[t, i, k - 1], size[i]) for i in set(nodes[k - 1].inputs)]
+        model.row(terms, 0.0, 0.0)
+    if problem.deadline_us is not None:
+        limit = problem.deadline_us
+        times = [(column, nodes[i].time_us / max(limit, 1.0)) for (_, i), column in R.items()]
+        model.row(times, -INFINITY, limit / max(limit, 1.0))
+    return model
+
+
+def _frees(
+    model: _Model, graph: CostGraph, R: dict[Index, int], S_ram: dict[Index, int]
+) -> dict[tuple[int, int, int], int]:
+    users: dict[int, list[int]] = {i: [] for i in range(len(graph.nodes))}
+    for k, node in enumerate(graph.nodes):
+        for i in set(node.inputs):
+            users[i].append(k)
+    free = {}
+    for t, k in R:
+        for i in set(graph.nodes[k].inputs):
+            wanted = [R[t, j] for j in users[i] if k < j <= t]
+            wanted += [S_ram[t + 1, i]] if (t + 1, i) in S_ram else []
+            column = free[t, i, k] = model.variable()
+            # With H = 1 - R + wanted: 1 - FREE <= H, and H <= terms x (1 - FREE).
+            hazards = [(R[t, k], -1.0), *((one, 1.0) for one in wanted)]
+            model.row([(column, 1.0), *hazards], 0.0, INFINITY)
+            terms = 1.0 + len(wanted)
+            model.row([(column, terms), *hazards], -INFINITY, terms - 1.0)
+    return free
+
+
+def _solver(model: _Model, scale: float, time_limit_s: float) -> Any:
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(model.cost), len(model.low)
+    lp.col_cost_ = np.array(model.cost) * scale
+    lp.col_lower_, lp.col_upper_ = np.zeros(len(model.cost)), np.array(model.upper)
+    lp.row_lower_, lp.row_upper_ = np.array(model.low), np.array(model.high)
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = np.array(model.starts, dtype=np.int32)
+    lp.a_matrix_.index_ = np.array(model.columns, dtype=np.int32)
+    lp.a_matrix_.value_ = np.array(model.values)
+    kinds = highspy.HighsVarType
+    lp.integrality_ = [kinds.kInteger if one else kinds.kContinuous for one in model.integer]
+    solver: Any = _Highs()
+    for name, value in {
+        "output_flag": False,
+        "threads": 1,
+        "random_seed": 1,
+        "time_limit": time_limit_s,
+        "mip_rel_gap": 0.0,
+    }.items():
+        solver.setOptionValue(name, value)
+    solver.passModel(lp)
+    return solver

@@ -1,0 +1,322 @@
+"""`make bench-solver`: the planner, beside the paper's formulation in the same solver.
+
+Prints each result when it is there, and writes RESULTS-solver.md and energy-budget.png.
+"""
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from poet_host.files import write_whole
+from poet_host.plan.plan import Plan
+from poet_host.plan.problem import Problem
+from poet_host.plan.solve import solve
+from poet_host.plan.timeline import Lanes, lanes
+from poet_host.plan.verify import verify
+from poet_host.schedule.encode import encode_costs
+from poet_host.schedule.schedule import PlanHeader
+
+from . import paper_milp
+from .points import Point, points
+from .report import about, number, percent, table
+
+RESULTS = Path(__file__).with_name("RESULTS-solver.md")
+GAP = 0.001  # to stop at
+LIMIT_S = 60.0
+PAPER_LIMIT_S = 30.0
+PLAN_BYTES = 700
+
+
+@dataclass(frozen=True)
+class Memory:
+    """`height_bytes` of the placement, against the largest sum of live bytes."""
+
+    height_bytes: int
+    live_bytes: int
+
+    @property
+    def fragmentation(self) -> float:
+        return self.height_bytes / self.live_bytes - 1 if self.live_bytes else 0.0
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A plan and what is to be known about it. `one_percent_s`: when that gap was proved."""
+
+    point: Point
+    plan: Plan
+    time_s: float
+    cpu_s: float
+    one_percent_s: float | None
+    once_uj: float
+    memory: Memory | None = None
+    lanes: Lanes | None = None
+    plan_bytes: int | None = None
+    header: PlanHeader | None = None
+
+    @property
+    def overhead_gap(self) -> float | None:
+        """(UB - LB) / (UB - E0): of what is spent beyond computing everything once."""
+        return overhead_gap(self.plan.energy_uj, self.plan.bound_uj, self.once_uj)
+
+    @property
+    def bits_per_statement(self) -> float | None:
+        header = self.header
+        return None if header is None else 8 * header.bit_bytes / header.statement_count
+
+    def aims(self, limit_s: float) -> dict[str, bool]:
+        """Each aim for this point, and whether it was reached."""
+        plan, point, found = self.plan, self.point, {}
+        infinite = float("inf")
+        gap = infinite if plan.gap is None else plan.gap
+        if point.one_percent_s is not None:
+            within_s = min(point.one_percent_s, limit_s)
+            proved_s = infinite if self.one_percent_s is None else self.one_percent_s
+            found[f"1 % in {within_s:g} s"] = gap <= 0.01 and proved_s <= within_s
+        within_s = min(LIMIT_S, limit_s)
+        found[f"0.1 % in {within_s:g} s"] = gap <= GAP * (1 + 1e-6) and self.time_s <= within_s
+        if point.aims_at_700_bytes:
+            found[f"{PLAN_BYTES} B"] = (self.plan_bytes or PLAN_BYTES + 1) <= PLAN_BYTES
+        found["limit + 2 s"] = self.time_s <= limit_s + 2.0
+        return found
+
+
+def overhead_gap(energy_uj: float | None, bound_uj: float | None, once_uj: float) -> float | None:
+    if energy_uj is None or bound_uj is None:
+        return None
+    if energy_uj - bound_uj <= 1e-9 * energy_uj:
+        return 0.0
+    overhead = energy_uj - once_uj
+    return (energy_uj - bound_uj) / overhead if overhead > 0 else 0.0
+
+
+def run_ours(point: Point, limit_s: float) -> Ours:
+    problem = point.problem()
+    began, cpu_began_s = time.monotonic(), _cpu_s()
+    proved: list[float] = []
+
+    def progress(_energy: float | None, _bound: float, gap: float | None, _elapsed: float) -> None:
+        if gap is not None and gap <= 0.01 and not proved:
+            proved.append(time.monotonic() - began)
+
+    plan = solve(problem, time_limit_s=limit_s, gap=GAP, progress=progress)
+    time_s, cpu_s = time.monotonic() - began, _cpu_s() - cpu_began_s
+    one_percent_s = proved[0] if proved else None
+    if one_percent_s is None and plan.gap is not None and plan.gap <= 0.01:
+        one_percent_s = time_s
+    once_uj = sum(node.energy_uj for node in problem.graph.nodes if not node.stored)
+    ours = Ours(point, plan, time_s, cpu_s, one_percent_s, once_uj)
+    return _examined(ours, problem) if plan.statements else ours
+
+
+def _examined(ours: Ours, problem: Problem) -> Ours:
+    plan = ours.plan
+    assert plan.peak_bytes is not None
+    live = verify(problem, replace(plan, peak_bytes=None), placed=False).peak_bytes
+    schedule = encode_costs(problem.graph, plan)
+    return replace(
+        ours,
+        memory=Memory(plan.peak_bytes, live),
+        lanes=lanes(problem, plan.statements),
+        plan_bytes=len(schedule.plan_part),
+        header=schedule.header,
+    )
+
+
+def one_line(ours: Ours, limit_s: float) -> str:
+    point, plan = ours.point, ours.plan
+    aims = ", ".join(f"{aim} {_met(met)}" for aim, met in ours.aims(limit_s).items())
+    return (
+        f"{point.name} {point.board} {point.limits}: {plan.status}, {ours.time_s:.1f} s, "
+        f"gap {percent(plan.gap, 3)} %; {aims}"
+    )
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "NOT MET"
+
+
+def _plans(results: Sequence[Ours], limit_s: float) -> str:
+    head = ["graph", "board", "nodes", "RAM", "status", "s", "cpu s", "1 % after s", "energy mJ",
+            "bound mJ", "gap %", "gap of overhead %", "aims", "missed"]  # fmt: skip
+    return table(head, [_plan_row(one, limit_s) for one in results])
+
+
+def _plan_row(ours: Ours, limit_s: float) -> list[str]:
+    plan, point, aims = ours.plan, ours.point, ours.aims(limit_s)
+    return [
+        point.name,
+        point.board,
+        str(len(point.graph().nodes)),
+        point.limits,
+        plan.status,
+        number(ours.time_s, 1),
+        number(ours.cpu_s, 1),
+        number(ours.one_percent_s, 1),
+        number(None if plan.energy_uj is None else plan.energy_uj / 1e3, 3),
+        number(None if plan.bound_uj is None else plan.bound_uj / 1e3, 3),
+        percent(plan.gap, 3),
+        percent(ours.overhead_gap),
+        "met" if all(aims.values()) else "**not met**",
+        "; ".join(aim for aim, met in aims.items() if not met) or "-",
+    ]
+
+
+def _schedules(results: Sequence[Ours]) -> str:
+    head = ["graph", "board", "RAM", "RAM bytes", "height", "live", "fragmentation %", "time s",
+            "busier lane s", "time / busier lane", "hidden %", "statements", "plan bytes",
+            "bits a statement"]  # fmt: skip
+    return table(head, [_schedule_row(one) for one in results if one.plan.statements])
+
+
+def _schedule_row(ours: Ours) -> list[str]:
+    memory, busy, header = ours.memory, ours.lanes, ours.header
+    assert memory is not None
+    assert busy is not None
+    assert header is not None
+    return [
+        ours.point.name,
+        ours.point.board,
+        ours.point.limits,
+        f"{ours.plan.ram_bytes:,}",
+        f"{memory.height_bytes:,}",
+        f"{memory.live_bytes:,}",
+        percent(memory.fragmentation),
+        number(busy.time_us / 1e6, 3),
+        number(busy.bound_us / 1e6, 3),
+        number(busy.time_us / busy.bound_us if busy.bound_us else None, 3),
+        percent(busy.hidden, 1) if busy.transfers_us else "no transfers",
+        str(header.statement_count),
+        str(ours.plan_bytes),
+        number(ours.bits_per_statement, 1),
+    ]
+
+
+def _beside(results: Sequence[Ours], paper: dict[Point, paper_milp.Outcome]) -> str:
+    head = ["graph", "RAM", "ours: s", "mJ", "gap %", "of overhead %", "paper's: s", "mJ",
+            "gap %", "of overhead %", "columns", "rows"]  # fmt: skip
+    rows = []
+    for ours in results:
+        other = paper.get(ours.point)
+        if other is None:
+            continue
+        plan, energy = ours.plan, other.energy_uj
+        rows.append(
+            [
+                ours.point.name,
+                ours.point.limits,
+                number(ours.time_s, 1),
+                number(None if plan.energy_uj is None else plan.energy_uj / 1e3, 3),
+                percent(plan.gap, 3),
+                percent(ours.overhead_gap),
+                number(other.time_s, 1),
+                "none found" if energy is None else number(energy / 1e3, 3),
+                percent(other.gap, 3),
+                percent(overhead_gap(energy, other.bound_uj, ours.once_uj)),
+                f"{other.columns:,}",
+                f"{other.rows:,}",
+            ]
+        )
+    return table(head, rows)
+
+
+def _report(
+    results: Sequence[Ours],
+    paper: dict[Point, paper_milp.Outcome],
+    limits: tuple[float, float],
+    memory_mib: float,
+    command: str,
+) -> str:
+    limit_s, paper_limit_s = limits
+    missed = [one for one in results if not all(one.aims(limit_s).values())]
+    parts = [
+        "# The planner, measured",
+        about(command, "highspy", "numpy"),
+        f"Time limit {limit_s:g} s, to stop at a gap of {GAP:.1%}; every plan is placed. RAM is "
+        "per cent of keep-everything's peak (`least`: the smallest with a plan), a deadline a "
+        "multiple of the time of computing everything once. `1 % after`: when the search had "
+        "proved that gap; `s`: the whole call, with placement, order of transfers and "
+        "verification; `cpu s`: the processor time of that, of all processes. The gap of the "
+        "overhead is (UB - LB) / (UB - E0), E0 being the energy of computing everything once. "
+        f"Largest memory of the solving processes: {memory_mib:,.0f} MiB (4,096 allowed).",
+        f"All aims met at {len(results) - len(missed)} of {len(results)} points. "
+        "Aims: a gap of 1 % within the time that stands for the point; of 0.1 % within 60 s; a "
+        f"plan part of at most {PLAN_BYTES} bytes; the time limit held to within 2 s. A time limit "
+        "below the time of an aim takes its place.",
+        "## Proof",
+        _plans(results, limit_s),
+        "![energy against budget](energy-budget.png)",
+        "## Placement, transfers, size",
+        "Fragmentation: height of the placement over the largest sum of live bytes. Busier lane: "
+        "max(total compute, total transfer). Hidden: (sum of both lanes - finishing time) / sum of "
+        "the transfer lane.",
+        _schedules(results),
+    ]
+    if paper:
+        parts += [
+            "## Beside the paper's formulation",
+            "Both in HiGHS; the paper's with one thread, lower-triangular, its objective scaled, "
+            f"its time limit {paper_limit_s:g} s. It counts frees and page-ins more coarsely, so "
+            "that its optimum can be above ours; its energies are for the sum of live bytes, "
+            "without placement.",
+            _beside(results, paper),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _usage() -> list[resource.struct_rusage]:
+    return [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+
+
+def _cpu_s() -> float:
+    """Processor time so far, of ended child processes too."""
+    return sum(usage.ru_utime + usage.ru_stime for usage in _usage())
+
+
+def _memory_mib() -> float:
+    return max(usage.ru_maxrss for usage in _usage()) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.solver", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few points, 5 s each; no files")
+    parser.add_argument("--limit", type=float, metavar="S", help="time limit for each plan")
+    parser.add_argument("--paper-limit", type=float, metavar="S", help="the paper's (0: leave out)")
+    parser.add_argument("--only", metavar="NAME", help="only graphs whose name contains NAME")
+    options = parser.parse_args()
+    limit_s = options.limit or (5.0 if options.quick else LIMIT_S)
+    paper_limit_s = options.paper_limit
+    if paper_limit_s is None:
+        paper_limit_s = 5.0 if options.quick else PAPER_LIMIT_S
+    chosen = [p for p in points(options.quick) if options.only is None or options.only in p.name]
+    if not chosen:
+        parser.error(f"no graph has a name with {options.only!r} in it")
+
+    results = []
+    for point in chosen:
+        results.append(run_ours(point, limit_s))
+        print(one_line(results[-1], limit_s), flush=True)
+    memory_mib = _memory_mib()  # before the paper's model takes its share
+    paper = {}
+    for point in chosen:
+        if point.paper and paper_limit_s > 0:
+            paper[point] = outcome = paper_milp.solve(point.problem(), paper_limit_s)
+            print(f"{point.name} {point.limits}, paper's: {outcome}", flush=True)
+    command = " ".join(["python -m bench.solver", *sys.argv[1:]])
+    report = _report(results, paper, (limit_s, paper_limit_s), memory_mib, command)
+    if options.quick or options.only:
+        print(report)
+        return
+    from .picture import draw  # needs matplotlib, and the rest does not
+
+    draw(results, RESULTS.with_name("energy-budget.png"))
+    write_whole(RESULTS, report)
+    print(f"written: {RESULTS.name} and energy-budget.png")
+
+
+if __name__ == "__main__":
+    main()

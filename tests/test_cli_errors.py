@@ -69,7 +69,7 @@ def train(poet_host: Command, schedule: Path, tmp_path: Path) -> Any:
         (("solve", "resnet-digits", "--profile", "none.json", "--ram", "1"), "none.json cannot be"),
         (("profile", "nothing", "--port", "native", "-o", "p.json"), "no model 'nothing'"),
         (("show", "none.poet"), "none.poet cannot be read"),
-        (("simulate", "mkr1000"), "simulate native"),
+        (("simulate", "rpi4b"), "choose native or mkr1000"),
         (("simulate", "toaster"), "no board toaster"),
         (("flash", "--board", "mkr1000"), "no firmware for Arduino MKR1000"),
         (("flash", "--board", "native"), "nothing to flash"),
@@ -169,9 +169,9 @@ def test_a_port_that_is_no_device(train: Any, tmp_path: Path) -> None:
 
 
 def test_boards_that_cannot_be_simulated_are_refused(train: Any) -> None:
-    result = train(port="sim:mkr1000")
+    result = train(port="sim:rpi4b")
     assert result.code == BAD
-    assert "--port native" in result.err
+    assert "choose native or mkr1000" in result.err
 
 
 @pytest.fixture
@@ -355,7 +355,7 @@ class NativeBoardOf:
     """A native board with so much RAM, on a card of its own."""
 
     def __init__(self, arena_bytes: int) -> None:
-        self.native = api.start_native(None, arena_bytes)
+        self.native = api.start_board("native", None, arena_bytes)
 
     def __enter__(self) -> NativeBoard:
         return self.native.__enter__()

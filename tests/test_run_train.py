@@ -88,7 +88,10 @@ def test_weights_of_another_model_are_not_resumed(storage: Path) -> None:
 
 
 def test_a_killed_board_breaks_the_link_and_loses_nothing(storage: Path) -> None:
-    with api.start_native(storage, 64 * 1024) as running, poet.connect(running.port) as connection:
+    with (
+        api.start_board("native", storage, 64 * 1024) as running,
+        poet.connect(running.port) as connection,
+    ):
         training = Training(connection.device, connection.board, small(), poet.load_data("digits"))
         training.step()
         training.step()

@@ -50,6 +50,9 @@ from .schedule.encode import encode as encode_plan
 from .schedule.encode import encode_costs
 from .schedule.recover import graph_of
 from .schedule.schedule import Schedule
+from .sim.board import SimulatedBoard
+from .sim.firmware import build_firmware
+from .sim.machine import simulated_boards
 from .sim.native import DEFAULT_ARENA_BYTES, NativeBoard, create_storage
 
 __all__ = [
@@ -121,33 +124,52 @@ def load_graph(model: str, **options: Any) -> Graph:
 def connect(
     port: str, *, storage: Path | str | None = None, arena_bytes: int | None = None
 ) -> Connection:
-    """Open a board: a device, a pyserial URL, `auto`, or `native`, which starts one here.
+    """Open a board: a device, a pyserial URL, `auto`, or `native` and `sim:mkr1000` and their
+    like, which start one here.
 
-    `storage` and `arena_bytes` are the native board's card file (None: a temporary one) and
-    RAM. Closing the connection ends a board that this call started.
+    `storage` is the card file of a board that is started (None: a temporary one),
+    `arena_bytes` the native board's RAM. Closing the connection ends what this call started.
     """
-    if port.startswith("sim:"):
-        raise BadInput(f"port {port}: {port[4:]} cannot be simulated yet; try --port native")
-    if port != "native" and (storage is not None or arena_bytes is not None):
-        raise BadInput(f"port {port}: a storage file and an arena size are for --port native")
+    board = port.removeprefix("sim:")
+    starts = board == "native" or board != port
+    if storage is not None and not starts:
+        raise BadInput(f"port {port}: a storage file is for boards that run here, as `native`")
     with ExitStack() as stack:
-        if port == "native":
-            port = stack.enter_context(start_native(storage, arena_bytes)).port
+        if starts:
+            port = stack.enter_context(start_board(board, storage, arena_bytes)).port
+        elif arena_bytes is not None:
+            raise BadInput(f"port {port}: an arena size is for --port native")
         device = stack.enter_context(devices.connect(port))
         return Connection(device, stack.pop_all())
 
 
-class start_native:  # noqa: N801 (a verb: used as a function)
-    """A context manager that runs a native board.
+class start_board:  # noqa: N801 (a verb: used as a function)
+    """A context manager that runs a board on this computer: `native`, or a simulated one.
 
     `storage` is its card's file, made by `prepare_storage`; None: a temporary one.
+    `arena_bytes` is for the native board alone: the others have what their chip has.
     """
 
-    def __init__(self, storage: Path | str | None = None, arena_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        board: str = "native",
+        storage: Path | str | None = None,
+        arena_bytes: int | None = None,
+    ) -> None:
+        load_board(board)
+        if board != "native" and board not in simulated_boards():
+            raise BadInput(
+                f"{board} cannot be simulated: choose native or {' or '.join(simulated_boards())}"
+            )
+        if board != "native" and arena_bytes is not None:
+            raise BadInput(
+                f"{board} has the RAM of its chip: an arena size is for the board native"
+            )
+        self.board = board
         self.storage = storage
         self.arena_bytes = DEFAULT_ARENA_BYTES if arena_bytes is None else arena_bytes
 
-    def __enter__(self) -> NativeBoard:
+    def __enter__(self) -> NativeBoard | SimulatedBoard:
         with ExitStack() as stack:
             if self.storage is None:
                 folder = stack.enter_context(
@@ -160,7 +182,12 @@ class start_native:  # noqa: N801 (a verb: used as a function)
                     f"there is no storage file {storage}: make one with "
                     f"`poet-host storage prepare {storage}`"
                 )
-            board = stack.enter_context(NativeBoard(storage, self.arena_bytes))
+            board: NativeBoard | SimulatedBoard
+            if self.board == "native":
+                board = NativeBoard(storage, self.arena_bytes)
+            else:
+                board = SimulatedBoard(self.board, build_firmware(self.board), storage)
+            stack.enter_context(board)
             self._stack = stack.pop_all()
             return board
 

@@ -48,17 +48,17 @@ def interrupts(message: str) -> Iterator[Callable[[], bool]]:
 @click.command()
 @click.argument("board")
 @click.option(
-    "--arena", metavar="SIZE", default=None, help="RAM for tensors, as 24KiB; default: the board's."
+    "--arena", metavar="SIZE", default=None, help="RAM for tensors of the native board, as 24KiB."
 )
 @storage_option
 @json_option
 def simulate(board: str, arena: str | None, storage: Path | None, as_json: bool) -> int:
     """Start a simulated board, print its serial port, run until interrupted."""
-    load_board(board)
-    if board != "native":
-        raise BadInput(f"{board} cannot be simulated yet: `poet-host simulate native` can")
     size = None if arena is None else ram_bytes(arena, 0)
-    with interrupts("stopping the board") as asked, api.start_native(storage, size) as running:
+    with (
+        interrupts("stopping the board") as asked,
+        api.start_board(board, storage, size) as running,
+    ):
         if as_json:
             emit({"port": running.port})
         else:
@@ -68,7 +68,7 @@ def simulate(board: str, arena: str | None, storage: Path | None, as_json: bool)
             time.sleep(0.1)
     code = running.process.returncode
     if not asked():
-        raise PoetError(f"the native board ended by itself (code {code})")
+        raise PoetError(f"the board {board} ended by itself (code {code})")
     return 0
 
 

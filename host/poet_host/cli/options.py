@@ -13,12 +13,12 @@ json_option = click.option(
 )
 port_option = click.option(
     "--port", "-p", required=True, metavar="PORT",
-    help="A device (/dev/ttyACM0), a pyserial URL (socket://host:port), `auto`, or `native`, "
-    "which starts a board on this computer for this command.",
+    help="A device (/dev/ttyACM0), a pyserial URL (socket://host:port), `auto`, or `native` or "
+    "`sim:mkr1000`, which start a board on this computer for this command.",
 )  # fmt: skip
 storage_option = click.option(
     "--storage", type=click.Path(path_type=Path), metavar="FILE",
-    help="Card image of the port `native`; without it a temporary one is used.",
+    help="Card image of a board that runs here; without it a temporary one is used.",
 )  # fmt: skip
 seed_option = click.option(
     "--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True,

@@ -103,8 +103,8 @@ def report(measured: Sequence[Sequence[Measured]], command: str, seconds: float)
             "Each budget beside keep-everything (100 %), by turns in one run: medians over the "
             "steps. Energy and time are of one step with its commit, the time by the board's "
             "clock; energy is measured times x the powers in `boards/native/board.toml`, above "
-            "what the sleeping board draws. `as planned`: the ratio that the planner expected; below "
-            "1 for time, because keep-everything pages parameters in right before their use. "
+            "what the sleeping board draws. `as planned`: the ratio that the planner expected; "
+            "below 1 for time, because keep-everything pages parameters in right before their use. "
             "Computed again and paged are activations, in one step. The trained weights of all "
             "budgets of a model were compared: they are the same bits.",
             table(head, rows),

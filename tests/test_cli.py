@@ -367,8 +367,25 @@ def test_a_folder_that_takes_no_files_is_an_error_of_one_line(
     poet_host: Command, costs: Path, tmp_path: Path
 ) -> None:
     result = poet_host("solve", costs, "--ram", 24, "-o", tmp_path / "none" / "s.poet")
-    assert result.code == 1
+    assert result.code == 2
     assert "cannot be written" in result.err
+
+
+def test_a_graph_that_nobody_can_keep_whole_is_solved(poet_host: Command, tmp_path: Path) -> None:
+    """Without storage, an overwritten tensor that is needed again can only be computed again."""
+    node = {"bytes": 8, "time_us": 1, "energy_uj": 1}
+    nodes = [
+        {"name": "a", "inputs": [], **node},
+        {"name": "b", "inputs": ["a"], "overwrites": "a", **node},
+        {"name": "c", "inputs": ["a", "b"], **node},
+    ]
+    graph = {"format": "poet-cost-graph", "version": 1, "name": "x", "nodes": nodes}
+    path = tmp_path / "x.graph.json"
+    path.write_text(json.dumps({**graph, "storage": False}))
+    found = poet_host("solve", path, "--ram", 24, "--json", "-o", tmp_path / "x.poet")
+    assert (found.code, found.json["status"], found.json["energy_uj"]) == (0, "optimal", 4.0)
+    assert poet_host("solve", path, "--ram", 23, "--json").json["smallest_ram_bytes"] == 24
+    assert poet_host("solve", path, "--ram", "50%").code == 2
 
 
 # Python.

@@ -64,7 +64,7 @@ def train(poet_host: Command, schedule: Path, tmp_path: Path) -> Any:
         (("solve", "resnet-digits", "--board", "arduino", "--ram", "1KiB"), "choose one of"),
         (("solve", "resnet-digits", "--ram", "24KiB"), "--board NAME (estimated) or --profile"),
         (("solve", "resnet-digits", "--board", "native", "--ram", "24XB"), "24KiB, or 50%"),
-        (("solve", "resnet-digits", "--board", "native", "--ram", "0"), "from 1 byte"),
+        (("solve", "resnet-digits", "--board", "native", "--ram", "-1"), "24KiB, or 50%"),
         (("solve", "none.json", "--ram", "24KiB"), "none.json cannot be read"),
         (("solve", "resnet-digits", "--profile", "none.json", "--ram", "1"), "none.json cannot be"),
         (("profile", "nothing", "--port", "native", "-o", "p.json"), "no model 'nothing'"),

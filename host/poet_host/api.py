@@ -251,12 +251,14 @@ def solve(
     is one; `encode` raises if there is none.
     """
     costs = costs_of(graph, profile)
-    keep = keep_everything(costs)
-    assert keep.peak_bytes is not None
-    assert keep.time_us is not None
-    problem = Problem(costs, ram_bytes(ram, keep.peak_bytes), deadline_us(deadline, keep.time_us))
+    keep = keeping(costs)
+    problem = Problem(
+        costs,
+        ram_bytes(ram, keep.peak_bytes if keep else None),
+        deadline_us(deadline, keep.time_us if keep else None),
+    )
     if method == KEEP_EVERYTHING:
-        return _within(keep, problem)
+        return _within(keep_everything(costs), problem)
     if method not in METHODS:
         raise BadInput(f"there is no method {method!r}: choose of {', '.join(ALL_METHODS)}")
     return solve_problem(
@@ -267,6 +269,14 @@ def solve(
         placed=placed,
         progress=progress,
     )
+
+
+def keeping(costs: CostGraph) -> Plan | None:
+    """Keep-everything's plan, what `%` and `x` refer to; None for a graph that has none."""
+    try:
+        return keep_everything(costs)
+    except BadInput:
+        return None
 
 
 def _within(keep: Plan, problem: Problem) -> Plan:
@@ -324,10 +334,11 @@ def encode(
     if plan.status == "unknown":
         raise OutOfTime("no plan was found in time, and none was proved impossible")
     costs = costs_of(graph, profile)
-    keep = keep_everything(costs)
+    keep = keeping(costs)
     meta = {
         "board": profile.board if profile else None,
-        "keep_everything": {
+        "keep_everything": keep
+        and {
             "peak_bytes": keep.peak_bytes,
             "time_us": keep.time_us,
             "energy_uj": keep.energy_uj,

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +93,9 @@ int main(int argc, char **argv) {
   unsigned long arena_bytes = 0;
   int option;
 
+  /* A shell lets its background jobs ignore these, and children inherit it. */
+  signal(SIGINT, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
   while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
     switch (option) {
     case 's':

@@ -21,7 +21,15 @@ from ..run.train import NotFinite
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .console import Report, emit, progress, say, show_table, show_text, to_json
-from .options import json_option, model_options, output, port_option, seed_option, storage_option
+from .options import (
+    json_option,
+    model_options,
+    output,
+    port_option,
+    seed_option,
+    storage_option,
+    writable,
+)
 
 PROFILING_BYTES = 64 << 20  # of a native board: what does not fit would be fitted, not measured
 INTERRUPTED = 130  # what shells use for a command that Ctrl-C ended
@@ -146,15 +154,6 @@ def profile(
         )
 
 
-def writable(*paths: Path | None) -> None:
-    """Before hours of work: can the results be saved?"""
-    for path in paths:
-        if path is not None and not path.parent.is_dir():
-            raise BadInput(f"{path} cannot be written: there is no folder {path.parent}")
-        if path is not None and path.is_dir():
-            raise BadInput(f"{path} cannot be written: it is a folder")
-
-
 @click.command()
 @click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
 @port_option
@@ -217,6 +216,12 @@ def train(
         say(f"wrote {save_weights}" + (f" and {run_path}" if run_path else ""))
 
     with api.connect(port, storage=storage, arena_bytes=ram) as connection:
+        held = connection.device.info
+        if held.committed_model not in (0, loaded.model.crc) and not resume:
+            say(
+                f"the card held the weights of another model after {held.committed_step} steps: "
+                "they are replaced"
+            )
         if erase:
             connection.device.format()
         try:

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 import click
+
+from ..errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,3 +53,18 @@ def output(flag: str, *names: str, **settings: Any) -> Callable[[F], F]:
     return click.option(
         flag, *names, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", **settings
     )
+
+
+def writable(*paths: Path | None) -> None:
+    """Before hours of work: can the results be saved?"""
+    for path in paths:
+        if path is None:
+            continue
+        if path.is_dir():
+            raise BadInput(f"{path} cannot be written: it is a folder")
+        if not path.parent.is_dir():
+            raise BadInput(f"{path} cannot be written: there is no folder {path.parent}")
+        try:
+            TemporaryFile(dir=path.parent).close()
+        except OSError as error:
+            raise BadInput(f"{path} cannot be written: {error.strerror}") from error

@@ -1,5 +1,6 @@
 """Commands that plan: solve and compare."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,11 @@ from ..device.board import load_board
 from ..errors import BadInput
 from ..files import write_whole
 from ..graph.graph import Graph
-from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph
 from ..profile.profile import Profile, estimate_profile
 from .console import emit, progress, say, show_table, to_json
-from .options import json_option, model_options, output
+from .options import json_option, model_options, output, writable
 
 EXIT_INFEASIBLE, EXIT_GAP, EXIT_UNKNOWN = 5, 6, 7
 
@@ -80,6 +80,9 @@ def solve(
     """Find the schedule of least energy for MODEL: a built-in model or a cost graph (.json)."""
     if deadline is not None and deadline_us is not None:
         raise BadInput("give --deadline or --deadline-us, not both")
+    if deadline_us is not None and not (math.isfinite(deadline_us) and deadline_us > 0):
+        raise BadInput(f"--deadline-us {deadline_us}: a deadline is a positive number")
+    writable(output, plan_path)
     if unplaced and output:
         raise BadInput("a schedule needs offsets: leave out --unplaced, or write a --plan")
     graph = api.load(model, **options)
@@ -136,11 +139,11 @@ def _state(energy: float | None, bound: float | None, gap: float | None, seconds
 
 
 def _facts(graph: Graph | CostGraph, profile: Profile | None, plan: Plan) -> list[tuple[str, str]]:
-    keep = keep_everything(api.costs_of(graph, profile))
+    keep = api.keeping(api.costs_of(graph, profile))
     assert plan.energy_uj is not None
     assert plan.time_us is not None
-    energy = f"{plan.energy_uj:,.1f} uJ ({plan.energy_uj / (keep.energy_uj or 1):.2f}x)"
-    time = f"{plan.time_us / 1e3:,.3f} ms ({plan.time_us / (keep.time_us or 1):.2f}x)"
+    energy = f"{plan.energy_uj:,.1f} uJ{_times(plan.energy_uj, keep.energy_uj if keep else None)}"
+    time = f"{plan.time_us / 1e3:,.3f} ms{_times(plan.time_us, keep.time_us if keep else None)}"
     ops = [statement.op for statement in plan.statements]
     nodes = {s.node for s in plan.statements if s.op == "compute"}
     return [
@@ -148,11 +151,15 @@ def _facts(graph: Graph | CostGraph, profile: Profile | None, plan: Plan) -> lis
         ("energy of a step", energy),
         ("time of a step", time),
         ("RAM", f"{plan.peak_bytes:,} of {plan.ram_bytes:,} bytes"),
-        ("keep-everything needs", f"{keep.peak_bytes:,} bytes"),
+        ("keep-everything needs", f"{keep.peak_bytes:,} bytes" if keep else "no such plan"),
         ("computed again", str(ops.count("compute") - len(nodes))),
         ("paged in, out", f"{ops.count('page_in')}, {ops.count('page_out')}"),
         ("solved in", f"{plan.solve_s:.2f} s"),
     ]  # fmt: skip
+
+
+def _times(mine: float, kept: float | None) -> str:
+    return f" ({mine / kept:.2f}x)" if kept else ""
 
 
 def _exit_code(plan: Plan, gap: float) -> int:

@@ -95,10 +95,24 @@ def energy_uj(graph: CostGraph, plan: Sequence[Statement]) -> float:
     return total
 
 
+def _unavoidable_uj(graph: CostGraph) -> float:
+    """What every plan spends: each node computed once, each stored tensor that is used paged in
+    once, and what is kept paged out once.
+    """
+    used = {i for node in graph.nodes for i in node.inputs}
+    total = 0.0
+    for i, node in enumerate(graph.nodes):
+        if not node.stored:
+            total += node.energy_uj + (node.page_out_uj if node.keep and graph.storage else 0.0)
+        elif graph.storage and i in used:
+            total += node.page_in_uj
+    return total * (1 - TOLERANCE)
+
+
 def search(task: Task, time_limit_s: float, progress: Progress | None = None) -> Search:
     """Search until proved or out of time. Deterministic if it ends before the limit."""
     now = time.monotonic()
-    state = Search(task, now + time_limit_s, progress, now)
+    state = Search(task, now + time_limit_s, progress, now, bound_uj=_unavoidable_uj(task.graph))
     again = task.again
     if not any(again):
         _slots(state, again, Reach(0), 1.0, exact=True)

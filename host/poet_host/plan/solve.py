@@ -85,13 +85,16 @@ class _Solver:
         best = self._fitted(found, None)
         bound_uj = found.bound_uj
         if deadline_us is not None and not self._in_time(best):
+            fastest = self._fastest(self.left_s * 0.3)
+            if least_time_us(graph) > deadline_us * (1 + TOLERANCE):
+                return self._too_late(fastest)
             found = self._search(graph, deadline_us, self.left_s * 0.9)
             if found.infeasible:
-                return self._too_late()
+                return self._too_late(fastest)
             bound_uj = max(bound_uj, found.bound_uj)
-            best = self._fitted(found, deadline_us)
-            best = best if self._in_time(best) else self._fastest()
-            best = best if self._in_time(best) else None
+            candidates = [self._fitted(found, deadline_us), fastest]
+            in_time = [one for one in candidates if one is not None and self._in_time(one)]
+            best = min(in_time, key=lambda one: one.totals.energy_uj, default=None)
         if best is None:
             return self._without_plan("unknown", bound_uj)
         return self._plan(best, bound_uj)
@@ -204,19 +207,18 @@ class _Solver:
             return found.statements is not None
         return self._arranged(found.statements, ram_bytes).height_bytes <= ram_bytes
 
-    def _too_late(self) -> Plan:
+    def _too_late(self, fastest: _Candidate | None) -> Plan:
         """No plan meets the deadline; say which deadline a plan is known for."""
-        fastest = self._fastest()
         return replace(
             self._without_plan("infeasible", None, ram=False),
             smallest_deadline_us=fastest.totals.time_us if fastest else None,
         )
 
-    def _fastest(self) -> _Candidate | None:
+    def _fastest(self, time_limit_s: float) -> _Candidate | None:
         """A plan made for speed alone; what it finishes by is a deadline that can be met."""
         nodes = tuple(_time_as_energy(node) for node in self.graph.nodes)
         graph = replace(self.graph, nodes=nodes)
-        return self._fitted(self._search(graph, None, self.left_s / 2), None)
+        return self._fitted(self._search(graph, None, time_limit_s), None)
 
     def _without_plan(self, status: Status, bound_uj: float | None, ram: bool = True) -> Plan:
         smallest = self._smallest_ram() if status == "infeasible" and ram else None
@@ -254,6 +256,28 @@ class _Solver:
             statements=statements,
             method=self.method,
         )
+
+
+def least_time_us(graph: CostGraph) -> float:
+    """A time that no plan beats: every node is computed once, in order, after all stored tensors
+    that are needed by then have come one by one; what is kept goes out after its computation.
+    """
+    arrived_us = processor_us = end_us = least_us = 0.0
+    needed: set[int] = set()
+    kept_us = sum(n.page_out_us for n in graph.nodes if n.keep and not n.stored)
+    for node in graph.nodes:
+        if node.stored:
+            continue
+        if graph.storage:
+            new = {i for i in node.inputs if graph.nodes[i].stored} - needed
+            needed |= new
+            arrived_us += sum(graph.nodes[i].page_in_us for i in new)
+            processor_us += sum(graph.nodes[i].page_in_cpu_us for i in new)
+        processor_us += node.time_us
+        end_us = max(processor_us, max(end_us, arrived_us) + node.time_us)
+        least_us = max(least_us, end_us + (kept_us if graph.storage else 0.0))
+        kept_us -= node.page_out_us if node.keep else 0.0
+    return least_us
 
 
 def _aligned(size: int, unit: int) -> int:

@@ -77,6 +77,8 @@ class _Solver:
 
     def solve(self) -> Plan:
         graph, deadline_us = self.graph, self.problem.deadline_us
+        if self._is_lost():
+            return self._without_plan("infeasible", bound_uj=None, ram=False)
         if self._least_ram() > self.problem.ram_bytes:
             return self._without_plan("infeasible", bound_uj=None)
         found = self._search(graph, None, self.left_s * (0.9 if deadline_us is None else 0.5))
@@ -159,6 +161,12 @@ class _Solver:
         if candidate is None or deadline_us is None:
             return candidate is not None
         return candidate.totals.time_us <= deadline_us * (1 + TOLERANCE)
+
+    def _is_lost(self) -> bool:
+        """Without storage, nothing brings back a stored tensor that is overwritten."""
+        nodes = self.problem.graph.nodes
+        overwritten = (nodes[n.overwrites] for n in nodes if n.overwrites is not None)
+        return not self.problem.graph.storage and any(n.stored and n.keep for n in overwritten)
 
     def _least_ram(self) -> int:
         """What the largest operator needs with nothing else in RAM; a bound for all plans."""

@@ -163,10 +163,12 @@ class _Solver:
         return candidate.totals.time_us <= deadline_us * (1 + TOLERANCE)
 
     def _is_lost(self) -> bool:
-        """Without storage, nothing brings back a stored tensor that is overwritten."""
+        """Without storage, what is overwritten and cannot be computed again is gone."""
         nodes = self.problem.graph.nodes
         overwritten = (nodes[n.overwrites] for n in nodes if n.overwrites is not None)
-        return not self.problem.graph.storage and any(n.stored and n.keep for n in overwritten)
+        return not self.problem.graph.storage and any(
+            n.keep and (n.stored or n.once) for n in overwritten
+        )
 
     def _least_ram(self) -> int:
         """What the largest operator needs with nothing else in RAM; a bound for all plans."""

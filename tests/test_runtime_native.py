@@ -305,14 +305,16 @@ def test_a_transfer_runs_while_an_operator_computes(storage: Path) -> None:
         for number in (0, 1):
             device.write(TENSOR, number, bytes(size_bytes))
         device.begin(0)
-        together = 0
-        for step in range(1, 41):
+        together = False
+        step = 0
+        while not together and step < 3000:  # a busy computer may run the lanes by turns
+            step += 1
             device.step(step, 0, 10)
             # page_in a, page_in b, wait 1, compute r, wait 0, compute loss, end
             trace = device.trace()
             page_in_b, compute_r = trace[1], trace[3]
-            together += page_in_b.begin < compute_r.end and compute_r.begin < page_in_b.end
-        assert together > 0
+            together = page_in_b.begin < compute_r.end and compute_r.begin < page_in_b.end
+        assert together
 
 
 def test_a_power_cut_leaves_a_whole_step(storage: Path) -> None:

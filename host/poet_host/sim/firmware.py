@@ -1,16 +1,12 @@
 """Builds the firmware image of a bare-metal board with the system's cross compiler."""
 
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import BadInput, PoetError
+from ..errors import BadInput
 from ..resources import resource
+from .compile import compiled
 from .elf import read_elf
 from .machine import simulated_boards
 
@@ -28,16 +24,6 @@ CORES = {
 }
 
 
-def _command(chip: str, firmware: Path) -> list[str]:
-    port, common = firmware / "port" / chip, firmware / "port" / "common"
-    folders = (firmware / "src", firmware / "kernels", common, port)
-    sources = [path for folder in folders for path in sorted(folder.glob("*.c"))]
-    command = [COMPILER, *CORES[chip], *FLAGS]
-    command += [f"-I{folder}" for folder in (firmware / "include", common, port)]
-    command += [f"-L{common}", f"-T{port / chip}.ld"]
-    return [*command, *map(str, sources), "-lm"]
-
-
 def build_firmware(board: str) -> Path:
     """The ELF image that would be flashed, compiled if it is not in the cache yet.
 
@@ -48,34 +34,22 @@ def build_firmware(board: str) -> Path:
         raise BadInput(
             f"{board} has no firmware image: choose one of {', '.join(simulated_boards())}"
         )
-    if shutil.which(COMPILER) is None:
-        raise PoetError(
-            f"{COMPILER} is not on the PATH, and {board} runs true firmware: "
-            "try 'apt install gcc-arm-none-eabi', or the board native"
-        )
     chip = tomllib.loads((resource("boards") / board / "chip.toml").read_text("utf-8"))["chip"]
     firmware = resource("firmware")
-    command = _command(chip, firmware)
-    key = hashlib.sha256(repr(command).encode())
-    for path in sorted(p for p in firmware.rglob("*") if p.suffix in (".c", ".h", ".def", ".ld")):
-        key.update(path.relative_to(firmware).as_posix().encode() + b"\0" + path.read_bytes())
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    target = Path(root) / "poet-host" / f"{key.hexdigest()[:20]}-{board}.elf"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            built = Path(folder) / "firmware.elf"
-            done = subprocess.run(
-                [*command, "-o", str(built)],
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=folder,
-            )
-            if done.returncode != 0:
-                raise PoetError(f"the firmware of {board} does not compile:\n{done.stderr}")
-            built.replace(target)
-    return target
+    port, common = firmware / "port" / chip, firmware / "port" / "common"
+    folders = (firmware / "src", firmware / "kernels", common, port)
+    command = [COMPILER, *CORES[chip], *FLAGS]
+    command += [f"-I{folder}" for folder in (firmware / "include", common, port)]
+    command += [f"-L{common}", f"-T{port / chip}.ld"]
+    return compiled(
+        f"{board}.elf",
+        command,
+        [path for folder in folders for path in sorted(folder.glob("*.c"))],
+        sorted(path for path in firmware.rglob("*") if path.suffix in (".h", ".def", ".ld")),
+        ["-lm"],
+        missing=f"{COMPILER} is not on the PATH, and {board} runs true firmware: "
+        "try 'apt install gcc-arm-none-eabi', or the board native",
+    )
 
 
 # What each variable is for, in the words of the ledger.

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import os
 import shutil
-import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +11,7 @@ from typing import Any
 import cffi
 
 from ..errors import PoetError
+from .compile import compiled
 
 SOURCES = Path(__file__).parent / "chip"
 FLAGS = (
@@ -34,38 +31,22 @@ def unicorn_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "poet-host"
-
-
 def build_library() -> Path:
     """Compile the chip models (once per content) and return the shared library."""
     unicorn = unicorn_folder()
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        raise PoetError("the chip models are C and no C compiler was found: try `apt install gcc`")
-    sources = sorted(SOURCES.glob("*.c"))
-    digest = hashlib.sha256(" ".join((compiler, str(unicorn), *FLAGS)).encode())
-    for path in (*sources, *sorted(SOURCES.glob("*.h"))):
-        digest.update(path.name.encode() + path.read_bytes())
-    target = _cache_folder() / f"chips-{digest.hexdigest()[:16]}.so"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
     library = next((unicorn / "lib").glob("libunicorn.*"), None)
     for name in ("libunicorn.so.2", "libunicorn.2.dylib"):
         if (unicorn / "lib" / name).exists():
             library = unicorn / "lib" / name
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        built = Path(folder) / target.name
-        command = [compiler, *FLAGS, f"-I{unicorn / 'include'}", "-o", str(built)]
-        command += [*map(str, sources), str(library), f"-Wl,-rpath,{unicorn / 'lib'}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise PoetError(f"the chip models do not compile here:\n{done.stderr}")
-        built.replace(target)
-    return target
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang") or "cc"
+    return compiled(
+        "chips.so",
+        [compiler, *FLAGS, f"-I{unicorn / 'include'}"],
+        sorted(SOURCES.glob("*.c")),
+        sorted(SOURCES.glob("*.h")),
+        [str(library), f"-Wl,-rpath,{unicorn / 'lib'}"],
+        missing="the chip models are C and no C compiler was found: try 'apt install gcc'",
+    )
 
 
 @cache

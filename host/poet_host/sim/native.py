@@ -4,12 +4,9 @@ It runs the same runtime and kernels as the boards do. `build_native` compiles t
 system's C compiler, once for each state of the sources, into the user's cache folder.
 """
 
-import hashlib
 import os
-import shutil
 import struct
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +14,7 @@ from types import TracebackType
 from .. import isa
 from ..errors import BadInput, PoetError
 from ..resources import resource
+from .compile import compiled
 
 DEFAULT_ARENA_BYTES = 24 * 1024
 BLOCK_BYTES = isa.constants()["POET_BLOCK"]
@@ -46,62 +44,15 @@ def build_library(sanitize: bool = False) -> Path:
 def _build(name: str, folders: Sequence[str], flags: Sequence[str], sanitize: bool) -> Path:
     firmware = resource("firmware")
     compiler = os.environ.get("CC", "cc").split()
-    if shutil.which(compiler[0]) is None:
-        raise PoetError(
-            f"no C compiler: {compiler[0]} is not on the PATH, and the native board is compiled "
-            "on this machine; try 'apt install gcc' or set CC"
-        )
-    sources = [path for folder in folders for path in sorted((firmware / folder).glob("*.c"))]
-    headers = [path for pattern in ("*.h", "*.def") for path in sorted(firmware.rglob(pattern))]
-    command = [*compiler, *_FLAGS, *flags, *(_SANITIZE if sanitize else ())]
-    command += ["-I", str(firmware / "include")]
-    key = hashlib.sha256(repr(command).encode() + _version(compiler))
-    for path in [*sources, *headers]:
-        key.update(path.relative_to(firmware).as_posix().encode() + b"\0" + path.read_bytes())
-    target = _cache_folder() / f"{key.hexdigest()[:20]}-{name}"
-    if not target.exists():
-        _compile([*command, *map(str, sources), "-lm"], target)
-    return target
-
-
-def _version(compiler: Sequence[str]) -> bytes:
-    return subprocess.run(
-        [*compiler, "--version"], capture_output=True, check=False, stdin=subprocess.DEVNULL
-    ).stdout
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(base) if base else Path.home() / ".cache") / "poet-host"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PoetError(
-            f"cannot make the cache folder {folder} ({error.strerror}): set XDG_CACHE_HOME to a "
-            "folder that can be written"
-        ) from error
-    return folder
-
-
-def _compile(command: Sequence[str], target: Path) -> None:
-    """Compile to a temporary name, then rename: two builds at once do not disturb each other."""
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
-    try:
-        found = subprocess.run(
-            [*command, "-o", temporary], capture_output=True, text=True, check=False
-        )
-        if found.returncode != 0:
-            lines = found.stderr.strip().splitlines()
-            first = next((line for line in lines if "error" in line), "no message")
-            raise PoetError(
-                f"{command[0]} cannot compile the native board ({first}): a compiler for C11, "
-                "such as gcc 9 or clang 10, is needed"
-            )
-        os.chmod(temporary, 0o755)
-        os.replace(temporary, target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    return compiled(
+        name,
+        [*compiler, *_FLAGS, *flags, *(_SANITIZE if sanitize else ()), f"-I{firmware / 'include'}"],
+        [path for folder in folders for path in sorted((firmware / folder).glob("*.c"))],
+        (path for pattern in ("*.h", "*.def") for path in sorted(firmware.rglob(pattern))),
+        ["-lm"],
+        missing=f"no C compiler: {compiler[0]} is not on the PATH, and the native board is "
+        "compiled on this machine; try 'apt install gcc' or set CC",
+    )
 
 
 def create_storage(path: Path, size_bytes: int) -> None:

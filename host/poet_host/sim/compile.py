@@ -1,0 +1,69 @@
+"""Compiled once for each state of the sources, and kept in the user's cache folder."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..errors import PoetError
+
+
+def compiled(
+    name: str,
+    command: Sequence[str],
+    sources: Sequence[Path],
+    headers: Iterable[Path] = (),
+    libraries: Sequence[str] = (),
+    *,
+    missing: str,
+) -> Path:
+    """What `command` makes of `sources`: a file of the cache, compiled if it is not there yet.
+
+    Two builds at once do not disturb each other. Raises PoetError with `missing` if there is
+    no such compiler, and with its first error if it fails.
+    """
+    if shutil.which(command[0]) is None:
+        raise PoetError(missing)
+    version = subprocess.run(
+        [command[0], "--version"], capture_output=True, check=False, stdin=subprocess.DEVNULL
+    ).stdout
+    key = hashlib.sha256(repr((*command, *libraries)).encode() + version)
+    for path in (*sources, *headers):
+        key.update(path.name.encode() + b"\0" + path.read_bytes())
+    target = _cache_folder() / f"{key.hexdigest()[:20]}-{name}"
+    if target.exists():
+        return target
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as folder:
+        built = Path(folder) / name
+        done = subprocess.run(
+            [*command, *map(str, sources), *libraries, "-o", str(built)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder,
+        )
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines()
+            first = next((line for line in lines if "error" in line), "no message")
+            raise PoetError(
+                f"{command[0]} cannot compile {name} ({first}): a compiler for C11, such as gcc 9 "
+                "or clang 10, is needed"
+            )
+        built.replace(target)
+    return target
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(base) if base else Path.home() / ".cache") / "poet-host"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PoetError(
+            f"cannot make the cache folder {folder} ({error.strerror}): set XDG_CACHE_HOME to a "
+            "folder that can be written"
+        ) from error
+    return folder

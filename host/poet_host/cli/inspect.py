@@ -24,6 +24,7 @@ from ..run.picture import draw
 from ..schedule.decode import decode
 from ..schedule.listing import listing
 from ..schedule.schedule import Schedule
+from ..sim.machine import simulated_boards
 from ..sim.native import build_native
 from .console import emit, say, show_table, show_text
 from .options import json_option, output
@@ -76,7 +77,8 @@ def boards(as_json: bool) -> None:
             for board in rows
         ],
     )
-    say("`native` runs on this computer; schedules can be solved for all of them.")
+    run_here = " and ".join(f"`sim:{name}`" for name in simulated_boards())
+    say(f"`native`, {run_here} run on this computer; schedules can be solved for all of them.")
 
 
 @click.command()

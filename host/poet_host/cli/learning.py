@@ -20,6 +20,7 @@ from ..run.run import Run, Step
 from ..run.train import NotFinite
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
+from ..sim.machine import simulated_boards
 from .console import Report, emit, progress, say, show_table, show_text, to_json
 from .options import (
     json_option,
@@ -90,8 +91,13 @@ def flash(board: str) -> None:
             "native runs on this computer and is compiled when it starts: nothing to flash, "
             "use --port native or `poet-host simulate native`"
         )
+    if board in simulated_boards():
+        raise BadInput(
+            f"{found.title} cannot be flashed yet: its firmware runs on the simulated chip, "
+            f"--port sim:{board}"
+        )
     raise BadInput(
-        f"there is no firmware for {found.title} yet: schedules can be solved for it (--board "
+        f"there is no firmware for {found.title}: schedules can be solved for it (--board "
         f"{board}), and run on the native board"
     )
 

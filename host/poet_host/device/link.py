@@ -13,7 +13,7 @@ from serial.tools import list_ports
 from ..errors import LinkBroken, NoDevice, PoetError
 from .wire import REPLY, WireError, frame, unframe
 
-BAUD_RATE = 115_200
+BAUD_RATE = 1_000_000  # what the firmware sets its UART to; a pty and USB ignore it
 POLL_S = 0.05  # longest that one read of the port blocks
 LONGEST_PAUSE_S = 10.0  # between two pings
 MAX_GARBAGE = 1 << 16  # bytes without a zero that cannot be a frame

@@ -1,243 +1,374 @@
-"""The slot model: which slots run, what stays in RAM between them, what is paged.
+"""The stage model: the mixed-integer program over rematerialisation and paging.
 
-A slot k runs node(k). Tensor i is *touched* at the slots that compute it or use it;
-touches of i are numbered q = 0, 1, ... Between two touches a tensor is either kept all the
-time or dropped at once, since dropping it earlier only frees memory. Variables, all binary:
+Stage t ends with the first computation of operator t. Variables, all binary, for every
+stage t and every tensor i that exists by then and may still be needed:
 
-    x_k     slot k runs (mandatory slots: 1)
-    h_iq    tensor i stays in RAM from its touch q to its touch q + 1
-    p_iq    tensor i is paged in right before its touch q, a use
-    o_i     tensor i is written to storage at its first computation
+    R_ti   i is computed again in stage t          U_ti   i is in RAM while operator t runs
+    P_ti   i is paged in in stage t                o_i    i is paged out, once, when computed
 
-    min  sum energy(node(k)) x_k + sum page_in_uj(i) p_iq + sum page_out_uj(i) o_i
+    min  sum energy(t) + sum energy(i) R_ti + sum page_in_uj(i) P_ti + sum page_out_uj(i) o_i
 
-A copy on storage is never given up, so one page-out at the first computation serves all
-later page-ins. `a_iq` = h_i(q-1) + p_iq says that i is in RAM for its touch q.
+U_ti is 1 for the inputs of operator t. A_ti = U_(t-1)i + R_ti + P_ti says that i is in RAM
+at some moment of stage t; what operator t - 1 computed is, what it overwrote is not.
+
+Every plan obeys these constraints, however often it computes and pages a tensor and when,
+so that every bound on the program is a bound on all plans: more than one recomputation or
+page-in of a tensor within a stage satisfies no constraint that one does not. What the
+program leaves out is most of the order within a stage: sequence.py turns its solutions into
+plans, and `crowded` gives constraints that a solution breaks. Which R_ti exist, and why no
+others need to, says reach.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from .problem import CostGraph
-from .program import Program
-from .slots import Slot
+from .program import TOLERANCE, Program, Term, attainable
+from .reach import Reach
+from .statements import Event
 
+Columns = dict[int, int]  # tensor -> column
+HERE = -1  # in place of a column: certainly in RAM
 Values = Any  # numpy array of a solution
 
 
+@dataclass(frozen=True)
+class Stage:
+    """Columns of U_(t-1), R, P and U. `operator` None: what has to be in RAM at the end."""
+
+    operator: int | None
+    before: Columns
+    computed: Columns
+    paged: Columns
+    used: Columns
+
+
 @dataclass
-class _Touch:
-    """Touch q of a tensor: columns of p_iq and h_iq, -1 where there is none."""
-
-    slot: int
-    uses: bool
-    overwritten: bool
-    page_in: int = -1
-    hold: int = -1
-
-
-@dataclass
-class SlotModel:
-    """The program and where its variables are. See `build`."""
-
+class StageModel:
     graph: CostGraph
-    slots: Sequence[Slot]
     ram_bytes: int
-    page: bool
     program: Program = field(default_factory=Program)
-    run: list[int] = field(default_factory=list)
-    written: dict[int, int] = field(default_factory=dict)
-    touches: list[list[_Touch]] = field(default_factory=list)
-    held_at_start: dict[int, int] = field(default_factory=dict)
+    written: Columns = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
 
 
 def build(
-    graph: CostGraph,
-    slots: Sequence[Slot],
+    reach: Reach,
     ram_bytes: int,
     *,
     page: bool = True,
-    blocking_us: float | None = None,
-) -> SlotModel:
-    """The slot model of a graph.
+    deadline_us: float | None = None,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> StageModel:
+    """The stage model with the recomputations that `reach` offers.
 
-    `page` False: computed tensors are not paged. `blocking_us`: bound the time of an
-    execution in which nothing overlaps, which the two-lane execution never exceeds.
+    `page` False: computed tensors are not paged out, except kept ones. Raises TimeoutError
+    as soon as `out_of_time()`.
     """
-    model = SlotModel(graph, slots, ram_bytes, page)
-    _variables(model)
-    for i, touches in enumerate(model.touches):
-        before = model.held_at_start.get(i, -1)
-        for touch in touches:
-            if touch.uses:
-                _use(model, touch, before)
-            else:
-                _production(model, touch, before)
-            _on_storage(model, i, touch)
-            before = touch.hold
-    _memory(model)
-    if blocking_us is not None:
-        _blocking_time(model, blocking_us)
+    graph = reach.graph
+    model = StageModel(graph, ram_bytes)
+    _page_outs(model, page)
+    before = {} if graph.storage else {i: HERE for i, n in enumerate(graph.nodes) if n.stored}
+    previous: int | None = None
+    for t, node in enumerate(graph.nodes):
+        if node.stored:
+            continue
+        if out_of_time():
+            raise TimeoutError
+        model.program.offset += node.energy_uj
+        stage = _stage(model, reach, t, previous, set(node.inputs), before)
+        _operator_fits(model, t, stage.used)
+        before = {i: u for i, u in stage.used.items() if reach.last[i] > t and i != node.overwrites}
+        if reach.last[t] > t:
+            before[t] = HERE
+        previous = t
+    if not graph.storage:
+        kept = {i for i, node in enumerate(graph.nodes) if node.keep}
+        _stage(model, reach, len(graph.nodes), previous, kept, before)
+        if sum(graph.nodes[i].bytes for i in kept) > ram_bytes:
+            model.program.never()
+    if page and deadline_us is None:
+        _rather_page(model)
+    if deadline_us is not None:
+        _lanes(model, deadline_us)
     return model
 
 
-def _variables(model: SlotModel) -> None:
-    """x, h, p, o with their energies."""
+def _page_outs(model: StageModel, page: bool) -> None:
+    """o_i, or its energy where i is kept on storage in any case."""
     graph, program = model.graph, model.program
-    touches: list[list[_Touch]] = [[] for _ in graph.nodes]
-    for k, slot in enumerate(model.slots):
-        node = graph.nodes[slot.node]
-        if slot.optional:
-            model.run.append(program.binary(node.energy_uj))
-        else:
-            model.run.append(-1)
-            program.offset += node.energy_uj
-        for i in dict.fromkeys(node.inputs):
-            touches[i].append(_Touch(k, uses=True, overwritten=i == node.overwrites))
-        touches[slot.node].append(_Touch(k, uses=False, overwritten=False))
-    model.touches = touches
     for i, node in enumerate(graph.nodes):
-        ends_in_ram = node.keep and not graph.storage
-        if graph.storage and not node.stored:
-            if node.keep:
-                program.offset += node.page_out_uj
-            elif model.page:
-                model.written[i] = program.binary(node.page_out_uj)
-        pageable = graph.storage and (node.stored or node.keep or i in model.written)
-        if node.stored and not graph.storage:
-            model.held_at_start[i] = program.binary()
-        for q, touch in enumerate(touches[i]):
-            last = q + 1 == len(touches[i])
-            if not last or ends_in_ram:
-                touch.hold = program.binary()
-            if last and ends_in_ram:
-                program.fix(touch.hold, 1.0)
-            if pageable and touch.uses and not _just_touched(model, touches[i], q):
-                touch.page_in = program.binary(node.page_in_uj)
-        if ends_in_ram and not touches[i]:
-            program.fix(model.held_at_start[i], 1.0)
+        if node.stored or not graph.storage:
+            continue
+        if node.keep:
+            program.offset += node.page_out_uj
+        elif page:
+            model.written[i] = program.binary(node.page_out_uj)
 
 
-def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
-    """The slot before runs for certain and leaves the tensor in RAM: no page-in needed."""
-    if q == 0:
-        return False
-    before = touches[q - 1]
-    return (
-        before.slot == touches[q].slot - 1
-        and not model.slots[before.slot].optional
-        and not before.overwritten
-    )
+def _stage(
+    model: StageModel,
+    reach: Reach,
+    t: int,
+    previous: int | None,
+    needed: set[int],
+    before: Columns,
+) -> Stage:
+    """Variables and constraints of one stage, at whose end `needed` is in RAM."""
+    graph, program = model.graph, model.program
+    nodes, end = graph.nodes, t == len(graph.nodes)
+    alive = [i for i, n in enumerate(nodes) if reach.last[i] >= t and (i < t or n.stored)]
+    demanded = reach.demanded(needed)
+    early = reach.early(t, previous, needed, demanded)
+    computed = {
+        i: program.binary(nodes[i].energy_uj)
+        for i in alive
+        if (i in demanded or i in early) and before.get(i) != HERE
+    }
+    users: dict[int, list[int]] = {}
+    for j, column in computed.items():
+        for i in set(nodes[j].inputs):
+            users.setdefault(i, []).append(column)
+    paged: Columns = {}
+    for i in sorted(needed | users.keys()):
+        pageable = graph.storage and (nodes[i].stored or nodes[i].keep or i in model.written)
+        if pageable and before.get(i) != HERE:
+            paged[i] = program.binary(nodes[i].page_in_uj)
+            _on_storage(model, i, paged[i])
+    stage = Stage(None if end else t, before, computed, paged, {})
+    model.stages.append(stage)
+    for i in alive:
+        made = _terms(i, computed, paged)
+        if i in needed:
+            stage.used[i] = HERE
+            _needed(program, before.get(i), made)
+        elif made or i in users or before.get(i) == HERE:
+            _available(program, stage.used, i, before.get(i), made)
+            _on_demand(program, paged.get(i), users.get(i, []))
+            if i not in early:
+                _on_demand(program, computed.get(i), users.get(i, []))
+        elif i in before:
+            stage.used[i] = before[i]  # nothing touches i: kept or gone, as before
+    for j, column in computed.items():
+        for i in set(nodes[j].inputs):
+            _has_input(program, column, before.get(i), _terms(i, computed, paged))
+    return stage
 
 
-def _present(before: int, touch: _Touch) -> list[tuple[int, float]]:
-    """a_iq = h_i(q-1) + p_iq."""
-    return [(column, 1.0) for column in (before, touch.page_in) if column >= 0]
+def _terms(i: int, *columns: Columns) -> list[Term]:
+    return [(stage[i], 1.0) for stage in columns if i in stage]
 
 
-def _use(model: SlotModel, touch: _Touch, before: int) -> None:
-    """mandatory: a_iq = 1;  optional: x_k <= a_iq <= 1, p_iq <= x_k, h_iq <= a_iq.
+def _needed(program: Program, before: int | None, made: list[Term]) -> None:
+    """A_ti = 1."""
+    if before != HERE:
+        held = [] if before is None else [(before, 1.0)]
+        program.row([*held, *made], 1.0, 1.0)
 
-    Overwritten by slot k: h_iq <= 1 - x_k.
-    """
-    program, x = model.program, model.run[touch.slot]
-    present = _present(before, touch)
-    if x < 0:
-        program.row(present, 1.0, 1.0)
-        if touch.overwritten and touch.hold >= 0:
-            program.fix(touch.hold, 0.0)
+
+def _available(
+    program: Program, used: Columns, i: int, before: int | None, made: list[Term]
+) -> None:
+    """U_ti <= A_ti <= 1."""
+    if before is None and not made:
         return
-    program.row([*present, (x, -1.0)], lower=0.0)
-    if len(present) == 2:
-        program.row(present, upper=1.0)
-    if touch.page_in >= 0:
-        program.row([(touch.page_in, 1.0), (x, -1.0)], upper=0.0)
-    if touch.hold >= 0:
-        program.row([(touch.hold, 1.0), *((c, -1.0) for c, _ in present)], upper=0.0)
-        if touch.overwritten:
-            program.row([(touch.hold, 1.0), (x, 1.0)], upper=1.0)
-
-
-def _production(model: SlotModel, touch: _Touch, before: int) -> None:
-    """optional: h_i(q-1) + x_k <= 1,  h_iq <= h_i(q-1) + x_k."""
-    x = model.run[touch.slot]
-    if x < 0:
+    used[i] = program.binary()
+    if before == HERE:
         return
-    held = [(before, 1.0)] if before >= 0 else []
-    if held:
-        model.program.row([*held, (x, 1.0)], upper=1.0)
-    if touch.hold >= 0:
-        model.program.row([(touch.hold, 1.0), (x, -1.0), *((c, -1.0) for c, _ in held)], upper=0.0)
+    there = [*([] if before is None else [(before, 1.0)]), *made]
+    program.row([(used[i], 1.0), *((c, -1.0) for c, _ in there)], upper=0.0)
+    if len(there) > 1:
+        program.row(there, upper=1.0)
 
 
-def _on_storage(model: SlotModel, i: int, touch: _Touch) -> None:
-    """p_iq <= o_i."""
-    if touch.page_in >= 0 and i in model.written:
-        model.program.row([(touch.page_in, 1.0), (model.written[i], -1.0)], upper=0.0)
+def _has_input(program: Program, column: int, before: int | None, made: list[Term]) -> None:
+    """R_tj <= A_ti for each input i of j."""
+    if before != HERE:
+        held = [] if before is None else [(before, -1.0)]
+        program.row([(column, 1.0), *held, *((c, -1.0) for c, _ in made)], upper=0.0)
 
 
-def _memory(model: SlotModel) -> None:
-    """At every slot k:  sum m_i a_iq (i used) + (m_out + workspace) x_k + m_out h_out
+def _on_demand(program: Program, column: int | None, users: Iterable[int]) -> None:
+    """R_ti, P_ti <= sum R_tj over the j that use i: not needed by operator t, but used."""
+    if column is not None:
+        program.row([(column, 1.0), *((j, -1.0) for j in users)], upper=0.0)
 
-    + sum m_i h_i (i in RAM, not touched) <= RAM; an output that overwrites has no bytes of
-    its own. At a slot that does not run, what is in RAM was there at the last that did.
+
+def _on_storage(model: StageModel, i: int, paged: int) -> None:
+    """P_ti <= o_i."""
+    if i in model.written:
+        model.program.row([(paged, 1.0), (model.written[i], -1.0)], upper=0.0)
+
+
+def _operator_fits(model: StageModel, t: int, used: Columns) -> None:
+    """sum m_i U_ti + m_t + workspace_t <= RAM; what overwrites has no bytes of its own.
+
+    The room is lowered to the largest sum of sizes that it admits.
     """
-    graph = model.graph
-    sizes = [node.bytes for node in graph.nodes]
-    held = np.full(len(graph.nodes), -1, dtype=np.int64)
-    for i, column in model.held_at_start.items():
-        held[i] = column
-    weight = np.array(sizes, dtype=np.int64)
-    position = [0] * len(graph.nodes)
-    for k, slot in enumerate(model.slots):
-        node, out, x = graph.nodes[slot.node], slot.node, model.run[k]
-        used = list(dict.fromkeys(node.inputs))
-        columns: list[int] = []
-        bytes_: list[int] = []
-        own = node.workspace_bytes + (0 if node.overwrites is not None else sizes[out])
-        fixed = own if x < 0 else 0
-        if x >= 0:
-            columns.append(x)
-            bytes_.append(own)
-        after = held.copy()
-        for i in used:
-            touch = model.touches[i][position[i]]
-            if x < 0:
-                fixed += sizes[i]
-            else:
-                for column, _ in _present(int(held[i]), touch):
-                    columns.append(column)
-                    bytes_.append(sizes[i])
-            after[i] = touch.hold
-            position[i] += 1
-            held[i] = -1
-        after[out] = model.touches[out][position[out]].hold
-        position[out] += 1
-        alive = np.flatnonzero(held >= 0)
-        columns.extend(held[alive].tolist())
-        bytes_.extend(weight[alive].tolist())
-        model.program.knapsack(columns, bytes_, model.ram_bytes - fixed)
-        held = after
+    nodes = model.graph.nodes
+    own = _own_bytes(model.graph, t)
+    own += sum(nodes[i].bytes for i, column in used.items() if column == HERE)
+    columns = [column for column in used.values() if column != HERE]
+    sizes = [nodes[i].bytes for i, column in used.items() if column != HERE]
+    model.program.knapsack(columns, sizes, attainable(sizes, model.ram_bytes - own))
 
 
-def _blocking_time(model: SlotModel, deadline_us: float) -> None:
-    """sum time x_k + sum page_in_us p + sum page_out_us o <= deadline."""
-    nodes, terms, fixed = model.graph.nodes, [], 0.0
-    for slot, x in zip(model.slots, model.run, strict=True):
-        if x < 0:
-            fixed += nodes[slot.node].time_us
-        else:
-            terms.append((x, nodes[slot.node].time_us))
+def _own_bytes(graph: CostGraph, t: int) -> int:
+    """What operator t occupies beside its inputs."""
+    node = graph.nodes[t]
+    return node.workspace_bytes + (0 if node.overwrites is not None else node.bytes)
+
+
+def _rather_page(model: StageModel) -> None:
+    """sum_t R_ti <= K (1 - o_i), if computing i costs at least its page-in.
+
+    K recomputations are the most that cost less than a page-out and K page-ins.
+    """
+    columns: dict[int, list[int]] = {}
+    for stage in model.stages:
+        for i, column in stage.computed.items():
+            columns.setdefault(i, []).append(column)
+    for i, again in columns.items():
+        node = model.graph.nodes[i]
+        more = node.energy_uj - node.page_in_uj  # of each recomputation than of a page-in
+        if i in model.written and more > 0 and more * len(again) > node.page_out_uj:
+            most = max(0.0, ceil(node.page_out_uj / more) - 1.0)
+            terms = [(column, 1.0) for column in again]
+            model.program.row([*terms, (model.written[i], most)], upper=most)
+
+
+def _lanes(model: StageModel, deadline_us: float) -> None:
+    """sum of the processor's times <= deadline; sum of the transfers' times <= deadline."""
+    processor: dict[int, float] = {}
+    transfers: dict[int, float] = {}
+    processor_us = transfers_us = 0.0
+    nodes = model.graph.nodes
     for i, node in enumerate(nodes):
-        page_in = node.page_in_us + node.page_in_cpu_us
-        terms += [(t.page_in, page_in) for t in model.touches[i] if t.page_in >= 0]
-        page_out = node.page_out_us + node.page_out_cpu_us
+        if not node.stored:
+            processor_us += node.time_us
+            if node.keep and model.graph.storage:
+                processor_us += node.page_out_cpu_us
+                transfers_us += node.page_out_us
         if i in model.written:
-            terms.append((model.written[i], page_out))
-        elif node.keep and not node.stored and model.graph.storage:
-            fixed += page_out
-    scale = max(deadline_us, 1.0)
-    model.program.row([(c, v / scale) for c, v in terms], upper=(deadline_us - fixed) / scale)
+            processor[model.written[i]] = node.page_out_cpu_us
+            transfers[model.written[i]] = node.page_out_us
+    for stage in model.stages:
+        for i, column in stage.computed.items():
+            processor[column] = nodes[i].time_us
+        for i, column in stage.paged.items():
+            processor[column] = nodes[i].page_in_cpu_us
+            transfers[column] = nodes[i].page_in_us
+    for lane, fixed_us in ((processor, processor_us), (transfers, transfers_us)):
+        model.program.at_most(lane.items(), deadline_us - fixed_us, deadline_us)
+
+
+def chosen(model: StageModel, values: Values) -> list[list[int]]:
+    """Per stage, what the solution computes again, in the order of the graph."""
+    return [
+        sorted(i for i, column in stage.computed.items() if values[column] > 0.5)
+        for stage in model.stages
+    ]
+
+
+def crowded(model: StageModel, values: Values, most: int = 1 << 30) -> int:
+    """Add the constraints on recomputations that `values` break; how many, at most `most`.
+
+    own_j R_tj + sum m_i (U_ti - R_ti - P_ti) <= RAM over the i that j does not use, where
+    own_j is j with its inputs and workspace: what is in RAM while operator t runs and was not
+    made in stage t was there when j was computed again.
+    """
+    broken = sorted(_crowded(model, values), key=lambda found: -found[0])[:most]
+    for _, terms, room in broken:
+        model.program.at_most(terms, room, model.ram_bytes)
+    return len(broken)
+
+
+SCALED = 1000.0
+
+
+def _crowded(model: StageModel, values: Values) -> Iterator[tuple[float, list[Term], int]]:
+    nodes = model.graph.nodes
+    for stage in model.stages:
+        held: dict[int, float] = {}  # what certainly stays throughout the stage
+        for i, column in stage.used.items():
+            made = sum(values[c] for c, _ in _terms(i, stage.computed, stage.paged))
+            held[i] = (1.0 if column == HERE else values[column]) - made
+        held_bytes = sum(nodes[i].bytes * share for i, share in held.items())
+        for j, column in stage.computed.items():
+            if values[column] < 1e-3:
+                continue
+            mine = {j, *nodes[j].inputs}
+            own = _own_bytes(model.graph, j) + sum(nodes[i].bytes for i in mine - {j})
+            others = held_bytes - sum(nodes[i].bytes * held.get(i, 0.0) for i in mine)
+            excess = own * values[column] + others - model.ram_bytes
+            if excess > 1e-6 * model.ram_bytes:
+                yield excess, *_crowd(model, stage, j, own, mine)
+
+
+def _crowd(
+    model: StageModel, stage: Stage, j: int, own: int, mine: set[int]
+) -> tuple[list[Term], int]:
+    nodes = model.graph.nodes
+    terms: dict[int, float] = {stage.computed[j]: float(own)}
+    sizes, certain = [own], 0
+    for i, column in stage.used.items():
+        size = nodes[i].bytes
+        if i in mine or size == 0:
+            continue
+        sizes.append(size)
+        if column == HERE:
+            certain += size
+        else:
+            terms[column] = terms.get(column, 0.0) + size
+        for made, _ in _terms(i, stage.computed, stage.paged):
+            terms[made] = terms.get(made, 0.0) - size
+    return list(terms.items()), attainable(sizes, model.ram_bytes) - certain
+
+
+def start(model: StageModel, events: Sequence[Event]) -> Values:
+    """The values that a plan gives to the variables; a solution if the reach offers it."""
+    values = np.zeros(len(model.program.cost))
+    for i, column in model.written.items():
+        values[column] = float(("page_out", i) in events)
+    stages = _by_stage(model.graph, events)
+    for stage, (computed, paged, in_ram) in zip(model.stages, stages, strict=True):
+        for i, column in stage.used.items():
+            if column != HERE and i in in_ram:
+                values[column] = 1.0
+        for i in (stage.computed.keys() | stage.paged.keys()) & (computed | paged):
+            held = stage.before.get(i)
+            if held is not None and (held == HERE or values[held] > 0.5):
+                continue
+            column = stage.paged.get(i) if i in paged else stage.computed.get(i)
+            if column is not None:
+                values[column] = 1.0
+    return values
+
+
+def _by_stage(
+    graph: CostGraph, events: Sequence[Event]
+) -> Iterator[tuple[set[int], set[int], set[int]]]:
+    """Of each stage: what is computed again, paged in, and in RAM while its operator runs."""
+    done = -1
+    computed: set[int] = set()
+    paged: set[int] = set()
+    ram = set() if graph.storage else {i for i, n in enumerate(graph.nodes) if n.stored}
+    for op, i in events:
+        if op == "compute" and i > done:
+            yield computed, paged, set(ram)
+            computed, paged, done = set(), set(), i
+        elif op == "compute":
+            computed.add(i)
+        elif op == "page_in":
+            paged.add(i)
+        if op in ("compute", "page_in"):
+            ram.add(i)
+            ram.discard(-1 if graph.nodes[i].overwrites is None else graph.nodes[i].overwrites)
+        elif op == "free":
+            ram.discard(i)
+    if not graph.storage:
+        yield computed, paged, set(ram)

@@ -6,6 +6,7 @@ absolute tolerances of any solver.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any, Literal
 
 import highspy
@@ -14,6 +15,8 @@ import numpy as np
 INFINITY = float("inf")
 SCALE = 1000.0  # the objective's order of magnitude inside the solver
 TOLERANCE = 1e-9  # relative, of energies and times
+
+ATTAINABLE_BITS = 1 << 20  # larger rooms are left as they are
 
 Term = tuple[int, float]
 Outcome = Literal["optimal", "stopped", "infeasible"]
@@ -60,16 +63,23 @@ class Program:
         self._close(lower, upper)
 
     def knapsack(self, columns: Sequence[int], sizes: Sequence[int], room: int) -> None:
-        """Add sum of size x column <= room, scaled by the room, unless it always holds."""
-        if sum(sizes) <= room:
-            return
+        """Add sum of size x column <= room unless it always holds."""
         if room < 0:
-            self.row([], lower=1.0)  # never holds
-            return
-        scale = max(room, 1)
-        self.columns.extend(columns)
-        self.coefficients.extend(size / scale for size in sizes)
-        self._close(-INFINITY, room / scale)
+            self.never()
+        elif sum(sizes) > room:
+            self.at_most(zip(columns, sizes, strict=True), room, room)
+
+    def at_most(self, terms: Iterable[Term], limit: float, scale: float) -> None:
+        """Add sum of coefficient x column <= limit, in units of a thousandth of `scale`.
+
+        The solver's tolerance is absolute; so scaled it is less than a byte or microsecond.
+        """
+        unit = max(scale, 1.0) / SCALE
+        self.row([(column, size / unit) for column, size in terms if size], upper=limit / unit)
+
+    def never(self) -> None:
+        """Add a row that cannot hold."""
+        self.row([], lower=1.0)
 
     def _close(self, lower: float, upper: float) -> None:
         self.starts.append(len(self.columns))
@@ -85,20 +95,32 @@ class Program:
         return len(self.cost), len(self.row_lower), len(self.columns)
 
 
+def attainable(sizes: Sequence[int], room: int) -> int:
+    """The largest sum of some of the sizes that is within the room; the room if unknown."""
+    unit = gcd(*sizes)
+    if room <= 0 or unit == 0 or sum(sizes) <= room or room // unit > ATTAINABLE_BITS:
+        return room
+    mask = (1 << (room // unit + 1)) - 1
+    sums = 1
+    for size in sizes:
+        sums |= (sums << size // unit) & mask
+    return (sums.bit_length() - 1) * unit
+
+
 def minimise(
     program: Program,
     time_limit_s: float,
     *,
     gap: float = 0.0,
-    cutoff: float = INFINITY,
     start: "np.ndarray[Any, Any] | None" = None,
     integer: bool = True,
     watch: Watch | None = None,
 ) -> Result:
     """Minimise with one thread and a fixed seed, so that equal input gives equal output.
 
-    `cutoff`: stop as soon as the bound reaches it. `watch` is called with the bound and
-    with each better solution; returning True stops the search.
+    `start`: a solution to begin from, if it is one. `watch` is called now and then with the
+    bound and with each better solution; returning True stops the search. `integer` False:
+    the linear relaxation.
     """
     if not program.cost:
         return _without_columns(program)
@@ -120,11 +142,10 @@ def minimise(
     solver.passModel(_highs_model(program, scale, integer))
     if start is not None:
         solver.setSolution(len(start), np.arange(len(start), dtype=np.int32), start)
-    reached = cutoff - abs(cutoff) * TOLERANCE if cutoff < INFINITY else INFINITY
 
     def on_interrupt(event: Any) -> None:
-        bound = event.data_out.mip_dual_bound / scale
-        if bound >= reached or (watch is not None and watch(bound, None)):
+        bound = event.data_out.mip_dual_bound / scale if integer else -INFINITY
+        if watch is not None and watch(bound, None):
             event.data_in.user_interrupt = 1
 
     def on_solution(event: Any) -> None:
@@ -134,6 +155,8 @@ def minimise(
     if integer:
         solver.cbMipInterrupt += on_interrupt
         solver.cbMipImprovingSolution += on_solution
+    else:
+        solver.cbSimplexInterrupt += on_interrupt
     solver.run()
     return _result(solver, scale, integer)
 

@@ -3,22 +3,25 @@
 import time
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Literal
+from multiprocessing.connection import wait
+from typing import Any, Literal
 
-from .placement import Placement, arrange
+from collections.abc import Callable
+
+from .fit import Candidate
+from .placement import arrange
 from .plan import Plan, Statement, Status
 from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE
-from .search import Progress, Search, Task, search
-from .statements import everything_paged
-from .transfers import overlap
-from .verify import Totals, verify
+from .search import Task, climb, prove, unavoidable_uj
+from .workers import POOL, Worker
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
 METHODS: tuple[Method, ...] = ("poet", "poet-paging", "poet-remat")
 ALIGNMENT = 4  # bytes; offsets are multiples of it
-PLACING_ROUNDS = 8
 PLACING_S = 2.0
+
+Progress = Callable[[float | None, float, float | None, float], object]
 
 
 def solve(
@@ -29,6 +32,7 @@ def solve(
     gap: float = 0.0,
     placed: bool = True,
     progress: Progress | None = None,
+    exhaustive: bool = True,
 ) -> Plan:
     """The plan of least energy within the RAM budget and the deadline.
 
@@ -36,21 +40,47 @@ def solve(
     "poet-remat" pages nothing that was computed. `gap`: relative distance from the bound at
     which to stop. `placed`: every tensor gets a fixed offset; otherwise the sum of bytes is
     bounded only. `progress(energy_uj, bound_uj, gap, elapsed_s)` is called on every change.
+    `exhaustive` False: no exhaustive search, even if the graph is small.
 
     Never raises for a problem without solution: the plan's status says "infeasible"
     (proved) or "unknown" (out of time). "optimal" is proved against all plans of the
     method; "feasible" comes with a bound on all of them. Every plan has been verified.
+    Ctrl-C ends the search with the best plan so far. Equal input gives equal plans, unless
+    time ran out or `gap` ended the search early.
     """
-    return _Solver(problem, method, time_limit_s, gap, placed, progress).solve()
+    return _Solver(problem, method, time_limit_s, gap, placed, progress, exhaustive).solve()
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A verified plan."""
+@dataclass
+class _Found:
+    """What the searches have found; the order of `plans` decides between equal ones."""
 
-    statements: tuple[Statement, ...]
-    initial_offsets: tuple[tuple[str, int], ...]
-    totals: Totals
+    first: Candidate | None = None  # of the climber, before the prover starts
+    proved: Candidate | None = None  # of the prover
+    later: Candidate | None = None
+    fastest: Candidate | None = None
+    bound_uj: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def best(self) -> Candidate | None:
+        plans = [plan for plan in (self.first, self.proved, self.later) if plan is not None]
+        least_uj = min((plan.totals.energy_uj for plan in plans), default=INFINITY)
+        return next(
+            (plan for plan in plans if plan.totals.energy_uj <= least_uj * (1 + TOLERANCE)), None
+        )
+
+    @property
+    def energy_uj(self) -> float:
+        return self.best.totals.energy_uj if self.best else INFINITY
+
+    @property
+    def infeasible(self) -> bool:
+        return self.bound_uj == INFINITY and self.best is None
+
+    def proves(self, gap: float) -> bool:
+        """Nothing better than the plan exists (within the gap), or no plan at all."""
+        return self.bound_uj >= self.energy_uj * (1 - gap) * (1 - TOLERANCE)
 
 
 class _Solver:
@@ -62,9 +92,10 @@ class _Solver:
         gap: float,
         placed: bool,
         progress: Progress | None,
+        exhaustive: bool,
     ) -> None:
         self.problem, self.method, self.placed = problem, method, placed
-        self.gap, self.progress = gap, progress
+        self.gap, self.progress, self.exhaustive = gap, progress, exhaustive
         self.started_at = time.monotonic()
         self.ends_at = self.started_at + time_limit_s
         self.unit = ALIGNMENT if placed else 1
@@ -76,91 +107,69 @@ class _Solver:
         return max(0.0, self.ends_at - time.monotonic())
 
     def solve(self) -> Plan:
-        graph, deadline_us = self.graph, self.problem.deadline_us
         if self._is_lost():
-            return self._without_plan("infeasible", bound_uj=None, ram=False)
+            return self._without_plan("infeasible", bound_uj=None)
         if self._least_ram() > self.problem.ram_bytes:
-            return self._without_plan("infeasible", bound_uj=None)
-        found = self._search(graph, None, self.left_s * (0.9 if deadline_us is None else 0.5))
+            return self._too_small()
+        deadline_us = self.problem.deadline_us
+        found = self._search(
+            replace(self.problem, deadline_us=None), 1.0 if deadline_us is None else 0.3
+        )
         if found.infeasible:
-            return self._without_plan("infeasible", bound_uj=None)
-        best = self._fitted(found, None)
-        bound_uj = found.bound_uj
-        if deadline_us is not None and not self._in_time(best):
-            fastest = self._fastest(self.left_s * 0.3)
-            if least_time_us(graph) > deadline_us * (1 + TOLERANCE):
-                return self._too_late(fastest)
-            found = self._search(graph, deadline_us, self.left_s * 0.9)
+            return self._too_small()
+        if deadline_us is not None and not self._in_time(found.best):
+            free_uj = found.bound_uj
+            if least_time_us(self.graph) > deadline_us * (1 + TOLERANCE):
+                return self._too_late(self._fastest())
+            if not found.interrupted:
+                found = self._search(self.problem, 1.0)
             if found.infeasible:
-                return self._too_late(fastest)
-            bound_uj = max(bound_uj, found.bound_uj)
-            candidates = [self._fitted(found, deadline_us), fastest]
-            in_time = [one for one in candidates if one is not None and self._in_time(one)]
-            best = min(in_time, key=lambda one: one.totals.energy_uj, default=None)
-        if best is None:
-            return self._without_plan("unknown", bound_uj)
-        return self._plan(best, bound_uj)
+                return self._too_late(found.fastest or self._fastest())
+            found.bound_uj = max(free_uj, found.bound_uj)
+            if not self._in_time(found.best):
+                return self._without_plan("unknown", found.bound_uj)
+        if found.best is None:
+            return self._without_plan("unknown", found.bound_uj)
+        return self._plan(found.best, found.bound_uj)
 
-    def _search(
-        self,
-        graph: CostGraph,
-        deadline_us: float | None,
-        time_limit_s: float,
-        ram_bytes: int | None = None,
-    ) -> Search:
-        ram = _aligned(self.problem.ram_bytes if ram_bytes is None else ram_bytes, self.unit)
-        task = Task(
-            graph=graph,
-            ram_bytes=ram,
-            deadline_us=deadline_us,
+    def _search(self, problem: Problem, share: float) -> _Found:
+        """Both searches beside each other, for a share of the time that is left."""
+        found = _Found(bound_uj=unavoidable_uj(self.graph))
+        _Race(self._task(problem, share), found, self._report).run()
+        return found
+
+    def _task(self, problem: Problem, share: float) -> Task:
+        return Task(
+            problem=problem,
+            graph=self.graph,
+            ram_bytes=_aligned(problem.ram_bytes, self.unit),
             recompute=self.method != "poet-paging",
             page=self.method != "poet-remat",
+            placed=self.placed,
             gap=self.gap,
+            ends_at=time.monotonic() + self.left_s * share,
+            exhaustive=self.exhaustive,
         )
-        return search(task, time_limit_s, self.progress)
 
-    def _fitted(self, found: Search, deadline_us: float | None) -> _Candidate | None:
-        """The plan with offsets; while they do not fit, plans for less RAM by the excess."""
-        ram_bytes = self.problem.ram_bytes
-        for _ in range(PLACING_ROUNDS):
-            if found.statements is None:
-                break
-            if not self.placed:
-                return self._verified(found.statements, ())
-            placement = self._arranged(found.statements)
-            if placement.height_bytes <= self.problem.ram_bytes:
-                return self._verified(placement.statements, placement.initial_offsets)
-            ram_bytes -= _aligned(placement.height_bytes - self.problem.ram_bytes, ALIGNMENT)
-            found = self._search(self.graph, deadline_us, self.left_s / 3, ram_bytes)
-        if self.method == "poet-remat" or not self.graph.storage:
-            return None
-        placement = self._arranged(everything_paged(self.graph))
-        return self._verified(placement.statements, placement.initial_offsets)
+    def _report(self, found: _Found) -> None:
+        if self.progress is None:
+            return
+        known = found.energy_uj if found.best else None
+        gap = max(0.0, (known - found.bound_uj) / known) if known else None
+        self.progress(known, found.bound_uj, gap, time.monotonic() - self.started_at)
 
-    def _arranged(
-        self, statements: tuple[Statement, ...], ram_bytes: int | None = None
-    ) -> Placement:
-        limit = self.problem.ram_bytes if ram_bytes is None else ram_bytes
-        return arrange(self.problem.graph, statements, limit, min(PLACING_S, self.left_s))
-
-    def _verified(
-        self, statements: tuple[Statement, ...], initial_offsets: tuple[tuple[str, int], ...]
-    ) -> _Candidate:
-        """Start transfers early, then check everything but the deadline."""
-        early = overlap(self.problem, statements)
-        plan = replace(
-            self._plan_of("feasible", early, None),
-            deadline_us=None,
-            initial_offsets=initial_offsets,
-        )
-        totals = verify(replace(self.problem, deadline_us=None), plan, placed=self.placed)
-        return _Candidate(early, initial_offsets, totals)
-
-    def _in_time(self, candidate: _Candidate | None) -> bool:
+    def _in_time(self, candidate: Candidate | None) -> bool:
         deadline_us = self.problem.deadline_us
         if candidate is None or deadline_us is None:
             return candidate is not None
         return candidate.totals.time_us <= deadline_us * (1 + TOLERANCE)
+
+    def _fastest(self) -> Candidate | None:
+        """A plan made for speed alone; what it finishes by is a deadline that can be met."""
+        found = _Found()
+        task = self._task(replace(self.problem, deadline_us=None), 1.0)
+        _Race(task.hasty(), found, lambda found: None).run()
+        return found.best
 
     def _is_lost(self) -> bool:
         """Without storage, what is overwritten and cannot be computed again is gone."""
@@ -192,6 +201,10 @@ class _Solver:
         slack = max((_aligned(size, self.unit) - size for size in sizes), default=0)
         return sum(_aligned(size, self.unit) for size in sizes) - slack
 
+    def _too_small(self) -> Plan:
+        plan = self._without_plan("infeasible", None)
+        return replace(plan, smallest_ram_bytes=self._smallest_ram())
+
     def _smallest_ram(self) -> int | None:
         """The smallest budget for which a plan is known to exist; None if none is known."""
         least, graph = self._least_ram(), self.graph
@@ -205,36 +218,26 @@ class _Solver:
         known: int | None = None
         while low <= high and self.left_s > 0:
             middle = low + (high - low) // unit // 2 * unit
-            found = self._search(free, None, self.left_s / 2, middle)
-            if self._fits_within(found, middle):
+            found = _Found()
+            task = self._task(Problem(self.problem.graph, middle), 0.5)
+            _Race(replace(task, graph=free), found, lambda found: None).run()
+            if found.best is not None:
                 known, high = middle, middle - unit
             else:
                 low = middle + unit
         return known
 
-    def _fits_within(self, found: Search, ram_bytes: int) -> bool:
-        if found.statements is None or not self.placed:
-            return found.statements is not None
-        return self._arranged(found.statements, ram_bytes).height_bytes <= ram_bytes
-
-    def _too_late(self, fastest: _Candidate | None) -> Plan:
+    def _too_late(self, fastest: Candidate | None) -> Plan:
         """No plan meets the deadline; say which deadline a plan is known for."""
         return replace(
-            self._without_plan("infeasible", None, ram=False),
+            self._without_plan("infeasible", None),
             smallest_deadline_us=fastest.totals.time_us if fastest else None,
         )
 
-    def _fastest(self, time_limit_s: float) -> _Candidate | None:
-        """A plan made for speed alone; what it finishes by is a deadline that can be met."""
-        nodes = tuple(_time_as_energy(node) for node in self.graph.nodes)
-        graph = replace(self.graph, nodes=nodes)
-        return self._fitted(self._search(graph, None, time_limit_s), None)
+    def _without_plan(self, status: Status, bound_uj: float | None) -> Plan:
+        return self._plan_of(status, (), bound_uj)
 
-    def _without_plan(self, status: Status, bound_uj: float | None, ram: bool = True) -> Plan:
-        smallest = self._smallest_ram() if status == "infeasible" and ram else None
-        return replace(self._plan_of(status, (), bound_uj), smallest_ram_bytes=smallest)
-
-    def _plan(self, best: _Candidate, bound_uj: float) -> Plan:
+    def _plan(self, best: Candidate, bound_uj: float) -> Plan:
         energy = best.totals.energy_uj
         bound_uj = min(bound_uj, energy)
         gap = (energy - bound_uj) / energy if energy > 0 else 0.0
@@ -266,6 +269,68 @@ class _Solver:
             statements=statements,
             method=self.method,
         )
+
+
+class _Race:
+    """The climber, and from its first plans on the prover, until one of them settles it."""
+
+    def __init__(self, task: Task, found: _Found, report: Callable[[_Found], None]) -> None:
+        self.task, self.found, self.report = task, found, report
+        self.climber: Worker | None = None
+        self.prover: Worker | None = None
+
+    def run(self) -> None:
+        try:
+            self.climber = POOL.take()
+            self.climber.search(climb, self.task)
+            while self._going():
+                busy = {worker.results: worker for worker in self._busy()}
+                ready = wait(list(busy), self.task.left_s)
+                if not ready:
+                    break
+                for results in ready:
+                    self._hear(busy[results])  # type: ignore[index]
+        except KeyboardInterrupt:
+            self.found.interrupted = True
+        finally:
+            for worker in (self.climber, self.prover):
+                if worker is not None:
+                    POOL.give_back(worker)
+
+    def _busy(self) -> list[Worker]:
+        return [it for it in (self.climber, self.prover) if it is not None and it.busy]
+
+    def _going(self) -> bool:
+        """Early ends of the prover are left to itself where the minimum is wanted."""
+        if not self._busy():
+            return False
+        if self.prover is None:
+            return True
+        return not (self.found.proves(self.task.gap) and (self.task.gap or not self.prover.busy))
+
+    def _hear(self, worker: Worker) -> None:
+        kind, content = worker.receive()
+        found = self.found
+        if kind == "climbed" and not found.proves(self.task.gap):
+            self.prover = POOL.take()
+            self.prover.search(prove, self.task, found.best)
+        elif kind == "plan":
+            self._take(worker, content)
+        elif kind == "fastest":
+            found.fastest = content
+        elif kind == "bound" and content > found.bound_uj:
+            found.bound_uj = content
+            self.report(found)
+
+    def _take(self, worker: Worker, plan: Candidate) -> None:
+        found = self.found
+        if worker is self.prover:
+            found.proved = plan
+        elif self.prover is None:
+            found.first = plan
+        else:
+            found.later = plan
+        self.report(found)
 
 
 def least_time_us(graph: CostGraph) -> float:
@@ -304,12 +369,3 @@ def _padded(node: CostNode, unit: int) -> CostNode:
 
 def _without_energy(node: CostNode) -> CostNode:
     return replace(node, energy_uj=0.0, page_in_uj=0.0, page_out_uj=0.0)
-
-
-def _time_as_energy(node: CostNode) -> CostNode:
-    return replace(
-        node,
-        energy_uj=node.time_us,
-        page_in_uj=node.page_in_us + node.page_in_cpu_us,
-        page_out_uj=node.page_out_us + node.page_out_cpu_us,
-    )

@@ -1,45 +1,36 @@
-"""From a solution of the slot model to the statements of a plan."""
+"""Events: what a plan does in which order, with the frees that follow from it."""
 
 from collections.abc import Sequence
 
-from .milp import SlotModel, Values
 from .plan import Op, Statement
 from .problem import CostGraph
 
 Event = tuple[Op, int]  # what happens to which node
 
 
-def statements(model: SlotModel, values: Values) -> tuple[Statement, ...]:
-    """The plan of a solution: frees right after the last use, nothing that serves nothing."""
-    events = _events(model, values)
-    while (useful := _without_waste(model.graph, events)) != events:
+def tidy(graph: CostGraph, events: list[Event]) -> list[Event]:
+    """The events without what serves nothing, each tensor freed right after its last use."""
+    while (useful := _without_waste(graph, events)) != events:
         events = useful
-    nodes = model.graph.nodes
-    return tuple(Statement(op, nodes[i].name) for op, i in _with_frees(model.graph, events))
+    return _with_frees(graph, events)
 
 
-def _events(model: SlotModel, values: Values) -> list[Event]:
-    """What runs and what is paged, in order; a page-out follows the first computation."""
-    graph = model.graph
-    position = [0] * len(graph.nodes)
-    events: list[Event] = []
-    for slot, x in zip(model.slots, model.run, strict=True):
-        runs = x < 0 or values[x] > 0.5
-        node = graph.nodes[slot.node]
-        for i in dict.fromkeys(node.inputs):
-            touch = model.touches[i][position[i]]
-            position[i] += 1
-            if runs and touch.page_in >= 0 and values[touch.page_in] > 0.5:
-                events.append(("page_in", i))
-        position[slot.node] += 1
-        if not runs:
-            continue
-        events.append(("compute", slot.node))
-        kept = node.keep and graph.storage
-        o = model.written.get(slot.node, -1)
-        if not slot.optional and (kept or (o >= 0 and values[o] > 0.5)):
-            events.append(("page_out", slot.node))
-    return events
+def statements(graph: CostGraph, events: Sequence[Event]) -> tuple[Statement, ...]:
+    return tuple(Statement(op, graph.nodes[i].name) for op, i in events)
+
+
+def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
+    """The sum over the events."""
+    total = 0.0
+    for op, i in events:
+        node = graph.nodes[i]
+        if op == "compute":
+            total += node.energy_uj
+        elif op == "page_in":
+            total += node.page_in_uj
+        elif op == "page_out":
+            total += node.page_out_uj
+    return total
 
 
 def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
@@ -98,7 +89,7 @@ def _with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     return result
 
 
-def everything_paged(graph: CostGraph) -> tuple[Statement, ...]:
+def everything_paged(graph: CostGraph) -> list[Event]:
     """The plan that needs least RAM: nothing stays there between two operators."""
     later = {i for node in graph.nodes for i in node.inputs}
     events: list[Event] = []
@@ -109,4 +100,4 @@ def everything_paged(graph: CostGraph) -> tuple[Statement, ...]:
         events.append(("compute", i))
         if node.keep or i in later:
             events.append(("page_out", i))
-    return tuple(Statement(op, graph.nodes[i].name) for op, i in _with_frees(graph, events))
+    return _with_frees(graph, events)

@@ -1,0 +1,76 @@
+"""Fit: from events to a verified plan with offsets, early transfers and a finishing time."""
+
+import time
+from dataclasses import dataclass, replace
+
+from .placement import arrange
+from .plan import Plan, Statement
+from .problem import Problem
+from .program import TOLERANCE
+from .statements import Event, statements
+from .transfers import overlap
+from .verify import Totals, verify
+
+PLACING_S = 2.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A verified plan within RAM and deadline, and the events that it was made from."""
+
+    statements: tuple[Statement, ...]
+    initial_offsets: tuple[tuple[str, int], ...]
+    totals: Totals
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """By how much a plan misses the budget or, placed, the deadline."""
+
+    excess_bytes: int = 0
+    excess_us: float = 0.0
+
+
+def fit(
+    problem: Problem, events: list[Event], *, placed: bool, time_limit_s: float
+) -> Candidate | Misfit:
+    """The plan of legal events; its live bytes are within the budget.
+
+    `time_limit_s` bounds the search for offsets and for the order of transfers; the
+    first order found serves when it ends.
+    """
+    ends_at = time.monotonic() + time_limit_s
+    plan: tuple[Statement, ...] = statements(problem.graph, events)
+    initial: tuple[tuple[str, int], ...] = ()
+    if placed:
+        limit_s = min(PLACING_S, time_limit_s)
+        placement = arrange(problem.graph, plan, problem.ram_bytes, limit_s)
+        if placement.height_bytes > problem.ram_bytes:
+            return Misfit(excess_bytes=placement.height_bytes - problem.ram_bytes)
+        plan, initial = placement.statements, placement.initial_offsets
+    plan = overlap(problem, plan, max(0.0, ends_at - time.monotonic()))
+    totals = verify(replace(problem, deadline_us=None), _unjudged(problem, plan, initial), placed)
+    deadline_us = problem.deadline_us
+    if deadline_us is not None and totals.time_us > deadline_us * (1 + TOLERANCE):
+        return Misfit(excess_us=totals.time_us - deadline_us)
+    return Candidate(plan, initial, totals, tuple(events))
+
+
+def _unjudged(
+    problem: Problem, plan: tuple[Statement, ...], initial: tuple[tuple[str, int], ...]
+) -> Plan:
+    return Plan(
+        status="feasible",
+        ram_bytes=problem.ram_bytes,
+        deadline_us=None,
+        energy_uj=None,
+        bound_uj=None,
+        gap=None,
+        time_us=None,
+        total_energy_uj=None,
+        peak_bytes=None,
+        solve_s=0.0,
+        statements=plan,
+        initial_offsets=initial,
+    )

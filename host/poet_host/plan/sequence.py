@@ -1,0 +1,294 @@
+"""The slot model: within a sequence of slots, which run, what stays in RAM, what is paged.
+
+A slot k runs node(k). Tensor i is *touched* at the slots that compute it or use it;
+touches of i are numbered q = 0, 1, ... Between two touches a tensor is either kept all the
+time or dropped at once, since dropping it earlier only frees memory. Variables, all binary:
+
+    x_k     slot k runs (mandatory slots: 1)
+    h_iq    tensor i stays in RAM from its touch q to its touch q + 1
+    p_iq    tensor i is paged in right before its touch q, a use
+    o_i     tensor i is written to storage at its first computation
+
+    min  sum energy(node(k)) x_k + sum page_in_uj(i) p_iq + sum page_out_uj(i) o_i
+
+A copy on storage is never given up, so one page-out at the first computation serves all
+later page-ins. `a_iq` = h_i(q-1) + p_iq says that i is in RAM for its touch q.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .problem import CostGraph
+from .program import Program, Term, attainable
+from .statements import Event
+
+Values = Any  # numpy array of a solution
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Operator `node` may run here; it must unless `optional`."""
+
+    node: int
+    optional: bool
+
+
+def offer(graph: CostGraph, again: Sequence[Sequence[int]], passes: int = 1) -> list[Slot]:
+    """Before each first computation, and at the end, `passes` times the slots of `again`.
+
+    `again`: for each stage (see milp.py), the nodes that may be computed again.
+    """
+    operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
+    slots: list[Slot] = []
+    for index, stage in enumerate(again):
+        slots += [Slot(i, optional=True) for i in stage] * passes
+        if index < len(operators):
+            slots.append(Slot(operators[index], optional=False))
+    return slots
+
+
+@dataclass
+class _Touch:
+    """Touch q of a tensor: columns of p_iq and h_iq, -1 where there is none."""
+
+    slot: int
+    uses: bool
+    overwritten: bool
+    page_in: int = -1
+    hold: int = -1
+
+
+@dataclass
+class SlotModel:
+    """The program and where its variables are. See `build`."""
+
+    graph: CostGraph
+    slots: Sequence[Slot]
+    ram_bytes: int
+    page: bool
+    program: Program = field(default_factory=Program)
+    run: list[int] = field(default_factory=list)
+    written: dict[int, int] = field(default_factory=dict)
+    touches: list[list[_Touch]] = field(default_factory=list)
+    held_at_start: dict[int, int] = field(default_factory=dict)
+
+
+def build(
+    graph: CostGraph,
+    slots: Sequence[Slot],
+    ram_bytes: int,
+    *,
+    page: bool = True,
+    deadline_us: float | None = None,
+) -> SlotModel:
+    """The slot model of a graph.
+
+    `page` False: computed tensors are not paged. `deadline_us` bounds the work of each lane;
+    whether the lanes finish in time, only an execution says.
+    """
+    model = SlotModel(graph, slots, ram_bytes, page)
+    _variables(model)
+    for i, touches in enumerate(model.touches):
+        before = model.held_at_start.get(i, -1)
+        for touch in touches:
+            if touch.uses:
+                _use(model, touch, before)
+            else:
+                _production(model, touch, before)
+            _on_storage(model, i, touch)
+            before = touch.hold
+    _memory(model)
+    if deadline_us is not None:
+        _lanes(model, deadline_us)
+    return model
+
+
+def _variables(model: SlotModel) -> None:
+    """x, h, p, o with their energies."""
+    graph, program = model.graph, model.program
+    touches: list[list[_Touch]] = [[] for _ in graph.nodes]
+    for k, slot in enumerate(model.slots):
+        node = graph.nodes[slot.node]
+        if slot.optional:
+            model.run.append(program.binary(node.energy_uj))
+        else:
+            model.run.append(-1)
+            program.offset += node.energy_uj
+        for i in dict.fromkeys(node.inputs):
+            touches[i].append(_Touch(k, uses=True, overwritten=i == node.overwrites))
+        touches[slot.node].append(_Touch(k, uses=False, overwritten=False))
+    model.touches = touches
+    for i, node in enumerate(graph.nodes):
+        ends_in_ram = node.keep and not graph.storage
+        if graph.storage and not node.stored:
+            if node.keep:
+                program.offset += node.page_out_uj
+            elif model.page:
+                model.written[i] = program.binary(node.page_out_uj)
+        pageable = graph.storage and (node.stored or node.keep or i in model.written)
+        if node.stored and not graph.storage:
+            model.held_at_start[i] = program.binary()
+        for q, touch in enumerate(touches[i]):
+            last = q + 1 == len(touches[i])
+            if not last or ends_in_ram:
+                touch.hold = program.binary()
+            if last and ends_in_ram:
+                program.fix(touch.hold, 1.0)
+            if pageable and touch.uses and not _just_touched(model, touches[i], q):
+                touch.page_in = program.binary(node.page_in_uj)
+        if ends_in_ram and not touches[i]:
+            program.fix(model.held_at_start[i], 1.0)
+
+
+def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
+    """The slot before runs for certain and leaves the tensor in RAM: no page-in needed."""
+    if q == 0:
+        return False
+    before = touches[q - 1]
+    return (
+        before.slot == touches[q].slot - 1
+        and not model.slots[before.slot].optional
+        and not before.overwritten
+    )
+
+
+def _present(before: int, touch: _Touch) -> list[tuple[int, float]]:
+    """a_iq = h_i(q-1) + p_iq."""
+    return [(column, 1.0) for column in (before, touch.page_in) if column >= 0]
+
+
+def _use(model: SlotModel, touch: _Touch, before: int) -> None:
+    """mandatory: a_iq = 1;  optional: x_k <= a_iq <= 1, p_iq <= x_k, h_iq <= a_iq.
+
+    Overwritten by slot k: h_iq <= 1 - x_k.
+    """
+    program, x = model.program, model.run[touch.slot]
+    present = _present(before, touch)
+    if x < 0:
+        program.row(present, 1.0, 1.0)
+        if touch.overwritten and touch.hold >= 0:
+            program.fix(touch.hold, 0.0)
+        return
+    program.row([*present, (x, -1.0)], lower=0.0)
+    if len(present) == 2:
+        program.row(present, upper=1.0)
+    if touch.page_in >= 0:
+        program.row([(touch.page_in, 1.0), (x, -1.0)], upper=0.0)
+    if touch.hold >= 0:
+        program.row([(touch.hold, 1.0), *((c, -1.0) for c, _ in present)], upper=0.0)
+        if touch.overwritten:
+            program.row([(touch.hold, 1.0), (x, 1.0)], upper=1.0)
+
+
+def _production(model: SlotModel, touch: _Touch, before: int) -> None:
+    """optional: h_i(q-1) + x_k <= 1,  h_iq <= h_i(q-1) + x_k."""
+    x = model.run[touch.slot]
+    if x < 0:
+        return
+    held = [(before, 1.0)] if before >= 0 else []
+    if held:
+        model.program.row([*held, (x, 1.0)], upper=1.0)
+    if touch.hold >= 0:
+        model.program.row([(touch.hold, 1.0), (x, -1.0), *((c, -1.0) for c, _ in held)], upper=0.0)
+
+
+def _on_storage(model: SlotModel, i: int, touch: _Touch) -> None:
+    """p_iq <= o_i."""
+    if touch.page_in >= 0 and i in model.written:
+        model.program.row([(touch.page_in, 1.0), (model.written[i], -1.0)], upper=0.0)
+
+
+def _memory(model: SlotModel) -> None:
+    """At every slot k:  sum m_i a_iq (i used) + (m_out + workspace) x_k + m_out h_out
+
+    + sum m_i h_i (i in RAM, not touched) <= RAM; an output that overwrites has no bytes of
+    its own. At a slot that does not run, what is in RAM was there at the last that did.
+    """
+    graph = model.graph
+    sizes = [node.bytes for node in graph.nodes]
+    held = np.full(len(graph.nodes), -1, dtype=np.int64)
+    for i, column in model.held_at_start.items():
+        held[i] = column
+    weight = np.array(sizes, dtype=np.int64)
+    position = [0] * len(graph.nodes)
+    for k, slot in enumerate(model.slots):
+        node, out, x = graph.nodes[slot.node], slot.node, model.run[k]
+        used = list(dict.fromkeys(node.inputs))
+        columns: list[int] = []
+        bytes_: list[int] = []
+        own = node.workspace_bytes + (0 if node.overwrites is not None else sizes[out])
+        fixed = own if x < 0 else 0
+        if x >= 0:
+            columns.append(x)
+            bytes_.append(own)
+        after = held.copy()
+        for i in used:
+            touch = model.touches[i][position[i]]
+            if x < 0:
+                fixed += sizes[i]
+            else:
+                for column, _ in _present(int(held[i]), touch):
+                    columns.append(column)
+                    bytes_.append(sizes[i])
+            after[i] = touch.hold
+            position[i] += 1
+            held[i] = -1
+        after[out] = model.touches[out][position[out]].hold
+        position[out] += 1
+        alive = np.flatnonzero(held >= 0)
+        columns.extend(held[alive].tolist())
+        bytes_.extend(weight[alive].tolist())
+        room = attainable(bytes_, model.ram_bytes - fixed)
+        model.program.knapsack(columns, bytes_, room)
+        held = after
+
+
+def _lanes(model: SlotModel, deadline_us: float) -> None:
+    """sum of the processor's times <= deadline; sum of the transfers' times <= deadline."""
+    nodes, processor_us, transfers_us = model.graph.nodes, 0.0, 0.0
+    processor: list[Term] = []
+    transfers: list[Term] = []
+    for slot, x in zip(model.slots, model.run, strict=True):
+        if x < 0:
+            processor_us += nodes[slot.node].time_us
+        else:
+            processor.append((x, nodes[slot.node].time_us))
+    for i, node in enumerate(nodes):
+        page_ins = [touch.page_in for touch in model.touches[i] if touch.page_in >= 0]
+        processor += [(p, node.page_in_cpu_us) for p in page_ins]
+        transfers += [(p, node.page_in_us) for p in page_ins]
+        if i in model.written:
+            processor.append((model.written[i], node.page_out_cpu_us))
+            transfers.append((model.written[i], node.page_out_us))
+        elif node.keep and not node.stored and model.graph.storage:
+            processor_us += node.page_out_cpu_us
+            transfers_us += node.page_out_us
+    for lane, fixed_us in ((processor, processor_us), (transfers, transfers_us)):
+        model.program.at_most(lane, deadline_us - fixed_us, deadline_us)
+
+
+def events(model: SlotModel, values: Values) -> list[Event]:
+    """What runs and what is paged, in order; a page-out follows the first computation."""
+    graph = model.graph
+    position = [0] * len(graph.nodes)
+    found: list[Event] = []
+    for slot, x in zip(model.slots, model.run, strict=True):
+        runs = x < 0 or values[x] > 0.5
+        node = graph.nodes[slot.node]
+        for i in dict.fromkeys(node.inputs):
+            touch = model.touches[i][position[i]]
+            position[i] += 1
+            if runs and touch.page_in >= 0 and values[touch.page_in] > 0.5:
+                found.append(("page_in", i))
+        position[slot.node] += 1
+        if not runs:
+            continue
+        found.append(("compute", slot.node))
+        kept = node.keep and graph.storage
+        o = model.written.get(slot.node, -1)
+        if not slot.optional and (kept or (o >= 0 and values[o] > 0.5)):
+            found.append(("page_out", slot.node))
+    return found

@@ -1,0 +1,150 @@
+"""Workers: processes in which the solver runs, so that it can be stopped at any moment.
+
+A worker runs one search at a time and sends what it finds. It is asked to stop, and ended
+if it does not; it ends with the process that started it, however that ends, since its
+input then closes. Idle workers are kept for the next search.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+STOP_S = 0.3  # to stop by itself
+_START = """
+import sys
+sys.path[:] = {path!r}
+from poet_host.plan.workers import serve
+serve({receive}, {send})
+"""
+
+
+class Worker:
+    """One process. `search` starts a function of search.py; `receive` what it emits."""
+
+    def __init__(self) -> None:
+        receive, self._send_fd = os.pipe()
+        self._receive_fd, send = os.pipe()
+        self.results = Connection(self._receive_fd, writable=False)
+        self._requests = Connection(self._send_fd, readable=False)
+        self.busy = False
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START.format(path=sys.path, receive=receive, send=send)],
+            pass_fds=(receive, send),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the parent, who asks for the best plan so far
+        )
+        os.close(receive)
+        os.close(send)
+
+    def search(self, function: Callable[..., None], *arguments: Any) -> None:
+        self.busy = True
+        self._requests.send((function, arguments))
+
+    def receive(self) -> tuple[str, Any]:
+        """The next of what the search emits; ("idle", None) at its end.
+
+        Raises EOFError if the process ended, and what the search raised.
+        """
+        kind, found = self.results.recv()
+        if kind == "idle":
+            self.busy = False
+        if kind == "error":
+            self.busy = False
+            raise found
+        return kind, found
+
+    def stop(self) -> bool:
+        """End the search; False if the process had to be ended with it."""
+        try:
+            if self.busy:
+                self._requests.send(None)
+            while self.busy:
+                if not self.results.poll(STOP_S):
+                    break
+                self.receive()
+        except Exception:
+            self.busy = True
+        if self.busy:
+            self.end()
+        return not self.busy
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.results.close()
+        self._requests.close()
+
+
+class Pool:
+    """The workers that wait for a search."""
+
+    def __init__(self) -> None:
+        self.forget()
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        """Leave the workers to the process that started them."""
+        self._idle: list[Worker] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> Worker:
+        with self._lock:
+            worker = self._idle.pop() if self._idle else None
+        return Worker() if worker is None else worker
+
+    def give_back(self, worker: Worker) -> None:
+        if worker.stop():
+            with self._lock:
+                self._idle.append(worker)
+
+
+POOL = Pool()
+
+
+def serve(receive_fd: int, send_fd: int) -> None:
+    """The process of a worker: searches that are asked for, one after the other."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests = Connection(receive_fd, writable=False)
+    results = Connection(send_fd, readable=False)
+    pending: list[Any] = []
+    arrived = threading.Condition()
+    stopped = threading.Event()
+
+    def listen() -> None:
+        while True:
+            try:
+                request = requests.recv()
+            except (EOFError, OSError):
+                os._exit(0)
+            if request is None:
+                stopped.set()
+                continue
+            with arrived:
+                pending.append(request)
+                arrived.notify()
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        with arrived:
+            while not pending:
+                arrived.wait()
+            function, arguments = pending.pop()
+        stopped.clear()
+        try:
+            function(
+                *arguments,
+                emit=lambda kind, found: results.send((kind, found)),
+                stopped=stopped.is_set,
+            )
+        except BrokenPipeError:
+            os._exit(0)
+        except Exception as error:
+            results.send(("error", error))
+        else:
+            results.send(("idle", None))

@@ -144,9 +144,7 @@ class _Search:
                 after = _State(ram & ~taken | bit, state.storage, state.done + first)
                 yield (*frees, ("compute", i)), after
 
-    def room(
-        self, ram: int, needed: int, size: int
-    ) -> Iterator[tuple[tuple[Event, ...], int]]:
+    def room(self, ram: int, needed: int, size: int) -> Iterator[tuple[tuple[Event, ...], int]]:
         """The smallest sets of tensors whose freeing makes room for `size`, and what stays."""
         excess = self.bytes_of(ram) + size - self.ram_bytes
         if excess <= 0:

@@ -1,6 +1,7 @@
 """Fit: from events to a verified plan with offsets, early transfers and a finishing time."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .placement import arrange
@@ -33,12 +34,17 @@ class Misfit:
 
 
 def fit(
-    problem: Problem, events: list[Event], *, placed: bool, time_limit_s: float
+    problem: Problem,
+    events: Sequence[Event],
+    *,
+    placed: bool,
+    time_limit_s: float,
+    early: bool = True,
 ) -> Candidate | Misfit:
     """The plan of legal events; its live bytes are within the budget.
 
-    `time_limit_s` bounds the search for offsets and for the order of transfers; the
-    first order found serves when it ends.
+    `early`: start transfers early. `time_limit_s` bounds the search for offsets and for the
+    order of transfers; the best found by then serves.
     """
     ends_at = time.monotonic() + time_limit_s
     plan: tuple[Statement, ...] = statements(problem.graph, events)
@@ -49,7 +55,8 @@ def fit(
         if placement.height_bytes > problem.ram_bytes:
             return Misfit(excess_bytes=placement.height_bytes - problem.ram_bytes)
         plan, initial = placement.statements, placement.initial_offsets
-    plan = overlap(problem, plan, max(0.0, ends_at - time.monotonic()))
+    if early:
+        plan = overlap(problem, plan, max(0.0, ends_at - time.monotonic()))
     totals = verify(replace(problem, deadline_us=None), _unjudged(problem, plan, initial), placed)
     deadline_us = problem.deadline_us
     if deadline_us is not None and totals.time_us > deadline_us * (1 + TOLERANCE):

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from .problem import CostGraph
-from .program import TOLERANCE, Program, Term, attainable
+from .program import Program, Term, attainable
 from .reach import Reach
 from .statements import Event
 
@@ -367,7 +367,8 @@ def _by_stage(
             paged.add(i)
         if op in ("compute", "page_in"):
             ram.add(i)
-            ram.discard(-1 if graph.nodes[i].overwrites is None else graph.nodes[i].overwrites)
+        if op == "compute":
+            ram -= {graph.nodes[i].overwrites}
         elif op == "free":
             ram.discard(i)
     if not graph.storage:

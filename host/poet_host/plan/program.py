@@ -22,6 +22,7 @@ Term = tuple[int, float]
 Outcome = Literal["optimal", "stopped", "infeasible"]
 _Highs: Any = highspy.Highs
 Watch = Callable[[float, "np.ndarray[Any, Any] | None"], bool]
+News = Callable[[], "np.ndarray[Any, Any] | None"]
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,11 @@ def minimise(
     time_limit_s: float,
     *,
     gap: float = 0.0,
+    slack: float = 0.0,
     start: "np.ndarray[Any, Any] | None" = None,
     integer: bool = True,
     watch: Watch | None = None,
+    news: News | None = None,
 ) -> Result:
     """Minimise with one thread and a fixed seed, so that equal input gives equal output.
 
@@ -133,7 +136,7 @@ def minimise(
         "random_seed": 1,
         "time_limit": max(time_limit_s, 0.0),
         "mip_rel_gap": gap,
-        "mip_abs_gap": SCALE * TOLERANCE,
+        "mip_abs_gap": max(SCALE * TOLERANCE, slack * scale),
         "mip_feasibility_tolerance": 1e-7,
         "primal_feasibility_tolerance": 1e-8,
     }
@@ -152,9 +155,16 @@ def minimise(
         if watch is not None:
             watch(event.data_out.mip_dual_bound / scale, np.array(event.data_out.mip_solution))
 
+    def on_chance(event: Any) -> None:
+        values = news() if news is not None else None
+        if values is not None:
+            event.data_in.setSolution(values)
+
     if integer:
         solver.cbMipInterrupt += on_interrupt
         solver.cbMipImprovingSolution += on_solution
+        if news is not None:
+            solver.cbMipUserSolution += on_chance
     else:
         solver.cbSimplexInterrupt += on_interrupt
     solver.run()

@@ -20,6 +20,7 @@ together, the first kind is always possible. Hence a group is needed only if it 
 
 import heapq
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
 
 from .problem import CostGraph
 from .program import INFINITY, TOLERANCE
@@ -59,6 +60,17 @@ def last_needs(graph: CostGraph, again: Sequence[bool]) -> list[int]:
     return last
 
 
+@dataclass(frozen=True)
+class Rung:
+    """Demanded recomputations only: `depth` in a row, for at most what paging would cost.
+
+    `of_paging`: the energy of a chain, as a multiple of writing and reading its result once.
+    """
+
+    depth: int | None = None
+    of_paging: float = INFINITY
+
+
 class Reach:
     """The recomputations of each stage that the stage model needs."""
 
@@ -67,15 +79,14 @@ class Reach:
         graph: CostGraph,
         again: Sequence[bool],
         *,
-        depth: int | None = None,
         spare_uj: float = INFINITY,
+        rung: Rung | None = None,
     ) -> None:
         """`spare_uj`: what a plan of interest can spend on recomputation; the reach is exact
-        for these. `depth`: a heuristic; only chains of so many demanded recomputations, no
-        early ones.
+        for these. `rung`: a heuristic that offers less.
         """
         most_uj = spare_uj * (1 + TOLERANCE)
-        self.graph, self.depth, self.most_uj = graph, depth, most_uj
+        self.graph, self.rung, self.most_uj = graph, rung, most_uj
         nodes = graph.nodes
         self.again = [may and nodes[i].energy_uj <= most_uj for i, may in enumerate(again)]
         self.last = last_needs(graph, self.again)
@@ -90,26 +101,38 @@ class Reach:
 
         All operators of a chain down to `needed` are computed again, and paid for.
         """
+        if self.rung is None:
+            return self._chains(needed, self.most_uj, None)
+        found: set[int] = set()
+        for i in set(needed):
+            node = self.graph.nodes[i]
+            paging_uj = node.page_in_uj + node.page_out_uj
+            most_uj = min(self.most_uj, self.rung.of_paging * paging_uj * (1 + TOLERANCE))
+            found |= self._chains((i,), most_uj, self.rung.depth)
+        return found
+
+    def _chains(self, heads: Iterable[int], most_uj: float, depth: int | None) -> set[int]:
+        """The operators of chains down to `heads` that cost at most `most_uj`."""
         nodes = self.graph.nodes
-        found: dict[int, int] = {}  # and the length of the chain
-        heap = [(nodes[i].energy_uj, 1, i) for i in set(needed) if self.again[i]]
+        lengths: dict[int, int] = {}  # of the shortest chain found that leads to a node
+        heap = [(nodes[i].energy_uj, 1, i) for i in set(heads) if self.again[i]]
         heapq.heapify(heap)
         while heap:
             chain_uj, length, j = heapq.heappop(heap)
-            if chain_uj > self.most_uj:
+            if chain_uj > most_uj:
                 break
-            if j in found and found[j] <= length:
+            if lengths.get(j, length + 1) <= length:
                 continue
-            found[j] = min(length, found.get(j, length))
-            if length != self.depth:
+            lengths[j] = length
+            if length != depth:
                 for i in set(nodes[j].inputs):
-                    if self.again[i] and (i not in found or found[i] > length + 1):
+                    if self.again[i] and lengths.get(i, length + 2) > length + 1:
                         heapq.heappush(heap, (chain_uj + nodes[i].energy_uj, length + 1, i))
-        return set(found)
+        return set(lengths)
 
     def early(self, t: int, before: int | None, needed: Set[int], demanded: Set[int]) -> set[int]:
         """What may be recomputed in stage t for later stages. `before`: operator t - 1."""
-        if before is None or self.depth is not None:
+        if before is None or self.rung is not None:
             return set()
         nodes = self.graph.nodes
         alive = {i for i in range(t) if self.again[i] and self.last[i] >= t and i != before}

@@ -1,25 +1,25 @@
 """solve: from a problem to a verified plan."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import gcd
 from multiprocessing.connection import wait
-from typing import Any, Literal
+from typing import Literal
 
-from collections.abc import Callable
-
-from .fit import Candidate
-from .placement import arrange
+from .climb import climb
+from .fit import Candidate, fit
 from .plan import Plan, Statement, Status
 from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE
-from .search import Task, climb, prove, unavoidable_uj
+from .prove import prove
+from .search import Task, unavoidable_uj
 from .workers import POOL, Worker
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
 METHODS: tuple[Method, ...] = ("poet", "poet-paging", "poet-remat")
 ALIGNMENT = 4  # bytes; offsets are multiples of it
-PLACING_S = 2.0
+POLISHING_S = 2.0  # of the time limit, for the order of transfers
 
 Progress = Callable[[float | None, float, float | None, float], object]
 
@@ -117,6 +117,8 @@ class _Solver:
         )
         if found.infeasible:
             return self._too_small()
+        if found.best is not None:
+            found = replace(found, first=self._polished(found.best), proved=None, later=None)
         if deadline_us is not None and not self._in_time(found.best):
             free_uj = found.bound_uj
             if least_time_us(self.graph) > deadline_us * (1 + TOLERANCE):
@@ -131,6 +133,12 @@ class _Solver:
         if found.best is None:
             return self._without_plan("unknown", found.bound_uj)
         return self._plan(found.best, found.bound_uj)
+
+    def _polished(self, best: Candidate) -> Candidate:
+        """With early transfers, which only a deadline asks for during the search."""
+        free = replace(self.problem, deadline_us=None)
+        polished = fit(free, best.events, placed=self.placed, time_limit_s=POLISHING_S)
+        return polished if isinstance(polished, Candidate) else best
 
     def _search(self, problem: Problem, share: float) -> _Found:
         """Both searches beside each other, for a share of the time that is left."""
@@ -316,6 +324,10 @@ class _Race:
             self.prover.search(prove, self.task, found.best)
         elif kind == "plan":
             self._take(worker, content)
+            if worker is self.climber and self.prover is not None and self.task.gap:
+                self.prover.tell(content)
+        elif kind == "solution" and self.climber is not None and self.climber.busy:
+            self.climber.tell(content)
         elif kind == "fastest":
             found.fastest = content
         elif kind == "bound" and content > found.bound_uj:

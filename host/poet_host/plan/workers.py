@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -21,6 +22,20 @@ sys.path[:] = {path!r}
 from poet_host.plan.workers import serve
 serve({receive}, {send})
 """
+
+
+@dataclass
+class Line:
+    """The line from a search to who asked for it: `emit(kind, what)` and `stopped()`."""
+
+    emit: Callable[[str, Any], object]
+    stopped: Callable[[], bool]
+    latest: Any = None
+
+    def news(self) -> Any:
+        """What was told last, once; None: nothing new."""
+        latest, self.latest = self.latest, None
+        return latest
 
 
 class Worker:
@@ -45,6 +60,10 @@ class Worker:
     def search(self, function: Callable[..., None], *arguments: Any) -> None:
         self.busy = True
         self._requests.send((function, arguments))
+
+    def tell(self, news: Any) -> None:
+        """Something that the search may use."""
+        self._requests.send((None, news))
 
     def receive(self) -> tuple[str, Any]:
         """The next of what the search emits; ("idle", None) at its end.
@@ -115,6 +134,7 @@ def serve(receive_fd: int, send_fd: int) -> None:
     pending: list[Any] = []
     arrived = threading.Condition()
     stopped = threading.Event()
+    line = Line(lambda kind, found: results.send((kind, found)), stopped.is_set)
 
     def listen() -> None:
         while True:
@@ -124,6 +144,9 @@ def serve(receive_fd: int, send_fd: int) -> None:
                 os._exit(0)
             if request is None:
                 stopped.set()
+                continue
+            if request[0] is None:
+                line.latest = request[1]
                 continue
             with arrived:
                 pending.append(request)
@@ -136,12 +159,9 @@ def serve(receive_fd: int, send_fd: int) -> None:
                 arrived.wait()
             function, arguments = pending.pop()
         stopped.clear()
+        line.latest = None
         try:
-            function(
-                *arguments,
-                emit=lambda kind, found: results.send((kind, found)),
-                stopped=stopped.is_set,
-            )
+            function(*arguments, line)
         except BrokenPipeError:
             os._exit(0)
         except Exception as error:

@@ -1,0 +1,161 @@
+"""Climb: better and better plans.
+
+Stage models (milp.py) of growing reach are solved, small ones first; their solutions become
+plans. Then parts of the best plan are solved again with everything else as it is.
+"""
+
+from collections.abc import Iterable
+
+from . import exact, milp
+from .fit import Misfit
+from .program import INFINITY, Result, minimise
+from .reach import Reach, Rung
+from .search import Searcher, Task
+from .statements import energy_uj, everything_paged, tidy
+from .workers import Line
+
+FIRST = (Rung(1), Rung(2))  # soon solved
+HIGHER = (
+    Rung(4, 0.5),
+    Rung(3, 1.0),
+    Rung(6, 0.5),
+    Rung(4, 1.0),
+    Rung(6, 1.0),
+    Rung(10, 1.0),
+    Rung(None, 1.0),
+    Rung(None),
+)
+ROUNDS = 4  # of tightening what a plan may use, until it fits
+CUT_ROUNDS = 2
+GAP = 0.02  # of what is spent beyond the unavoidable: good enough for a rung
+SEED = 1
+
+
+def climb(task: Task, line: Line) -> None:
+    """Emit better and better plans, and "climbed" when the first few are out."""
+    climber = _Climber(task, line)
+    if climber.exhaust():
+        return
+    if task.graph.storage and task.page:
+        climber.offer(everything_paged(task.graph))
+    climber.climb(FIRST)
+    if task.problem.deadline_us is not None and climber.best is None:
+        climber.hurry()
+    line.emit("climbed", None)
+    climber.climb(HIGHER)
+    climber.improve()
+
+
+class _Climber(Searcher):
+    def exhaust(self) -> bool:
+        """Whether exhaustive search has settled it."""
+        task = self.task
+        if not task.exhaustive:
+            return False
+        deadline_us = task.problem.deadline_us
+        found = exact.exhaust(
+            task.graph, task.ram_bytes, task.again, page=task.page, deadline_us=deadline_us
+        )
+        if found is None:
+            return False
+        if found.events is None:
+            self.line.emit("bound", INFINITY)
+            return True
+        events = found.events if deadline_us is not None else tidy(task.graph, found.events)
+        self.offer(events)
+        self.line.emit("bound", energy_uj(task.graph, events))
+        return self.best is not None
+
+    def climb(self, rungs: Iterable[Rung]) -> None:
+        offered = -1
+        for rung in rungs:
+            if self.over:
+                break
+            reach = Reach(self.task.graph, self.task.again, spare_uj=self.spare_uj, rung=rung)
+            before, offered = offered, _offered(reach)
+            if offered != before:
+                self.step(reach)
+            self.hear()
+
+    def step(self, reach: Reach) -> None:
+        """Solve the model of a reach; with less RAM or time as long as its plan does not fit."""
+        ram_bytes, deadline_us = self.task.ram_bytes, self.task.problem.deadline_us
+        for _ in range(ROUNDS):
+            self.solve(reach, ram_bytes, deadline_us)
+            if self.misfit.excess_bytes:
+                ram_bytes -= -(-self.misfit.excess_bytes // 4) * 4
+            elif self.misfit.excess_us and deadline_us is not None:
+                deadline_us -= self.misfit.excess_us
+            else:
+                break
+
+    def solve(self, reach: Reach, ram_bytes: int, deadline_us: float | None) -> None:
+        """The minimum of a stage model, as a plan."""
+        self.misfit = Misfit()
+        model = self.build(reach, ram_bytes, deadline_us)
+        for _ in range(CUT_ROUNDS):
+            if model is None or self.over:
+                return
+            found = self.minimise(model, self.task.left_s * 0.25)
+            if found.values is None:
+                return
+            plan_uj = self.sequenced(
+                milp.chosen(model, found.values),
+                self.task.left_s * 0.1,
+                ram_bytes=ram_bytes,
+                deadline_us=deadline_us,
+            )
+            if plan_uj - found.objective <= 2 * self.slack_uj:
+                return
+            if not milp.crowded(model, found.values):
+                return
+
+    @property
+    def slack_uj(self) -> float:
+        return GAP * self.spare_uj if self.best else 0.0
+
+    def hear(self) -> None:
+        """A solution of the prover's program may make a better plan."""
+        again = self.line.news()
+        if again is not None:
+            self.sequenced(again, self.task.left_s * 0.1)
+
+    def build(
+        self, reach: Reach, ram_bytes: int, deadline_us: float | None
+    ) -> milp.StageModel | None:
+        try:
+            return milp.build(
+                reach,
+                ram_bytes,
+                page=self.task.page,
+                deadline_us=deadline_us,
+                out_of_time=lambda: self.over,
+            )
+        except TimeoutError:
+            return None
+
+    def minimise(self, model: milp.StageModel, limit_s: float) -> Result:
+        start = milp.start(model, self.best.events) if self.best else None
+        return minimise(
+            model.program,
+            limit_s,
+            gap=self.task.gap / 2,
+            slack=self.slack_uj,
+            start=start,
+            watch=self.watch,
+        )
+
+    def hurry(self) -> None:
+        """Without a plan in time yet: take the fastest."""
+        fastest = _Climber(self.task.hasty(), Line(lambda kind, found: None, self.line.stopped))
+        fastest.climb(FIRST)
+        if fastest.best is not None:
+            self.line.emit("fastest", fastest.best)
+            self.offer(fastest.best.events)
+
+    def improve(self) -> None:
+        pass
+
+
+def _offered(reach: Reach) -> int:
+    return sum(len(reach.demanded(node.inputs)) for node in reach.graph.nodes)

@@ -1,0 +1,99 @@
+"""Prove: higher and higher bounds on all plans.
+
+The stage model (milp.py) with every recomputation that a better plan than the best one
+could afford. When its minimum reaches the energy of a plan, that plan is proved optimal.
+"""
+
+from typing import Any
+
+from . import milp
+from .fit import Candidate
+from .program import INFINITY, TOLERANCE, minimise
+from .reach import Reach
+from .search import Searcher, Task
+from .statements import energy_uj
+from .workers import Line
+
+CUTS = 100  # constraints added at once to the linear relaxation
+CUT_ROUNDS = 10
+WORTH = 1e-5  # relative rise of a bound that is worth another round
+
+
+def prove(task: Task, best: Candidate | None, line: Line) -> None:
+    """Emit higher and higher bounds on all plans, given the best plan that is known."""
+    prover = _Prover(task, line)
+    if best is not None:
+        prover.best, prover.best_uj = best, energy_uj(task.graph, best.events)
+    prover.prove()
+
+
+class _Prover(Searcher):
+    bound_uj: float = -INFINITY
+    model: milp.StageModel
+
+    def prove(self) -> None:
+        task = self.task
+        reach = Reach(task.graph, task.again, spare_uj=self.spare_uj)
+        try:
+            self.model = milp.build(
+                reach,
+                task.ram_bytes,
+                page=task.page,
+                deadline_us=task.problem.deadline_us,
+                out_of_time=lambda: self.over,
+            )
+        except TimeoutError:
+            return
+        self.relax()
+        while not self.proved and not self.over:
+            if not self.search():
+                break
+
+    @property
+    def proved(self) -> bool:
+        return self.bound_uj >= self.best_uj * (1 - TOLERANCE)
+
+    def raise_bound(self, bound_uj: float) -> None:
+        """Plans that cost more than the best one were left out."""
+        bound_uj = min(bound_uj, self.best_uj)
+        if bound_uj > self.bound_uj:
+            self.bound_uj = bound_uj
+            self.line.emit("bound", bound_uj)
+
+    def relax(self) -> None:
+        """The linear relaxation, with the constraints that its solutions break."""
+        task = self.task
+        before = -INFINITY
+        for _ in range(CUT_ROUNDS):
+            found = minimise(self.model.program, task.left_s, integer=False, watch=self.watch)
+            self.raise_bound(found.bound)
+            if found.values is None or self.proved or found.bound <= before * (1 + WORTH):
+                break
+            before = found.bound
+            if not milp.crowded(self.model, found.values, CUTS):
+                break
+
+    def search(self) -> bool:
+        """The integer minimum; False if it is found, or time is out."""
+        task, model = self.task, self.model
+
+        def watch(bound_uj: float, values: Any) -> bool:
+            self.raise_bound(bound_uj)
+            if values is not None:
+                self.line.emit("solution", milp.chosen(model, values))
+            return self.watch(bound_uj, None) or self.proved
+
+        def news() -> milp.Values | None:
+            plan = self.line.news()
+            if plan is None or plan.totals.energy_uj >= self.best_uj:
+                return None
+            self.best, self.best_uj = plan, energy_uj(task.graph, plan.events)
+            return milp.start(model, plan.events)
+
+        start = milp.start(model, self.best.events) if self.best else None
+        found = minimise(model.program, task.left_s, start=start, watch=watch, news=news)
+        self.raise_bound(found.bound)
+        if found.outcome != "optimal" or found.values is None or self.proved:
+            return False
+        self.sequenced(milp.chosen(model, found.values), task.left_s)
+        return not self.proved and milp.crowded(model, found.values) > 0

@@ -4,9 +4,11 @@ Stage models (milp.py) of growing reach are solved, small ones first; their solu
 plans. Then parts of the best plan are solved again with everything else as it is.
 """
 
+import random
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from . import exact, milp
+from . import conflicts, exact, milp
 from .fit import Misfit
 from .program import INFINITY, Result, minimise
 from .reach import Reach, Rung
@@ -15,19 +17,14 @@ from .statements import energy_uj, everything_paged, tidy
 from .workers import Line
 
 FIRST = (Rung(1), Rung(2))  # soon solved
-HIGHER = (
-    Rung(4, 0.5),
-    Rung(3, 1.0),
-    Rung(6, 0.5),
-    Rung(4, 1.0),
-    Rung(6, 1.0),
-    Rung(10, 1.0),
-    Rung(None, 1.0),
-    Rung(None),
-)
+HIGHER = (Rung(4, 0.5), Rung(3), Rung(6))
+HIGHEST = (Rung(None, 1.0), Rung(None))
 ROUNDS = 4  # of tightening what a plan may use, until it fits
 CUT_ROUNDS = 2
 GAP = 0.02  # of what is spent beyond the unavoidable: good enough for a rung
+WIDE = Rung(16, 1.0)  # where parts are solved again
+PART, PART_S = 0.1, 3.0  # share of the stages to begin with; time for one part
+MOST_VAIN = 50  # parts in a row without a better plan
 SEED = 1
 
 
@@ -38,15 +35,19 @@ def climb(task: Task, line: Line) -> None:
         return
     if task.graph.storage and task.page:
         climber.offer(everything_paged(task.graph))
-    climber.climb(FIRST)
+    climber.climb(FIRST, 0.25)
     if task.problem.deadline_us is not None and climber.best is None:
         climber.hurry()
     line.emit("climbed", None)
-    climber.climb(HIGHER)
+    climber.climb(HIGHER, 0.1)
     climber.improve()
+    climber.climb(HIGHEST, 0.5)
 
 
+@dataclass
 class _Climber(Searcher):
+    known: dict[conflicts.Conflict, None] = field(default_factory=dict)
+
     def exhaust(self) -> bool:
         """Whether exhaustive search has settled it."""
         task = self.task
@@ -66,22 +67,28 @@ class _Climber(Searcher):
         self.line.emit("bound", energy_uj(task.graph, events))
         return self.best is not None
 
-    def climb(self, rungs: Iterable[Rung]) -> None:
+    def climb(self, rungs: Iterable[Rung], share: float) -> None:
+        """Solve the models of some rungs, each within a share of the time that is left."""
         offered = -1
         for rung in rungs:
             if self.over:
                 break
-            reach = Reach(self.task.graph, self.task.again, spare_uj=self.spare_uj, rung=rung)
+            reach = self.reach(rung)
             before, offered = offered, _offered(reach)
             if offered != before:
-                self.step(reach)
+                self.step(reach, share)
             self.hear()
 
-    def step(self, reach: Reach) -> None:
+    def reach(self, rung: Rung) -> Reach:
+        graph, best = self.task.graph, self.best
+        also = milp.again(graph, best.events) if best else None
+        return Reach(graph, self.task.again, spare_uj=self.spare_uj, rung=rung, also=also)
+
+    def step(self, reach: Reach, share: float) -> None:
         """Solve the model of a reach; with less RAM or time as long as its plan does not fit."""
-        ram_bytes, deadline_us = self.task.ram_bytes, self.task.problem.deadline_us
+        ram_bytes, deadline_us = self.task.ram_bytes, self.task.deadline_us
         for _ in range(ROUNDS):
-            self.solve(reach, ram_bytes, deadline_us)
+            self.solve(reach, ram_bytes, deadline_us, self.task.left_s * share)
             if self.misfit.excess_bytes:
                 ram_bytes -= -(-self.misfit.excess_bytes // 4) * 4
             elif self.misfit.excess_us and deadline_us is not None:
@@ -89,14 +96,16 @@ class _Climber(Searcher):
             else:
                 break
 
-    def solve(self, reach: Reach, ram_bytes: int, deadline_us: float | None) -> None:
+    def solve(
+        self, reach: Reach, ram_bytes: int, deadline_us: float | None, limit_s: float
+    ) -> None:
         """The minimum of a stage model, as a plan."""
         self.misfit = Misfit()
         model = self.build(reach, ram_bytes, deadline_us)
         for _ in range(CUT_ROUNDS):
             if model is None or self.over:
                 return
-            found = self.minimise(model, self.task.left_s * 0.25)
+            found = self.minimise(model, limit_s)
             if found.values is None:
                 return
             plan_uj = self.sequenced(
@@ -107,8 +116,16 @@ class _Climber(Searcher):
             )
             if plan_uj - found.objective <= 2 * self.slack_uj:
                 return
-            if not milp.crowded(model, found.values):
+            if not self.learn(model, found.values):
                 return
+
+    def learn(self, model: milp.StageModel, values: milp.Values) -> bool:
+        """What about a solution cannot be; False if that is not known."""
+        found = [it for it in conflicts.sets(model, values) if it not in self.known]
+        self.known.update(dict.fromkeys(found))
+        for conflict in found:
+            conflicts.forbid(model, conflict)
+        return bool(found)
 
     @property
     def slack_uj(self) -> float:
@@ -124,7 +141,7 @@ class _Climber(Searcher):
         self, reach: Reach, ram_bytes: int, deadline_us: float | None
     ) -> milp.StageModel | None:
         try:
-            return milp.build(
+            model = milp.build(
                 reach,
                 ram_bytes,
                 page=self.task.page,
@@ -133,6 +150,9 @@ class _Climber(Searcher):
             )
         except TimeoutError:
             return None
+        for conflict in self.known:
+            conflicts.forbid(model, conflict)
+        return model
 
     def minimise(self, model: milp.StageModel, limit_s: float) -> Result:
         start = milp.start(model, self.best.events) if self.best else None
@@ -148,13 +168,43 @@ class _Climber(Searcher):
     def hurry(self) -> None:
         """Without a plan in time yet: take the fastest."""
         fastest = _Climber(self.task.hasty(), Line(lambda kind, found: None, self.line.stopped))
-        fastest.climb(FIRST)
+        fastest.climb(FIRST, 0.25)
         if fastest.best is not None:
             self.line.emit("fastest", fastest.best)
             self.offer(fastest.best.events)
 
     def improve(self) -> None:
-        pass
+        """Solve parts of the best plan again, the rest as it is, as long as that helps."""
+        chance, share, vain = random.Random(SEED), PART, 0
+        model, values = None, None
+        while not self.over and self.best is not None and vain < MOST_VAIN:
+            self.hear()
+            if model is None:
+                model = self.build(self.reach(WIDE), self.task.ram_bytes, self.task.deadline_us)
+                if model is None:
+                    return
+                values = milp.start(model, self.best.events)
+                spent = milp.spent_uj(model, values)
+            stages = len(model.stages)
+            length = max(2, round(stages * share))
+            begin = chance.choices(range(stages), spent)[0] - length // 2
+            window = range(max(0, begin), min(begin + length, stages))
+            found = minimise(
+                milp.around(model, values, window),
+                min(PART_S, self.task.left_s),
+                slack=self.slack_uj / 20,
+                start=values,
+                watch=self.watch,
+            )
+            vain += 1
+            before_uj = self.best_uj
+            if found.values is not None and found.objective < before_uj - self.slack_uj / 20:
+                self.sequenced(milp.chosen(model, found.values), PART_S)
+                if self.best_uj > found.objective + self.slack_uj / 20:
+                    self.learn(model, found.values)
+            if self.best_uj < before_uj:
+                model, vain = None, 0
+            share = min(1.0, share * 1.1) if found.outcome == "optimal" else share * 0.8
 
 
 def _offered(reach: Reach) -> int:

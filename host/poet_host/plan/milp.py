@@ -14,20 +14,20 @@ at some moment of stage t; what operator t - 1 computed is, what it overwrote is
 Every plan obeys these constraints, however often it computes and pages a tensor and when,
 so that every bound on the program is a bound on all plans: more than one recomputation or
 page-in of a tensor within a stage satisfies no constraint that one does not. What the
-program leaves out is most of the order within a stage: sequence.py turns its solutions into
-plans, and `crowded` gives constraints that a solution breaks. Which R_ti exist, and why no
-others need to, says reach.py.
+program leaves out is the RAM within a stage, where the order matters: sequence.py turns its
+solutions into plans, and conflicts.py has constraints that a solution may break. Which R_ti
+exist, and why no others need to, says reach.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
 import numpy as np
 
 from .problem import CostGraph
-from .program import Program, Term, attainable
+from .program import INFINITY, Program, Term, attainable
 from .reach import Reach
 from .statements import Event
 
@@ -51,6 +51,7 @@ class Stage:
 class StageModel:
     graph: CostGraph
     ram_bytes: int
+    made_again: bool  # within a stage, though in RAM when it began
     program: Program = field(default_factory=Program)
     written: Columns = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
@@ -67,10 +68,11 @@ def build(
     """The stage model with the recomputations that `reach` offers.
 
     `page` False: computed tensors are not paged out, except kept ones. Raises TimeoutError
-    as soon as `out_of_time()`.
+    as soon as `out_of_time()`. A reach for conflicts also gets what they need to hold for all
+    plans: a tensor may be dropped and made again within a stage.
     """
     graph = reach.graph
-    model = StageModel(graph, ram_bytes)
+    model = StageModel(graph, ram_bytes, reach.for_conflicts)
     _page_outs(model, page)
     before = {} if graph.storage else {i: HERE for i, n in enumerate(graph.nodes) if n.stored}
     previous: int | None = None
@@ -127,7 +129,7 @@ def _stage(
     computed = {
         i: program.binary(nodes[i].energy_uj)
         for i in alive
-        if (i in demanded or i in early) and before.get(i) != HERE
+        if (i in demanded or i in early) and (model.made_again or before.get(i) != HERE)
     }
     users: dict[int, list[int]] = {}
     for j, column in computed.items():
@@ -136,7 +138,7 @@ def _stage(
     paged: Columns = {}
     for i in sorted(needed | users.keys()):
         pageable = graph.storage and (nodes[i].stored or nodes[i].keep or i in model.written)
-        if pageable and before.get(i) != HERE:
+        if pageable and (model.made_again or before.get(i) != HERE):
             paged[i] = program.binary(nodes[i].page_in_uj)
             _on_storage(model, i, paged[i])
     stage = Stage(None if end else t, before, computed, paged, {})
@@ -145,9 +147,9 @@ def _stage(
         made = _terms(i, computed, paged)
         if i in needed:
             stage.used[i] = HERE
-            _needed(program, before.get(i), made)
+            _needed(model, before.get(i), made)
         elif made or i in users or before.get(i) == HERE:
-            _available(program, stage.used, i, before.get(i), made)
+            _available(model, stage.used, i, before.get(i), made)
             _on_demand(program, paged.get(i), users.get(i, []))
             if i not in early:
                 _on_demand(program, computed.get(i), users.get(i, []))
@@ -163,17 +165,18 @@ def _terms(i: int, *columns: Columns) -> list[Term]:
     return [(stage[i], 1.0) for stage in columns if i in stage]
 
 
-def _needed(program: Program, before: int | None, made: list[Term]) -> None:
-    """A_ti = 1."""
+def _needed(model: StageModel, before: int | None, made: list[Term]) -> None:
+    """A_ti = 1; at least 1 where it may be made again."""
     if before != HERE:
         held = [] if before is None else [(before, 1.0)]
-        program.row([*held, *made], 1.0, 1.0)
+        model.program.row([*held, *made], 1.0, INFINITY if model.made_again else 1.0)
 
 
 def _available(
-    program: Program, used: Columns, i: int, before: int | None, made: list[Term]
+    model: StageModel, used: Columns, i: int, before: int | None, made: list[Term]
 ) -> None:
-    """U_ti <= A_ti <= 1."""
+    """U_ti <= A_ti;  A_ti <= 1 where it may not be made again."""
+    program = model.program
     if before is None and not made:
         return
     used[i] = program.binary()
@@ -181,7 +184,7 @@ def _available(
         return
     there = [*([] if before is None else [(before, 1.0)]), *made]
     program.row([(used[i], 1.0), *((c, -1.0) for c, _ in there)], upper=0.0)
-    if len(there) > 1:
+    if len(there) > 1 and not model.made_again:
         program.row(there, upper=1.0)
 
 
@@ -274,61 +277,6 @@ def chosen(model: StageModel, values: Values) -> list[list[int]]:
     ]
 
 
-def crowded(model: StageModel, values: Values, most: int = 1 << 30) -> int:
-    """Add the constraints on recomputations that `values` break; how many, at most `most`.
-
-    own_j R_tj + sum m_i (U_ti - R_ti - P_ti) <= RAM over the i that j does not use, where
-    own_j is j with its inputs and workspace: what is in RAM while operator t runs and was not
-    made in stage t was there when j was computed again.
-    """
-    broken = sorted(_crowded(model, values), key=lambda found: -found[0])[:most]
-    for _, terms, room in broken:
-        model.program.at_most(terms, room, model.ram_bytes)
-    return len(broken)
-
-
-SCALED = 1000.0
-
-
-def _crowded(model: StageModel, values: Values) -> Iterator[tuple[float, list[Term], int]]:
-    nodes = model.graph.nodes
-    for stage in model.stages:
-        held: dict[int, float] = {}  # what certainly stays throughout the stage
-        for i, column in stage.used.items():
-            made = sum(values[c] for c, _ in _terms(i, stage.computed, stage.paged))
-            held[i] = (1.0 if column == HERE else values[column]) - made
-        held_bytes = sum(nodes[i].bytes * share for i, share in held.items())
-        for j, column in stage.computed.items():
-            if values[column] < 1e-3:
-                continue
-            mine = {j, *nodes[j].inputs}
-            own = _own_bytes(model.graph, j) + sum(nodes[i].bytes for i in mine - {j})
-            others = held_bytes - sum(nodes[i].bytes * held.get(i, 0.0) for i in mine)
-            excess = own * values[column] + others - model.ram_bytes
-            if excess > 1e-6 * model.ram_bytes:
-                yield excess, *_crowd(model, stage, j, own, mine)
-
-
-def _crowd(
-    model: StageModel, stage: Stage, j: int, own: int, mine: set[int]
-) -> tuple[list[Term], int]:
-    nodes = model.graph.nodes
-    terms: dict[int, float] = {stage.computed[j]: float(own)}
-    sizes, certain = [own], 0
-    for i, column in stage.used.items():
-        size = nodes[i].bytes
-        if i in mine or size == 0:
-            continue
-        sizes.append(size)
-        if column == HERE:
-            certain += size
-        else:
-            terms[column] = terms.get(column, 0.0) + size
-        for made, _ in _terms(i, stage.computed, stage.paged):
-            terms[made] = terms.get(made, 0.0) - size
-    return list(terms.items()), attainable(sizes, model.ram_bytes) - certain
-
-
 def start(model: StageModel, events: Sequence[Event]) -> Values:
     """The values that a plan gives to the variables; a solution if the reach offers it."""
     values = np.zeros(len(model.program.cost))
@@ -349,6 +297,47 @@ def start(model: StageModel, events: Sequence[Event]) -> Values:
     return values
 
 
+def again(graph: CostGraph, events: Sequence[Event]) -> dict[int, set[int]]:
+    """Of each stage, by its operator, what a plan computes again; see `Reach`."""
+    operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
+    stages = zip([*operators, len(graph.nodes)], _by_stage(graph, events), strict=False)
+    return {operator: computed for operator, (computed, _, _) in stages}
+
+
+def spent_uj(model: StageModel, values: Values) -> list[float]:
+    """Of each stage, the energy of what a solution makes again; never all zero."""
+    cost = np.array(model.program.cost) * values
+    spent = [
+        float(sum(cost[column] for column in (*stage.computed.values(), *stage.paged.values())))
+        for stage in model.stages
+    ]
+    return spent if any(spent) else [1.0] * len(spent)
+
+
+def around(model: StageModel, values: Values, window: range) -> Program:
+    """The program with all but some stages, and what they use, as in a solution.
+
+    `window`: positions of the stages that are free; free, too, is where else the tensors
+    that their operators use, or could be made from, stay in RAM.
+    """
+    nodes = model.graph.nodes
+    free: set[int] = set(model.written.values())
+    tensors: set[int] = set()
+    for stage in (model.stages[index] for index in window):
+        for columns in (stage.before, stage.computed, stage.paged, stage.used):
+            free.update(columns.values())
+        inputs = () if stage.operator is None else nodes[stage.operator].inputs
+        made = [i for i, column in stage.computed.items() if values[column] > 0.5]
+        tensors.update(inputs, made, *(nodes[i].inputs for i in (*inputs, *made)))
+    for stage in model.stages:
+        free.update(stage.used[i] for i in tensors if i in stage.used)
+    lower, upper = list(model.program.lower), list(model.program.upper)
+    for column in range(len(lower)):
+        if column not in free:
+            lower[column] = upper[column] = round(values[column])
+    return replace(model.program, lower=lower, upper=upper)
+
+
 def _by_stage(
     graph: CostGraph, events: Sequence[Event]
 ) -> Iterator[tuple[set[int], set[int], set[int]]]:
@@ -367,8 +356,9 @@ def _by_stage(
             paged.add(i)
         if op in ("compute", "page_in"):
             ram.add(i)
-        if op == "compute":
-            ram -= {graph.nodes[i].overwrites}
+        over = graph.nodes[i].overwrites
+        if op == "compute" and over is not None:
+            ram.discard(over)
         elif op == "free":
             ram.discard(i)
     if not graph.storage:

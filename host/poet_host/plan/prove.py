@@ -6,7 +6,7 @@ could afford. When its minimum reaches the energy of a plan, that plan is proved
 
 from typing import Any
 
-from . import milp
+from . import conflicts, milp
 from .fit import Candidate
 from .program import INFINITY, TOLERANCE, minimise
 from .reach import Reach
@@ -32,22 +32,29 @@ class _Prover(Searcher):
     model: milp.StageModel
 
     def prove(self) -> None:
-        task = self.task
-        reach = Reach(task.graph, task.again, spare_uj=self.spare_uj)
-        try:
-            self.model = milp.build(
-                reach,
-                task.ram_bytes,
-                page=task.page,
-                deadline_us=task.problem.deadline_us,
-                out_of_time=lambda: self.over,
+        """First without conflicts, then with: that takes a larger model."""
+        for for_conflicts in (False, True):
+            reach = Reach(
+                self.task.graph,
+                self.task.again,
+                spare_uj=self.spare_uj,
+                for_conflicts=for_conflicts,
             )
-        except TimeoutError:
-            return
-        self.relax()
-        while not self.proved and not self.over:
-            if not self.search():
-                break
+            try:
+                self.model = milp.build(
+                    reach,
+                    self.task.ram_bytes,
+                    page=self.task.page,
+                    deadline_us=self.task.deadline_us,
+                    out_of_time=lambda: self.over,
+                )
+            except TimeoutError:
+                return
+            self.relax()
+            while not self.proved and not self.over and self.search():
+                pass
+            if self.proved or self.over:
+                return
 
     @property
     def proved(self) -> bool:
@@ -70,8 +77,11 @@ class _Prover(Searcher):
             if found.values is None or self.proved or found.bound <= before * (1 + WORTH):
                 break
             before = found.bound
-            if not milp.crowded(self.model, found.values, CUTS):
+            broken = conflicts.lone(self.model, found.values, CUTS) if self.model.made_again else []
+            if not broken:
                 break
+            for conflict in broken:
+                conflicts.forbid(self.model, conflict)
 
     def search(self) -> bool:
         """The integer minimum; False if it is found, or time is out."""
@@ -96,4 +106,9 @@ class _Prover(Searcher):
         if found.outcome != "optimal" or found.values is None or self.proved:
             return False
         self.sequenced(milp.chosen(model, found.values), task.left_s)
-        return not self.proved and milp.crowded(model, found.values) > 0
+        if self.proved or not model.made_again:
+            return False
+        broken = conflicts.sets(model, found.values)
+        for conflict in broken:
+            conflicts.forbid(model, conflict)
+        return bool(broken)

@@ -19,7 +19,7 @@ together, the first kind is always possible. Hence a group is needed only if it 
 """
 
 import heapq
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from .problem import CostGraph
@@ -81,12 +81,17 @@ class Reach:
         *,
         spare_uj: float = INFINITY,
         rung: Rung | None = None,
+        also: Mapping[int, Set[int]] | None = None,
+        for_conflicts: bool = False,
     ) -> None:
         """`spare_uj`: what a plan of interest can spend on recomputation; the reach is exact
-        for these. `rung`: a heuristic that offers less.
+        for these. `rung`: a heuristic that offers less, but what some plan computes again in
+        each stage `also`. `for_conflicts`: all early recomputations, since conflicts
+        (conflicts.py) charge memory within a stage.
         """
         most_uj = spare_uj * (1 + TOLERANCE)
         self.graph, self.rung, self.most_uj = graph, rung, most_uj
+        self.also, self.for_conflicts = also or {}, for_conflicts
         nodes = graph.nodes
         self.again = [may and nodes[i].energy_uj <= most_uj for i, may in enumerate(again)]
         self.last = last_needs(graph, self.again)
@@ -132,10 +137,15 @@ class Reach:
 
     def early(self, t: int, before: int | None, needed: Set[int], demanded: Set[int]) -> set[int]:
         """What may be recomputed in stage t for later stages. `before`: operator t - 1."""
-        if before is None or self.rung is not None:
+        if self.rung is not None:
+            return set(self.also.get(t, ()))
+        if before is None:
             return set()
         nodes = self.graph.nodes
-        alive = {i for i in range(t) if self.again[i] and self.last[i] >= t and i != before}
+        alive = {i for i in range(t) if self.again[i] and self.last[i] >= t}
+        if self.for_conflicts:
+            return alive
+        alive.discard(before)
         overwritten = nodes[t].overwrites if t < len(nodes) else None
         touched = needed | set(nodes[before].inputs)
         group = {

@@ -40,8 +40,12 @@ class Task:
             self.graph,
             recompute=self.recompute,
             page=self.page and self.graph.storage,
-            deadline=self.problem.deadline_us is not None,
+            deadline=self.deadline_us is not None,
         )
+
+    @property
+    def deadline_us(self) -> float | None:
+        return self.problem.deadline_us
 
     @property
     def left_s(self) -> float:
@@ -107,7 +111,7 @@ class Searcher:
         self.misfit = Misfit()
         if self.best is not None and found_uj >= self.best_uj * (1 - TOLERANCE):
             return False
-        early = task.problem.deadline_us is not None
+        early = task.deadline_us is not None
         fitted = fit(
             task.problem, events, placed=task.placed, time_limit_s=task.left_s, early=early
         )
@@ -132,7 +136,7 @@ class Searcher:
         """
         task = self.task
         ram_bytes = task.ram_bytes if ram_bytes is None else ram_bytes
-        deadline_us = task.problem.deadline_us if deadline_us is None else deadline_us
+        deadline_us = task.deadline_us if deadline_us is None else deadline_us
         for passes in PASSES:
             slots = sequence.offer(task.graph, again, passes)
             model = sequence.build(

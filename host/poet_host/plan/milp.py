@@ -291,9 +291,9 @@ def start(model: StageModel, events: Sequence[Event]) -> Values:
             held = stage.before.get(i)
             if held is not None and (held == HERE or values[held] > 0.5):
                 continue
-            column = stage.paged.get(i) if i in paged else stage.computed.get(i)
-            if column is not None:
-                values[column] = 1.0
+            made = stage.paged.get(i) if i in paged else stage.computed.get(i)
+            if made is not None:
+                values[made] = 1.0
     return values
 
 

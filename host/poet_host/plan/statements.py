@@ -8,8 +8,9 @@ from .problem import CostGraph
 Event = tuple[Op, int]  # what happens to which node
 
 
-def tidy(graph: CostGraph, events: list[Event]) -> list[Event]:
+def tidy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     """The events without what serves nothing, each tensor freed right after its last use."""
+    events = [event for event in events if event[0] != "free"]
     while (useful := _without_waste(graph, events)) != events:
         events = useful
     return _with_frees(graph, events)

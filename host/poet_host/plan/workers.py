@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -68,14 +69,14 @@ class Worker:
     def receive(self) -> tuple[str, Any]:
         """The next of what the search emits; ("idle", None) at its end.
 
-        Raises EOFError if the process ended, and what the search raised.
+        Raises EOFError if the process ended, and RuntimeError if the search failed.
         """
         kind, found = self.results.recv()
         if kind == "idle":
             self.busy = False
         if kind == "error":
             self.busy = False
-            raise found
+            raise RuntimeError(f"the planner's worker failed:\n{found}")
         return kind, found
 
     def stop(self) -> bool:
@@ -164,7 +165,7 @@ def serve(receive_fd: int, send_fd: int) -> None:
             function(*arguments, line)
         except BrokenPipeError:
             os._exit(0)
-        except Exception as error:
-            results.send(("error", error))
+        except Exception:
+            results.send(("error", traceback.format_exc()))
         else:
             results.send(("idle", None))

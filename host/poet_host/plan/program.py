@@ -136,7 +136,7 @@ def minimise(
         "random_seed": 1,
         "time_limit": max(time_limit_s, 0.0),
         "mip_rel_gap": gap,
-        "mip_abs_gap": max(SCALE * TOLERANCE, slack * scale),
+        "mip_abs_gap": max(SCALE * TOLERANCE / 10, slack * scale),
         "mip_feasibility_tolerance": 1e-7,
         "primal_feasibility_tolerance": 1e-8,
     }

@@ -19,7 +19,7 @@ from .workers import POOL, Worker
 Method = Literal["poet", "poet-paging", "poet-remat"]
 METHODS: tuple[Method, ...] = ("poet", "poet-paging", "poet-remat")
 ALIGNMENT = 4  # bytes; offsets are multiples of it
-POLISHING_S = 2.0  # of the time limit, for the order of transfers
+POLISHING_S, MOST_POLISHING_S = 1.0, 5.0  # at the end, for the order of transfers
 
 Progress = Callable[[float | None, float, float | None, float], object]
 
@@ -137,7 +137,8 @@ class _Solver:
     def _polished(self, best: Candidate) -> Candidate:
         """With early transfers, which only a deadline asks for during the search."""
         free = replace(self.problem, deadline_us=None)
-        polished = fit(free, best.events, placed=self.placed, time_limit_s=POLISHING_S)
+        limit_s = max(POLISHING_S, min(self.left_s, MOST_POLISHING_S))
+        polished = fit(free, best.events, placed=self.placed, time_limit_s=limit_s)
         return polished if isinstance(polished, Candidate) else best
 
     def _search(self, problem: Problem, share: float) -> _Found:
@@ -155,7 +156,7 @@ class _Solver:
             page=self.method != "poet-remat",
             placed=self.placed,
             gap=self.gap,
-            ends_at=time.monotonic() + self.left_s * share,
+            ends_at=time.monotonic() + max(0.0, self.left_s - POLISHING_S) * share,
             exhaustive=self.exhaustive,
         )
 
@@ -309,12 +310,15 @@ class _Race:
         return [it for it in (self.climber, self.prover) if it is not None and it.busy]
 
     def _going(self) -> bool:
-        """Early ends of the prover are left to itself where the minimum is wanted."""
-        if not self._busy():
-            return False
-        if self.prover is None:
-            return True
-        return not (self.found.proves(self.task.gap) and (self.task.gap or not self.prover.busy))
+        """Until a plan is proved good enough; where the minimum is wanted, by the prover.
+
+        What the climber finds beside the prover depends on their speeds, so that equal input
+        would not give equal plans.
+        """
+        if self.found.proves(self.task.gap):
+            racing = self.prover is not None and self.prover.busy
+            return racing and self.task.gap == 0
+        return bool(self._busy())
 
     def _hear(self, worker: Worker) -> None:
         kind, content = worker.receive()

@@ -5,11 +5,12 @@ plans. Then parts of the best plan are solved again with everything else as it i
 """
 
 import random
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import conflicts, exact, milp
-from .fit import Misfit
+from .fit import Candidate, Misfit
 from .program import INFINITY, Result, minimise
 from .reach import Reach, Rung
 from .search import Searcher, Task
@@ -25,6 +26,7 @@ GAP = 0.02  # of what is spent beyond the unavoidable: good enough for a rung
 WIDE = Rung(16, 1.0)  # where parts are solved again
 PART, PART_S = 0.1, 3.0  # share of the stages to begin with; time for one part
 MOST_VAIN = 50  # parts in a row without a better plan
+WEIGHTS = 8  # of time, tried for a deadline
 SEED = 1
 
 
@@ -35,8 +37,8 @@ def climb(task: Task, line: Line) -> None:
         return
     if task.graph.storage and task.page:
         climber.offer(everything_paged(task.graph))
-    climber.climb(FIRST, 0.25)
-    if task.problem.deadline_us is not None and climber.best is None:
+    climber.climb(FIRST, 0.25 if task.deadline_us is None else 0.05)
+    if task.deadline_us is not None:
         climber.hurry()
     line.emit("climbed", None)
     climber.climb(HIGHER, 0.1)
@@ -148,7 +150,7 @@ class _Climber(Searcher):
                 deadline_us=deadline_us,
                 out_of_time=lambda: self.over,
             )
-        except TimeoutError:
+        except milp.TooLarge:
             return None
         for conflict in self.known:
             conflicts.forbid(model, conflict)
@@ -166,12 +168,32 @@ class _Climber(Searcher):
         )
 
     def hurry(self) -> None:
-        """Without a plan in time yet: take the fastest."""
-        fastest = _Climber(self.task.hasty(), Line(lambda kind, found: None, self.line.stopped))
-        fastest.climb(FIRST, 0.25)
-        if fastest.best is not None:
-            self.line.emit("fastest", fastest.best)
-            self.offer(fastest.best.events)
+        """Plans for a deadline, by weighing time beside energy: as little as is in time."""
+        fastest = self.hasty(INFINITY)
+        if fastest is None:
+            return
+        self.line.emit("fastest", fastest)
+        nodes = self.task.graph.nodes
+        total_uj = sum(node.energy_uj for node in nodes)
+        weight = total_uj / max(sum(node.time_us for node in nodes), 1.0)
+        factor = 16.0
+        for _ in range(WEIGHTS):
+            if self.over or self.hasty(weight) is None:
+                break
+            weight *= factor if self.misfit.excess_us else 1 / factor
+            factor **= 0.6
+
+    def hasty(self, weight: float) -> Candidate | None:
+        """The best plan with time beside energy, offered for the deadline."""
+        ends_at = time.monotonic() + self.task.left_s * 0.1
+        task = replace(self.task.hasty(weight), ends_at=min(ends_at, self.task.ends_at))
+        climber = _Climber(task, Line(lambda kind, found: None, self.line.stopped))
+        if task.graph.storage and task.page:
+            climber.offer(everything_paged(task.graph))
+        climber.climb(FIRST, 0.4)
+        if climber.best is not None:
+            self.offer(climber.best.events)
+        return climber.best
 
     def improve(self) -> None:
         """Solve parts of the best plan again, the rest as it is, as long as that helps."""

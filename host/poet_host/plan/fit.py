@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from .placement import arrange
 from .plan import Plan, Statement
@@ -13,6 +14,7 @@ from .transfers import overlap
 from .verify import Totals, verify
 
 PLACING_S = 2.0
+Effort = Literal["none", "little", "full"]
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,11 @@ def fit(
     *,
     placed: bool,
     time_limit_s: float,
-    early: bool = True,
+    effort: Effort = "full",
 ) -> Candidate | Misfit:
     """The plan of legal events; its live bytes are within the budget.
 
-    `early`: start transfers early. `time_limit_s` bounds the search for offsets and for the
+    `effort`: for starting transfers early. `time_limit_s` bounds the search for offsets and for the
     order of transfers; the best found by then serves.
     """
     ends_at = time.monotonic() + time_limit_s
@@ -55,8 +57,9 @@ def fit(
         if placement.height_bytes > problem.ram_bytes:
             return Misfit(excess_bytes=placement.height_bytes - problem.ram_bytes)
         plan, initial = placement.statements, placement.initial_offsets
-    if early:
-        plan = overlap(problem, plan, max(0.0, ends_at - time.monotonic()))
+    if effort != "none":
+        left_s = max(0.0, ends_at - time.monotonic())
+        plan = overlap(problem, plan, left_s, thorough=effort == "full")
     totals = verify(replace(problem, deadline_us=None), _unjudged(problem, plan, initial), placed)
     deadline_us = problem.deadline_us
     if deadline_us is not None and totals.time_us > deadline_us * (1 + TOLERANCE):

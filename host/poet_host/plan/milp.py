@@ -34,6 +34,11 @@ from .statements import Event
 Columns = dict[int, int]  # tensor -> column
 HERE = -1  # in place of a column: certainly in RAM
 Values = Any  # numpy array of a solution
+MOST_NONZEROS = 8_000_000  # of the constraints; the solver takes about 150 bytes for each
+
+
+class TooLarge(Exception):
+    """The model cannot be built in the time or memory that there is."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,8 @@ def build(
 ) -> StageModel:
     """The stage model with the recomputations that `reach` offers.
 
-    `page` False: computed tensors are not paged out, except kept ones. Raises TimeoutError
-    as soon as `out_of_time()`. A reach for conflicts also gets what they need to hold for all
+    `page` False: computed tensors are not paged out, except kept ones. Raises TooLarge beyond
+    MOST_NONZEROS, and as soon as `out_of_time()`. A reach for conflicts also gets what they need to hold for all
     plans: a tensor may be dropped and made again within a stage.
     """
     graph = reach.graph
@@ -79,8 +84,8 @@ def build(
     for t, node in enumerate(graph.nodes):
         if node.stored:
             continue
-        if out_of_time():
-            raise TimeoutError
+        if out_of_time() or len(model.program.columns) > MOST_NONZEROS:
+            raise TooLarge
         model.program.offset += node.energy_uj
         stage = _stage(model, reach, t, previous, set(node.inputs), before)
         _operator_fits(model, t, stage.used)
@@ -331,7 +336,7 @@ def around(model: StageModel, values: Values, window: range) -> Program:
         tensors.update(inputs, made, *(nodes[i].inputs for i in (*inputs, *made)))
     for stage in model.stages:
         free.update(stage.used[i] for i in tensors if i in stage.used)
-    lower, upper = list(model.program.lower), list(model.program.upper)
+    lower, upper = model.program.lower[:], model.program.upper[:]
     for column in range(len(lower)):
         if column not in free:
             lower[column] = upper[column] = round(values[column])

@@ -4,6 +4,7 @@ Objectives are scaled before they are passed on: energies of 1e-8 J would vanish
 absolute tolerances of any solver.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
@@ -40,14 +41,14 @@ class Program:
     """Minimise offset + cost x, lower <= x <= upper, row_lower <= A x <= row_upper."""
 
     offset: float = 0.0
-    cost: list[float] = field(default_factory=list)
-    lower: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-    starts: list[int] = field(default_factory=lambda: [0])
-    columns: list[int] = field(default_factory=list)
-    coefficients: list[float] = field(default_factory=list)
-    row_lower: list[float] = field(default_factory=list)
-    row_upper: list[float] = field(default_factory=list)
+    cost: "array[float]" = field(default_factory=lambda: array("d"))
+    lower: "array[float]" = field(default_factory=lambda: array("d"))
+    upper: "array[float]" = field(default_factory=lambda: array("d"))
+    starts: "array[int]" = field(default_factory=lambda: array("i", [0]))
+    columns: "array[int]" = field(default_factory=lambda: array("i"))
+    coefficients: "array[float]" = field(default_factory=lambda: array("d"))
+    row_lower: "array[float]" = field(default_factory=lambda: array("d"))
+    row_upper: "array[float]" = field(default_factory=lambda: array("d"))
 
     def binary(self, cost: float = 0.0, upper: float = 1.0) -> int:
         """Add a variable in {0, 1} and return its column."""

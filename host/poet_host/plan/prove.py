@@ -48,7 +48,7 @@ class _Prover(Searcher):
                     deadline_us=self.task.deadline_us,
                     out_of_time=lambda: self.over,
                 )
-            except TimeoutError:
+            except milp.TooLarge:
                 return
             self.relax()
             while not self.proved and not self.over and self.search():

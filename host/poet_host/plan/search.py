@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import sequence
-from .fit import Candidate, Misfit, fit
+from .fit import Candidate, Effort, Misfit, fit
 from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE, minimise
 from .reach import recomputable
@@ -18,6 +18,7 @@ from .statements import Event, energy_uj, tidy
 from .workers import Line
 
 PASSES = (1, 2)
+NEARLY = 0.02  # of the deadline: a plan so late may become faster with more effort
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,11 @@ class Task:
     def left_s(self) -> float:
         return max(0.0, self.ends_at - time.monotonic())
 
-    def hasty(self) -> "Task":
-        """The same with time for energy: its plans are the fastest."""
-        nodes = tuple(_time_as_energy(node) for node in self.graph.nodes)
+    def hasty(self, weight: float = INFINITY) -> "Task":
+        """The same without deadline, with time beside energy: `weight` is in uJ per us."""
+        nodes = tuple(_weighted(node, weight) for node in self.graph.nodes)
         graph = replace(self.graph, nodes=nodes)
-        problem = replace(self.problem, deadline_us=None)
-        return replace(self, graph=graph, problem=problem)
+        return replace(self, graph=graph, problem=replace(self.problem, deadline_us=None))
 
 
 def unavoidable_uj(graph: CostGraph) -> float:
@@ -73,12 +73,14 @@ def unavoidable_uj(graph: CostGraph) -> float:
     return total * (1 - TOLERANCE)
 
 
-def _time_as_energy(node: CostNode) -> CostNode:
+def _weighted(node: CostNode, weight: float) -> CostNode:
+    """Its times added to its energies; only its times if the weight is infinite."""
+    energy, time = (0.0, 1.0) if weight == INFINITY else (1.0, weight)
     return replace(
         node,
-        energy_uj=node.time_us,
-        page_in_uj=node.page_in_us + node.page_in_cpu_us,
-        page_out_uj=node.page_out_us + node.page_out_cpu_us,
+        energy_uj=energy * node.energy_uj + time * node.time_us,
+        page_in_uj=energy * node.page_in_uj + time * (node.page_in_us + node.page_in_cpu_us),
+        page_out_uj=energy * node.page_out_uj + time * (node.page_out_us + node.page_out_cpu_us),
     )
 
 
@@ -111,13 +113,20 @@ class Searcher:
         self.misfit = Misfit()
         if self.best is not None and found_uj >= self.best_uj * (1 - TOLERANCE):
             return False
-        early = task.deadline_us is not None
-        fitted = fit(
-            task.problem, events, placed=task.placed, time_limit_s=task.left_s, early=early
-        )
-        if isinstance(fitted, Misfit):
+        deadline_us = task.deadline_us
+        efforts: tuple[Effort, ...] = ("none",) if deadline_us is None else ("little", "full")
+        for effort in efforts:
+            fitted = fit(
+                task.problem, events, placed=task.placed, time_limit_s=task.left_s, effort=effort
+            )
+            if isinstance(fitted, Candidate):
+                break
             self.misfit = fitted
+            if fitted.excess_us > NEARLY * (deadline_us or 0.0) or fitted.excess_bytes:
+                return False
+        else:
             return False
+        self.misfit = Misfit()
         self.best, self.best_uj = fitted, found_uj
         self.line.emit("plan", fitted)
         return True

@@ -29,33 +29,38 @@ SEED = 1
 
 
 def overlap(
-    problem: Problem, statements: Sequence[Statement], time_limit_s: float = inf
+    problem: Problem,
+    statements: Sequence[Statement],
+    time_limit_s: float = inf,
+    *,
+    thorough: bool = True,
 ) -> tuple[Statement, ...]:
     """The same work in an order that finishes no later, usually much earlier.
 
     `statements` are legal for the problem's RAM budget, with offsets or without; so is the
     result. Placed tensors may get other offsets. Energy and the order of computations stay.
-    Deterministic unless `time_limit_s` ends the search.
+    Deterministic unless `time_limit_s` ends the search; `thorough` False: few tries.
     """
+    tries = MOST_TRIES if thorough else 0
     ends_at = time.monotonic() + time_limit_s
     given = tuple(statements)
     if not any(statement.op in ("page_in", "page_out") for statement in given):
         return given
     if not _placed(given):
-        return _fastest(problem, given, ends_at)
-    moved = _fastest(problem, given, ends_at)  # within the offsets given
-    anew = _placed_anew(problem, given, ends_at)
+        return _fastest(problem, given, ends_at, tries)
+    moved = _fastest(problem, given, ends_at, tries)  # within the offsets given
+    anew = _placed_anew(problem, given, ends_at, tries)
     return min((given, moved, anew), key=lambda found: time_us(problem.graph, found))
 
 
 def _placed_anew(
-    problem: Problem, given: tuple[Statement, ...], ends_at: float
+    problem: Problem, given: tuple[Statement, ...], ends_at: float, tries: int
 ) -> tuple[Statement, ...]:
     """Order first, then place; with less memory for the order as long as it does not fit."""
     loose = [replace(it, offset=None, workspace_offset=None) for it in given]
     limit = problem.ram_bytes
     for _ in range(PLACINGS):
-        order = _fastest(replace(problem, ram_bytes=limit), loose, ends_at)
+        order = _fastest(replace(problem, ram_bytes=limit), loose, ends_at, tries)
         left_s = ends_at - time.monotonic()
         if left_s <= 0:
             break
@@ -72,7 +77,7 @@ def _placed(statements: Sequence[Statement]) -> bool:
 
 
 def _fastest(
-    problem: Problem, statements: Sequence[Statement], ends_at: float
+    problem: Problem, statements: Sequence[Statement], ends_at: float, tries: int
 ) -> tuple[Statement, ...]:
     """The fastest of several passes, and of the statements as they are."""
     best = tuple(statements)
@@ -81,7 +86,7 @@ def _fastest(
     spans = timeline(problem, statements)
     due_us = _deadlines(problem.graph, statements, spans)
     movable_from = _movable_from(problem.graph, statements)
-    for due, movable, strict in _priorities(statements, due_us, movable_from):
+    for due, movable, strict in _priorities(statements, due_us, movable_from, tries):
         if best_us <= bound_us or time.monotonic() > ends_at:
             break
         found = _Dispatcher(problem, statements, due, movable, strict).run()
@@ -116,13 +121,16 @@ def _early(graph: CostGraph, statements: Sequence[Statement]) -> list[Statement]
 
 
 def _priorities(
-    statements: Sequence[Statement], due_us: Sequence[float], movable_from: Sequence[int]
+    statements: Sequence[Statement],
+    due_us: Sequence[float],
+    movable_from: Sequence[int],
+    tries: int,
 ) -> Iterator[tuple[Sequence[float], Sequence[int], bool]]:
     """By need; then with some needs misjudged and some page-ins held back."""
     yield due_us, movable_from, True
     yield due_us, movable_from, False
     rng = random.Random(SEED)
-    for _ in range(min(MOST_TRIES, EFFORT // len(statements))):
+    for _ in range(min(tries, EFFORT // len(statements))):
         spread, share = rng.choice((0.0, 0.1, 0.3)), rng.choice((0.0, 0.1, 0.3))
         movable = [
             rng.randint(first, s) if it.op == "page_in" and rng.random() < share else first

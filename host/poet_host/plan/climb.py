@@ -14,7 +14,7 @@ from .fit import Candidate, Misfit
 from .program import INFINITY, Result, minimise
 from .reach import Reach, Rung
 from .search import Searcher, Task
-from .statements import energy_uj, everything_paged, tidy
+from .statements import energy_uj, everything_paged, latest_paged, tidy
 from .workers import Line
 
 FIRST = (Rung(1), Rung(2))  # soon solved
@@ -26,6 +26,8 @@ GAP = 0.02  # of what is spent beyond the unavoidable: good enough for a rung
 WIDE = Rung(16, 1.0)  # where parts are solved again
 PART, PART_S = 0.1, 3.0  # share of the stages to begin with; time for one part
 MOST_VAIN = 50  # parts in a row without a better plan
+SHARES = (1.0, 0.9, 0.7, 0.5)  # of the RAM, for a plan without search
+MANY_NODES = 1000  # the prover does not wait for the first rungs
 WEIGHTS = 8  # of time, tried for a deadline
 SEED = 1
 
@@ -35,12 +37,14 @@ def climb(task: Task, line: Line) -> None:
     climber = _Climber(task, line)
     if climber.exhaust():
         return
-    if task.graph.storage and task.page:
-        climber.offer(everything_paged(task.graph))
+    climber.begin()
+    if len(task.graph.nodes) > MANY_NODES:
+        line.emit("climbed", None)
     climber.climb(FIRST, 0.25 if task.deadline_us is None else 0.05)
     if task.deadline_us is not None:
         climber.hurry()
-    line.emit("climbed", None)
+    if len(task.graph.nodes) <= MANY_NODES:
+        line.emit("climbed", None)
     climber.climb(HIGHER, 0.1)
     climber.improve()
     climber.climb(HIGHEST, 0.5)
@@ -68,6 +72,20 @@ class _Climber(Searcher):
         self.offer(events)
         self.line.emit("bound", energy_uj(task.graph, events))
         return self.best is not None
+
+    def begin(self) -> None:
+        """A plan without search: what is needed latest is paged; if need be, everything."""
+        task = self.task
+        if not task.graph.storage or not task.page:
+            return
+        if len(task.graph.nodes) > MANY_NODES:
+            self.offer(everything_paged(task.graph))
+        for share in SHARES:
+            events = latest_paged(task.graph, int(task.ram_bytes * share))
+            if events is not None and self.offer(events):
+                return
+        if self.best is None:
+            self.offer(everything_paged(task.graph))
 
     def climb(self, rungs: Iterable[Rung], share: float) -> None:
         """Solve the models of some rungs, each within a share of the time that is left."""
@@ -110,12 +128,7 @@ class _Climber(Searcher):
             found = self.minimise(model, limit_s)
             if found.values is None:
                 return
-            plan_uj = self.sequenced(
-                milp.chosen(model, found.values),
-                self.task.left_s * 0.1,
-                ram_bytes=ram_bytes,
-                deadline_us=deadline_us,
-            )
+            plan_uj = self.planned(model, found.values, self.task.left_s * 0.1, deadline_us)
             if plan_uj - found.objective <= 2 * self.slack_uj:
                 return
             if not self.learn(model, found.values):
@@ -188,8 +201,7 @@ class _Climber(Searcher):
         ends_at = time.monotonic() + self.task.left_s * 0.1
         task = replace(self.task.hasty(weight), ends_at=min(ends_at, self.task.ends_at))
         climber = _Climber(task, Line(lambda kind, found: None, self.line.stopped))
-        if task.graph.storage and task.page:
-            climber.offer(everything_paged(task.graph))
+        climber.begin()
         climber.climb(FIRST, 0.4)
         if climber.best is not None:
             self.offer(climber.best.events)
@@ -221,7 +233,7 @@ class _Climber(Searcher):
             vain += 1
             before_uj = self.best_uj
             if found.values is not None and found.objective < before_uj - self.slack_uj / 20:
-                self.sequenced(milp.chosen(model, found.values), PART_S)
+                self.planned(model, found.values, PART_S)
                 if self.best_uj > found.objective + self.slack_uj / 20:
                     self.learn(model, found.values)
             if self.best_uj < before_uj:

@@ -13,7 +13,7 @@ from .statements import Event, statements
 from .transfers import overlap
 from .verify import Totals, verify
 
-PLACING_S = 2.0
+PLACING_S, PLACING = 2.0, 0.2  # at most so long, and such a share of the time
 Effort = Literal["none", "little", "full"]
 
 
@@ -52,7 +52,7 @@ def fit(
     plan: tuple[Statement, ...] = statements(problem.graph, events)
     initial: tuple[tuple[str, int], ...] = ()
     if placed:
-        limit_s = min(PLACING_S, time_limit_s)
+        limit_s = min(PLACING_S, time_limit_s * PLACING)
         placement = arrange(problem.graph, plan, problem.ram_bytes, limit_s)
         if placement.height_bytes > problem.ram_bytes:
             return Misfit(excess_bytes=placement.height_bytes - problem.ram_bytes)

@@ -73,8 +73,8 @@ def build(
     """The stage model with the recomputations that `reach` offers.
 
     `page` False: computed tensors are not paged out, except kept ones. Raises TooLarge beyond
-    MOST_NONZEROS, and as soon as `out_of_time()`. A reach for conflicts also gets what they need to hold for all
-    plans: a tensor may be dropped and made again within a stage.
+    MOST_NONZEROS, and as soon as `out_of_time()`. A reach for conflicts also gets what they
+    need to hold for all plans: a tensor may be dropped and made again within a stage.
     """
     graph = reach.graph
     model = StageModel(graph, ram_bytes, reach.for_conflicts)
@@ -128,13 +128,12 @@ def _stage(
     """Variables and constraints of one stage, at whose end `needed` is in RAM."""
     graph, program = model.graph, model.program
     nodes, end = graph.nodes, t == len(graph.nodes)
-    alive = [i for i, n in enumerate(nodes) if reach.last[i] >= t and (i < t or n.stored)]
     demanded = reach.demanded(needed)
     early = reach.early(t, previous, needed, demanded)
     computed = {
         i: program.binary(nodes[i].energy_uj)
-        for i in alive
-        if (i in demanded or i in early) and (model.made_again or before.get(i) != HERE)
+        for i in sorted(demanded | early)
+        if i < t and reach.last[i] >= t and (model.made_again or before.get(i) != HERE)
     }
     users: dict[int, list[int]] = {}
     for j, column in computed.items():
@@ -146,20 +145,21 @@ def _stage(
         if pageable and (model.made_again or before.get(i) != HERE):
             paged[i] = program.binary(nodes[i].page_in_uj)
             _on_storage(model, i, paged[i])
-    stage = Stage(None if end else t, before, computed, paged, {})
+    # what nothing touches is kept or gone, as before
+    used = {i: column for i, column in before.items() if reach.last[i] >= t}
+    stage = Stage(None if end else t, before, computed, paged, used)
     model.stages.append(stage)
-    for i in alive:
+    certain = {i for i, column in used.items() if column == HERE}
+    for i in sorted(needed | users.keys() | computed.keys() | paged.keys() | certain):
         made = _terms(i, computed, paged)
         if i in needed:
-            stage.used[i] = HERE
+            used[i] = HERE
             _needed(model, before.get(i), made)
-        elif made or i in users or before.get(i) == HERE:
-            _available(model, stage.used, i, before.get(i), made)
+        elif reach.last[i] >= t:
+            _available(model, used, i, before.get(i), made)
             _on_demand(program, paged.get(i), users.get(i, []))
             if i not in early:
                 _on_demand(program, computed.get(i), users.get(i, []))
-        elif i in before:
-            stage.used[i] = before[i]  # nothing touches i: kept or gone, as before
     for j, column in computed.items():
         for i in set(nodes[j].inputs):
             _has_input(program, column, before.get(i), _terms(i, computed, paged))
@@ -280,6 +280,27 @@ def chosen(model: StageModel, values: Values) -> list[list[int]]:
         sorted(i for i, column in stage.computed.items() if values[column] > 0.5)
         for stage in model.stages
     ]
+
+
+def events(model: StageModel, values: Values) -> list[Event]:
+    """A solution in the simplest order: legal, but for the RAM that it takes within stages."""
+    nodes = model.graph.nodes
+    found: list[Event] = []
+    for stage in model.stages:
+        paged = {i for i, column in stage.paged.items() if values[column] > 0.5}
+        steps = sorted(j for j, column in stage.computed.items() if values[column] > 0.5)
+        last = [] if stage.operator is None else [stage.operator]
+        for j in (*steps, *last):
+            for i in dict.fromkeys(nodes[j].inputs):
+                if i in paged:
+                    found.append(("page_in", i))
+                    paged.discard(i)
+            found.append(("compute", j))
+        for i in last:
+            kept = nodes[i].keep and model.graph.storage
+            if kept or (i in model.written and values[model.written[i]] > 0.5):
+                found.append(("page_out", i))
+    return found
 
 
 def start(model: StageModel, events: Sequence[Event]) -> Values:

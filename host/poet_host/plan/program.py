@@ -17,7 +17,7 @@ INFINITY = float("inf")
 SCALE = 1000.0  # the objective's order of magnitude inside the solver
 TOLERANCE = 1e-9  # relative, of energies and times
 
-ATTAINABLE_BITS = 1 << 20  # larger rooms are left as they are
+ATTAINABLE_BITS = 1 << 25  # of effort; larger rooms are left as they are
 
 Term = tuple[int, float]
 Outcome = Literal["optimal", "stopped", "infeasible"]
@@ -100,7 +100,7 @@ class Program:
 def attainable(sizes: Sequence[int], room: int) -> int:
     """The largest sum of some of the sizes that is within the room; the room if unknown."""
     unit = gcd(*sizes)
-    if room <= 0 or unit == 0 or sum(sizes) <= room or room // unit > ATTAINABLE_BITS:
+    if room <= 0 or unit == 0 or sum(sizes) <= room or room // unit * len(sizes) > ATTAINABLE_BITS:
         return room
     mask = (1 << (room // unit + 1)) - 1
     sums = 1

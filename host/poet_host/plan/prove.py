@@ -105,7 +105,7 @@ class _Prover(Searcher):
         self.raise_bound(found.bound)
         if found.outcome != "optimal" or found.values is None or self.proved:
             return False
-        self.sequenced(milp.chosen(model, found.values), task.left_s)
+        self.planned(model, found.values, task.left_s)
         if self.proved or not model.made_again:
             return False
         broken = conflicts.sets(model, found.values)

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import sequence
+from . import milp, sequence
 from .fit import Candidate, Effort, Misfit, fit
 from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE, minimise
 from .reach import recomputable
-from .statements import Event, energy_uj, tidy
+from .statements import Event, energy_uj, fits, tidy
 from .workers import Line
 
 PASSES = (1, 2)
@@ -70,7 +70,7 @@ def unavoidable_uj(graph: CostGraph) -> float:
             total += node.energy_uj + (node.page_out_uj if node.keep and graph.storage else 0.0)
         elif graph.storage and i in used:
             total += node.page_in_uj
-    return total * (1 - TOLERANCE)
+    return total * (1 - TOLERANCE / 4)  # however its terms are added up
 
 
 def _weighted(node: CostNode, weight: float) -> CostNode:
@@ -130,6 +130,28 @@ class Searcher:
         self.best, self.best_uj = fitted, found_uj
         self.line.emit("plan", fitted)
         return True
+
+    def planned(
+        self,
+        model: milp.StageModel,
+        values: milp.Values,
+        limit_s: float,
+        deadline_us: float | None = None,
+    ) -> float:
+        """Make a plan of a solution and offer it; returns its energy.
+
+        If the simplest order takes too much RAM, the best of other orders.
+        """
+        events = tidy(model.graph, milp.events(model, values))
+        if fits(model.graph, events, model.ram_bytes):
+            self.offer(events)
+            return energy_uj(model.graph, events)
+        return self.sequenced(
+            milp.chosen(model, values),
+            limit_s,
+            ram_bytes=model.ram_bytes,
+            deadline_us=deadline_us,
+        )
 
     def sequenced(
         self,

@@ -98,6 +98,8 @@ class _Solver:
         self.gap, self.progress, self.exhaustive = gap, progress, exhaustive
         self.started_at = time.monotonic()
         self.ends_at = self.started_at + time_limit_s
+        reserve_s = POLISHING_S * (1 + len(problem.graph.nodes) / 1000)
+        self.reserve_s = min(reserve_s, 0.4 * time_limit_s)
         self.unit = ALIGNMENT if placed else 1
         nodes = tuple(_padded(node, self.unit) for node in problem.graph.nodes)
         self.graph = replace(problem.graph, nodes=nodes)
@@ -137,7 +139,7 @@ class _Solver:
     def _polished(self, best: Candidate) -> Candidate:
         """With early transfers, which only a deadline asks for during the search."""
         free = replace(self.problem, deadline_us=None)
-        limit_s = max(POLISHING_S, min(self.left_s, MOST_POLISHING_S))
+        limit_s = max(POLISHING_S / 2, min(self.left_s, MOST_POLISHING_S))
         polished = fit(free, best.events, placed=self.placed, time_limit_s=limit_s)
         return polished if isinstance(polished, Candidate) else best
 
@@ -156,7 +158,7 @@ class _Solver:
             page=self.method != "poet-remat",
             placed=self.placed,
             gap=self.gap,
-            ends_at=time.monotonic() + max(0.0, self.left_s - POLISHING_S) * share,
+            ends_at=time.monotonic() + max(0.0, self.left_s - self.reserve_s) * share,
             exhaustive=self.exhaustive,
         )
 

@@ -90,6 +90,76 @@ def _with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     return result
 
 
+def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
+    """Every event finds in RAM what it needs, and the live bytes are within the budget."""
+    nodes = graph.nodes
+    ram = set() if graph.storage else {i for i, node in enumerate(nodes) if node.stored}
+    live = sum(nodes[i].bytes for i in ram)
+    for op, i in events:
+        node = nodes[i]
+        if op == "free":
+            ram.discard(i)
+            live -= node.bytes
+            continue
+        if op == "page_out":
+            continue
+        if i in ram or (op == "compute" and not ram.issuperset(node.inputs)):
+            return False
+        ram.add(i)
+        if op == "compute" and node.overwrites is not None:
+            ram.discard(node.overwrites)
+            live -= node.bytes
+        live += node.bytes
+        if live + (node.workspace_bytes if op == "compute" else 0) > ram_bytes:
+            return False
+    ends_well = graph.storage or all(i in ram for i, node in enumerate(nodes) if node.keep)
+    return live <= ram_bytes and ends_well
+
+
+def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
+    """Everything computed once; when RAM is short, what is needed latest goes to storage.
+
+    After Belady (1966), doi 10.1147/sj.52.0078, regardless of costs. None: an operator
+    does not fit.
+    """
+    nodes = graph.nodes
+    uses: list[list[int]] = [[] for _ in nodes]  # the users, last one first
+    for j in reversed(range(len(nodes))):
+        for i in set(nodes[j].inputs):
+            uses[i].append(j)
+    events: list[Event] = []
+    ram: set[int] = set()
+    live = 0
+    written = {i for i, node in enumerate(nodes) if node.stored or node.keep}
+    for j, node in enumerate(nodes):
+        if node.stored:
+            continue
+        inputs = set(node.inputs)
+        coming = inputs - ram
+        own = node.workspace_bytes + (0 if node.overwrites is not None else node.bytes)
+        need = live + own + sum(nodes[i].bytes for i in coming)
+        for i in sorted(ram - inputs, key=lambda i: uses[i][-1], reverse=True):
+            if need <= ram_bytes:
+                break
+            ram.discard(i)
+            written.add(i)
+            live, need = live - nodes[i].bytes, need - nodes[i].bytes
+        if need > ram_bytes:
+            return None
+        events += [("page_in", i) for i in sorted(coming)]
+        events.append(("compute", j))
+        for i in inputs:
+            uses[i].pop()
+        ram = {i for i in ram | inputs | {j} if uses[i] and i != node.overwrites}
+        live = sum(nodes[i].bytes for i in ram)
+    paged: list[Event] = []
+    for event in events:
+        paged.append(event)
+        if event[0] == "compute" and event[1] in written:
+            paged.append(("page_out", event[1]))
+    return tidy(graph, paged)
+
+
 def everything_paged(graph: CostGraph) -> list[Event]:
     """The plan that needs least RAM: nothing stays there between two operators."""
     later = {i for node in graph.nodes for i in node.inputs}

@@ -113,7 +113,7 @@ def test_the_ledger_accounts_for_every_byte(name: str, storage: Path) -> None:
 def test_it_says_who_it_is(name: str, storage: Path) -> None:
     with running(name, storage) as (board, device):
         assert (device.info.board, device.info.tick_hz) == (name, 1_000_000)
-        assert device.info.arena_bytes >= {"mkr1000": 26 << 10, "nrf52840_dk": 232 << 10}[name]
+        assert device.info.arena_bytes >= {"mkr1000": 26 << 10, "nrf52840_dk": 220 << 10}[name]
         assert board.ended is None
 
 

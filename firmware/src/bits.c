@@ -1,5 +1,5 @@
-/* The plan's stream of bits, least significant first, read through one block
- * of cache. Reading behind its end is refused. */
+/* The plan's stream of bits, least significant first, read through the
+ * cache. Reading behind its end is refused. */
 #include "runtime.h"
 
 uint32_t poet_bit_width(uint32_t count) {
@@ -20,8 +20,8 @@ int poet_take_bits(struct poet *p, uint32_t count, uint32_t *value) {
     const uint32_t at = *bit % 8;
     const uint32_t part = count - taken < 8 - at ? count - taken : 8 - at;
     uint8_t byte;
-    TRY(poet_get(p, &p->bits, POET_PLAN_BLOCK,
-                 (uint32_t)sizeof p->plan + *bit / 8, &byte, sizeof byte));
+    TRY(poet_get(p, POET_PLAN_BLOCK, (uint32_t)sizeof p->plan + *bit / 8, &byte,
+                 sizeof byte));
     *value |= ((uint32_t)byte >> at & ((1u << part) - 1)) << taken;
     taken += part;
     *bit += part;

@@ -74,7 +74,7 @@ static int scratch(struct poet *p, uint32_t blocks, uint32_t *block) {
     return poet_fail(p, POET_ERROR_storage_small,
                      POET_DATA_BLOCK + used + blocks);
   }
-  poet_drop_caches(p);
+  poet_forget(p, 0);
   *block = p->store.total_blocks - blocks;
   return 0;
 }
@@ -119,10 +119,11 @@ int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks) {
   uint32_t block;
   *ticks = 0;
   TRY(scratch(p, 1, &block));
-  memset(p->bounce, 0, sizeof p->bounce);
+  uint32_t *zeros = p->memory.cache->words; /* of no block: see scratch */
+  memset(zeros, 0, POET_BLOCK);
   for (const uint32_t begin = now(p); repeat--; *ticks = now(p) - begin) {
     if (port->flush(port->context) ||
-        port->write(port->context, p->partition + block, p->bounce, 1) ||
+        port->write(port->context, p->partition + block, zeros, 1) ||
         port->flush(port->context)) {
       p->storage_status = POET_ERROR_storage_failed;
       return POET_ERROR_storage_failed;

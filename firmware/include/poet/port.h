@@ -39,6 +39,13 @@ struct poet_transfer {
   struct poet_transfer *next; /* for the port's own queue */
 };
 
+/* Ticks since the start, counting on without end. */
+struct poet_usage {
+  uint32_t asleep;  /* that the processor slept, waiting for anything */
+  uint32_t reading; /* that storage was being read, by transfers or else */
+  uint32_t writing; /* that it was being written */
+};
+
 struct poet_port {
   void *context;     /* handed back to every function */
   const char *board; /* at most 16 characters, as is unique_id */
@@ -46,6 +53,8 @@ struct poet_port {
   uint32_t tick_hz;
 
   uint32_t (*ticks)(void *context); /* a clock that wraps around at 2^32 */
+  /* From which times energies are estimated. */
+  void (*usage)(void *context, struct poet_usage *usage);
   /* Sleep until a transfer ends or a byte arrives, at most about 10 ms. */
   void (*idle)(void *context);
 

@@ -173,10 +173,13 @@ struct poet_step_result {
   uint32_t commit_ticks;   /* of the commit alone */
   uint32_t compute_ticks;  /* sum over compute statements */
   uint32_t transfer_ticks; /* sum over transfers, in their own lane */
-  uint32_t peak_bytes;     /* high-water mark of the painted arena */
+  uint32_t asleep_ticks;   /* of the processor */
+  uint32_t reading_ticks;  /* of storage: transfers, and all else */
+  uint32_t writing_ticks;
+  uint32_t peak_bytes; /* high-water mark of the painted arena */
   uint32_t trace_records;
 };
-POET_LAYOUT(poet_step_result, 32);
+POET_LAYOUT(poet_step_result, 44);
 
 struct poet_trace {
   uint16_t statement; /* index in the plan */

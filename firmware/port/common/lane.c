@@ -15,10 +15,24 @@ static struct {
   int result;          /* of the synchronous job */
   uint8_t *data;       /* its bytes */
   struct card_job job, request;
+  uint32_t started; /* the card's job: ticks */
+  struct poet_usage usage;
   uint32_t bounce[POET_BLOCK / 4]; /* a transfer's last blocks */
 } lane;
 
 static void start_next(void);
+
+static void start(const struct card_job *job) {
+  lane.busy = true;
+  lane.started = chip_ticks();
+  card_start(job);
+}
+
+static void ended(const struct card_job *job) {
+  const uint32_t ticks = chip_ticks() - lane.started;
+  *(job->write ? &lane.usage.writing : &lane.usage.reading) += ticks;
+  lane.busy = false;
+}
 
 /* -- a transfer: whole blocks straight from memory, the rest through bounce --
  */
@@ -47,7 +61,7 @@ static void transfer_ended(int error) {
   transfer->status = error ? POET_ERROR_storage_failed : 0;
   transfer->end = chip_ticks();
   lane.event = true;
-  lane.busy = false;
+  ended(&lane.job);
   atomic_store_explicit(&transfer->done, 1, memory_order_release);
   start_next();
 }
@@ -65,7 +79,7 @@ static void request_passed(uint32_t index) {
 static void request_ended(int error) {
   lane.result = error;
   lane.asked = false;
-  lane.busy = false;
+  ended(&lane.request);
   start_next();
 }
 
@@ -75,11 +89,9 @@ static void start_next(void) {
     return;
   }
   if (lane.asked) {
-    lane.busy = true;
-    card_start(&lane.request);
+    start(&lane.request);
   } else if (lane.first) {
     struct poet_transfer *transfer = lane.first;
-    lane.busy = true;
     transfer->begin = chip_ticks();
     lane.job = (struct card_job){.block = transfer->block,
                                  .count = poet_transfer_blocks(transfer),
@@ -87,7 +99,7 @@ static void start_next(void) {
                                  .place = transfer_place,
                                  .passed = transfer_passed,
                                  .ended = transfer_ended};
-    card_start(&lane.job);
+    start(&lane.job);
   }
 }
 
@@ -103,7 +115,7 @@ static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
   lane.asked = true;
   start_next();
   while (lane.asked) {
-    chip_sleep();
+    lane_sleep();
     chip_unlock(was);
     chip_lock();
   }
@@ -146,6 +158,19 @@ void lane_submit(void *context, struct poet_transfer *transfer) {
   }
   lane.last = transfer;
   start_next();
+  chip_unlock(was);
+}
+
+void lane_sleep(void) {
+  const uint32_t begin = chip_ticks();
+  chip_sleep();
+  lane.usage.asleep += chip_ticks() - begin;
+}
+
+void lane_usage(void *context, struct poet_usage *usage) {
+  (void)context;
+  const uint32_t was = chip_lock();
+  *usage = lane.usage;
   chip_unlock(was);
 }
 

@@ -54,7 +54,8 @@ def build_firmware(board: str) -> Path:
 
 # What each variable is for, in the words of the ledger.
 PURPOSES = {
-    "board": "runtime state with its block buffers",
+    "board": "runtime state",
+    "cache": "cached blocks of storage",
     "frame": "serial frame",
     "queue": "transfer queue",
     "trace": "trace",

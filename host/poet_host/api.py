@@ -28,6 +28,10 @@ from .errors import BadInput, Infeasible, OutOfTime, PoetError
 from .graph.graph import Graph
 from .graph.models import MODELS
 from .graph.models import load as load_model
+from .graph.onnx_export import export
+from .graph.onnx_import import load as load_onnx
+from .graph.onnx_import import training as train_onnx
+from .graph.onnx_torch import export_module, is_module
 from .graph.weights import start_values
 from .plan.build import cost_graph
 from .plan.costgraph import dump_cost_graph, load_cost_graph, parse_cost_graph
@@ -58,8 +62,8 @@ from .sim.native import DEFAULT_ARENA_BYTES, NativeBoard, create_storage
 __all__ = [
     "MODELS", "Connection", "CostGraph", "Graph", "Plan", "PoetError", "Profile", "Run", "Schedule",
     "accuracy", "board_names", "connect", "costs_of", "encode", "estimate_profile",
-    "keep_everything", "load", "load_board", "load_data", "load_weights", "prepare_storage",
-    "save_weights", "solve", "train",
+    "export", "keep_everything", "load", "load_board", "load_data", "load_weights",
+    "prepare_storage", "save_weights", "solve", "train",
 ]  # fmt: skip
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
@@ -101,24 +105,38 @@ class Connection:
         self.close()
 
 
-def load(model: str | Path, **options: Any) -> Graph | CostGraph:
-    """A built-in model (see MODELS; options as graph.models.load), or a cost graph's file."""
+def load(model: Any, example: Any = None, **options: Any) -> Graph | CostGraph:
+    """A built-in model (see MODELS; options as graph.models.load), the path of an .onnx file, a
+    torch.nn.Module with an `example` of its input (options as graph.onnx_import.load), or a cost
+    graph's file.
+    """
     if str(model).endswith(".json"):
         given = [name for name, value in options.items() if value is not None]
         if given:
-            raise BadInput(f"{model} is a graph of costs: {given[0]} is for built-in models")
+            raise BadInput(f"{model} is a graph of costs: {given[0]} is for built-in models and .onnx")
         return load_cost_graph(model)
-    return load_graph(str(model), **options)
+    return load_graph(model, example, **options)
 
 
-def load_graph(model: str, **options: Any) -> Graph:
-    """A built-in model by name; raises BadInput that lists them."""
+def load_graph(model: Any, example: Any = None, **options: Any) -> Graph:
+    """The training graph of a model; raises BadInput that lists those that are built in."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if is_module(model):
+        return train_onnx(export_module(model, example), type(model).__name__, **given)
+    if example is not None:
+        raise BadInput(f"model {model}: an example of the input goes with a torch.nn.Module only")
+    if str(model).endswith(".onnx"):
+        return load_onnx(model, **given)
     if model not in MODELS:
         raise BadInput(
-            f"there is no model {model!r}: built in are {', '.join(MODELS)}; "
-            "a file of costs to solve for ends in .json"
+            f"there is no model {str(model)!r}: built in are {', '.join(MODELS)}; a model of your "
+            "own ends in .onnx, a file of costs to solve for in .json"
         )
-    return load_model(model, **{k: v for k, v in options.items() if v is not None})
+    for name in ("loss", "sequence_length"):
+        if name in given:
+            option = name.replace("_", "-")
+            raise BadInput(f"model {model} is built in and has its own: --{option} is for .onnx")
+    return load_model(str(model), **given)
 
 
 def connect(

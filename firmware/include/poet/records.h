@@ -21,6 +21,7 @@
 #define POET_MODEL_MAGIC 0x4d544f50u  /* "POTM" */
 #define POET_PLAN_MAGIC 0x50544f50u   /* "POTP" */
 #define POET_META_MAGIC 0x4a544f50u   /* "POTJ" */
+#define POET_ORIGIN_MAGIC 0x4f544f50u /* "POTO" */
 #define POET_STORE_MAGIC 0x53544f50u  /* "POTS" */
 #define POET_COMMIT_MAGIC 0x43544f50u /* "POTC" */
 #define POET_VERSION 1

@@ -11,6 +11,7 @@ import click
 from ..errors import PoetError
 from .console import emit, say
 from .demo import demo
+from .exporting import export
 from .inspect import boards, doctor, models, show
 from .learning import INTERRUPTED, flash, profile, simulate, storage, train
 from .planning import compare, solve
@@ -34,7 +35,8 @@ def commands(context: click.Context) -> None:
 
 
 for command in (
-    boards, models, doctor, simulate, flash, storage, profile, solve, train, show, compare, demo,
+    boards, models, doctor, simulate, flash, storage, profile, solve, train, export, show, compare,
+    demo,
 ):  # fmt: skip
     commands.add_command(command)
 

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import BadInput
+from ..graph.autodiff import BATCHNORM, OPTIMISERS
+from ..graph.onnx_import import DEFAULT_LOSS, LOSSES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,17 +32,31 @@ seed_option = click.option(
 
 
 def model_options(command: F) -> F:
-    """How a built-in model is built."""
+    """How a model becomes a training step."""
     for option in reversed(
         (
             click.option("--batch", type=click.IntRange(1), help="Samples in a step."),
-            click.option("--learning-rate", type=click.FloatRange(0, min_open=True)),
+            click.option(
+                "--sequence-length", type=click.IntRange(1), help="Of an .onnx model, if open."
+            ),
+            click.option(
+                "--loss",
+                type=click.Choice(list(LOSSES)),
+                help=f"Of an .onnx model; default: {DEFAULT_LOSS}.",
+            ),
+            click.option("--optimizer", type=click.Choice(OPTIMISERS)),
+            click.option("--learning-rate", "--lr", type=click.FloatRange(0, min_open=True)),
             click.option("--momentum", type=click.FloatRange(0, 1, max_open=True)),
             click.option("--weight-decay", type=click.FloatRange(0)),
             click.option(
                 "--train",
                 metavar="PARTS",
                 help="What is trained: all (the default), last:N layers, or a pattern of names.",
+            ),
+            click.option(
+                "--batchnorm",
+                type=click.Choice(BATCHNORM),
+                help="Batchnorm is trained (the default), or frozen: as it stands.",
             ),
         )
     ):

@@ -77,7 +77,7 @@ def solve(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Find the schedule of least energy for MODEL: a built-in model or a cost graph (.json)."""
+    """Find the schedule of least energy for MODEL: built-in, an .onnx file, or a cost graph."""
     if deadline is not None and deadline_us is not None:
         raise BadInput("give --deadline or --deadline-us, not both")
     if deadline_us is not None and not (math.isfinite(deadline_us) and deadline_us > 0):

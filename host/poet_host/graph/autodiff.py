@@ -19,6 +19,8 @@ from .kernels import KERNELS, SINK_FIELDS
 from .operators import OPERATORS, Fields, Operator, Rule, Shape, operand_names, sizes_of
 
 MOMENTUM = ":momentum"
+BATCHNORM = ("train", "frozen")
+OPTIMISERS = ("sgd", "momentum")
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,32 @@ class Sgd:
                 raise BadInput(f"{name} is {value}, it must be a finite number from 0")
 
 
-def training_graph(model: Model, optimiser: Sgd, train: str = "all") -> Graph:
+def optimiser(default: Sgd, name: str | None, **given: float | None) -> Sgd:
+    """The optimiser called `name`, sgd or momentum; without a name, `default`.
+
+    `given` are fields of it to change. Momentum is 0.9 unless given, and none for sgd.
+    """
+    changed = {field: value for field, value in given.items() if value is not None}
+    if name is None:
+        return replace(default, **changed)
+    if name not in OPTIMISERS:
+        raise BadInput(f"optimizer {name!r}: choose of {', '.join(OPTIMISERS)}")
+    if name == "sgd" and changed.get("momentum"):
+        raise BadInput("sgd has no momentum: choose the optimizer momentum")
+    usual = {"momentum": 0.9 if name == "momentum" else 0.0}
+    return replace(default, **(usual | changed))
+
+
+def training_graph(
+    model: Model, optimiser: Sgd, train: str = "all", batchnorm: str = "train"
+) -> Graph:
     """One step of training `model` on one batch.
 
     `train` chooses the parameters that learn: "all", "last:N" (those of the last N layers
     that have any) or a glob pattern of their names. A batchnorm that has none of them uses
-    its running statistics as they are.
+    its running statistics as they are; with batchnorm "frozen" none has.
     """
-    step = _Step(model, optimiser, trained_parameters(model, train))
+    step = _Step(model, optimiser, trained_parameters(model, train, batchnorm))
     for layer in model.layers:
         step.forward(layer)
     for layer in reversed(model.layers):
@@ -55,16 +75,22 @@ def training_graph(model: Model, optimiser: Sgd, train: str = "all") -> Graph:
         label=model.label.name,
         loss=model.layers[-1].name,
         logits=model.logits,
+        origin=model.origin,
     )
 
 
-def trained_parameters(model: Model, train: str) -> frozenset[str]:
+def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> frozenset[str]:
     """Names of the parameters that `train` chooses; BadInput if it chooses none."""
+    if batchnorm not in BATCHNORM:
+        raise BadInput(f"batchnorm {batchnorm!r}: choose of {', '.join(BATCHNORM)}")
     owners: dict[str, list[str]] = {}
     names: dict[str, None] = {}
     for layer in model.layers:
-        own = [node.name for node in layer.parameters.values() if node.role == "parameter"]
-        if own and own[0] not in names:
+        if batchnorm == "frozen" and OPERATORS[layer.kind].frozen:
+            continue
+        nodes = layer.parameters.values()
+        own = [node.name for node in nodes if node.role == "parameter" and node.name not in names]
+        if own:
             owners[layer.name] = own
             names |= dict.fromkeys(own)
     if not names:

@@ -41,12 +41,13 @@ class Layer:
 
 @dataclass(frozen=True)
 class Model:
-    """A forward model with its loss; the last layer is the loss."""
+    """A forward model with its loss; the last layer is the loss. `origin`: see Graph."""
 
     name: str
     data: Node
     label: Node
     layers: tuple[Layer, ...]
+    origin: bytes = b""
 
     @property
     def logits(self) -> str:
@@ -94,9 +95,14 @@ class Builder:
         *positional: object,
         name: str | None = None,
         share: str | None = None,
+        parameters: Mapping[str, Node] | None = None,
         **options: object,
     ) -> Tensor:
-        """Add an operator; `share` names a layer whose parameters this one uses too."""
+        """Add an operator; `share` names a layer whose parameters this one uses too.
+
+        `parameters` are nodes in place of those that the layer would make, by their names in the
+        operator's row; one that another layer has already is shared with it.
+        """
         if kind not in OPERATORS:
             raise BadInput(f"model {self._name}: there is no operator {kind}; {_operators()}")
         name = name or self._free_name(kind)
@@ -122,6 +128,11 @@ class Builder:
         }
         if share is not None:
             nodes = self._shared(where, kind, share, nodes)
+        for slot, given in (parameters or {}).items():
+            own = nodes.get(slot)
+            if own is None or own.shape != given.shape:
+                raise BadInput(f"{where}: {given.name} of shape {given.shape} is no {slot} of it")
+            nodes[slot] = self._new_or_same(where, given)
         for node in (*nodes.values(), Node(name, spec.shape)):
             if prod(node.shape) * 4 >= 2**32:
                 raise BadInput(f"{where}: {node.name} of shape {node.shape} exceeds 4 GiB")
@@ -157,6 +168,13 @@ class Builder:
         if theirs != {slot: node.shape for slot, node in own.items()}:
             raise BadInput(f"{where}: parameters of {share} have other shapes: {theirs}")
         return dict(owner.parameters)
+
+    def _new_or_same(self, where: str, given: Node) -> Node:
+        nodes = (node for layer in self._layers for node in layer.parameters.values())
+        same = next((node for node in nodes if node.name == given.name), None)
+        if same != given if same else given.name in self._names:
+            raise BadInput(f"{where}: the name {given.name} is used twice")
+        return given
 
     def _new_label(self, where: str, spec: Spec) -> Tensor:
         assert spec.label is not None

@@ -1,11 +1,11 @@
 """Built-in models: each is a function batch -> Model, with the batch and optimiser it learns by."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ..errors import BadInput
-from .autodiff import Sgd, training_graph
+from .autodiff import Sgd, optimiser, training_graph
 from .build import Builder, Model, Tensor
 from .graph import Graph
 
@@ -157,22 +157,26 @@ def load(
     name: str,
     *,
     batch: int | None = None,
+    optimizer: str | None = None,
     learning_rate: float | None = None,
     momentum: float | None = None,
     weight_decay: float | None = None,
     train: str = "all",
+    batchnorm: str = "train",
 ) -> Graph:
     """The training graph of a built-in model; what is not given is as the model's row says.
 
-    `train`: see autodiff.training_graph. Raises BadInput for an unknown name or wrong number.
+    `optimizer`: see autodiff.optimiser; `train` and `batchnorm`: see autodiff.training_graph.
+    Raises BadInput for an unknown name or wrong number.
     """
     built_in = find(name)
     if batch is not None and not 1 <= batch <= MAX_BATCH:
         raise BadInput(f"model {name}: a batch of {batch} samples must be 1 to {MAX_BATCH}")
-    given = {"learning_rate": learning_rate, "momentum": momentum, "weight_decay": weight_decay}
-    changed = {field: value for field, value in given.items() if value is not None}
-    optimiser = replace(built_in.optimiser, **changed)
-    return training_graph(built_in.forward(batch or built_in.batch), optimiser, train)
+    chosen = optimiser(
+        built_in.optimiser, optimizer, learning_rate=learning_rate, momentum=momentum,
+        weight_decay=weight_decay,
+    )  # fmt: skip
+    return training_graph(built_in.forward(batch or built_in.batch), chosen, train, batchnorm)
 
 
 def find(name: str) -> BuiltIn:

@@ -1,8 +1,7 @@
 """Weights: where parameters and optimiser state start, and their names in files.
 
-In a graph, batchnorm's running statistics are one tensor `bn1.running` (2, C); files have
-`bn1.running_mean` and `bn1.running_var`, as PyTorch names them. Momentum, `fc.weight:momentum`
-in a graph, is `momentum:fc.weight` in files.
+Files have the names and shapes that people know, PyTorch's or those of their own model; source.py
+says which.
 """
 
 import zlib
@@ -13,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
-from .autodiff import MOMENTUM
 from .graph import Graph, Node
+from .onnx_model import initial_values
+from .source import is_given, source_of
 
 Array = NDArray[np.float32]
 
 _PREFIX = "momentum:"
-_RUNNING = ".running"
 _COUNTER = ".num_batches_tracked"  # PyTorch's batchnorm saves it; nothing here needs it
 
 
@@ -31,9 +30,27 @@ def weight_nodes(graph: Graph) -> tuple[Node, ...]:
 def start_values(graph: Graph, seed: int) -> dict[str, Array]:
     """What every parameter and state starts with, by node name.
 
-    A tensor's values follow from (seed, its name) alone.
+    Those of an imported model are in its file; another tensor's follow from (seed, its name) alone.
     """
-    return {node.name: _start(graph, node, seed) for node in weight_nodes(graph)}
+    nodes = weight_nodes(graph)
+    given = initial_values(graph.origin) if any(is_given(node) for node in nodes) else {}
+    return {
+        node.name: _given(graph, node, given) if is_given(node) else _start(graph, node, seed)
+        for node in nodes
+    }
+
+
+def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array:
+    source = source_of(graph, node)
+    missing = [name for name in source.names if name not in given]
+    if missing:
+        raise BadInput(
+            f"graph {graph.name}, node {node.name}: its model holds no {missing[0]}: solve again"
+        )
+    value: Array = np.ascontiguousarray(
+        source.ours([given[name] for name in source.names], node.shape), dtype=np.float32
+    )
+    return value
 
 
 def _start(graph: Graph, node: Node, seed: int) -> Array:
@@ -60,12 +77,10 @@ def to_named(graph: Graph, values: Mapping[str, NDArray[Any]]) -> dict[str, Arra
     for node in weight_nodes(graph):
         if node.name not in values:
             raise BadInput(f"weights of {graph.name}: {node.name} is missing")
-        rows = np.asarray(values[node.name])
-        if rows.shape != node.shape:
-            raise BadInput(_wrong_shape(graph, node.name, rows.shape, node.shape))
-        names = _file_names(node)
-        parts = [rows] if len(names) == 1 else list(rows)
-        for name, part in zip(names, parts, strict=True):
+        value = np.asarray(values[node.name])
+        if value.shape != node.shape:
+            raise BadInput(_wrong_shape(graph, node.name, value.shape, node.shape))
+        for name, part in source_of(graph, node).theirs(value).items():
             named[name] = _finite(graph, name, part)
     return named
 
@@ -77,8 +92,8 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
     is left aside, so that weights pass between training with and without it. Raises BadInput
     for a tensor that is missing, unknown, of another shape or type, or not finite.
     """
-    nodes = weight_nodes(graph)
-    known = {name for node in nodes for name in _file_names(node)}
+    sources = [(node, source_of(graph, node)) for node in weight_nodes(graph)]
+    known = {name for _, source in sources for name in source.names}
     extra = sorted(
         name
         for name in named.keys() - known
@@ -94,13 +109,12 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
     )
     if missing:
         raise BadInput(f"weights: {_some(missing)} of {graph.name} missing from the file")
-    values: dict[str, Array] = {}
-    for node in nodes:
-        names = _file_names(node)
-        shape = node.shape if len(names) == 1 else node.shape[1:]
-        parts = [_part(graph, name, named, shape) for name in names]
-        values[node.name] = parts[0] if len(parts) == 1 else np.stack(parts)
-    return values
+    return {
+        node.name: source.ours(
+            [_part(graph, name, named, source.shape) for name in source.names], node.shape
+        )
+        for node, source in sources
+    }
 
 
 def _part(
@@ -114,15 +128,6 @@ def _part(
     if part.dtype.kind != "f":
         raise BadInput(f"weights: {name} of {graph.name} holds {part.dtype}, it must be float32")
     return _finite(graph, name, part)
-
-
-def _file_names(node: Node) -> tuple[str, ...]:
-    if node.start == "running":
-        base = node.name.removesuffix(_RUNNING)
-        return (f"{base}.running_mean", f"{base}.running_var")
-    if node.name.endswith(MOMENTUM):
-        return (_PREFIX + node.name.removesuffix(MOMENTUM),)
-    return (node.name,)
 
 
 def _finite(graph: Graph, name: str, part: NDArray[Any]) -> Array:

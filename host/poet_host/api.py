@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from shutil import disk_usage
 from tempfile import TemporaryDirectory
@@ -268,6 +269,10 @@ def solve(
     keep-everything's time, milliseconds, or None. The status of the plan says whether there
     is one; `encode` raises if there is none.
     """
+    if not (isfinite(time_limit_s) and time_limit_s > 0):
+        raise BadInput(f"a time limit of {time_limit_s} s: give a positive number")
+    if not 0 <= gap <= 1:
+        raise BadInput(f"a gap of {gap}: give a number from 0 to 1")
     costs = costs_of(graph, profile)
     keep = keeping(costs)
     problem = Problem(
@@ -322,7 +327,7 @@ def why_infeasible(plan: Plan) -> str:
     """The limit that no plan keeps, and the smallest one that works, if known."""
     ram = f"a RAM budget of {plan.ram_bytes:,} bytes"
     if plan.smallest_deadline_us is not None:
-        limit = f"{(plan.deadline_us or 0) / 1e3:,.3f} ms within {ram}"
+        limit = f"{(plan.deadline_us or 0) / 1e3:,.6g} ms within {ram}"
         works = f"a deadline of {_up(plan.smallest_deadline_us / 1e3)} ms works (--deadline)"
         return f"no plan meets a deadline of {limit}: {works}, or give more --ram"
     if plan.smallest_ram_bytes is not None:

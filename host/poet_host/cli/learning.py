@@ -201,7 +201,7 @@ def train(
         )
     if resume and port == "native" and storage is None:
         raise BadInput("--resume on `native` needs the --storage file of the run before")
-    writable(save_weights, run_path)
+    writable(save_weights, run_path, read=(schedule, storage))
     loaded = Schedule.load(schedule)
     graph = graph_of(loaded)
     dataset = fit(load_data(data), graph)

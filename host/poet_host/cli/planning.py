@@ -15,7 +15,7 @@ from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph
 from ..profile.profile import Profile, estimate_profile
 from .console import emit, progress, say, show_table, to_json
-from .options import json_option, model_options, output, writable
+from .options import FiniteRange, json_option, model_options, output, writable
 
 EXIT_INFEASIBLE, EXIT_GAP, EXIT_UNKNOWN = 5, 6, 7
 
@@ -32,11 +32,11 @@ deadline_option = click.option(
     help="Milliseconds of a step, 1.2x of keep-everything's time, or none (the default).",
 )  # fmt: skip
 time_limit_option = click.option(
-    "--time-limit", type=click.FloatRange(0.1), default=60.0, show_default=True, metavar="S",
+    "--time-limit", type=FiniteRange(0.1), default=60.0, show_default=True, metavar="S",
     help="Seconds for solving.",
 )  # fmt: skip
 gap_option = click.option(
-    "--gap", type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="G",
+    "--gap", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
     help="Stop when energy is proved to be within this relative gap.",
 )  # fmt: skip
 
@@ -82,7 +82,7 @@ def solve(
         raise BadInput("give --deadline or --deadline-us, not both")
     if deadline_us is not None and not (math.isfinite(deadline_us) and deadline_us > 0):
         raise BadInput(f"--deadline-us {deadline_us}: a deadline is a positive number")
-    writable(output, plan_path)
+    writable(output, plan_path, read=(model if Path(model).suffix else None, profile_path))
     if unplaced and output:
         raise BadInput("a schedule needs offsets: leave out --unplaced, or write a --plan")
     graph = api.load(model, **options)

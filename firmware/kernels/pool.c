@@ -74,7 +74,12 @@ void poet_maxpool2d_grad(const struct poet_call *call) {
   }
 }
 
-static float window_area(const struct poet_op *op) {
+/* What a window's sum is divided by: its elements, by `variant` 1 only those
+ * that are no padding. */
+static float window_area(const struct poet_op *op, struct window v) {
+  if (op->variant) {
+    return (float)((v.row_end - v.row_begin) * (v.column_end - v.column_begin));
+  }
   return (float)((uint32_t)op->kernel_h * op->kernel_w);
 }
 
@@ -82,7 +87,6 @@ void poet_avgpool2d(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];
   float *y = call->out;
-  const float area = window_area(op);
 
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
     for (uint32_t oh = 0; oh < op->oh; oh++) {
@@ -94,7 +98,7 @@ void poet_avgpool2d(const struct poet_call *call) {
             sum += x[row * op->w + i];
           }
         }
-        *y++ = sum / area;
+        *y++ = sum / window_area(op, v);
       }
     }
     x += op->h * op->w;
@@ -105,14 +109,13 @@ void poet_avgpool2d_grad(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *dy = call->in[0];
   float *dx = call->out;
-  const float area = window_area(op);
 
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
     memset(dx, 0, op->h * op->w * sizeof *dx);
     for (uint32_t oh = 0; oh < op->oh; oh++) {
       for (uint32_t ow = 0; ow < op->ow; ow++) {
         const struct window v = window_at(op, oh, ow);
-        const float share = *dy++ / area;
+        const float share = *dy++ / window_area(op, v);
         for (uint32_t row = v.row_begin; row < v.row_end; row++) {
           for (uint32_t i = v.column_begin; i < v.column_end; i++) {
             dx[row * op->w + i] += share;

@@ -1,0 +1,59 @@
+/* matmul.c - products of matrices, one for each sample and head. Transposed
+ * operands and heads that lie side by side in a row are steps through memory,
+ * so that attention and all its gradients are this one kernel. */
+#include "poet/kernel.h"
+#include "sink.h"
+
+/* Where element (row, column) of a sample's and head's matrix lies. */
+struct matrix {
+  uint32_t sample, head, row, column; /* steps */
+};
+
+/* A matrix as the product sees it. `flags`: 1 it is stored transposed, 4 a row
+ * holds those of all heads, one behind the other. */
+static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
+                               uint32_t columns, uint32_t flags) {
+  const uint32_t width = flags & 1 ? rows : columns;
+  const uint32_t heads = op->groups;
+  const uint32_t row = flags & 4 ? heads * width : width;
+  return (struct matrix){.sample = heads * rows * columns,
+                         .head = flags & 4 ? width : rows * columns,
+                         .row = flags & 1 ? 1 : row,
+                         .column = flags & 1 ? row : 1};
+}
+
+static float dot(const float *a, uint32_t a_step, const float *b,
+                 uint32_t b_step, uint32_t count) {
+  float sum = 0.0f;
+  for (; count; count--) {
+    sum += *a * *b;
+    a += a_step;
+    b += b_step;
+  }
+  return sum;
+}
+
+void poet_matmul(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const struct matrix a = matrix_of(op, op->h, op->k, op->variant);
+  const struct matrix b = matrix_of(op, op->k, op->w, op->variant >> 1);
+  const struct matrix y = matrix_of(op, op->h, op->w, op->variant >> 2 & 4u);
+
+  for (uint32_t n = 0; n < op->n; n++) {
+    for (uint32_t head = 0; head < op->groups; head++) {
+      const float *a_row =
+          (const float *)call->in[0] + n * a.sample + head * a.head;
+      const float *b_first =
+          (const float *)call->in[1] + n * b.sample + head * b.head;
+      for (uint32_t row = 0; row < op->h; row++) {
+        const uint32_t i = n * y.sample + head * y.head + row * y.row;
+        for (uint32_t column = 0; column < op->w; column++) {
+          const float sum =
+              dot(a_row, a.column, b_first + column * b.column, b.row, op->k);
+          poet_sink(call, 2, i + column, sum * op->epsilon);
+        }
+        a_row += a.row;
+      }
+    }
+  }
+}

@@ -41,7 +41,7 @@ def sanitized(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_every_kernel_stays_inside_its_tensors() -> None:
-    """All of test_kernels.py and test_kernels_tensor.py again, each access and operation checked."""
+    """All of test_kernels.py and test_kernels_tensor.py again, every access checked."""
     files = [str(TESTS / f"test_kernels{part}.py") for part in ("", "_tensor")]
     run = sanitized("-m", "pytest", "-p", "no:cacheprovider", *files)
     assert run.returncode == 0, run.stdout + run.stderr

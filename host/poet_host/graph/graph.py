@@ -27,8 +27,8 @@ class Node:
     stored node (parameter or state) of which this node is the value after the step: it
     must be on storage when the step ends, and is computed once.
     `start` says how a parameter or state begins: "zeros", "ones", "running" (row 0 zeros,
-    row 1 ones), "kaiming:FAN_IN" (uniform within +-1/sqrt(FAN_IN), as PyTorch's layers) or, as
-    `source.Source` writes it, which tensors of the model's file.
+    row 1 ones), "normal:DEVIATION", "kaiming:FAN_IN" (uniform within +-1/sqrt(FAN_IN), as
+    PyTorch's layers) or, as `source.Source` writes it, which tensors of the model's file.
     """
 
     name: str

@@ -59,6 +59,9 @@ def _start(graph: Graph, node: Node, seed: int) -> Array:
         rng = np.random.default_rng([seed, zlib.crc32(node.name.encode())])
         bound = np.float32(1 / np.sqrt(float(argument)))
         return (2 * rng.random(node.shape, dtype=np.float32) - 1) * bound
+    if kind == "normal":
+        rng = np.random.default_rng([seed, zlib.crc32(node.name.encode())])
+        return rng.standard_normal(node.shape, dtype=np.float32) * np.float32(argument)
     if kind == "running":
         rows = np.zeros(node.shape, dtype=np.float32)
         rows[1] = 1

@@ -50,7 +50,7 @@ from .run.limits import deadline_us, ram_bytes
 from .run.run import Run, Weights
 from .run.train import OnStep, Training
 from .run.train import train as train_until
-from .run.weights import load_weights, save_weights
+from .run.weights import load_weights, save_weights, step_of_weights
 from .schedule.encode import encode as encode_plan
 from .schedule.encode import encode_costs
 from .schedule.recover import graph_of
@@ -64,7 +64,7 @@ __all__ = [
     "MODELS", "Connection", "CostGraph", "Graph", "Plan", "PoetError", "Profile", "Run", "Schedule",
     "accuracy", "board_names", "connect", "costs_of", "encode", "estimate_profile",
     "export", "keep_everything", "load", "load_board", "load_data", "load_weights",
-    "prepare_storage", "save_weights", "solve", "train",
+    "prepare_storage", "save_weights", "solve", "step_of_weights", "train",
 ]  # fmt: skip
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
@@ -114,7 +114,9 @@ def load(model: Any, example: Any = None, **options: Any) -> Graph | CostGraph:
     if str(model).endswith(".json"):
         given = [name for name, value in options.items() if value is not None]
         if given:
-            raise BadInput(f"{model} is a graph of costs: {given[0]} is for built-in models and .onnx")
+            raise BadInput(
+                f"{model} is a graph of costs: {given[0]} is for built-in models and .onnx"
+            )
         return load_cost_graph(model)
     return load_graph(model, example, **options)
 
@@ -388,6 +390,7 @@ def train(
     steps: int | None = None,
     seed: int = 0,
     weights: Weights | None = None,
+    first_step: int = 0,
     resume: bool = False,
     on_step: OnStep | None = None,
     stopped: Callable[[], bool] = lambda: False,
@@ -404,6 +407,7 @@ def train(
         dataset,
         seed=seed,
         weights=weights,
+        first_step=first_step,
         resume=resume,
     )
     return train_until(training, steps, on_step, stopped)

@@ -165,14 +165,29 @@ def profile(
 @port_option
 @click.option(
     "--data", required=True, metavar="DATA",
-    help="An .npz file with x and y (x_test, y_test), `digits`, or synthetic:SHAPE:CLASSES.",
+    help="An .npz file with x and y (x_test, y_test), a folder with x.npy and so on, a .csv file "
+    "(last column: the label), `digits`, or synthetic:SHAPE:CLASSES.",
 )  # fmt: skip
+@click.option(
+    "--normalize", default="none", show_default=True, metavar="HOW",
+    help="Samples: none, scale (to 0..1), standard (by mean and deviation of each channel), or "
+    "MEAN:STD, as 0.5:0.25.",
+)  # fmt: skip
+@click.option(
+    "--test-split", type=click.FloatRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
+    help="Hold out this share of samples, as 0.2, drawn by --seed.",
+)  # fmt: skip
+@click.option("--shuffle/--no-shuffle", default=True, help="Each epoch in another order.")
 @click.option("--epochs", type=click.IntRange(1), help="Times through the data; default: 1.")
 @click.option("--steps", type=click.IntRange(1), help="Steps in place of epochs.")
 @output("--save-weights", required=True, help="Trained weights, a safetensors file.")
 @output("--load-weights", help="Starting weights in place of random ones.")
 @output("--run", "run_path", help="Losses, times and the trace as JSON.")
-@click.option("--resume", is_flag=True, help="Go on from the last step that the board committed.")
+@click.option(
+    "--resume", is_flag=True,
+    help="Go on from the last step that the board committed, or, with --load-weights, from the "
+    "step that the file was saved after: its optimiser's state is in it.",
+)  # fmt: skip
 @click.option("--format", "erase", is_flag=True, help="First erase what the board's card holds.")
 @storage_option
 @seed_option
@@ -181,6 +196,9 @@ def train(
     schedule: Path,
     port: str,
     data: str,
+    normalize: str,
+    test_split: float | None,
+    shuffle: bool,
     epochs: int | None,
     steps: int | None,
     save_weights: Path,
@@ -195,16 +213,24 @@ def train(
     """Train on a board by a schedule, and save the weights."""
     if epochs is not None and steps is not None:
         raise BadInput("give --epochs or --steps, not both")
-    if resume and (erase or load_weights):
+    from_board = resume and load_weights is None
+    if from_board and erase:
+        raise BadInput("--resume goes on from the board's weights: leave out --format")
+    if from_board and port == "native" and storage is None:
         raise BadInput(
-            "--resume goes on from the board's weights: leave out --format and --load-weights"
+            "--resume on `native` needs the --storage file of the run before, or the weights that "
+            "it saved (--load-weights)"
         )
-    if resume and port == "native" and storage is None:
-        raise BadInput("--resume on `native` needs the --storage file of the run before")
     writable(save_weights, run_path, read=(schedule, storage))
     loaded = Schedule.load(schedule)
     graph = graph_of(loaded)
-    dataset = fit(load_data(data), graph)
+    read = load_data(
+        data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
+    )
+    if read.classes:
+        say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(read.classes))}")
+    dataset = fit(read, graph)
+    first = api.step_of_weights(load_weights) if resume and load_weights else 0
     start = api.load_weights(load_weights, graph) if load_weights else None
     ram = loaded.meta["plan"]["ram_bytes"] if port == "native" else None
     per_epoch = steps_per_epoch(dataset, graph.batch)
@@ -212,18 +238,19 @@ def train(
     if left and steps is None:
         say(
             f"{left} of {len(dataset.x)} samples fill no batch of {graph.batch}: "
-            "every epoch leaves out others"
+            + ("every epoch leaves out others" if shuffle else "they are left out")
         )
 
     def save(run: Run) -> None:
-        api.save_weights(save_weights, graph, run.weights)
+        api.save_weights(save_weights, graph, run.weights, run.last_step or begun)
         if run_path:
             write_whole(run_path, to_json(run.to_json()))
         say(f"wrote {save_weights}" + (f" and {run_path}" if run_path else ""))
 
     with api.connect(port, storage=storage, arena_bytes=ram) as connection:
         held = connection.device.info
-        if held.committed_model not in (0, loaded.model.crc) and not resume:
+        begun = held.committed_step if from_board else first
+        if held.committed_model not in (0, loaded.model.crc) and not from_board:
             say(
                 f"the card held the weights of another model after {held.committed_step} steps: "
                 "they are replaced"
@@ -242,7 +269,8 @@ def train(
                     steps=steps or (epochs or 1) * per_epoch,
                     seed=seed,
                     weights=start,
-                    resume=resume,
+                    first_step=first,
+                    resume=from_board,
                     on_step=_on_step(report),
                     stopped=asked,
                 )

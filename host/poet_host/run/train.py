@@ -36,8 +36,9 @@ class Training:
     """A run in progress: one `step()` after the other, then `finish()`.
 
     Batches follow from (seed, step). Starting weights are `weights` (by node name; missing
-    ones and momentum start as the graph says) or, with `resume`, those that the board has
-    committed. Two of them may take turns, each on a board of its own.
+    ones and momentum start as the graph says), as they are after `first_step` steps, or, with
+    `resume`, those that the board has committed. Two of them may take turns, each on a board of
+    its own.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Training:
         *,
         seed: int = 0,
         weights: Weights | None = None,
+        first_step: int = 0,
         resume: bool = False,
     ) -> None:
         if resume and weights is not None:
@@ -63,7 +65,7 @@ class Training:
         if resume:
             self.committed = _resumed(device, schedule)
         else:
-            self.committed = _begin(device, self.graph, schedule, seed, weights)
+            self.committed = _begin(device, self.graph, schedule, seed, weights, first_step)
         self.done: list[Step] = []
         self._numbers = {name: number for number, name in enumerate(schedule.names)}
         self._trace = Trace(schedule, self.graph, info.trace_capacity)
@@ -141,15 +143,20 @@ def _resumed(device: Device, schedule: Schedule) -> int:
 
 
 def _begin(
-    device: Device, graph: Graph, schedule: Schedule, seed: int, weights: Weights | None
+    device: Device,
+    graph: Graph,
+    schedule: Schedule,
+    seed: int,
+    weights: Weights | None,
+    step: int,
 ) -> int:
-    """Write what every parameter and state starts with; the board commits it as step 0."""
+    """Write what every parameter and state starts with; the board commits it as that of `step`."""
     values = starting_values(graph, seed, weights)
     for number, name in enumerate(schedule.names):
         if name in values:
             device.write(TENSOR, number, values[name].tobytes())
-    device.begin(0)
-    return 0
+    device.begin(step)
+    return step
 
 
 def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:

@@ -8,31 +8,36 @@
 
 /* Steps from an element to the next along each axis; 0 where it is repeated. */
 struct steps {
-  uint32_t n, c, h, w;
+  uint32_t along[4];
 };
 
-static uint32_t step_along(uint32_t *elements, uint32_t repeated,
-                           uint32_t size) {
-  const uint32_t step = *elements;
-  if (repeated) {
-    return 0;
-  }
-  *elements *= size;
-  return step;
+static void sizes_of(const struct poet_op *op, uint32_t size[4]) {
+  size[0] = op->n;
+  size[1] = op->c;
+  size[2] = op->h;
+  size[3] = op->w;
 }
 
-static struct steps steps_of(const struct poet_op *op, uint32_t axes) {
+static struct steps steps_of(const uint32_t size[4], uint32_t axes) {
+  struct steps steps = {{0}};
   uint32_t elements = 1;
-  struct steps steps;
-  steps.w = step_along(&elements, axes & 8, op->w);
-  steps.h = step_along(&elements, axes & 4, op->h);
-  steps.c = step_along(&elements, axes & 2, op->c);
-  steps.n = step_along(&elements, axes & 1, op->n);
+  for (uint32_t i = 4; i-- > 0;) {
+    if (!(axes >> i & 1)) {
+      steps.along[i] = elements;
+      elements *= size[i];
+    }
+  }
   return steps;
 }
 
-static uint32_t row_at(struct steps steps, uint32_t n, uint32_t c, uint32_t h) {
-  return n * steps.n + c * steps.c + h * steps.h;
+/* Where element `i` of a tensor of these sizes lies. */
+static uint32_t place_of(uint32_t i, const uint32_t size[4],
+                         struct steps steps) {
+  uint32_t place = 0;
+  for (uint32_t axis = 4; axis-- > 0; i /= size[axis]) {
+    place += i % size[axis] * steps.along[axis];
+  }
+  return place;
 }
 
 enum combination { ADD, SUB, MUL };
@@ -47,27 +52,27 @@ static void combine_row(enum combination kind, float *y, const float *a,
   }
 }
 
-/* Of `a` and `b`, repeated along the axes that are given. */
+/* Of `a` and `b`, repeated along the axes that are given. Where a is whole, and
+ * b too or one number, all is one row. */
 static void combine(const struct poet_call *call, enum combination kind,
                     uint32_t a_axes, const float *b, uint32_t b_axes) {
   const struct poet_op *op = call->op;
-  const struct steps a_steps = steps_of(op, a_axes);
-  const struct steps b_steps = steps_of(op, b_axes);
   const float *a = call->in[0];
   float *y = call->out;
+  uint32_t size[4];
 
+  sizes_of(op, size);
   if (a_axes == 0 && (b_axes == 0 || b_axes == 15)) {
-    combine_row(kind, y, a, 1, b, b_axes == 0, poet_elements(op));
-    return;
+    size[0] = size[1] = size[2] = 1;
+    size[3] = poet_elements(op);
   }
-  for (uint32_t n = 0; n < op->n; n++) {
-    for (uint32_t c = 0; c < op->c; c++) {
-      for (uint32_t h = 0; h < op->h; h++) {
-        combine_row(kind, y, a + row_at(a_steps, n, c, h), a_steps.w,
-                    b + row_at(b_steps, n, c, h), b_steps.w, op->w);
-        y += op->w;
-      }
-    }
+  const struct steps a_steps = steps_of(size, a_axes);
+  const struct steps b_steps = steps_of(size, b_axes);
+  const uint32_t rows = size[0] * size[1] * size[2];
+  for (uint32_t row = 0; row < rows; row++) {
+    const uint32_t i = row * size[3];
+    combine_row(kind, y + i, a + place_of(i, size, a_steps), a_steps.along[3],
+                b + place_of(i, size, b_steps), b_steps.along[3], size[3]);
   }
 }
 
@@ -92,24 +97,22 @@ void poet_scale(const struct poet_call *call) {
   combine(call, MUL, call->op->variant & 15u, &call->op->epsilon, 15);
 }
 
-/* Sum over the axes that the output lacks, which begins at element (n, c, h, w)
- * of x. Only terms are multiplied, so that z may be left out. */
-static float sum_from(const struct poet_op *op, const float *x, const float *z,
-                      struct steps x_steps, struct steps z_steps) {
-  const uint32_t axes = op->variant;
-  const uint32_t ns = axes & 1 ? op->n : 1, cs = axes & 2 ? op->c : 1;
-  const uint32_t hs = axes & 4 ? op->h : 1, ws = axes & 8 ? op->w : 1;
+/* Sum over axes of these sizes of x, times z unless that is missing. */
+static float sum_of(const uint32_t size[4], const float *x,
+                    struct steps x_steps, const float *z,
+                    struct steps z_steps) {
   float sum = 0.0f;
-
-  for (uint32_t n = 0; n < ns; n++) {
-    for (uint32_t c = 0; c < cs; c++) {
-      for (uint32_t h = 0; h < hs; h++) {
-        uint32_t x_at = row_at(x_steps, n, c, h);
-        uint32_t z_at = row_at(z_steps, n, c, h);
-        for (uint32_t w = 0; w < ws; w++) {
+  for (uint32_t n = 0; n < size[0]; n++) {
+    for (uint32_t c = 0; c < size[1]; c++) {
+      for (uint32_t h = 0; h < size[2]; h++) {
+        uint32_t x_at =
+            n * x_steps.along[0] + c * x_steps.along[1] + h * x_steps.along[2];
+        uint32_t z_at =
+            n * z_steps.along[0] + c * z_steps.along[1] + h * z_steps.along[2];
+        for (uint32_t w = 0; w < size[3]; w++) {
           sum += z != NULL ? x[x_at] * z[z_at] : x[x_at];
-          x_at += x_steps.w;
-          z_at += z_steps.w;
+          x_at += x_steps.along[3];
+          z_at += z_steps.along[3];
         }
       }
     }
@@ -120,26 +123,26 @@ static float sum_from(const struct poet_op *op, const float *x, const float *z,
 static void reduce(const struct poet_call *call, const float *z,
                    uint32_t inputs) {
   const struct poet_op *op = call->op;
-  const struct steps x_steps = steps_of(op, 0);
-  const struct steps z_steps = steps_of(op, op->variant >> 4);
-  const uint32_t axes = op->variant;
-  const uint32_t ns = axes & 1 ? 1 : op->n, cs = axes & 2 ? 1 : op->c;
-  const uint32_t hs = axes & 4 ? 1 : op->h, ws = axes & 8 ? 1 : op->w;
-  uint32_t i = 0;
+  const float *x = call->in[0];
+  uint32_t kept[4], gone[4], count = 1;
 
-  for (uint32_t n = 0; n < ns; n++) {
-    for (uint32_t c = 0; c < cs; c++) {
-      for (uint32_t h = 0; h < hs; h++) {
-        for (uint32_t w = 0; w < ws; w++) {
-          const float *x =
-              (const float *)call->in[0] + row_at(x_steps, n, c, h) + w;
-          const float *from =
-              z ? z + row_at(z_steps, n, c, h) + w * z_steps.w : NULL;
-          const float sum = sum_from(op, x, from, x_steps, z_steps);
-          poet_sink(call, inputs, i++, sum * op->epsilon);
-        }
-      }
+  sizes_of(op, kept);
+  const struct steps x_steps = steps_of(kept, 0);
+  const struct steps z_steps = steps_of(kept, op->variant >> 4);
+  for (uint32_t axis = 0; axis < 4; axis++) {
+    gone[axis] = 1;
+    if (op->variant >> axis & 1) {
+      gone[axis] = kept[axis];
+      kept[axis] = 1;
     }
+    count *= kept[axis];
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t x_at = place_of(i, kept, x_steps);
+    const uint32_t z_at = place_of(i, kept, z_steps);
+    const float sum =
+        sum_of(gone, x + x_at, x_steps, z != NULL ? z + z_at : NULL, z_steps);
+    poet_sink(call, inputs, i, sum * op->epsilon);
   }
 }
 

@@ -35,24 +35,29 @@ static float dot(const float *a, uint32_t a_step, const float *b,
 
 void poet_matmul(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const struct matrix a = matrix_of(op, op->h, op->k, op->variant);
-  const struct matrix b = matrix_of(op, op->k, op->w, op->variant >> 1);
-  const struct matrix y = matrix_of(op, op->h, op->w, op->variant >> 2 & 4u);
-
+  const uint32_t rows[] = {op->h, op->k, op->h};
+  const uint32_t columns[] = {op->k, op->w, op->w};
+  const uint32_t flags[] = {op->variant, (uint32_t)op->variant >> 1,
+                            (uint32_t)op->variant >> 2 & 4u};
+  struct matrix m[3];
+  for (uint32_t i = 0; i < 3; i++) {
+    m[i] = matrix_of(op, rows[i], columns[i], flags[i]);
+  }
   for (uint32_t n = 0; n < op->n; n++) {
     for (uint32_t head = 0; head < op->groups; head++) {
-      const float *a_row =
-          (const float *)call->in[0] + n * a.sample + head * a.head;
-      const float *b_first =
-          (const float *)call->in[1] + n * b.sample + head * b.head;
+      const float *a =
+          (const float *)call->in[0] + n * m[0].sample + head * m[0].head;
+      const float *b =
+          (const float *)call->in[1] + n * m[1].sample + head * m[1].head;
+      uint32_t i = n * m[2].sample + head * m[2].head;
       for (uint32_t row = 0; row < op->h; row++) {
-        const uint32_t i = n * y.sample + head * y.head + row * y.row;
         for (uint32_t column = 0; column < op->w; column++) {
           const float sum =
-              dot(a_row, a.column, b_first + column * b.column, b.row, op->k);
+              dot(a, m[0].column, b + column * m[1].column, m[1].row, op->k);
           poet_sink(call, 2, i + column, sum * op->epsilon);
         }
-        a_row += a.row;
+        a += m[0].row;
+        i += m[2].row;
       }
     }
   }

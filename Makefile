@@ -4,6 +4,8 @@
 # make bench         what a RAM budget costs on a board, measured beside keep-everything
 # make bench-solver  the planner beside the paper's formulation (half an hour; OPTIONS=--quick)
 # make schedules     the examples in schedules/, solved again
+# make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
+# make ledger        README's table of that, made again
 # make wheel         the package as users install it
 
 PYTHON ?= python3
@@ -12,7 +14,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo test lint format bench bench-solver schedules wheel clean
+.PHONY: demo test lint format bench bench-solver schedules firmware ledger \
+  wheel clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/poet-host demo
@@ -21,8 +24,8 @@ test: $(VENV)/dev.stamp lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
 
 lint: $(VENV)/dev.stamp
-	$(BIN)/ruff format --check host tests bench
-	$(BIN)/ruff check host tests bench
+	$(BIN)/ruff format --check host tests bench firmware
+	$(BIN)/ruff check host tests bench firmware
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 	@if command -v cppcheck >/dev/null; then \
@@ -32,7 +35,7 @@ lint: $(VENV)/dev.stamp
 	else echo "cppcheck is not installed: its checks are left out"; fi
 
 format: $(VENV)/dev.stamp
-	$(BIN)/ruff format host tests bench
+	$(BIN)/ruff format host tests bench firmware
 	$(BIN)/clang-format -i $(C_SOURCES)
 
 schedules: $(VENV)/run.stamp
@@ -47,11 +50,17 @@ bench: $(VENV)/dev.stamp
 bench-solver: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.solver $(OPTIONS)
 
+firmware: $(VENV)/dev.stamp
+	$(BIN)/pio run
+
+ledger: $(VENV)/dev.stamp
+	$(BIN)/python -m poet_host.sim.ledger README.md
+
 wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m build --outdir dist
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist .pio
 
 $(VENV)/run.stamp: pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet --editable '.[plot]'

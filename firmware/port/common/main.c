@@ -57,34 +57,35 @@ static void send(void *context, const uint8_t *data, size_t size) {
   chip_uart_send(data, (uint32_t)size);
 }
 
+static const struct poet_port port = {.board = BOARD_NAME,
+                                      .unique_id = unique_id,
+                                      .tick_hz = CHIP_TICK_HZ,
+                                      .ticks = ticks,
+                                      .usage = lane_usage,
+                                      .idle = idle,
+                                      .storage_blocks = lane_storage_blocks,
+                                      .read = lane_read,
+                                      .write = lane_write,
+                                      .flush = lane_flush,
+                                      .submit = lane_submit,
+                                      .receive = receive,
+                                      .send = send};
+static const struct poet_memory memory = {.arena = (uint8_t *)arena,
+                                          .arena_bytes = BOARD_ARENA_BYTES,
+                                          .residents = residents,
+                                          .resident_capacity = BOARD_RESIDENTS,
+                                          .bitmap = bitmap,
+                                          .tensor_capacity = BOARD_TENSORS,
+                                          .queue = queue,
+                                          .queue_capacity = BOARD_QUEUE,
+                                          .cache_blocks = BOARD_CACHE,
+                                          .cache = cache,
+                                          .trace = trace,
+                                          .trace_capacity = BOARD_TRACE};
+
 int main(void) {
   chip_start();
   chip_unique_id(unique_id);
-  const struct poet_port port = {.board = BOARD_NAME,
-                                 .unique_id = unique_id,
-                                 .tick_hz = CHIP_TICK_HZ,
-                                 .ticks = ticks,
-                                 .usage = lane_usage,
-                                 .idle = idle,
-                                 .storage_blocks = lane_storage_blocks,
-                                 .read = lane_read,
-                                 .write = lane_write,
-                                 .flush = lane_flush,
-                                 .submit = lane_submit,
-                                 .receive = receive,
-                                 .send = send};
-  const struct poet_memory memory = {.arena = (uint8_t *)arena,
-                                     .arena_bytes = BOARD_ARENA_BYTES,
-                                     .residents = residents,
-                                     .resident_capacity = BOARD_RESIDENTS,
-                                     .bitmap = bitmap,
-                                     .tensor_capacity = BOARD_TENSORS,
-                                     .queue = queue,
-                                     .queue_capacity = BOARD_QUEUE,
-                                     .cache_blocks = BOARD_CACHE,
-                                     .cache = cache,
-                                     .trace = trace,
-                                     .trace_capacity = BOARD_TRACE};
   struct poet_server server = {
       .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = BOARD_FRAME};
   poet_init(&board, &port, &memory);

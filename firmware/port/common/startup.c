@@ -35,17 +35,21 @@ int *__errno(void) {
   return &error;
 }
 
-static void hex(char *to, uint32_t value) {
-  for (int i = 0; i < 8; i++) {
-    to[i] = "0123456789abcdef"[value >> (28 - 4 * i) & 15];
+static void hex(char *to, uint32_t value, int digits) {
+  while (digits--) {
+    to[digits] = "0123456789abcdef"[value & 15];
+    value >>= 4;
   }
 }
 
 /* `frame`: r0 to r3, r12, lr, pc, xpsr as the core has stacked them. */
 __attribute__((used)) void report_fault(const uint32_t *frame) {
-  static char text[] = "poet: fault at 00000000, from 00000000\r\n";
-  hex(text + 15, frame[6]);
-  hex(text + 30, frame[5]);
+  static char text[] = "poet: fault 00 at 00000000, from 00000000\r\n";
+  uint32_t exception;
+  __asm volatile("mrs %0, ipsr" : "=r"(exception));
+  hex(text + 12, exception, 2);
+  hex(text + 18, frame[6], 8);
+  hex(text + 33, frame[5], 8);
   chip_last_words(text);
   chip_restart();
 }

@@ -1,89 +1,14 @@
-"""Loads a firmware image, as it would be flashed, into a simulated chip.
-
-Reads the few parts of ELF32 that a linked image for a microcontroller has
-(System V ABI, chapters 4 and 5): program headers and the symbol table.
-"""
+"""Loads a firmware image, as it would be flashed, into a simulated chip."""
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from .image import Image, read_elf
 from .library import chips
-
-EM_ARM = 40
-PT_LOAD = 1
-SHT_SYMTAB = 2
-SHF_ALLOC = 2
-SHF_EXECINSTR = 4
-STT_OBJECT = 1
-
-
-@dataclass(frozen=True)
-class Image:
-    """Segments (load address, bytes), symbols (name -> address), what lies in memory."""
-
-    segments: tuple[tuple[int, bytes], ...]
-    symbols: dict[str, int]
-    objects: dict[str, tuple[int, int]]  # variables: address and size
-    sections: dict[str, tuple[int, int]]  # those that take up memory: address and size
-    code: tuple[tuple[int, bytes], ...]  # sections that hold instructions
-    marks: tuple[tuple[int, str], ...]  # mapping symbols: "t" code, "d" data
-
-
-def _text(table: bytes, at: int) -> str:
-    return table[at : table.index(b"\0", at)].decode()
-
-
-def read_elf(path: Path) -> Image:
-    """Read an ELF image; raises BadInput for a file that is not one."""
-    data = path.read_bytes()
-    if len(data) < 52 or data[:7] != b"\x7fELF\x01\x01\x01":
-        raise BadInput(f"{path} is not a 32-bit little-endian ELF image: try another file")
-    (_, machine, _, _, ph_at, sh_at, _, _, ph_size, ph_count, sh_size, sh_count, names_at) = (
-        struct.unpack_from("<HHIIIIIHHHHHH", data, 16)
-    )
-    if machine != EM_ARM:
-        raise BadInput(f"{path} is an ELF image for another processor: try a build for Arm")
-    segments = []
-    for k in range(ph_count):
-        kind, offset, _, physical, size, *_ = struct.unpack_from(
-            "<IIIIIIII", data, ph_at + k * ph_size
-        )
-        if kind == PT_LOAD and size:
-            segments.append((physical, data[offset : offset + size]))
-    sections = [
-        struct.unpack_from("<IIIIIIIIII", data, sh_at + k * sh_size) for k in range(sh_count)
-    ]
-    symbols, objects, marks = {}, {}, []
-    for _, kind, _, _, offset, size, link, _, _, entry in sections:
-        if kind != SHT_SYMTAB:
-            continue
-        names = data[sections[link][4] : sections[link][4] + sections[link][5]]
-        for at in range(offset, offset + size, entry):
-            name_at, value, bytes_of, info, _, _ = struct.unpack_from("<IIIBBH", data, at)
-            name = _text(names, name_at)
-            if name.startswith("$"):
-                marks.append((value, name[1:2]))
-            elif name:
-                symbols[name] = value
-                if info & 15 == STT_OBJECT:
-                    objects[name] = (value, bytes_of)
-    code = tuple(
-        (address, data[offset : offset + size])
-        for _, kind, flags, address, offset, size, *_ in sections
-        if kind == 1 and flags & SHF_EXECINSTR
-    )
-    names = data[sections[names_at][4] : sections[names_at][4] + sections[names_at][5]]
-    taken = {
-        _text(names, name): (address, size)
-        for name, _, flags, address, _, size, *_ in sections
-        if flags & SHF_ALLOC and size
-    }
-    return Image(tuple(segments), symbols, objects, taken, code, tuple(sorted(marks)))
 
 
 def load_elf(machine: Any, path: Path) -> Image:

@@ -13,6 +13,7 @@ from ..errors import BadInput
 from ..resources import resource
 from .elf import load_elf
 from .library import chips
+from .recipe import simulated_boards as simulated_boards
 
 RESULTS = ("slice", "idle", "breakpoint", "reset", "power cut", "fault")
 FAULT_KINDS = (
@@ -84,11 +85,6 @@ METER_FIELDS = (
     "card_writes",
     "stack_free_bytes",
 )
-
-
-def simulated_boards() -> list[str]:
-    """Names of the boards that can be simulated, sorted."""
-    return sorted(path.parent.name for path in resource("boards").glob("*/chip.toml"))
 
 
 def _pin(text: str) -> int:

@@ -164,14 +164,23 @@ class _Step:
         read = {name for rule in to_inputs for name in operand_names(rule)}
         early = [rule for rule in to_parameters if rule.makes not in read]
         late = [rule for rule in to_parameters if rule.makes in read]
-        for rule in (*early, *to_inputs, *late):
+        ordered = (*early, *to_inputs, *late)
+        held: list[Node] = []  # parameters that a later rule of this layer still reads
+        for i, rule in enumerate(ordered):
             for source in row.backward:
                 if source.makes in operand_names(rule) and source.makes not in operands:
                     self._make(layer, source, "backward")
             if operands[rule.makes] in self._needed:
                 self._gradient_of_input(layer, rule)
-            else:
-                self._gradient_of_parameter(layer, rule)
+                continue
+            w = self._stored[operands[rule.makes]]
+            later = {operands.get(name) for r in ordered[i + 1 :] for name in operand_names(r)}
+            if w.name in later and w not in held:
+                held.append(w)
+            self._gradient_of_parameter(layer, rule, w, fuse=w not in held)
+        for w in held:
+            if self._arrived[w.name] == self._uses[w.name]:
+                self._update(w, "apply_gradient", (self._gradient[w.name],), sizes_of(w.shape))
 
     def _gradient_of_input(self, layer: Layer, rule: Rule) -> None:
         operands = self._operands[layer.name]
@@ -180,7 +189,7 @@ class _Step:
         self._arrived[tensor] += 1
         if rule.kernel:
             whole = self._uses[tensor] == 1
-            name = f"{tensor}:grad" if whole else f"{tensor}:grad:{layer.name}"
+            name = f"{tensor}:grad" if whole else self._free(f"{tensor}:grad:{layer.name}", rule)
             gradient = self._by_rule(name, layer, rule, "backward", shape)
         else:
             gradient = operands[rule.operands]
@@ -191,16 +200,14 @@ class _Step:
             gradient = self._sum(name, both, shape)
         self._gradient[tensor] = gradient
 
-    def _gradient_of_parameter(self, layer: Layer, rule: Rule) -> None:
-        w = self._stored[self._operands[layer.name][rule.makes]]
+    def _gradient_of_parameter(self, layer: Layer, rule: Rule, w: Node, fuse: bool) -> None:
+        """Emit one gradient of `w`, add it to those before and, if it may, update `w`."""
         sinks = bool(rule.kernel) and _has_sink(rule.kernel)
-        if self._uses[w.name] == 1 and sinks:
+        if self._uses[w.name] == 1 and sinks and fuse:
             self._update(w, rule.kernel, self._inputs(layer, rule), _fields(layer, rule))
             return
         self._arrived[w.name] += 1
-        name = f"{w.name}:grad:{layer.name}"
-        if name in self._sinks:
-            name = f"{name}.{rule.makes}"
+        name = self._free(f"{w.name}:grad:{layer.name}", rule)
         summed = self._gradient.get(w.name)
         if sinks and summed and self._sinks[summed] != "none":
             gradient = self._add(
@@ -219,10 +226,15 @@ class _Step:
             else:
                 gradient = self._operands[layer.name][rule.operands]
             if summed:
-                gradient = self._sum(f"{name}:sum", (summed, gradient), w.shape)
+                total = self._free(f"{name}:sum", rule)
+                gradient = self._sum(total, (summed, gradient), w.shape)
         self._gradient[w.name] = gradient
-        if self._arrived[w.name] == self._uses[w.name]:
+        if self._arrived[w.name] == self._uses[w.name] and fuse:
             self._update(w, "apply_gradient", (gradient,), sizes_of(w.shape))
+
+    def _free(self, name: str, rule: Rule) -> str:
+        """A name for the gradient; a layer may read a tensor as two of its operands."""
+        return f"{name}:{rule.makes}" if name in self._sinks else name
 
     def _sum(self, name: str, both: tuple[str, str], shape: Shape) -> str:
         return self._add(name, "add", both, sizes_of(shape) | {"variant": 0}, "backward", shape)

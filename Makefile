@@ -1,4 +1,4 @@
-# make demo          train the demo network on the native board
+# make demo          train the demo network on a simulated MKR1000 (PORT=native: without an emulator)
 # make test          everything that must hold: lint, types, unit, property and whole-run tests
 # make lint          formatters, linters and types alone
 # make bench         what a RAM budget costs on a board, measured beside keep-everything
@@ -12,13 +12,27 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PORT ?= sim:mkr1000
+RECIPE = $(BIN)/python -c 'from poet_host.sim.recipe import *; made = recipe("mkr1000"); $(1)'
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo test lint format bench bench-solver schedules firmware ledger \
+.PHONY: demo cross test lint format bench bench-solver schedules firmware ledger \
   wheel clean
 
-demo: $(VENV)/run.stamp
-	$(BIN)/poet-host demo
+demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
+	$(BIN)/poet-host demo --port $(PORT)
+
+# The cross compiler: from apt where we may, else PlatformIO's.
+cross: $(VENV)/run.stamp
+	@$(call RECIPE,find_compiler(made)) 2>/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+	      gcc-arm-none-eabi libnewlib-arm-none-eabi; \
+	  else \
+	    $(PIP) install --quiet 'platformio>=6.1,<7' && \
+	    $(BIN)/pio pkg install --global --tool "$$($(call RECIPE,print(made.package)))"; \
+	  fi; } || { echo "no cross compiler could be installed: try 'apt install gcc-arm-none-eabi" \
+	    "libnewlib-arm-none-eabi', or do without it: 'make demo PORT=native'"; exit 2; }
 
 test: $(VENV)/dev.stamp lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
@@ -63,7 +77,7 @@ clean:
 	rm -rf $(VENV) build dist .pio
 
 $(VENV)/run.stamp: pyproject.toml | $(BIN)/python
-	$(PIP) install --quiet --editable '.[plot]'
+	$(PIP) install --quiet --editable '.[plot,sim]'
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python

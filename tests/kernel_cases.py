@@ -6,6 +6,7 @@ from math import prod
 
 import clib
 import numpy as np
+from poet_host import isa
 from poet_host.graph.reference import run_kernel
 from poet_host.isa import by_name
 
@@ -195,6 +196,34 @@ def make(
         inputs += [values(rng, shape) for _ in range(count)]
         attrs = {**attrs, "learning_rate": 0.03, "momentum": 0.9, "weight_decay": decay}
     return Case(op, attrs, inputs, shape, sink, overwrites)
+
+
+# Small enough for a hundred calls in the flash of a microcontroller. The second is depthwise.
+GEOMETRIES = (
+    {"n": 2, "c": 4, "h": 3, "w": 2, "k": 2, "oh": 2, "ow": 2, "groups": 2, "variant": 0,
+     "kernel_h": 3, "kernel_w": 1, "stride_h": 2, "stride_w": 1, "pad_h": 1, "pad_w": 0,
+     "epsilon": 0.1, "learning_rate": 0.03, "momentum": 0.9, "weight_decay": 0.01, "seed": 5},
+    {"n": 1, "c": 3, "h": 4, "w": 5, "k": 3, "oh": 2, "ow": 3, "groups": 3, "variant": 1,
+     "kernel_h": 3, "kernel_w": 3, "stride_h": 2, "stride_w": 2, "pad_h": 1, "pad_w": 1,
+     "epsilon": 1e-5, "learning_rate": 0.3, "momentum": 0.5, "weight_decay": 0.0, "seed": 6},
+)  # fmt: skip
+
+
+def samples() -> list[Case]:
+    """Small calls of every kernel: two geometries, with and without what may be missing, and
+    every sink."""
+    found = []
+    for row in isa.rows("KERNEL"):
+        if row.name == "none":
+            continue
+        sinks = SINKS if "+" in row.inputs else (("none", 0.0),)
+        for seed, geometry in enumerate(GEOMETRIES):
+            attrs = geometry | NEEDED.get(row.name, {})
+            for sink, decay in sinks:
+                found.append(make(row.name, attrs, seed, sink=sink, decay=decay))
+            if "b?" in row.inputs or "mask?" in row.inputs:
+                found.append(make(row.name, attrs, seed, bias=False))
+    return found
 
 
 def check(case: Case) -> None:

@@ -30,7 +30,7 @@ def test_chen_cuts_a_chain_of_16_into_4_segments_of_4() -> None:
 
 @pytest.mark.parametrize("n", [16, 36, 64, 100])
 def test_chen_sqrt_needs_the_root_in_memory_and_one_more_forward_pass(n: int) -> None:
-    """Section 4.1: O(sqrt n) memory at the cost of one extra forward pass."""
+    """O(sqrt n) memory at the cost of one extra forward pass, as the abstract says."""
     graph = chain([1] * n)
     plan = plan_by("chen-sqrt", Problem(graph, 10 * n), placed=False)
     again = computes(plan) - len(graph.nodes)
@@ -61,7 +61,7 @@ def test_chen_greedy_takes_the_cheapest_segments_that_fit() -> None:
 
 
 def test_revolve_reaches_the_published_binomial_numbers() -> None:
-    """Griewank and Walther, Figure 1: ten steps with three checkpoints take 15 advances."""
+    """beta(3, 2) = 10: ten steps with three checkpoints take 2 x 10 - beta(4, 1) = 15 advances."""
     assert least_advances(10, 3) == 15
     assert [least_advances(n, 1) for n in (1, 2, 3, 10)] == [0, 1, 3, 45]
     assert least_advances(56, 5) == 3 * 56 - 28  # beta(5, 3) = 56, beta(6, 2) = 28
@@ -127,7 +127,7 @@ def test_the_score_by_hand() -> None:
 
 @pytest.mark.parametrize("n", [49, 100, 196])
 def test_dtr_needs_linear_work_in_root_memory(n: int) -> None:
-    """Theorem 3.1: forward and backward of n layers in O(n) operations with O(sqrt n) memory."""
+    """The theorem on linear networks: n layers in O(n) operations with O(sqrt n) memory."""
     graph = chain([1] * n)
     plan = plan_by("dtr", Problem(graph, 2 * isqrt(n) + 3), placed=False)
     assert plan.statements

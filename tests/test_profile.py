@@ -142,8 +142,8 @@ def test_the_paper_s_own_figures() -> None:
     assert relu == pytest.approx(10_288.371, rel=1e-3)
     assert relu * profile.power.compute_uw / 1e6 == pytest.approx(112.991, rel=1e-3)
     assert profile.power.base_uw == 0
-    with pytest.raises(BadInput, match="jetson_tx2"):
-        estimate_profile(load_board("jetson_tx2"), "paper")
+    with pytest.raises(BadInput, match="native"):
+        estimate_profile(load_board("native"), "paper")
 
 
 @pytest.mark.parametrize("name", names())

@@ -34,14 +34,13 @@ from .graph.onnx_import import load as load_onnx
 from .graph.onnx_import import training as train_onnx
 from .graph.onnx_torch import export_module, is_module
 from .graph.weights import start_values
+from .plan.baselines.registry import METHODS, plan_by
 from .plan.build import cost_graph
 from .plan.costgraph import dump_cost_graph, load_cost_graph, parse_cost_graph
 from .plan.keepall import METHOD as KEEP_EVERYTHING
 from .plan.keepall import keep_everything
 from .plan.plan import Plan
 from .plan.problem import CostGraph, Problem
-from .plan.solve import METHODS
-from .plan.solve import solve as solve_problem
 from .profile.measure import measure
 from .profile.profile import Profile, estimate_profile
 from .run.data import Dataset, example, fit, load_data, steps_per_epoch
@@ -265,7 +264,7 @@ def solve(
     placed: bool = True,
     progress: Callable[..., object] | None = None,
 ) -> Plan:
-    """The plan of least energy that fits `ram` and `deadline`.
+    """The plan of least energy that fits `ram` and `deadline`, or what another method plans.
 
     `ram`: bytes, or as "24KiB" or "50%" of what keep-everything needs. `deadline`: "1.2x" of
     keep-everything's time, milliseconds, or None. The status of the plan says whether there
@@ -284,11 +283,9 @@ def solve(
     )
     if method == KEEP_EVERYTHING:
         return _within(keep_everything(costs), problem)
-    if method not in METHODS:
-        raise BadInput(f"there is no method {method!r}: choose of {', '.join(ALL_METHODS)}")
-    return solve_problem(
+    return plan_by(
+        method,
         problem,
-        method=method,
         time_limit_s=time_limit_s,
         gap=gap,
         placed=placed,

@@ -9,12 +9,13 @@ from importlib.metadata import version
 import click
 
 from ..errors import PoetError
+from .compare import compare
 from .console import emit, say
 from .demo import demo
 from .exporting import export
 from .inspect import boards, doctor, models, show
 from .learning import INTERRUPTED, flash, profile, simulate, storage, train
-from .planning import compare, solve
+from .planning import solve
 
 EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device; 4 link broke;
 5 infeasible (proved); 6 a schedule was found but not within the wanted gap; 7 none found in time;

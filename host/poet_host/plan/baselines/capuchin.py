@@ -1,7 +1,7 @@
 """capuchin: page what can be paged for nothing, then whatever saves most memory per second.
 
 X. Peng et al., *Capuchin: Tensor-based GPU Memory Management for Deep Learning*, ASPLOS 2020,
-891-905 (section 4, hybrid policy). One step that keeps everything is measured: when each tensor is
+891-905 (hybrid policy). One step that keeps everything is measured: when each tensor is
 accessed. Between two accesses of a tensor there is the free time
 
     FT = (time of the second access - swap-in time) - (time of the first access + swap-out time).

@@ -1,11 +1,10 @@
 """checkmate: optimal rematerialisation, with everything that is given resident all the time.
 
 P. Jain et al., *Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization*, MLSys
-2020, arXiv 1910.02653. Its program (section 4.7, problem 9) chooses what is computed again and what
-is kept in every stage, at least cost; inputs and parameters take a constant part of
-memory that no decision changes (section 4.5: U_t,0 counts M_input + 2 M_param, parameters and
-their gradients; gradients take no memory of their own here, where the update is part of the
-gradient's kernel). So:
+2020, arXiv 1910.02653. Its integer program chooses what is computed again (R_t,i) and what is kept
+(S_t,i) in every stage, at least cost; inputs and parameters take a constant part of memory that no
+decision changes (U_t,0 begins with M_input + 2 M_param, parameters and their gradients; gradients
+take no memory of their own here, where the update is part of the gradient's kernel). So:
 
   published: stored tensors come in at the start and stay to the end; an update happens in place,
   and is written at once. What is left of RAM is what the program is solved for.

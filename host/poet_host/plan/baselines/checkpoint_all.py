@@ -1,7 +1,7 @@
 """checkpoint-all: every node once, in order; nothing that was computed is dropped or paged.
 
 What frameworks do by default, and the "checkpoint all" of Jain et al., Checkmate (MLSys 2020,
-arXiv 1910.02653), section 6.1: the ideal of time and energy, and the most RAM.
+arXiv 1910.02653): the ideal of time and energy, and the most RAM.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, arXiv 1604.0617
 Algorithm 3 (memory planning with budget b) and the search over b that follows it: a segment ends
 with the first possible output after its tensors exceed b bytes. The paper tries sizes around
 sqrt(xy), for x bytes of outputs and y of the largest segment; here every size that gives
-different segments may be tried, as in Jain et al., Checkmate (arXiv 1910.02653), section 6.
+different segments may be tried, as Jain et al. do for Checkmate (arXiv 1910.02653).
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """chen-sqrt: about sqrt(n) segments of equal length.
 
 T. Chen, B. Xu, C. Zhang, C. Guestrin, *Training Deep Nets with Sublinear Memory Cost*, arXiv
-1604.06174 (2016), section 4.1: n layers in k = sqrt(n) segments need O(n / k) + O(k) memory
+1604.06174 (2016): n layers in k = sqrt(n) segments need O(n / k) + O(k) memory
 and one more forward pass. On graphs with branches the segments end at tensors that cut the
-graph in two, the articulation points of Jain et al., Checkmate (arXiv 1910.02653), section 6.1.
+graph in two, the articulation points of Jain et al., Checkmate (arXiv 1910.02653).
 """
 
 from collections.abc import Sequence

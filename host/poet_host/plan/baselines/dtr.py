@@ -4,12 +4,12 @@ M. Kirisame et al., *Dynamic Tensor Rematerialization*, ICLR 2021, arXiv 2006.09
 in the program's order; where an input is gone it is computed again, recursively; where there is no
 room, the tensor of lowest score among those that nothing under way needs is evicted:
 
-    h_DTR(t) = (c(t) + sum of c(u) over u in e*(t)) / (m(t) s(t))        (section 3)
+    h_DTR(t) = (c(t) + sum of c(u) over u in e*(t)) / (m(t) s(t))
 
 c is the cost of computing (time), m the size, s the time since the last access, and e*(t) the
 evicted neighbourhood: what is evicted and reached from t through evicted tensors alone, all the way
 up or all the way down the graph. A tensor that the program does not use any more is freed
-at once (eager eviction, section 3). Parameters are constants, which DTR never evicts. Where they
+at once (eager eviction). Parameters are constants, which DTR never evicts. Where they
 leave no room, they may be evicted like results, with the page-in's time as their cost.
 """
 

@@ -6,7 +6,7 @@ with c checkpoints (the start counts as one) needs at least
     t(l, c) = r l - beta(c + 1, r - 1),   beta(c, r) = (c + r choose c),
 
 forward steps besides those that a reversal computes itself; r is the least repetition
-number with beta(c, r) >= l (section 2, equations 2 and 3). The theory is of equal steps and
+number with beta(c, r) >= l. The theory is of equal steps and
 states; here a step is a block of the chain, and c is chosen for the budget.
 """
 

@@ -2,7 +2,7 @@
 
 S. G. Patil et al., *POET: Training Neural Networks on Tiny Devices with Integrated
 Rematerialization and Paging*, ICML 2022, arXiv 2207.07697; the two ablations are those of its
-section 5 (Figure 4).
+Figure 4.
 """
 
 from typing import Any

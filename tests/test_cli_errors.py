@@ -71,7 +71,7 @@ def train(poet_host: Command, schedule: Path, tmp_path: Path) -> Any:
         (("show", "none.poet"), "none.poet cannot be read"),
         (("simulate", "rpi4b"), "choose native or mkr1000"),
         (("simulate", "toaster"), "no board toaster"),
-        (("flash", "--board", "mkr1000"), "--port sim:mkr1000"),
+        (("flash", "--board", "mkr1000", "--tool", "avrdude"), "choose bossac"),
         (("flash", "--board", "native"), "nothing to flash"),
         (("compare", "resnet-digits", "--board", "native", "--methods", "x"), "no method x"),
         (("train", "none.poet", "--port", "native", "--data", "digits", "--save-weights", "w"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import toy
+from poet_host.device.board import load_board
 from poet_host.device.device import TENSOR, connect
 from poet_host.errors import BadInput, PoetError
 from poet_host.sim import ledger as ledgers
@@ -109,6 +110,20 @@ def test_platformio_brings_a_compiler_where_the_system_has_none(tmp_path: Path) 
     assert built.flash() == read_elf(build_firmware("mkr1000")).flash()
 
 
+@needs_pio
+def test_platformio_uploads_with_poet_host(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    stub = tmp_path / "bin" / "poet-host"
+    stub.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/log\n')
+    stub.chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    pio_run(tmp_path, "-e", "mkr1000", "-t", "upload", "--upload-port", "/dev/x", path=path)
+    elf = tmp_path / "work" / "build" / "mkr1000" / "firmware.elf"
+    told = (tmp_path / "log").read_text().split()
+    assert told == ["flash", "--board", "mkr1000", "--image", str(elf), "--upload-port", "/dev/x"]
+    assert elf.exists()
+
+
 def test_the_compiler_is_the_systems_or_platformios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +182,7 @@ def test_the_ledger_accounts_for_every_byte(board: str, all_ledgers: dict[str, L
     named = ("stack", "queue of transfers", "serial frame", "state of the runtime")
     assert min(ledger.ram[part] for part in named) > 0
     assert ledger.flash_bytes <= FLASH_LIMIT_BYTES
+    assert load_board(board).arena_bytes <= ledger.arena_bytes
     assert ledger.arena_bytes >= {"mkr1000": 24 << 10, "nrf52840_dk": 216 << 10}[board]
 
 

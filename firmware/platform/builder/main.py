@@ -1,5 +1,6 @@
 """Builds a board's image as firmware/build.toml says, and prints where its memory goes."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -56,11 +57,13 @@ def print_ledger(target, source, env):
 
 
 def upload(target, source, env):
-    """poet-host knows the boards' loaders."""
+    """poet-host knows the boards' loaders. `monitor_port` is where the firmware will answer."""
     command = ["poet-host", "flash", "--board", env["BOARD"], "--image", str(source[0])]
-    if port := env.subst("$UPLOAD_PORT"):
+    if port := env.GetProjectOption("monitor_port", ""):
         command += ["--port", port]
-    return env.Execute(env.VerboseAction(" ".join(f'"{part}"' for part in command), ""))
+    if port := env.subst("$UPLOAD_PORT"):
+        command += ["--upload-port", port]
+    return subprocess.run(command, env=env["ENV"], check=False).returncode
 
 
 if "nobuild" in COMMAND_LINE_TARGETS:

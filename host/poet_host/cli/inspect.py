@@ -1,4 +1,4 @@
-"""Commands that look: boards, models, doctor, show."""
+"""Commands that look: models, doctor, show."""
 
 import platform
 import sys
@@ -11,8 +11,6 @@ from typing import Any
 import click
 
 from .. import api
-from ..device.board import load_board
-from ..device.board import names as board_names
 from ..device.link import candidate_ports
 from ..errors import PoetError
 from ..files import write_whole
@@ -24,7 +22,6 @@ from ..run.picture import draw
 from ..schedule.decode import decode
 from ..schedule.listing import listing
 from ..schedule.schedule import Schedule
-from ..sim.machine import simulated_boards
 from ..sim.native import build_native
 from .console import emit, say, show_table, show_text
 from .options import json_option, output
@@ -42,43 +39,6 @@ CHAIN = CostGraph(
         CostNode("e", (1,), 4, 1.0, 1.0),
     ),
 )
-
-
-@click.command()
-@json_option
-def boards(as_json: bool) -> None:
-    """List the boards that are known."""
-    rows = [load_board(name) for name in board_names()]
-    if as_json:
-        found = [
-            {
-                "name": board.name,
-                "title": board.title,
-                "arena_bytes": board.arena_bytes,
-                "processor_active_uw": board.processor_active_uw,
-                "storage_read_uw": board.storage_read_uw,
-                "storage_write_uw": board.storage_write_uw,
-                "runs_here": board.name == NATIVE,
-            }
-            for board in rows
-        ]
-        emit({"boards": found})
-        return
-    show_table(
-        ("board", ">arena, KiB", ">processor, mW", ">storage write, mW", "what it is"),
-        [
-            (
-                board.name,
-                f"{board.arena_bytes / 1024:,.0f}",
-                f"{board.processor_active_uw / 1e3:,.1f}",
-                f"{board.storage_write_uw / 1e3:,.1f}",
-                board.title,
-            )
-            for board in rows
-        ],
-    )
-    run_here = " and ".join(f"`sim:{name}`" for name in simulated_boards())
-    say(f"`native`, {run_here} run on this computer; schedules can be solved for all of them.")
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Commands that use a board: simulate, flash, storage, profile, train."""
+"""Commands that use a board: simulate, storage, profile, train."""
 
 import signal
 import threading
@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..device.board import load_board
 from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..run.data import fit, load_data, steps_per_epoch
@@ -20,7 +19,6 @@ from ..run.run import Run, Step
 from ..run.train import NotFinite
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
-from ..sim.machine import simulated_boards
 from .console import Report, emit, progress, say, show_table, show_text, to_json
 from .options import (
     json_option,
@@ -79,27 +77,6 @@ def simulate(board: str, arena: str | None, storage: Path | None, as_json: bool)
     if not asked():
         raise PoetError(f"the board {board} ended by itself (code {code})")
     return 0
-
-
-@click.command()
-@click.option("--board", required=True, metavar="BOARD")
-def flash(board: str) -> None:
-    """Say how firmware gets onto a board."""
-    found = load_board(board)
-    if board == "native":
-        raise BadInput(
-            "native runs on this computer and is compiled when it starts: nothing to flash, "
-            "use --port native or `poet-host simulate native`"
-        )
-    if board in simulated_boards():
-        raise BadInput(
-            f"{found.title} cannot be flashed yet: its firmware runs on the simulated chip, "
-            f"--port sim:{board}"
-        )
-    raise BadInput(
-        f"there is no firmware for {found.title}: schedules can be solved for it (--board "
-        f"{board}), and run on the native board"
-    )
 
 
 @click.group()

@@ -13,8 +13,9 @@ from .compare import compare
 from .console import emit, say
 from .demo import demo
 from .exporting import export
-from .inspect import boards, doctor, models, show
-from .learning import INTERRUPTED, flash, profile, simulate, storage, train
+from .hardware import boards, flash
+from .inspect import doctor, models, show
+from .learning import INTERRUPTED, profile, simulate, storage, train
 from .planning import solve
 
 EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device; 4 link broke;

@@ -134,10 +134,8 @@ def load_graph(model: Any, example: Any = None, **options: Any) -> Graph:
             f"there is no model {str(model)!r}: built in are {', '.join(MODELS)}; a model of your "
             "own ends in .onnx, a file of costs to solve for in .json"
         )
-    for name in ("loss", "sequence_length"):
-        if name in given:
-            option = name.replace("_", "-")
-            raise BadInput(f"model {model} is built in and has its own: --{option} is for .onnx")
+    if "loss" in given:
+        raise BadInput(f"model {model} is built in and has its own: --loss is for .onnx")
     return load_model(str(model), **given)
 
 

@@ -1,10 +1,10 @@
 """Data sets: what a model learns from, and in which order.
 
 A data set is an `.npz` file with arrays `x`, `y` and, held out, `x_test`, `y_test`; a folder with
-`x.npy` and so on; a table as CSV, the last column the label; the built-in `digits`; or
-`synthetic:SHAPE:CLASSES`, random but learnable. `fit` checks it against a graph once, so that
-training never meets bad data. The batch of a step follows from (seed, step) alone, which is what
-lets a run resume at any committed step.
+`x.npy` and so on; a table as CSV, the last column the label; the built-in `digits`; or, random but
+learnable, `synthetic:SHAPE:CLASSES` or `tokens:LENGTH:WORDS:CLASSES`. `fit` checks it against a
+graph once, so that training never meets bad data. The batch of a step follows from (seed, step)
+alone, which is what lets a run resume at any committed step.
 """
 
 import re
@@ -52,8 +52,8 @@ def load_data(
     shuffle: bool = True,
     seed: int = 0,
 ) -> Dataset:
-    """`digits`, `synthetic:SHAPE:CLASSES` (as synthetic:3x32x32:10), or the path of an .npz file,
-    a folder of .npy files or a .csv file.
+    """`digits`, `synthetic:SHAPE:CLASSES` (as synthetic:3x32x32:10), `tokens:LENGTH:WORDS:CLASSES`
+    (as tokens:64:512:10), or the path of an .npz file, a folder of .npy files or a .csv file.
 
     `test_split` is the share of samples, drawn by `seed`, that is held out where the data holds
     none out itself. `normalize`: see `normalized`.
@@ -70,12 +70,14 @@ def _load(spec: str | Path) -> Dataset:
         return _digits()
     if str(spec).startswith("synthetic"):
         return _synthetic(str(spec))
+    if str(spec).startswith("tokens:"):
+        return _tokens(str(spec))
     if path.is_dir():
         return _of_file(path, read_folder(path))
     if not path.is_file():
         raise BadInput(
             f"data: there is no file {path}; give an .npz file, a folder of .npy files, a .csv "
-            "file, `digits` or synthetic:SHAPE:CLASSES"
+            "file, `digits`, synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES"
         )
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
         arrays, classes = read_csv(path)
@@ -180,6 +182,34 @@ def _synthetic(spec: str) -> Dataset:
     return Dataset(spec, x[:cut], y[:cut], x[cut:], y[cut:])
 
 
+def _tokens(spec: str) -> Dataset:
+    """Texts of LENGTH tokens about CLASSES topics; always the same ones.
+
+    Each text is token 1, a quarter to all of LENGTH words, and zeros behind. Half of the words are
+    drawn from the eight that its topic favours, half from all.
+    """
+    found = re.fullmatch(r"tokens:(\d+):(\d+):(\d+)", spec)
+    length, words, classes = (int(size) for size in found.groups()) if found else (0, 0, 0)
+    if length < 2 or words < 12 or classes < 1:
+        raise BadInput(
+            f"data {spec!r}: write it as tokens:64:512:10, LENGTH (from 2), WORDS (from 12) and "
+            "CLASSES (from 1)"
+        )
+    count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
+    if length * count > 2**28:
+        raise BadInput(f"data {spec!r}: {count} samples of this length take more than 1 GiB")
+    rng = np.random.default_rng(0)
+    favoured = rng.integers(2, words, (classes, 8))
+    y = rng.integers(0, classes, count).astype(np.int32)
+    own = favoured[y[:, None], rng.integers(0, 8, (count, length))]
+    x = np.where(rng.random((count, length)) < 0.5, own, rng.integers(2, words, (count, length)))
+    x[:, 0] = 1
+    ends = rng.integers(max(2, length // 4), length + 1, count)
+    x = np.where(np.arange(length) < ends[:, None], x, 0).astype(np.int32)
+    cut = SYNTHETIC_SAMPLES
+    return Dataset(spec, x[:cut], y[:cut], x[cut:], y[cut:])
+
+
 def fit(dataset: Dataset, graph: Graph) -> Dataset:
     """The data set in the graph's types, or BadInput saying what does not fit the model."""
     x, y = _fit_half(dataset, "", dataset.x, dataset.y, graph)
@@ -220,7 +250,12 @@ def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> 
         samples = _finite(where, names[0], x)
     if label.dtype == "float32":
         return samples, _finite(where, names[1], y)
-    return samples, _indices(where, names[1], "label", y, graph[graph.logits].shape[-1], "classes")
+    return samples, _indices(where, names[1], "label", y, classes_of(graph), "classes")
+
+
+def classes_of(graph: Graph) -> int:
+    """How many classes a label chooses from: numbers that the model gives for each label."""
+    return graph[graph.logits].size_bytes // graph[graph.label].size_bytes
 
 
 def tokens_of(graph: Graph) -> int:
@@ -268,7 +303,7 @@ def _shape(sizes: tuple[int | str, ...]) -> str:
 def example(graph: Graph) -> tuple[Array, Array]:
     """One batch that a model of this shape may meet in training, to measure operators on."""
     data, label = graph[graph.data], graph[graph.label]
-    classes = graph[graph.logits].shape[-1] if label.dtype == "int32" else 0
+    classes = classes_of(graph)
     if data.shape[1:] == (1, 8, 8) and label.shape[1:] == () and classes >= 10:
         dataset = load_data("digits")
         repeated = np.arange(graph.batch) % len(dataset.x)

@@ -35,7 +35,7 @@ def torch_losses(module: torch.nn.Module, graph: Graph, optimiser: Any) -> list[
         )
         loss.backward()
         optimiser.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return losses
 
 

@@ -19,12 +19,18 @@ _VIEWS = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 class Constant:
     """A tensor that is known, and from where in the model's file its values come.
 
-    A `computed` one is no initialiser: the tensor `source` names is the output of a node.
+    A `computed` one is no initialiser: the tensor `source` names is the output of a node. One with
+    `rows`, begin and end, is that part of an initialiser, along its first axis.
     """
 
     value: Array
     source: Source
     computed: bool = False
+    rows: tuple[int, int] | None = None
+
+    def whole(self, name: str) -> "Constant":
+        """Without rows: if it is a part, by the name that it has itself."""
+        return computed(name, self.value) if self.rows else self
 
     @property
     def transposed(self) -> "Constant":
@@ -62,11 +68,33 @@ def fold(
         if node.attributes.get("perm", [1, 0]) == [1, 0]:
             return {name: first.transposed}
         return {name: first}
+    if node.op in ("Gather", "Slice") and first and node.attributes.get("axis", 0) == 0:
+        part = _rows(model, node, first, inputs)
+        if part:
+            return {name: part}
     values = evaluate(model, node, [one.value if one else None for one in inputs])
     found = {name: computed(name, value) for name, value in zip(node.outputs, values, strict=True)}
     if node.op in _VIEWS and first and not first.source.transposed:
         found[name] = replace(first, value=found[name].value)
     return found
+
+
+def _rows(
+    model: OnnxModel, node: OnnxNode, table: Constant, inputs: Sequence[Constant | None]
+) -> Constant | None:
+    """What a node takes of a table of the file, if that is rows which follow one another."""
+    size = len(table.value) if table.value.ndim else 0
+    plain = not (table.computed or table.rows or table.source.transposed)
+    if not plain or table.value.dtype != np.float32 or table.value.shape != table.source.shape:
+        return None
+    others = [one.value if one else None for one in inputs[1:]]
+    places = evaluate(model, node, [np.arange(size), *others])
+    chosen = places[0].reshape(-1)
+    if not len(chosen) or (chosen != np.arange(chosen[0], chosen[0] + len(chosen))).any():
+        return None
+    begin, end = int(chosen[0]), int(chosen[-1]) + 1
+    value = table.value[begin:end].reshape(*places[0].shape, *table.value.shape[1:])
+    return replace(table, value=value, rows=None if (begin, end) == (0, size) else (begin, end))
 
 
 def evaluate(model: OnnxModel, node: OnnxNode, inputs: Sequence[Array | None]) -> list[Array]:

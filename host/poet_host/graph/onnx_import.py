@@ -8,7 +8,9 @@ import re
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from ..errors import BadInput
 from .autodiff import Sgd, optimiser, training_graph
@@ -89,7 +91,10 @@ def import_model(
     model.input = replace(model.input, shape=shape)
     if loss == "cross-entropy":
         _drop_softmax(model)
-    builder = Builder(re.sub(r"[^\w.-]+", "-", name), shape)
+    dtype: Literal["float32", "int32"] = "int32" if model.input.dtype.kind in "iu" else "float32"
+    if dtype == "float32" and model.input.dtype != np.float32:
+        raise BadInput(f"{model.where}: its input is {model.input.dtype}: export it in float32")
+    builder = Builder(re.sub(r"[^\w.-]+", "-", name), shape, dtype)
     walk = Walk(model, builder, RULES, before if isinstance(before, int) else shape[0])
     logits = _logits(walk.run(), loss, model.where)
     found = builder.model(builder.layer(LOSSES[loss], (logits,), name=walk.free_name("loss")))
@@ -136,11 +141,12 @@ def _drop_softmax(model: OnnxModel) -> None:
 
 def _logits(output: Tensor, loss: str, where: str) -> Tensor:
     """The output as the loss takes it; sizes of 1 behind the classes are dropped."""
-    if loss == "cross-entropy" and prod(output.shape[2:]) == 1 and len(output.shape) > 1:
+    if loss == "cross-entropy" and len(output.shape) > 2 and prod(output.shape[2:]) == 1:
         output = Tensor(output.name, output.shape[:2])
-    if loss == "cross-entropy" and (len(output.shape) != 2 or output.shape[1] < 2):
+    if loss == "cross-entropy" and (len(output.shape) not in (2, 3) or output.shape[-1] < 2):
         raise BadInput(
-            f"{where}: its output has shape {output.shape}, cross-entropy needs (batch, classes): "
+            f"{where}: its output has shape {output.shape}, cross-entropy needs (batch, classes) "
+            "or (batch, length, classes): "
             "use --loss mse, or export the part of the model that gives a number for each class"
         )
     return output

@@ -3,8 +3,7 @@
 The package `onnx` is imported on first use, so that only those who bring models need it.
 """
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
+from .onnx_names import module_of, restore
 
 OLDEST_OPSET = 11
 Array = NDArray[Any]
@@ -38,13 +38,17 @@ def onnx_package() -> ModuleType:
 
 @dataclass(frozen=True)
 class OnnxNode:
-    """One operator; an input that is left out is the empty name."""
+    """One operator; an input that is left out is the empty name.
+
+    `module` is what people call the node; `proto` is it in the file.
+    """
 
     name: str
     op: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
+    module: str
     proto: Any = field(repr=False, compare=False)
 
     def input(self, number: int) -> str:
@@ -61,7 +65,8 @@ class OnnxInput:
 class OnnxModel:
     """A checked model of one input and one output; `proto` is the file.
 
-    `nodes` are those that the output needs, in topological order; `constants` are initialisers.
+    `nodes` are those that the output needs, in topological order; `constants` are initialisers,
+    `buffers` those that are known to be no parameters.
     """
 
     def __init__(self, proto: Any, where: str) -> None:
@@ -76,7 +81,8 @@ class OnnxModel:
         outputs = [one.name for one in graph.output]
         self.input = _only(inputs, [one.name for one in inputs], "input", where)
         self.output: str = _only(outputs, outputs, "output", where)
-        self.nodes = _needed(_nodes(onnx, graph), self.output)
+        self.nodes = needed_for(self.output, _nodes(onnx, graph))
+        self.buffers: frozenset[str] = frozenset()
         self.opsets = {one.domain: one.version for one in self.proto.opset_import}
 
     @cached_property
@@ -138,66 +144,8 @@ def _checked(onnx: ModuleType, proto: Any, where: str) -> Any:
             "opset_version=17, or convert it with onnx.version_converter"
         )
     proto = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
-    _untie(onnx, proto.graph)
+    restore(onnx, proto.graph)
     return proto
-
-
-def _untie(onnx: ModuleType, graph: Any) -> None:
-    """Give each use its own of initialisers that are one number repeated.
-
-    PyTorch's exporter merges equal ones, such as the ones and zeros that batchnorms begin with;
-    they must not be trained as if they were shared.
-    """
-    arrays = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
-    even = {
-        name: value
-        for name, value in arrays.items()
-        if value.dtype == np.float32 and value.size > 1 and (value == value.flat[0]).all()
-    }
-    taken = arrays.keys() | {one.name for one in (*graph.input, *graph.output)}
-    for node in list(graph.node):
-        if node.op_type == "Identity" and node.input[0] in even and node.output[0] not in taken:
-            even[node.output[0]] = even[node.input[0]]
-            graph.initializer.append(
-                onnx.numpy_helper.from_array(even[node.output[0]], node.output[0])
-            )
-            graph.node.remove(node)
-    uses: dict[str, list[tuple[Any, int]]] = {}
-    for node in graph.node:
-        taken |= set(node.output)
-        for i, name in enumerate(node.input):
-            uses.setdefault(name, []).append((node, i))
-    for name, value in even.items():
-        readers = uses.get(name, [])
-        wanted = [f"{module_name(n.name, n.op_type)}.{_slot(n.op_type, i)}" for n, i in readers]
-        owner = wanted.index(name) if name in wanted else 0
-        for place, ((node, i), own) in enumerate(zip(readers, wanted, strict=True)):
-            if place != owner:
-                free = (own if k == 1 else f"{own}_{k}" for k in range(1, len(taken) + 2))
-                node.input[i] = next(text for text in free if text not in taken)
-                taken |= {node.input[i]}
-                graph.initializer.append(onnx.numpy_helper.from_array(value, node.input[i]))
-
-
-_SLOTS = ("weight", "bias", "running_mean", "running_var")
-
-
-def _slot(op: str, number: int) -> str:
-    """What a layer calls the parameter that is input `number` of its node."""
-    return "bias" if op == "Add" else _SLOTS[(number - 1) % len(_SLOTS)]
-
-
-def module_name(node: str, op: str) -> str:
-    """What people call a node: /layer1/layer1.0/relu/Relu is layer1.0.relu."""
-    parts = [part for part in node.removeprefix("node_").split("/") if part]
-    if len(parts) > 1 and re.fullmatch(rf"{re.escape(op)}(_\d+)?", parts[-1]):
-        parts.pop()
-    kept: list[str] = []
-    for part in parts:
-        if kept and part.startswith(f"{kept[-1]}."):
-            kept.pop()
-        kept.append(part)
-    return ".".join(kept)
 
 
 def _only(found: list[Any], names: list[str], what: str, where: str) -> Any:
@@ -221,6 +169,7 @@ def _nodes(onnx: ModuleType, graph: Any) -> list[OnnxNode]:
                 tuple(proto.input),
                 tuple(proto.output),
                 {one.name: _attribute(onnx, one) for one in proto.attribute},
+                module_of(proto),
                 proto,
             )
         )
@@ -248,7 +197,8 @@ def _sizes(proto: Any) -> tuple[Size, ...]:
     )
 
 
-def _needed(nodes: list[OnnxNode], output: str) -> tuple[OnnxNode, ...]:
+def needed_for(output: str, nodes: Sequence[OnnxNode]) -> tuple[OnnxNode, ...]:
+    """Those of the nodes that the output follows from, in their order."""
     needed, kept = {output}, []
     for node in reversed(nodes):
         if needed & set(node.outputs):

@@ -1,16 +1,18 @@
 """What an ONNX operator is here: one row of `RULES`, a function that adds our layers for it.
 
-A function takes the node, an `At`, and returns its first output; it raises Unsupported, saying
-what cannot be done and what to try. A change of shape alone costs nothing: a Tensor is a name
-and the shape that it is seen in.
+A function takes the node, an `At`, and returns its output; it raises Unsupported, saying what
+cannot be done and what to try. A change of shape alone costs nothing: a Tensor is a name and the
+shape that it is seen in. Here are layers with weights and windows; what works on tensors of any
+shape is in onnx_tensors.py.
 """
 
-from collections.abc import Callable
 from math import prod
+from typing import Any
 
 from .build import Tensor
+from .onnx_at import At, Moved, Rule, Unsupported
 from .onnx_fold import Constant
-from .onnx_walk import At, Rule, Unsupported
+from .onnx_tensors import TENSOR_RULES
 from .operators import Shape
 
 
@@ -72,7 +74,7 @@ def _conv(at: At) -> Tensor:
     channels, _, *kernel = weight.value.shape
     image, window = _image(x), _window(at, tuple(kernel))
     bias = at.bias(2, channels, -1 - len(kernel))
-    name = at.layer_name(weight)
+    name = at.layer_name(weight, bias)
     shape = (channels, weight.value.shape[1], *window["kernel"])
     parameters = {"weight": at.parameter(name, "weight", weight, shape)}
     if bias:
@@ -93,8 +95,49 @@ def _gemm(at: At) -> Tensor:
     return _linear(at, weight)
 
 
-def _matmul(at: At) -> Tensor:
+def _matmul(at: At) -> Tensor | Moved:
+    if at.is_tensor(1):
+        return _product(at)
     return _linear(at, at.turned(1))
+
+
+_SPLIT = (0, 2, 1, 3)  # heads side by side in each row, one behind the other
+
+
+_SPLIT_TURNED = (0, 2, 3, 1)
+
+
+def _product(at: At) -> Tensor | Moved:
+    """A product of two computed tensors; attention reads heads where they are."""
+    if not at.is_tensor(0):
+        raise Unsupported("a constant times a computed tensor: exchange them in the model")
+    a, b = at.moved(0), at.moved(1)
+    if (a.order, b.order) == (_SPLIT, _SPLIT_TURNED):
+        sides = (_joined(a.tensor), _joined(b.tensor))
+        factor = a.factor * b.factor * at.factor_behind()
+        return at.layer("attention_scores", sides, a.tensor.shape[2], factor=factor)
+    if (a.order, b.order) == ((0, 1, 2, 3), _SPLIT) and a.shape[:2] == b.shape[:2]:
+        y = at.layer("attention_context", (a.tensor, _joined(b.tensor)))
+        batch, length, width = y.shape
+        heads = Tensor(y.name, (batch, length, a.shape[1], width // a.shape[1]))
+        return Moved(heads, _SPLIT, a.factor * b.factor)
+    turned = [_is_turned(side) for side in (a, b)]
+    sides = (a.tensor if turned[0] else at.tensor(0), b.tensor if turned[1] else at.tensor(1))
+    factor = at.factor_behind()
+    for side, turn in zip((a, b), turned, strict=True):
+        factor *= side.factor if turn else 1.0
+    return at.layer("matmul", sides, transpose_a=turned[0], transpose_b=turned[1], factor=factor)
+
+
+def _joined(x: Tensor) -> Tensor:
+    """(N, L, heads, D) as (N, L, heads * D)."""
+    return Tensor(x.name, (*x.shape[:2], x.shape[2] * x.shape[3]))
+
+
+def _is_turned(side: Moved) -> bool:
+    """Are just its last two axes exchanged?"""
+    rank = len(side.order)
+    return side.order == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _linear(at: At, weight: Constant) -> Tensor:
@@ -103,11 +146,11 @@ def _linear(at: At, weight: Constant) -> Tensor:
     bias = at.bias(2, outputs, -1)
     if bias and bias.value.size != outputs:
         raise Unsupported(f"a bias of shape {bias.value.shape} is not one number for each output")
-    name = at.layer_name(weight)
+    name = at.layer_name(weight, bias)
     parameters = {"weight": at.parameter(name, "weight", weight)}
     if bias:
         parameters["bias"] = at.parameter(name, "bias", bias, (outputs,))
-    rows = Tensor(x.name, (prod(x.shape[:-1]), x.shape[-1]))
+    rows = x if len(x.shape) < 4 else Tensor(x.name, (prod(x.shape[:-1]), x.shape[-1]))
     y = at.layer(
         "linear", (rows,), outputs, name=name, parameters=parameters, bias=bias is not None
     )
@@ -133,32 +176,33 @@ def _batchnorm(at: At) -> Tensor:
     return Tensor(y.name, x.shape)
 
 
-def _elementwise(kind: str) -> Rule:
-    return lambda at: at.layer(kind, (at.tensor(0),))
-
-
-def _clip(at: At) -> Tensor:
-    low, high = at.number(1, "min"), at.number(2, "max")
-    if low == 0 and (high is None or high >= 3e38):
-        return at.layer("relu", (at.tensor(0),))
-    if low == 0 and high == 6:
-        return at.layer("relu6", (at.tensor(0),))
-    raise Unsupported(f"it clips to {low} and {high}: use ReLU (0 and none) or ReLU6 (0 and 6)")
+def _layernorm(at: At) -> Tensor:
+    x = at.tensor(0)
+    axes = len(x.shape) - at.attribute("axis", -1) % len(x.shape)
+    name = at.layer_name(at.weight(1) if at.has(1) else None)
+    parameters = {
+        slot: at.parameter(name, slot, at.weight(number), x.shape[-axes:])
+        if at.has(number)
+        else at.fixed(name, slot, x.shape[-axes:], start)
+        for number, slot, start in ((1, "weight", "ones"), (2, "bias", "zeros"))
+    }
+    return at.layer(
+        "layernorm", (x,), name=name, parameters=parameters, axes=axes,
+        epsilon=at.attribute("epsilon", 1e-5),
+    )  # fmt: skip
 
 
 def _pool(kind: str) -> Rule:
     def rule(at: At) -> Tensor:
         x = at.tensor(0)
         window = _window(at, tuple(at.attribute("kernel_shape")))
-        y = at.layer(kind, (_image(x),), **window)
+        options: dict[str, Any] = dict(window)
+        if kind == "avgpool2d":
+            options["count_padding"] = bool(at.attribute("count_include_pad", 0))
+        y = at.layer(kind, (_image(x),), **options)
         if at.attribute("ceil_mode", 0) and _rounded_up(_image(x), window) != y.shape[2:]:
             raise Unsupported(
                 "it rounds sizes up (ceil_mode): pad, or crop the data, to whole windows"
-            )
-        padded = any(window["padding"])
-        if kind == "avgpool2d" and padded and not at.attribute("count_include_pad", 0):
-            raise Unsupported(
-                "it leaves padding out of means: use count_include_pad, or no padding"
             )
         return _as_before(y, x)
 
@@ -178,104 +222,14 @@ def _global_average(at: At) -> Tensor:
     return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
 
 
-def _reduce_mean(at: At) -> Tensor:
-    x, axes = at.tensor(0), at.integers(1, "axes")
-    over = sorted(axis % len(x.shape) for axis in axes) if axes else list(range(len(x.shape)))
-    if over != list(range(2, len(x.shape))) or len(x.shape) not in (3, 4):
-        raise Unsupported(f"a mean over axes {axes}: only that over height and width is built")
-    y = _global_average(at)
-    return y if at.attribute("keepdims", 1) else Tensor(y.name, x.shape[:2])
-
-
-def _add(at: At) -> Tensor:
-    a, b = at.tensor(0), at.tensor(1)
-    if a.shape != b.shape:
-        raise Unsupported(f"shapes {a.shape} and {b.shape} differ: make them the same")
-    return at.layer("add", (a, b))
-
-
-def _dropout(at: At) -> Tensor:
-    ratio = at.number(1, "ratio")
-    return at.layer("dropout", (at.tensor(0),), 0.5 if ratio is None else round(ratio, 6))
-
-
-def _same(at: At) -> Tensor:
-    return at.tensor(0)
-
-
-def _flatten(at: At) -> Tensor:
-    x = at.tensor(0)
-    axis = at.attribute("axis", 1) % (len(x.shape) + 1)
-    return Tensor(x.name, (prod(x.shape[:axis]), prod(x.shape[axis:])))
-
-
-def _reshape(at: At) -> Tensor:
-    x, wanted = at.tensor(0), at.integers(1, "shape")
-    assert wanted is not None
-    if not at.attribute("allowzero", 0):
-        wanted = [x.shape[i] if size == 0 else size for i, size in enumerate(wanted)]
-    if -1 not in wanted and prod(wanted) != prod(x.shape):
-        wanted = at.for_batch(wanted)
-    known = prod(size for size in wanted if size != -1)
-    shape = tuple(prod(x.shape) // known if size == -1 else size for size in wanted)
-    if prod(shape) != prod(x.shape):
-        raise Unsupported(
-            f"it makes {tuple(wanted)} of {x.shape}: export the model with an open batch size "
-            "(dynamic axes), or keep the batch that it was exported with"
-        )
-    return Tensor(x.name, shape)
-
-
-def _squeeze(at: At) -> Tensor:
-    x, axes = at.tensor(0), at.integers(1, "axes")
-    gone = (
-        {a % len(x.shape) for a in axes} if axes else {i for i, n in enumerate(x.shape) if n == 1}
-    )
-    return Tensor(x.name, tuple(n for i, n in enumerate(x.shape) if i not in gone))
-
-
-def _unsqueeze(at: At) -> Tensor:
-    x, axes = at.tensor(0), at.integers(1, "axes") or []
-    shape, sizes = len(x.shape) + len(axes), list(x.shape)
-    for axis in sorted(axis % shape for axis in axes):
-        sizes.insert(axis, 1)
-    return Tensor(x.name, tuple(sizes))
-
-
-def _transpose(at: At) -> Tensor:
-    x = at.tensor(0)
-    order = at.attribute("perm") or list(range(len(x.shape)))[::-1]
-    shape = tuple(x.shape[axis] for axis in order)
-    moved = [axis for axis in order if x.shape[axis] != 1]
-    if moved == sorted(moved):  # only axes of size 1 move, so no number does
-        return Tensor(x.name, shape)
-    raise Unsupported(f"axes in the order {order}: keep the data in one order of axes")
-
-
-def _softmax(at: At) -> Tensor:
-    raise Unsupported("only as the model's last operator, where the loss takes its place")
-
-
-RULES: dict[str, Callable[[At], Tensor]] = {
-    "Add": _add,
+RULES: dict[str, Rule] = {
+    **TENSOR_RULES,
     "AveragePool": _pool("avgpool2d"),
     "BatchNormalization": _batchnorm,
-    "Cast": _same,
-    "Clip": _clip,
     "Conv": _conv,
-    "Dropout": _dropout,
-    "Flatten": _flatten,
     "Gemm": _gemm,
     "GlobalAveragePool": _global_average,
-    "Identity": _same,
-    "LogSoftmax": _softmax,
+    "LayerNormalization": _layernorm,
     "MatMul": _matmul,
     "MaxPool": _pool("maxpool2d"),
-    "ReduceMean": _reduce_mean,
-    "Relu": _elementwise("relu"),
-    "Reshape": _reshape,
-    "Softmax": _softmax,
-    "Squeeze": _squeeze,
-    "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze,
 }

@@ -47,6 +47,8 @@ def export_module(module: Any, example: Any) -> OnnxModel:
                 training=torch.onnx.TrainingMode.TRAINING,
                 do_constant_folding=False,
                 opset_version=17,
+                input_names=["data"],
+                dynamic_axes={"data": {0: "batch"}},
             )
     except Exception as error:  # of many classes: whatever the module does while it is traced
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -56,6 +58,7 @@ def export_module(module: Any, example: Any) -> OnnxModel:
         ) from error
     model = read_bytes(file.getvalue(), f"model {type(module).__name__}")
     _as_it_stands(model, module.state_dict())
+    model.buffers = frozenset(name for name, _ in module.named_buffers())
     return model
 
 

@@ -130,7 +130,7 @@ def _reshape(at: At) -> Tensor:
     assert wanted is not None
     if not at.attribute("allowzero", 0):
         wanted = [x.shape[i] if size == 0 else size for i, size in enumerate(wanted)]
-    if -1 not in wanted and prod(wanted) != prod(x.shape):
+    if -1 in wanted or prod(wanted) != prod(x.shape):
         wanted = at.for_batch(x.shape, wanted)
     known = prod(size for size in wanted if size != -1)
     shape = tuple(prod(x.shape) // known if size == -1 else size for size in wanted)

@@ -79,7 +79,7 @@ static uint8_t *place(uint32_t index) {
   return blocks[index];
 }
 
-static void passed(uint32_t index) {
+static void ignore(uint32_t index) {
   (void)index;
 }
 
@@ -90,7 +90,7 @@ static void finished(int error) {
 
 static int run(uint32_t block, uint32_t count, bool write) {
   static struct card_job job;
-  job = (struct card_job){block, count, write, place, passed, finished};
+  job = (struct card_job){block, count, write, place, ignore, ignore, finished};
   ended = 0;
   card_start(&job);
   while (!ended)

@@ -205,10 +205,11 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
                   const struct poet_op *op, const uint32_t *offsets,
                   uint32_t *ticks);
 
-/* Move the arena's first bytes to or from the partition's last blocks; write
- * commit-sized records there, flushed like a commit. Refused with storage_small
- * if a model uses those blocks. cpu_ticks: of ticks, what the processor spent.
- */
+/* Move the arena's first bytes to or from the partition's last blocks, in
+ * several erase groups; write commit-sized records there, flushed like a
+ * commit. Refused with storage_small if a model uses those blocks. ticks: of
+ * the transfers in their lane, of the commits; cpu_ticks: that the processor
+ * was awake. */
 int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
                         uint16_t repeat, uint32_t *ticks, uint32_t *cpu_ticks);
 int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks);

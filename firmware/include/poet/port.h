@@ -70,8 +70,8 @@ struct poet_port {
   /* Queue a transfer and return. A port without a transfer engine calls
    * poet_transfer_run here. */
   void (*submit)(void *context, struct poet_transfer *transfer);
-  /* Does the transfer lane take the CRCs, because it is a processor that runs
-   * poet_transfer_run? If not, the library does, before a transfer out and
+  /* Does the transfer lane take the CRCs, by poet_transfer_run or
+   * poet_transfer_check? If not, the library does, before a transfer out and
    * after one in. */
   bool lane_checks;
 
@@ -99,7 +99,9 @@ void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
                         const uint8_t *bounce);
 
 /* Take the CRC of the data: make the trailer of a transfer out, or judge that
- * of one that came in, by its status. */
-void poet_transfer_check(struct poet_transfer *transfer);
+ * of one that came in, by its status. `crc` is that of the first `blocks`
+ * blocks, if they have been looked at before. */
+void poet_transfer_check(struct poet_transfer *transfer, uint32_t crc,
+                         uint32_t blocks);
 
 #endif

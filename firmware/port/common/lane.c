@@ -15,7 +15,8 @@ static struct {
   int result;          /* of the synchronous job */
   uint8_t *data;       /* its bytes */
   struct card_job job, request;
-  uint32_t started; /* the card's job: ticks */
+  uint32_t checked, crc; /* whole blocks of the transfer, and their CRC-32 */
+  uint32_t started;      /* the card's job: ticks */
   struct poet_usage usage;
   uint32_t bounce[POET_BLOCK / 4]; /* a transfer's last blocks */
 } lane;
@@ -37,12 +38,24 @@ static void ended(const struct card_job *job) {
 /* -- a transfer: whole blocks straight from memory, the rest through bounce --
  */
 
+/* A block that is sent again after an error counts once. */
+static void transfer_meanwhile(uint32_t count) {
+  const struct poet_transfer *transfer = lane.first;
+  for (; lane.checked < count && lane.checked < poet_transfer_whole(transfer);
+       lane.checked++) {
+    lane.crc = poet_crc(lane.crc, transfer->data + lane.checked * POET_BLOCK,
+                        POET_BLOCK);
+  }
+}
+
 static uint8_t *transfer_place(uint32_t index) {
   struct poet_transfer *transfer = lane.first;
-  if (index < poet_transfer_whole(transfer)) {
+  const uint32_t whole = poet_transfer_whole(transfer);
+  if (index < whole) {
     return transfer->data + index * POET_BLOCK;
   }
   if (transfer->write) {
+    poet_transfer_check(transfer, lane.crc, whole);
     poet_transfer_fill(transfer, index, (uint8_t *)lane.bounce);
   }
   return (uint8_t *)lane.bounce;
@@ -57,8 +70,12 @@ static void transfer_passed(uint32_t index) {
 
 static void transfer_ended(int error) {
   struct poet_transfer *transfer = lane.first;
-  lane.first = transfer->next;
   transfer->status = error ? POET_ERROR_storage_failed : 0;
+  if (!transfer->write && !error) {
+    transfer_meanwhile(UINT32_MAX);
+    poet_transfer_check(transfer, lane.crc, lane.checked);
+  }
+  lane.first = transfer->next;
   transfer->end = chip_ticks();
   lane.event = true;
   ended(&lane.job);
@@ -72,7 +89,7 @@ static uint8_t *request_place(uint32_t index) {
   return lane.data + index * POET_BLOCK;
 }
 
-static void request_passed(uint32_t index) {
+static void ignore(uint32_t index) {
   (void)index;
 }
 
@@ -92,11 +109,13 @@ static void start_next(void) {
     start(&lane.request);
   } else if (lane.first) {
     struct poet_transfer *transfer = lane.first;
+    lane.checked = lane.crc = 0;
     transfer->begin = chip_ticks();
     lane.job = (struct card_job){.block = transfer->block,
                                  .count = poet_transfer_blocks(transfer),
                                  .write = transfer->write,
                                  .place = transfer_place,
+                                 .meanwhile = transfer_meanwhile,
                                  .passed = transfer_passed,
                                  .ended = transfer_ended};
     start(&lane.job);
@@ -110,7 +129,8 @@ static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
                                    .count = count,
                                    .write = write,
                                    .place = request_place,
-                                   .passed = request_passed,
+                                   .meanwhile = ignore,
+                                   .passed = ignore,
                                    .ended = request_ended};
   lane.asked = true;
   start_next();

@@ -68,6 +68,7 @@ static const struct poet_port port = {.board = BOARD_NAME,
                                       .write = lane_write,
                                       .flush = lane_flush,
                                       .submit = lane_submit,
+                                      .lane_checks = true,
                                       .receive = receive,
                                       .send = send};
 static const struct poet_memory memory = {.arena = (uint8_t *)arena,

@@ -50,8 +50,8 @@ from .run.run import Run, Weights
 from .run.train import OnStep, Training
 from .run.train import train as train_until
 from .run.weights import load_weights, save_weights, step_of_weights
+from .schedule.encode import QUEUE_CAPACITY, encode_costs
 from .schedule.encode import encode as encode_plan
-from .schedule.encode import encode_costs
 from .schedule.recover import graph_of
 from .schedule.schedule import Schedule
 from .sim.board import SimulatedBoard
@@ -368,7 +368,8 @@ def encode(
     }
     if isinstance(graph, CostGraph):
         return encode_costs(graph, plan, meta)
-    return encode_plan(graph, plan, meta)
+    queue_capacity = profile.transfer_queue if profile else QUEUE_CAPACITY
+    return encode_plan(graph, plan, meta, queue_capacity)
 
 
 def costs_of_schedule(schedule: Schedule) -> CostGraph:

@@ -90,6 +90,7 @@ struct poet_memory {
 /* Where a reader is in the plan. Counts wrap around together. */
 struct poet_decoder {
   uint32_t bit;       /* next of the stream */
+  uint32_t bits;      /* those that follow, the first `held` */
   uint32_t statement; /* next to be produced */
   uint32_t peak_bytes;
   uint32_t queued;   /* transfers since the start of the step */
@@ -101,7 +102,7 @@ struct poet_decoder {
   uint16_t kept;        /* KEEP tensors that are on storage */
   uint16_t last_output; /* of the last compute, or NONE */
   uint16_t frees;       /* bits: inputs of `op` to free, bit 8: its output */
-  uint16_t zero;
+  uint16_t held;
 };
 
 struct poet {

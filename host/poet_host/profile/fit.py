@@ -45,11 +45,13 @@ def fit_rates(points: Sequence[tuple[Load, float]]) -> Rates:
     return Rates(*found)
 
 
-def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Base and slope, neither negative, of y over x, of least relative error."""
-    rows = [(1.0, x) for x, _ in points]
-    base, slope = _least_squares(rows, [y for _, y in points], least=(0, 1))
-    return base, slope
+def fit_plane(
+    points: Sequence[tuple[float, float]], values: Sequence[float]
+) -> tuple[float, float, float]:
+    """Base and two slopes, none negative, of values over points, of least relative error."""
+    rows = [(1.0, x, y) for x, y in points]
+    base, first, second = _least_squares(rows, values, least=(0, 1))
+    return base, first, second
 
 
 def _least_squares(

@@ -5,6 +5,7 @@ the last step that ended; `resume` goes on from them.
 """
 
 from collections.abc import Callable, Mapping
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from ..device.device import NOTHING_COMMITTED, TENSOR, Device, board_error
 from ..errors import BadInput, BoardError, LinkBroken, PoetError
 from ..graph.graph import Graph, Node
 from ..graph.weights import start_values
+from ..profile.profile import board_power
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .data import Dataset, batch_of_step, fit
+from .energy import energy_uj
 from .run import Array, Ended, Run, Step, Weights
-from .trace import Trace, energy_uj
+from .trace import Trace
 
 OnStep = Callable[[Step, int], None]
 """Called after every step with it and the number of the last one."""
@@ -56,6 +59,7 @@ class Training:
         if resume and weights is not None:
             raise BadInput("a resumed run goes on from the board's weights: give it no others")
         self.device, self.board, self.schedule, self.seed = device, board, schedule, seed
+        self.power = board_power(board)
         self.graph = graph_of(schedule)
         self.data = fit(dataset, self.graph)
         info = device.hello()
@@ -68,7 +72,7 @@ class Training:
             self.committed = _begin(device, self.graph, schedule, seed, weights, first_step)
         self.done: list[Step] = []
         self._numbers = {name: number for number, name in enumerate(schedule.names)}
-        self._trace = Trace(schedule, self.graph, info.trace_capacity)
+        self.trace = Trace(schedule, self.graph, info.trace_capacity)
 
     def step(self) -> Step:
         """Train one batch. Raises NotFinite, LinkBroken; the step before stays committed."""
@@ -77,8 +81,8 @@ class Training:
         try:
             device.write(TENSOR, self._numbers[graph.data], x.tobytes())
             device.write(TENSOR, self._numbers[graph.label], y.tobytes())
-            result = device.step(step + 1, *self._trace.window(step))
-            self._trace.add(device.trace())
+            result = device.step(step + 1, *self.trace.window(step))
+            self.trace.add(device.trace())
         except BoardError as error:
             if error.name != "not_finite":
                 raise
@@ -94,8 +98,8 @@ class Training:
 
     def finish(self, ended: Ended = "done") -> Run:
         """Read the weights back, and put together what was measured."""
-        traced = self._trace.traced(self.device)
-        energy = energy_uj(traced, self.done, self.board) if self._trace.is_complete else None
+        traced = self.trace.traced(self.device)
+        energy = [energy_uj(step, self.power) for step in self.done]
         return Run(
             model=self.graph.name,
             board=self.board.name,
@@ -107,8 +111,8 @@ class Training:
             ended=ended,
             steps=tuple(self.done),
             trace=traced,
-            energy_uj=energy and energy[0],
-            total_energy_uj=energy and energy[1],
+            energy_uj=median(above for above, _ in energy) if energy else None,
+            total_energy_uj=median(total for _, total in energy) if energy else None,
             weights=read_weights(self.device, self.schedule),
         )
 
@@ -203,5 +207,8 @@ def _step(device: Device, result: Any) -> Step:
         compute_us=device.us(result.compute_ticks),
         transfer_us=device.us(result.transfer_ticks),
         commit_us=device.us(result.commit_ticks),
+        asleep_us=device.us(result.asleep_ticks),
+        reading_us=device.us(result.reading_ticks),
+        writing_us=device.us(result.writing_ticks),
         peak_bytes=result.peak_bytes,
     )

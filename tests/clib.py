@@ -46,7 +46,9 @@ def _ffi() -> cffi.FFI:
     ffi.cdef(call.replace("POET_INPUTS", str(isa.constants()["POET_INPUTS"])))
     ffi.cdef("typedef void poet_kernel_fn(const struct poet_call *call);")
     ffi.cdef("poet_kernel_fn *poet_kernel(uint8_t code);")
-    ffi.cdef("float poet_exp(float x); float poet_log(float x);")
+    ffi.cdef("float poet_exp(float x); float poet_log(float x); float poet_tanhf(float x);")
+    ffi.cdef("float poet_erff(float x); float poet_logistic(float x);")
+    ffi.cdef("float poet_power(float x, uint32_t n);")
     return ffi
 
 

@@ -301,14 +301,18 @@ def test_the_same_input_takes_the_same_cycles(name: str, storage: Path) -> None:
 
 
 @both
-def test_a_fault_is_told_over_serial_and_the_board_restarts(name: str, storage: Path) -> None:
+@pytest.mark.parametrize(("code", "exception", "behind"), [(0xDE00, 3, 0), (0xDF00, 11, 2)])
+def test_a_fault_is_told_over_serial_and_the_board_restarts(
+    name: str, code: int, exception: int, behind: int, storage: Path
+) -> None:
+    """An undefined instruction, and a call that nobody serves: whatever has no handler is told."""
     machine = Machine(name, build_firmware(name), storage)
     address = machine.image.symbols["poet_serve"] & ~1
-    assert machine.lib.machine_load(machine.chip, address, b"\x00\xde", 2)  # UDF
+    assert machine.lib.machine_load(machine.chip, address, code.to_bytes(2, "little"), 2)
     machine.lib.machine_take_faults(machine.chip, True)
     assert machine.run(10**9) == "reset"
     text = machine.take().decode()
-    assert text.startswith(f"poet: fault 03 at {address:08x}, from ")
+    assert text.startswith(f"poet: fault {exception:02x} at {address + behind:08x}, from ")
     machine.reset()
     assert machine.run(10**9) == "idle"
 

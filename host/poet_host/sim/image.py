@@ -16,7 +16,7 @@ EM_ARM = 40
 PT_LOAD = 1
 SHT_SYMTAB = 2
 SHT_REL = 9
-R_ARM_ABS32 = 2
+R_ARM_ABS32, R_ARM_THM_MOVW = 2, 47
 SHF_ALLOC = 2
 SHF_EXECINSTR = 4
 STT_OBJECT = 1
@@ -35,6 +35,7 @@ class Image:
     code: tuple[tuple[int, bytes], ...]  # sections that hold instructions
     marks: tuple[tuple[int, str], ...]  # mapping symbols: "t" code, "d" data
     pointers: tuple[int, ...]  # words that hold an address, if it was linked with --emit-relocs
+    split_pointers: bool  # others are put together by MOVW and MOVT
 
     def flash(self) -> tuple[int, bytes]:
         """Address and bytes of what is written to flash; gaps are as after erasing."""
@@ -92,12 +93,11 @@ def read_elf(path: Path) -> Image:
                     objects[name] = (value, bytes_of)
                 elif info & 15 == STT_FUNC:
                     functions.append((value & ~1, name))
-    pointers = [
-        place
+    relocations = [
+        (place, relocation & 0xFF)
         for _, kind, _, _, offset, size, _, info, *_ in sections
         if kind == SHT_REL and sections[info][2] & SHF_ALLOC
         for place, relocation in struct.iter_unpack("<II", data[offset : offset + size])
-        if relocation & 0xFF == R_ARM_ABS32
     ]
     code = tuple(
         (address, data[offset : offset + size])
@@ -118,5 +118,6 @@ def read_elf(path: Path) -> Image:
         taken,
         code,
         tuple(sorted(marks)),
-        tuple(sorted(pointers)),
+        tuple(sorted(place for place, kind in relocations if kind == R_ARM_ABS32)),
+        any(kind == R_ARM_THM_MOVW for _, kind in relocations),
     )

@@ -18,7 +18,6 @@ from .image import Image, read_elf
 from .recipe import compiler_version, recipe, simulated_boards
 from .stack import stack_bound
 
-FLASH_LIMIT_BYTES = 48 * 1024  # with all kernels
 RAM_START = 0x20000000
 BEGIN, END = "<!-- ledger: made by `make ledger` -->", "<!-- end of ledger -->"
 

@@ -160,6 +160,8 @@ def _addresses_taken(image: Image, known: dict[int, Function]) -> set[int]:
     """Functions whose address stands anywhere as data, but for the vector table."""
     if not image.pointers:
         raise BadInput("the image does not say where addresses are: link with --emit-relocs")
+    if image.split_pointers:
+        raise BadInput("the image holds addresses in halves (movw): no bound")
     at, size = image.objects["vectors"]
     words = {
         word & ~1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,10 @@ def load_elf(machine: Any, path: Path) -> Image:
     return image
 
 
-def illegal_instructions(image: Image, *, m4: bool) -> list[tuple[int, int]]:
-    """(address, first halfword) of instructions that the core does not have."""
+def instructions(image: Image, *, m4: bool) -> Iterator[tuple[int, int, Any]]:
+    """(address, first halfword, struct decoded of chip/api.h) of every instruction in the image;
+    what lies between them (constants of the code) is marked as data and left out."""
     _, lib = chips()
-    found = []
     for start, code in image.code:
         marks = [(a, k) for a, k in image.marks if start <= a < start + len(code)]
         ends = [a for a, _ in marks[1:]] + [start + len(code)]
@@ -40,7 +41,10 @@ def illegal_instructions(image: Image, *, m4: bool) -> list[tuple[int, int]]:
             while kind == "t" and address < end:
                 first, second = struct.unpack_from("<HH", code + b"\0\0", address - start)
                 decoded = lib.machine_decode(m4, first, second)
-                if decoded.illegal:
-                    found.append((address, first))
+                yield address, first, decoded
                 address += decoded.size_bytes
-    return found
+
+
+def illegal_instructions(image: Image, *, m4: bool) -> list[tuple[int, int]]:
+    """(address, first halfword) of instructions that the core does not have."""
+    return [(a, first) for a, first, found in instructions(image, m4=m4) if found.illegal]

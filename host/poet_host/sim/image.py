@@ -83,10 +83,11 @@ def read_elf(path: Path) -> Image:
             continue
         names = data[sections[link][4] : sections[link][4] + sections[link][5]]
         for at in range(offset, offset + size, entry):
-            name_at, value, bytes_of, info, _, _ = struct.unpack_from("<IIIBBH", data, at)
+            name_at, value, bytes_of, info, _, home = struct.unpack_from("<IIIBBH", data, at)
             name = _text(names, name_at)
-            if name.startswith("$"):
-                marks.append((value, name[1:2]))
+            if name.startswith("$"):  # sections for debuggers have such marks too
+                if home < len(sections) and sections[home][2] & SHF_ALLOC:
+                    marks.append((value, name[1:2]))
             elif name:
                 symbols[name] = value
                 if info & 15 == STT_OBJECT:

@@ -279,6 +279,19 @@ def test_a_boot_loader_that_does_not_come_is_explained(desk: Desk) -> None:
     assert not (desk.folder / "bossac.log").exists()
 
 
+def test_the_loader_is_found_by_its_usb_ids(desk: Desk) -> None:
+    desk.program("bossac")
+    usb = desk.port("ttyACM0", LOADER)
+    with answering("mkr1000") as board:
+        adapter = desk.port("ttyUSB0", (0x0403, 0x6001), "", board.port)
+        done = write(MKR, adapter)
+        assert (done.port, done.upload_port) == (adapter, usb)
+        desk.port("ttyACM1", LOADER)  # another one: now it must be said
+        with pytest.raises(NoDevice, match=r"written, but"):
+            write(MKR, usb)
+    assert desk.arguments("bossac").count(usb) == 2
+
+
 def test_a_boot_loader_is_not_asked_again(desk: Desk) -> None:
     desk.program("bossac")
     usb = desk.port("ttyACM0", LOADER)
@@ -393,6 +406,13 @@ def test_another_board_that_answers_is_told(desk: Desk) -> None:
     told = r"written, but something else .* other operators"
     with FakeBoard(rows=foreign) as board, pytest.raises(BoardError, match=told):
         write(DK, board.port)
+
+
+@pytest.mark.parametrize("port", ["native", "sim:mkr1000"])
+def test_boards_that_run_here_are_not_flashed(port: str, capsys: Any) -> None:
+    result = Command(capsys)("flash", "--board", "mkr1000", "--port", port)
+    assert result.code == 2
+    assert "has its firmware already" in result.err
 
 
 # Permissions.

@@ -11,7 +11,7 @@ from ..device.device import connect
 from ..device.flash import find_tool
 from ..device.flash import flash as flash_board
 from ..device.ports import SerialPort, board_of, find_port, serial_ports
-from ..errors import PoetError
+from ..errors import BadInput, PoetError
 from ..sim.firmware import build_firmware
 from ..sim.image import read_elf
 from ..sim.ledger import ledger_text, memory_ledger
@@ -129,6 +129,11 @@ def flash(
 ) -> None:
     """Build the firmware, write it to a board, and check that the board answers."""
     found = load_board(board)
+    if port == NATIVE or port.startswith("sim:"):
+        raise BadInput(
+            f"{port} runs on this computer and has its firmware already: name the port of a real "
+            "board"
+        )
     find_tool(found, tool)  # what is missing is better known before the build
     elf = image or build_firmware(board)
     start, data = read_elf(elf).flash()

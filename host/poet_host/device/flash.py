@@ -70,7 +70,8 @@ def flash(
     """Write an image that begins at address `start`, wait for the board, and check who answers.
 
     `port`: where the firmware will answer; `auto`: the only port with the board's USB ids.
-    `upload_port`: where its loader is, if elsewhere. `tool`: a program of board.loading.tools
+    `upload_port`: where its loader is, if elsewhere; without it, the only port with those ids, or
+    else `port`. `tool`: a program of board.loading.tools
     instead of the first that is installed. Raises BadInput for a board or tool that cannot,
     NoDevice for a port that is not there or does not come back, PoetError for a program that is
     missing, too old or fails, BoardError if something else answers than what was written.
@@ -84,12 +85,12 @@ def flash(
     name, program = find_tool(board, tool)
     if port == "auto":
         port = upload_port or _only_port(board)
-    loader = upload_port or port
+    if not is_there(port):
+        raise _no_port(port, board)
+    loader = upload_port or _loader_of(board, port)
     if name == "bossac":
         check_bossac(program)
         loader = enter_boot_loader(loader, loading, report)
-    elif not is_there(port):
-        raise _no_port(port, board)
     report(f"{name} writes {len(image):,} bytes at 0x{start:x}")
     with tempfile.TemporaryDirectory(prefix="poet-flash-") as folder:
         file = Path(folder) / "firmware.bin"
@@ -278,6 +279,12 @@ def _only_port(board: Board) -> str:
         return matching[0]
     which = f"{len(matching)} ports have" if matching else "no port has"
     raise NoDevice(f"{which} the USB ids of {board.name} ({ports_here()}): name one with --port")
+
+
+def _loader_of(board: Board, port: str) -> str:
+    """The board's own USB port where there is one; the firmware may speak at another."""
+    own = [one.path for one in serial_ports() if one.usb in loading_of(board).usb]
+    return own[0] if len(own) == 1 else port
 
 
 def _no_port(port: str, board: Board) -> NoDevice:

@@ -125,7 +125,7 @@ def test_boards_profiles_and_models_are_multiplied(poet_host: Command) -> None:
         (("G", "--board", "mkr1000"), "leave out --board"),
         (("G", "-o", "G"), "is a file"),
         (("G", "--jobs", "0"), "--jobs"),
-        (("G", "--cluster", "nowhere"), "cluster"),
+        (("G", "--cluster", "nowhere"), "Dask"),
         (("linear",), "--board NAME"),
         (("linear", "--profile", "paper"), "--board NAME"),
         (("linear", "--board", "native", "--profile", "paper"), "no figures for native"),

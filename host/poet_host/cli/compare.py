@@ -199,8 +199,9 @@ def _draw(found: list[tuple[Point, Result]], output: Path) -> None:
 
 def _show(found: list[tuple[Point, Result]]) -> None:
     """A table for each model and board."""
-    columns = ("method", ">bytes", ">deadline, ms", "status", ">energy, uJ", ">x", ">time, ms",
-               ">peak, bytes")  # fmt: skip
+    columns = (
+        "method", ">bytes", ">deadline, ms", "status", ">energy, uJ", ">x", ">time, ms", ">peak",
+    )  # fmt: skip
     cases = {point.case.digest: point.case for point, _ in found}
     for digest, case in cases.items():
         rows = [_row(point, result) for point, result in found if point.case.digest == digest]
@@ -224,8 +225,13 @@ def _notes(found: list[tuple[Point, Result]]) -> dict[str, list[str]]:
 def _row(point: Point, result: Result) -> tuple[str, ...]:
     row = result.row
 
-    def shown(key: str, scale: float = 1.0, digits: int = 1) -> str:
-        return "" if row[key] is None else f"{row[key] / scale:,.{digits}f}"
+    def shown(key: str, scale: float = 1.0) -> str:
+        """Six digits, or all before the point."""
+        if row[key] is None:
+            return ""
+        number = row[key] / scale
+        whole = isinstance(number, int) or number >= 1e5
+        return f"{number:,.0f}" if whole else f"{number:,.{6 - len(str(int(number)))}f}"
 
     keep = point.case.keeping
     ratio = ""
@@ -233,6 +239,6 @@ def _row(point: Point, result: Result) -> tuple[str, ...]:
         ratio = f"{row['energy_uj'] / keep.energy_uj:.2f}"
     status = row["status"] + (" *" if row["plan"] and row["note"] else "")
     return (
-        point.method, f"{point.ram_bytes:,}", shown("deadline_us", 1e3, 3), status,
-        shown("energy_uj"), ratio, shown("time_us", 1e3, 3), shown("peak_bytes", digits=0),
+        point.method, f"{point.ram_bytes:,}", shown("deadline_us", 1e3), status,
+        shown("energy_uj"), ratio, shown("time_us", 1e3), shown("peak_bytes"),
     )  # fmt: skip

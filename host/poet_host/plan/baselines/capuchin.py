@@ -45,10 +45,9 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
         proposed = [Draft(policy.events(collective)) for collective in (True, False)]
         settled = [(draft, settle(graph, draft.events, ram_bytes)) for draft in proposed]
         fitting = [(draft, one) for draft, one in settled if one.statements is not None]
-        resident = [draft for draft, one in fitting if not one.left]
-        if resident:
-            return resident
         extended = extended or [draft for draft, _ in fitting]
+        if any(not one.left for _, one in fitting):
+            return [*extended, *(draft for draft, one in fitting if not one.left)]
         if not policy.choose():
             return extended or proposed
 

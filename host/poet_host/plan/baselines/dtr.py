@@ -9,8 +9,8 @@ room, the tensor of lowest score among those that nothing under way needs is evi
 c is the cost of computing (time), m the size, s the time since the last access, and e*(t) the
 evicted neighbourhood: what is evicted and reached from t through evicted tensors alone, all the way
 up or all the way down the graph. A tensor that the program does not use any more is freed
-at once (eager eviction). Parameters are constants, which DTR never evicts. Where they
-leave no room, they may be evicted like results, with the page-in's time as their cost.
+at once (eager eviction). Parameters are constants, which DTR never evicts. Where that is better, or
+they leave no room, they are evicted like results, with the page-in's time as their cost.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,11 +31,21 @@ def dtr(problem: Problem, settings: Settings) -> Plan:
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    events = run(graph, ram_bytes, pinned=True)
-    if events is not None:
-        return [Draft(events)]
-    events = run(graph, ram_bytes, pinned=False) if graph.storage else None
-    return [] if events is None else [Draft(events, EXTENSION)]
+    """As published, and with parameters that may leave."""
+    found = []
+    thrashing = None
+    for pinned, note in ((True, ""), (False, EXTENSION)):
+        if pinned or graph.storage:
+            try:
+                events = run(graph, ram_bytes, pinned=pinned)
+            except GaveUp as error:
+                thrashing = error
+                continue
+            if events is not None:
+                found.append(Draft(events, note))
+    if not found and thrashing is not None:
+        raise thrashing
+    return found
 
 
 def run(graph: CostGraph, ram_bytes: int, *, pinned: bool) -> list[Event] | None:

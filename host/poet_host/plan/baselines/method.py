@@ -68,7 +68,8 @@ class _Failure:
 def realise(problem: Problem, method: str, drafts: Drafts, settings: Settings) -> Plan:
     """The cheapest draft that fits RAM (placement included) and deadline, as a verified plan.
 
-    Drafts in which stored tensors need not leave RAM come first, as published.
+    A method is given its best: where letting stored tensors leave RAM makes it cheaper, that is
+    done, and noted.
 
     The plan is "infeasible" if no draft of the method can fit, whatever the placement and the
     order of transfers, and "unknown" if those tried do not. `drafts` may raise DoesNotApply,
@@ -88,9 +89,7 @@ def realise(problem: Problem, method: str, drafts: Drafts, settings: Settings) -
         if attempt == 0:
             failure = _failure(problem, graph, settled, settings)
         fitting = [(d, s) for d, s in settled if s.statements is not None]
-        fitting.sort(
-            key=lambda pair: (pair[1].left > 0, energy_of(graph, pair[1].statements or ()))
-        )
+        fitting.sort(key=lambda pair: _rank(graph, *pair))
         excess = 0
         for draft, one in fitting:
             if settings.left_s == 0.0:
@@ -105,6 +104,12 @@ def realise(problem: Problem, method: str, drafts: Drafts, settings: Settings) -
             break
         limit -= max(-(-excess // ALIGNMENT) * ALIGNMENT, problem.ram_bytes // 256)
     return _without(problem, method, failure, settings)
+
+
+def _rank(graph: CostGraph, draft: Draft, settled: Settled) -> tuple[float, bool, bool]:
+    """By energy; as published before extended."""
+    energy = energy_of(graph, settled.statements or ())
+    return round(energy, 9), settled.left > 0, EXTENSION in draft.note
 
 
 def energy_of(graph: CostGraph, statements: Sequence[Statement]) -> float:

@@ -1,6 +1,7 @@
 """PyTorch modules that the tests of ONNX import, and the ways to export them."""
 
 import io
+import math
 import warnings
 from typing import Any
 
@@ -52,6 +53,58 @@ class Depthwise(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.classifier(self.pool(self.features(x)).flatten(1))
+        return logits
+
+
+class Attention(nn.Module):
+    """Self-attention with two heads, as people write it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (
+            layer(x).view(*x.shape[:2], 2, x.shape[2] // 2).transpose(1, 2)
+            for layer in (self.q, self.k, self.v)
+        )
+        weights = (q @ k.transpose(-1, -2) / math.sqrt(x.shape[2] // 2)).softmax(-1)
+        y: Tensor = self.out((weights @ v).transpose(1, 2).reshape(x.shape))
+        return y
+
+
+class Transformer(nn.Module):
+    """Tokens 0 to 16, 16 of them, to 10 classes: one layer, normalised before, 16 wide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(17, 16)
+        self.position = nn.Parameter(torch.randn(1, 16, 16) * 0.1)
+        self.norm1, self.norm2 = nn.LayerNorm(16), nn.LayerNorm(16)
+        self.attention = Attention(16)
+        self.grow, self.shrink, self.gelu = nn.Linear(16, 32), nn.Linear(32, 16), nn.GELU()
+        self.classifier = nn.Linear(16, 10)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens) + self.position
+        x = x + self.attention(self.norm1(x))
+        x = x + self.shrink(self.gelu(self.grow(self.norm2(x))))
+        logits: Tensor = self.classifier(x.mean(1))
+        return logits
+
+
+class BuiltIn(nn.Module):
+    """PyTorch's own encoder layer, positions from a table that is longer than the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.position = nn.Embedding(17, 16), nn.Embedding(20, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, 0.0, "gelu", batch_first=True)
+        self.classifier = nn.Linear(16, 10)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1]))
+        logits: Tensor = self.classifier(self.layer(x)[:, 0])
         return logits
 
 

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
+from .autodiff import AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
 from .onnx_model import initial_values
 from .source import is_given, source_of
 
 Array = NDArray[np.float32]
 
-_PREFIX = "momentum:"
+_STATES = tuple(f"{state[1:]}:" for state in (MOMENTUM, AVERAGE, SQUARE))  # of optimisers
 _COUNTER = ".num_batches_tracked"  # PyTorch's batchnorm saves it; nothing here needs it
 
 
@@ -91,8 +92,8 @@ def to_named(graph: Graph, values: Mapping[str, NDArray[Any]]) -> dict[str, Arra
 def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
     """Values by name in a file -> by node name, for all parameters and state of the graph.
 
-    A file without any momentum starts it at zero, and momentum that this graph does not have
-    is left aside, so that weights pass between training with and without it. Raises BadInput
+    A file without any of the optimiser's states starts them at zero, and states that this graph
+    does not have are left aside, so that weights pass between optimisers. Raises BadInput
     for a tensor that is missing, unknown, of another shape or type, or not finite.
     """
     sources = [(node, source_of(graph, node)) for node in weight_nodes(graph)]
@@ -100,15 +101,15 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
     extra = sorted(
         name
         for name in named.keys() - known
-        if not name.startswith(_PREFIX) and not name.endswith(_COUNTER)
+        if not name.startswith(_STATES) and not name.endswith(_COUNTER)
     )
     if extra:
         raise BadInput(
             f"weights: {graph.name} has no {_some(extra)}; it has {_some(sorted(known))}"
         )
-    has_momentum = any(name.startswith(_PREFIX) for name in named.keys() & known)
+    has_states = any(name.startswith(_STATES) for name in named.keys() & known)
     missing = sorted(
-        name for name in known - named.keys() if has_momentum or not name.startswith(_PREFIX)
+        name for name in known - named.keys() if has_states or not name.startswith(_STATES)
     )
     if missing:
         raise BadInput(f"weights: {_some(missing)} of {graph.name} missing from the file")

@@ -67,7 +67,9 @@ def torch_forward(
     batch, whole = len(x), model.data.shape[0]
     for layer in model.layers:
         inputs = [
-            found[t.name].reshape(t.shape if batch == whole else (batch, *t.shape[1:]))
+            found[t.name].reshape(
+                t.shape if batch == whole or t.name in values else (batch, *t.shape[1:])
+            )
             for t in layer.inputs
             if t.name in found
         ]
@@ -116,8 +118,16 @@ def _layer(
             return x.mean((2, 3))
         case "add":
             return inputs[0] + inputs[1]
+        case "sub":
+            return inputs[0] - inputs[1]
+        case "mul":
+            return inputs[0] * inputs[1]
+        case "sigmoid":
+            return torch.sigmoid(x)
         case "tanh":
             return torch.tanh(x)
+        case "softmax":
+            return x.softmax(-1)
         case "gelu":
             return F.gelu(x, approximate="tanh" if a["variant"] else "none")
         case "slice":

@@ -14,14 +14,14 @@ from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.operators import work
 from poet_host.plan.build import cost_graph
-from poet_host.profile.fit import Load, Rates, fit_plane, fit_rates
+from poet_host.profile.fit import Rates, fit_plane, fit_rates
+from poet_host.profile.load import Load, load_of
 from poet_host.profile.profile import (
     Lane,
     Measured,
     Profile,
     Statements,
     estimate_profile,
-    load_of,
     profile_from_json,
     signature,
 )

@@ -24,7 +24,7 @@ from typing import Any
 from .device import device as devices
 from .device.board import load_board
 from .device.board import names as board_names
-from .device.device import Device
+from .device.device import NOTHING_COMMITTED, Device
 from .errors import BadInput, Infeasible, OutOfTime, PoetError
 from .graph.graph import Graph
 from .graph.models import MODELS
@@ -43,6 +43,7 @@ from .plan.plan import Plan
 from .plan.problem import CostGraph, Problem
 from .profile.measure import measure
 from .profile.profile import Profile, estimate_profile
+from .run.calibrate import Told, Validation, calibrated, observe, validation
 from .run.data import Dataset, example, fit, load_data, steps_per_epoch
 from .run.evaluate import accuracy
 from .run.limits import deadline_us, ram_bytes
@@ -67,6 +68,8 @@ __all__ = [
 ]  # fmt: skip
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
+VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more
+VALIDATION_LIMIT_S = 10.0  # for solving each of the two
 TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
 
 
@@ -89,6 +92,40 @@ class Connection:
         values = {**start_values(graph, seed=0), graph.data: x, graph.label: y}
         found = measure(self.device, self.board, graph, values, progress)
         return found if before is None else before.merged(found)
+
+    def validate(
+        self, graph: Graph, profile: Profile, told: Told | None = None
+    ) -> tuple[Profile, Validation]:
+        """Run two schedules of `graph`. From the first the profile learns what only schedules
+        show; what it then predicts of the second is compared with the board's own measurement.
+
+        The card must hold no weights, and is empty afterwards. Raises BadInput if it holds some,
+        or if no schedule that fits the board is found within seconds.
+        """
+        info = self.device.hello()
+        if info.committed_step != NOTHING_COMMITTED and info.committed_model:
+            raise BadInput(
+                "the board's card holds weights, which a schedule would replace: use another card, "
+                "or erase it with `poet-host train --format`"
+            )
+        data = Dataset("example", *example(graph))
+        plan = _fitting(graph, profile, int(info.arena_bytes))
+        if plan is None:
+            raise BadInput(
+                f"no schedule of {graph.name} was found within {info.arena_bytes:,} bytes in "
+                f"{VALIDATION_LIMIT_S:.0f} s"
+            )
+        tight = _fitting(graph, profile, int(VALIDATION_RAM * (plan.peak_bytes or 0))) or plan
+        seen = []
+        try:
+            for one in (tight, plan):
+                schedule = encode(graph, profile, one)
+                training = Training(self.device, self.board, schedule, data)
+                seen.append(observe(training, told))
+        finally:
+            self.device.format()
+        better = calibrated(profile, tight, graph, seen[0])
+        return better, validation(graph, better, cost_graph(graph, better), plan, seen[1])
 
     def close(self) -> None:
         self._stack.close()
@@ -289,6 +326,15 @@ def solve(
         placed=placed,
         progress=progress,
     )
+
+
+def _fitting(graph: Graph, profile: Profile, ram: int) -> Plan | None:
+    """A plan within `ram` bytes, keep-everything if that fits, else what is found soon."""
+    keep = keeping(cost_graph(graph, profile))
+    if keep and (keep.peak_bytes or 0) <= ram:
+        return replace(keep, ram_bytes=ram)
+    plan = solve(graph, profile, ram=ram, time_limit_s=VALIDATION_LIMIT_S, gap=0.5)
+    return plan if plan.statements else None
 
 
 def keeping(costs: CostGraph) -> Plan | None:

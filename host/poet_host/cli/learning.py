@@ -12,6 +12,7 @@ import click
 from .. import api
 from ..errors import BadInput, PoetError
 from ..files import write_whole
+from ..run.calibrate import Told, Validation
 from ..run.data import fit, load_data, steps_per_epoch
 from ..run.evaluate import held_out_accuracy
 from ..run.limits import ram_bytes
@@ -104,6 +105,10 @@ def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @port_option
 @output("--output", "-o", required=True, help="Where to write the profile.")
+@click.option(
+    "--validate/--no-validate", "validated", default=True,
+    help="Also run schedules of the models on the board, and compare them with what is predicted.",
+)  # fmt: skip
 @storage_option
 @model_options
 @json_option
@@ -111,6 +116,7 @@ def profile(
     models: tuple[str, ...],
     port: str,
     output: Path,
+    validated: bool,
     storage: Path | None,
     as_json: bool,
     **options: object,
@@ -124,7 +130,18 @@ def profile(
         for graph in graphs:
             with progress(f"profiling {graph.name} on {connection.board.name}") as report:
                 measured = connection.profile(graph, measured, progress=report)
-    assert measured is not None
+        assert measured is not None
+        found = []
+        for graph in graphs if validated else ():
+            with progress(f"running schedules of {graph.name}") as report:
+                told = _of_steps(report)
+                try:
+                    measured, validation = connection.validate(graph, measured, told)
+                except BadInput as error:
+                    say(f"not validated: {error}")
+                else:
+                    found.append(validation)
+                    _say_validation(validation)
     measured.save(output)
     say(f"wrote {output}")
     if as_json:
@@ -133,8 +150,22 @@ def profile(
                 "file": str(output),
                 "board": connection.board.name,
                 "operators": len(measured.operators),
+                "validation": [one.to_json() for one in found],
             }
         )
+
+
+def _of_steps(report: Report) -> Told:
+    return lambda done, total: report(done, total, "steps")
+
+
+def _say_validation(found: Validation) -> None:
+    say(
+        f"a step of {found.model} within {found.ram_bytes:,} bytes: predicted "
+        f"{found.predicted_us / 1e3:,.3f} ms, took {found.time_us / 1e3:,.3f} ms (error "
+        f"{found.time_error:+.1%}); predicted {found.predicted_uj:,.0f} uJ, took "
+        f"{found.energy_uj:,.0f} uJ, estimated from its states (error {found.energy_error:+.1%})"
+    )
 
 
 @click.command()

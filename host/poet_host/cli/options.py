@@ -51,7 +51,8 @@ def model_options(command: F) -> F:
         (
             click.option("--batch", type=click.IntRange(1), help="Samples in a step."),
             click.option(
-                "--sequence-length", type=click.IntRange(1),
+                "--sequence-length",
+                type=click.IntRange(1),
                 help="Tokens of a text: of bert-*, or of an .onnx model where it is open.",
             ),
             click.option(

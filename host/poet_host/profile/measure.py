@@ -5,7 +5,7 @@ training. Operators that do not fit the board's arena are left to the profile's 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,13 @@ from ..device.device import Device
 from ..graph.graph import Graph, Node
 from ..graph.reference import run_step
 from .fit import fit_plane
+from .load import load_of
 from .profile import (
     Lane,
     Measured,
     Profile,
     board_power,
     estimate_profile,
-    load_of,
     moved_bytes,
     signature,
 )
@@ -72,7 +72,7 @@ def measure(
         tell(f"{node.op} {node.name}")
         load = load_of(node, graph)
         time_us = _operator_us(device, node, graph, values)
-        operators[signature(node)] = Measured(time_us, load.macs, load.other_flops, load.bytes)
+        operators[signature(node)] = Measured(time_us, **asdict(load))
 
     page_in: list[_Point] = []
     page_out: list[_Point] = []

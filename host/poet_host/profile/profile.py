@@ -18,8 +18,8 @@ from ..errors import BadInput
 from ..files import read_json, write_whole
 from ..graph.graph import Graph, Node
 from ..graph.kernels import KERNELS
-from ..graph.operators import work
-from .fit import Load, Rates, fit_rates
+from .fit import Rates, fit_rates
+from .load import Load, load_of
 
 Kind = Literal["measured", "estimate", "paper"]
 FORMAT, VERSION = "poet-profile", 2
@@ -78,10 +78,11 @@ class Measured:
     macs: int
     other_flops: int
     bytes: int
+    loops: int = 0
 
     @property
     def load(self) -> Load:
-        return Load(self.macs, self.other_flops, self.bytes)
+        return Load(self.macs, self.other_flops, self.bytes, self.loops)
 
 
 @dataclass(frozen=True)
@@ -203,12 +204,6 @@ def signature(node: Node) -> str:
     if node.attrs.get("weight_decay"):
         words.append("decay")
     return " ".join(words)
-
-
-def load_of(node: Node, graph: Graph) -> Load:
-    """The work of one node, as the fit counts it."""
-    done = work(node, graph)
-    return Load(done.macs, done.flops - 2 * done.macs, done.read_bytes + done.written_bytes)
 
 
 def estimate_profile(board: Board, kind: Literal["estimate", "paper"] = "estimate") -> Profile:

@@ -5,13 +5,15 @@ only while it executes a schedule.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from .. import isa
 from ..graph.graph import Graph
 from ..plan.plan import Plan
+from ..plan.problem import CostGraph, Problem
+from ..plan.verify import verify
 from ..profile.profile import Profile, Statements
 from .energy import energy_uj
 from .run import Step
@@ -135,19 +137,37 @@ class Validation:
     def energy_error(self) -> float:
         return self.predicted_uj / self.energy_uj - 1
 
+    def to_json(self) -> dict[str, Any]:
+        errors = {"time_error": self.time_error, "energy_error": self.energy_error}
+        return {**asdict(self), **errors}
 
-def validate(plan: Plan, profile: Profile, observed: Observed, model: str) -> Validation:
-    """Compare what a plan of this profile's costs promises with what was observed of it."""
-    assert plan.time_us is not None
-    assert plan.energy_uj is not None
-    predicted_us = plan.time_us + profile.commit_us
-    predicted_uj = plan.energy_uj + profile.commit_uj + profile.power.base_uw * predicted_us / 1e6
+
+def validation(
+    graph: Graph, profile: Profile, costs: CostGraph, plan: Plan, observed: Observed
+) -> Validation:
+    """What `costs` (of this profile) promise of a plan, beside what was observed of it."""
+    promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
+    predicted_us = promised.time_us + profile.commit_us
+    base_uj = profile.power.base_uw * predicted_us / 1e6
     return Validation(
-        model,
+        graph.name,
         plan.ram_bytes,
         len(observed.steps),
         predicted_us,
         fmean(step.time_us for step in observed.steps),
-        predicted_uj,
+        promised.energy_uj + profile.commit_uj + base_uj,
         fmean(energy_uj(step, profile.power)[1] for step in observed.steps),
+    )
+
+
+def _unclaimed(plan: Plan) -> Plan:
+    """A plan without the costs that it was solved for."""
+    return replace(
+        plan,
+        status="feasible",
+        energy_uj=None,
+        bound_uj=None,
+        gap=None,
+        time_us=None,
+        total_energy_uj=None,
     )

@@ -50,10 +50,7 @@ env.Replace(LDSCRIPT_PATH=str(made.script))
 
 
 def print_ledger(target, source, env):
-    ledger = memory_ledger(env["BOARD"], Path(str(source[0])))
-    print(ledger_text([ledger]))
-    if ledger.stack_doubt:
-        print(f"The stack's use is not known: {ledger.stack_doubt}")
+    print(ledger_text([memory_ledger(env["BOARD"], Path(str(source[0])))]))
 
 
 def upload(target, source, env):

@@ -106,13 +106,15 @@ def ledger_rows(ledgers: Sequence[Ledger]) -> list[tuple[str, ...]]:
 
 
 def ledger_text(ledgers: Sequence[Ledger]) -> str:
-    """The table for a terminal."""
+    """The table for a terminal, and why the use of a stack is not known where that is so."""
     rows = ledger_rows(ledgers)
     first = max(len(row[0]) for row in rows)
     width = max(len(value) for row in rows for value in row[1:])
-    return "\n".join(
+    lines = [
         row[0].ljust(first) + "".join(value.rjust(width + 2) for value in row[1:]) for row in rows
-    )
+    ]
+    doubts = [f"{one.board}'s stack: {one.stack_doubt}" for one in ledgers if one.stack_doubt]
+    return "\n".join([*lines, *doubts])
 
 
 def ledger_markdown(ledgers: Sequence[Ledger]) -> str:

@@ -226,6 +226,22 @@ def test_work_of_other_kernels() -> None:
             assert work(node, graph).flops > 0
 
 
+def test_work_of_attention() -> None:
+    b = Builder("m", (2, 8), "int32")
+    x = b.embedding(b.data, 50, 6, name="word")
+    scores = b.attention_scores(x, x, 3, name="scores")
+    x = b.attention_context(b.softmax(scores, name="softmax"), x, name="context")
+    x = b.slice(x, 1, 0, 1, name="first")
+    graph = training_graph(b.model(b.mse(b.reshape(x, (2, 6)), name="loss")), Sgd(0.1))
+    assert work(graph["scores"], graph).macs == work(graph["context"], graph).macs == 2 * 8 * 8 * 6
+    assert work(graph["scores:grad"], graph).macs == 0
+    assert work(graph["softmax:grad"], graph).macs == 2 * 8 * 8 * 6
+    assert work(graph["softmax"], graph).flops == 20 * 2 * 3 * 8 * 8
+    assert work(graph["word"], graph).read_bytes == 4 * (2 * 8 + 2 * 8 * 6)
+    assert work(graph["first"], graph).read_bytes == work(graph["first"], graph).written_bytes
+    assert work(graph["word.weight:new"], graph).flops == 2 * 8 * (6 + 50) + 2 * 50 * 6
+
+
 def test_dropout_layers_have_keys_of_their_own() -> None:
     b = builder(2, 3)
     x = b.dropout(b.relu(b.dropout(b.data, 0.5)), 0.5)

@@ -78,11 +78,15 @@ def _each(flops: int) -> Callable[[Attrs], int]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A row: the fields it reads, its multiply-accumulates, its other float operations."""
+    """A row: the fields it reads, its multiply-accumulates, its other float operations.
+
+    `read_bytes` is for kernels that read only part of their inputs.
+    """
 
     fields: str
     macs: Callable[[Attrs], int]
     flops: Callable[[Attrs], int]
+    read_bytes: Callable[[Attrs], int] | None = None
 
 
 KERNELS = {
@@ -133,7 +137,9 @@ KERNELS = {
     "gelu_grad": Kernel(_BROADCAST, _nothing, _each(2 * EXP_FLOPS + 16)),
     "transpose": Kernel(_BROADCAST, _nothing, _nothing),
     "concat": Kernel(f"{_X} k", _nothing, _nothing),
-    "slice": Kernel(_SLICE, _nothing, _nothing),
+    "slice": Kernel(
+        _SLICE, _nothing, _nothing, lambda a: 4 * int(a["n"] * a["k"] * a["h"] * a["w"])
+    ),
     "slice_grad": Kernel(_SLICE, _nothing, _nothing),
     "matmul": Kernel("n h w k groups variant epsilon", _matmul_macs, _nothing),
     "softmax": Kernel(_BROADCAST, _nothing, _each(EXP_FLOPS + 4)),
@@ -142,7 +148,7 @@ KERNELS = {
     "layernorm": Kernel("n c", _nothing, lambda a: 4 * int(a["n"] * a["c"])),
     "layernorm_grad_input": Kernel("n c", _nothing, lambda a: 12 * int(a["n"] * a["c"])),
     "layernorm_grad_weight": Kernel("n c", _nothing, lambda a: 4 * int(a["n"] * a["c"])),
-    "embedding": Kernel("n c k", _nothing, _nothing),
+    "embedding": Kernel("n c k", _nothing, _nothing, lambda a: 4 * int(a["n"] * (a["c"] + 1))),
     "embedding_grad": Kernel("n c k", _nothing, lambda a: int(a["n"] * (a["c"] + a["k"]))),
     "average": Kernel(f"{_X} momentum weight_decay", _nothing, _each(3)),
     "average_square": Kernel(f"{_X} momentum weight_decay", _nothing, _each(4)),
@@ -162,8 +168,8 @@ _SINK_FLOPS = {"none": 0, "store": 0, "accumulate": 1, "sgd": 2, "momentum": 2}
 def work(node: Node, graph: Graph) -> Work:
     """What computing `node` once takes; a stored node takes nothing, a field not given is 0.
 
-    Inputs are counted as read once and the output as written once, whatever a kernel's
-    loops do. The addition of a bias is left out.
+    Inputs, or what a kernel reads of them, are counted as read once and the output as written
+    once, whatever its loops do. The addition of a bias is left out.
     """
     if node.stored:
         return Work(0, 0, 0, 0)
@@ -171,9 +177,10 @@ def work(node: Node, graph: Graph) -> Work:
     attrs = dict.fromkeys(kernel.fields.split(), 0) | dict(node.attrs)
     macs = kernel.macs(attrs)
     sink_flops = _SINK_FLOPS[node.sink] + (2 if attrs.get("weight_decay") else 0)
+    whole = sum(graph[name].size_bytes for name in dict.fromkeys(node.inputs))
     return Work(
         macs=macs,
         flops=2 * macs + kernel.flops(attrs) + sink_flops * prod(node.shape),
-        read_bytes=sum(graph[name].size_bytes for name in dict.fromkeys(node.inputs)),
+        read_bytes=kernel.read_bytes(attrs) if kernel.read_bytes else whole,
         written_bytes=node.size_bytes,
     )

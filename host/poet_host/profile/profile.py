@@ -23,7 +23,7 @@ from .load import Load, load_of
 
 Kind = Literal["measured", "estimate", "paper"]
 FORMAT, VERSION = "poet-profile", 2
-_NO_COST = {"learning_rate", "momentum", "weight_decay", "epsilon", "seed", "key", "variant"}
+_NO_COST = {"learning_rate", "momentum", "weight_decay", "epsilon", "seed", "key"}
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
 

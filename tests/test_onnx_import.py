@@ -1,21 +1,28 @@
 """Each ONNX operator as our layers, beside ONNX Runtime; and what is refused, all at once."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
+import poet_host as poet
 import pytest
 from onnx import helper
 from onnx_models import model, one_node
 from poet_host.errors import BadInput
+from poet_host.graph.evaluate import logits
 from poet_host.graph.graph import Graph
 from poet_host.graph.onnx_import import training
 from poet_host.graph.onnx_model import read_bytes
 from poet_host.graph.reference import run_step
 from poet_host.graph.weights import start_values, to_named
 from poet_host.run.data import example
+from poet_host.schedule.recover import graph_of
+from poet_host.schedule.schedule import Schedule, parse
 
 RNG = np.random.default_rng(0)
 
@@ -511,13 +518,14 @@ def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
     ]
     with pytest.raises(BadInput) as caught:
         imported(model(nodes, IMAGE, {"w": random(4, 4, 3, 3)}))
-    first, *lines = str(caught.value).split("\n")
+    first, *lines, last = str(caught.value).split("\n")
     assert first == "model m: 4 of 5 nodes cannot be trained here:"
     assert [line.split(":")[0].strip() for line in lines] == [
         "first (Conv)", "second (Selu)", "third (MaxPool)", "fourth (LSTM)",
     ]  # fmt: skip
     assert "use dilation 1" in lines[0]
-    assert "there is no such operator here" in lines[1]
+    assert "this operator is not built" in lines[1]
+    assert "operators that are built: Add, AveragePool, BatchNormalization" in last
 
 
 REFUSED: dict[str, tuple[bytes, str]] = {
@@ -582,3 +590,93 @@ def test_one_input_and_one_output() -> None:
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     with pytest.raises(BadInput, match=r"it has 2 inputs \(x, z\): export it with one input"):
         imported(made.SerializeToString())
+
+
+def test_a_table_that_embeds_and_classifies_is_one_parameter() -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "x"], ["words"]),
+        helper.make_node("Transpose", ["table"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["words", "turned"], ["y"]),
+    ]
+    data = model(nodes, (3, 5), {"table": random(7, 4)}, dtype=onnx.TensorProto.INT64)
+    graph = same_as_runtime(data, RNG.integers(0, 7, (3, 5)).astype(np.int32))
+    assert [node.name for node in graph.trainable] == ["table"]
+    assert imported(data, loss="cross-entropy")["label"].shape == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "ops"), [(0.25, ["linear", "dropout", "mse"]), (0, ["linear", "mse"])]
+)
+def test_dropout_is_trained_with_and_left_out_of_answers(ratio: float, ops: list[str]) -> None:
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["h"], transB=1),
+        helper.make_node("Dropout", ["h", "ratio", "training"], ["y"]),
+    ]
+    constants = {"w": random(3, 5), "ratio": np.float32(ratio), "training": np.array(True)}
+    graph = imported(model(nodes, (4, 5), constants))
+    assert [node.op for node in graph if node.phase == "forward"] == ops
+    x, values = random(4, 5), start_values(graph, 0)
+    assert np.allclose(by_runtime(graph.origin, x), logits(graph, values, x), atol=1e-5)
+
+
+def test_a_network_as_keras_exports_it() -> None:
+    """Channels last, weights of dense layers (inputs, outputs), names with slashes and colons."""
+    make = helper.make_node
+    names = [f"model/{n}/ReadVariableOp:0" for n in ("conv/Conv2D", "conv/BiasAdd", "dense/MatMul")]
+    nodes = [
+        make("Transpose", ["x"], ["first"], perm=[0, 3, 1, 2]),
+        make("Conv", ["first", *names[:2]], ["c"], "model/conv/Conv2D", pads=[1, 1, 1, 1]),
+        make("Relu", ["c"], ["r"], "model/conv/Relu"),
+        make("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        make("Transpose", ["p"], ["last"], perm=[0, 2, 3, 1]),
+        make("Reshape", ["last", "flat"], ["f"]),
+        make("MatMul", ["f", names[2]], ["m"], "model/dense/MatMul"),
+        make("Add", ["m", "bias"], ["y"], "model/dense/BiasAdd"),
+    ]
+    weights = {names[0]: random(6, 3, 3, 3), names[1]: random(6), names[2]: random(96, 4)}
+    more = {"flat": np.array([-1, 96]), "bias": random(4)}
+    graph = same_as_runtime(model(nodes, (2, 8, 8, 3), {**weights, **more}))
+    named = to_named(graph, start_values(graph, 0))
+    assert all(np.array_equal(named[name], value) for name, value in weights.items())
+    assert {node.name for node in graph.trainable} == {
+        "model_conv.weight", "model_conv.bias", "model_dense.weight", "bias",
+    }  # fmt: skip
+
+
+def test_only_who_brings_models_needs_onnx(tmp_path: Path) -> None:
+    program = """
+import sys
+sys.modules["onnx"] = sys.modules["torch"] = None  # importing them fails
+import poet_host as poet
+assert poet.load("linear").batch == 1
+try:
+    poet.load(sys.argv[1])
+except poet.PoetError as error:
+    assert "pip install 'poet-host[onnx]'" in str(error), error
+    print("refused")
+"""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(two_layers())
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("refused\n", "")
+
+
+def test_a_schedule_holds_its_model_and_notices_damage(tmp_path: Path) -> None:
+    graph = imported(two_layers())
+    profile = poet.estimate_profile(poet.load_board("native"))
+    plan = poet.solve(graph, profile, ram="100%", method="keep-everything")
+    schedule = poet.encode(graph, profile, plan)
+    schedule.save(tmp_path / "m.poet")
+    again = graph_of(Schedule.load(tmp_path / "m.poet"))
+    assert again.origin == graph.origin
+    mine, theirs = start_values(graph, 0), start_values(again, 1)  # no seed changes them
+    assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
+
+    data = schedule.to_bytes()
+    at = data.index(graph.origin)
+    with pytest.raises(BadInput, match="CRC of the origin part"):
+        parse(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    with pytest.raises(BadInput, match="CRC of the origin part"):
+        parse(data[:-1])
+    with pytest.raises(BadInput, match="bytes behind its end"):
+        parse(data + b"x")

@@ -112,6 +112,8 @@ def _pow(at: At) -> Tensor:
 
 def _dropout(at: At) -> Tensor:
     ratio = at.number(1, "ratio")
+    if ratio == 0:
+        return at.tensor(0)
     return at.layer("dropout", (at.tensor(0),), 0.5 if ratio is None else round(ratio, 6))
 
 

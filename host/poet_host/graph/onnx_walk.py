@@ -48,6 +48,7 @@ class Walk:
         self.unknown: set[str] = set()  # of these only the shape is known
         self.problems: dict[str, str] = {}
         self._rules = rules
+        self._unbuilt = False  # has any node an operator that is no row?
         self._readers = Counter(name for node in model.nodes for name in node.inputs)
         self._parameters: dict[str, Node] = {}
         self._stored: dict[str, Tensor] = {}
@@ -68,6 +69,8 @@ class Walk:
                 self._node(node)
         if self.problems:
             listed = "".join(f"\n  {line}" for line in self.problems.values())
+            if self._unbuilt:
+                listed += f"\n  operators that are built: {', '.join(sorted(self._rules))}"
             count, total = len(self.problems), len(self.model.nodes)
             raise BadInput(
                 f"{self.model.where}: {count} of {total} nodes cannot be trained here:{listed}"
@@ -111,10 +114,8 @@ class Walk:
             if {node.outputs[0]} & (self.values.keys() | self.problems.keys()):
                 return
             if rule is None:
-                raise Unsupported(
-                    "there is no such operator here: leave it out of the model, or put it in front "
-                    "of what is trained and export the rest"
-                )
+                self._unbuilt = True
+                raise Unsupported("this operator is not built: use another in its place")
             made = rule(At(self, node))
             self.values |= zip(
                 node.outputs, made if isinstance(made, list) else [made], strict=False

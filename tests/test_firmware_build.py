@@ -283,6 +283,21 @@ def test_the_table_in_the_readme_is_that_of_this_build(all_ledgers: dict[str, Le
     assert fresh == text, "the firmware has changed: run `make ledger`"
 
 
+def test_damaged_images_are_refused(tmp_path: Path) -> None:
+    good = build_firmware("mkr1000").read_bytes()
+    path = tmp_path / "image.elf"
+    head = bytearray(good[:52])
+    head[44:46] = bytes(2)  # no program headers
+    damages = [(good[: len(good) // 2], "damaged"), (good[:100], "damaged"), (head, "damaged")]
+    damages += [(head + good[52:], "nothing to load"), (b"", "not a 32-bit")]
+    for data, words in damages:
+        path.write_bytes(data)
+        with pytest.raises(BadInput, match=words):
+            read_elf(path)
+    with pytest.raises(BadInput, match=r"none.elf cannot be read"):
+        read_elf(tmp_path / "none.elf")
+
+
 def test_a_file_without_a_place_for_the_table_is_refused() -> None:
     with pytest.raises(BadInput, match="has no place for the table"):
         ledgers.with_ledger("# Title\n", "NOTES.md", [])

@@ -60,17 +60,20 @@ def upload(target, source, env):
         command += ["--port", port]
     if port := env.subst("$UPLOAD_PORT"):
         command += ["--upload-port", port]
-    return subprocess.run(command, env=env["ENV"], check=False).returncode
+    try:
+        return subprocess.run(command, env=env["ENV"], check=False).returncode
+    except FileNotFoundError:
+        print("poet-host is not on the PATH, and it does the upload: try `pip install .`")
+        return 1
 
 
 if "nobuild" in COMMAND_LINE_TARGETS:
     elf = [env.File("$BUILD_DIR/${PROGNAME}.elf")]
-    binary = [env.File("$BUILD_DIR/${PROGNAME}.bin")]
+    binary = []
 else:
     elf = env.BuildProgram()
     env.Depends(elf, [str(path) for path in made.headers if path.suffix == ".ld"])
     binary = env.ElfToBin("$BUILD_DIR/${PROGNAME}", elf)
-    env.Depends(binary, "checkprogsize")
 
 ledger = env.Alias("ledger", elf, env.VerboseAction(print_ledger, "Where the memory goes"))
 AlwaysBuild(ledger)

@@ -59,24 +59,31 @@ def read_elf(path: Path) -> Image:
         raise BadInput(f"{path} cannot be read ({error.strerror}): check the name") from error
     if len(data) < 52 or data[:7] != b"\x7fELF\x01\x01\x01":
         raise BadInput(f"{path} is not a 32-bit little-endian ELF image: try another file")
-    (_, machine, _, _, ph_at, sh_at, _, _, ph_size, ph_count, sh_size, sh_count, names_at) = (
-        struct.unpack_from("<HHIIIIIHHHHHH", data, 16)
-    )
-    if machine != EM_ARM:
+    if int.from_bytes(data[18:20], "little") != EM_ARM:
         raise BadInput(f"{path} is an ELF image for another processor: try a build for Arm")
     try:
-        segments = []
-        for k in range(ph_count):
-            kind, offset, _, physical, size, *_ = struct.unpack_from(
-                "<IIIIIIII", data, ph_at + k * ph_size
-            )
-            if kind == PT_LOAD and size:
-                segments.append((physical, data[offset : offset + size]))
-        sections = [
-            struct.unpack_from("<IIIIIIIIII", data, sh_at + k * sh_size) for k in range(sh_count)
-        ]
-    except struct.error as error:
-        raise BadInput(f"{path} is an ELF image cut short: build it again") from error
+        image = _parse(data)
+    except (struct.error, IndexError, ValueError) as error:
+        raise BadInput(f"{path} is a damaged ELF image: build it again") from error
+    if not image.segments:
+        raise BadInput(f"{path} holds nothing to load: give a linked image")
+    return image
+
+
+def _parse(data: bytes) -> Image:
+    (ph_at, sh_at, _, _, ph_size, ph_count, sh_size, sh_count, names_at) = struct.unpack_from(
+        "<IIIHHHHHH", data, 28
+    )
+    segments = []
+    for k in range(ph_count):
+        kind, offset, _, physical, size, *_ = struct.unpack_from(
+            "<IIIIIIII", data, ph_at + k * ph_size
+        )
+        if kind == PT_LOAD and size:
+            segments.append((physical, data[offset : offset + size]))
+    sections = [
+        struct.unpack_from("<IIIIIIIIII", data, sh_at + k * sh_size) for k in range(sh_count)
+    ]
     symbols, objects, functions, marks = {}, {}, [], []
     for _, kind, _, _, offset, size, link, _, _, entry in sections:
         if kind != SHT_SYMTAB:

@@ -19,7 +19,6 @@ from ..errors import BadInput
 from ..resources import resource
 from .image import Image
 
-CORE_VECTORS = 16
 # Eight words, 17 more and one unused with a floating-point context, and one to align to eight
 # bytes (ARMv7-M ARM, B1.5.6 and B1.5.7).
 FRAME_BYTES, FRAME_FPU_BYTES = 36, 108

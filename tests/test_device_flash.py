@@ -456,6 +456,7 @@ def test_boards_asks_known_ports_and_the_named_one_only(desk: Desk, capsys: Any)
     with answering("nrf52840_dk") as known, answering("mkr1000") as other:
         desk.port("ttyACM0", JLINK, "683", known.port)
         adapter = desk.port("ttyUSB1", (0x0403, 0x6001), "", other.port)
+        desk.port("ttyACM1", LOADER)
         found = {Path(one["port"]).name: one for one in poet_host("boards", "--json").json["ports"]}
         assert found["ttyACM0"]["board"] == "nrf52840_dk"
         assert found["ttyACM0"]["usb"] == "1366:1015"
@@ -463,6 +464,8 @@ def test_boards_asks_known_ports_and_the_named_one_only(desk: Desk, capsys: Any)
         for name in ("ttyUSB0", "ttyUSB1"):
             assert (found[name]["answer"], found[name]["hello"]) == ("not asked", None)
         assert other.requests == []
+        assert (found["ttyACM1"]["board"], found["ttyACM1"]["hello"]) == ("mkr1000", None)
+        assert found["ttyACM1"]["answer"] == "its boot loader waits for `poet-host flash`"
         with pytest.raises(BlockingIOError):
             os.read(desk.ends[0], 1)
         named = poet_host("boards", "--json", "--port", adapter).json["ports"]

@@ -90,6 +90,9 @@ def _port_facts(port: SerialPort, *, ask: bool) -> dict[str, Any]:
     }
     if board is None and not ask:
         return facts
+    if board is not None and board.loading is not None and port.usb == board.loading.boot_loader:
+        facts["answer"] = "its boot loader waits for `poet-host flash`"
+        return facts
     try:
         with connect(port.path, timeout_s=0.5, patience_s=ASK_PATIENCE_S) as device:
             info = device.info

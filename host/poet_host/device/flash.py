@@ -71,10 +71,10 @@ def flash(
 
     `port`: where the firmware will answer; `auto`: the only port with the board's USB ids.
     `upload_port`: where its loader is, if elsewhere; without it, the only port with those ids, or
-    else `port`. `tool`: a program of board.loading.tools
-    instead of the first that is installed. Raises BadInput for a board or tool that cannot,
-    NoDevice for a port that is not there or does not come back, PoetError for a program that is
-    missing, too old or fails, BoardError if something else answers than what was written.
+    else `port`. `tool`: a program of board.loading.tools instead of the first that is installed.
+    Raises BadInput for a board or tool that cannot, NoDevice for a port that is not there or does
+    not come back, PoetError for a program that is missing, too old or fails, BoardError if
+    something else answers than what was written.
     """
     loading = loading_of(board)
     if start != loading.start:
@@ -223,7 +223,7 @@ def enter_boot_loader(port: str, loading: Loading, report: Report) -> str:
             f"there is no port {port} ({ports_here()}): plug the board in, or name its port with "
             "--upload-port"
         )
-    if not os.access(port, os.R_OK | os.W_OK):
+    if os.path.exists(port) and not os.access(port, os.R_OK | os.W_OK):
         raise NoDevice(permission_advice(port))
     if found is not None and found.usb == loading.boot_loader:
         return port

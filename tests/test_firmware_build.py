@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
+import tomllib
+import zlib
 from pathlib import Path
 
 import pytest
 import toy
+from cobs import cobs
 from poet_host.device.board import load_board
 from poet_host.device.device import TENSOR, connect
 from poet_host.errors import BadInput, PoetError
@@ -19,6 +23,7 @@ from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.firmware import build_firmware
 from poet_host.sim.image import read_elf
 from poet_host.sim.ledger import Ledger, memory_ledger
+from poet_host.sim.machine import Machine
 from poet_host.sim.native import create_storage
 from poet_host.sim.recipe import compiler_version, find_compiler, recipe, simulated_boards
 from poet_host.sim.stack import functions, stack_bound
@@ -212,6 +217,46 @@ def test_the_stack_is_bounded_below_what_is_reserved(
             device.step(step, 0, 30)
         used = ledger.ram["stack"] - running.meter.stack_free_bytes
     assert 0.3 * ledger.stack_bound_bytes < used <= ledger.stack_bound_bytes
+
+
+@both
+def test_the_painted_stack_tells_what_was_used(board: str, all_ledgers: dict[str, Ledger]) -> None:
+    machine = Machine(board, build_firmware(board), None)
+    assert machine.run(10**9) == "idle"
+    hello = bytes([1, 1])
+    machine.give(cobs.encode(hello + zlib.crc32(hello).to_bytes(4, "little")) + b"\0")
+    assert machine.run(10**9) == "idle"
+    ledger = all_ledgers[board]
+    reserved = ledger.ram["stack"]
+    stack = machine.ffi.new("uint8_t[]", reserved)
+    bottom = machine.image.symbols["__stack_limit"]
+    assert machine.lib.machine_peek(machine.chip, bottom, stack, reserved)
+    words = struct.unpack(f"<{reserved // 4}I", bytes(stack))
+    untouched = next(i for i, word in enumerate(words) if word != 0x5AC3965A) * 4
+    assert 0 < machine.meter.stack_free_bytes <= untouched < reserved
+    assert ledger.stack_bound_bytes is not None
+    assert reserved - untouched <= ledger.stack_bound_bytes
+
+
+@both
+def test_interrupts_nest_as_the_bound_is_told(board: str) -> None:
+    """The levels of calls.toml are the priorities that the port sets."""
+    chip = recipe(board).chip
+    port = "".join(path.read_text() for path in recipe(board).sources if path.parent.name == chip)
+    handlers = dict(re.findall(r"\[16 \+ IRQ_(\w+)\] = (\w+)", port))
+    priorities = {
+        name: int(value, 16) for name, value in re.findall(r"(\w+_PRIORITY) = (\w+)", port)
+    }
+    set_to = dict(re.findall(r"_interrupt\(IRQ_(\w+), (\w+)\);", port))
+    priority_of = {handlers[irq]: priorities[name] for irq, name in set_to.items()}
+    assert len(priority_of) == len(handlers) == 3
+    rules = tomllib.loads((ROOT / "firmware" / "calls.toml").read_text())["interrupts"]
+    levels = [
+        {priority_of[one] for one in level if one in priority_of} for level in rules["levels"]
+    ]
+    assert all(len(level) == 1 for level in levels)
+    assert levels == sorted(levels, key=min, reverse=True)
+    assert set().union(*rules["levels"]) >= set(priority_of)
 
 
 PROGRAM = """

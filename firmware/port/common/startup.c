@@ -5,7 +5,10 @@
 #include "chip.h"
 #include "startup.h"
 
+enum { PAINT = 0x5ac3965a };
+
 extern uint32_t data_start[], data_end[], data_load[], bss_start[], bss_end[];
+extern uint32_t __stack_limit[];
 int main(void);
 
 /* Words, or zeros if there are none to copy. Volatile: no call of memcpy. */
@@ -16,11 +19,21 @@ static void copy(volatile uint32_t *to, const volatile uint32_t *from,
   }
 }
 
+/* What is still painted later was never used: for debuggers, and for tests. */
+static void paint_stack(void) {
+  const uint32_t *sp;
+  __asm volatile("mov %0, sp" : "=r"(sp));
+  for (volatile uint32_t *at = __stack_limit; at < sp; at++) {
+    *at = PAINT;
+  }
+}
+
 void reset_handler(void) {
 #ifdef __ARM_FP
   *(volatile uint32_t *)0xe000ed88 = 0xfu << 20; /* CPACR: the FPU */
   __asm volatile("dsb\n isb" ::: "memory");
 #endif
+  paint_stack();
   copy(data_start, data_load, (uintptr_t)data_end - (uintptr_t)data_start);
   copy(bss_start, NULL, (uintptr_t)bss_end - (uintptr_t)bss_start);
   main();

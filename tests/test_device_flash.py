@@ -104,6 +104,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     for path in shell:
         path.symlink_to(str(shutil.which(path.name)))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("PLATFORMIO_CORE_DIR", str(tmp_path))
     monkeypatch.setattr(ports.list_ports, "comports", made.comports)
     monkeypatch.setattr(flashing, "TOUCH_WAIT_S", 0.3)
     monkeypatch.setattr(flashing, "RETURN_WAIT_S", 0.5)
@@ -406,6 +407,15 @@ def test_another_board_that_answers_is_told(desk: Desk) -> None:
     told = r"written, but something else .* other operators"
     with FakeBoard(rows=foreign) as board, pytest.raises(BoardError, match=told):
         write(DK, board.port)
+
+
+def test_the_doctor_knows_what_flashing_needs(desk: Desk, capsys: Any) -> None:
+    desk.program("pyocd")
+    checks = Command(capsys)("doctor", "--json").json["checks"]
+    found = {check["check"]: check["found"] for check in checks if check["ok"]}
+    assert found["flashing"].startswith("none for mkr1000, and only needed to flash it: bossac is")
+    assert found["flashing"].endswith("; pyocd for nrf52840_dk")
+    assert "only needed for simulated and real boards: arm-none-eabi-gcc" in found["cross compiler"]
 
 
 @pytest.mark.parametrize("port", ["native", "sim:mkr1000"])

@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from .. import api
+from ..device.board import load_board
+from ..device.flash import find_tool
 from ..device.link import candidate_ports
 from ..errors import PoetError
 from ..files import write_whole
@@ -23,6 +25,7 @@ from ..schedule.decode import decode
 from ..schedule.listing import listing
 from ..schedule.schedule import Schedule
 from ..sim.native import build_native
+from ..sim.recipe import compiler_version, find_compiler, recipe, simulated_boards
 from .console import emit, say, show_table, show_text
 from .options import json_option, output
 
@@ -125,6 +128,24 @@ def _ports() -> str:
     return ", ".join(found) if found else "none; plug a board in, or use `native`"
 
 
+def _cross_compiler() -> str:
+    made = recipe(simulated_boards()[0])
+    try:
+        return f"{made.compiler} {compiler_version(made)} at {find_compiler(made)}"
+    except PoetError as error:
+        return f"not installed, and only needed for simulated and real boards: {error}"
+
+
+def _loaders() -> str:
+    found = []
+    for name in simulated_boards():
+        try:
+            found.append(f"{find_tool(load_board(name))[0]} for {name}")
+        except PoetError as error:
+            found.append(f"none for {name}, and only needed to flash it: {error}")
+    return "; ".join(found)
+
+
 def _pictures() -> str:
     try:
         return f"matplotlib {version('matplotlib')}"
@@ -139,6 +160,8 @@ _CHECKS: dict[str, Callable[[], str]] = {
     "solver": _solver,
     "native board": _native,
     "serial ports": _ports,
+    "cross compiler": _cross_compiler,
+    "flashing": _loaders,
     "pictures": _pictures,
 }
 

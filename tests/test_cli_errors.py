@@ -228,8 +228,8 @@ def test_a_board_unplugged_in_mid_run(
     with NativeBoard(storage, 64 * 1024) as board:
         before = poet.Connection.__init__
 
-        def unplug_soon(self: Any, device: Any, stack: Any) -> None:
-            before(self, device, stack)
+        def unplug_soon(self: Any, device: Any, *rest: Any) -> None:
+            before(self, device, *rest)
             step = device.step
 
             def stepping(number: int, *window: int) -> Any:

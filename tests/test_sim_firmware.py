@@ -19,8 +19,8 @@ from poet_host.graph.graph import Graph, Node
 from poet_host.plan.plan import Plan, Statement
 from poet_host.schedule.encode import encode
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.elf import illegal_instructions, read_elf
 from poet_host.sim.firmware import build_firmware
+from poet_host.sim.image import read_elf
 from poet_host.sim.machine import CardFault, Machine
 from poet_host.sim.native import create_storage
 from sim_helper import needs_compiler
@@ -201,7 +201,12 @@ def test_a_card_that_was_swapped_is_not_written(storage: Path) -> None:
 
 
 def committed_after_cut(
-    folder: Path, prepared: Path, write: int, truth: list[tuple[bytes, bytes]], lose_group: int
+    name: str,
+    folder: Path,
+    prepared: Path,
+    write: int,
+    truth: list[tuple[bytes, bytes]],
+    lose_group: int,
 ) -> bool:
     """Cut the power at this write of two steps, and look what is left. True: it was cut."""
     image = folder / "cut.img"
@@ -209,7 +214,7 @@ def committed_after_cut(
     schedule = toy.schedule()
     confirmed = 0
     cut = CardFault("power_cut", write, argument=lose_group)
-    with running("nrf52840_dk", image, cut, seed=write) as (board, device):
+    with running(name, image, cut, seed=write) as (board, device):
         try:
             device.load(schedule.model_part, schedule.plan_part)
             for step in (1, 2):
@@ -219,7 +224,7 @@ def committed_after_cut(
             board.process.wait(5)
             assert board.ended == "power cut"
         was_cut = board.ended is not None
-    with running("nrf52840_dk", image) as (_, device):
+    with running(name, image) as (_, device):
         device.load(schedule.model_part, schedule.plan_part)
         step = device.hello().committed_step
         assert step in (confirmed, confirmed + 1)
@@ -231,14 +236,16 @@ def committed_after_cut(
     return was_cut
 
 
+@pytest.mark.slow  # twice ten seconds a board
 @pytest.mark.parametrize("lose_group", [0, 1])
+@both
 def test_a_power_cut_at_every_write_leaves_a_whole_step(
-    tmp_path: Path, storage: Path, truth: list[tuple[bytes, bytes]], lose_group: int
+    name: str, tmp_path: Path, storage: Path, truth: list[tuple[bytes, bytes]], lose_group: int
 ) -> None:
-    with running("nrf52840_dk", storage) as (_, device):
+    with running(name, storage) as (_, device):
         prepare(device)
     write = 1
-    while committed_after_cut(tmp_path, storage, write, truth, lose_group):
+    while committed_after_cut(name, tmp_path, storage, write, truth, lose_group):
         write += 1
     assert write > 12
 

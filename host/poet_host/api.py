@@ -1,5 +1,4 @@
-"""The verbs of the command line as Python functions; `import os
-import poet_host as poet`.
+"""The verbs of the command line as Python functions; `import poet_host as poet`.
 
 graph = poet.load("resnet-digits")
 with poet.connect("native") as board:
@@ -11,7 +10,7 @@ poet.save_weights("trained.safetensors", graph, run.weights)
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from math import isfinite
@@ -25,7 +24,7 @@ from .device import device as devices
 from .device.board import load_board
 from .device.board import names as board_names
 from .device.device import NOTHING_COMMITTED, Device
-from .errors import BadInput, Infeasible, OutOfTime, PoetError
+from .errors import BadInput, Infeasible, LinkBroken, NoDevice, OutOfTime, PoetError
 from .graph.graph import Graph
 from .graph.models import MODELS
 from .graph.models import load as load_model
@@ -57,7 +56,7 @@ from .schedule.recover import graph_of
 from .schedule.schedule import Schedule
 from .sim.board import SimulatedBoard
 from .sim.firmware import build_firmware
-from .sim.machine import simulated_boards
+from .sim.machine import CardFault, simulated_boards
 from .sim.native import DEFAULT_ARENA_BYTES, NativeBoard, create_storage
 
 __all__ = [
@@ -76,9 +75,15 @@ TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
 class Connection:
     """An open board: `device` speaks to it, `board` has its facts. A context manager."""
 
-    def __init__(self, device: Device, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        device: Device,
+        stack: ExitStack,
+        running: NativeBoard | SimulatedBoard | None = None,
+    ) -> None:
         self.device = device
         self.board = load_board(device.info.board)
+        self.running = running
         self._stack = stack
 
     def profile(
@@ -139,7 +144,10 @@ class Connection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        ended = self.running.ended if isinstance(self.running, SimulatedBoard) else None
         self.close()
+        if ended and isinstance(error, LinkBroken | NoDevice):
+            raise LinkBroken(f"the simulated {self.board.name} stopped: {ended}") from error
 
 
 def load(model: Any, example: Any = None, **options: Any) -> Graph | CostGraph:
@@ -190,19 +198,22 @@ def connect(
     if storage is not None and not starts:
         raise BadInput(f"port {port}: a storage file is for boards that run here, as `native`")
     with ExitStack() as stack:
+        running = None
         if starts:
-            port = stack.enter_context(start_board(board, storage, arena_bytes)).port
+            running = stack.enter_context(start_board(board, storage, arena_bytes))
+            port = running.port
         elif arena_bytes is not None:
             raise BadInput(f"port {port}: an arena size is for --port native")
         device = stack.enter_context(devices.connect(port))
-        return Connection(device, stack.pop_all())
+        return Connection(device, stack.pop_all(), running)
 
 
 class start_board:  # noqa: N801 (a verb: used as a function)
     """A context manager that runs a board on this computer: `native`, or a simulated one.
 
     `storage` is its card's file, made by `prepare_storage`; None: a temporary one.
-    `arena_bytes` is for the native board alone: the others have what their chip has.
+    `arena_bytes` is for the native board alone: the others have what their chip has. `faults`
+    are those of a simulated card.
     """
 
     def __init__(
@@ -210,6 +221,7 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         board: str = "native",
         storage: Path | str | None = None,
         arena_bytes: int | None = None,
+        faults: Sequence[CardFault] = (),
     ) -> None:
         load_board(board)
         if board != "native" and board not in simulated_boards():
@@ -220,8 +232,14 @@ class start_board:  # noqa: N801 (a verb: used as a function)
             raise BadInput(
                 f"{board} has the RAM of its chip: an arena size is for the board native"
             )
+        if board == "native" and faults:
+            raise BadInput(
+                "the card of the native board is a file and has no faults: choose "
+                f"{' or '.join(simulated_boards())}"
+            )
         self.board = board
         self.storage = storage
+        self.faults = faults
         self.arena_bytes = DEFAULT_ARENA_BYTES if arena_bytes is None else arena_bytes
 
     def __enter__(self) -> NativeBoard | SimulatedBoard:
@@ -241,7 +259,8 @@ class start_board:  # noqa: N801 (a verb: used as a function)
             if self.board == "native":
                 board = NativeBoard(storage, self.arena_bytes)
             else:
-                board = SimulatedBoard(self.board, build_firmware(self.board), storage)
+                firmware = build_firmware(self.board)
+                board = SimulatedBoard(self.board, firmware, storage, faults=self.faults)
             stack.enter_context(board)
             self._stack = stack.pop_all()
             return board

@@ -20,6 +20,8 @@ from ..run.run import Run, Step
 from ..run.train import NotFinite
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
+from ..sim.board import POWER_CUT
+from ..sim.machine import FAULT_KINDS, CardFault
 from .console import Report, emit, progress, say, show_table, show_text, to_json
 from .options import (
     json_option,
@@ -58,14 +60,23 @@ def interrupts(message: str) -> Iterator[Callable[[], bool]]:
 @click.option(
     "--arena", metavar="SIZE", default=None, help="RAM for tensors of the native board, as 24KiB."
 )
+@click.option(
+    "--card-fault", "faults", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]",
+    help=f"From its FIRST block on the card misbehaves for TIMES blocks: {', '.join(FAULT_KINDS)}; "
+    "ARGUMENT: microseconds of a slow block, bytes that a torn write keeps, 1 if a power cut takes "
+    "the erase group along. Reads and writes count from 1 since the start, each on their own.",
+)  # fmt: skip
 @storage_option
 @json_option
-def simulate(board: str, arena: str | None, storage: Path | None, as_json: bool) -> int:
+def simulate(
+    board: str, arena: str | None, faults: tuple[str, ...], storage: Path | None, as_json: bool
+) -> int:
     """Start a simulated board, print its serial port, run until interrupted."""
     size = None if arena is None else ram_bytes(arena, 0)
+    wanted = [CardFault.parse(text) for text in faults]
     with (
         interrupts("stopping the board") as asked,
-        api.start_board(board, storage, size) as running,
+        api.start_board(board, storage, size, wanted) as running,
     ):
         if as_json:
             emit({"port": running.port})
@@ -74,10 +85,15 @@ def simulate(board: str, arena: str | None, storage: Path | None, as_json: bool)
         say("the board runs until Ctrl-C")
         while not asked() and running.process.poll() is None:
             time.sleep(0.1)
-    code = running.process.returncode
-    if not asked():
-        raise PoetError(f"the board {board} ended by itself (code {code})")
-    return 0
+        if asked():
+            return 0
+        reason = running.ended
+    if reason == POWER_CUT:
+        raise PoetError(
+            f"the power of {board} was cut, as asked: what it had committed is on the card"
+            + (f" {storage}" if storage else ", which is gone too: keep one with --storage")
+        )
+    raise PoetError(f"the board {board} ended by itself: {reason}")
 
 
 @click.group()

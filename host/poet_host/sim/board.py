@@ -19,6 +19,8 @@ from .library import build_library
 from .machine import METER_FIELDS, CardFault, Meter, fault_to_json
 from .process import METER, POWER_CUT_CODE
 
+POWER_CUT = "power cut"
+
 
 @dataclass(frozen=True)
 class Energy:
@@ -110,14 +112,14 @@ class SimulatedBoard:
 
     @property
     def ended(self) -> str | None:
-        """None while it runs; then `power cut`, or what the program did wrong."""
+        """None while it runs; then POWER_CUT, or what the program did wrong."""
         code = self.process.poll()
         if code is None and not self.port:
             code = self.process.wait()
         if code is None:
             return None
         if code == POWER_CUT_CODE:
-            return "power cut"
+            return POWER_CUT
         if self.process.stderr is not None and not self.process.stderr.closed:
             self._reason = self.process.stderr.read().strip() or f"exit code {code}"
             self.process.stderr.close()

@@ -50,6 +50,20 @@ class CardFault:
                 f"a card has no fault {self.kind}: choose one of {', '.join(FAULT_KINDS)}"
             )
 
+    @staticmethod
+    def parse(text: str) -> CardFault:
+        """KIND:FIRST[:TIMES[:ARGUMENT]], as the command line has it."""
+        kind, *numbers = text.split(":")
+        if not 1 <= len(numbers) <= 3 or not all(number.isdecimal() for number in numbers):
+            raise BadInput(
+                f"{text} is no fault of a card: "
+                "write KIND:FIRST[:TIMES[:ARGUMENT]], as power_cut:12"
+            )
+        first, *more = map(int, numbers)
+        if first == 0:
+            raise BadInput(f"{text}: blocks are counted from 1")
+        return CardFault(kind, first, *more)
+
 
 @dataclass(frozen=True)
 class Meter:

@@ -3,6 +3,7 @@
 # make lint          formatters, linters and types alone
 # make bench         what a RAM budget costs on a board, measured beside keep-everything
 # make bench-solver  the planner beside the paper's formulation (half an hour; OPTIONS=--quick)
+# make paper         the POET paper's claims beside ours (many hours; OPTIONS, see bench/paper.py)
 # make schedules     the examples in schedules/, solved again
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
 # make ledger        README's table of that, made again
@@ -16,7 +17,7 @@ PORT ?= sim:mkr1000
 RECIPE = $(BIN)/python -c 'from poet_host.sim.recipe import *; made = recipe("mkr1000"); $(1)'
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo cross test lint format bench bench-solver schedules firmware ledger \
+.PHONY: demo cross test lint format bench bench-solver paper schedules firmware ledger \
   wheel clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
@@ -63,6 +64,9 @@ bench: $(VENV)/dev.stamp
 
 bench-solver: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.solver $(OPTIONS)
+
+paper: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.paper $(OPTIONS)
 
 firmware: $(VENV)/dev.stamp
 	$(BIN)/pio run

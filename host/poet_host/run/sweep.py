@@ -17,13 +17,14 @@ from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, PoetError
 from ..files import read_json, write_whole
+from ..plan import problem
 from ..plan.baselines.method import DoesNotApply
 from ..plan.baselines.registry import plan_by
 from ..plan.costgraph import dump_cost_graph, parse_cost_graph
@@ -82,9 +83,9 @@ class Point:
 
     @cached_property
     def key(self) -> str:
-        """Of everything that the plan depends on, this program's version included."""
+        """Of everything that the plan depends on, the planner's own text included."""
         limits = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap]
-        return _digest([self.case.digest, self.method, *limits, version("poet-host")])
+        return _digest([self.case.digest, self.method, *limits, _planner()])
 
     @property
     def problem(self) -> Problem:
@@ -108,6 +109,14 @@ class Point:
         return f"{self.case.model} {self.case.board} {self.ram_bytes:,} bytes, {self.method}"
 
 
+@cache
+def _planner() -> str:
+    """Of the planner's files, and of the solver that it calls."""
+    folder = Path(problem.__file__).parent
+    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))]
+    return _digest([version("highspy"), *texts])
+
+
 def _digest(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -115,13 +124,13 @@ def _digest(value: Any) -> str:
 
 def solve_job(job: Job) -> dict[str, Any]:
     """Solve a Point's job and verify the plan: {"plan": ...}, or {"inapplicable": why}."""
-    problem = Problem(parse_cost_graph(job["graph"]), job["ram_bytes"], job["deadline_us"])
+    wanted = Problem(parse_cost_graph(job["graph"]), job["ram_bytes"], job["deadline_us"])
     try:
-        plan = plan_by(job["method"], problem, time_limit_s=job["time_limit_s"], gap=job["gap"])
+        plan = plan_by(job["method"], wanted, time_limit_s=job["time_limit_s"], gap=job["gap"])
     except DoesNotApply as error:
         return {"inapplicable": str(error)}
     if plan.statements:
-        verify(problem, plan)
+        verify(wanted, plan)
     return {"plan": plan_to_json(plan)}
 
 

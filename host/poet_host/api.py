@@ -69,6 +69,7 @@ __all__ = [
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more
 VALIDATION_LIMIT_S = 10.0  # for solving each of the two
+ENDING_S = 2.0  # of a simulated board's process, whose port goes first
 TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
 
 
@@ -144,9 +145,11 @@ class Connection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        ended = self.running.ended if isinstance(self.running, SimulatedBoard) else None
+        ended = None
+        if isinstance(self.running, SimulatedBoard) and isinstance(error, LinkBroken | NoDevice):
+            ended = self.running.wait(ENDING_S)
         self.close()
-        if ended and isinstance(error, LinkBroken | NoDevice):
+        if ended:
             raise LinkBroken(f"the simulated {self.board.name} stopped: {ended}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -124,6 +125,12 @@ class SimulatedBoard:
             self._reason = self.process.stderr.read().strip() or f"exit code {code}"
             self.process.stderr.close()
         return self._reason
+
+    def wait(self, timeout_s: float) -> str | None:
+        """`ended`, after as long as that if it still runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout_s)
+        return self.ended
 
     _reason = ""
 

@@ -142,7 +142,8 @@ static void reduce(const struct poet_call *call, const float *z,
     const uint32_t z_at = place_of(i, kept, z_steps);
     const float sum =
         sum_of(gone, x + x_at, x_steps, z != NULL ? z + z_at : NULL, z_steps);
-    poet_sink(call, inputs, i, sum * op->epsilon);
+    const float g = sum * op->epsilon;
+    poet_sink(call, inputs, i, &g, 1);
   }
 }
 

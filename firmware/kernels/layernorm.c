@@ -85,6 +85,6 @@ void poet_layernorm_grad_weight(const struct poet_call *call) {
       const uint32_t i = n * op->c + c;
       g += dy[i] * ((x[i] - stats[n]) * stats[op->n + n]);
     }
-    poet_sink(call, 3, c, g);
+    poet_sink(call, 3, c, &g, 1);
   }
 }

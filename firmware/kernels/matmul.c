@@ -1,6 +1,7 @@
 /* matmul.c - products of matrices, one for each sample and head. Transposed
  * operands and heads that lie side by side in a row are steps through memory,
  * so that attention and all its gradients are this one kernel. */
+#include "dots.h"
 #include "poet/kernel.h"
 #include "sink.h"
 
@@ -22,17 +23,6 @@ static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                          .column = flags & 1 ? row : 1};
 }
 
-static float dot(const float *a, uint32_t a_step, const float *b,
-                 uint32_t b_step, uint32_t count) {
-  float sum = 0.0f;
-  for (; count; count--) {
-    sum += *a * *b;
-    a += a_step;
-    b += b_step;
-  }
-  return sum;
-}
-
 void poet_matmul(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t rows[] = {op->h, op->k, op->h};
@@ -51,10 +41,17 @@ void poet_matmul(const struct poet_call *call) {
           (const float *)call->in[1] + n * m[1].sample + head * m[1].head;
       uint32_t i = n * m[2].sample + head * m[2].head;
       for (uint32_t row = 0; row < op->h; row++) {
-        for (uint32_t column = 0; column < op->w; column++) {
-          const float sum =
-              dot(a, m[0].column, b + column * m[1].column, m[1].row, op->k);
-          poet_sink(call, 2, i + column, sum * op->epsilon);
+        const struct poet_line line = {a, m[0].column};
+        for (uint32_t column = 0; column < op->w; column += POET_DOTS) {
+          const uint32_t left = op->w - column;
+          const uint32_t count = left < POET_DOTS ? left : POET_DOTS;
+          const struct poet_line from = {b + column * m[1].column, m[1].row};
+          float sums[POET_DOTS];
+          poet_dots(line, from, m[1].column, op->k, count, sums);
+          for (uint32_t j = 0; j < count; j++) {
+            sums[j] *= op->epsilon;
+          }
+          poet_sink(call, 2, i + column, sums, count);
         }
         a += m[0].row;
         i += m[2].row;

@@ -4,9 +4,9 @@
 
 #include "poet/kernel.h"
 
-/* Puts the complete gradient `g` of element `i` into the operator's sink;
- * `first` is the number of the kernel's own inputs, the sink's follow. */
-void poet_sink(const struct poet_call *call, uint32_t first, uint32_t i,
-               float g);
+/* Puts the complete gradients `g` of `count` elements from `first` on into the
+ * operator's sink; the kernel has `own` inputs itself, the sink's follow. */
+void poet_sink(const struct poet_call *call, uint32_t own, uint32_t first,
+               const float *g, uint32_t count);
 
 #endif

@@ -7,11 +7,7 @@
 #include "sink.h"
 
 void poet_apply_gradient(const struct poet_call *call) {
-  const float *dw = call->in[0];
-  const uint32_t count = poet_elements(call->op);
-  for (uint32_t i = 0; i < count; i++) {
-    poet_sink(call, 1, i, dw[i]);
-  }
+  poet_sink(call, 1, 0, call->in[0], poet_elements(call->op));
 }
 
 void poet_momentum_step(const struct poet_call *call) {

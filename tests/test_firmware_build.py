@@ -46,6 +46,7 @@ def pio_run(folder: Path, *arguments: str, path: str | None = None) -> str:
         "PLATFORMIO_WORKSPACE_DIR": str(folder / "work"),
         "PLATFORMIO_PLATFORMS_DIR": str(folder / "platforms"),
         "PLATFORMIO_SETTING_ENABLE_TELEMETRY": "no",
+        "PLATFORMIO_DISABLE_UPGRADE_CHECK": "true",
         "PYTHONPATH": "",
     }
     command = [str(PIO), "run", "-d", str(ROOT), *arguments]
@@ -116,14 +117,13 @@ def test_platformio_brings_a_compiler_where_the_system_has_none(tmp_path: Path) 
 
 
 @needs_pio
-def test_platformio_uploads_with_poet_host(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    stub = tmp_path / "bin" / "poet-host"
+def test_platformio_uploads_with_poet_host(pio: tuple[Path, str], tmp_path: Path) -> None:
+    stub = tmp_path / "poet-host"
     stub.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/log\n')
     stub.chmod(0o755)
-    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    pio_run(tmp_path, "-e", "mkr1000", "-t", "upload", "--upload-port", "/dev/x", path=path)
-    elf = tmp_path / "work" / "build" / "mkr1000" / "firmware.elf"
+    asked = ("-e", "mkr1000", "-t", "nobuild", "-t", "upload", "--upload-port", "/dev/x")
+    pio_run(pio[0].parents[1], *asked, path=f"{tmp_path}:{os.environ['PATH']}")
+    elf = pio[0] / "mkr1000" / "firmware.elf"
     told = (tmp_path / "log").read_text().split()
     assert told == ["flash", "--board", "mkr1000", "--image", str(elf), "--upload-port", "/dev/x"]
     assert elf.exists()

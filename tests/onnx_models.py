@@ -156,8 +156,9 @@ def model(
     constants: dict[str, Any] | None = None,
     opset: int = 17,
     dtype: int = onnx.TensorProto.FLOAT,
+    output: str = "y",
 ) -> bytes:
-    """A model of nodes from `x` to `y`; a constant that is None is an input left out."""
+    """A model of nodes from `x` to `output`; a constant that is None is an input left out."""
     initializers = [
         onnx.numpy_helper.from_array(value, name)
         for name, value in (constants or {}).items()
@@ -167,7 +168,7 @@ def model(
         nodes,
         "graph",
         [onnx.helper.make_tensor_value_info("x", dtype, x)],
-        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None)],
         initializers,
     )
     opsets = [onnx.helper.make_opsetid("", opset)]

@@ -21,6 +21,7 @@ from poet_host.graph.onnx_model import read_bytes
 from poet_host.graph.reference import run_step
 from poet_host.graph.weights import start_values, to_named
 from poet_host.run.data import example
+from poet_host.run.evaluate import accuracy
 from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule, parse
 
@@ -181,7 +182,7 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "mean of channels": ("ReduceMean", {}, {"axes": [1], "keepdims": 0}),
     "sum": ("ReduceSum", {"axes": np.array([2])}, {"keepdims": 0}),
     "flatten": ("Flatten", {}, {}),
-    "flatten all": ("Flatten", {}, {"axis": 2}),
+    "flatten from behind": ("Flatten", {}, {"axis": -3}),
     "reshape": ("Reshape", {"shape": np.array([0, -1, 4])}, {}),
     "transpose": ("Transpose", {}, {"perm": [0, 2, 3, 1]}),
     "slice": (
@@ -191,7 +192,7 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "gather": ("Gather", {"indices": np.array(2)}, {"axis": 1}),
     "gather more": ("Gather", {"indices": np.array([1, 2])}, {"axis": 1}),
-    "unsqueeze": ("Unsqueeze", {"axes": np.array([0, 5])}, {}),
+    "unsqueeze": ("Unsqueeze", {"axes": np.array([1, 5])}, {}),
     "identity": ("Identity", {}, {}),
     "cast": ("Cast", {}, {"to": onnx.TensorProto.FLOAT}),
     "concat with a constant": ("Concat", {"c": random(2, 1, 8, 8)}, {"axis": 1}),
@@ -374,12 +375,18 @@ def test_the_batch_may_be_set(batch: Any, shape: list[int]) -> None:
 
 
 def test_a_batch_that_the_file_merges_with_others_must_stay() -> None:
-    data = with_gain(
-        helper.make_node("Reshape", ["scaled", "s"], ["y"]), (1, 2, 3), {"s": np.array([2, 3])}
-    )
+    nodes = [
+        helper.make_node("Mul", ["x", "gain"], ["s"]),
+        helper.make_node("Reshape", ["s", "merged"], ["r"]),
+        helper.make_node("Reshape", ["r", "apart"], ["y"]),
+    ]
+    shapes = {"merged": np.array([2, 3]), "apart": np.array([1, 2, 3])}
+    data = model(nodes, (1, 2, 3), {"gain": random(3), **shapes})
     assert imported(data).batch == 1
     with pytest.raises(BadInput, match=r"makes \(2, 3\) of \(4, 2, 3\).*open batch size"):
         imported(data, batch=4)
+    with pytest.raises(BadInput, match=r"its output has shape \(2, 3\), it must begin with the b"):
+        imported(model(nodes[:2], (1, 2, 3), {"gain": random(3), **shapes}, output="r"))
 
 
 def test_an_open_length_must_be_given() -> None:
@@ -680,3 +687,30 @@ def test_a_schedule_holds_its_model_and_notices_damage(tmp_path: Path) -> None:
         parse(data[:-1])
     with pytest.raises(BadInput, match="bytes behind its end"):
         parse(data + b"x")
+
+
+def test_tokens_that_the_model_flattens_get_their_answers() -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "x"], ["words"]),
+        helper.make_node("Reshape", ["words", "rows"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "w"], ["answers"], transB=1),
+        helper.make_node("Reshape", ["answers", "back"], ["y"]),
+    ]
+    constants = {"table": random(7, 4), "w": random(3, 4)}
+    shapes = {"rows": np.array([-1, 4]), "back": np.array([-1, 5, 3])}
+    data = model(nodes, ("n", 5), {**constants, **shapes}, dtype=onnx.TensorProto.INT64)
+    graph = imported(data, loss="cross-entropy", batch=3)
+    x = RNG.integers(0, 7, (4, 5)).astype(np.int32)  # more than a batch
+    found = logits(graph, start_values(graph, 0), x).reshape(4, 5, 3)
+    assert np.allclose(found, by_runtime(data, x), atol=1e-5)
+    best = found.argmax(-1)
+    assert accuracy(graph, start_values(graph, 0), x, best) == 1
+
+
+def test_what_is_no_onnx_file_inside_is_refused() -> None:
+    broken = onnx.load_model_from_string(two_layers())
+    broken.graph.initializer[0].dims[0] = 7
+    with pytest.raises(BadInput, match="this is no valid model"):
+        imported(broken.SerializeToString())
+    with pytest.raises(BadInput, match=r"b has shape \(1,\), bias needs \(6,\)"):
+        imported(one_node("Conv", IMAGE, {"w": random(6, 4, 3, 3), "b": random(1)}))

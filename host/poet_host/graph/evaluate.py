@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) ->
     nodes = evaluation(graph)
     any_number = _takes_any_number(graph, nodes)
     size = _CHUNK if any_number else graph.batch
-    answers = [np.zeros((0, *graph[graph.logits].shape[1:]), dtype=np.float32)]
+    answers = [np.zeros((0, *_answer(graph)), dtype=np.float32)]
     for i in range(0, len(x), size):
         part = x[i : i + size]
         missing = 0 if any_number else size - len(part)
@@ -90,4 +91,12 @@ def _run(
             shape=(len(x), *node.shape[1:]) if any_number else node.shape,
         )
     answer: Array = found[nodes[-1].name]
-    return answer.reshape(len(x), *graph[graph.logits].shape[1:])
+    return answer.reshape(len(x), *_answer(graph))
+
+
+def _answer(graph: Graph) -> tuple[int, ...]:
+    """Shape of what one sample gets; of rows that are no samples, all of its numbers."""
+    count, *shape = graph[graph.logits].shape
+    if count == graph.batch:
+        return tuple(shape)
+    return (count * prod(shape) // graph.batch,)

@@ -209,7 +209,8 @@ class At:
         batch, file = self.walk.builder.data.shape[0], self.walk.file_batch
         for i, size in enumerate(shape):
             if i >= len(x) or x[i] != size:
-                return [*shape[:i], batch, *shape[i + 1 :]] if size == file else shape
+                alone = i < len(x) and x[i] == batch and size == file
+                return [*shape[:i], batch, *shape[i + 1 :]] if alone else shape
         return shape
 
     def bias(self, number: int, size: int, axis: int) -> Constant | None:
@@ -226,6 +227,8 @@ class At:
         if not name:
             raise Unsupported(f"its input {number} is missing")
         if name not in self.walk.values:
+            if not self.walk.is_made(name):
+                raise Unsupported(f"its input {name} is made by no node: export the model again")
             raise Unknown
         return self.walk.values[name]
 

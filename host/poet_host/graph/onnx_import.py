@@ -96,7 +96,7 @@ def import_model(
         raise BadInput(f"{model.where}: its input is {model.input.dtype}: export it in float32")
     builder = Builder(re.sub(r"[^\w.-]+", "-", name), shape, dtype)
     walk = Walk(model, builder, RULES, before if isinstance(before, int) else shape[0])
-    logits = _logits(walk.run(), loss, model.where)
+    logits = _logits(walk.run(), shape[0], loss, model.where)
     found = builder.model(builder.layer(LOSSES[loss], (logits,), name=walk.free_name("loss")))
     return replace(found, origin=_origin(model, walk))
 
@@ -139,8 +139,13 @@ def _drop_softmax(model: OnnxModel) -> None:
         model.output, model.nodes = last.inputs[0], model.nodes[:-1]
 
 
-def _logits(output: Tensor, loss: str, where: str) -> Tensor:
+def _logits(output: Tensor, batch: int, loss: str, where: str) -> Tensor:
     """The output as the loss takes it; sizes of 1 behind the classes are dropped."""
+    if output.shape[0] != batch:
+        raise BadInput(
+            f"{where}: its output has shape {output.shape}, it must begin with the batch, {batch}: "
+            "export it with an open batch size"
+        )
     if loss == "cross-entropy" and len(output.shape) > 2 and prod(output.shape[2:]) == 1:
         output = Tensor(output.name, output.shape[:2])
     if loss == "cross-entropy" and (len(output.shape) not in (2, 3) or output.shape[-1] < 2):

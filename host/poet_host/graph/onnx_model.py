@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BadInput
+from ..errors import BadInput, PoetError
 from .onnx_names import module_of, restore
 
 OLDEST_OPSET = 11
@@ -72,7 +72,19 @@ class OnnxModel:
     def __init__(self, proto: Any, where: str) -> None:
         onnx = onnx_package()
         self.where = where
-        self.proto = _checked(onnx, proto, where)
+        try:
+            self.proto = _checked(onnx, proto, where)
+            self._read(onnx)
+        except PoetError:
+            raise
+        except Exception as error:  # onnx, protobuf and NumPy have no common class of errors
+            reason = str(error).strip().partition("\n")[0]
+            raise BadInput(
+                f"{where}: this is no valid model ({reason}): export it again"
+            ) from error
+
+    def _read(self, onnx: ModuleType) -> None:
+        where = self.where
         graph = self.proto.graph
         self.constants: dict[str, Array] = {
             one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer
@@ -117,7 +129,7 @@ def read_file(path: Path | str) -> OnnxModel:
         raise BadInput(f"model {path}: there is no such file: check the name")
     try:
         proto = onnx.load(str(path))
-    except Exception as error:  # protobuf and onnx have no common class of errors
+    except Exception as error:  # as above
         raise BadInput(f"model {path}: this is no readable .onnx file ({error})") from error
     return OnnxModel(proto, f"model {Path(path).name}")
 
@@ -161,6 +173,8 @@ def _only(found: list[Any], names: list[str], what: str, where: str) -> Any:
 def _nodes(onnx: ModuleType, graph: Any) -> list[OnnxNode]:
     nodes = []
     for proto in graph.node:
+        if not all(isinstance(name, str) for name in (*proto.input, *proto.output, proto.op_type)):
+            raise ValueError("a name in it is not UTF-8")
         domain = "" if proto.domain in ("", "ai.onnx") else f"{proto.domain}."
         nodes.append(
             OnnxNode(

@@ -4,6 +4,7 @@ import copy
 import io
 import warnings
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from typing import Any
 
 from ..errors import BadInput
@@ -36,7 +37,8 @@ def export_module(module: Any, example: Any) -> OnnxModel:
     # Of a copy: tracing batchnorm in training mode changes its running statistics.
     traced = copy.deepcopy(module).cpu().train()
     try:
-        with warnings.catch_warnings():
+        # The exporter prints what it met where it fails; the error below says it in a line.
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             export: Any = torch.onnx.export  # its types know files by name only
             export(

@@ -6,6 +6,7 @@ What an operator becomes is a row in onnx_operators.py, a function of an `At`.
 import re
 from collections import Counter
 from collections.abc import Mapping
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -75,8 +76,8 @@ class Walk:
             raise BadInput(
                 f"{self.model.where}: {count} of {total} nodes cannot be trained here:{listed}"
             )
-        found = self.values[self.model.output]
-        if isinstance(found, Constant):
+        found = self.values.get(self.model.output)
+        if found is None or isinstance(found, Constant):
             raise BadInput(f"{self.model.where}: its output does not depend on its input")
         return self.made_of(found, "output") if isinstance(found, Moved) else found
 
@@ -126,6 +127,9 @@ class Walk:
             pass
         except Unsupported as problem:
             self._complain(node, str(problem))
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            self._complain(node, f"it is not as ONNX has it ({reason}): export the model again")
 
     def _shape(self, node: OnnxNode) -> None:
         """What asks for no more of computed tensors than their shape or type."""
@@ -160,6 +164,10 @@ class Walk:
         shape: Shape,
         role: Literal["parameter", "state"] = "parameter",
     ) -> Node:
+        if sum(one.value.size for one in given) != prod(shape):
+            raise Unsupported(
+                f"{given[0].source.names[0]} has shape {given[0].value.shape}, {slot} needs {shape}"
+            )
         source = Source(
             tuple(name for one in given for name in one.source.names),
             given[0].source.shape,
@@ -240,6 +248,10 @@ class Walk:
         kept = self.stored(layer, whole, "parameter")
         rows = self.builder.layer("slice", (kept,), 0, *part.rows, name=self.free_name(layer))
         return Tensor(rows.name, part.value.shape)
+
+    def is_made(self, name: str) -> bool:
+        """Is there a node that has this output?"""
+        return any(name in node.outputs for node in self.model.nodes)
 
     def readers(self, name: str) -> list[OnnxNode]:
         return [node for node in self.model.nodes if name in node.inputs]

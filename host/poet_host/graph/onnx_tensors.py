@@ -123,7 +123,8 @@ def _same(at: At) -> Tensor:
 
 def _flatten(at: At) -> Tensor:
     x = at.tensor(0)
-    axis = at.attribute("axis", 1) % (len(x.shape) + 1)
+    axis = at.attribute("axis", 1)
+    axis += len(x.shape) if axis < 0 else 0  # it may be the number of axes, so no remainder of it
     return Tensor(x.name, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 

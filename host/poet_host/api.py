@@ -56,13 +56,14 @@ from .schedule.recover import graph_of
 from .schedule.schedule import Schedule
 from .sim.board import SimulatedBoard
 from .sim.firmware import build_firmware
+from .sim.flashing import flash
 from .sim.machine import CardFault, simulated_boards
 from .sim.native import DEFAULT_ARENA_BYTES, NativeBoard, create_storage
 
 __all__ = [
     "MODELS", "Connection", "CostGraph", "Graph", "Plan", "PoetError", "Profile", "Run", "Schedule",
     "accuracy", "board_names", "connect", "costs_of", "encode", "estimate_profile",
-    "export", "keep_everything", "load", "load_board", "load_data", "load_weights",
+    "export", "flash", "keep_everything", "load", "load_board", "load_data", "load_weights",
     "prepare_storage", "save_weights", "solve", "step_of_weights", "train",
 ]  # fmt: skip
 

@@ -5,16 +5,12 @@ from typing import Any
 
 import click
 
+from .. import api
 from ..device.board import load_board
 from ..device.board import names as board_names
 from ..device.device import connect
-from ..device.flash import find_tool
-from ..device.flash import flash as flash_board
 from ..device.ports import SerialPort, board_of, find_port, serial_ports
 from ..errors import BadInput, PoetError
-from ..sim.firmware import build_firmware
-from ..sim.image import read_elf
-from ..sim.ledger import ledger_text, memory_ledger
 from ..sim.recipe import simulated_boards
 from .console import emit, say, show_table
 from .options import json_option
@@ -131,18 +127,12 @@ def flash(
     as_json: bool,
 ) -> None:
     """Build the firmware, write it to a board, and check that the board answers."""
-    found = load_board(board)
     if port == NATIVE or port.startswith("sim:"):
         raise BadInput(
             f"{port} runs on this computer and has its firmware already: name the port of a real "
             "board"
         )
-    find_tool(found, tool)  # what is missing is better known before the build
-    elf = image or build_firmware(board)
-    start, data = read_elf(elf).flash()
-    if image is None:
-        say(ledger_text([memory_ledger(board, elf)]))
-    done = flash_board(found, start, data, port, upload_port=upload_port, tool=tool, report=say)
+    done = api.flash(board, port, upload_port=upload_port, tool=tool, image=image, report=say)
     say(f"{board} {done.info.unique_id} answers at {done.port}")
     if as_json:
         emit(
@@ -151,7 +141,7 @@ def flash(
                 "tool": done.tool,
                 "port": done.port,
                 "upload_port": done.upload_port,
-                "flash_bytes": len(data),
+                "flash_bytes": done.flash_bytes,
                 "unique_id": done.info.unique_id,
                 "arena_bytes": done.info.arena_bytes,
             }

@@ -51,6 +51,7 @@ Report = Callable[[str], None]
 class Flashed:
     """What was done: by which program, through which port; `info` is the board's poet_hello."""
 
+    flash_bytes: int
     tool: str
     upload_port: str
     port: str
@@ -100,7 +101,7 @@ def flash(
         command = upload_command(name, program, loading, file, loader, number)
         run_tool(name, command, loading)
     report(f"written; waiting for the board at {port}")
-    return Flashed(name, loader, port, _await_board(board, port))
+    return Flashed(len(image), name, loader, port, _await_board(board, port))
 
 
 def loading_of(board: Board) -> Loading:

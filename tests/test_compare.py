@@ -177,6 +177,7 @@ def test_what_is_damaged_or_does_not_hold_is_solved_again(tmp_path: Path) -> Non
     plans[1].write_text(text.replace('"page_out"', '"free"', 1))  # no plan any more
     (tmp_path / "points" / f"{wanted[3].key}.json").write_text("{")
     assert sum(store.find(one) is not None for one in wanted) == 1
+    assert len(store.write_table()) == 3
     seen: list[tuple[int, int]] = []
     results = sweep(wanted, store, progress=lambda done, total, word: seen.append((done, total)))
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]

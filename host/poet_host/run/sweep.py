@@ -17,16 +17,14 @@ from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from importlib.metadata import version
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, PoetError
 from ..files import read_json, write_whole
-from ..plan import problem
 from ..plan.baselines.method import DoesNotApply
-from ..plan.baselines.registry import plan_by
+from ..plan.baselines.registry import plan_by, planner_version
 from ..plan.costgraph import dump_cost_graph, parse_cost_graph
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, plan_from_json, plan_to_json
@@ -85,7 +83,7 @@ class Point:
     def key(self) -> str:
         """Of everything that the plan depends on, the planner's own text included."""
         limits = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap]
-        return _digest([self.case.digest, self.method, *limits, _planner()])
+        return _digest([self.case.digest, self.method, *limits, planner_version()])
 
     @property
     def problem(self) -> Problem:
@@ -107,14 +105,6 @@ class Point:
     def word(self) -> str:
         """For people who wait."""
         return f"{self.case.model} {self.case.board} {self.ram_bytes:,} bytes, {self.method}"
-
-
-@cache
-def _planner() -> str:
-    """Of the planner's files, and of the solver that it calls."""
-    folder = Path(problem.__file__).parent
-    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))]
-    return _digest([version("highspy"), *texts])
 
 
 def _digest(value: Any) -> str:
@@ -159,8 +149,8 @@ class Store:
         if not path.is_file():
             return None
         try:
-            row = read_json(path)
-            if set(row) != set(COLUMNS):
+            row = self._row(path)
+            if row is None:
                 return None
             plan = None
             if row["plan"]:
@@ -190,12 +180,18 @@ class Store:
 
     def rows(self) -> list[dict[str, Any]]:
         """Of all finished points of the folder, sorted."""
-        rows = []
-        for path in (self.folder / "points").glob("*.json"):
+        found = (self._row(path) for path in (self.folder / "points").glob("*.json"))
+        return sorted((row for row in found if row is not None), key=_order)
+
+    def _row(self, path: Path) -> dict[str, Any] | None:
+        """The row in a file, its columns in order; None if it is damaged."""
+        try:
             row = read_json(path)
-            if isinstance(row, dict) and set(row) == set(COLUMNS):
-                rows.append({name: row[name] for name in COLUMNS})
-        return sorted(rows, key=_order)
+        except BadInput:
+            return None
+        if not isinstance(row, dict) or set(row) != set(COLUMNS):
+            return None
+        return {name: row[name] for name in COLUMNS}
 
     def write_table(self) -> list[dict[str, Any]]:
         """table.csv and table.json; returns the rows."""

@@ -40,7 +40,8 @@ def checkmate(problem: Problem, settings: Settings) -> Plan:
         if plan is not None:
             return plan
     plan = _solved(problem, settings)
-    return replace(plan, method=NAME, note=EXTENSION)
+    note = EXTENSION if plan.statements else "even if parameters and data leave RAM between uses"
+    return replace(plan, method=NAME, note=note)
 
 
 def _solved(problem: Problem, settings: Settings) -> Plan:

@@ -200,7 +200,10 @@ def _failure(
 ) -> _Failure:
     """What is known if none of the drafts becomes a plan: is each of them impossible?"""
     if not settled:
-        return _Failure(True, "the method has no schedule within this RAM")
+        alone = largest_operator_bytes(graph)
+        if alone > problem.ram_bytes:
+            return _Failure(True, f"one operator alone needs {alone} bytes")
+        return _Failure(True, "the method runs out of memory")
     settled = [(d, s) for d, s in settled if s.least_bytes]
     if not settled:
         return _Failure(True, _LOST)

@@ -4,8 +4,12 @@ A new one is a row, a file with a function (Problem, Settings) -> Plan, and a te
 proposes becomes a plan in method.py, and the verifier judges all plans alike.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from ...errors import BadInput
@@ -89,3 +93,14 @@ def plan_by(method: str, problem: Problem, **settings: Any) -> Plan:
     if method not in SCHEDULERS:
         raise BadInput(f"there is no method {method!r}: choose of {', '.join(METHODS)}")
     return SCHEDULERS[method].run(problem, Settings(**settings))
+
+
+@cache
+def planner_version() -> str:
+    """What a plan depends on besides its problem: a hash of the planner's files and the solver's
+    version."""
+    files = sorted(Path(__file__).parents[1].rglob("*.py"))
+    hashed = hashlib.sha256(version("highspy").encode())
+    for path in files:
+        hashed.update(path.read_bytes())
+    return hashed.hexdigest()[:16]

@@ -32,10 +32,10 @@ static struct steps steps_of(const uint32_t size[4], uint32_t axes) {
 
 /* Where element `i` of a tensor of these sizes lies. */
 static uint32_t place_of(uint32_t i, const uint32_t size[4],
-                         struct steps steps) {
+                         const struct steps *steps) {
   uint32_t place = 0;
   for (uint32_t axis = 4; axis-- > 0; i /= size[axis]) {
-    place += i % size[axis] * steps.along[axis];
+    place += i % size[axis] * steps->along[axis];
   }
   return place;
 }
@@ -71,8 +71,8 @@ static void combine(const struct poet_call *call, enum combination kind,
   const uint32_t rows = size[0] * size[1] * size[2];
   for (uint32_t row = 0; row < rows; row++) {
     const uint32_t i = row * size[3];
-    combine_row(kind, y + i, a + place_of(i, size, a_steps), a_steps.along[3],
-                b + place_of(i, size, b_steps), b_steps.along[3], size[3]);
+    combine_row(kind, y + i, a + place_of(i, size, &a_steps), a_steps.along[3],
+                b + place_of(i, size, &b_steps), b_steps.along[3], size[3]);
   }
 }
 
@@ -99,20 +99,20 @@ void poet_scale(const struct poet_call *call) {
 
 /* Sum over axes of these sizes of x, times z unless that is missing. */
 static float sum_of(const uint32_t size[4], const float *x,
-                    struct steps x_steps, const float *z,
-                    struct steps z_steps) {
+                    const struct steps *x_steps, const float *z,
+                    const struct steps *z_steps) {
   float sum = 0.0f;
   for (uint32_t n = 0; n < size[0]; n++) {
     for (uint32_t c = 0; c < size[1]; c++) {
       for (uint32_t h = 0; h < size[2]; h++) {
-        uint32_t x_at =
-            n * x_steps.along[0] + c * x_steps.along[1] + h * x_steps.along[2];
-        uint32_t z_at =
-            n * z_steps.along[0] + c * z_steps.along[1] + h * z_steps.along[2];
+        uint32_t x_at = n * x_steps->along[0] + c * x_steps->along[1] +
+                        h * x_steps->along[2];
+        uint32_t z_at = n * z_steps->along[0] + c * z_steps->along[1] +
+                        h * z_steps->along[2];
         for (uint32_t w = 0; w < size[3]; w++) {
           sum += z != NULL ? x[x_at] * z[z_at] : x[x_at];
-          x_at += x_steps.along[3];
-          z_at += z_steps.along[3];
+          x_at += x_steps->along[3];
+          z_at += z_steps->along[3];
         }
       }
     }
@@ -138,10 +138,10 @@ static void reduce(const struct poet_call *call, const float *z,
     count *= kept[axis];
   }
   for (uint32_t i = 0; i < count; i++) {
-    const uint32_t x_at = place_of(i, kept, x_steps);
-    const uint32_t z_at = place_of(i, kept, z_steps);
+    const uint32_t x_at = place_of(i, kept, &x_steps);
+    const uint32_t z_at = place_of(i, kept, &z_steps);
     const float sum =
-        sum_of(gone, x + x_at, x_steps, z != NULL ? z + z_at : NULL, z_steps);
+        sum_of(gone, x + x_at, &x_steps, z != NULL ? z + z_at : NULL, &z_steps);
     const float g = sum * op->epsilon;
     poet_sink(call, inputs, i, &g, 1);
   }

@@ -6,16 +6,23 @@
 
 #define POET_DOTS 4u
 
-/* Rows or columns of numbers: `step` from one to the next. */
-struct poet_line {
-  const float *at;
-  uint32_t step;
+/* A row of numbers, and columns to multiply it with. */
+struct poet_dots {
+  const float *a;          /* the row */
+  const float *b;          /* the first of the columns */
+  uint32_t a_step, b_step; /* from a term to the next */
+  uint32_t next;           /* from a column to the next */
+  uint32_t count;          /* of terms */
 };
 
-/* sums[i] = a . (b moved by i * next) over `count` terms, for i < columns, at
- * most POET_DOTS: each has an accumulator of its own that takes its terms in
- * ascending order. Together they read a once. */
-void poet_dots(struct poet_line a, struct poet_line b, uint32_t next,
-               uint32_t count, uint32_t columns, float sums[POET_DOTS]);
+/* How many columns are computed together, of `left`. */
+static inline uint32_t poet_together(uint32_t left) {
+  return left < POET_DOTS ? left : POET_DOTS;
+}
+
+/* sums[i] = the row . column i, for i < columns, at most POET_DOTS: each has an
+ * accumulator of its own that takes its terms in ascending order. Together they
+ * read the row once. */
+void poet_dots(const struct poet_dots *dots, uint32_t columns, float *sums);
 
 #endif

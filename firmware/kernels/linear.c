@@ -9,11 +9,6 @@ static uint32_t features(const struct poet_op *op) {
   return op->c * op->h * op->w;
 }
 
-/* How many of the columns from `first` on are computed together. */
-static uint32_t together(uint32_t first, uint32_t columns) {
-  return columns - first < POET_DOTS ? columns - first : POET_DOTS;
-}
-
 void poet_linear(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];
@@ -22,17 +17,20 @@ void poet_linear(const struct poet_call *call) {
   float *y = call->out;
   const uint32_t inputs = features(op);
 
+  struct poet_dots dots = {
+      .a = x, .a_step = 1, .b_step = 1, .next = inputs, .count = inputs};
+
   for (uint32_t n = 0; n < op->n; n++) {
-    const struct poet_line row = {x + n * inputs, 1};
     for (uint32_t k = 0; k < op->k; k += POET_DOTS) {
-      const uint32_t count = together(k, op->k);
-      const struct poet_line first = {weight + k * inputs, 1};
+      const uint32_t count = poet_together(op->k - k);
       float sums[POET_DOTS];
-      poet_dots(row, first, inputs, inputs, count, sums);
+      dots.b = weight + k * inputs;
+      poet_dots(&dots, count, sums);
       for (uint32_t j = 0; j < count; j++) {
         *y++ = bias != NULL ? sums[j] + bias[k + j] : sums[j];
       }
     }
+    dots.a += inputs;
   }
 }
 
@@ -68,7 +66,7 @@ void poet_linear_grad_input(const struct poet_call *call) {
   memset(dx, 0, op->n * inputs * sizeof *dx);
   for (uint32_t n = 0; n < op->n; n++) {
     for (uint32_t k = 0; k < op->k; k += POET_DOTS) {
-      const uint32_t rows = together(k, op->k);
+      const uint32_t rows = poet_together(op->k - k);
       add_rows(dx, dy + k, weight + k * inputs, inputs, rows);
     }
     dx += inputs;
@@ -82,14 +80,17 @@ void poet_linear_grad_weight(const struct poet_call *call) {
   const float *dy = call->in[1];
   const uint32_t inputs = features(op);
 
+  struct poet_dots dots = {
+      .a = dy, .a_step = op->k, .b_step = inputs, .next = 1, .count = op->n};
+
   for (uint32_t k = 0; k < op->k; k++) {
-    const struct poet_line column = {dy + k, op->k};
     for (uint32_t c = 0; c < inputs; c += POET_DOTS) {
-      const uint32_t count = together(c, inputs);
-      const struct poet_line first = {x + c, inputs};
+      const uint32_t count = poet_together(inputs - c);
       float sums[POET_DOTS];
-      poet_dots(column, first, 1, op->n, count, sums);
+      dots.b = x + c;
+      poet_dots(&dots, count, sums);
       poet_sink(call, 2, k * inputs + c, sums, count);
     }
+    dots.a++;
   }
 }

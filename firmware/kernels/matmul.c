@@ -23,38 +23,40 @@ static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                          .column = flags & 1 ? row : 1};
 }
 
+/* One row of y, from element `i` of it on, of columns that begin at `b`. */
+static void multiply(const struct poet_call *call, struct poet_dots *dots,
+                     const float *b, uint32_t i) {
+  const struct poet_op *op = call->op;
+  for (uint32_t column = 0; column < op->w; column += POET_DOTS) {
+    const uint32_t count = poet_together(op->w - column);
+    float sums[POET_DOTS];
+    dots->b = b + column * dots->next;
+    poet_dots(dots, count, sums);
+    for (uint32_t j = 0; j < count; j++) {
+      sums[j] *= op->epsilon;
+    }
+    poet_sink(call, 2, i + column, sums, count);
+  }
+}
+
 void poet_matmul(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const uint32_t rows[] = {op->h, op->k, op->h};
-  const uint32_t columns[] = {op->k, op->w, op->w};
-  const uint32_t flags[] = {op->variant, (uint32_t)op->variant >> 1,
-                            (uint32_t)op->variant >> 2 & 4u};
-  struct matrix m[3];
-  for (uint32_t i = 0; i < 3; i++) {
-    m[i] = matrix_of(op, rows[i], columns[i], flags[i]);
-  }
+  const uint32_t flags = op->variant;
+  const struct matrix a = matrix_of(op, op->h, op->k, flags);
+  const struct matrix b = matrix_of(op, op->k, op->w, flags >> 1);
+  const struct matrix y = matrix_of(op, op->h, op->w, flags >> 2 & 4u);
+  struct poet_dots dots = {
+      .a_step = a.column, .b_step = b.row, .next = b.column, .count = op->k};
   for (uint32_t n = 0; n < op->n; n++) {
     for (uint32_t head = 0; head < op->groups; head++) {
-      const float *a =
-          (const float *)call->in[0] + n * m[0].sample + head * m[0].head;
-      const float *b =
-          (const float *)call->in[1] + n * m[1].sample + head * m[1].head;
-      uint32_t i = n * m[2].sample + head * m[2].head;
+      const float *a_first =
+          (const float *)call->in[0] + n * a.sample + head * a.head;
+      const float *b_first =
+          (const float *)call->in[1] + n * b.sample + head * b.head;
       for (uint32_t row = 0; row < op->h; row++) {
-        const struct poet_line line = {a, m[0].column};
-        for (uint32_t column = 0; column < op->w; column += POET_DOTS) {
-          const uint32_t left = op->w - column;
-          const uint32_t count = left < POET_DOTS ? left : POET_DOTS;
-          const struct poet_line from = {b + column * m[1].column, m[1].row};
-          float sums[POET_DOTS];
-          poet_dots(line, from, m[1].column, op->k, count, sums);
-          for (uint32_t j = 0; j < count; j++) {
-            sums[j] *= op->epsilon;
-          }
-          poet_sink(call, 2, i + column, sums, count);
-        }
-        a += m[0].row;
-        i += m[2].row;
+        dots.a = a_first + row * a.row;
+        multiply(call, &dots, b_first,
+                 n * y.sample + head * y.head + row * y.row);
       }
     }
   }

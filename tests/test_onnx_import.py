@@ -714,3 +714,38 @@ def test_what_is_no_onnx_file_inside_is_refused() -> None:
         imported(broken.SerializeToString())
     with pytest.raises(BadInput, match=r"b has shape \(1,\), bias needs \(6,\)"):
         imported(one_node("Conv", IMAGE, {"w": random(6, 4, 3, 3), "b": random(1)}))
+
+
+def test_old_softmax_goes_along_the_second_axis_unless_told() -> None:
+    node = helper.make_node("Softmax", ["scaled"], ["y"])
+    same_as_runtime(with_gain(node, (2, 5), opset=12))
+    same_as_runtime(with_gain(node, (2, 5, 4), opset=13))
+    with pytest.raises(BadInput, match="along axis 1: only the last"):
+        imported(with_gain(node, (2, 5, 4), opset=12))
+
+
+def test_a_second_output_that_is_not_built_is_named() -> None:
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["largest", "places"], kernel_shape=[2, 2]),
+        helper.make_node("Cast", ["places"], ["y"], "cast", to=onnx.TensorProto.FLOAT),
+    ]
+    with pytest.raises(BadInput, match=r"cast \(Cast\): its input places is the output of nothing"):
+        imported(model(nodes, IMAGE))
+
+
+def test_part_of_a_tensor_may_be_a_bias_or_be_added() -> None:
+    nodes = [
+        helper.make_node("Slice", ["many", "one", "four"], ["bias"]),
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Add", ["h", "bias"], ["sum"]),
+        helper.make_node("Gather", ["table", "places"], ["position"]),
+        helper.make_node("Add", ["sum", "position"], ["y"]),
+    ]
+    constants = {
+        "many": random(9), "one": np.array([1]), "four": np.array([4]), "w": random(5, 3),
+        "table": random(6, 3), "places": np.array([2, 3]),
+    }  # fmt: skip
+    graph = same_as_runtime(model(nodes, (4, 2, 5), constants))
+    assert {node.name for node in graph.trainable} == {"w", "bias", "table"}
+    named = to_named(graph, start_values(graph, 0))
+    assert np.array_equal(named["table"], constants["table"])  # all of it, as in the file

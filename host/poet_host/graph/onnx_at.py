@@ -227,9 +227,9 @@ class At:
         if not name:
             raise Unsupported(f"its input {number} is missing")
         if name not in self.walk.values:
-            if not self.walk.is_made(name):
-                raise Unsupported(f"its input {name} is made by no node: export the model again")
-            raise Unknown
+            if self.walk.problems:
+                raise Unknown
+            raise Unsupported(f"its input {name} is the output of nothing that is built")
         return self.walk.values[name]
 
 

@@ -95,7 +95,7 @@ class OnnxModel:
         self.output: str = _only(outputs, outputs, "output", where)
         self.nodes = needed_for(self.output, _nodes(onnx, graph))
         self.buffers: frozenset[str] = frozenset()
-        self.opsets = {one.domain: one.version for one in self.proto.opset_import}
+        self.opsets = _opsets(self.proto)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -149,7 +149,7 @@ def initial_values(data: bytes) -> dict[str, Array]:
 def _checked(onnx: ModuleType, proto: Any, where: str) -> Any:
     if not proto.graph.node:
         raise BadInput(f"{where}: it has no operators: export the model again")
-    opset = next((one.version for one in proto.opset_import if not one.domain), 0)
+    opset = _opsets(proto).get("", 0)
     if opset < OLDEST_OPSET:
         raise BadInput(
             f"{where}: its opset {opset} is older than {OLDEST_OPSET}: export it again with "
@@ -158,6 +158,11 @@ def _checked(onnx: ModuleType, proto: Any, where: str) -> Any:
     proto = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
     restore(onnx, proto.graph)
     return proto
+
+
+def _opsets(proto: Any) -> dict[str, int]:
+    """Versions of the operators, by domain; ONNX's own is the empty name."""
+    return {one.domain.removeprefix("ai.onnx"): one.version for one in proto.opset_import}
 
 
 def _only(found: list[Any], names: list[str], what: str, where: str) -> Any:

@@ -174,8 +174,9 @@ def _transpose(at: At) -> Tensor | Moved:
 
 def _softmax(at: At) -> Tensor:
     x = at.tensor(0)
-    if at.attribute("axis", -1) % len(x.shape) != len(x.shape) - 1:
-        raise Unsupported(f"it goes along axis {at.attribute('axis')}: only the last is built")
+    axis = at.attribute("axis", -1 if at.walk.model.opsets[""] >= 13 else 1)
+    if axis % len(x.shape) != len(x.shape) - 1:
+        raise Unsupported(f"it goes along axis {axis}: only the last is built")
     return at.layer("softmax", (x,), causal=at.node.input(0) in at.walk.causal)
 
 

@@ -6,6 +6,7 @@ What an operator becomes is a row in onnx_operators.py, a function of an `At`.
 import re
 from collections import Counter
 from collections.abc import Mapping
+from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
@@ -125,7 +126,7 @@ class Walk:
                 self.values[self._done[node.outputs[0]]] = self.values[node.outputs[0]]
         except Unknown:
             pass
-        except Unsupported as problem:
+        except (Unsupported, BadInput) as problem:
             self._complain(node, str(problem))
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}"
@@ -146,15 +147,15 @@ class Walk:
 
     def _complain(self, node: OnnxNode, problem: str) -> None:
         self.problems.setdefault(node.outputs[0], f"{node.name} ({node.op}): {problem}")
-        # As something of its shape, so that problems behind it are found too.
-        if not self.unknown:
-            self._stand_in = self.builder.layer(
-                "parameter", (), (1,), name=self.free_name("unknown")
-            )
         for name in node.outputs:
             if name in self.model.shapes:
                 self.unknown.add(name)
-                self.values[name] = Tensor(self._stand_in.name, self.model.shapes[name])
+                self.values[name] = Tensor(self._stand_in, self.model.shapes[name])
+
+    @cached_property
+    def _stand_in(self) -> str:
+        """A tensor in place of what could not be made, so that problems behind it are found too."""
+        return self.builder.layer("parameter", (), (1,), name=self.free_name("unknown")).name
 
     def parameter(
         self,
@@ -249,10 +250,6 @@ class Walk:
         rows = self.builder.layer("slice", (kept,), 0, *part.rows, name=self.free_name(layer))
         return Tensor(rows.name, part.value.shape)
 
-    def is_made(self, name: str) -> bool:
-        """Is there a node that has this output?"""
-        return any(name in node.outputs for node in self.model.nodes)
-
     def readers(self, name: str) -> list[OnnxNode]:
         return [node for node in self.model.nodes if name in node.inputs]
 
@@ -266,10 +263,11 @@ class Walk:
         after = self._only_reader(output)
         if after is None or after.op != "Add":
             return None
-        other = self.values.get(next((name for name in after.inputs if name != output), ""))
+        name = next((name for name in after.inputs if name != output), "")
+        other = self.values.get(name)
         if not isinstance(other, Constant):
             return None
-        shape = other.value.shape
+        other, shape = other.whole(name), other.value.shape
         if len(shape) < -axis or shape[axis] != size or other.value.size != size:
             return None
         self._done[output] = after.outputs[0]

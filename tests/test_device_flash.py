@@ -164,7 +164,7 @@ def test_bossac_is_always_told_the_offset(desk: Desk) -> None:
     with answering("mkr1000") as board:
         done = write(MKR, board.port, upload_port=usb)
     assert desk.arguments("bossac") == [
-        *("--port", usb, "--usb-port=true", "--offset=0x2000"),
+        *("--port", usb, "--usb-port", "--offset=0x2000"),
         *("--erase", "--write", "--verify", "--reset", "FOLDER/firmware.bin"),
     ]
     assert desk.written() == IMAGE

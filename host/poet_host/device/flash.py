@@ -156,8 +156,10 @@ def upload_command(
     start = f"0x{loading.start:x}"
     chip = loading.tools[tool]
     number = serial_number.lstrip("0")
-    if tool == "bossac":  # without the offset it would erase the boot loader
-        where = ["--port", port.removeprefix("/dev/"), "--usb-port=true", f"--offset={start}"]
+    if tool == "bossac":
+        # Without the offset it would erase the boot loader. Its --usb-port takes a number: none
+        # means 1, and a word would mean 0.
+        where = ["--port", port.removeprefix("/dev/"), "--usb-port", f"--offset={start}"]
         return [program, *where, "--erase", "--write", "--verify", "--reset", str(image)]
     if tool == "openocd":
         command = [program, "-f", "interface/jlink.cfg", "-c", "transport select swd"]

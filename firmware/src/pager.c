@@ -116,6 +116,15 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
   p->port->submit(p->port->context, transfer);
 }
 
+/* Before the lane is busy, read what the next operator will want of storage. */
+static int read_ahead(struct poet *p) {
+  struct poet_op op;
+  const uint16_t next = p->decoder.next_operator;
+  const bool idle = p->submitted == p->retired ||
+                    is_done(poet_queue_slot(p, p->submitted - 1));
+  return idle && next < p->model.tensor_count ? poet_read_op(p, next, &op) : 0;
+}
+
 /* The decoder has put the tensor into the queue; give the transfer to the port.
  * Where the CRC of what goes out is taken here, what is still coming in must
  * have arrived. */
@@ -134,6 +143,7 @@ int poet_page(struct poet *p, const struct poet_statement *statement) {
       }
     }
   }
+  TRY(read_ahead(p));
   transfer->data = p->memory.arena + statement->offset;
   transfer->size_bytes = statement->size_bytes;
   transfer->block = p->partition + block;

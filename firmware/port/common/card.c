@@ -199,8 +199,11 @@ static void stop(void) {
 }
 
 static void passed(void) {
-  card.job->passed(card.index++);
-  next_block();
+  if (card.job->passed(card.index++)) {
+    next_block();
+  } else {
+    stop();
+  }
 }
 
 static void data_answered(void) {

@@ -22,8 +22,8 @@ struct card_job {
   /* While a block is moved by DMA: the job's first `count` blocks will not
    * change any more. */
   void (*meanwhile)(uint32_t count);
-  /* It has been written, or has arrived. */
-  void (*passed)(uint32_t index);
+  /* It has been written, or has arrived. False ends the job here. */
+  bool (*passed)(uint32_t index);
   /* The end: 0, or -1. Called from an interrupt; may start the next job. */
   void (*ended)(int error);
 };

@@ -15,6 +15,8 @@ static struct {
   int result;          /* of the synchronous job */
   uint8_t *data;       /* its bytes */
   struct card_job job, request;
+  uint32_t moved;  /* blocks of the transfer that earlier jobs have moved */
+  uint32_t passed; /* and this one too */
   uint32_t checked, crc; /* whole blocks of the transfer, and their CRC-32 */
   uint32_t started;      /* the card's job: ticks */
   struct poet_usage usage;
@@ -41,6 +43,7 @@ static void ended(const struct card_job *job) {
 /* A block that is sent again after an error counts once. */
 static void transfer_meanwhile(uint32_t count) {
   const struct poet_transfer *transfer = lane.first;
+  count += lane.moved;
   for (; lane.checked < count && lane.checked < poet_transfer_whole(transfer);
        lane.checked++) {
     lane.crc = poet_crc(lane.crc, transfer->data + lane.checked * POET_BLOCK,
@@ -51,6 +54,7 @@ static void transfer_meanwhile(uint32_t count) {
 static uint8_t *transfer_place(uint32_t index) {
   struct poet_transfer *transfer = lane.first;
   const uint32_t whole = poet_transfer_whole(transfer);
+  index += lane.moved;
   if (index < whole) {
     return transfer->data + index * POET_BLOCK;
   }
@@ -61,24 +65,34 @@ static uint8_t *transfer_place(uint32_t index) {
   return (uint8_t *)lane.bounce;
 }
 
-static void transfer_passed(uint32_t index) {
+/* Gives way to a synchronous job between two blocks. */
+static bool transfer_passed(uint32_t index) {
   struct poet_transfer *transfer = lane.first;
+  index += lane.moved;
   if (!transfer->write && index >= poet_transfer_whole(transfer)) {
     poet_transfer_take(transfer, index, (const uint8_t *)lane.bounce);
   }
+  lane.passed = index + 1;
+  return !lane.asked;
 }
 
 static void transfer_ended(int error) {
   struct poet_transfer *transfer = lane.first;
+  ended(&lane.job);
+  if (!error && lane.passed < poet_transfer_blocks(transfer)) {
+    lane.moved = lane.passed;
+    start_next();
+    return;
+  }
   transfer->status = error ? POET_ERROR_storage_failed : 0;
   if (!transfer->write && !error) {
-    transfer_meanwhile(UINT32_MAX);
+    transfer_meanwhile(poet_transfer_whole(transfer));
     poet_transfer_check(transfer, lane.crc, lane.checked);
   }
   lane.first = transfer->next;
   transfer->end = chip_ticks();
   lane.event = true;
-  ended(&lane.job);
+  lane.moved = 0;
   atomic_store_explicit(&transfer->done, 1, memory_order_release);
   start_next();
 }
@@ -89,8 +103,13 @@ static uint8_t *request_place(uint32_t index) {
   return lane.data + index * POET_BLOCK;
 }
 
-static void ignore(uint32_t index) {
+static void nothing_to_look_at(uint32_t count) {
+  (void)count;
+}
+
+static bool go_on(uint32_t index) {
   (void)index;
+  return true;
 }
 
 static void request_ended(int error) {
@@ -109,15 +128,19 @@ static void start_next(void) {
     start(&lane.request);
   } else if (lane.first) {
     struct poet_transfer *transfer = lane.first;
-    lane.checked = lane.crc = 0;
-    transfer->begin = chip_ticks();
-    lane.job = (struct card_job){.block = transfer->block,
-                                 .count = poet_transfer_blocks(transfer),
-                                 .write = transfer->write,
-                                 .place = transfer_place,
-                                 .meanwhile = transfer_meanwhile,
-                                 .passed = transfer_passed,
-                                 .ended = transfer_ended};
+    if (!lane.moved) {
+      lane.checked = lane.crc = 0;
+      transfer->begin = chip_ticks();
+    }
+    lane.passed = lane.moved;
+    lane.job =
+        (struct card_job){.block = transfer->block + lane.moved,
+                          .count = poet_transfer_blocks(transfer) - lane.moved,
+                          .write = transfer->write,
+                          .place = transfer_place,
+                          .meanwhile = transfer_meanwhile,
+                          .passed = transfer_passed,
+                          .ended = transfer_ended};
     start(&lane.job);
   }
 }
@@ -129,8 +152,8 @@ static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
                                    .count = count,
                                    .write = write,
                                    .place = request_place,
-                                   .meanwhile = ignore,
-                                   .passed = ignore,
+                                   .meanwhile = nothing_to_look_at,
+                                   .passed = go_on,
                                    .ended = request_ended};
   lane.asked = true;
   start_next();

@@ -252,6 +252,7 @@ def broken(change: Any) -> Any:
         (lambda v: v.update(commit_us=-1), "commit_us must be"),
         (lambda v: v.update(commit_us=True), "commit_us must be"),
         (lambda v: v["power"].update(base_uw=math.nan), r"power\.base_uw must be"),
+        (lambda v: v.update(metered=1), "metered must be"),
         (lambda v: v.update(transfer_queue=0), "transfer_queue must be"),
         (lambda v: v.update(page_turn_us=None), "page_turn_us must be"),
         (lambda v: v["statements"].pop("free_us"), "statements: wrong or missing key"),

@@ -41,6 +41,7 @@ from .plan.keepall import keep_everything
 from .plan.plan import Plan
 from .plan.problem import CostGraph, Problem
 from .profile.measure import measure
+from .profile.meter import hold_states, powers, read_log, wait_for
 from .profile.profile import Profile, estimate_profile
 from .run.calibrate import Told, Validation, calibrated, observe, validation
 from .run.data import Dataset, example, fit, load_data, steps_per_epoch
@@ -99,6 +100,20 @@ class Connection:
         values = {**start_values(graph, seed=0), graph.data: x, graph.label: y}
         found = measure(self.device, self.board, graph, values, progress)
         return found if before is None else before.merged(found)
+
+    def meter(
+        self, profile: Profile, log: Path, supply_mv: float, ask: Callable[[], None]
+    ) -> Profile:
+        """The profile with powers from a meter's log in place of board.toml's.
+
+        Holds the board in each of its states while the meter records; then `ask` tells the
+        user to save the recording as `log`, which is waited for. Raises BadInput if it does not
+        show the states.
+        """
+        states = hold_states(self.device)
+        ask()
+        wait_for(log)
+        return replace(profile, power=powers(*read_log(log), states, supply_mv), metered=True)
 
     def validate(
         self, graph: Graph, profile: Profile, told: Told | None = None

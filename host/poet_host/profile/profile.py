@@ -114,6 +114,7 @@ class Profile:
     page_turn_us: float = 0.0
     statements: Statements = Statements()
     transfer_queue: int = 8  # transfers that the board takes at once
+    metered: bool = False  # are the powers a meter's, or board.toml's, and energies estimated?
     unique_id: str = ""
     operators: Mapping[str, Measured] = field(default_factory=dict)
 
@@ -177,7 +178,10 @@ class Profile:
                 f"one profile is of {self.board} ({self.kind}), the other of {other.board} "
                 f"({other.kind}): keep them in two files"
             )
-        return replace(other, operators={**self.operators, **other.operators})
+        operators = {**self.operators, **other.operators}
+        metered = self.metered or other.metered
+        power = self.power if self.metered and not other.metered else other.power
+        return replace(other, operators=operators, metered=metered, power=power)
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, "version": VERSION, **asdict(self)}
@@ -273,6 +277,8 @@ def profile_from_json(value: Any, where: str = "profile") -> Profile:
         raise BadInput(f"{where}: board and unique_id must be text")
     if plain["kind"] not in ("measured", "estimate", "paper"):
         raise BadInput(f"{where}: kind {plain['kind']!r} is none of measured, estimate, paper")
+    if not isinstance(plain["metered"], bool):
+        raise BadInput(f"{where}: metered must be true or false")
     if not isinstance(plain["transfer_queue"], int) or plain["transfer_queue"] < 1:
         raise BadInput(f"{where}: transfer_queue must be a positive integer")
     if not isinstance(plain["operators"], dict):

@@ -20,6 +20,7 @@ import pytest
 import serial
 from command import Command
 from fake_board import FakeBoard
+from fake_loader import FakeLoader
 from poet_host import isa
 from poet_host.device import flash as flashing
 from poet_host.device import ports
@@ -174,6 +175,22 @@ def test_bossac_is_always_told_the_offset(desk: Desk) -> None:
     assert command[1:3] == ["--port", "ttyACM3"]  # older ones put /dev/ in front themselves
 
 
+@pytest.mark.skipif(shutil.which("bossac") is None, reason="bossac is missing")
+def test_bossac_itself_writes_behind_the_boot_loader(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", PATH)
+    with FakeLoader() as loader, answering("mkr1000") as board:
+        usb = desk.port("ttyACM0", LOADER, "", loader.port)
+        write(MKR, board.port, upload_port=usb)
+        assert loader.flash[:0x2000] == b"\x5a" * 0x2000
+        assert loader.flash[0x2000 : 0x2000 + len(IMAGE)] == IMAGE
+        assert "X00002000" in loader.commands
+        assert loader.commands[-1] == "WE000ED0C,05FA0004"  # reset
+        read = [int(one.split(",")[1], 16) for one in loader.commands if one[0] == "R"]
+        assert max(read) == 63  # what the loader can do over USB
+
+
 PROBES = {
     "openocd": [
         *("-f", "interface/jlink.cfg", "-c", "transport select swd", "-c", "adapter serial 00683"),
@@ -287,10 +304,8 @@ def test_the_loader_is_found_by_its_usb_ids(desk: Desk) -> None:
         adapter = desk.port("ttyUSB0", (0x0403, 0x6001), "", board.port)
         done = write(MKR, adapter)
         assert (done.port, done.upload_port) == (adapter, usb)
-        desk.port("ttyACM1", LOADER)  # another one: now it must be said
-        with pytest.raises(NoDevice, match=r"written, but"):
-            write(MKR, usb)
-    assert desk.arguments("bossac").count(usb) == 2
+        desk.port("ttyACM1", LOADER)  # another board: now it must be said which
+        assert write(MKR, adapter).upload_port == adapter
 
 
 def test_a_boot_loader_is_not_asked_again(desk: Desk) -> None:

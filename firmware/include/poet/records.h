@@ -79,15 +79,16 @@ struct poet_op {
   uint16_t overwrites; /* an input whose memory the output takes, or NONE */
   uint16_t input[8];
   uint32_t n, c, h, w; /* of the forward operator's input x */
-  uint32_t k, oh, ow;  /* of the forward operator's output y */
+  uint32_t k, oh, ow;  /* of the forward operator's output y; a slice's place */
   uint8_t kernel_h, kernel_w;
   uint8_t stride_h, stride_w;
   uint8_t pad_h, pad_w;
-  uint16_t groups;
+  uint16_t groups; /* of convolution, or the heads of attention */
   float learning_rate;
-  float momentum; /* of the optimiser, or of running statistics */
+  float momentum; /* of an average, or the upper bound of clip */
   float weight_decay;
-  float epsilon;      /* of batchnorm, or dropout's probability */
+  float epsilon;      /* of a division; dropout's probability, clip's lower
+                         bound, what a product or sum is multiplied by */
   uint32_t seed, key; /* dropout: generator key (seed, step, key) */
   uint32_t workspace_bytes;
 };

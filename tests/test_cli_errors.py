@@ -393,7 +393,7 @@ def test_data_that_does_not_fit(train: Any, tmp_path: Path, x: Any, y: Any, word
 def test_data_that_is_not_there(train: Any) -> None:
     result = train(data="none.npz")
     assert result.code == BAD
-    assert "give an .npz file, a folder of .npy files, a .csv file, `digits`, synthetic" in result.err
+    assert "an .npz file, a folder of .npy files, a .csv file, `digits`, synthetic" in result.err
 
 
 def test_weights_that_are_none(train: Any, tmp_path: Path) -> None:

@@ -1,28 +1,46 @@
-# make demo          train the demo network on the native board
+# make demo          train the demo network on a simulated MKR1000 (PORT=native: without an emulator)
 # make test          everything that must hold: lint, types, unit, property and whole-run tests
 # make lint          formatters, linters and types alone
 # make bench         what a RAM budget costs on a board, measured beside keep-everything
 # make bench-solver  the planner beside the paper's formulation (half an hour; OPTIONS=--quick)
+# make paper         the POET paper's claims beside ours (many hours; OPTIONS, see bench/paper.py)
 # make schedules     the examples in schedules/, solved again
+# make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
+# make ledger        README's table of that, made again
 # make wheel         the package as users install it
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PORT ?= sim:mkr1000
+RECIPE = $(BIN)/python -c 'from poet_host.sim.recipe import *; made = recipe("mkr1000"); $(1)'
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo test lint format bench bench-solver schedules wheel clean
+.PHONY: demo cross test lint format bench bench-solver paper schedules firmware ledger \
+  wheel clean
 
-demo: $(VENV)/run.stamp
-	$(BIN)/poet-host demo
+demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
+	$(BIN)/poet-host demo --port $(PORT)
+
+# The cross compiler: from apt where we may, else PlatformIO's.
+cross: $(VENV)/run.stamp
+	@$(call RECIPE,find_compiler(made)) 2>/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+	      gcc-arm-none-eabi libnewlib-arm-none-eabi; \
+	  else \
+	    $(PIP) install --quiet 'platformio>=6.1,<7' && \
+	    $(BIN)/pio pkg install --global --tool "$$($(call RECIPE,print(made.package)))"; \
+	  fi; } || { echo "no cross compiler could be installed: try 'apt install gcc-arm-none-eabi" \
+	    "libnewlib-arm-none-eabi', or do without it: 'make demo PORT=native'"; exit 2; }
 
 test: $(VENV)/dev.stamp lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
 
 lint: $(VENV)/dev.stamp
-	$(BIN)/ruff format --check host tests bench
-	$(BIN)/ruff check host tests bench
+	$(BIN)/ruff format --check host tests bench firmware
+	$(BIN)/ruff check host tests bench firmware
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 	@if command -v cppcheck >/dev/null; then \
@@ -32,7 +50,7 @@ lint: $(VENV)/dev.stamp
 	else echo "cppcheck is not installed: its checks are left out"; fi
 
 format: $(VENV)/dev.stamp
-	$(BIN)/ruff format host tests bench
+	$(BIN)/ruff format host tests bench firmware
 	$(BIN)/clang-format -i $(C_SOURCES)
 
 schedules: $(VENV)/run.stamp
@@ -47,14 +65,23 @@ bench: $(VENV)/dev.stamp
 bench-solver: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.solver $(OPTIONS)
 
+paper: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.paper $(OPTIONS)
+
+firmware: $(VENV)/dev.stamp
+	$(BIN)/pio run
+
+ledger: $(VENV)/dev.stamp
+	$(BIN)/python -m poet_host.sim.ledger README.md
+
 wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m build --outdir dist
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist .pio
 
 $(VENV)/run.stamp: pyproject.toml | $(BIN)/python
-	$(PIP) install --quiet --editable '.[plot]'
+	$(PIP) install --quiet --editable '.[plot,sim]'
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python

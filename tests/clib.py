@@ -46,7 +46,9 @@ def _ffi() -> cffi.FFI:
     ffi.cdef(call.replace("POET_INPUTS", str(isa.constants()["POET_INPUTS"])))
     ffi.cdef("typedef void poet_kernel_fn(const struct poet_call *call);")
     ffi.cdef("poet_kernel_fn *poet_kernel(uint8_t code);")
-    ffi.cdef("float poet_exp(float x); float poet_log(float x);")
+    ffi.cdef("float poet_exp(float x); float poet_log(float x); float poet_tanhf(float x);")
+    ffi.cdef("float poet_erff(float x); float poet_logistic(float x);")
+    ffi.cdef("float poet_power(float x, uint32_t n);")
     return ffi
 
 
@@ -60,6 +62,21 @@ def library() -> Any:
         built, "-fPIC", "-shared", *(SANITIZE if os.environ.get("POET_SANITIZE") else [])
     )
     return _ffi().dlopen(str(built))
+
+
+def record(op: str, sink: str, attrs: Mapping[str, int | float], inputs: int) -> Any:
+    """struct poet_op of a call."""
+    found = _ffi().new("struct poet_op *", {"input_count": inputs})
+    found.kernel = isa.by_name("KERNEL")[op].code
+    found.sink = isa.by_name("SINK")[sink].code
+    for field, value in attrs.items():
+        setattr(found, field, value)
+    return found
+
+
+def bytes_of(value: Any) -> bytes:
+    """The bytes of a struct."""
+    return bytes(_ffi().buffer(value))
 
 
 def run(
@@ -82,17 +99,12 @@ def run(
         out = np.full(shape, 0x7FC0DEAD, np.uint32).view(np.float32)
     else:
         out = copies[overwrites]
-    record = ffi.new("struct poet_op *")
-    record.kernel = isa.by_name("KERNEL")[op].code
-    record.sink = isa.by_name("SINK")[sink].code
-    record.input_count = len(inputs)
-    for field, value in attrs.items():
-        setattr(record, field, value)
-    call = ffi.new("struct poet_call *", {"op": record, "step": step})
+    op_record = record(op, sink, attrs, len(inputs))
+    call = ffi.new("struct poet_call *", {"op": op_record, "step": step})
     for i, array in enumerate(copies):
         getattr(call, "in")[i] = ffi.cast("void *", array.ctypes.data)
     call.out = ffi.cast("void *", out.ctypes.data)
-    library().poet_kernel(record.kernel)(call)
+    library().poet_kernel(op_record.kernel)(call)
     assert not (out.view(np.uint32) == 0x7FC0DEAD).any(), f"{op} leaves elements unwritten"
     for i, (before, after) in enumerate(zip(inputs, copies, strict=True)):
         assert i == overwrites or same_bits(before, after), f"{op} changes input {i}"

@@ -1,7 +1,10 @@
 """Random cost graphs and problems for planners, and graphs that defeated some planner."""
 
 import random
+from dataclasses import replace
+from itertools import count
 
+from oracle import cheapest, fastest, smallest_ram_bytes
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 
 
@@ -120,6 +123,98 @@ def random_cost_graph(seed: int, most_nodes: int = 9) -> CostGraph:
 def random_problem(seed: int, most_nodes: int = 9) -> Problem:
     """A random cost graph and a random budget for it, without a deadline."""
     return problem_of(random_cost_graph(seed, most_nodes), seed)
+
+
+def contrary(seed: int, most_nodes: int = 9, storage_share: float = 0.5) -> CostGraph:
+    """What is cheap is slow: costs over three decades, sizes from 0, everything at once.
+
+    Directed acyclic graphs whose early results are wanted late; some tensors are needed after
+    they were overwritten, some parameters are kept as they are.
+    """
+    rng = random.Random(f"contrary {seed}")
+    storage = rng.random() < storage_share
+    nodes: list[CostNode] = []
+    for i in range(rng.randint(max(2, most_nodes - 2), most_nodes)):
+        stored = rng.random() < 0.12
+        usable = list(range(i))
+        if rng.random() < 0.9:  # otherwise something overwritten may be wanted again
+            usable = [j for j in usable if all(node.overwrites != j for node in nodes)]
+        inputs: list[int] = []
+        if usable and not stored:
+            inputs += usable[-1:] if rng.random() < 0.7 else []
+            inputs += rng.sample(usable, min(len(usable), rng.choice((0, 1, 1, 2))))
+            inputs = list(dict.fromkeys(inputs))
+        overwrites = rng.choice(inputs) if inputs and rng.random() < 0.1 else None
+        size = rng.choice((0, 1, 2, 3, 5, 8, 13, 24, 40))
+        quick_us = 10 ** rng.uniform(-1, 1)
+        share = rng.choice((0.0, 0.0, 0.3, 1.0, 1.5))
+        transfers = {}
+        for way in ("in", "out"):
+            us = 10 ** rng.uniform(-1, 1.5)
+            transfers[f"page_{way}_us"] = us
+            transfers[f"page_{way}_uj"] = rng.choice((0.1, 3.0 / us, 3.0 / us, us))
+            transfers[f"page_{way}_cpu_us"] = share * us
+        nodes.append(
+            CostNode(
+                name=f"n{i}",
+                inputs=tuple(inputs),
+                bytes=size if overwrites is None else nodes[overwrites].bytes,
+                energy_uj=rng.choice((3.0 / quick_us, 3.0 / quick_us, 10 ** rng.uniform(-1, 1))),
+                time_us=rng.choice((quick_us, quick_us, quick_us, 0.0)),
+                workspace_bytes=rng.choice((0, 0, 0, 0, 2, 9)) if not stored else 0,
+                stored=stored,
+                keep=rng.random() < 0.12,
+                overwrites=overwrites,
+                once=not stored and rng.random() < 0.08,
+                **transfers,
+            )
+        )
+    return CostGraph(f"contrary {seed}", tuple(nodes), storage)
+
+
+def tight_problem(seed: int, most_nodes: int = 9, storage_share: float = 0.5) -> Problem:
+    """A contrary graph with about the least RAM for which there is a plan, sometimes less."""
+    graph = contrary(seed, most_nodes, storage_share)
+    rng = random.Random(f"tight {seed}")
+    least = smallest_ram_bytes(graph)
+    sizes = [node.bytes for node in graph.nodes]
+    if least is None:
+        return Problem(graph, sum(sizes))
+    return Problem(graph, max(0, least + rng.choice((-1, 0, 0, 0, 1, 2, 3, 5, rng.choice(sizes)))))
+
+
+def contested_problem(seed: int, most_nodes: int = 6) -> tuple[Problem, float]:
+    """A problem whose fastest plans cost more energy than its cheapest; the fastest's time."""
+    for number in count(1000 * seed):
+        problem = tight_problem(number, most_nodes, storage_share=0.9)
+        quick, cheap = fastest(problem), cheapest(problem)
+        if quick is None or quick.time_us is None or cheap is None:
+            continue
+        met = cheapest(replace(problem, deadline_us=quick.time_us))
+        if met is not None and met.energy_uj > cheap.energy_uj * (1 + 1e-6):
+            return problem, quick.time_us
+    raise AssertionError
+
+
+def timed_problems(seed: int, most_nodes: int = 6) -> list[Problem]:
+    """A problem with deadlines: missed by every plan, just met, and up to the cheapest plan's
+    time; any for a problem without plans.
+    """
+    contested = seed % 2 == 0
+    problem = (
+        contested_problem(seed, most_nodes)[0] if contested else random_problem(seed, most_nodes)
+    )
+    quick = fastest(problem)
+    if quick is None or quick.time_us is None:
+        return [replace(problem, deadline_us=1e6)]
+    cheap = cheapest(replace(problem, deadline_us=1e9))
+    assert cheap is not None
+    assert cheap.time_us is not None
+    least_us, loose_us = quick.time_us, max(quick.time_us, cheap.time_us)
+    rng = random.Random(f"deadlines {seed}")
+    limits = [least_us, rng.uniform(least_us, loose_us), rng.uniform(least_us, loose_us)]
+    limits += [least_us * (1 - 1e-4), loose_us * (1 - 1e-4)]
+    return [replace(problem, deadline_us=limit) for limit in sorted(set(limits))]
 
 
 def _named(

@@ -74,6 +74,7 @@ class MemoryBoard:
         tensors: int = 128,
         queue: int = 8,
         trace: int = 256,
+        cache: int = 3,
         cut_at: int | None = None,
         survive: Callable[[int], list[int]] = lambda count: list(range(count)),
     ) -> None:
@@ -82,7 +83,7 @@ class MemoryBoard:
         self.storage = storage
         self.cut_at = cut_at
         self.survive = survive
-        self.writes = 0
+        self.reads = self.writes = 0
         self.failing = False  # reads and writes report an error
         self.unflushed: list[tuple[int, bytes, bytes]] = []  # where, before, after
         self.now = 0
@@ -95,6 +96,7 @@ class MemoryBoard:
             ffi.new("struct poet_trace[]", trace),
             ffi.new("char[]", b"memory"),
             ffi.new("uint8_t[]", BLOCK),
+            ffi.new("struct poet_cache[]", cache),
         )
         self.memory = ffi.new("struct poet_memory *", {
             "arena": ffi.cast("uint8_t *", self.arena), "arena_bytes": arena_bytes,
@@ -102,6 +104,7 @@ class MemoryBoard:
             "bitmap": self._keep[1], "tensor_capacity": tensors,
             "queue": self._keep[2], "queue_capacity": queue,
             "trace": self._keep[3], "trace_capacity": trace,
+            "cache": self._keep[6], "cache_blocks": cache,
         })  # fmt: skip
         self.trace = self._keep[3]
         self._callbacks = [
@@ -114,6 +117,7 @@ class MemoryBoard:
             ffi.callback("void(void *, struct poet_transfer *)", self._submit),
             ffi.callback("size_t(void *, uint8_t *, size_t, uint32_t)", self._receive),
             ffi.callback("void(void *, const uint8_t *, size_t)", self._send),
+            ffi.callback("void(void *, struct poet_usage *)", self._usage),
         ]
         names = [
             "ticks",
@@ -125,6 +129,7 @@ class MemoryBoard:
             "submit",
             "receive",
             "send",
+            "usage",
         ]
         self.port = ffi.new("struct poet_port *", dict(zip(names, self._callbacks, strict=True)))
         self.port.board = self.port.unique_id = self._keep[4]
@@ -138,9 +143,14 @@ class MemoryBoard:
         self.now += 1
         return self.now & 0xFFFFFFFF
 
+    def _usage(self, _: Any, usage: Any) -> None:
+        """A board that never sleeps, and whose card takes a tick for each block."""
+        usage.asleep, usage.reading, usage.writing = 0, self.reads, self.writes
+
     def _read(self, _: Any, block: int, data: Any, count: int) -> int:
         if self.failing or (block + count) * BLOCK > len(self.storage):
             return -1
+        self.reads += count
         self.ffi.memmove(data, self.storage[block * BLOCK : (block + count) * BLOCK], count * BLOCK)
         return 0
 

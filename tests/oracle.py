@@ -1,11 +1,26 @@
-"""The cheapest plan by exhaustive search over states of the machine; knows no planner.
+"""The cheapest and the fastest plan by exhaustive search over states of the machine.
 
-A state says which tensors are in RAM, which on storage, how many first computations are
-done, and, with a deadline, the clocks of both lanes. RAM is bounded by the sum of bytes
-(unplaced plans). Good for about 9 nodes, with a deadline for about 6.
+It knows no planner. RAM is bounded by the sum of bytes (unplaced plans), so that no placed
+plan beats what it finds. Good for about 9 nodes, with a deadline too.
 
-What the search leaves out loses nothing, since costs and times are never negative: creating
-or paging out what is there already, and freeing before memory is needed or more than is.
+Why nothing is lost. A state is what is in RAM, what is on storage, how many first
+computations are done, and both clocks with the transfers that are under way; every
+statement is tried from every state, except those that help nobody. Costs and times are
+never negative, and each clock is a chain of maxima and sums of earlier ones, so a plan
+with everything earlier, or with a statement less, ends no later and costs no more:
+
+- Paging out what is on storage already adds nothing: written(i) would only be later.
+- Creating what is in RAM already, after freeing it for nobody: keep it instead. If it
+  overwrites its input, free the input instead, which waits for the same transfers.
+- A free can wait until the statement whose memory it makes, or for ever: it makes the
+  processor wait for what is over sooner or later anyway. Hence frees stand right before
+  a creation, and only sets without which that creation does not fit, none of them idle.
+- Of two ways into the same state, one that costs no more, is no later in either lane and
+  waits no longer for any tensor in RAM replaces the other. A time before p is as good as p:
+  no statement begins before p, neither lane is done before it.
+
+Labels are expanded in the order of a bound on what they lead to, which never shrinks along
+a plan, so the first complete one is best.
 """
 
 import heapq
@@ -14,7 +29,7 @@ from dataclasses import dataclass
 from itertools import combinations, count
 
 from poet_host.plan.plan import Op, Statement
-from poet_host.plan.problem import Problem
+from poet_host.plan.problem import CostGraph, Problem
 
 Event = tuple[Op, int]
 State = tuple[int, int, int]  # bit sets: in RAM, on storage; first computations done
@@ -24,9 +39,13 @@ ENERGY = {"compute": "energy_uj", "page_in": "page_in_uj", "page_out": "page_out
 
 @dataclass(frozen=True)
 class Best:
-    """The least energy, and the statements (without offsets) that reach it."""
+    """A best plan: what it costs, when it ends, and its statements, without offsets.
+
+    `time_us` None: time was no matter.
+    """
 
     energy_uj: float
+    time_us: float | None
     statements: tuple[Statement, ...]
 
 
@@ -45,6 +64,26 @@ def cheapest(problem: Problem, *, recompute: bool = True, page: bool = True) -> 
     return _Search(problem, recompute, page).run()
 
 
+def fastest(problem: Problem) -> Best | None:
+    """The plan that finishes first within RAM, whatever it costs, or None; no deadline."""
+    return _Search(problem, True, True, fastest=True).run()
+
+
+def smallest_ram_bytes(graph: CostGraph) -> int | None:
+    """The smallest budget with which there is an unplaced plan; None: there is none."""
+    low = 0
+    high = sum(node.bytes + node.workspace_bytes for node in graph.nodes)
+    if cheapest(Problem(graph, high)) is None:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if cheapest(Problem(graph, middle)) is None:
+            low = middle + 1
+        else:
+            high = middle
+    return high
+
+
 @dataclass(frozen=True)
 class _Clock:
     """Both lanes, and when the memory of each tensor in RAM is read in and written out."""
@@ -59,7 +98,7 @@ class _Clock:
         tensors = list(_members(ram))
         waits = [self.arrival.get(i, 0.0) for i in tensors]
         waits += [self.written.get(i, 0.0) for i in tensors]
-        return (self.p, self.x, *(max(self.p, wait) for wait in waits))
+        return (self.p, *(max(self.p, wait) for wait in (self.x, *waits)))
 
 
 @dataclass(frozen=True)
@@ -72,8 +111,11 @@ class _Label:
 
 
 class _Search:
-    def __init__(self, problem: Problem, recompute: bool, page: bool) -> None:
-        self.problem, self.graph = problem, problem.graph
+    def __init__(
+        self, problem: Problem, recompute: bool, page: bool, fastest: bool = False
+    ) -> None:
+        self.problem, self.graph, self.fastest = problem, problem.graph, fastest
+        self.timed = fastest or problem.deadline_us is not None
         self.nodes = problem.graph.nodes
         self.recompute, self.page = recompute, page
         self.order = [i for i, node in enumerate(self.nodes) if not node.stored]
@@ -90,20 +132,25 @@ class _Search:
             return None
         tie = count()
         first = _Label(start, 0.0, _Clock(0.0, 0.0, {}, {}))
-        heap = [(self._rest_uj(start), 0, next(tie), first)]
+        heap = [(0.0, 0, next(tie), first)] if self._in_time(first) else []
         seen: dict[State, list[tuple[float, ...]]] = {}
         while heap:
             label = heapq.heappop(heap)[-1]
             if self._beaten(seen, label):
                 continue
             if self._complete(label.state):
-                return Best(label.energy_uj, self._statements(label))
+                time_us = max(label.clock.p, label.clock.x) if self.timed else None
+                return Best(label.energy_uj, time_us, self._statements(label))
             for events, state in self._moves(label.state):
                 found = self._apply(label, events, state)
                 if self._in_time(found):
-                    least_uj = found.energy_uj + self._rest_uj(state)
-                    heapq.heappush(heap, (least_uj, -state[2], next(tie), found))
+                    entry = (self._least(found), -state[2], next(tie), found)
+                    heapq.heappush(heap, entry)
         return None
+
+    def _least(self, label: _Label) -> float:
+        """What every continuation ends with at least: energy, or time if that is asked."""
+        return self._end_us(label) if self.fastest else label.energy_uj + self._rest_uj(label.state)
 
     def _moves(self, state: State) -> Iterator[tuple[tuple[Event, ...], State]]:
         """Every event that changes the state, after the frees that it needs."""
@@ -145,7 +192,7 @@ class _Search:
     def _apply(self, label: _Label, events: tuple[Event, ...], state: State) -> _Label:
         op, last = events[-1]
         energy_uj = label.energy_uj + getattr(self.nodes[last], ENERGY[op])
-        clock = label.clock if self.problem.deadline_us is None else self._tick(label.clock, events)
+        clock = self._tick(label.clock, events) if self.timed else label.clock
         return _Label(state, energy_uj, clock, label, events)
 
     def _tick(self, clock: _Clock, events: tuple[Event, ...]) -> _Clock:
@@ -169,9 +216,10 @@ class _Search:
         return _Clock(p, x, arrival, written)
 
     def _beaten(self, seen: dict[State, list[tuple[float, ...]]], label: _Label) -> bool:
-        """Was this state reached for no more energy, and no later? If not, note it."""
-        timed = self.problem.deadline_us is not None
-        vector = label.clock.vector(label.state[0]) if timed else ()
+        """Was this state reached for no more energy (asked for time: whatever the energy),
+        and no later? If not, note it.
+        """
+        vector = label.clock.vector(label.state[0]) if self.timed else ()
         others = seen.setdefault(label.state, [])
         if any(all(a <= b for a, b in zip(old, vector, strict=True)) for old in others):
             return True
@@ -179,13 +227,15 @@ class _Search:
         return False
 
     def _in_time(self, label: _Label) -> bool:
-        if self.problem.deadline_us is None:
-            return True
+        limit_us = self.problem.deadline_us
+        return self.fastest or limit_us is None or self._end_us(label) <= limit_us * SLACK
+
+    def _end_us(self, label: _Label) -> float:
+        """When every continuation ends at the earliest."""
         _, storage, done = label.state
         computing = sum(self.nodes[i].time_us for i in self.order[done:])
         writing = sum(self.nodes[i].page_out_us for i in self._unwritten(storage))
-        latest = max(label.clock.p + computing, label.clock.x + writing)
-        return latest <= self.problem.deadline_us * SLACK
+        return max(label.clock.p + computing, label.clock.x + writing)
 
     def _rest_uj(self, state: State) -> float:
         """What every continuation costs at least."""

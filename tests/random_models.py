@@ -33,7 +33,8 @@ class _Drawing:
         x = self.draw(st.sampled_from(self.tensors))
         self.used.add(x.name)
         n, _, h, w = x.shape
-        kinds = ["conv2d", "relu", "relu6", "dropout", "add"]
+        kinds = ["conv2d", "relu", "relu6", "dropout", "add", "sub", "mul", "parameter"]
+        kinds += ["sigmoid", "tanh", "gelu", "softmax", "layernorm"]
         kinds += ["batchnorm2d", "batchnorm2d_frozen"] if n * h * w >= 8 else []
         kinds += ["maxpool2d", "avgpool2d"] if min(h, w) >= 2 else []
         self.tensors.append(self.layer(self.draw(st.sampled_from(kinds)), x))
@@ -43,10 +44,18 @@ class _Drawing:
         match kind:
             case "conv2d":
                 return self.convolution(x)
-            case "add":
+            case "add" | "sub" | "mul":
                 other = draw(st.sampled_from([t for t in self.tensors if t.shape == x.shape]))
                 self.used.add(other.name)
-                return b.add(x, other)
+                return b.layer(kind, (x, other))
+            case "parameter":  # repeated along the axes of which it has none, or 1
+                sizes = [1, *(draw(st.sampled_from((size, 1))) for size in x.shape[1:])]
+                shape = tuple(sizes[draw(st.integers(0, 3)) :])
+                other = b.parameter(shape, start="ones")
+                both = draw(st.permutations((x, other)))
+                return b.layer(draw(st.sampled_from(("add", "sub", "mul"))), tuple(both))
+            case "layernorm":  # of few numbers that may be the same, so not too sharp
+                return b.layernorm(x, axes=draw(st.integers(2, 3)), epsilon=0.1)
             case "dropout":
                 return b.dropout(x, draw(st.sampled_from((0.0, 0.25, 0.5))), seed=7)
             case "maxpool2d" | "avgpool2d":

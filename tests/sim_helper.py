@@ -36,7 +36,7 @@ def build(core: str, source: str, folder: Path, *options: str) -> Path:
     command += ["-ffp-contract=off", "-Wall", "-Wextra", "-Wno-unused", "-Werror"]
     command += ["-ffreestanding", "-nostartfiles", "--specs=nosys.specs", f"-T{FOLDER / 'test.ld'}"]
     command += ["-Wl,--no-warn-rwx-segments", *options, "-o", str(target)]
-    command += [str(FOLDER / "startup.c"), str(FOLDER / source)]
+    command += [str(FOLDER / "startup.c"), str(FOLDER / source), "-lm"]
     subprocess.run(command, check=True)
     return target
 
@@ -113,7 +113,7 @@ def peek_text(machine: object, address: int) -> str:
 def bare(core: str, elf: Path) -> object:
     """A chip with the core's own peripherals only, loaded and reset."""
     ffi, lib = chips()
-    machine = ffi.gc(lib.bare_new(core == "m4f", 65536, 16384), lib.machine_free)
+    machine = ffi.gc(lib.bare_new(core == "m4f", 192 * 1024, 16384), lib.machine_free)
     load_elf(machine, elf)
     lib.machine_reset(machine)
     return machine

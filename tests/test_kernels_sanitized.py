@@ -41,8 +41,9 @@ def sanitized(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_every_kernel_stays_inside_its_tensors() -> None:
-    """The whole of test_kernels.py again, with each access and operation checked."""
-    run = sanitized("-m", "pytest", "-p", "no:cacheprovider", str(TESTS / "test_kernels.py"))
+    """All of test_kernels.py and test_kernels_tensor.py again, every access checked."""
+    files = [str(TESTS / f"test_kernels{part}.py") for part in ("", "_tensor")]
+    run = sanitized("-m", "pytest", "-p", "no:cacheprovider", *files)
     assert run.returncode == 0, run.stdout + run.stderr
     assert " passed" in run.stdout
 

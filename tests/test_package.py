@@ -73,7 +73,7 @@ def test_an_installed_command_uses_its_own_files(unpacked: Path, tmp_path: Path)
 
 @pytest.mark.slow
 def test_the_demo_runs_from_a_wheel_in_an_empty_folder(unpacked: Path, tmp_path: Path) -> None:
-    done = installed(unpacked, tmp_path, "demo", "--json")
+    done = installed(unpacked, tmp_path, "demo", "--port", "native", "--json")
     assert done.returncode == 0, done.stderr[-2000:]
     result = json.loads(done.stdout)
     assert result["weights_sha256"] == result["keep_all_weights_sha256"]

@@ -14,13 +14,14 @@ from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.operators import work
 from poet_host.plan.build import cost_graph
-from poet_host.profile.fit import Load, Rates, fit_line, fit_rates
+from poet_host.profile.fit import Rates, fit_plane, fit_rates
+from poet_host.profile.load import Load, load_of
 from poet_host.profile.profile import (
     Lane,
     Measured,
     Profile,
+    Statements,
     estimate_profile,
-    load_of,
     profile_from_json,
     signature,
 )
@@ -62,11 +63,11 @@ def test_one_point_scales_with_the_work() -> None:
     assert fit_rates([(Load(0, 0, 64), 6.4)]) == Rates(0.0, 0.0, 0.0, 0.1)
 
 
-def test_lines() -> None:
-    base, slope = fit_line([(512 * n, 100 + 2.0 * 512 * n) for n in (1, 2, 4, 8)])
-    assert base == pytest.approx(100)
-    assert slope == pytest.approx(2)
-    assert fit_line([(512, 3.0)]) in ((3.0, 0.0), (0.0, 3.0 / 512))
+def test_planes() -> None:
+    points = [(512.0 * n, rest) for n in (1, 2, 4, 8) for rest in (4.0, 504.0)]
+    found = fit_plane(points, [100 + 2 * moved + 0.5 * rest for moved, rest in points])
+    assert found == pytest.approx((100, 2, 0.5))
+    assert fit_plane([(512, 0)], [3.0]) in ((3.0, 0.0, 0.0), (0.0, 3.0 / 512, 0.0))
 
 
 # Costs.
@@ -96,10 +97,40 @@ def test_transfers_move_whole_blocks() -> None:
     assert one.page_in_us == rates.page_in_us + 512 / rates.page_in_bytes_per_us
     two = profile.transfer(508)  # its trailer needs a block of its own
     assert two.page_out_us == rates.page_out_us + 1024 * (1 / rates.page_out_bytes_per_us)
-    assert two.page_out_uj == two.page_out_us * BOARD.storage_write_uw / 1e6
     assert two.page_in_cpu_us == rates.page_cpu_us + 1024 * rates.page_cpu_us_per_byte
+    stored_uj = two.page_out_us * BOARD.storage_write_uw / 1e6
+    awake_uj = two.page_out_cpu_us * profile.power.compute_uw / 1e6
+    assert two.page_out_uj == pytest.approx(stored_uj + awake_uj, rel=1e-12)
     slow = replace(profile, page_in=Lane(1.0, 0.0, 5.0, 0.0))
     assert slow.transfer(4).page_in_cpu_us == 1.0  # no share is more than the whole
+
+
+def test_bytes_behind_the_last_whole_block_cost_by_themselves() -> None:
+    profile = replace(estimate_profile(BOARD), page_in=Lane(100.0, 1.0, 10.0, 0.1, 0.5, 0.2))
+    small, full = profile.transfer(4), profile.transfer(504)
+    assert full.page_in_us - small.page_in_us == pytest.approx(250)
+    assert full.page_in_cpu_us - small.page_in_cpu_us == pytest.approx(100)
+    # A whole block more, with nothing behind it but the trailer's block.
+    assert profile.transfer(512).page_in_us == 100 + 1024
+
+
+def test_statements_cost_what_they_take_around_kernels_and_transfers() -> None:
+    plain = estimate_profile(BOARD)
+    costly = replace(plain, statements=Statements(80.0, 30.0, 20.0, 0.25), page_turn_us=1000.0)
+    power, conv = plain.power, GRAPH["conv1"]
+    around_uw = 0.75 * power.compute_uw + 0.25 * power.page_in_uw
+    (time_us, energy_uj), (more_us, more_uj) = plain.cost(conv, GRAPH), costly.cost(conv, GRAPH)
+    assert more_us == time_us + 100
+    assert more_uj == pytest.approx(energy_uj + 100 * around_uw / 1e6, rel=1e-12)
+    moved, around = plain.transfer(4), costly.transfer(4)
+    assert around.page_in_us == moved.page_in_us  # the lane does not wait for the processor
+    assert around.page_in_cpu_us == moved.page_in_cpu_us + 30
+    assert around.page_in_uj == pytest.approx(moved.page_in_uj + 30 * around_uw / 1e6, rel=1e-12)
+    page = costly.transfer(4, is_page=True)
+    assert page.page_out_us == around.page_out_us + 1000
+    assert page.page_in_us == around.page_in_us
+    turn_uj = 1000 * power.page_out_uw / 1e6
+    assert page.page_out_uj == pytest.approx(around.page_out_uj + turn_uj, rel=1e-12)
 
 
 def test_measured_operators_come_first_and_others_are_fitted() -> None:
@@ -142,8 +173,8 @@ def test_the_paper_s_own_figures() -> None:
     assert relu == pytest.approx(10_288.371, rel=1e-3)
     assert relu * profile.power.compute_uw / 1e6 == pytest.approx(112.991, rel=1e-3)
     assert profile.power.base_uw == 0
-    with pytest.raises(BadInput, match="jetson_tx2"):
-        estimate_profile(load_board("jetson_tx2"), "paper")
+    with pytest.raises(BadInput, match="native"):
+        estimate_profile(load_board("native"), "paper")
 
 
 @pytest.mark.parametrize("name", names())
@@ -213,7 +244,7 @@ def broken(change: Any) -> Any:
     ("change", "message"),
     [
         (lambda v: v.update(format="poet-plan"), "is no profile"),
-        (lambda v: v.update(version=2), "version 2"),
+        (lambda v: v.update(version=1), "version 1"),
         (lambda v: v.pop("commit_us"), "commit_us"),
         (lambda v: v.update(extra=1), "extra"),
         (lambda v: v.update(board=1), "board"),
@@ -221,6 +252,10 @@ def broken(change: Any) -> Any:
         (lambda v: v.update(commit_us=-1), "commit_us must be"),
         (lambda v: v.update(commit_us=True), "commit_us must be"),
         (lambda v: v["power"].update(base_uw=math.nan), r"power\.base_uw must be"),
+        (lambda v: v.update(metered=1), "metered must be"),
+        (lambda v: v.update(transfer_queue=0), "transfer_queue must be"),
+        (lambda v: v.update(page_turn_us=None), "page_turn_us must be"),
+        (lambda v: v["statements"].pop("free_us"), "statements: wrong or missing key"),
         (lambda v: v["rates"].pop("base_us"), "rates: wrong or missing key"),
         (lambda v: v.update(page_in=[]), "page_in: wrong or missing key"),
         (lambda v: v.update(operators=[]), "operators must be"),

@@ -95,8 +95,8 @@ def test_recomputation_alone_trains_the_same_bits() -> None:
 
 def test_what_the_board_traced_is_the_plan() -> None:
     graph = runs.digits()
-    schedule = runs.schedule(graph, 24576, "poet")
-    plan = runs.plan(graph, 24576, "poet")
+    schedule = runs.schedule(graph, 24576, "poet-paging")
+    plan = runs.plan(graph, 24576, "poet-paging")
     run = runs.train(schedule, steps=2)
     traced = [(one.op, one.node) for one in run.trace if one.op != "wait"]
     assert traced == [(statement.op, statement.node) for statement in plan.statements]

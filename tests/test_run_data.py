@@ -199,3 +199,27 @@ def test_a_batch_follows_from_seed_and_step_alone() -> None:
     again = [batch_of_step(data, 4, 1, step)[0].tolist() for step in (17, 17)]
     assert again[0] == again[1]
     assert batch_of_step(data, 4, 2, 17)[0].tolist() != again[0]
+
+
+def test_texts_of_tokens_are_learnable_and_always_the_same() -> None:
+    texts = load_data("tokens:20:50:3")
+    assert texts.x.shape == (512, 20)
+    assert texts.x.dtype == texts.y.dtype == np.int32
+    assert texts.x_test is not None
+    assert (texts.x[:, 0] == 1).all()
+    assert texts.x.min() == 0
+    assert texts.x.max() < 50
+    padding = texts.x == 0  # behind the words alone, and never a whole text
+    assert (np.diff(padding.astype(int), axis=1) >= 0).all()
+    assert padding[:, :5].sum() == 0
+    assert np.array_equal(load_data("tokens:20:50:3").x, texts.x)
+    counts = [np.bincount(texts.x[texts.y == topic].ravel(), minlength=50) for topic in range(3)]
+    likely = np.array([np.log((count[2:] + 1) / count[2:].sum()) for count in counts])
+    words = np.stack([np.bincount(x, minlength=50)[2:] for x in texts.x_test])
+    assert np.mean((words @ likely.T).argmax(1) == texts.y_test) > 0.9
+
+
+@pytest.mark.parametrize("spec", ["tokens:1:50:3", "tokens:20:11:3", "tokens:20:50:0", "tokens:x"])
+def test_texts_that_make_no_sense_are_refused(spec: str) -> None:
+    with pytest.raises(BadInput, match="write it as tokens:64:512:10"):
+        load_data(spec)

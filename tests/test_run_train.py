@@ -12,8 +12,10 @@ import whole_runs as runs
 from poet_host import api
 from poet_host.errors import BadInput, BoardError, LinkBroken
 from poet_host.graph.weights import start_values
+from poet_host.profile.profile import board_power
+from poet_host.run.energy import energy_uj
 from poet_host.run.run import Run, Step, Traced, count, load_run, weights_sha256
-from poet_host.run.trace import KEPT, Trace, energy_uj
+from poet_host.run.trace import KEPT, Trace
 from poet_host.run.train import NotFinite, Training
 from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule
@@ -210,7 +212,7 @@ def test_the_digest_tells_names_shapes_and_bits() -> None:
     assert len({weights_sha256(one) for one in (base, *others)}) == 5
 
 
-def test_energy_is_measured_times_multiplied_by_the_boards_powers() -> None:
+def test_energy_is_the_time_in_each_state_multiplied_by_its_power() -> None:
     board = api.load_board("mkr1000")
     trace = (
         Traced("compute", "a", False, True, 100.0),
@@ -220,10 +222,10 @@ def test_energy_is_measured_times_multiplied_by_the_boards_powers() -> None:
         Traced("wait", "", False, False, 1000.0),
         Traced("free", "a", False, True, 1000.0),
     )
-    step = Step(1, 0.5, 2000.0, 150.0, 30.0, 5.0, 64)
-    above, total = energy_uj(trace, [step, step], board)
+    step = Step(1, 0.5, 2000.0, 150.0, 30.0, 5.0, 1840.0, 10.0, 25.0, 64)
+    above, total = energy_uj(step, board_power(board))
     awake_uw = board.processor_active_uw - board.processor_sleep_uw
-    expected = 150 * awake_uw + 10 * board.storage_read_uw + 25 * board.storage_write_uw
+    expected = 160 * awake_uw + 10 * board.storage_read_uw + 25 * board.storage_write_uw
     assert above == pytest.approx(expected / 1e6, rel=1e-12)
     assert total == pytest.approx(above + 2000 * board.base_power_uw / 1e6, rel=1e-12)
     assert count(trace) == {

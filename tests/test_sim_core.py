@@ -161,6 +161,12 @@ def test_a_fault_names_the_very_instruction(core: str, tmp_path: Path) -> None:
 
 
 @both
+def test_code_in_ram_runs_and_may_be_replaced(core: str, tmp_path: Path) -> None:
+    outcome = run(bare(core, build(core, "strict.c", tmp_path, "-DCASE=12")))
+    assert (outcome.result, outcome.code) == ("exit", 12)
+
+
+@both
 @pytest.mark.parametrize("case", [2, 6, 9])
 def test_the_programs_own_fault_handler_can_be_run(core: str, case: int, tmp_path: Path) -> None:
     _, lib = chips()

@@ -1,5 +1,7 @@
-/* activation.c - relu and relu6. Their gradients need the output only, so that
- * the input can go. The comparisons let not-a-number pass. */
+/* activation.c - elementwise functions of one tensor, and their gradients.
+ * Gradients that need the output only let the input go. The comparisons let
+ * not-a-number pass. */
+#include "mathf.h"
 #include "poet/kernel.h"
 
 void poet_relu(const struct poet_call *call) {
@@ -21,13 +23,17 @@ void poet_relu_grad(const struct poet_call *call) {
   }
 }
 
-void poet_relu6(const struct poet_call *call) {
+static void clip(const struct poet_call *call, float low, float high) {
   const float *x = call->in[0];
   float *y = call->out;
   const uint32_t count = poet_elements(call->op);
   for (uint32_t i = 0; i < count; i++) {
-    y[i] = x[i] <= 0.0f ? 0.0f : x[i] >= 6.0f ? 6.0f : x[i];
+    y[i] = x[i] <= low ? low : x[i] >= high ? high : x[i];
   }
+}
+
+void poet_relu6(const struct poet_call *call) {
+  clip(call, 0.0f, 6.0f);
 }
 
 void poet_relu6_grad(const struct poet_call *call) {
@@ -37,5 +43,95 @@ void poet_relu6_grad(const struct poet_call *call) {
   const uint32_t count = poet_elements(call->op);
   for (uint32_t i = 0; i < count; i++) {
     dx[i] = y[i] > 0.0f && y[i] < 6.0f ? dy[i] : 0.0f;
+  }
+}
+
+void poet_clip(const struct poet_call *call) {
+  clip(call, call->op->epsilon, call->op->momentum);
+}
+
+void poet_clip_grad(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];
+  const float *dy = call->in[1];
+  float *dx = call->out;
+  const uint32_t count = poet_elements(op);
+  for (uint32_t i = 0; i < count; i++) {
+    dx[i] = x[i] >= op->epsilon && x[i] <= op->momentum ? dy[i] : 0.0f;
+  }
+}
+
+void poet_sigmoid(const struct poet_call *call) {
+  const float *x = call->in[0];
+  float *y = call->out;
+  const uint32_t count = poet_elements(call->op);
+  for (uint32_t i = 0; i < count; i++) {
+    y[i] = poet_logistic(x[i]);
+  }
+}
+
+void poet_sigmoid_grad(const struct poet_call *call) {
+  const float *y = call->in[0];
+  const float *dy = call->in[1];
+  float *dx = call->out;
+  const uint32_t count = poet_elements(call->op);
+  for (uint32_t i = 0; i < count; i++) {
+    dx[i] = dy[i] * (y[i] * (1.0f - y[i]));
+  }
+}
+
+void poet_tanh(const struct poet_call *call) {
+  const float *x = call->in[0];
+  float *y = call->out;
+  const uint32_t count = poet_elements(call->op);
+  for (uint32_t i = 0; i < count; i++) {
+    y[i] = poet_tanhf(x[i]);
+  }
+}
+
+void poet_tanh_grad(const struct poet_call *call) {
+  const float *y = call->in[0];
+  const float *dy = call->in[1];
+  float *dx = call->out;
+  const uint32_t count = poet_elements(call->op);
+  for (uint32_t i = 0; i < count; i++) {
+    dx[i] = dy[i] * (1.0f - y[i] * y[i]);
+  }
+}
+
+/* gelu(x) = x / 2 (1 + t(x)), t = erf(x / sqrt 2), or by `variant` 1
+ * t = tanh(sqrt(2 / pi) (x + 0.044715 x^3)). */
+#define SQRT_HALF 0.70710678f
+#define SQRT_2_PI 0.79788456f
+#define CUBIC 0.044715f
+
+static float gelu_part(const struct poet_op *op, float x) {
+  return op->variant ? poet_tanhf(SQRT_2_PI * (x + CUBIC * (x * x * x)))
+                     : poet_erff(x * SQRT_HALF);
+}
+
+void poet_gelu(const struct poet_call *call) {
+  const float *x = call->in[0];
+  float *y = call->out;
+  const uint32_t count = poet_elements(call->op);
+  for (uint32_t i = 0; i < count; i++) {
+    y[i] = 0.5f * x[i] * (1.0f + gelu_part(call->op, x[i]));
+  }
+}
+
+void poet_gelu_grad(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *xs = call->in[0];
+  const float *dy = call->in[1];
+  float *dx = call->out;
+  const uint32_t count = poet_elements(op);
+  for (uint32_t i = 0; i < count; i++) {
+    const float x = xs[i], t = gelu_part(op, x), square = x * x;
+    /* half of t's derivative */
+    const float slope =
+        op->variant ? (0.5f * SQRT_2_PI) *
+                          ((1.0f - t * t) * (1.0f + 3.0f * CUBIC * square))
+                    : (0.5f * SQRT_2_PI) * poet_exp(-0.5f * square);
+    dx[i] = dy[i] * (0.5f * (1.0f + t) + x * slope);
   }
 }

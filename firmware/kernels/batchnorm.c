@@ -158,9 +158,6 @@ void poet_batchnorm_grad_input_frozen(const struct poet_call *call) {
 void poet_batchnorm_grad_param(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *sums = call->in[0];
-  const float *row = op->variant == 0 ? sums : sums + op->c;
 
-  for (uint32_t c = 0; c < op->c; c++) {
-    poet_sink(call, 1, c, row[c]);
-  }
+  poet_sink(call, 1, 0, op->variant == 0 ? sums : sums + op->c, op->c);
 }

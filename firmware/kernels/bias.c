@@ -15,6 +15,6 @@ void poet_grad_bias(const struct poet_call *call) {
         g += from[i];
       }
     }
-    poet_sink(call, 1, k, g);
+    poet_sink(call, 1, k, &g, 1);
   }
 }

@@ -159,7 +159,7 @@ void poet_conv2d_grad_weight(const struct poet_call *call) {
             g = add_products(op, tap, x + (n * op->c + c) * x_plane,
                              dy + (n * op->k + k) * y_plane, g);
           }
-          poet_sink(call, 2, i++, g);
+          poet_sink(call, 2, i++, &g, 1);
         }
       }
     }

@@ -1,6 +1,7 @@
 /* linear.c - fully connected layer. */
 #include <string.h>
 
+#include "dots.h"
 #include "poet/kernel.h"
 #include "sink.h"
 
@@ -11,41 +12,65 @@ static uint32_t features(const struct poet_op *op) {
 void poet_linear(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];
+  const float *weight = call->in[1];
   const float *bias = op->input_count > 2 ? call->in[2] : NULL;
   float *y = call->out;
-  const uint32_t count = features(op);
+  const uint32_t inputs = features(op);
+
+  struct poet_dots dots = {
+      .a = x, .a_step = 1, .b_step = 1, .next = inputs, .count = inputs};
 
   for (uint32_t n = 0; n < op->n; n++) {
-    const float *weight = call->in[1];
-    for (uint32_t k = 0; k < op->k; k++) {
-      float sum = 0.0f;
-      for (uint32_t c = 0; c < count; c++) {
-        sum += x[c] * weight[c];
+    for (uint32_t k = 0; k < op->k; k += POET_DOTS) {
+      const uint32_t count = poet_together(op->k - k);
+      float sums[POET_DOTS];
+      dots.b = weight + k * inputs;
+      poet_dots(&dots, count, sums);
+      for (uint32_t j = 0; j < count; j++) {
+        *y++ = bias != NULL ? sums[j] + bias[k + j] : sums[j];
       }
-      *y++ = bias != NULL ? sum + bias[k] : sum;
-      weight += count;
     }
-    x += count;
+    dots.a += inputs;
+  }
+}
+
+/* dx = dx + g[0] w_0 + g[1] w_1 ..., a term behind the other, of the `rows`
+ * rows of w that begin at `weight`. */
+static void add_rows(float *dx, const float *g, const float *weight,
+                     uint32_t inputs, uint32_t rows) {
+  if (rows == POET_DOTS) {
+    const float *w1 = weight + inputs, *w2 = w1 + inputs, *w3 = w2 + inputs;
+    for (uint32_t c = 0; c < inputs; c++) {
+      float sum = dx[c] + g[0] * weight[c];
+      sum += g[1] * w1[c];
+      sum += g[2] * w2[c];
+      dx[c] = sum + g[3] * w3[c];
+    }
+    return;
+  }
+  for (; rows; rows--) {
+    for (uint32_t c = 0; c < inputs; c++) {
+      dx[c] += *g * *weight++;
+    }
+    g++;
   }
 }
 
 void poet_linear_grad_input(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *dy = call->in[0];
+  const float *weight = call->in[1];
   float *dx = call->out;
-  const uint32_t count = features(op);
+  const uint32_t inputs = features(op);
 
+  memset(dx, 0, op->n * inputs * sizeof *dx);
   for (uint32_t n = 0; n < op->n; n++) {
-    const float *weight = call->in[1];
-    memset(dx, 0, count * sizeof *dx);
-    for (uint32_t k = 0; k < op->k; k++) {
-      const float g = *dy++;
-      for (uint32_t c = 0; c < count; c++) {
-        dx[c] += g * weight[c];
-      }
-      weight += count;
+    for (uint32_t k = 0; k < op->k; k += POET_DOTS) {
+      const uint32_t rows = poet_together(op->k - k);
+      add_rows(dx, dy + k, weight + k * inputs, inputs, rows);
     }
-    dx += count;
+    dx += inputs;
+    dy += op->k;
   }
 }
 
@@ -53,15 +78,19 @@ void poet_linear_grad_weight(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];
   const float *dy = call->in[1];
-  const uint32_t count = features(op);
+  const uint32_t inputs = features(op);
+
+  struct poet_dots dots = {
+      .a = dy, .a_step = op->k, .b_step = inputs, .next = 1, .count = op->n};
 
   for (uint32_t k = 0; k < op->k; k++) {
-    for (uint32_t c = 0; c < count; c++) {
-      float g = 0.0f;
-      for (uint32_t n = 0; n < op->n; n++) {
-        g += dy[n * op->k + k] * x[n * count + c];
-      }
-      poet_sink(call, 2, k * count + c, g);
+    for (uint32_t c = 0; c < inputs; c += POET_DOTS) {
+      const uint32_t count = poet_together(inputs - c);
+      float sums[POET_DOTS];
+      dots.b = x + c;
+      poet_dots(&dots, count, sums);
+      poet_sink(call, 2, k * inputs + c, sums, count);
     }
+    dots.a++;
   }
 }

@@ -1,5 +1,5 @@
-/* mathf.c - exp and log: reduction of the argument, then a polynomial that is
- * minimax for the relative error (our own Remez fit), in Horner's form. */
+/* mathf.c - exp, log, tanh, erf: reduction of the argument, then a polynomial
+ * that is minimax for the relative error (our own fits), in Horner's form. */
 #include "mathf.h"
 
 #include <math.h>
@@ -79,4 +79,68 @@ float poet_log(float x) {
   p = p * f + 0.333333126f;
   return (float)n * LN2_HIGH +
          (f + (f * f * (f * p - 0.5f) + (float)n * LN2_LOW));
+}
+
+/* Both functions below are odd. */
+static float with_sign_of(float x, float magnitude) {
+  return x < 0.0f ? -magnitude : magnitude;
+}
+
+/* x + x^3 p(x^2) for small x, else 1 - 2 / (e^2x + 1) */
+float poet_tanhf(float x) {
+  const float a = x < 0.0f ? -x : x;
+  if (a < 0.625f) {
+    const float square = x * x;
+    float p = -0.0057049785f;
+    p = p * square + 0.020639079f;
+    p = p * square + -0.05373971f;
+    p = p * square + 0.13331442f;
+    p = p * square + -0.3333328f;
+    return x + x * square * p;
+  }
+  return isnan(x) ? x
+                  : with_sign_of(x, 1.0f - 2.0f / (poet_exp(2.0f * a) + 1.0f));
+}
+
+/* x + x p(x^2) for small x, else 1 - e^-q(x) with q = -log(1 - erf) */
+float poet_erff(float x) {
+  const float a = x < 0.0f ? -x : x;
+  if (a < 0.875f) {
+    const float square = x * x;
+    float p = -0.00062029896f;
+    p = p * square + 0.005032125f;
+    p = p * square + -0.02679142f;
+    p = p * square + 0.11282454f;
+    p = p * square + -0.3761255f;
+    p = p * square + 0.12837915f;
+    return x + x * p;
+  }
+  if (a > 3.9375f) {
+    return with_sign_of(x, 1.0f);
+  }
+  float q = -0.00020099733f;
+  q = q * a + 0.003092302f;
+  q = q * a + -0.022420254f;
+  q = q * a + 0.104327574f;
+  q = q * a + 0.63673717f;
+  q = q * a + 1.1279361f;
+  q = q * a + 0.00013356694f;
+  return isnan(x) ? x : with_sign_of(x, 1.0f - poet_exp(-q));
+}
+
+/* The exponential is of what is not positive, so that it stays finite. */
+float poet_logistic(float x) {
+  const float e = poet_exp(x < 0.0f ? x : -x);
+  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
+
+float poet_power(float x, uint32_t n) {
+  float result = 1.0f;
+  for (; n; n >>= 1) {
+    if (n & 1) {
+      result *= x;
+    }
+    x *= x;
+  }
+  return result;
 }

@@ -1,5 +1,6 @@
 /* pool.c - pooling over windows and over the whole plane. */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "poet/kernel.h"
@@ -41,87 +42,87 @@ static uint32_t first_largest(const float *x, uint32_t width, struct window v) {
   return best;
 }
 
-void poet_maxpool2d(const struct poet_call *call) {
+/* The output, or with `dy` its gradient. */
+static void maxpool(const struct poet_call *call, const float *dy) {
   const struct poet_op *op = call->op;
+  const uint32_t size = op->h * op->w;
   const float *x = call->in[0];
-  float *y = call->out;
+  float *out = call->out;
 
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
+    if (dy != NULL) {
+      memset(out, 0, size * sizeof *out);
+    }
     for (uint32_t oh = 0; oh < op->oh; oh++) {
       for (uint32_t ow = 0; ow < op->ow; ow++) {
-        *y++ = x[first_largest(x, op->w, window_at(op, oh, ow))];
+        const uint32_t i = first_largest(x, op->w, window_at(op, oh, ow));
+        if (dy != NULL) {
+          out[i] += *dy++;
+        } else {
+          *out++ = x[i];
+        }
       }
     }
-    x += op->h * op->w;
+    x += size;
+    out += dy != NULL ? size : 0;
   }
+}
+
+void poet_maxpool2d(const struct poet_call *call) {
+  maxpool(call, NULL);
 }
 
 void poet_maxpool2d_grad(const struct poet_call *call) {
-  const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const float *dy = call->in[1];
-  float *dx = call->out;
-
-  for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
-    memset(dx, 0, op->h * op->w * sizeof *dx);
-    for (uint32_t oh = 0; oh < op->oh; oh++) {
-      for (uint32_t ow = 0; ow < op->ow; ow++) {
-        dx[first_largest(x, op->w, window_at(op, oh, ow))] += *dy++;
-      }
-    }
-    x += op->h * op->w;
-    dx += op->h * op->w;
-  }
+  maxpool(call, call->in[1]);
 }
 
-static float window_area(const struct poet_op *op) {
+/* What a window's sum is divided by: its elements, by `variant` 1 only those
+ * that are no padding. */
+static float window_area(const struct poet_op *op, struct window v) {
+  if (op->variant) {
+    return (float)((v.row_end - v.row_begin) * (v.column_end - v.column_begin));
+  }
   return (float)((uint32_t)op->kernel_h * op->kernel_w);
 }
 
-void poet_avgpool2d(const struct poet_call *call) {
-  const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  float *y = call->out;
-  const float area = window_area(op);
-
+/* The means of x's windows, or with dx what they add to each element of it. */
+static void avgpool(const struct poet_op *op, const float *x, float *y,
+                    const float *dy, float *dx) {
+  const uint32_t size = op->h * op->w;
+  if (dx != NULL) {
+    memset(dx, 0, poet_elements(op) * sizeof *dx);
+  }
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
     for (uint32_t oh = 0; oh < op->oh; oh++) {
       for (uint32_t ow = 0; ow < op->ow; ow++) {
         const struct window v = window_at(op, oh, ow);
+        const float area = window_area(op, v);
+        const float share = dx != NULL ? *dy++ / area : 0.0f;
         float sum = 0.0f;
         for (uint32_t row = v.row_begin; row < v.row_end; row++) {
           for (uint32_t i = v.column_begin; i < v.column_end; i++) {
-            sum += x[row * op->w + i];
+            const uint32_t at = plane * size + row * op->w + i;
+            if (dx != NULL) {
+              dx[at] += share;
+            } else {
+              sum += x[at];
+            }
           }
         }
-        *y++ = sum / area;
+        if (dx == NULL) {
+          *y++ = sum / area;
+        }
       }
     }
-    x += op->h * op->w;
   }
 }
 
-void poet_avgpool2d_grad(const struct poet_call *call) {
-  const struct poet_op *op = call->op;
-  const float *dy = call->in[0];
-  float *dx = call->out;
-  const float area = window_area(op);
+void poet_avgpool2d(const struct poet_call *call) {
+  avgpool(call->op, call->in[0], call->out, NULL, NULL);
+}
 
-  for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
-    memset(dx, 0, op->h * op->w * sizeof *dx);
-    for (uint32_t oh = 0; oh < op->oh; oh++) {
-      for (uint32_t ow = 0; ow < op->ow; ow++) {
-        const struct window v = window_at(op, oh, ow);
-        const float share = *dy++ / area;
-        for (uint32_t row = v.row_begin; row < v.row_end; row++) {
-          for (uint32_t i = v.column_begin; i < v.column_end; i++) {
-            dx[row * op->w + i] += share;
-          }
-        }
-      }
-    }
-    dx += op->h * op->w;
-  }
+void poet_avgpool2d_grad(const struct poet_call *call) {
+  avgpool(call->op, NULL, NULL, call->in[0], call->out);
 }
 
 void poet_global_avgpool(const struct poet_call *call) {

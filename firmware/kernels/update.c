@@ -1,13 +1,13 @@
 /* update.c - optimiser steps that are operators of their own. */
+#include <math.h>
+#include <stddef.h>
+
+#include "mathf.h"
 #include "poet/kernel.h"
 #include "sink.h"
 
 void poet_apply_gradient(const struct poet_call *call) {
-  const float *dw = call->in[0];
-  const uint32_t count = poet_elements(call->op);
-  for (uint32_t i = 0; i < count; i++) {
-    poet_sink(call, 1, i, dw[i]);
-  }
+  poet_sink(call, 1, 0, call->in[0], poet_elements(call->op));
 }
 
 void poet_momentum_step(const struct poet_call *call) {
@@ -17,5 +17,42 @@ void poet_momentum_step(const struct poet_call *call) {
   const uint32_t count = poet_elements(call->op);
   for (uint32_t i = 0; i < count; i++) {
     out[i] = w[i] - call->op->learning_rate * v[i];
+  }
+}
+
+/* A decaying average of all steps so far, whose weights sum to 1 from the first
+ * step on: Adam's moment with its correction of the start-up already done. */
+static void average(const struct poet_call *call, int squared) {
+  const struct poet_op *op = call->op;
+  const float *dw = call->in[0];
+  const float *old = call->in[1];
+  const float *w = op->input_count > 2 ? call->in[2] : NULL;
+  float *out = call->out;
+  const float weight =
+      (1.0f - op->momentum) / (1.0f - poet_power(op->momentum, call->step));
+  const uint32_t count = poet_elements(op);
+  for (uint32_t i = 0; i < count; i++) {
+    const float g = w != NULL ? dw[i] + op->weight_decay * w[i] : dw[i];
+    out[i] = old[i] + weight * ((squared ? g * g : g) - old[i]);
+  }
+}
+
+void poet_average(const struct poet_call *call) {
+  average(call, 0);
+}
+
+void poet_average_square(const struct poet_call *call) {
+  average(call, 1);
+}
+
+void poet_adam_step(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *w = call->in[0];
+  const float *m = call->in[1];
+  const float *v = call->in[2];
+  float *out = call->out;
+  const uint32_t count = poet_elements(op);
+  for (uint32_t i = 0; i < count; i++) {
+    out[i] = w[i] - op->learning_rate * (m[i] / (sqrtf(v[i]) + op->epsilon));
   }
 }

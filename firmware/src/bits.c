@@ -1,5 +1,5 @@
-/* The plan's stream of bits, least significant first, read through one block
- * of cache. Reading behind its end is refused. */
+/* The plan's stream of bits, least significant first, read through the cache.
+ * Reading behind its end is refused. */
 #include "runtime.h"
 
 uint32_t poet_bit_width(uint32_t count) {
@@ -10,21 +10,35 @@ uint32_t poet_bit_width(uint32_t count) {
   return width;
 }
 
+/* The next bytes of the stream, when there are no bits in hand: then `bit` is at
+ * a byte. */
+static int refill(struct poet *p) {
+  struct poet_decoder *d = &p->decoder;
+  const uint32_t at = d->bit / 8, left = p->plan.bit_bytes - at;
+  const uint32_t size = left < sizeof d->bits ? left : sizeof d->bits;
+  TRY(poet_get(p, POET_PLAN_BLOCK, (uint32_t)sizeof p->plan + at, &d->bits,
+               size));
+  d->held = (uint16_t)(8 * size);
+  return 0;
+}
+
 int poet_take_bits(struct poet *p, uint32_t count, uint32_t *value) {
-  uint32_t *bit = &p->decoder.bit;
+  struct poet_decoder *d = &p->decoder;
   *value = 0;
-  if (count > p->plan.bit_bytes * 8 - *bit) {
+  if (count > p->plan.bit_bytes * 8 - d->bit) {
     return poet_refuse(p);
   }
   for (uint32_t taken = 0; taken < count;) {
-    const uint32_t at = *bit % 8;
-    const uint32_t part = count - taken < 8 - at ? count - taken : 8 - at;
-    uint8_t byte;
-    TRY(poet_get(p, &p->bits, POET_PLAN_BLOCK,
-                 (uint32_t)sizeof p->plan + *bit / 8, &byte, sizeof byte));
-    *value |= ((uint32_t)byte >> at & ((1u << part) - 1)) << taken;
+    if (!d->held) {
+      TRY(refill(p));
+    }
+    const uint32_t part = count - taken < d->held ? count - taken : d->held;
+    const uint64_t bits = d->bits;
+    *value |= (uint32_t)(bits & ((1ull << part) - 1)) << taken;
+    d->bits = (uint32_t)(bits >> part);
+    d->held = (uint16_t)(d->held - part);
+    d->bit += part;
     taken += part;
-    *bit += part;
   }
   return 0;
 }

@@ -137,23 +137,30 @@ static int take_frees(struct poet *p) {
   return 0;
 }
 
+/* Does the tensor's record allow what p->op computes? */
+static int check_output(struct poet *p, struct poet_statement *s, bool again) {
+  TRY(poet_read_tensor(p, s->tensor, &s->record));
+  if (again && (s->record.flags & POET_FLAG_ONCE)) {
+    return poet_refuse(p);
+  }
+  return s->record.size_bytes == s->size_bytes
+             ? 0
+             : poet_fail(p, POET_ERROR_bad_table, s->tensor);
+}
+
 static int compute(struct poet *p, struct poet_statement *s, uint32_t tensor,
                    bool again) {
   if (poet_is_resident(p, tensor)) {
     return poet_refuse(p);
   }
-  TRY(poet_read_tensor(p, tensor, &s->record));
   TRY(poet_read_op(p, tensor, &p->op));
-  if (again && (s->record.flags & POET_FLAG_ONCE)) {
-    return poet_refuse(p);
-  }
-  if (s->record.size_bytes != poet_operand_bytes(&p->op, p->op.input_count)) {
-    return poet_fail(p, POET_ERROR_bad_table, tensor);
-  }
   s->code = POET_STATEMENT_compute;
   s->tensor = (uint16_t)tensor;
-  s->size_bytes = s->record.size_bytes;
-  s->loss = (s->record.flags & POET_FLAG_LOSS) != 0;
+  s->size_bytes = poet_operand_bytes(&p->op, p->op.input_count);
+  s->loss = tensor == p->loss;
+  if (!p->loaded) { /* a step spares the reading: the size is the kernel's */
+    TRY(check_output(p, s, again));
+  }
   TRY(check_inputs(p, s));
   TRY(place_output(p, s));
   TRY(take_frees(p));

@@ -141,7 +141,7 @@ static int run(struct poet *p) {
 static void start(struct poet *p, uint32_t step, uint16_t trace_first,
                   uint16_t trace_count) {
   paint(p);
-  poet_drop_caches(p);
+  poet_forget(p, POET_DATA_BLOCK); /* the lane writes there behind its back */
   poet_decode_start(p);
   p->submitted = 0;
   p->retired = 0;
@@ -155,7 +155,17 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
   p->result = (struct poet_step_result){.step = step};
   p->status = (struct poet_status){.running = 1, .step = step};
   HIDE(p, 0, p->memory.arena_bytes);
+  p->port->usage(p->port->context, &p->before);
   p->started = now(p);
+}
+
+static void account(struct poet *p) {
+  struct poet_usage after;
+  p->result.ticks = now(p) - p->started;
+  p->port->usage(p->port->context, &after);
+  p->result.asleep_ticks = after.asleep - p->before.asleep;
+  p->result.reading_ticks = after.reading - p->before.reading;
+  p->result.writing_ticks = after.writing - p->before.writing;
 }
 
 int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
@@ -179,7 +189,7 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   start(p, step, trace_first, trace_count);
   const int error = run(p);
   poet_drain(p);
-  p->result.ticks = now(p) - p->started;
+  account(p);
   SHOW(p, 0, p->memory.arena_bytes);
   p->result.peak_bytes = high_water(p);
   p->dirty_bytes = p->result.peak_bytes;

@@ -8,7 +8,7 @@ static int check_plan(struct poet *p, uint32_t plan_bytes) {
   const uint32_t behind_crc = offsetof(struct poet_plan_header, crc) + 4;
   struct poet_plan_header *plan = &p->plan;
   uint32_t crc;
-  TRY(poet_get(p, &p->bits, POET_PLAN_BLOCK, 0, plan, sizeof *plan));
+  TRY(poet_get(p, POET_PLAN_BLOCK, 0, plan, sizeof *plan));
   if (plan->magic != POET_PLAN_MAGIC) {
     return POET_ERROR_bad_magic;
   }
@@ -38,7 +38,7 @@ int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
   struct poet_statement statement = {0};
   TRY(poet_ready(p));
   poet_reset(p);
-  poet_drop_caches(p);
+  poet_forget(p, 0);
   memset(p->memory.bitmap, 0, (p->memory.tensor_capacity + 31u) / 32 * 4);
   TRY(poet_check_model(p, model_bytes));
   TRY(check_plan(p, plan_bytes));
@@ -57,6 +57,7 @@ void poet_reset(struct poet *p) {
   p->staging = false;
   p->verified = POET_NONE;
   p->kept_at_start = 0;
+  p->loss = POET_NONE;
   memset(&p->model, 0, sizeof p->model);
   memset(&p->plan, 0, sizeof p->plan);
   p->result = (struct poet_step_result){.step = POET_NO_STEP};
@@ -70,7 +71,7 @@ void poet_init(struct poet *p, const struct poet_port *port,
   p->storage_status = POET_ERROR_no_storage;
   p->committed.step = POET_NO_STEP;
   p->dirty_bytes = memory->arena_bytes;
-  poet_drop_caches(p);
+  poet_forget(p, 0);
   poet_reset(p);
 }
 

@@ -23,14 +23,14 @@ uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
 }
 
 int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to) {
-  return poet_get(p, &p->records, POET_MODEL_BLOCK,
+  return poet_get(p, POET_MODEL_BLOCK,
                   (uint32_t)(sizeof p->model + number * sizeof *to), to,
                   sizeof *to);
 }
 
 static int read_op(struct poet *p, uint32_t output, struct poet_op *to) {
   return poet_get(
-      p, &p->records, POET_MODEL_BLOCK,
+      p, POET_MODEL_BLOCK,
       (uint32_t)(sizeof p->model +
                  p->model.tensor_count * sizeof(struct poet_tensor) +
                  (output - p->model.stored_count) * sizeof *to),
@@ -97,6 +97,9 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
     layout->keep_count++;
     p->kept_at_start = (uint16_t)(p->kept_at_start + stored);
   }
+  if (tensor->flags & POET_FLAG_LOSS) {
+    p->loss = (uint16_t)i;
+  }
   switch (tensor->place) {
   case POET_PLACE_NONE:
     return !(tensor->flags & POET_FLAG_KEEP);
@@ -160,7 +163,7 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
   struct poet_tensor tensor;
   struct poet_op op;
   uint32_t crc;
-  TRY(poet_get(p, &p->records, POET_MODEL_BLOCK, 0, model, sizeof *model));
+  TRY(poet_get(p, POET_MODEL_BLOCK, 0, model, sizeof *model));
   if (model->magic != POET_MODEL_MAGIC) {
     return POET_ERROR_bad_magic;
   }

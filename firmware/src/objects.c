@@ -61,8 +61,8 @@ static int verify(struct poet *p, uint32_t block,
                   const struct poet_tensor *tensor, uint32_t number) {
   uint32_t trailer[2], crc;
   TRY(poet_crc_stored(p, block, 0, tensor->size_bytes, &crc));
-  TRY(poet_get(p, &p->records, block, trailer_offset(tensor->size_bytes),
-               trailer, sizeof trailer));
+  TRY(poet_get(p, block, trailer_offset(tensor->size_bytes), trailer,
+               sizeof trailer));
   return trailer[0] == crc && trailer[1] == tensor->block
              ? 0
              : poet_fail(p, POET_ERROR_page_damaged, number);
@@ -127,7 +127,7 @@ int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
     TRY(verify(p, place.block, &place.tensor, tensor));
     p->verified = tensor;
   }
-  return poet_get(p, &p->records, place.block, offset, to, size);
+  return poet_get(p, place.block, offset, to, size);
 }
 
 int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
@@ -151,8 +151,7 @@ static bool anything_staged(const struct poet *p) {
 static int copy(struct poet *p, uint32_t from, uint32_t to,
                 const struct poet_tensor *tensor) {
   for (uint32_t i = 0; i < poet_tensor_blocks(tensor->size_bytes); i++) {
-    TRY(poet_get(p, &p->bits, from + i, 0, p->bounce, POET_BLOCK));
-    TRY(poet_put(p, to + i, 0, p->bounce, POET_BLOCK));
+    TRY(poet_copy_block(p, from + i, to + i));
   }
   return 0;
 }

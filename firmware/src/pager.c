@@ -37,8 +37,10 @@ void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
   }
 }
 
-void poet_transfer_check(struct poet_transfer *transfer) {
-  const uint32_t crc = poet_crc(0, transfer->data, transfer->size_bytes);
+void poet_transfer_check(struct poet_transfer *transfer, uint32_t crc,
+                         uint32_t blocks) {
+  const uint32_t done = blocks * POET_BLOCK;
+  crc = poet_crc(crc, transfer->data + done, transfer->size_bytes - done);
   if (transfer->write) {
     transfer->trailer[0] = crc;
     transfer->trailer[1] = transfer->owner;
@@ -76,11 +78,11 @@ void poet_transfer_run(const struct poet_port *port,
                        struct poet_transfer *transfer, uint8_t *bounce) {
   transfer->begin = port->ticks(port->context);
   if (port->lane_checks && transfer->write) {
-    poet_transfer_check(transfer);
+    poet_transfer_check(transfer, 0, 0);
   }
   transfer->status = (int16_t)run(port, transfer, bounce);
   if (port->lane_checks && !transfer->write) {
-    poet_transfer_check(transfer);
+    poet_transfer_check(transfer, 0, 0);
   }
   transfer->end = port->ticks(port->context);
   atomic_store_explicit(&transfer->done, 1, memory_order_release);
@@ -106,7 +108,7 @@ static int await(struct poet *p, struct poet_transfer *transfer) {
 
 void poet_submit(struct poet *p, struct poet_transfer *transfer) {
   if (transfer->write && !p->port->lane_checks) {
-    poet_transfer_check(transfer);
+    poet_transfer_check(transfer, 0, 0);
   }
   transfer->status = 0;
   transfer->next = NULL;
@@ -114,8 +116,17 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
   p->port->submit(p->port->context, transfer);
 }
 
+/* Before the lane is busy, read what the next operator will want of storage. */
+static int read_ahead(struct poet *p) {
+  struct poet_op op;
+  const uint16_t next = p->decoder.next_operator;
+  const bool idle = p->submitted == p->retired ||
+                    is_done(poet_queue_slot(p, p->submitted - 1));
+  return idle && next < p->model.tensor_count ? poet_read_op(p, next, &op) : 0;
+}
+
 /* The decoder has put the tensor into the queue; give the transfer to the port.
- * The CRC of what goes out may be taken here, so what is still coming in must
+ * Where the CRC of what goes out is taken here, what is still coming in must
  * have arrived. */
 int poet_page(struct poet *p, const struct poet_statement *statement) {
   struct poet_transfer *transfer = poet_queue_slot(p, p->submitted);
@@ -124,7 +135,7 @@ int poet_page(struct poet *p, const struct poet_statement *statement) {
   if (block > p->store.total_blocks || blocks > p->store.total_blocks - block) {
     return poet_fail(p, POET_ERROR_bad_table, statement->tensor);
   }
-  if (transfer->write) {
+  if (transfer->write && !p->port->lane_checks) {
     for (uint32_t i = p->retired; i != p->submitted; i++) {
       struct poet_transfer *before = poet_queue_slot(p, i);
       if (before->tensor == transfer->tensor && await(p, before)) {
@@ -132,6 +143,7 @@ int poet_page(struct poet *p, const struct poet_statement *statement) {
       }
     }
   }
+  TRY(read_ahead(p));
   transfer->data = p->memory.arena + statement->offset;
   transfer->size_bytes = statement->size_bytes;
   transfer->block = p->partition + block;
@@ -145,7 +157,7 @@ int poet_page(struct poet *p, const struct poet_statement *statement) {
 /* What a finished transfer amounts to. */
 int poet_judge(struct poet *p, struct poet_transfer *transfer) {
   if (!transfer->write && !p->port->lane_checks) {
-    poet_transfer_check(transfer);
+    poet_transfer_check(transfer, 0, 0);
   }
   if (transfer->status == POET_ERROR_storage_failed) {
     p->storage_status = transfer->status;

@@ -62,71 +62,88 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
   return 0;
 }
 
-/* The partition's last `blocks`, if no model uses them. */
-static int scratch(struct poet *p, uint32_t blocks, uint32_t *block) {
+/* Erase groups that transfers take turns in, as those of a step do. */
+enum { SCRATCH_BLOCKS = 4 * POET_ERASE_BLOCKS };
+
+/* How many of the partition's last blocks no model uses, up to SCRATCH_BLOCKS;
+ * refused if fewer than `least`. */
+static int scratch(struct poet *p, uint32_t least, uint32_t *count) {
   TRY(poet_ready(p));
+  const uint32_t all = p->store.total_blocks - POET_DATA_BLOCK;
   uint32_t used = p->loaded ? p->model.data_blocks : 0;
   if (p->committed.step != POET_NO_STEP && used < p->committed.data_blocks) {
     used = p->committed.data_blocks;
   }
-  if (used > p->store.total_blocks - POET_DATA_BLOCK ||
-      blocks > p->store.total_blocks - POET_DATA_BLOCK - used) {
+  if (used > all || least > all - used) {
     return poet_fail(p, POET_ERROR_storage_small,
-                     POET_DATA_BLOCK + used + blocks);
+                     POET_DATA_BLOCK + used + least);
   }
-  poet_drop_caches(p);
-  *block = p->store.total_blocks - blocks;
+  poet_forget(p, 0);
+  *count = all - used < SCRATCH_BLOCKS ? all - used : SCRATCH_BLOCKS;
+  if (*count < least) {
+    *count = least;
+  }
   return 0;
 }
 
 int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
                         uint16_t repeat, uint32_t *ticks, uint32_t *cpu_ticks) {
   struct poet_transfer *transfer = &p->memory.queue[0];
-  uint32_t block;
+  const uint32_t blocks = poet_tensor_blocks(size);
+  struct poet_usage before, after;
+  uint32_t count;
   *ticks = 0;
   *cpu_ticks = 0;
   if (!size || size > p->memory.arena_bytes) {
     return poet_fail(p, POET_ERROR_bad_object, p->memory.arena_bytes);
   }
-  TRY(scratch(p, poet_tensor_blocks(size), &block));
+  TRY(scratch(p, blocks, &count));
   p->dirty_bytes = p->memory.arena_bytes;
   transfer->data = p->memory.arena;
   transfer->size_bytes = size;
-  transfer->block = p->partition + block;
-  transfer->owner = block;
+  transfer->owner = 0;
   transfer->tensor = POET_NONE;
   transfer->write = write;
-  for (const uint32_t begin = now(p); repeat--; *ticks = now(p) - begin) {
-    uint32_t from = now(p);
+  p->port->usage(p->port->context, &before);
+  const uint32_t begin = now(p);
+  for (uint32_t i = 0; i < repeat; i++) {
+    transfer->block = p->partition + p->store.total_blocks -
+                      blocks * (1 + i % (count / blocks));
     poet_submit(p, transfer);
-    *cpu_ticks += now(p) - from;
     while (!atomic_load_explicit(&transfer->done, memory_order_acquire)) {
       p->port->idle(p->port->context);
     }
-    from = now(p);
+    *ticks += transfer->end - transfer->begin;
     const int error = poet_judge(p, transfer);
-    *cpu_ticks += now(p) - from;
     /* What has never been written has no right CRC; that costs no time less. */
     if (error && error != POET_ERROR_page_damaged) {
       return error;
     }
   }
+  *cpu_ticks = now(p) - begin;
+  p->port->usage(p->port->context, &after);
+  *cpu_ticks -= after.asleep - before.asleep;
   return 0;
 }
 
 int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks) {
   const struct poet_port *port = p->port;
-  uint32_t block;
+  uint32_t count;
   *ticks = 0;
-  TRY(scratch(p, 1, &block));
-  memset(p->bounce, 0, sizeof p->bounce);
-  for (const uint32_t begin = now(p); repeat--; *ticks = now(p) - begin) {
+  TRY(scratch(p, 1, &count));
+  uint32_t *zeros = p->memory.cache->words; /* of no block: see scratch */
+  memset(zeros, 0, POET_BLOCK);
+  const uint32_t begin = now(p);
+  for (uint32_t i = 0; i < repeat; i++) {
+    const uint32_t back = 1 + i * POET_ERASE_BLOCKS % count;
+    const uint32_t block = p->partition + p->store.total_blocks - back;
     if (port->flush(port->context) ||
-        port->write(port->context, p->partition + block, p->bounce, 1) ||
+        port->write(port->context, block, zeros, 1) ||
         port->flush(port->context)) {
       p->storage_status = POET_ERROR_storage_failed;
       return POET_ERROR_storage_failed;
     }
   }
+  *ticks = now(p) - begin;
   return 0;
 }

@@ -28,12 +28,14 @@ static inline int poet_fail(struct poet *p, int error, uint32_t detail) {
 int poet_ready(struct poet *p);            /* mounted, or the reason why not */
 bool poet_committed(const struct poet *p); /* of the loaded model */
 int poet_commit(struct poet *p, struct poet_commit commit);
-void poet_drop_caches(struct poet *p);
+/* Forget the cached blocks from `block` on. */
+void poet_forget(struct poet *p, uint32_t block);
 /* Bytes that begin `offset` bytes behind a block of the partition. */
-int poet_get(struct poet *p, struct poet_cache *cache, uint32_t block,
-             uint32_t offset, void *to, uint32_t size);
+int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
+             uint32_t size);
 int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
              uint32_t size);
+int poet_copy_block(struct poet *p, uint32_t from, uint32_t to);
 int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
                     uint32_t size, uint32_t *crc);
 

@@ -11,9 +11,20 @@
  *
  *   X n c h w        Y n k oh ow    P n c oh ow    F n k      G n c
  *   W k c/groups kernel_h kernel_w  V k c h w      K k        C c
- *   Q 2 c            L n            S one
+ *   Q 2 c            L n            S one            D 2 n
+ *   A, B  X but 1 along the axes in variant's low, high half
+ *   R     X without the axes in variant's low half
+ *   Z n k h w        T n c+k h w    E k c            J n w
+ *   M n groups h k   N n groups k w                  O n groups h w
  */
-enum { CONV = 1, POOL = 2, SINK = 4, MUST = 8 /* overwrite */ };
+enum {
+  CONV = 1,
+  POOL = 2,
+  SINK = 4,
+  MUST = 8, /* overwrite */
+  SLICE = 16,
+  ORDER = 32
+};
 
 struct shape {
   char inputs[6];
@@ -47,7 +58,7 @@ static const struct shape shapes[] = {
     [POET_KERNEL_avgpool2d_grad] = {"P", 'X', POOL, 0},
     [POET_KERNEL_global_avgpool] = {"X", 'G', 0, 0},
     [POET_KERNEL_global_avgpool_grad] = {"G", 'X', 0, 0},
-    [POET_KERNEL_add] = {"XX", 'X', 0, 3},
+    [POET_KERNEL_add] = {"AB", 'X', 0, 3},
     [POET_KERNEL_dropout] = {"X", 'X', 0, 1},
     [POET_KERNEL_softmax_xent] = {"GL", 'S', 0, 0},
     [POET_KERNEL_softmax_xent_grad] = {"GL", 'G', 0, 0},
@@ -55,6 +66,35 @@ static const struct shape shapes[] = {
     [POET_KERNEL_mse_grad] = {"XX", 'X', 0, 3},
     [POET_KERNEL_apply_gradient] = {"X", 'X', SINK, 0},
     [POET_KERNEL_momentum_step] = {"XX", 'X', MUST, 1},
+    [POET_KERNEL_sub] = {"AB", 'X', 0, 3},
+    [POET_KERNEL_mul] = {"AB", 'X', 0, 3},
+    [POET_KERNEL_scale] = {"A", 'X', 0, 1},
+    [POET_KERNEL_reduce] = {"X", 'R', SINK, 0},
+    [POET_KERNEL_reduce_product] = {"XB", 'R', SINK, 0},
+    [POET_KERNEL_clip] = {"X", 'X', 0, 1},
+    [POET_KERNEL_clip_grad] = {"XX", 'X', 0, 3},
+    [POET_KERNEL_sigmoid] = {"X", 'X', 0, 1},
+    [POET_KERNEL_sigmoid_grad] = {"XX", 'X', 0, 3},
+    [POET_KERNEL_tanh] = {"X", 'X', 0, 1},
+    [POET_KERNEL_tanh_grad] = {"XX", 'X', 0, 3},
+    [POET_KERNEL_gelu] = {"X", 'X', 0, 1},
+    [POET_KERNEL_gelu_grad] = {"XX", 'X', 0, 3},
+    [POET_KERNEL_transpose] = {"X", 'X', ORDER, 0},
+    [POET_KERNEL_concat] = {"XZ", 'T', 0, 0},
+    [POET_KERNEL_slice] = {"X", 'Z', SLICE, 0},
+    [POET_KERNEL_slice_grad] = {"Z", 'X', SLICE, 0},
+    [POET_KERNEL_matmul] = {"MN", 'O', SINK, 0},
+    [POET_KERNEL_softmax] = {"Xj", 'X', 0, 1},
+    [POET_KERNEL_softmax_grad] = {"XX", 'X', 0, 3},
+    [POET_KERNEL_layernorm_stats] = {"G", 'D', 0, 0},
+    [POET_KERNEL_layernorm] = {"GDCC", 'G', 0, 1},
+    [POET_KERNEL_layernorm_grad_input] = {"GDCG", 'G', 0, 0},
+    [POET_KERNEL_layernorm_grad_weight] = {"GDG", 'C', SINK, 0},
+    [POET_KERNEL_embedding] = {"LE", 'G', 0, 0},
+    [POET_KERNEL_embedding_grad] = {"LG", 'E', SINK, 0},
+    [POET_KERNEL_average] = {"XXx", 'X', MUST, 2},
+    [POET_KERNEL_average_square] = {"XXx", 'X', MUST, 2},
+    [POET_KERNEL_adam_step] = {"XXX", 'X', MUST, 1},
 };
 
 /* Product of up to four factors as bytes of 32-bit elements; 0 if there are
@@ -69,6 +109,12 @@ static uint32_t bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     }
   }
   return (uint32_t)product;
+}
+
+/* Bytes of x if its size were 1 along some axes. */
+static uint32_t without(const struct poet_op *op, uint32_t axes) {
+  return bytes(axes & 1 ? 1 : op->n, axes & 2 ? 1 : op->c, axes & 4 ? 1 : op->h,
+               axes & 8 ? 1 : op->w);
 }
 
 static uint32_t letter_bytes(const struct poet_op *op, int letter) {
@@ -95,6 +141,27 @@ static uint32_t letter_bytes(const struct poet_op *op, int letter) {
     return bytes(op->c, 2, 1, 1);
   case 'L':
     return bytes(op->n, 1, 1, 1);
+  case 'D':
+    return bytes(op->n, 2, 1, 1);
+  case 'A':
+  case 'R':
+    return without(op, op->variant);
+  case 'B':
+    return without(op, op->variant >> 4);
+  case 'Z':
+    return bytes(op->n, op->k, op->h, op->w);
+  case 'T': /* the sum of two sizes that are sound is not too large */
+    return bytes(op->n, op->c + op->k, op->h, op->w);
+  case 'E':
+    return bytes(op->k, op->c, 1, 1);
+  case 'J':
+    return bytes(op->n, op->w, 1, 1);
+  case 'M':
+    return bytes(op->n, op->groups, op->h, op->k);
+  case 'N':
+    return bytes(op->n, op->groups, op->k, op->w);
+  case 'O':
+    return bytes(op->n, op->groups, op->h, op->w);
   default:
     return bytes(1, 1, 1, 1);
   }
@@ -108,7 +175,22 @@ static bool slides(uint32_t size, uint32_t out, uint32_t window,
          (padded - window) / stride + 1 == out;
 }
 
+/* Does the variant name each of four axes once? */
+static bool is_an_order(uint32_t variant) {
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < 4; i++) {
+    found |= 1u << (variant >> 2 * i & 3u);
+  }
+  return found == 15;
+}
+
 static bool geometry_is_sound(const struct poet_op *op, uint32_t rules) {
+  if (rules & ORDER) {
+    return is_an_order(op->variant);
+  }
+  if (rules & SLICE) {
+    return op->oh <= op->c && op->k <= op->c - op->oh;
+  }
   if (!(rules & (CONV | POOL))) {
     return true;
   }

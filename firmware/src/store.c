@@ -3,39 +3,65 @@
 
 #include "runtime.h"
 
-void poet_drop_caches(struct poet *p) {
-  p->records.block = POET_NO_BLOCK;
-  p->bits.block = POET_NO_BLOCK;
+void poet_forget(struct poet *p, uint32_t block) {
+  for (uint32_t i = 0; i < p->memory.cache_blocks; i++) {
+    if (p->memory.cache[i].block >= block) {
+      p->memory.cache[i].block = POET_NO_BLOCK;
+    }
+  }
 }
 
 /* Any failure of the card makes the next request look at it afresh: it may be
  * another one by then. */
 static int failed(struct poet *p, int error) {
-  poet_drop_caches(p);
+  poet_forget(p, 0);
   p->storage_status = (int16_t)error;
   return error;
 }
 
-static int read_block(struct poet *p, struct poet_cache *cache,
-                      uint32_t block) {
-  if (cache->block == block) {
-    return 0;
+/* Where a block is cached, or will be: then that is the block whose use was
+ * longest ago, and it is forgotten. */
+static struct poet_cache *cached(struct poet *p, uint32_t block) {
+  struct poet_cache *found = &p->memory.cache[p->cache_last];
+  if (found->block == block) {
+    return found;
   }
-  cache->block = POET_NO_BLOCK;
-  if (p->port->read(p->port->context, p->partition + block, cache->words, 1)) {
-    return failed(p, POET_ERROR_storage_failed);
+  for (uint32_t i = 0; i < p->memory.cache_blocks; i++) {
+    struct poet_cache *other = &p->memory.cache[i];
+    if (other->block == block) {
+      found = other;
+      break;
+    }
+    if (p->cache_uses - other->used > p->cache_uses - found->used) {
+      found = other;
+    }
   }
-  cache->block = block;
+  if (found->block != block) {
+    found->block = POET_NO_BLOCK;
+  }
+  found->used = ++p->cache_uses;
+  p->cache_last = (uint32_t)(found - p->memory.cache);
+  return found;
+}
+
+static int read_block(struct poet *p, uint32_t block,
+                      struct poet_cache **where) {
+  struct poet_cache *cache = cached(p, block);
+  if (cache->block != block) {
+    if (p->port->read(p->port->context, p->partition + block, cache->words,
+                      1)) {
+      return failed(p, POET_ERROR_storage_failed);
+    }
+    cache->block = block;
+  }
+  *where = cache;
   return 0;
 }
 
-static int write_block(struct poet *p, uint32_t block) {
-  if (p->bits.block == block) {
-    p->bits.block = POET_NO_BLOCK;
-  }
-  p->records.block = block;
-  if (p->port->write(p->port->context, p->partition + block, p->records.words,
-                     1)) {
+static int write_block(struct poet *p, struct poet_cache *cache,
+                       uint32_t block) {
+  cache->block = block;
+  if (p->port->write(p->port->context, p->partition + block, cache->words, 1)) {
     return failed(p, POET_ERROR_storage_failed);
   }
   return 0;
@@ -43,9 +69,10 @@ static int write_block(struct poet *p, uint32_t block) {
 
 static int write_record(struct poet *p, uint32_t block, const void *record,
                         uint32_t size) {
-  memset(p->records.words, 0, POET_BLOCK);
-  memcpy(p->records.words, record, size);
-  return write_block(p, block);
+  struct poet_cache *cache = cached(p, block);
+  memset(cache->words, 0, POET_BLOCK);
+  memcpy(cache->words, record, size);
+  return write_block(p, cache, block);
 }
 
 static int flush(struct poet *p) {
@@ -53,13 +80,14 @@ static int flush(struct poet *p) {
                                           : 0;
 }
 
-int poet_get(struct poet *p, struct poet_cache *cache, uint32_t block,
-             uint32_t offset, void *to, uint32_t size) {
+int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
+             uint32_t size) {
   uint8_t *next = to;
+  struct poet_cache *cache;
   while (size) {
     const uint32_t at = offset % POET_BLOCK;
     const uint32_t part = size < POET_BLOCK - at ? size : POET_BLOCK - at;
-    TRY(read_block(p, cache, block + offset / POET_BLOCK));
+    TRY(read_block(p, block + offset / POET_BLOCK, &cache));
     memcpy(next, (const uint8_t *)cache->words + at, part);
     next += part;
     offset += part;
@@ -71,15 +99,18 @@ int poet_get(struct poet *p, struct poet_cache *cache, uint32_t block,
 int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
              uint32_t size) {
   const uint8_t *next = from;
+  struct poet_cache *cache;
   while (size) {
     const uint32_t at = offset % POET_BLOCK;
     const uint32_t part = size < POET_BLOCK - at ? size : POET_BLOCK - at;
     const uint32_t target = block + offset / POET_BLOCK;
     if (part < POET_BLOCK) {
-      TRY(read_block(p, &p->records, target));
+      TRY(read_block(p, target, &cache));
+    } else {
+      cache = cached(p, target);
     }
-    memcpy((uint8_t *)p->records.words + at, next, part);
-    TRY(write_block(p, target));
+    memcpy((uint8_t *)cache->words + at, next, part);
+    TRY(write_block(p, cache, target));
     next += part;
     offset += part;
     size -= part;
@@ -87,14 +118,22 @@ int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
   return 0;
 }
 
+int poet_copy_block(struct poet *p, uint32_t from, uint32_t to) {
+  struct poet_cache *cache = cached(p, to);
+  cache->block = POET_NO_BLOCK;
+  TRY(read_block(p, from, &cache));
+  return write_block(p, cache, to);
+}
+
 int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
                     uint32_t size, uint32_t *crc) {
+  struct poet_cache *cache;
   *crc = 0;
   while (size) {
     const uint32_t at = offset % POET_BLOCK;
     const uint32_t part = size < POET_BLOCK - at ? size : POET_BLOCK - at;
-    TRY(read_block(p, &p->records, block + offset / POET_BLOCK));
-    *crc = poet_crc(*crc, (const uint8_t *)p->records.words + at, part);
+    TRY(read_block(p, block + offset / POET_BLOCK, &cache));
+    *crc = poet_crc(*crc, (const uint8_t *)cache->words + at, part);
     offset += part;
     size -= part;
   }
@@ -105,8 +144,7 @@ int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
 static int find_partition(struct poet *p) {
   enum { TABLE = 446, ENTRY = 16, END = 510, TYPE = 4, FIRST = 8, COUNT = 12 };
   const uint32_t blocks = p->port->storage_blocks(p->port->context);
-  const uint8_t *mbr = (const uint8_t *)p->records.words;
-  const uint8_t *entry = mbr + TABLE;
+  struct poet_cache *cache;
   uint32_t first, count;
 
   p->partition = 0;
@@ -114,8 +152,10 @@ static int find_partition(struct poet *p) {
   if (!blocks) {
     return failed(p, POET_ERROR_no_storage);
   }
-  TRY(read_block(p, &p->records, 0));
-  p->records.block = POET_NO_BLOCK; /* it counted from the card's start */
+  TRY(read_block(p, 0, &cache));
+  cache->block = POET_NO_BLOCK; /* it counted from the card's start */
+  const uint8_t *mbr = (const uint8_t *)cache->words;
+  const uint8_t *entry = mbr + TABLE;
   while (entry < mbr + END && entry[TYPE] != POET_PARTITION_TYPE) {
     entry += ENTRY;
   }
@@ -144,12 +184,12 @@ static uint32_t commit_block(uint32_t sequence) {
 int poet_mount(struct poet *p) {
   struct poet_commit found;
   poet_reset(p);
-  poet_drop_caches(p);
+  poet_forget(p, 0);
   memset(&p->committed, 0, sizeof p->committed);
   p->committed.step = POET_NO_STEP;
 
   TRY(find_partition(p));
-  TRY(poet_get(p, &p->records, 0, 0, &p->store, sizeof p->store));
+  TRY(poet_get(p, 0, 0, &p->store, sizeof p->store));
   if (p->store.magic != POET_STORE_MAGIC || p->store.version != POET_VERSION ||
       p->store.crc !=
           poet_crc(0, &p->store, offsetof(struct poet_store, crc)) ||
@@ -158,7 +198,7 @@ int poet_mount(struct poet *p) {
     return failed(p, POET_ERROR_foreign_storage);
   }
   for (uint32_t i = 0; i < 2; i++) {
-    TRY(poet_get(p, &p->records, commit_block(i), 0, &found, sizeof found));
+    TRY(poet_get(p, commit_block(i), 0, &found, sizeof found));
     if (found.magic == POET_COMMIT_MAGIC &&
         found.crc == poet_crc(0, &found, offsetof(struct poet_commit, crc)) &&
         found.sequence > p->committed.sequence) {

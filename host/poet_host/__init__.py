@@ -15,8 +15,9 @@ _VERBS = frozenset(
     {
         "MODELS", "Connection", "CostGraph", "Graph", "Plan", "PoetError", "Profile", "Run",
         "Schedule", "accuracy", "board_names", "connect", "costs_of", "encode",
-        "estimate_profile", "keep_everything", "load", "load_board", "load_data", "load_weights",
-        "prepare_storage", "save_weights", "solve", "train",
+        "estimate_profile", "export", "flash", "keep_everything", "load", "load_board", "load_data",
+        "load_weights", "prepare_storage", "save_weights", "solve", "step_of_weights",
+        "train",
     }
 )  # fmt: skip
 

@@ -1,5 +1,4 @@
-"""The verbs of the command line as Python functions; `import os
-import poet_host as poet`.
+"""The verbs of the command line as Python functions; `import poet_host as poet`.
 
 graph = poet.load("resnet-digits")
 with poet.connect("native") as board:
@@ -11,9 +10,10 @@ poet.save_weights("trained.safetensors", graph, run.weights)
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from shutil import disk_usage
 from tempfile import TemporaryDirectory
@@ -23,55 +23,70 @@ from typing import Any
 from .device import device as devices
 from .device.board import load_board
 from .device.board import names as board_names
-from .device.device import Device
-from .errors import BadInput, Infeasible, OutOfTime, PoetError
+from .device.device import NOTHING_COMMITTED, Device
+from .errors import BadInput, Infeasible, LinkBroken, NoDevice, OutOfTime, PoetError
 from .graph.graph import Graph
 from .graph.models import MODELS
 from .graph.models import load as load_model
+from .graph.onnx_export import export
+from .graph.onnx_import import load as load_onnx
+from .graph.onnx_import import training as train_onnx
+from .graph.onnx_torch import export_module, is_module
 from .graph.weights import start_values
+from .plan.baselines.registry import METHODS, plan_by
 from .plan.build import cost_graph
 from .plan.costgraph import dump_cost_graph, load_cost_graph, parse_cost_graph
 from .plan.keepall import METHOD as KEEP_EVERYTHING
 from .plan.keepall import keep_everything
 from .plan.plan import Plan
 from .plan.problem import CostGraph, Problem
-from .plan.solve import METHODS
-from .plan.solve import solve as solve_problem
 from .profile.measure import measure
+from .profile.meter import hold_states, powers, read_log, wait_for
 from .profile.profile import Profile, estimate_profile
+from .run.calibrate import Told, Validation, calibrated, observe, validation
 from .run.data import Dataset, example, fit, load_data, steps_per_epoch
 from .run.evaluate import accuracy
 from .run.limits import deadline_us, ram_bytes
 from .run.run import Run, Weights
 from .run.train import OnStep, Training
 from .run.train import train as train_until
-from .run.weights import load_weights, save_weights
+from .run.weights import load_weights, save_weights, step_of_weights
+from .schedule.encode import QUEUE_CAPACITY, encode_costs
 from .schedule.encode import encode as encode_plan
-from .schedule.encode import encode_costs
 from .schedule.recover import graph_of
 from .schedule.schedule import Schedule
 from .sim.board import SimulatedBoard
 from .sim.firmware import build_firmware
-from .sim.machine import simulated_boards
+from .sim.flashing import flash
+from .sim.machine import CardFault, simulated_boards
 from .sim.native import DEFAULT_ARENA_BYTES, NativeBoard, create_storage
 
 __all__ = [
     "MODELS", "Connection", "CostGraph", "Graph", "Plan", "PoetError", "Profile", "Run", "Schedule",
     "accuracy", "board_names", "connect", "costs_of", "encode", "estimate_profile",
-    "keep_everything", "load", "load_board", "load_data", "load_weights", "prepare_storage",
-    "save_weights", "solve", "train",
+    "export", "flash", "keep_everything", "load", "load_board", "load_data", "load_weights",
+    "prepare_storage", "save_weights", "solve", "step_of_weights", "train",
 ]  # fmt: skip
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
+VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more
+VALIDATION_LIMIT_S = 10.0  # for solving each of the two
+ENDING_S = 2.0  # of a simulated board's process, whose port goes first
 TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
 
 
 class Connection:
     """An open board: `device` speaks to it, `board` has its facts. A context manager."""
 
-    def __init__(self, device: Device, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        device: Device,
+        stack: ExitStack,
+        running: NativeBoard | SimulatedBoard | None = None,
+    ) -> None:
         self.device = device
         self.board = load_board(device.info.board)
+        self.running = running
         self._stack = stack
 
     def profile(
@@ -86,6 +101,54 @@ class Connection:
         found = measure(self.device, self.board, graph, values, progress)
         return found if before is None else before.merged(found)
 
+    def meter(
+        self, profile: Profile, log: Path, supply_mv: float, ask: Callable[[], None]
+    ) -> Profile:
+        """The profile with powers from a meter's log in place of board.toml's.
+
+        Holds the board in each of its states while the meter records; then `ask` tells the
+        user to save the recording as `log`, which is waited for. Raises BadInput if it does not
+        show the states.
+        """
+        states = hold_states(self.device)
+        ask()
+        wait_for(log)
+        return replace(profile, power=powers(*read_log(log), states, supply_mv), metered=True)
+
+    def validate(
+        self, graph: Graph, profile: Profile, told: Told | None = None
+    ) -> tuple[Profile, Validation]:
+        """Run two schedules of `graph`. From the first the profile learns what only schedules
+        show; what it then predicts of the second is compared with the board's own measurement.
+
+        The card must hold no weights, and is empty afterwards. Raises BadInput if it holds some,
+        or if no schedule that fits the board is found within seconds.
+        """
+        info = self.device.hello()
+        if info.committed_step != NOTHING_COMMITTED and info.committed_model:
+            raise BadInput(
+                "the board's card holds weights, which a schedule would replace: use another card, "
+                "or erase it with `poet-host train --format`"
+            )
+        data = Dataset("example", *example(graph))
+        plan = _fitting(graph, profile, int(info.arena_bytes))
+        if plan is None:
+            raise BadInput(
+                f"no schedule of {graph.name} was found within {info.arena_bytes:,} bytes in "
+                f"{VALIDATION_LIMIT_S:.0f} s"
+            )
+        tight = _fitting(graph, profile, int(VALIDATION_RAM * (plan.peak_bytes or 0))) or plan
+        seen = []
+        try:
+            for one in (tight, plan):
+                schedule = encode(graph, profile, one)
+                training = Training(self.device, self.board, schedule, data)
+                seen.append(observe(training, told))
+        finally:
+            self.device.format()
+        better = calibrated(profile, tight, graph, seen[0])
+        return better, validation(graph, better, cost_graph(graph, better), plan, seen[1])
+
     def close(self) -> None:
         self._stack.close()
 
@@ -98,27 +161,46 @@ class Connection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        ended = None
+        if isinstance(self.running, SimulatedBoard) and isinstance(error, LinkBroken | NoDevice):
+            ended = self.running.wait(ENDING_S)
         self.close()
+        if ended:
+            raise LinkBroken(f"the simulated {self.board.name} stopped: {ended}") from error
 
 
-def load(model: str | Path, **options: Any) -> Graph | CostGraph:
-    """A built-in model (see MODELS; options as graph.models.load), or a cost graph's file."""
+def load(model: Any, example: Any = None, **options: Any) -> Graph | CostGraph:
+    """A built-in model (see MODELS; options as graph.models.load), the path of an .onnx file, a
+    torch.nn.Module with an `example` of its input (options as graph.onnx_import.load), or a cost
+    graph's file.
+    """
     if str(model).endswith(".json"):
         given = [name for name, value in options.items() if value is not None]
         if given:
-            raise BadInput(f"{model} is a graph of costs: {given[0]} is for built-in models")
+            raise BadInput(
+                f"{model} is a graph of costs: {given[0]} is for built-in models and .onnx"
+            )
         return load_cost_graph(model)
-    return load_graph(str(model), **options)
+    return load_graph(model, example, **options)
 
 
-def load_graph(model: str, **options: Any) -> Graph:
-    """A built-in model by name; raises BadInput that lists them."""
+def load_graph(model: Any, example: Any = None, **options: Any) -> Graph:
+    """The training graph of a model; raises BadInput that lists those that are built in."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if is_module(model):
+        return train_onnx(export_module(model, example), type(model).__name__, **given)
+    if example is not None:
+        raise BadInput(f"model {model}: an example of the input goes with a torch.nn.Module only")
+    if str(model).endswith(".onnx"):
+        return load_onnx(model, **given)
     if model not in MODELS:
         raise BadInput(
-            f"there is no model {model!r}: built in are {', '.join(MODELS)}; "
-            "a file of costs to solve for ends in .json"
+            f"there is no model {str(model)!r}: built in are {', '.join(MODELS)}; a model of your "
+            "own ends in .onnx, a file of costs to solve for in .json"
         )
-    return load_model(model, **{k: v for k, v in options.items() if v is not None})
+    if "loss" in given:
+        raise BadInput(f"model {model} is built in and has its own: --loss is for .onnx")
+    return load_model(str(model), **given)
 
 
 def connect(
@@ -135,19 +217,22 @@ def connect(
     if storage is not None and not starts:
         raise BadInput(f"port {port}: a storage file is for boards that run here, as `native`")
     with ExitStack() as stack:
+        running = None
         if starts:
-            port = stack.enter_context(start_board(board, storage, arena_bytes)).port
+            running = stack.enter_context(start_board(board, storage, arena_bytes))
+            port = running.port
         elif arena_bytes is not None:
             raise BadInput(f"port {port}: an arena size is for --port native")
         device = stack.enter_context(devices.connect(port))
-        return Connection(device, stack.pop_all())
+        return Connection(device, stack.pop_all(), running)
 
 
 class start_board:  # noqa: N801 (a verb: used as a function)
     """A context manager that runs a board on this computer: `native`, or a simulated one.
 
     `storage` is its card's file, made by `prepare_storage`; None: a temporary one.
-    `arena_bytes` is for the native board alone: the others have what their chip has.
+    `arena_bytes` is for the native board alone: the others have what their chip has. `faults`
+    are those of a simulated card.
     """
 
     def __init__(
@@ -155,6 +240,7 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         board: str = "native",
         storage: Path | str | None = None,
         arena_bytes: int | None = None,
+        faults: Sequence[CardFault] = (),
     ) -> None:
         load_board(board)
         if board != "native" and board not in simulated_boards():
@@ -165,8 +251,14 @@ class start_board:  # noqa: N801 (a verb: used as a function)
             raise BadInput(
                 f"{board} has the RAM of its chip: an arena size is for the board native"
             )
+        if board == "native" and faults:
+            raise BadInput(
+                "the card of the native board is a file and has no faults: choose "
+                f"{' or '.join(simulated_boards())}"
+            )
         self.board = board
         self.storage = storage
+        self.faults = faults
         self.arena_bytes = DEFAULT_ARENA_BYTES if arena_bytes is None else arena_bytes
 
     def __enter__(self) -> NativeBoard | SimulatedBoard:
@@ -186,7 +278,8 @@ class start_board:  # noqa: N801 (a verb: used as a function)
             if self.board == "native":
                 board = NativeBoard(storage, self.arena_bytes)
             else:
-                board = SimulatedBoard(self.board, build_firmware(self.board), storage)
+                firmware = build_firmware(self.board)
+                board = SimulatedBoard(self.board, firmware, storage, faults=self.faults)
             stack.enter_context(board)
             self._stack = stack.pop_all()
             return board
@@ -244,12 +337,16 @@ def solve(
     placed: bool = True,
     progress: Callable[..., object] | None = None,
 ) -> Plan:
-    """The plan of least energy that fits `ram` and `deadline`.
+    """The plan of least energy that fits `ram` and `deadline`, or what another method plans.
 
     `ram`: bytes, or as "24KiB" or "50%" of what keep-everything needs. `deadline`: "1.2x" of
     keep-everything's time, milliseconds, or None. The status of the plan says whether there
     is one; `encode` raises if there is none.
     """
+    if not (isfinite(time_limit_s) and time_limit_s > 0):
+        raise BadInput(f"a time limit of {time_limit_s} s: give a positive number")
+    if not 0 <= gap <= 1:
+        raise BadInput(f"a gap of {gap}: give a number from 0 to 1")
     costs = costs_of(graph, profile)
     keep = keeping(costs)
     problem = Problem(
@@ -259,16 +356,23 @@ def solve(
     )
     if method == KEEP_EVERYTHING:
         return _within(keep_everything(costs), problem)
-    if method not in METHODS:
-        raise BadInput(f"there is no method {method!r}: choose of {', '.join(ALL_METHODS)}")
-    return solve_problem(
+    return plan_by(
+        method,
         problem,
-        method=method,
         time_limit_s=time_limit_s,
         gap=gap,
         placed=placed,
         progress=progress,
     )
+
+
+def _fitting(graph: Graph, profile: Profile, ram: int) -> Plan | None:
+    """A plan within `ram` bytes, keep-everything if that fits, else what is found soon."""
+    keep = keeping(cost_graph(graph, profile))
+    if keep and (keep.peak_bytes or 0) <= ram:
+        return replace(keep, ram_bytes=ram)
+    plan = solve(graph, profile, ram=ram, time_limit_s=VALIDATION_LIMIT_S, gap=0.5)
+    return plan if plan.statements else None
 
 
 def keeping(costs: CostGraph) -> Plan | None:
@@ -304,7 +408,7 @@ def why_infeasible(plan: Plan) -> str:
     """The limit that no plan keeps, and the smallest one that works, if known."""
     ram = f"a RAM budget of {plan.ram_bytes:,} bytes"
     if plan.smallest_deadline_us is not None:
-        limit = f"{(plan.deadline_us or 0) / 1e3:,.3f} ms within {ram}"
+        limit = f"{(plan.deadline_us or 0) / 1e3:,.6g} ms within {ram}"
         works = f"a deadline of {_up(plan.smallest_deadline_us / 1e3)} ms works (--deadline)"
         return f"no plan meets a deadline of {limit}: {works}, or give more --ram"
     if plan.smallest_ram_bytes is not None:
@@ -348,7 +452,8 @@ def encode(
     }
     if isinstance(graph, CostGraph):
         return encode_costs(graph, plan, meta)
-    return encode_plan(graph, plan, meta)
+    queue_capacity = profile.transfer_queue if profile else QUEUE_CAPACITY
+    return encode_plan(graph, plan, meta, queue_capacity)
 
 
 def costs_of_schedule(schedule: Schedule) -> CostGraph:
@@ -365,6 +470,7 @@ def train(
     steps: int | None = None,
     seed: int = 0,
     weights: Weights | None = None,
+    first_step: int = 0,
     resume: bool = False,
     on_step: OnStep | None = None,
     stopped: Callable[[], bool] = lambda: False,
@@ -381,6 +487,7 @@ def train(
         dataset,
         seed=seed,
         weights=weights,
+        first_step=first_step,
         resume=resume,
     )
     return train_until(training, steps, on_step, stopped)

@@ -46,23 +46,36 @@ def read_bytes(path: Path | str) -> bytes:
 
 
 def read_text(path: Path | str) -> str:
-    """The UTF-8 text of a file; raises BadInput that names it."""
+    """The UTF-8 text of a file, without a byte order mark; raises BadInput that names it."""
     try:
-        return read_bytes(path).decode("utf-8")
+        return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not a text file in UTF-8: check the name") from error
 
 
 def read_json(path: Path | str) -> Any:
-    """The value in a JSON file; raises BadInput that names file and line."""
+    """The value in a JSON file; raises BadInput that names file and line.
+
+    A key that an object has twice is an error: one of the two values would be lost.
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(found := dict(pairs)) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in found if keys.count(key) > 1)
+            raise BadInput(f'{path}: an object has the key "{twice}" twice: delete one of them')
+        return found
+
     try:
-        return json.loads(read_text(path))
+        return json.loads(read_text(path), object_pairs_hook=once)
     except json.JSONDecodeError as error:
         raise BadInput(
             f"{path}, line {error.lineno}: this is no JSON ({error.msg}): check the file"
         ) from error
     except RecursionError as error:
         raise BadInput(f"{path}: JSON nested too deeply: check the file") from error
+    except ValueError as error:  # whole numbers of thousands of digits
+        raise BadInput(f"{path}: a number has too many digits: check the file") from error
 
 
 def _mode_of(path: Path) -> int:

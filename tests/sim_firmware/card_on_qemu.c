@@ -79,8 +79,13 @@ static uint8_t *place(uint32_t index) {
   return blocks[index];
 }
 
-static void passed(uint32_t index) {
+static void ignore(uint32_t count) {
+  (void)count;
+}
+
+static bool go_on(uint32_t index) {
   (void)index;
+  return true;
 }
 
 static void finished(int error) {
@@ -90,7 +95,7 @@ static void finished(int error) {
 
 static int run(uint32_t block, uint32_t count, bool write) {
   static struct card_job job;
-  job = (struct card_job){block, count, write, place, passed, finished};
+  job = (struct card_job){block, count, write, place, ignore, go_on, finished};
   ended = 0;
   card_start(&job);
   while (!ended)

@@ -40,6 +40,16 @@ int main(void) {
 #elif CASE == 11
   NVIC_IPR(0) = 0;
   REG8(0xe000e400) = 1; /* a byte access, which the M0+ does not have */
+#elif CASE == 12 /* code in RAM, and other code in its place */
+  volatile uint16_t *code = (volatile uint16_t *)words;
+  uint32_t (*call)(void) = (uint32_t (*)(void))((uintptr_t)words | 1);
+  code[0] = 0x2001; /* movs r0, #1 */
+  code[1] = 0x4770; /* bx lr */
+  __asm volatile("dsb\n isb" ::: "memory");
+  uint32_t found = call();
+  code[0] = 0x2002;
+  __asm volatile("dsb\n isb" ::: "memory");
+  return (int)(found * 10 + call());
 #endif
   return 0;
 }

@@ -18,6 +18,20 @@
  *   stats, running, sums (2, c)                           of batchnorm
  *   dy   (n, k, oh, ow), linear's with oh = ow = 1        of grad_bias
  *   logits (n, c)               labels (n) int32          of softmax_xent
+ *   y    (n, c, h, w), a and b, or x, the same but 1 along the axes in the low
+ *        and the high half of `variant`, bit i for axis i
+ *                                              of add, sub, mul, scale
+ *   x    (n, c, h, w), g without the axes in the low half of `variant`, z
+ *        without those in the high half                   of reduce
+ *   x    (n, c, h, w), axis i of y is x's (variant >> 2 i) & 3 of transpose
+ *   a    (n, c, h, w)    b    (n, k, h, w)                of concat
+ *   x    (n, c, h, w)    y    (n, k, h, w), from oh on    of slice
+ *   a    (n, groups, h, k)  b  (n, groups, k, w)
+ *   y    (n, groups, h, w); `variant`: 1 a, 2 b has its last two axes
+ *        exchanged; then 4 a, 8 b, 16 y has its middle two exchanged of matmul
+ *   x, y (n, c, h, w)           mask (n, w) int32         of softmax
+ *   x, y (n, c)   stats (2, n)  gamma, beta (c)           of layernorm
+ *   tokens (n) int32   w (k, c)    y (n, c)               of embedding
  *   n * c * h * w elements in each operand                of all others
  *   a loss is one float
  *
@@ -39,6 +53,12 @@
  *   global_avgpool       over h, w
  *   softmax_xent         over c within a sample, then over n
  *   mse                  over all elements
+ *   reduce               over the axes that go
+ *   matmul               over k
+ *   softmax, _grad       over w, what is not seen adding 0
+ *   layernorm_stats, _grad_input    over c; the variance in a second pass
+ *   layernorm_grad_weight    over n
+ *   embedding_grad       over the n whose token is the row
  *
  * Formulas, evaluated as the brackets say, m = (float)(n * h * w):
  *
@@ -50,18 +70,35 @@
  *   batchnorm_grad_input (gamma * rstd) * ((dy - sums[0] / m)
  *                                          - xhat * (sums[1] / m))
  *   batchnorm_grad_input_frozen    dy * (gamma * rstd)
- *   avgpool2d            sum / (kernel_h * kernel_w), gradient likewise
+ *   avgpool2d            sum / (kernel_h * kernel_w), gradient likewise; by
+ *                        `variant` 1 / the elements that are no padding
  *   dropout              x * (1 / (1 - p)) where the element's uniform number
  *                        is >= p (dropout.c), else 0; p = epsilon
  *   softmax_xent         mean of log(sum exp(x - max)) - (x[label] - max)
  *   softmax_xent_grad    (exp(x - max) / sum - (1 at the label)) / n
  *   mse_grad             (x - target) * (2 / elements)
+ *   scale, reduce, reduce_product, matmul    the element or sum * epsilon
+ *   clip                 epsilon <= y <= momentum
+ *   sigmoid_grad         dy * (y * (1 - y))
+ *   tanh_grad            dy * (1 - y * y)
+ *   gelu                 0.5 x * (1 + t), t = erf(x * sqrt(1/2)), by `variant`
+ *                        1 t = tanh(sqrt(2/pi) * (x + 0.044715 * (x * x * x)))
+ *   softmax              exp(x - max) / sum of what is seen, else 0. Seen is
+ *                        where the mask is not 0 and, by `variant` 1, w <= h
+ *   layernorm_stats      mean = (sum x) / c,
+ *                        rstd = 1 / sqrt((sum (x - mean)^2) / c + epsilon)
+ *   layernorm            xhat * gamma + beta
+ *   layernorm_grad_input rstd * ((dy * gamma - s / c) - xhat * (t / c)) with
+ *                        s = sum dy * gamma, t = sum (dy * gamma) * xhat
+ *   average, _square     m + (1 - mu) / (1 - mu^step) * (g' - m), with g'^2 for
+ *                        g' in the latter; mu = momentum
+ *   adam_step            w - lr * (m / (sqrt(v) + epsilon))
  *   sinks                with wd = weight_decay, and g' = g + wd * w, but
  *                        g' = g if wd = 0:  sgd w - lr * g', momentum
  *                        mu * v + g';  accumulate acc + g
  *
  * Not-a-numbers pass through every kernel up to the loss. A label outside
- * 0 .. c - 1 makes the loss not a number.
+ * 0 .. c - 1 makes the loss not a number, a token outside 0 .. k - 1 its row.
  */
 #ifndef POET_KERNEL_H
 #define POET_KERNEL_H

@@ -60,8 +60,18 @@ struct poet_resident {
   uint16_t zero;
 };
 
+/* One block of storage in RAM. */
+struct poet_cache {
+  uint32_t block; /* in the partition, or POET_NO_BLOCK */
+  uint32_t used;  /* the greatest was used last */
+  uint32_t words[POET_BLOCK / 4];
+};
+#define POET_NO_BLOCK 0xffffffffu
+
 /* All memory of the library but its state. Larger tables accept larger models;
- * each capacity is compared with the schedule when it is loaded. */
+ * each capacity is compared with the schedule when it is loaded. More cached
+ * blocks, at least one, save readings of the schedule: one for the plan, one
+ * for operators, one for tensors, and best all that the schedule has. */
 struct poet_memory {
   uint8_t *arena; /* aligned to 4; the tensors, and nothing else */
   uint32_t arena_bytes;
@@ -71,20 +81,16 @@ struct poet_memory {
   uint16_t tensor_capacity;
   struct poet_transfer *queue; /* transfers unfinished at once */
   uint16_t queue_capacity;
+  uint16_t cache_blocks;
+  struct poet_cache *cache;
   struct poet_trace *trace; /* statements that one step can trace */
   uint16_t trace_capacity;
 };
 
-/* One block of storage in RAM. */
-struct poet_cache {
-  uint32_t block; /* in the partition, or POET_NO_BLOCK */
-  uint32_t words[POET_BLOCK / 4];
-};
-#define POET_NO_BLOCK 0xffffffffu
-
 /* Where a reader is in the plan. Counts wrap around together. */
 struct poet_decoder {
   uint32_t bit;       /* next of the stream */
+  uint32_t bits;      /* those that follow, the first `held` */
   uint32_t statement; /* next to be produced */
   uint32_t peak_bytes;
   uint32_t queued;   /* transfers since the start of the step */
@@ -96,7 +102,7 @@ struct poet_decoder {
   uint16_t kept;        /* KEEP tensors that are on storage */
   uint16_t last_output; /* of the last compute, or NONE */
   uint16_t frees;       /* bits: inputs of `op` to free, bit 8: its output */
-  uint16_t zero;
+  uint16_t held;
 };
 
 struct poet {
@@ -114,14 +120,15 @@ struct poet {
   uint32_t partition_blocks;
   struct poet_store store;
   struct poet_commit committed;
-  struct poet_cache records; /* blocks of the model part, and of uploads */
-  struct poet_cache bits;    /* blocks of the plan part */
+  uint32_t cache_uses; /* counts on */
+  uint32_t cache_last; /* which was used last */
 
   /* schedule */
   bool loaded;
   struct poet_model model;
   struct poet_plan_header plan;
   uint16_t kept_at_start; /* stored tensors with the flag KEEP */
+  uint16_t loss;          /* the tensor with the flag LOSS, or NONE */
 
   /* upload */
   bool staging;      /* `bitmap` has the CURRENT tensors written since begin */
@@ -129,12 +136,12 @@ struct poet {
 
   /* step */
   struct poet_decoder decoder;
-  struct poet_op op;  /* of the last compute */
-  uint32_t submitted; /* transfers given to the port */
-  uint32_t retired;   /* those whose end has been seen */
-  uint32_t bounce[POET_BLOCK / 4];
-  uint32_t started;     /* ticks */
-  uint32_t dirty_bytes; /* of the arena, from its start: not painted */
+  struct poet_op op;        /* of the last compute */
+  uint32_t submitted;       /* transfers given to the port */
+  uint32_t retired;         /* those whose end has been seen */
+  uint32_t started;         /* ticks */
+  struct poet_usage before; /* the step */
+  uint32_t dirty_bytes;     /* of the arena, from its start: not painted */
   uint16_t trace_first;
   uint16_t trace_count;
   struct poet_status status;
@@ -199,10 +206,11 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
                   const struct poet_op *op, const uint32_t *offsets,
                   uint32_t *ticks);
 
-/* Move the arena's first bytes to or from the partition's last blocks; write
- * commit-sized records there, flushed like a commit. Refused with storage_small
- * if a model uses those blocks. cpu_ticks: of ticks, what the processor spent.
- */
+/* Move the arena's first bytes to or from the partition's last blocks, in
+ * several erase groups; write commit-sized records there, flushed like a
+ * commit. Refused with storage_small if a model uses those blocks. ticks: of
+ * the transfers in their lane, of the commits; cpu_ticks: that the processor
+ * was awake. */
 int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
                         uint16_t repeat, uint32_t *ticks, uint32_t *cpu_ticks);
 int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks);

@@ -39,6 +39,13 @@ struct poet_transfer {
   struct poet_transfer *next; /* for the port's own queue */
 };
 
+/* Ticks since the start, counting on without end. */
+struct poet_usage {
+  uint32_t asleep;  /* that the processor slept, waiting for anything */
+  uint32_t reading; /* that storage was being read, by transfers or else */
+  uint32_t writing; /* that it was being written */
+};
+
 struct poet_port {
   void *context;     /* handed back to every function */
   const char *board; /* at most 16 characters, as is unique_id */
@@ -46,6 +53,8 @@ struct poet_port {
   uint32_t tick_hz;
 
   uint32_t (*ticks)(void *context); /* a clock that wraps around at 2^32 */
+  /* From which times energies are estimated. */
+  void (*usage)(void *context, struct poet_usage *usage);
   /* Sleep until a transfer ends or a byte arrives, at most about 10 ms. */
   void (*idle)(void *context);
 
@@ -61,8 +70,8 @@ struct poet_port {
   /* Queue a transfer and return. A port without a transfer engine calls
    * poet_transfer_run here. */
   void (*submit)(void *context, struct poet_transfer *transfer);
-  /* Does the transfer lane take the CRCs, because it is a processor that runs
-   * poet_transfer_run? If not, the library does, before a transfer out and
+  /* Does the transfer lane take the CRCs, by poet_transfer_run or
+   * poet_transfer_check? If not, the library does, before a transfer out and
    * after one in. */
   bool lane_checks;
 
@@ -90,7 +99,9 @@ void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
                         const uint8_t *bounce);
 
 /* Take the CRC of the data: make the trailer of a transfer out, or judge that
- * of one that came in, by its status. */
-void poet_transfer_check(struct poet_transfer *transfer);
+ * of one that came in, by its status. `crc` is that of the first `blocks`
+ * blocks, if they have been looked at before. */
+void poet_transfer_check(struct poet_transfer *transfer, uint32_t crc,
+                         uint32_t blocks);
 
 #endif

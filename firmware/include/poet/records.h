@@ -21,6 +21,7 @@
 #define POET_MODEL_MAGIC 0x4d544f50u  /* "POTM" */
 #define POET_PLAN_MAGIC 0x50544f50u   /* "POTP" */
 #define POET_META_MAGIC 0x4a544f50u   /* "POTJ" */
+#define POET_ORIGIN_MAGIC 0x4f544f50u /* "POTO" */
 #define POET_STORE_MAGIC 0x53544f50u  /* "POTS" */
 #define POET_COMMIT_MAGIC 0x43544f50u /* "POTC" */
 #define POET_VERSION 1
@@ -78,15 +79,16 @@ struct poet_op {
   uint16_t overwrites; /* an input whose memory the output takes, or NONE */
   uint16_t input[8];
   uint32_t n, c, h, w; /* of the forward operator's input x */
-  uint32_t k, oh, ow;  /* of the forward operator's output y */
+  uint32_t k, oh, ow;  /* of the forward operator's output y; a slice's place */
   uint8_t kernel_h, kernel_w;
   uint8_t stride_h, stride_w;
   uint8_t pad_h, pad_w;
-  uint16_t groups;
+  uint16_t groups; /* of convolution, or the heads of attention */
   float learning_rate;
-  float momentum; /* of the optimiser, or of running statistics */
+  float momentum; /* of an average, or the upper bound of clip */
   float weight_decay;
-  float epsilon;      /* of batchnorm, or dropout's probability */
+  float epsilon;      /* of a division; dropout's probability, clip's lower
+                         bound, what a product or sum is multiplied by */
   uint32_t seed, key; /* dropout: generator key (seed, step, key) */
   uint32_t workspace_bytes;
 };
@@ -173,10 +175,13 @@ struct poet_step_result {
   uint32_t commit_ticks;   /* of the commit alone */
   uint32_t compute_ticks;  /* sum over compute statements */
   uint32_t transfer_ticks; /* sum over transfers, in their own lane */
-  uint32_t peak_bytes;     /* high-water mark of the painted arena */
+  uint32_t asleep_ticks;   /* of the processor */
+  uint32_t reading_ticks;  /* of storage: transfers, and all else */
+  uint32_t writing_ticks;
+  uint32_t peak_bytes; /* high-water mark of the painted arena */
   uint32_t trace_records;
 };
-POET_LAYOUT(poet_step_result, 32);
+POET_LAYOUT(poet_step_result, 44);
 
 struct poet_trace {
   uint16_t statement; /* index in the plan */

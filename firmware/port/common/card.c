@@ -55,7 +55,7 @@ static void cid_answered(void) {
   if (wire.r1) {
     give_up();
   } else {
-    wire_receive(card.bytes, REGISTER, false, cid_came, give_up);
+    wire_receive(card.bytes, REGISTER, false, NULL, cid_came, give_up);
   }
 }
 
@@ -80,7 +80,7 @@ static void csd_answered(void) {
   if (wire.r1) {
     give_up();
   } else {
-    wire_receive(card.bytes, REGISTER, false, csd_came, give_up);
+    wire_receive(card.bytes, REGISTER, false, NULL, csd_came, give_up);
   }
 }
 
@@ -199,8 +199,11 @@ static void stop(void) {
 }
 
 static void passed(void) {
-  card.job->passed(card.index++);
-  next_block();
+  if (card.job->passed(card.index++)) {
+    next_block();
+  } else {
+    stop();
+  }
 }
 
 static void data_answered(void) {
@@ -222,6 +225,11 @@ static void data_sent(void) {
 static void token_sent(void) {
   wire.then = data_sent;
   chip_spi_exchange(card.job->place(card.index), NULL, POET_BLOCK, 0);
+  card.job->meanwhile(card.index + 1);
+}
+
+static void data_comes(void) {
+  card.job->meanwhile(card.index);
 }
 
 static void transfer_block(void) {
@@ -231,7 +239,7 @@ static void transfer_block(void) {
     wire_exchange(2, token_sent);
   } else {
     wire_receive(card.job->place(card.index), POET_BLOCK,
-                 card.index + 1 < card.job->count, passed, give_up);
+                 card.index + 1 < card.job->count, data_comes, passed, give_up);
   }
 }
 

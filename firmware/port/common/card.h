@@ -19,8 +19,11 @@ struct card_job {
   bool write;
   /* Where block `index` of the job lies (write), or shall lie (read). */
   uint8_t *(*place)(uint32_t index);
-  /* It has been written, or has arrived. */
-  void (*passed)(uint32_t index);
+  /* While a block is moved by DMA: the job's first `count` blocks will not
+   * change any more. */
+  void (*meanwhile)(uint32_t count);
+  /* It has been written, or has arrived. False ends the job here. */
+  bool (*passed)(uint32_t index);
   /* The end: 0, or -1. Called from an interrupt; may start the next job. */
   void (*ended)(int error);
 };

@@ -15,39 +15,84 @@ static struct {
   int result;          /* of the synchronous job */
   uint8_t *data;       /* its bytes */
   struct card_job job, request;
+  uint32_t moved;  /* blocks of the transfer that earlier jobs have moved */
+  uint32_t passed; /* and this one too */
+  uint32_t checked, crc; /* whole blocks of the transfer, and their CRC-32 */
+  uint32_t started;      /* the card's job: ticks */
+  struct poet_usage usage;
   uint32_t bounce[POET_BLOCK / 4]; /* a transfer's last blocks */
 } lane;
 
 static void start_next(void);
 
+static void start(const struct card_job *job) {
+  lane.busy = true;
+  lane.started = chip_ticks();
+  card_start(job);
+}
+
+static void ended(const struct card_job *job) {
+  const uint32_t ticks = chip_ticks() - lane.started;
+  *(job->write ? &lane.usage.writing : &lane.usage.reading) += ticks;
+  lane.busy = false;
+}
+
 /* -- a transfer: whole blocks straight from memory, the rest through bounce --
  */
 
+/* A block that is sent again after an error counts once. */
+static void transfer_meanwhile(uint32_t count) {
+  const struct poet_transfer *transfer = lane.first;
+  count += lane.moved;
+  for (; lane.checked < count && lane.checked < poet_transfer_whole(transfer);
+       lane.checked++) {
+    lane.crc = poet_crc(lane.crc, transfer->data + lane.checked * POET_BLOCK,
+                        POET_BLOCK);
+  }
+}
+
 static uint8_t *transfer_place(uint32_t index) {
   struct poet_transfer *transfer = lane.first;
-  if (index < poet_transfer_whole(transfer)) {
+  const uint32_t whole = poet_transfer_whole(transfer);
+  index += lane.moved;
+  if (index < whole) {
     return transfer->data + index * POET_BLOCK;
   }
   if (transfer->write) {
+    poet_transfer_check(transfer, lane.crc, whole);
     poet_transfer_fill(transfer, index, (uint8_t *)lane.bounce);
   }
   return (uint8_t *)lane.bounce;
 }
 
-static void transfer_passed(uint32_t index) {
+/* Gives way to a synchronous job between two blocks. */
+static bool transfer_passed(uint32_t index) {
   struct poet_transfer *transfer = lane.first;
+  index += lane.moved;
   if (!transfer->write && index >= poet_transfer_whole(transfer)) {
     poet_transfer_take(transfer, index, (const uint8_t *)lane.bounce);
   }
+  lane.passed = index + 1;
+  return !lane.asked;
 }
 
 static void transfer_ended(int error) {
   struct poet_transfer *transfer = lane.first;
-  lane.first = transfer->next;
+  ended(&lane.job);
+  if (!error && lane.passed < poet_transfer_blocks(transfer)) {
+    lane.moved = lane.passed;
+    start_next();
+    return;
+  }
   transfer->status = error ? POET_ERROR_storage_failed : 0;
+  if (!transfer->write && !error) {
+    transfer_meanwhile(poet_transfer_whole(transfer));
+    poet_transfer_check(transfer, lane.crc, lane.checked);
+  }
+  lane.first = transfer->next;
   transfer->end = chip_ticks();
   lane.event = true;
-  lane.busy = false;
+  lane.moved = 0;
   atomic_store_explicit(&transfer->done, 1, memory_order_release);
   start_next();
 }
@@ -58,14 +103,19 @@ static uint8_t *request_place(uint32_t index) {
   return lane.data + index * POET_BLOCK;
 }
 
-static void request_passed(uint32_t index) {
+static void nothing_to_look_at(uint32_t count) {
+  (void)count;
+}
+
+static bool go_on(uint32_t index) {
   (void)index;
+  return true;
 }
 
 static void request_ended(int error) {
   lane.result = error;
   lane.asked = false;
-  lane.busy = false;
+  ended(&lane.request);
   start_next();
 }
 
@@ -75,19 +125,23 @@ static void start_next(void) {
     return;
   }
   if (lane.asked) {
-    lane.busy = true;
-    card_start(&lane.request);
+    start(&lane.request);
   } else if (lane.first) {
     struct poet_transfer *transfer = lane.first;
-    lane.busy = true;
-    transfer->begin = chip_ticks();
-    lane.job = (struct card_job){.block = transfer->block,
-                                 .count = poet_transfer_blocks(transfer),
-                                 .write = transfer->write,
-                                 .place = transfer_place,
-                                 .passed = transfer_passed,
-                                 .ended = transfer_ended};
-    card_start(&lane.job);
+    if (!lane.moved) {
+      lane.checked = lane.crc = 0;
+      transfer->begin = chip_ticks();
+    }
+    lane.passed = lane.moved;
+    lane.job =
+        (struct card_job){.block = transfer->block + lane.moved,
+                          .count = poet_transfer_blocks(transfer) - lane.moved,
+                          .write = transfer->write,
+                          .place = transfer_place,
+                          .meanwhile = transfer_meanwhile,
+                          .passed = transfer_passed,
+                          .ended = transfer_ended};
+    start(&lane.job);
   }
 }
 
@@ -98,12 +152,13 @@ static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
                                    .count = count,
                                    .write = write,
                                    .place = request_place,
-                                   .passed = request_passed,
+                                   .meanwhile = nothing_to_look_at,
+                                   .passed = go_on,
                                    .ended = request_ended};
   lane.asked = true;
   start_next();
   while (lane.asked) {
-    chip_sleep();
+    lane_sleep();
     chip_unlock(was);
     chip_lock();
   }
@@ -146,6 +201,19 @@ void lane_submit(void *context, struct poet_transfer *transfer) {
   }
   lane.last = transfer;
   start_next();
+  chip_unlock(was);
+}
+
+void lane_sleep(void) {
+  const uint32_t begin = chip_ticks();
+  chip_sleep();
+  lane.usage.asleep += chip_ticks() - begin;
+}
+
+void lane_usage(void *context, struct poet_usage *usage) {
+  (void)context;
+  const uint32_t was = chip_lock();
+  *usage = lane.usage;
   chip_unlock(was);
 }
 

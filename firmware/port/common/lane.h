@@ -12,7 +12,10 @@ int lane_read(void *context, uint32_t block, void *data, uint32_t count);
 int lane_write(void *context, uint32_t block, const void *data, uint32_t count);
 int lane_flush(void *context);
 void lane_submit(void *context, struct poet_transfer *transfer);
+void lane_usage(void *context, struct poet_usage *usage);
 /* Has anything ended since the last call? */
 bool lane_noticed(void);
+/* chip_sleep, whose time is counted. */
+void lane_sleep(void);
 
 #endif

@@ -12,6 +12,7 @@ static struct poet_resident residents[BOARD_RESIDENTS];
 static uint32_t bitmap[(BOARD_TENSORS + 31) / 32];
 static struct poet_transfer queue[BOARD_QUEUE];
 static struct poet_trace trace[BOARD_TRACE];
+static struct poet_cache cache[BOARD_CACHE];
 static uint32_t frame[(POET_FRAME_BUFFER(BOARD_FRAME) + 3) / 4];
 static struct poet board;
 static char unique_id[17];
@@ -26,7 +27,7 @@ static void idle(void *context) {
   const uint32_t was = chip_lock();
   if (!lane_noticed() && !chip_uart_waiting()) {
     chip_wake(IDLE_US);
-    chip_sleep();
+    lane_sleep();
     chip_wake(0);
   }
   chip_unlock(was);
@@ -42,7 +43,7 @@ static size_t receive(void *context, uint8_t *data, size_t size,
   const uint32_t was = chip_lock();
   while (!chip_uart_waiting() &&
          (wait_ms >= FOREVER_MS || chip_ticks() - started < wait_ms * 1000)) {
-    chip_sleep();
+    lane_sleep();
     chip_unlock(was);
     chip_lock();
   }
@@ -56,31 +57,36 @@ static void send(void *context, const uint8_t *data, size_t size) {
   chip_uart_send(data, (uint32_t)size);
 }
 
+static const struct poet_port port = {.board = BOARD_NAME,
+                                      .unique_id = unique_id,
+                                      .tick_hz = CHIP_TICK_HZ,
+                                      .ticks = ticks,
+                                      .usage = lane_usage,
+                                      .idle = idle,
+                                      .storage_blocks = lane_storage_blocks,
+                                      .read = lane_read,
+                                      .write = lane_write,
+                                      .flush = lane_flush,
+                                      .submit = lane_submit,
+                                      .lane_checks = true,
+                                      .receive = receive,
+                                      .send = send};
+static const struct poet_memory memory = {.arena = (uint8_t *)arena,
+                                          .arena_bytes = BOARD_ARENA_BYTES,
+                                          .residents = residents,
+                                          .resident_capacity = BOARD_RESIDENTS,
+                                          .bitmap = bitmap,
+                                          .tensor_capacity = BOARD_TENSORS,
+                                          .queue = queue,
+                                          .queue_capacity = BOARD_QUEUE,
+                                          .cache_blocks = BOARD_CACHE,
+                                          .cache = cache,
+                                          .trace = trace,
+                                          .trace_capacity = BOARD_TRACE};
+
 int main(void) {
   chip_start();
   chip_unique_id(unique_id);
-  const struct poet_port port = {.board = BOARD_NAME,
-                                 .unique_id = unique_id,
-                                 .tick_hz = CHIP_TICK_HZ,
-                                 .ticks = ticks,
-                                 .idle = idle,
-                                 .storage_blocks = lane_storage_blocks,
-                                 .read = lane_read,
-                                 .write = lane_write,
-                                 .flush = lane_flush,
-                                 .submit = lane_submit,
-                                 .receive = receive,
-                                 .send = send};
-  const struct poet_memory memory = {.arena = (uint8_t *)arena,
-                                     .arena_bytes = BOARD_ARENA_BYTES,
-                                     .residents = residents,
-                                     .resident_capacity = BOARD_RESIDENTS,
-                                     .bitmap = bitmap,
-                                     .tensor_capacity = BOARD_TENSORS,
-                                     .queue = queue,
-                                     .queue_capacity = BOARD_QUEUE,
-                                     .trace = trace,
-                                     .trace_capacity = BOARD_TRACE};
   struct poet_server server = {
       .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = BOARD_FRAME};
   poet_init(&board, &port, &memory);

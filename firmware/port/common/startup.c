@@ -5,7 +5,10 @@
 #include "chip.h"
 #include "startup.h"
 
+enum { PAINT = 0x5ac3965a };
+
 extern uint32_t data_start[], data_end[], data_load[], bss_start[], bss_end[];
+extern uint32_t __stack_limit[];
 int main(void);
 
 /* Words, or zeros if there are none to copy. Volatile: no call of memcpy. */
@@ -16,11 +19,21 @@ static void copy(volatile uint32_t *to, const volatile uint32_t *from,
   }
 }
 
+/* What is still painted later was never used: for debuggers, and for tests. */
+static void paint_stack(void) {
+  const uint32_t *sp;
+  __asm volatile("mov %0, sp" : "=r"(sp));
+  for (volatile uint32_t *at = __stack_limit; at < sp; at++) {
+    *at = PAINT;
+  }
+}
+
 void reset_handler(void) {
 #ifdef __ARM_FP
   *(volatile uint32_t *)0xe000ed88 = 0xfu << 20; /* CPACR: the FPU */
   __asm volatile("dsb\n isb" ::: "memory");
 #endif
+  paint_stack();
   copy(data_start, data_load, (uintptr_t)data_end - (uintptr_t)data_start);
   copy(bss_start, NULL, (uintptr_t)bss_end - (uintptr_t)bss_start);
   main();
@@ -35,17 +48,21 @@ int *__errno(void) {
   return &error;
 }
 
-static void hex(char *to, uint32_t value) {
-  for (int i = 0; i < 8; i++) {
-    to[i] = "0123456789abcdef"[value >> (28 - 4 * i) & 15];
+static void hex(char *to, uint32_t value, int digits) {
+  while (digits--) {
+    to[digits] = "0123456789abcdef"[value & 15];
+    value >>= 4;
   }
 }
 
 /* `frame`: r0 to r3, r12, lr, pc, xpsr as the core has stacked them. */
 __attribute__((used)) void report_fault(const uint32_t *frame) {
-  static char text[] = "poet: fault at 00000000, from 00000000\r\n";
-  hex(text + 15, frame[6]);
-  hex(text + 30, frame[5]);
+  static char text[] = "poet: fault 00 at 00000000, from 00000000\r\n";
+  uint32_t exception;
+  __asm volatile("mrs %0, ipsr" : "=r"(exception));
+  hex(text + 12, exception, 2);
+  hex(text + 18, frame[6], 8);
+  hex(text + 33, frame[5], 8);
   chip_last_words(text);
   chip_restart();
 }

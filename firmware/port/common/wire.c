@@ -164,13 +164,17 @@ static void token_came(void) {
   wire.then = data_came;
   chip_spi_exchange(NULL, wire.into + have, wire.size - have,
                     crc16(0, wire.into, have));
+  if (wire.meanwhile) {
+    wire.meanwhile();
+  }
 }
 
-void wire_receive(uint8_t *into, uint16_t size, bool more, wire_step *came,
-                  wire_step *failed) {
+void wire_receive(uint8_t *into, uint16_t size, bool more, wire_step *meanwhile,
+                  wire_step *came, wire_step *failed) {
   wire.into = into;
   wire.size = size;
   wire.more = more;
+  wire.meanwhile = meanwhile;
   wire.came = came;
   await(TOKEN_BLOCK, READ_LIMIT_US, token_came, failed);
   search();

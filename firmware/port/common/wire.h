@@ -31,7 +31,7 @@ extern struct wire {
   uint8_t tail[4]; /* what follows r1 in a long response */
   uint8_t out[WIRE_CHUNK], in[WIRE_CHUNK];
 
-  wire_step *then, *answered, *found, *came, *failed;
+  wire_step *then, *answered, *found, *meanwhile, *came, *failed;
   uint8_t token;   /* what is looked for; 0: the end of busy */
   uint8_t at, end; /* bytes of `in` not yet looked at */
   bool more;       /* another block may follow at once */
@@ -46,10 +46,11 @@ void wire_exchange(uint32_t size, wire_step *then);
 void wire_after(uint32_t us, wire_step *then);
 /* A command, and what the card says to it. */
 void wire_command(uint8_t index, uint32_t argument, wire_step *answered);
-/* Wait for a data block and fetch it. `failed` instead of `came`: an error
- * token, a wrong CRC, or nothing within the time that the card has. */
-void wire_receive(uint8_t *into, uint16_t size, bool more, wire_step *came,
-                  wire_step *failed);
+/* Wait for a data block and fetch it; call `meanwhile`, if there is one, while
+ * its bytes come. `failed` instead of `came`: an error token, a wrong CRC, or
+ * nothing within the time that the card has. */
+void wire_receive(uint8_t *into, uint16_t size, bool more, wire_step *meanwhile,
+                  wire_step *came, wire_step *failed);
 /* Wait for the end of busy, looking at once or a while later. */
 void wire_wait(bool at_once, wire_step *found, wire_step *failed);
 

@@ -28,6 +28,11 @@ enum {
   TENSORS = 4096,
   QUEUE = 64,
   TRACE = 32768,
+#ifdef POET_POISON
+  CACHE = 1, /* a board that is tested takes little on trust */
+#else
+  CACHE = 64,
+#endif
   FRAME = 4096,
   TICK_HZ = 10 * 1000 * 1000,
   WATCH_MS = 200,
@@ -39,6 +44,7 @@ static struct poet_resident residents[RESIDENTS];
 static uint32_t bitmap[(TENSORS + 31) / 32];
 static struct poet_transfer queue[QUEUE];
 static struct poet_trace trace[TRACE];
+static struct poet_cache cache[CACHE];
 static uint32_t frame[(POET_FRAME_BUFFER(FRAME) + 3) / 4];
 static struct poet board;
 
@@ -68,6 +74,7 @@ int main(int argc, char **argv) {
                            .unique_id = "native",
                            .tick_hz = TICK_HZ,
                            .ticks = ticks,
+                           .usage = native_usage,
                            .idle = native_idle,
                            .storage_blocks = native_storage_blocks,
                            .read = native_read,
@@ -83,6 +90,8 @@ int main(int argc, char **argv) {
                                .tensor_capacity = TENSORS,
                                .queue = queue,
                                .queue_capacity = QUEUE,
+                               .cache_blocks = CACHE,
+                               .cache = cache,
                                .trace = trace,
                                .trace_capacity = TRACE};
   struct poet_server server = {

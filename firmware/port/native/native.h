@@ -14,6 +14,7 @@ int native_write(void *context, uint32_t block, const void *data,
 int native_flush(void *context);
 void native_submit(void *context, struct poet_transfer *transfer);
 void native_idle(void *context);
+void native_usage(void *context, struct poet_usage *usage);
 
 /* serial.c: the master side of a pseudo-terminal. Returns the path of the other
  * side, NULL if there is none to be had. */

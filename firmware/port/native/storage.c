@@ -25,7 +25,12 @@ static struct {
   struct poet_transfer **last;
   unsigned long completed; /* transfers; under the mutex, as is the queue */
   unsigned long noticed;   /* those that idle has told of */
+  atomic_uint asleep, reading, writing; /* ticks */
 } lane;
+
+static uint32_t now(void) {
+  return lane.port->ticks(NULL);
+}
 
 /* Take transfers from the queue's head for ever. */
 static void *run(void *unused) {
@@ -88,26 +93,35 @@ uint32_t native_storage_blocks(void *context) {
 
 int native_read(void *context, uint32_t block, void *data, uint32_t count) {
   const size_t size = (size_t)count * POET_BLOCK;
+  const uint32_t begin = now();
   (void)context;
-  return pread(lane.file, data, size, (off_t)block * (off_t)POET_BLOCK) !=
-         (ssize_t)size;
+  const ssize_t done =
+      pread(lane.file, data, size, (off_t)block * (off_t)POET_BLOCK);
+  lane.reading += now() - begin;
+  return done != (ssize_t)size;
 }
 
 int native_write(void *context, uint32_t block, const void *data,
                  uint32_t count) {
   const size_t size = (size_t)count * POET_BLOCK;
+  const uint32_t begin = now();
   (void)context;
-  return pwrite(lane.file, data, size, (off_t)block * (off_t)POET_BLOCK) !=
-         (ssize_t)size;
+  const ssize_t done =
+      pwrite(lane.file, data, size, (off_t)block * (off_t)POET_BLOCK);
+  lane.writing += now() - begin;
+  return done != (ssize_t)size;
 }
 
 int native_flush(void *context) {
+  const uint32_t begin = now();
   (void)context;
 #ifdef __linux__
-  return fdatasync(lane.file);
+  const int error = fdatasync(lane.file);
 #else
-  return fsync(lane.file);
+  const int error = fsync(lane.file);
 #endif
+  lane.writing += now() - begin;
+  return error;
 }
 
 void native_submit(void *context, struct poet_transfer *transfer) {
@@ -123,6 +137,7 @@ void native_submit(void *context, struct poet_transfer *transfer) {
 /* A transfer that ended between the caller's look and this call counts too, or
  * it would be slept over. */
 void native_idle(void *context) {
+  const uint32_t begin = now();
   struct timespec until;
   (void)context;
 #ifdef __linux__
@@ -139,4 +154,10 @@ void native_idle(void *context) {
   }
   lane.noticed = lane.completed;
   pthread_mutex_unlock(&lane.mutex);
+  lane.asleep += now() - begin;
+}
+
+void native_usage(void *context, struct poet_usage *usage) {
+  (void)context;
+  *usage = (struct poet_usage){lane.asleep, lane.reading, lane.writing};
 }

@@ -3,10 +3,16 @@
 #include "registers.h"
 #include "startup.h"
 
-extern handler *const vectors[16 + 48];
+enum { VECTORS = 16 + 48 };
 
-__attribute__((section(".vectors"), used)) handler *const vectors[16 + 48] = {
-    CORE_VECTORS,
+extern handler *const vectors[VECTORS];
+
+/* What has a handler of its own takes the place of fault_handler. */
+#pragma GCC diagnostic ignored "-Woverride-init"
+__attribute__((section(".vectors"), used)) handler *const vectors[VECTORS] = {
+    [2 ... VECTORS - 1] = fault_handler,
+    [0] = (handler *)(void *)stack_top,
+    [1] = reset_handler,
     [16 + IRQ_UARTE0] = uarte0_handler,
     [16 + IRQ_TIMER1] = timer1_handler,
     [16 + IRQ_SPIM3] = spim3_handler,

@@ -3,11 +3,12 @@
 #define POET_SIZES_H
 
 #define BOARD_NAME "mkr1000"
-#define BOARD_ARENA_BYTES 26624
+#define BOARD_ARENA_BYTES 26112
 #define BOARD_RESIDENTS 40
 #define BOARD_TENSORS 384
 #define BOARD_QUEUE 8
-#define BOARD_TRACE 24
+#define BOARD_TRACE 22
+#define BOARD_CACHE 4
 #define BOARD_FRAME 512
 
 #endif

@@ -3,10 +3,16 @@
 #include "registers.h"
 #include "startup.h"
 
-extern handler *const vectors[16 + 28];
+enum { VECTORS = 16 + 28 };
 
-__attribute__((section(".vectors"), used)) handler *const vectors[16 + 28] = {
-    CORE_VECTORS,
+extern handler *const vectors[VECTORS];
+
+/* What has a handler of its own takes the place of fault_handler. */
+#pragma GCC diagnostic ignored "-Woverride-init"
+__attribute__((section(".vectors"), used)) handler *const vectors[VECTORS] = {
+    [2 ... VECTORS - 1] = fault_handler,
+    [0] = (handler *)(void *)stack_top,
+    [1] = reset_handler,
     [16 + IRQ_DMAC] = dmac_handler,
     [16 + IRQ_SERCOM5] = sercom5_handler,
     [16 + IRQ_TC4] = tc4_handler,

@@ -10,7 +10,7 @@ import click
 
 from .console import Report, emit, progress, say, show_table, show_text
 from .options import json_option
-from .walk import Demo, walk
+from .walk import PORTS, Demo, walk
 
 
 class Shown:
@@ -35,20 +35,29 @@ class Shown:
 
 @click.command()
 @click.option(
+    "--port", type=click.Choice(PORTS), default=PORTS[0], show_default=True,
+    help="The board that trains: a simulated one, or native.",
+)  # fmt: skip
+@click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("poet-demo"),
     show_default=True, metavar="DIR", help="Folder for profile, schedule, plan, run and weights.",
 )  # fmt: skip
 @json_option
-def demo(out: Path, as_json: bool) -> None:
+def demo(port: str, out: Path, as_json: bool) -> None:
     """Train a small network in 24 KiB, start to finish, on a board that runs here."""
     began = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    found = walk(out, Shown())
+    found = walk(out, Shown(), port)
     if as_json:
         emit({**found.to_json(), "seconds": time.monotonic() - began, "folder": str(out)})
         return
     show_table(("", ">24 KiB", ">keeping everything"), _facts(found))
     trained = found.to_json()["weights_sha256"]
+    if not found.keep_cost.measured:
+        show_text(
+            f"What keeping everything would cost on {found.run.board} follows from the board's "
+            "profile; its weights come from a native board."
+        )
     show_text(
         f"The trained weights are bit for bit those of unlimited memory: sha256 {trained[:16]}..., "
         f"{len(found.graph.trainable)} tensors, all of them changed by training.\n"

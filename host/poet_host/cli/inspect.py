@@ -1,4 +1,4 @@
-"""Commands that look: boards, models, doctor, show."""
+"""Commands that look: models, doctor, show."""
 
 import platform
 import sys
@@ -12,7 +12,7 @@ import click
 
 from .. import api
 from ..device.board import load_board
-from ..device.board import names as board_names
+from ..device.flash import find_tool
 from ..device.link import candidate_ports
 from ..errors import PoetError
 from ..files import write_whole
@@ -24,8 +24,8 @@ from ..run.picture import draw
 from ..schedule.decode import decode
 from ..schedule.listing import listing
 from ..schedule.schedule import Schedule
-from ..sim.machine import simulated_boards
 from ..sim.native import build_native
+from ..sim.recipe import compiler_version, find_compiler, recipe, simulated_boards
 from .console import emit, say, show_table, show_text
 from .options import json_option, output
 
@@ -42,43 +42,6 @@ CHAIN = CostGraph(
         CostNode("e", (1,), 4, 1.0, 1.0),
     ),
 )
-
-
-@click.command()
-@json_option
-def boards(as_json: bool) -> None:
-    """List the boards that are known."""
-    rows = [load_board(name) for name in board_names()]
-    if as_json:
-        found = [
-            {
-                "name": board.name,
-                "title": board.title,
-                "arena_bytes": board.arena_bytes,
-                "processor_active_uw": board.processor_active_uw,
-                "storage_read_uw": board.storage_read_uw,
-                "storage_write_uw": board.storage_write_uw,
-                "runs_here": board.name == NATIVE,
-            }
-            for board in rows
-        ]
-        emit({"boards": found})
-        return
-    show_table(
-        ("board", ">arena, KiB", ">processor, mW", ">storage write, mW", "what it is"),
-        [
-            (
-                board.name,
-                f"{board.arena_bytes / 1024:,.0f}",
-                f"{board.processor_active_uw / 1e3:,.1f}",
-                f"{board.storage_write_uw / 1e3:,.1f}",
-                board.title,
-            )
-            for board in rows
-        ],
-    )
-    run_here = " and ".join(f"`sim:{name}`" for name in simulated_boards())
-    say(f"`native`, {run_here} run on this computer; schedules can be solved for all of them.")
 
 
 @click.command()
@@ -165,6 +128,24 @@ def _ports() -> str:
     return ", ".join(found) if found else "none; plug a board in, or use `native`"
 
 
+def _cross_compiler() -> str:
+    made = recipe(simulated_boards()[0])
+    try:
+        return f"{made.compiler} {compiler_version(made)} at {find_compiler(made)}"
+    except PoetError as error:
+        return f"not installed, and only needed for simulated and real boards: {error}"
+
+
+def _loaders() -> str:
+    found = []
+    for name in simulated_boards():
+        try:
+            found.append(f"{find_tool(load_board(name))[0]} for {name}")
+        except PoetError as error:
+            found.append(f"none for {name}, and only needed to flash it: {error}")
+    return "; ".join(found)
+
+
 def _pictures() -> str:
     try:
         return f"matplotlib {version('matplotlib')}"
@@ -179,6 +160,8 @@ _CHECKS: dict[str, Callable[[], str]] = {
     "solver": _solver,
     "native board": _native,
     "serial ports": _ports,
+    "cross compiler": _cross_compiler,
+    "flashing": _loaders,
     "pictures": _pictures,
 }
 

@@ -1,4 +1,4 @@
-"""Commands that use a board: simulate, flash, storage, profile, train."""
+"""Commands that use a board: simulate, storage, profile, train."""
 
 import signal
 import threading
@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..device.board import load_board
 from ..errors import BadInput, PoetError
 from ..files import write_whole
+from ..run.calibrate import Told, Validation
 from ..run.data import fit, load_data, steps_per_epoch
 from ..run.evaluate import held_out_accuracy
 from ..run.limits import ram_bytes
@@ -20,7 +20,8 @@ from ..run.run import Run, Step
 from ..run.train import NotFinite
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
-from ..sim.machine import simulated_boards
+from ..sim.board import POWER_CUT
+from ..sim.machine import FAULT_KINDS, CardFault
 from .console import Report, emit, progress, say, show_table, show_text, to_json
 from .options import (
     json_option,
@@ -32,6 +33,7 @@ from .options import (
     writable,
 )
 
+SUPPLY_MV = 3300.0  # of the boards that have a firmware image
 PROFILING_BYTES = 64 << 20  # of a native board: what does not fit would be fitted, not measured
 INTERRUPTED = 130  # what shells use for a command that Ctrl-C ended
 
@@ -59,14 +61,23 @@ def interrupts(message: str) -> Iterator[Callable[[], bool]]:
 @click.option(
     "--arena", metavar="SIZE", default=None, help="RAM for tensors of the native board, as 24KiB."
 )
+@click.option(
+    "--card-fault", "faults", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]",
+    help=f"From its FIRST block on the card misbehaves for TIMES blocks: {', '.join(FAULT_KINDS)}; "
+    "ARGUMENT: microseconds of a slow block, bytes that a torn write keeps, 1 if a power cut takes "
+    "the erase group along. Reads and writes count from 1 since the start, each on their own.",
+)  # fmt: skip
 @storage_option
 @json_option
-def simulate(board: str, arena: str | None, storage: Path | None, as_json: bool) -> int:
+def simulate(
+    board: str, arena: str | None, faults: tuple[str, ...], storage: Path | None, as_json: bool
+) -> int:
     """Start a simulated board, print its serial port, run until interrupted."""
     size = None if arena is None else ram_bytes(arena, 0)
+    wanted = [CardFault.parse(text) for text in faults]
     with (
         interrupts("stopping the board") as asked,
-        api.start_board(board, storage, size) as running,
+        api.start_board(board, storage, size, wanted) as running,
     ):
         if as_json:
             emit({"port": running.port})
@@ -75,31 +86,15 @@ def simulate(board: str, arena: str | None, storage: Path | None, as_json: bool)
         say("the board runs until Ctrl-C")
         while not asked() and running.process.poll() is None:
             time.sleep(0.1)
-    code = running.process.returncode
-    if not asked():
-        raise PoetError(f"the board {board} ended by itself (code {code})")
-    return 0
-
-
-@click.command()
-@click.option("--board", required=True, metavar="BOARD")
-def flash(board: str) -> None:
-    """Say how firmware gets onto a board."""
-    found = load_board(board)
-    if board == "native":
-        raise BadInput(
-            "native runs on this computer and is compiled when it starts: nothing to flash, "
-            "use --port native or `poet-host simulate native`"
+        if asked():
+            return 0
+        reason = running.ended
+    if reason == POWER_CUT:
+        raise PoetError(
+            f"the power of {board} was cut, as asked: what it had committed is on the card"
+            + (f" {storage}" if storage else ", which is gone too: keep one with --storage")
         )
-    if board in simulated_boards():
-        raise BadInput(
-            f"{found.title} cannot be flashed yet: its firmware runs on the simulated chip, "
-            f"--port sim:{board}"
-        )
-    raise BadInput(
-        f"there is no firmware for {found.title}: schedules can be solved for it (--board "
-        f"{board}), and run on the native board"
-    )
+    raise PoetError(f"the board {board} ended by itself: {reason}")
 
 
 @click.group()
@@ -127,6 +122,19 @@ def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @port_option
 @output("--output", "-o", required=True, help="Where to write the profile.")
+@click.option(
+    "--validate/--no-validate", "validated", default=True,
+    help="Also run schedules of the models on the board, and compare them with what is predicted.",
+)  # fmt: skip
+@output(
+    "--power-log",
+    help="A meter's log, from which powers are taken in place of the estimated ones: start "
+    "recording before the command, and export the recording when it asks for it.",
+)
+@click.option(
+    "--supply-mv", type=click.FloatRange(500, 30_000), metavar="MV",
+    help="Millivolts at which the meter supplies the board; default: 3300.",
+)  # fmt: skip
 @storage_option
 @model_options
 @json_option
@@ -134,6 +142,9 @@ def profile(
     models: tuple[str, ...],
     port: str,
     output: Path,
+    validated: bool,
+    power_log: Path | None,
+    supply_mv: float | None,
     storage: Path | None,
     as_json: bool,
     **options: object,
@@ -141,13 +152,34 @@ def profile(
     """Measure on a board what operators of MODELs (resnet-digits) and its storage cost."""
     graphs = [api.load_graph(model, **options) for model in models or ("resnet-digits",)]
     writable(output)
+    if supply_mv is not None and power_log is None:
+        raise BadInput("--supply-mv is for a meter's log: give --power-log too")
+    if power_log and power_log.exists():
+        raise BadInput(
+            f"{power_log} exists: name the file that the recording of this run will be exported to"
+        )
     arena = PROFILING_BYTES if port == "native" else None
     with api.connect(port, storage=storage, arena_bytes=arena) as connection:
         measured = None
         for graph in graphs:
             with progress(f"profiling {graph.name} on {connection.board.name}") as report:
                 measured = connection.profile(graph, measured, progress=report)
-    assert measured is not None
+        assert measured is not None
+        if power_log:
+            with progress("computing, writing and reading for the meter"):
+                ask = _asker(power_log)
+                measured = connection.meter(measured, power_log, supply_mv or SUPPLY_MV, ask)
+        found = []
+        for graph in graphs if validated else ():
+            with progress(f"running schedules of {graph.name}") as report:
+                told = _of_steps(report)
+                try:
+                    measured, validation = connection.validate(graph, measured, told)
+                except BadInput as error:
+                    say(f"not validated: {error}")
+                else:
+                    found.append(validation)
+                    _say_validation(validation, measured.metered)
     measured.save(output)
     say(f"wrote {output}")
     if as_json:
@@ -156,8 +188,28 @@ def profile(
                 "file": str(output),
                 "board": connection.board.name,
                 "operators": len(measured.operators),
+                "metered": measured.metered,
+                "validation": [one.to_json() for one in found],
             }
         )
+
+
+def _of_steps(report: Report) -> Told:
+    return lambda done, total: report(done, total, "steps")
+
+
+def _asker(power_log: Path) -> Callable[[], None]:
+    return lambda: say(f"now stop the recording, and export it with timestamps as {power_log}")
+
+
+def _say_validation(found: Validation, metered: bool) -> None:
+    powers = "by the meter's powers" if metered else "estimated"
+    say(
+        f"a step of {found.model} within {found.ram_bytes:,} bytes: predicted "
+        f"{found.predicted_us / 1e3:,.3f} ms, took {found.time_us / 1e3:,.3f} ms (error "
+        f"{found.time_error:+.1%}); predicted {found.predicted_uj:,.0f} uJ, took "
+        f"{found.energy_uj:,.0f} uJ, {powers} (error {found.energy_error:+.1%})"
+    )
 
 
 @click.command()
@@ -165,14 +217,29 @@ def profile(
 @port_option
 @click.option(
     "--data", required=True, metavar="DATA",
-    help="An .npz file with x and y (x_test, y_test), `digits`, or synthetic:SHAPE:CLASSES.",
+    help="An .npz file with x and y (x_test, y_test), a folder with x.npy and so on, a .csv file "
+    "(last column: the label), `digits`, or synthetic:SHAPE:CLASSES.",
 )  # fmt: skip
+@click.option(
+    "--normalize", default="none", show_default=True, metavar="HOW",
+    help="Samples: none, scale (to 0..1), standard (by mean and deviation of each channel), or "
+    "MEAN:STD, as 0.5:0.25.",
+)  # fmt: skip
+@click.option(
+    "--test-split", type=click.FloatRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
+    help="Hold out this share of samples, as 0.2, drawn by --seed.",
+)  # fmt: skip
+@click.option("--shuffle/--no-shuffle", default=True, help="Each epoch in another order.")
 @click.option("--epochs", type=click.IntRange(1), help="Times through the data; default: 1.")
 @click.option("--steps", type=click.IntRange(1), help="Steps in place of epochs.")
 @output("--save-weights", required=True, help="Trained weights, a safetensors file.")
 @output("--load-weights", help="Starting weights in place of random ones.")
 @output("--run", "run_path", help="Losses, times and the trace as JSON.")
-@click.option("--resume", is_flag=True, help="Go on from the last step that the board committed.")
+@click.option(
+    "--resume", is_flag=True,
+    help="Go on from the last step that the board committed, or, with --load-weights, from the "
+    "step that the file was saved after: its optimiser's state is in it.",
+)  # fmt: skip
 @click.option("--format", "erase", is_flag=True, help="First erase what the board's card holds.")
 @storage_option
 @seed_option
@@ -181,6 +248,9 @@ def train(
     schedule: Path,
     port: str,
     data: str,
+    normalize: str,
+    test_split: float | None,
+    shuffle: bool,
     epochs: int | None,
     steps: int | None,
     save_weights: Path,
@@ -195,16 +265,24 @@ def train(
     """Train on a board by a schedule, and save the weights."""
     if epochs is not None and steps is not None:
         raise BadInput("give --epochs or --steps, not both")
-    if resume and (erase or load_weights):
+    from_board = resume and load_weights is None
+    if from_board and erase:
+        raise BadInput("--resume goes on from the board's weights: leave out --format")
+    if from_board and port == "native" and storage is None:
         raise BadInput(
-            "--resume goes on from the board's weights: leave out --format and --load-weights"
+            "--resume on `native` needs the --storage file of the run before, or the weights that "
+            "it saved (--load-weights)"
         )
-    if resume and port == "native" and storage is None:
-        raise BadInput("--resume on `native` needs the --storage file of the run before")
-    writable(save_weights, run_path)
+    writable(save_weights, run_path, read=(schedule, storage))
     loaded = Schedule.load(schedule)
     graph = graph_of(loaded)
-    dataset = fit(load_data(data), graph)
+    read = load_data(
+        data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
+    )
+    if read.classes:
+        say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(read.classes))}")
+    dataset = fit(read, graph)
+    first = api.step_of_weights(load_weights) if resume and load_weights else 0
     start = api.load_weights(load_weights, graph) if load_weights else None
     ram = loaded.meta["plan"]["ram_bytes"] if port == "native" else None
     per_epoch = steps_per_epoch(dataset, graph.batch)
@@ -212,18 +290,19 @@ def train(
     if left and steps is None:
         say(
             f"{left} of {len(dataset.x)} samples fill no batch of {graph.batch}: "
-            "every epoch leaves out others"
+            + ("every epoch leaves out others" if shuffle else "they are left out")
         )
 
     def save(run: Run) -> None:
-        api.save_weights(save_weights, graph, run.weights)
+        api.save_weights(save_weights, graph, run.weights, run.last_step or begun)
         if run_path:
             write_whole(run_path, to_json(run.to_json()))
         say(f"wrote {save_weights}" + (f" and {run_path}" if run_path else ""))
 
     with api.connect(port, storage=storage, arena_bytes=ram) as connection:
         held = connection.device.info
-        if held.committed_model not in (0, loaded.model.crc) and not resume:
+        begun = held.committed_step if from_board else first
+        if held.committed_model not in (0, loaded.model.crc) and not from_board:
             say(
                 f"the card held the weights of another model after {held.committed_step} steps: "
                 "they are replaced"
@@ -242,7 +321,8 @@ def train(
                     steps=steps or (epochs or 1) * per_epoch,
                     seed=seed,
                     weights=start,
-                    resume=resume,
+                    first_step=first,
+                    resume=from_board,
                     on_step=_on_step(report),
                     stopped=asked,
                 )

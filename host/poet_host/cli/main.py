@@ -9,11 +9,14 @@ from importlib.metadata import version
 import click
 
 from ..errors import PoetError
+from .compare import compare
 from .console import emit, say
 from .demo import demo
-from .inspect import boards, doctor, models, show
-from .learning import INTERRUPTED, flash, profile, simulate, storage, train
-from .planning import compare, solve
+from .exporting import export
+from .hardware import boards, flash
+from .inspect import doctor, models, show
+from .learning import INTERRUPTED, profile, simulate, storage, train
+from .planning import solve
 
 EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device; 4 link broke;
 5 infeasible (proved); 6 a schedule was found but not within the wanted gap; 7 none found in time;
@@ -34,7 +37,8 @@ def commands(context: click.Context) -> None:
 
 
 for command in (
-    boards, models, doctor, simulate, flash, storage, profile, solve, train, show, compare, demo,
+    boards, models, doctor, simulate, flash, storage, profile, solve, train, export, show, compare,
+    demo,
 ):  # fmt: skip
     commands.add_command(command)
 

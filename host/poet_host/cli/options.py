@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
@@ -8,8 +9,23 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import BadInput
+from ..graph.autodiff import BATCHNORM, OPTIMISERS
+from ..graph.onnx_import import DEFAULT_LOSS, LOSSES
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers; click's own takes nan, which is in no range."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
+
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else."
@@ -30,17 +46,33 @@ seed_option = click.option(
 
 
 def model_options(command: F) -> F:
-    """How a built-in model is built."""
+    """How a model becomes a training step."""
     for option in reversed(
         (
             click.option("--batch", type=click.IntRange(1), help="Samples in a step."),
-            click.option("--learning-rate", type=click.FloatRange(0, min_open=True)),
-            click.option("--momentum", type=click.FloatRange(0, 1, max_open=True)),
-            click.option("--weight-decay", type=click.FloatRange(0)),
+            click.option(
+                "--sequence-length",
+                type=click.IntRange(1),
+                help="Tokens of a text: of bert-*, or of an .onnx model where it is open.",
+            ),
+            click.option(
+                "--loss",
+                type=click.Choice(list(LOSSES)),
+                help=f"Of an .onnx model; default: {DEFAULT_LOSS}.",
+            ),
+            click.option("--optimizer", type=click.Choice(OPTIMISERS)),
+            click.option("--learning-rate", "--lr", type=FiniteRange(0, min_open=True)),
+            click.option("--momentum", type=FiniteRange(0, 1, max_open=True)),
+            click.option("--weight-decay", type=FiniteRange(0)),
             click.option(
                 "--train",
                 metavar="PARTS",
                 help="What is trained: all (the default), last:N layers, or a pattern of names.",
+            ),
+            click.option(
+                "--batchnorm",
+                type=click.Choice(BATCHNORM),
+                help="Batchnorm is trained (the default), or frozen: as it stands.",
             ),
         )
     ):
@@ -55,11 +87,17 @@ def output(flag: str, *names: str, **settings: Any) -> Callable[[F], F]:
     )
 
 
-def writable(*paths: Path | None) -> None:
-    """Before hours of work: can the results be saved?"""
+def writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) -> None:
+    """Before hours of work: can the results be saved, each to a file of its own, and to none of
+    those that were `read`?
+    """
+    taken = {Path(path).resolve(): "is read" for path in read if path is not None}
     for path in paths:
         if path is None:
             continue
+        if use := taken.get(path.resolve()):
+            raise BadInput(f"{path} {use} by this command too: write to another file")
+        taken[path.resolve()] = "is written"
         if path.is_dir():
             raise BadInput(f"{path} cannot be written: it is a folder")
         if not path.parent.is_dir():

@@ -1,8 +1,8 @@
-"""Commands that plan: solve and compare."""
+"""The command that plans: solve."""
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -15,28 +15,26 @@ from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph
 from ..profile.profile import Profile, estimate_profile
 from .console import emit, progress, say, show_table, to_json
-from .options import json_option, model_options, output, writable
+from .options import FiniteRange, json_option, model_options, output, writable
 
 EXIT_INFEASIBLE, EXIT_GAP, EXIT_UNKNOWN = 5, 6, 7
 
 board_option = click.option("--board", metavar="BOARD", help="Solve for this board's figures.")
 profile_option = click.option(
-    "--profile", "profile_path", type=click.Path(path_type=Path), metavar="FILE",
-    help="Solve for what `profile` measured.",
+    "--profile", "profile_name", metavar="FILE",
+    help="Solve for what `profile` measured; or, with --board, for its `estimate` (the default) or "
+    "the figures of the POET `paper`.",
 )  # fmt: skip
-paper_option = click.option(
-    "--paper", is_flag=True, help="With --board: the figures of the POET paper for it."
-)
 deadline_option = click.option(
     "--deadline", metavar="LIMIT",
     help="Milliseconds of a step, 1.2x of keep-everything's time, or none (the default).",
 )  # fmt: skip
 time_limit_option = click.option(
-    "--time-limit", type=click.FloatRange(0.1), default=60.0, show_default=True, metavar="S",
+    "--time-limit", type=FiniteRange(0.1), default=60.0, show_default=True, metavar="S",
     help="Seconds for solving.",
 )  # fmt: skip
 gap_option = click.option(
-    "--gap", type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="G",
+    "--gap", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
     help="Stop when energy is proved to be within this relative gap.",
 )  # fmt: skip
 
@@ -45,7 +43,6 @@ gap_option = click.option(
 @click.argument("model")
 @board_option
 @profile_option
-@paper_option
 @click.option(
     "--ram", required=True, metavar="LIMIT",
     help="Bytes, or 24KiB, or 50% of what keeping everything needs.",
@@ -63,8 +60,7 @@ gap_option = click.option(
 def solve(
     model: str,
     board: str | None,
-    profile_path: Path | None,
-    paper: bool,
+    profile_name: str | None,
     ram: str,
     deadline: str | None,
     deadline_us: float | None,
@@ -77,16 +73,17 @@ def solve(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Find the schedule of least energy for MODEL: a built-in model or a cost graph (.json)."""
+    """Find the schedule of least energy for MODEL: built-in, an .onnx file, or a cost graph."""
     if deadline is not None and deadline_us is not None:
         raise BadInput("give --deadline or --deadline-us, not both")
     if deadline_us is not None and not (math.isfinite(deadline_us) and deadline_us > 0):
         raise BadInput(f"--deadline-us {deadline_us}: a deadline is a positive number")
-    writable(output, plan_path)
+    files = (model if Path(model).suffix else None, profile_name)
+    writable(output, plan_path, read=files)
     if unplaced and output:
         raise BadInput("a schedule needs offsets: leave out --unplaced, or write a --plan")
     graph = api.load(model, **options)
-    profile = _profile(graph, board, profile_path, paper)
+    profile = _profile(graph, board, profile_name)
     with progress(f"solving {graph.name}") as report:
         plan = api.solve(
             graph,
@@ -115,19 +112,32 @@ def solve(
 
 
 def _profile(
-    graph: Graph | CostGraph, board: str | None, path: Path | None, paper: bool
+    graph: Graph | CostGraph, board: str | None, profile_name: str | None
 ) -> Profile | None:
     if isinstance(graph, CostGraph):
-        if board or path or paper:
-            raise BadInput(f"{graph.name} has its costs: leave out --board, --profile, --paper")
+        if board or profile_name:
+            raise BadInput(f"{graph.name} has its costs: leave out --board and --profile")
         return None
-    if (board is None) == (path is None):
-        raise BadInput("costs come from --board NAME (estimated) or --profile FILE (measured)")
+    return profile_of(board, profile_name)
+
+
+def profile_of(board: str | None, profile_name: str | None) -> Profile:
+    """The costs that --board and --profile choose."""
+    kind: Literal["estimate", "paper"] = "paper" if profile_name == "paper" else "estimate"
+    from_board = profile_name in (None, "estimate", "paper")
+    if from_board and board is None:
+        raise BadInput(
+            "costs come from --board NAME (estimated) or --profile FILE (measured); with --board, "
+            "--profile paper takes the POET paper's figures"
+        )
+    if from_board:
+        return estimate_profile(load_board(board or ""), kind)
     if board is not None:
-        return estimate_profile(load_board(board), "paper" if paper else "estimate")
-    if paper:
-        raise BadInput("--paper goes with --board: a profile that was measured has its figures")
-    return Profile.load(path or "")
+        raise BadInput(
+            f"--profile {profile_name} was measured on one board: leave out --board, or choose "
+            "--profile estimate or --profile paper"
+        )
+    return Profile.load(profile_name or "")
 
 
 def _state(energy: float | None, bound: float | None, gap: float | None, seconds: float) -> str:
@@ -155,6 +165,7 @@ def _facts(graph: Graph | CostGraph, profile: Profile | None, plan: Plan) -> lis
         ("computed again", str(ops.count("compute") - len(nodes))),
         ("paged in, out", f"{ops.count('page_in')}, {ops.count('page_out')}"),
         ("solved in", f"{plan.solve_s:.2f} s"),
+        *([("beyond the method", plan.note)] if plan.note else []),
     ]  # fmt: skip
 
 
@@ -162,15 +173,19 @@ def _times(mine: float, kept: float | None) -> str:
     return f" ({mine / kept:.2f}x)" if kept else ""
 
 
+def _because(plan: Plan) -> str:
+    return f" ({plan.method}: {plan.note})" if plan.note else ""
+
+
 def _exit_code(plan: Plan, gap: float) -> int:
     """0, or the code of what is missing, with a sentence about it on stderr."""
     if plan.status == "infeasible":
-        say(f"poet-host: {api.why_infeasible(plan)}")
+        say(f"poet-host: {api.why_infeasible(plan)}{_because(plan)}")
         return EXIT_INFEASIBLE
     if plan.status == "unknown":
         say(
-            f"poet-host: no plan was found in {plan.solve_s:.1f} s, nor proved not to exist: "
-            "give more --time-limit, or more --ram"
+            f"poet-host: no plan was found in {plan.solve_s:.1f} s, nor proved not to exist"
+            f"{_because(plan)}: give more --time-limit, or more --ram"
         )
         return EXIT_UNKNOWN
     if plan.gap is not None and plan.gap > gap:
@@ -180,87 +195,3 @@ def _exit_code(plan: Plan, gap: float) -> int:
         )
         return EXIT_GAP
     return 0
-
-
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-@click.command()
-@click.argument("model")
-@board_option
-@profile_option
-@paper_option
-@click.option(
-    "--budgets", default="100%,75%,50%,40%,30%", show_default=True, metavar="LIST",
-    help="RAM budgets, separated by commas.",
-)  # fmt: skip
-@click.option(
-    "--methods", default=",".join(api.ALL_METHODS), show_default=True, metavar="LIST",
-    help="Methods, separated by commas.",
-)  # fmt: skip
-@deadline_option
-@time_limit_option
-@gap_option
-@click.option(
-    "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="Write every plan, and compare.json, into this folder.",
-)  # fmt: skip
-@model_options
-@json_option
-def compare(
-    model: str,
-    board: str | None,
-    profile_path: Path | None,
-    paper: bool,
-    budgets: str,
-    methods: str,
-    deadline: str | None,
-    time_limit: float,
-    gap: float,
-    output: Path | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Solve MODEL by several methods under several budgets, and compare."""
-    unknown = [name for name in _listed(methods) if name not in api.ALL_METHODS]
-    if unknown:
-        raise BadInput(f"there is no method {unknown[0]}: choose of {', '.join(api.ALL_METHODS)}")
-    graph = api.load(model, **options)
-    profile = _profile(graph, board, profile_path, paper)
-    if output:
-        output.mkdir(parents=True, exist_ok=True)
-    jobs = [(budget, method) for budget in _listed(budgets) for method in _listed(methods)]
-    rows = []
-    with progress(f"comparing {len(jobs)} plans of {graph.name}") as report:
-        for done, (budget, method) in enumerate(jobs):
-            report(done, len(jobs), f"{method} in {budget}")
-            plan = api.solve(
-                graph, profile, ram=budget, deadline=deadline, method=method,
-                time_limit_s=time_limit, gap=gap,
-            )  # fmt: skip
-            whole = plan_to_json(plan)
-            if output:
-                name = f"{method}-{budget.replace('%', 'pc')}.plan.json"
-                write_whole(output / name, to_json(whole))
-            row = {key: value for key, value in whole.items() if key != "statements"}
-            rows.append({"budget": budget, **row, "method": method})
-    result = {"model": graph.name, "plans": rows}
-    if output:
-        write_whole(output / "compare.json", to_json(result))
-        say(f"wrote {len(jobs)} plans and compare.json into {output}")
-    if as_json:
-        emit(result)
-        return
-    columns = ("budget", ">bytes", "method", "status", ">energy, uJ", ">time, ms", ">peak, bytes")
-    show_table(columns, [_row(row) for row in rows], title=graph.name)
-
-
-def _row(row: dict[str, Any]) -> tuple[str, ...]:
-    def shown(key: str, scale: float = 1.0, digits: int = 1) -> str:
-        return "" if row[key] is None else f"{row[key] / scale:,.{digits}f}"
-
-    return (
-        row["budget"], f"{row['ram_bytes']:,}", row["method"], row["status"],
-        shown("energy_uj"), shown("time_us", 1e3, 3), shown("peak_bytes", digits=0),
-    )  # fmt: skip

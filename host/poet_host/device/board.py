@@ -10,6 +10,7 @@ from ..files import read_text
 from ..resources import resource
 
 _T = TypeVar("_T")
+_WORDS = {dict: "a table of texts", int: "a number", list: "a list of texts", str: "text"}
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,26 @@ class Paper:
 
 
 @dataclass(frozen=True)
+class Loading:
+    """How an image gets onto a board.
+
+    `tools` maps each program that can do it, in order of preference, to its name for the chip.
+    The image begins at `start` of flash. `usb`: vendor and product ids of the board's own USB
+    port; `boot_loader`: the one with which its boot loader answers, if it has one. `serial`:
+    where the firmware speaks, in words.
+    """
+
+    tools: dict[str, str]
+    start: int
+    usb: tuple[str, ...]
+    boot_loader: str
+    serial: str
+
+
+@dataclass(frozen=True)
 class Board:
-    """One board. `paper` is None where the paper does not give all figures."""
+    """One board. `paper` is None where the paper does not give all figures, `loading` for a
+    board without a firmware image."""
 
     name: str
     title: str
@@ -69,6 +88,7 @@ class Board:
     power: Power
     estimate: Estimate
     paper: Paper | None = None
+    loading: Loading | None = None
 
     @property
     def processor_active_uw(self) -> float:
@@ -113,7 +133,7 @@ def parse_board(name: str, text: str, where: str) -> Board:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{where}: this is no TOML ({error})") from error
-    unknown = sorted(set(table) - {"title", "arena_bytes", "power", "estimate", "paper"})
+    unknown = sorted(set(table) - {"title", "arena_bytes", "power", "estimate", "paper", "loading"})
     if unknown:
         raise BadInput(f"{where}: unknown key {unknown[0]}")
     title, arena_bytes = table.get("title"), table.get("arena_bytes")
@@ -128,7 +148,23 @@ def parse_board(name: str, text: str, where: str) -> Board:
         _section(Power, table, "power", where),
         _section(Estimate, table, "estimate", where),
         _section(Paper, table, "paper", where) if "paper" in table else None,
+        _loading(table["loading"], where) if "loading" in table else None,
     )
+
+
+def _loading(values: Any, where: str) -> Loading:
+    kinds = {"tools": dict, "start": int, "usb": list, "boot_loader": str, "serial": str}
+    if not isinstance(values, dict):
+        raise BadInput(f"{where}: loading must be a table")
+    wrong = sorted(set(kinds) ^ set(values))
+    if wrong:
+        problem = "is missing" if wrong[0] in kinds else "is unknown"
+        raise BadInput(f"{where}: loading.{wrong[0]} {problem}")
+    for key, kind in kinds.items():
+        inside = values[key] if kind is list else values[key].values() if kind is dict else ()
+        if not isinstance(values[key], kind) or not all(isinstance(one, str) for one in inside):
+            raise BadInput(f"{where}: loading.{key} must be {_WORDS[kind]}")
+    return Loading(**(values | {"usb": tuple(values["usb"])}))
 
 
 def _section(kind: type[_T], table: Mapping[str, Any], name: str, where: str) -> _T:

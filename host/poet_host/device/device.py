@@ -199,7 +199,8 @@ class Device:
         return int(self._request("probe_op", **values)["ticks"])
 
     def probe_transfer(self, write: bool, size_bytes: int, *, repeat: int = 1) -> tuple[int, int]:
-        """Ticks, and processor ticks among them, of moving arena bytes to or from storage."""
+        """Ticks of the transfer lane, and ticks that the processor was awake meanwhile, of
+        moving arena bytes to or from storage."""
         values = {"write": int(write), "size": size_bytes, "repeat": repeat}
         reply = self._request("probe_transfer", **values)
         return int(reply["ticks"]), int(reply["cpu_ticks"])

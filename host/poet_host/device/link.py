@@ -11,6 +11,7 @@ import serial
 from serial.tools import list_ports
 
 from ..errors import LinkBroken, NoDevice, PoetError
+from .ports import permission_advice
 from .wire import REPLY, WireError, frame, unframe
 
 BAUD_RATE = 1_000_000  # what the firmware sets its UART to; a pty and USB ignore it
@@ -198,10 +199,7 @@ def _open(port: str, patience_s: float) -> Any:
 def _no_port(port: str, error: Exception) -> NoDevice:
     number = getattr(error, "errno", None)
     if number == errno.EACCES:
-        return NoDevice(
-            f"{port} may not be opened by this user: add the user to the port's group (`sudo "
-            "usermod -aG dialout $USER`, or uucp) and log in again, or add a udev rule"
-        )
+        return NoDevice(permission_advice(port))
     if number in (errno.EAGAIN, errno.EBUSY) or "exclusively lock" in str(error):
         return NoDevice(f"{port} is in use by another program: close it and run again")
     if number == errno.ENOENT or "://" in port:

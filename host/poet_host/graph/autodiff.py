@@ -8,46 +8,41 @@ loss with respect to `conv1`, `conv1.weight:new` the weight after the step.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from math import isfinite
 
 from ..errors import BadInput
+from ..isa import by_name
 from .build import Layer, Model
 from .graph import Graph, Node, Phase
 from .kernels import KERNELS, SINK_FIELDS
 from .operators import OPERATORS, Fields, Operator, Rule, Shape, operand_names, sizes_of
+from .optimisers import OPTIMISERS as OPTIMISERS
+from .optimisers import Adam as Adam
+from .optimisers import Optimiser as Optimiser
+from .optimisers import Sgd as Sgd
+from .optimisers import optimiser as optimiser
 
 MOMENTUM = ":momentum"
+AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # of Adam, called as PyTorch calls them
+BATCHNORM = ("train", "frozen")
 
 
-@dataclass(frozen=True)
-class Sgd:
-    """v' = momentum * v + (g + weight_decay * w), w' = w - learning_rate * v', as PyTorch's."""
-
-    learning_rate: float
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not isfinite(value) or value < 0:
-                raise BadInput(f"{name} is {value}, it must be a finite number from 0")
-
-
-def training_graph(model: Model, optimiser: Sgd, train: str = "all") -> Graph:
+def training_graph(
+    model: Model, optimiser: Optimiser, train: str = "all", batchnorm: str = "train"
+) -> Graph:
     """One step of training `model` on one batch.
 
     `train` chooses the parameters that learn: "all", "last:N" (those of the last N layers
     that have any) or a glob pattern of their names. A batchnorm that has none of them uses
-    its running statistics as they are.
+    its running statistics as they are; with batchnorm "frozen" none has.
     """
-    step = _Step(model, optimiser, trained_parameters(model, train))
+    step = _Step(model, optimiser, trained_parameters(model, train, batchnorm))
     for layer in model.layers:
         step.forward(layer)
     for layer in reversed(model.layers):
         step.backward(layer)
-    stored = (model.data, model.label, *model.parameters, *step.momenta)
+    stored = (model.data, model.label, *model.parameters, *step.states)
     return Graph(
         model.name,
         (*stored, *_sums_in_place(step.nodes)),
@@ -55,16 +50,22 @@ def training_graph(model: Model, optimiser: Sgd, train: str = "all") -> Graph:
         label=model.label.name,
         loss=model.layers[-1].name,
         logits=model.logits,
+        origin=model.origin,
     )
 
 
-def trained_parameters(model: Model, train: str) -> frozenset[str]:
+def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> frozenset[str]:
     """Names of the parameters that `train` chooses; BadInput if it chooses none."""
+    if batchnorm not in BATCHNORM:
+        raise BadInput(f"batchnorm {batchnorm!r}: choose of {', '.join(BATCHNORM)}")
     owners: dict[str, list[str]] = {}
     names: dict[str, None] = {}
     for layer in model.layers:
-        own = [node.name for node in layer.parameters.values() if node.role == "parameter"]
-        if own and own[0] not in names:
+        if batchnorm == "frozen" and OPERATORS[layer.kind].frozen:
+            continue
+        nodes = layer.parameters.values()
+        own = [node.name for node in nodes if node.role == "parameter" and node.name not in names]
+        if own:
             owners[layer.name] = own
             names |= dict.fromkeys(own)
     if not names:
@@ -89,9 +90,10 @@ def trained_parameters(model: Model, train: str) -> frozenset[str]:
 class _Step:
     """The operators of a training step, in execution order, as the layers add them."""
 
-    def __init__(self, model: Model, optimiser: Sgd, trained: frozenset[str]) -> None:
+    def __init__(self, model: Model, optimiser: Optimiser, trained: frozenset[str]) -> None:
         self.nodes: list[Node] = []
-        self.momenta: list[Node] = []
+        self.states: list[Node] = []  # of the optimiser
+        self._stored = {node.name: node for node in model.parameters}
         self._optimiser = optimiser
         self._trained = trained
         self._shapes = {layer.name: layer.shape for layer in model.layers}
@@ -100,19 +102,28 @@ class _Step:
         self._uses = self._gradients_expected(model)
         self._arrived: Counter[str] = Counter()
         self._gradient: dict[str, str] = {}  # of a tensor or parameter: the node, summed so far
+        self._sinks: dict[str, str] = {}  # of the nodes
 
     def _with_gradient(self, model: Model) -> set[str]:
         """Layers behind a trained parameter."""
         needed: set[str] = set()
         for layer in model.layers:
-            if self._learns(layer) or any(tensor.name in needed for tensor in layer.inputs):
+            behind = any(tensor.name in needed | self._trained for tensor in layer.inputs)
+            if not layer.is_parameter and (behind or self._learns(layer)):
                 needed.add(layer.name)
         return needed
 
     def _gradients_expected(self, model: Model) -> Counter[str]:
         """How many gradients each of these layers' outputs, and each trained parameter, gets."""
-        names = [tensor.name for layer in model.layers for tensor in layer.inputs]
-        names += [node.name for layer in model.layers for node in layer.parameters.values()]
+        names: list[str] = []
+        for layer in model.layers:
+            row = OPERATORS[layer.kind]
+            made = {rule.makes for rule in row.backward}
+            operands = [
+                *zip(row.inputs, (tensor.name for tensor in layer.inputs), strict=True),
+                *((slot, node.name) for slot, node in layer.parameters.items()),
+            ]
+            names += [name for slot, name in operands if slot in made]
         return Counter(name for name in names if name in self._needed | self._trained)
 
     def _learns(self, layer: Layer) -> bool:
@@ -143,20 +154,33 @@ class _Step:
         if not row.is_loss:
             operands["dy"] = self._gradient[layer.name]
         wanted = self._needed | self._trained
-        rules = [rule for rule in row.backward if operands.get(rule.makes) in wanted]
-        to_inputs = [rule for rule in rules if rule.makes in row.inputs]
-        to_parameters = [rule for rule in rules if rule.makes in layer.parameters]
+        rules = [
+            rule
+            for rule in row.backward
+            if operands.get(rule.makes) in wanted and (not rule.when or rule.when(layer.fields))
+        ]
+        to_inputs = [rule for rule in rules if operands[rule.makes] in self._needed]
+        to_parameters = [rule for rule in rules if operands[rule.makes] in self._trained]
         read = {name for rule in to_inputs for name in operand_names(rule)}
         early = [rule for rule in to_parameters if rule.makes not in read]
         late = [rule for rule in to_parameters if rule.makes in read]
-        for rule in (*early, *to_inputs, *late):
+        ordered = (*early, *to_inputs, *late)
+        held: list[Node] = []  # parameters that a later rule of this layer still reads
+        for i, rule in enumerate(ordered):
             for source in row.backward:
                 if source.makes in operand_names(rule) and source.makes not in operands:
                     self._make(layer, source, "backward")
-            if rule.makes in row.inputs:
+            if operands[rule.makes] in self._needed:
                 self._gradient_of_input(layer, rule)
-            else:
-                self._gradient_of_parameter(layer, rule)
+                continue
+            w = self._stored[operands[rule.makes]]
+            later = {operands.get(name) for r in ordered[i + 1 :] for name in operand_names(r)}
+            if w.name in later and w not in held:
+                held.append(w)
+            self._gradient_of_parameter(layer, rule, w, fuse=w not in held)
+        for w in held:
+            if self._arrived[w.name] == self._uses[w.name]:
+                self._update(w, "apply_gradient", (self._gradient[w.name],), sizes_of(w.shape))
 
     def _gradient_of_input(self, layer: Layer, rule: Rule) -> None:
         operands = self._operands[layer.name]
@@ -165,7 +189,7 @@ class _Step:
         self._arrived[tensor] += 1
         if rule.kernel:
             whole = self._uses[tensor] == 1
-            name = f"{tensor}:grad" if whole else f"{tensor}:grad:{layer.name}"
+            name = f"{tensor}:grad" if whole else self._free(f"{tensor}:grad:{layer.name}", rule)
             gradient = self._by_rule(name, layer, rule, "backward", shape)
         else:
             gradient = operands[rule.operands]
@@ -173,43 +197,88 @@ class _Step:
             whole = self._arrived[tensor] == self._uses[tensor]
             name = f"{tensor}:grad" if whole else f"{tensor}:grad{self._arrived[tensor]}"
             both = (self._gradient[tensor], gradient)
-            gradient = self._add(name, "add", both, sizes_of(shape), "backward", shape)
+            gradient = self._sum(name, both, shape)
         self._gradient[tensor] = gradient
 
-    def _gradient_of_parameter(self, layer: Layer, rule: Rule) -> None:
-        w = layer.parameters[rule.makes]
-        fields = {**layer.fields, "variant": rule.variant}
-        inputs = self._inputs(layer, rule)
-        if self._uses[w.name] == 1:
-            self._update(w, rule.kernel, inputs, fields)
+    def _gradient_of_parameter(self, layer: Layer, rule: Rule, w: Node, fuse: bool) -> None:
+        """Emit one gradient of `w`, add it to those before and, if it may, update `w`."""
+        sinks = bool(rule.kernel) and _has_sink(rule.kernel)
+        if self._uses[w.name] == 1 and sinks and fuse:
+            self._update(w, rule.kernel, self._inputs(layer, rule), _fields(layer, rule))
             return
         self._arrived[w.name] += 1
+        name = self._free(f"{w.name}:grad:{layer.name}", rule)
         summed = self._gradient.get(w.name)
-        self._gradient[w.name] = self._add(
-            f"{w.name}:grad:{layer.name}",
-            rule.kernel,
-            (*inputs, summed) if summed else inputs,
-            fields,
-            "backward",
-            w.shape,
-            sink="accumulate" if summed else "store",
-            overwrites=summed,
-        )
-        if self._arrived[w.name] == self._uses[w.name]:
-            gradient = self._gradient[w.name]
+        if sinks and summed and self._sinks[summed] != "none":
+            gradient = self._add(
+                name,
+                rule.kernel,
+                (*self._inputs(layer, rule), summed),
+                _fields(layer, rule),
+                "backward",
+                w.shape,
+                sink="accumulate",
+                overwrites=summed,
+            )
+        else:
+            if rule.kernel:
+                gradient = self._by_rule(name, layer, rule, "backward", w.shape)
+            else:
+                gradient = self._operands[layer.name][rule.operands]
+            if summed:
+                total = self._free(f"{name}:sum", rule)
+                gradient = self._sum(total, (summed, gradient), w.shape)
+        self._gradient[w.name] = gradient
+        if self._arrived[w.name] == self._uses[w.name] and fuse:
             self._update(w, "apply_gradient", (gradient,), sizes_of(w.shape))
 
+    def _free(self, name: str, rule: Rule) -> str:
+        """A name for the gradient; a layer may read a tensor as two of its operands."""
+        return f"{name}:{rule.makes}" if name in self._sinks else name
+
+    def _sum(self, name: str, both: tuple[str, str], shape: Shape) -> str:
+        return self._add(name, "add", both, sizes_of(shape) | {"variant": 0}, "backward", shape)
+
     def _update(self, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields) -> None:
-        """The gradient that `kernel` computes renews `w`, by way of its momentum if any."""
-        if not self._optimiser.momentum:
+        """The gradient that `kernel` computes renews `w`, and the optimiser's state of it."""
+        by = self._optimiser
+        decayed = (w.name,) if by.weight_decay else ()
+        if isinstance(by, Adam):
+            self._adam(by, w, kernel, inputs, fields)
+        elif by.momentum:
+            v = self._state(w, MOMENTUM)
+            new_v = self._replace(v, kernel, (*inputs, v.name, *decayed), fields, sink="momentum")
+            rate = {"learning_rate": by.learning_rate}
+            self._replace(w, "momentum_step", (w.name, new_v), sizes_of(w.shape) | rate)
+        else:
             self._replace(w, kernel, (*inputs, w.name), fields, sink="sgd")
-            return
-        v = Node(f"{w.name}{MOMENTUM}", w.shape, role="state", start="zeros")
-        self.momenta.append(v)
-        decayed = (w.name,) if self._optimiser.weight_decay else ()
-        new_v = self._replace(v, kernel, (*inputs, v.name, *decayed), fields, sink="momentum")
-        rate = {"learning_rate": self._optimiser.learning_rate}
-        self._replace(w, "momentum_step", (w.name, new_v), sizes_of(w.shape) | rate)
+
+    def _adam(
+        self, by: Adam, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields
+    ) -> None:
+        """Both averages read the gradient, so that it is a node of its own."""
+        sizes, decayed = sizes_of(w.shape), (w.name,) if by.weight_decay else ()
+        if kernel == "apply_gradient":
+            gradient = inputs[0]
+        else:
+            name = f"{w.name}:grad"
+            gradient = self._add(name, kernel, inputs, fields, "backward", w.shape, sink="store")
+        averages = []
+        for ending, average, beta in (
+            (AVERAGE, "average", by.beta1),
+            (SQUARE, "average_square", by.beta2),
+        ):
+            old = self._state(w, ending)
+            rates = {"momentum": beta, "weight_decay": by.weight_decay}
+            averages.append(
+                self._replace(old, average, (gradient, old.name, *decayed), sizes | rates)
+            )
+        rates = {"learning_rate": by.learning_rate, "epsilon": by.epsilon}
+        self._replace(w, "adam_step", (w.name, *averages), sizes | rates)
+
+    def _state(self, w: Node, ending: str) -> Node:
+        self.states.append(Node(f"{w.name}{ending}", w.shape, role="state", start="zeros"))
+        return self.states[-1]
 
     def _renew(self, state: Node, layer: Layer, rule: Rule) -> None:
         self._replace(state, rule.kernel, self._inputs(layer, rule), layer.fields)
@@ -237,7 +306,9 @@ class _Step:
         self._operands[layer.name][rule.makes] = self._by_rule(name, layer, rule, phase, shape)
 
     def _by_rule(self, name: str, layer: Layer, rule: Rule, phase: Phase, shape: Shape) -> str:
-        return self._add(name, rule.kernel, self._inputs(layer, rule), layer.fields, phase, shape)
+        sink = "store" if _has_sink(rule.kernel) else "none"
+        inputs, fields = self._inputs(layer, rule), _fields(layer, rule)
+        return self._add(name, rule.kernel, inputs, fields, phase, shape, sink=sink)
 
     def _inputs(self, layer: Layer, rule: Rule) -> tuple[str, ...]:
         """Nodes of a rule's operands; `bias?` is left out where the layer has none."""
@@ -261,6 +332,7 @@ class _Step:
     ) -> str:
         attrs = {field: fields[field] for field in KERNELS[kernel].fields.split()}
         attrs |= {field: getattr(self._optimiser, field) for field in SINK_FIELDS[sink].split()}
+        self._sinks[name] = sink
         self.nodes.append(
             Node(
                 name,
@@ -275,6 +347,14 @@ class _Step:
             )
         )
         return name
+
+
+def _has_sink(kernel: str) -> bool:
+    return "+" in by_name("KERNEL")[kernel].inputs
+
+
+def _fields(layer: Layer, rule: Rule) -> Fields:
+    return rule.fields(layer.fields) if rule.fields else layer.fields
 
 
 def _sums_in_place(nodes: Sequence[Node]) -> list[Node]:

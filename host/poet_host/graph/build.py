@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 from ..errors import BadInput
 from .graph import Node
@@ -38,15 +39,26 @@ class Layer:
     fields: Fields
     parameters: Mapping[str, Node]
 
+    @property
+    def is_parameter(self) -> bool:
+        """Is it a stored tensor by itself, computed by no kernel?"""
+        return not OPERATORS[self.kind].forward
+
+    @property
+    def output(self) -> str:
+        """The node that other layers read."""
+        return self.parameters["weight"].name if self.is_parameter else self.name
+
 
 @dataclass(frozen=True)
 class Model:
-    """A forward model with its loss; the last layer is the loss."""
+    """A forward model with its loss; the last layer is the loss. `origin`: see Graph."""
 
     name: str
     data: Node
     label: Node
     layers: tuple[Layer, ...]
+    origin: bytes = b""
 
     @property
     def logits(self) -> str:
@@ -63,14 +75,17 @@ class Model:
 class Builder:
     """Collects layers. Every mistake is a BadInput that names the layer and the shapes."""
 
-    def __init__(self, name: str, data: Shape) -> None:
-        if len(data) not in (2, 4) or not all(isinstance(d, int) and d > 0 for d in data):
+    def __init__(
+        self, name: str, data: Shape, dtype: Literal["float32", "int32"] = "float32"
+    ) -> None:
+        """`data`: the shape of a batch, samples first. Tokens are int32."""
+        if len(data) not in (2, 3, 4) or not all(isinstance(d, int) and d > 0 for d in data):
             raise BadInput(
-                f"model {name}: data of shape {data} must be (batch, features) or "
-                "(batch, channels, height, width), all from 1"
+                f"model {name}: data of shape {data} must be (batch, features), (batch, length, "
+                "features) or (batch, channels, height, width), all from 1"
             )
         self._name = name
-        self._data = Node("data", data, role="data")
+        self._data = Node("data", data, role="data", dtype=dtype)
         self._label: Node | None = None
         self._layers: list[Layer] = []
         self._names = {"data", "label"}
@@ -94,9 +109,14 @@ class Builder:
         *positional: object,
         name: str | None = None,
         share: str | None = None,
+        parameters: Mapping[str, Node] | None = None,
         **options: object,
     ) -> Tensor:
-        """Add an operator; `share` names a layer whose parameters this one uses too."""
+        """Add an operator; `share` names a layer whose parameters this one uses too.
+
+        `parameters` are nodes in place of those that the layer would make, by their names in the
+        operator's row; one that another layer has already is shared with it.
+        """
         if kind not in OPERATORS:
             raise BadInput(f"model {self._name}: there is no operator {kind}; {_operators()}")
         name = name or self._free_name(kind)
@@ -108,13 +128,17 @@ class Builder:
         for tensor in inputs:
             if not isinstance(tensor, Tensor) or tensor.name not in self._names:
                 raise BadInput(f"{where}: {tensor!r} is no tensor of this model")
+        for slot, tensor in zip(row.inputs, inputs, strict=False):
+            if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.words):
+                needs = "tokens, the data of int32," if slot in row.words else "float32"
+                raise BadInput(f"{where}: its input {slot} must be {needs} not {tensor.name}")
         if kind == "dropout":
             options.setdefault("key", sum(layer.kind == "dropout" for layer in self._layers))
         try:
             spec = row.spec(*(tensor.shape for tensor in inputs), *positional, **options)
         except (ValueError, TypeError) as error:
             raise BadInput(f"{where}: {error}") from error
-        if not row.forward:
+        if not row.forward and inputs:
             return Tensor(inputs[0].name, spec.shape)
         nodes = {
             slot: Node(f"{name}.{slot}", p.shape, role=p.role, start=p.start)
@@ -122,6 +146,11 @@ class Builder:
         }
         if share is not None:
             nodes = self._shared(where, kind, share, nodes)
+        for slot, given in (parameters or {}).items():
+            own = nodes.get(slot)
+            if own is None or own.shape != given.shape:
+                raise BadInput(f"{where}: {given.name} of shape {given.shape} is no {slot} of it")
+            nodes[slot] = self._new_or_same(where, given)
         for node in (*nodes.values(), Node(name, spec.shape)):
             if prod(node.shape) * 4 >= 2**32:
                 raise BadInput(f"{where}: {node.name} of shape {node.shape} exceeds 4 GiB")
@@ -129,14 +158,14 @@ class Builder:
             inputs = (*inputs, self._new_label(where, spec))
         self._names |= {name, *(node.name for node in nodes.values())}
         self._layers.append(Layer(name, kind, inputs, spec.shape, spec.fields, nodes))
-        return Tensor(name, spec.shape)
+        return Tensor(self._layers[-1].output, spec.shape)
 
     def model(self, loss: Tensor) -> Model:
         """The finished model; BadInput names a layer whose output nobody uses."""
         if not self._layers or self._layers[-1].name != loss.name or self._label is None:
             raise BadInput(f"model {self._name}: the last layer must be its loss")
         used = {tensor.name for layer in self._layers for tensor in layer.inputs} | {loss.name}
-        for name in ("data", *(layer.name for layer in self._layers)):
+        for name in ("data", *(layer.output for layer in self._layers)):
             if name not in used:
                 raise BadInput(f"model {self._name}: nothing uses {name}")
         return Model(self._name, self._data, self._label, tuple(self._layers))
@@ -157,6 +186,13 @@ class Builder:
         if theirs != {slot: node.shape for slot, node in own.items()}:
             raise BadInput(f"{where}: parameters of {share} have other shapes: {theirs}")
         return dict(owner.parameters)
+
+    def _new_or_same(self, where: str, given: Node) -> Node:
+        nodes = (node for layer in self._layers for node in layer.parameters.values())
+        same = next((node for node in nodes if node.name == given.name), None)
+        if same != given if same else given.name in self._names:
+            raise BadInput(f"{where}: the name {given.name} is used twice")
+        return given
 
     def _new_label(self, where: str, spec: Spec) -> Tensor:
         assert spec.label is not None

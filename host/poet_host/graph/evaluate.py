@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,10 @@ from .reference import run_kernel
 Array = NDArray[np.float32]
 
 _CHUNK = 64  # samples at a time: bounds the memory of large models
+_BY_SAMPLE = {
+    *("conv2d", "linear", "batchnorm", "relu", "relu6", "clip", "sigmoid", "tanh", "gelu"),
+    *("maxpool2d", "avgpool2d", "global_avgpool", "add", "scale"),
+}
 
 
 def evaluation(graph: Graph) -> tuple[Node, ...]:
@@ -38,28 +43,60 @@ def evaluation(graph: Graph) -> tuple[Node, ...]:
 
 
 def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) -> Array:
-    """What the loss would be computed from, (samples, classes), for any number of samples.
+    """What the loss would be computed from, (samples, ...), for any number of samples.
 
     `values` holds parameters and running statistics by node name; `x` is (samples, ...).
     """
     nodes = evaluation(graph)
-    chunks = [_run(graph, nodes, values, x[i : i + _CHUNK]) for i in range(0, len(x), _CHUNK)]
-    empty = np.zeros((0, *graph[graph.logits].shape[1:]), dtype=np.float32)
-    return np.concatenate([empty, *chunks])
+    any_number = _takes_any_number(graph, nodes)
+    size = _CHUNK if any_number else graph.batch
+    answers = [np.zeros((0, *_answer(graph)), dtype=np.float32)]
+    for i in range(0, len(x), size):
+        part = x[i : i + size]
+        missing = 0 if any_number else size - len(part)
+        filled = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
+        answers.append(_run(graph, nodes, values, filled, any_number)[: len(part)])
+    return np.concatenate(answers)
+
+
+def _takes_any_number(graph: Graph, nodes: tuple[Node, ...]) -> bool:
+    """Is `n` the samples in every operator, so that there may be more of them?"""
+    from_data = {graph.data}
+    for node in nodes:
+        repeats = node.op in ("add", "scale") and node.attrs.get("variant")
+        samples = node.attrs.get("n") == node.shape[0] == graph.batch
+        if node.op not in _BY_SAMPLE or repeats or not samples:
+            return False
+        if from_data.isdisjoint(node.inputs):
+            return False
+        from_data.add(node.name)
+    return True
 
 
 def _run(
-    graph: Graph, nodes: tuple[Node, ...], values: Mapping[str, NDArray[Any]], x: NDArray[Any]
+    graph: Graph,
+    nodes: tuple[Node, ...],
+    values: Mapping[str, NDArray[Any]],
+    x: NDArray[Any],
+    any_number: bool,
 ) -> Array:
     found: dict[str, Any] = {**values, graph.data: x}
     for node in nodes:
         found[node.name] = run_kernel(
             node.op,
             node.sink,
-            {**node.attrs, "n": len(x)},
+            {**node.attrs, "n": len(x)} if any_number else node.attrs,
             [found[name] for name in node.inputs],
             0,
-            shape=(len(x), *node.shape[1:]),
+            shape=(len(x), *node.shape[1:]) if any_number else node.shape,
         )
     answer: Array = found[nodes[-1].name]
-    return answer.reshape(len(x), *graph[graph.logits].shape[1:])
+    return answer.reshape(len(x), *_answer(graph))
+
+
+def _answer(graph: Graph) -> tuple[int, ...]:
+    """Shape of what one sample gets; of rows that are no samples, all of its numbers."""
+    count, *shape = graph[graph.logits].shape
+    if count == graph.batch:
+        return tuple(shape)
+    return (count * prod(shape) // graph.batch,)

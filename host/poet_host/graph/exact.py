@@ -1,4 +1,4 @@
-"""Float32 arithmetic whose every bit is defined: sums in order, exp, log, random words.
+"""Float32 arithmetic whose every bit is defined: sums in order, exp, log, tanh, erf, random words.
 
 The NumPy side of firmware/kernels/mathf.c and dropout.c, with the same operations in the
 same order; np.sum and np.exp round as they like and differ between processors.
@@ -18,6 +18,19 @@ _LOG = tuple(
         (
             *(0.0674665152, -0.116756546, 0.118881588, -0.124055882, 0.142195527),
             *(-0.166679959, 0.200021186, -0.250000096, 0.333333126),
+        ),
+    )
+)
+_TANH = tuple(map(f32, (-0.0057049785, 0.020639079, -0.05373971, 0.13331442, -0.3333328)))
+_ERF_SMALL = tuple(
+    map(f32, (-0.00062029896, 0.005032125, -0.02679142, 0.11282454, -0.3761255, 0.12837915))
+)
+_ERF_LARGE = tuple(
+    map(
+        f32,
+        (
+            *(-0.00020099733, 0.003092302, -0.022420254, 0.104327574),
+            *(0.63673717, 1.1279361, 0.00013356694),
         ),
     )
 )
@@ -68,6 +81,43 @@ def log(x: Array) -> Array:
     value = n * _LN2_HIGH + (f + tail)
     value = np.where(np.isinf(x), x, value)
     return np.where(x > 0, value, np.where(x == 0, f32(-np.inf), f32(np.nan)))
+
+
+@np.errstate(all="ignore")
+def tanh(x: Array) -> Array:
+    """Hyperbolic tangent within 1.4 units in the last place, for any float32."""
+    magnitude, square = np.abs(x), x * x
+    small = x + x * square * _horner(square, _TANH)
+    large = f32(1) - f32(2) / (exp(f32(2) * magnitude) + f32(1))
+    return np.where(magnitude < f32(0.625), small, np.where(x < 0, -large, large))
+
+
+@np.errstate(all="ignore")
+def erf(x: Array) -> Array:
+    """The error function within 1.6 units in the last place, for any float32."""
+    magnitude, square = np.abs(x), x * x
+    small = x + x * _horner(square, _ERF_SMALL)
+    large = f32(1) - exp(-_horner(magnitude, _ERF_LARGE))
+    large = np.where(magnitude > f32(3.9375), f32(1), large)
+    return np.where(magnitude < f32(0.875), small, np.where(x < 0, -large, large))
+
+
+@np.errstate(all="ignore")
+def logistic(x: Array) -> Array:
+    """1 / (1 + e^-x) within 2.5 units in the last place, for any float32."""
+    e = exp(np.where(x < 0, x, -x))
+    result: Array = np.where(x < 0, e, f32(1)) / (f32(1) + e)
+    return result
+
+
+def power(x: np.float32, n: int) -> np.float32:
+    """x^n by repeated squaring, from the lowest bit of n; x^0 = 1."""
+    result = f32(1)
+    with np.errstate(all="ignore"):
+        while n:
+            result = result * x if n & 1 else result
+            x, n = x * x, n >> 1
+    return result
 
 
 def _rotate_left(word: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:

@@ -27,7 +27,8 @@ class Node:
     stored node (parameter or state) of which this node is the value after the step: it
     must be on storage when the step ends, and is computed once.
     `start` says how a parameter or state begins: "zeros", "ones", "running" (row 0 zeros,
-    row 1 ones) or "kaiming:FAN_IN" (uniform within +-1/sqrt(FAN_IN), as PyTorch's layers).
+    row 1 ones), "normal:DEVIATION", "kaiming:FAN_IN" (uniform within +-1/sqrt(FAN_IN), as
+    PyTorch's layers) or, as `source.Source` writes it, which tensors of the model's file.
     """
 
     name: str
@@ -56,7 +57,8 @@ class Node:
 class Graph:
     """A training step. `data`, `label`, `loss` and `logits` name nodes of it.
 
-    Nodes are in execution order: every input of a node stands before it.
+    Nodes are in execution order: every input of a node stands before it. `origin` is the .onnx
+    file, as bytes, of a model that was imported; weights go back into it.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Graph:
     label: str
     loss: str
     logits: str
+    origin: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         self.check()

@@ -18,6 +18,9 @@ _CONV = f"{_X} k oh ow kernel_h kernel_w stride_h stride_w pad_h pad_w groups"
 _LINEAR = f"{_X} k"
 _POOL = f"{_X} oh ow kernel_h kernel_w stride_h stride_w pad_h pad_w"
 _NORM = f"{_X} epsilon"
+_BROADCAST = f"{_X} variant"
+_SUM = f"{_BROADCAST} epsilon"
+_SLICE = f"{_X} k oh"
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ def _linear_macs(a: Attrs) -> int:
     return _elements(a) * int(a["k"])
 
 
+def _matmul_macs(a: Attrs) -> int:
+    return int(a["n"] * a["groups"] * a["h"] * a["w"] * a["k"])
+
+
 def _windows(a: Attrs) -> int:
     return int(a["n"] * a["c"]) * _taps(a)
 
@@ -71,11 +78,15 @@ def _each(flops: int) -> Callable[[Attrs], int]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A row: the fields it reads, its multiply-accumulates, its other float operations."""
+    """A row: the fields it reads, its multiply-accumulates, its other float operations.
+
+    `read_bytes` is for kernels that read only part of their inputs.
+    """
 
     fields: str
     macs: Callable[[Attrs], int]
     flops: Callable[[Attrs], int]
+    read_bytes: Callable[[Attrs], int] | None = None
 
 
 KERNELS = {
@@ -99,11 +110,11 @@ KERNELS = {
     "relu6_grad": Kernel(_X, _nothing, _each(2)),
     "maxpool2d": Kernel(_POOL, _nothing, _windows),
     "maxpool2d_grad": Kernel(_POOL, _nothing, lambda a: 2 * _windows(a)),
-    "avgpool2d": Kernel(_POOL, _nothing, _windows),
-    "avgpool2d_grad": Kernel(_POOL, _nothing, lambda a: 2 * _windows(a)),
+    "avgpool2d": Kernel(f"{_POOL} variant", _nothing, _windows),
+    "avgpool2d_grad": Kernel(f"{_POOL} variant", _nothing, lambda a: 2 * _windows(a)),
     "global_avgpool": Kernel(_X, _nothing, _each(1)),
     "global_avgpool_grad": Kernel(_X, _nothing, _each(1)),
-    "add": Kernel(_X, _nothing, _each(1)),
+    "add": Kernel(_BROADCAST, _nothing, _each(1)),
     "dropout": Kernel(f"{_X} epsilon seed key", _nothing, _each(2)),
     "softmax_xent": Kernel("n c", _nothing, lambda a: int(a["n"] * a["c"]) * (EXP_FLOPS + 3)),
     "softmax_xent_grad": Kernel("n c", _nothing, lambda a: int(a["n"] * a["c"]) * (EXP_FLOPS + 5)),
@@ -111,6 +122,37 @@ KERNELS = {
     "mse_grad": Kernel(_X, _nothing, _each(2)),
     "apply_gradient": Kernel(_X, _nothing, _nothing),
     "momentum_step": Kernel(f"{_X} learning_rate", _nothing, _each(2)),
+    "sub": Kernel(_BROADCAST, _nothing, _each(1)),
+    "mul": Kernel(_BROADCAST, _nothing, _each(1)),
+    "scale": Kernel(_SUM, _nothing, _each(1)),
+    "reduce": Kernel(_SUM, _nothing, _each(1)),
+    "reduce_product": Kernel(_SUM, _nothing, _each(2)),
+    "clip": Kernel(f"{_X} epsilon momentum", _nothing, _each(2)),
+    "clip_grad": Kernel(f"{_X} epsilon momentum", _nothing, _each(2)),
+    "sigmoid": Kernel(_X, _nothing, _each(EXP_FLOPS + 3)),
+    "sigmoid_grad": Kernel(_X, _nothing, _each(3)),
+    "tanh": Kernel(_X, _nothing, _each(EXP_FLOPS + 4)),
+    "tanh_grad": Kernel(_X, _nothing, _each(3)),
+    "gelu": Kernel(_BROADCAST, _nothing, _each(EXP_FLOPS + 12)),
+    "gelu_grad": Kernel(_BROADCAST, _nothing, _each(2 * EXP_FLOPS + 16)),
+    "transpose": Kernel(_BROADCAST, _nothing, _nothing),
+    "concat": Kernel(f"{_X} k", _nothing, _nothing),
+    "slice": Kernel(
+        _SLICE, _nothing, _nothing, lambda a: 4 * int(a["n"] * a["k"] * a["h"] * a["w"])
+    ),
+    "slice_grad": Kernel(_SLICE, _nothing, _nothing),
+    "matmul": Kernel("n h w k groups variant epsilon", _matmul_macs, _nothing),
+    "softmax": Kernel(_BROADCAST, _nothing, _each(EXP_FLOPS + 4)),
+    "softmax_grad": Kernel(_X, _nothing, _each(4)),
+    "layernorm_stats": Kernel("n c epsilon", _nothing, lambda a: 4 * int(a["n"] * a["c"])),
+    "layernorm": Kernel("n c", _nothing, lambda a: 4 * int(a["n"] * a["c"])),
+    "layernorm_grad_input": Kernel("n c", _nothing, lambda a: 12 * int(a["n"] * a["c"])),
+    "layernorm_grad_weight": Kernel("n c", _nothing, lambda a: 4 * int(a["n"] * a["c"])),
+    "embedding": Kernel("n c k", _nothing, _nothing, lambda a: 4 * int(a["n"] * (a["c"] + 1))),
+    "embedding_grad": Kernel("n c k", _nothing, lambda a: int(a["n"] * (a["c"] + a["k"]))),
+    "average": Kernel(f"{_X} momentum weight_decay", _nothing, _each(3)),
+    "average_square": Kernel(f"{_X} momentum weight_decay", _nothing, _each(4)),
+    "adam_step": Kernel(f"{_X} learning_rate epsilon", _nothing, _each(4 + EXP_FLOPS)),
 }
 
 SINK_FIELDS = {
@@ -126,8 +168,8 @@ _SINK_FLOPS = {"none": 0, "store": 0, "accumulate": 1, "sgd": 2, "momentum": 2}
 def work(node: Node, graph: Graph) -> Work:
     """What computing `node` once takes; a stored node takes nothing, a field not given is 0.
 
-    Inputs are counted as read once and the output as written once, whatever a kernel's
-    loops do. The addition of a bias is left out.
+    Inputs, or what a kernel reads of them, are counted as read once and the output as written
+    once, whatever its loops do. The addition of a bias is left out.
     """
     if node.stored:
         return Work(0, 0, 0, 0)
@@ -135,9 +177,10 @@ def work(node: Node, graph: Graph) -> Work:
     attrs = dict.fromkeys(kernel.fields.split(), 0) | dict(node.attrs)
     macs = kernel.macs(attrs)
     sink_flops = _SINK_FLOPS[node.sink] + (2 if attrs.get("weight_decay") else 0)
+    whole = sum(graph[name].size_bytes for name in dict.fromkeys(node.inputs))
     return Work(
         macs=macs,
         flops=2 * macs + kernel.flops(attrs) + sink_flops * prod(node.shape),
-        read_bytes=sum(graph[name].size_bytes for name in dict.fromkeys(node.inputs)),
+        read_bytes=kernel.read_bytes(attrs) if kernel.read_bytes else whole,
         written_bytes=node.size_bytes,
     )

@@ -1,23 +1,28 @@
 """Built-in models: each is a function batch -> Model, with the batch and optimiser it learns by."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ..errors import BadInput
-from .autodiff import Sgd, training_graph
+from .autodiff import Sgd, optimiser, training_graph
+from .bert import bert
 from .build import Builder, Model, Tensor
 from .graph import Graph
 
 MAX_BATCH = 65536
+MAX_LENGTH = 65536
 
 
 @dataclass(frozen=True)
 class BuiltIn:
+    """`forward` makes the model of a batch; where it reads `texts`, of a length too."""
+
     description: str
-    forward: Callable[[int], Model]
+    forward: Callable[..., Model]
     batch: int
     optimiser: Sgd
+    texts: bool = False
 
 
 def _conv_norm(b: Builder, x: Tensor, channels: int, kernel: int, name: str, tag: str) -> Tensor:
@@ -129,6 +134,24 @@ def linear(batch: int) -> Model:
     return b.model(b.softmax_xent(x, name="loss"))
 
 
+def bert_micro(batch: int, length: int = 64) -> Model:
+    """Every operator within 200 KiB: the table takes 128, gelu's gradient 192 at batch 1."""
+    sizes = {"words": 512, "width": 64, "blocks": 2, "heads": 2}
+    return bert("bert-micro", batch, length=length, **sizes, classes=10)
+
+
+def bert_tiny(batch: int, length: int = 128) -> Model:
+    """The sizes of google/bert_uncased_L-2_H-128_A-2, for texts of 128 tokens."""
+    sizes = {"words": 30_522, "width": 128, "blocks": 2, "heads": 2}
+    return bert("bert-tiny", batch, length=length, **sizes, classes=10)
+
+
+def bert_base(batch: int, length: int = 512) -> Model:
+    """The sizes of bert-base-uncased, for its longest texts."""
+    sizes = {"words": 30_522, "width": 768, "blocks": 12, "heads": 12}
+    return bert("bert-base", batch, length=length, **sizes, classes=10)
+
+
 MODELS = {
     "resnet-digits": BuiltIn(
         "8x8 digits: 4 convolutions with batchnorm, one residual block (the demo)",
@@ -150,6 +173,23 @@ MODELS = {
         "32x32 colour images: VGG-16, 34 million weights", vgg16_cifar, 1, Sgd(0.01)
     ),
     "linear": BuiltIn("28x28 images, flat: the paper's six linear layers", linear, 1, Sgd(0.01)),
+    "bert-micro": BuiltIn(
+        "64 tokens of 512 words: BERT, 2 blocks, 64 wide, for boards of 256 KB",
+        bert_micro,
+        1,
+        Sgd(0.02),
+        texts=True,
+    ),
+    "bert-tiny": BuiltIn(
+        "128 tokens of 30,522 words: BERT, 2 blocks, 128 wide", bert_tiny, 1, Sgd(0.02), texts=True
+    ),
+    "bert-base": BuiltIn(
+        "512 tokens of 30,522 words: BERT, 12 blocks, 768 wide, 109 million weights",
+        bert_base,
+        1,
+        Sgd(0.01),
+        texts=True,
+    ),
 }
 
 
@@ -157,22 +197,38 @@ def load(
     name: str,
     *,
     batch: int | None = None,
+    sequence_length: int | None = None,
+    optimizer: str | None = None,
     learning_rate: float | None = None,
     momentum: float | None = None,
     weight_decay: float | None = None,
     train: str = "all",
+    batchnorm: str = "train",
 ) -> Graph:
     """The training graph of a built-in model; what is not given is as the model's row says.
 
-    `train`: see autodiff.training_graph. Raises BadInput for an unknown name or wrong number.
+    `sequence_length` is for models that read texts. `optimizer`: see autodiff.optimiser; `train`
+    and `batchnorm`: see autodiff.training_graph.
+    Raises BadInput for an unknown name or wrong number.
     """
     built_in = find(name)
     if batch is not None and not 1 <= batch <= MAX_BATCH:
         raise BadInput(f"model {name}: a batch of {batch} samples must be 1 to {MAX_BATCH}")
-    given = {"learning_rate": learning_rate, "momentum": momentum, "weight_decay": weight_decay}
-    changed = {field: value for field, value in given.items() if value is not None}
-    optimiser = replace(built_in.optimiser, **changed)
-    return training_graph(built_in.forward(batch or built_in.batch), optimiser, train)
+    chosen = optimiser(
+        built_in.optimiser, optimizer, learning_rate=learning_rate, momentum=momentum,
+        weight_decay=weight_decay,
+    )  # fmt: skip
+    sizes = {}
+    if sequence_length is not None:
+        if not built_in.texts:
+            raise BadInput(f"model {name} reads no texts: leave out its sequence length")
+        if not 1 <= sequence_length <= MAX_LENGTH:
+            raise BadInput(
+                f"model {name}: texts of {sequence_length} tokens must be 1 to {MAX_LENGTH} long"
+            )
+        sizes["length"] = sequence_length
+    model = built_in.forward(batch or built_in.batch, **sizes)
+    return training_graph(model, chosen, train, batchnorm)
 
 
 def find(name: str) -> BuiltIn:

@@ -1,78 +1,24 @@
 """Forward operators: shape, parameters, kernels and gradient of each, one row of `OPERATORS`.
 
-A row names kernels by rules: `Rule("x", "conv2d_grad_input", "dy weight")` says that the
-gradient with respect to `x` is that kernel's output. Operands are the row's inputs (`x`,
-`a`, `b`, `label`), its parameters, `y` and `dy` (the output and its gradient) and what other
-rules of the row make; an operand with ? is left out where the layer has none. Everything is
-computed only if somebody needs it. What a kernel reads and costs is a row in kernels.py.
+rules.py says what a row is made of. Here are the rows of convolutional networks; those of whole
+tensors and of attention have files of their own.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from math import prod
-from typing import Literal
 
 from .kernels import Work as Work
 from .kernels import work as work
-
-Shape = tuple[int, ...]
-Fields = Mapping[str, int | float]
-Pair = int | tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A stored tensor of a layer. State is renewed by a rule of its own, not by a gradient."""
-
-    shape: Shape
-    start: str
-    role: Literal["parameter", "state"] = "parameter"
-
-
-@dataclass(frozen=True)
-class Spec:
-    """One use of an operator: its output's shape, fields of poet_op, and parameters."""
-
-    shape: Shape
-    fields: Fields
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    label: tuple[Shape, Literal["float32", "int32"]] | None = None
-
-
-@dataclass(frozen=True)
-class Rule:
-    """`makes` is the output of `kernel` on `operands`; kernel "" passes the operand on.
-
-    Forward, a rule that makes `y`, a statistic, or the next value of a state; backward, the
-    gradient of an input or a parameter, or a tensor that those need (of `shape`).
-    """
-
-    makes: str
-    kernel: str
-    operands: str
-    shape: Callable[[Fields], Shape] | None = None
-    variant: int = 0
-
-
-@dataclass(frozen=True)
-class Operator:
-    """`spec` takes the inputs' shapes and the user's options; it raises ValueError with the
-    reason if they do not go together. No forward rule: the output is the input, in a new shape.
-
-    `frozen` is the row that takes over where none of the layer's parameters is trained. A layer
-    that is not `shareable` keeps its parameters to itself.
-    """
-
-    spec: Callable[..., Spec]
-    forward: tuple[Rule, ...]
-    backward: tuple[Rule, ...] = ()
-    inputs: tuple[str, ...] = ("x",)
-    frozen: str | None = None
-    shareable: bool = True
-
-    @property
-    def is_loss(self) -> bool:
-        return "label" in self.inputs
+from .operators_attention import ATTENTION_OPERATORS
+from .operators_tensor import TENSOR_OPERATORS
+from .rules import Fields as Fields
+from .rules import Operator as Operator
+from .rules import Pair, Parameter, count_of
+from .rules import Rule as Rule
+from .rules import Shape as Shape
+from .rules import Spec as Spec
+from .rules import operand_names as operand_names
+from .rules import sizes_of as sizes_of
 
 
 def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
@@ -80,17 +26,6 @@ def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
     if len(pair) != 2 or not all(isinstance(v, int) and least <= v <= 255 for v in pair):
         raise ValueError(f"{what} is {value!r}, it must be one or two whole numbers {least} to 255")
     return pair
-
-
-def _count(value: int, what: str) -> int:
-    if not isinstance(value, int) or not 1 <= value < 2**31:
-        raise ValueError(f"{what} is {value!r}, it must be a whole number from 1")
-    return value
-
-
-def sizes_of(shape: Shape) -> dict[str, int]:
-    """Fields n, c, h, w of a tensor of up to 4 dimensions; those it lacks are 1."""
-    return dict(zip("nchw", (*shape, 1, 1, 1)[:4], strict=True))
 
 
 def _image(shape: Shape) -> dict[str, int]:
@@ -126,7 +61,7 @@ def _conv2d(
 ) -> Spec:
     """x (N, C, H, W) -> (N, channels, OH, OW); groups = C is a depthwise convolution."""
     a = _window(_image(x), kernel, stride, padding)
-    a |= {"k": _count(channels, "channels"), "groups": _count(groups, "groups")}
+    a |= {"k": count_of(channels, "channels"), "groups": count_of(groups, "groups")}
     if a["c"] % groups or channels % groups or groups > 65535:
         raise ValueError(f"{groups} groups do not divide {a['c']} and {channels} channels")
     weight = (channels, a["c"] // groups, a["kernel_h"], a["kernel_w"])
@@ -134,12 +69,14 @@ def _conv2d(
 
 
 def _linear(x: Shape, features: int, *, bias: bool = True) -> Spec:
-    """x (N, C) -> (N, features)."""
-    if len(x) != 2:
-        raise ValueError("its input must have 2 dimensions (batch, features): flatten it first")
-    weight = (_count(features, "features"), x[1])
-    a = sizes_of(x) | {"k": features, "oh": 1, "ow": 1}
-    return Spec((x[0], features), a, _weight_and_bias(weight, bias))
+    """x (N, C) -> (N, features), or (N, L, C) -> (N, L, features)."""
+    if len(x) not in (2, 3):
+        raise ValueError(
+            "its input must have 2 dimensions (batch, features), or 3: flatten it first"
+        )
+    weight = (count_of(features, "features"), x[-1])
+    a = sizes_of((prod(x[:-1]), x[-1])) | {"k": features, "oh": 1, "ow": 1}
+    return Spec((*x[:-1], features), a, _weight_and_bias(weight, bias))
 
 
 def _weight_and_bias(weight: Shape, bias: bool) -> dict[str, Parameter]:
@@ -165,6 +102,19 @@ def _elementwise(x: Shape) -> Spec:
     return Spec(x, sizes_of(x))
 
 
+def _avgpool2d(
+    x: Shape,
+    kernel: Pair,
+    *,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    count_padding: bool = True,
+) -> Spec:
+    """As `_pool2d`; a window's mean counts its padding as zeros, or leaves it out."""
+    spec = _pool2d(x, kernel, stride=stride, padding=padding)
+    return replace(spec, fields={**spec.fields, "variant": int(not count_padding)})
+
+
 def _pool2d(x: Shape, kernel: Pair, *, stride: Pair | None = None, padding: Pair = 0) -> Spec:
     """x (N, C, H, W) -> (N, C, OH, OW); the stride is the kernel's size unless given."""
     a = _window(_image(x), kernel, kernel if stride is None else stride, padding)
@@ -178,17 +128,6 @@ def _global_avgpool(x: Shape) -> Spec:
     return Spec(x[:2], _image(x))
 
 
-def _add(a: Shape, b: Shape) -> Spec:
-    if a != b:
-        raise ValueError("both inputs must have the same shape")
-    return Spec(a, sizes_of(a))
-
-
-def _flatten(x: Shape) -> Spec:
-    """x (N, C, H, W) -> (N, C * H * W), the same memory."""
-    return Spec((x[0], prod(x[1:])), {})
-
-
 def _dropout(x: Shape, probability: float, *, seed: int = 0, key: int = 0) -> Spec:
     """The mask follows from (seed, step, key, index), so computing it again gives the same."""
     if not 0 <= probability < 1:
@@ -197,10 +136,12 @@ def _dropout(x: Shape, probability: float, *, seed: int = 0, key: int = 0) -> Sp
 
 
 def _softmax_xent(x: Shape) -> Spec:
-    """x (N, classes), labels (N) int32 -> mean cross-entropy, one float."""
-    if len(x) != 2:
-        raise ValueError("its input must have 2 dimensions (batch, classes): flatten it first")
-    return Spec((1,), sizes_of(x), label=(x[:1], "int32"))
+    """x (N, classes) or (N, L, classes), int32 labels (N) or (N, L) -> mean cross-entropy."""
+    if len(x) not in (2, 3):
+        raise ValueError(
+            "its input must have 2 dimensions (batch, classes), or 3: flatten it first"
+        )
+    return Spec((1,), sizes_of((prod(x[:-1]), x[-1])), label=(x[:-1], "int32"))
 
 
 def _mse(x: Shape) -> Spec:
@@ -213,8 +154,8 @@ def _two_rows(a: Fields) -> Shape:
 
 
 _NORM_PARAMETERS = (
-    Rule("weight", "batchnorm_grad_param", "sums", variant=1),
-    Rule("bias", "batchnorm_grad_param", "sums", variant=0),
+    Rule("weight", "batchnorm_grad_param", "sums", fields=lambda f: {**f, "variant": 1}),
+    Rule("bias", "batchnorm_grad_param", "sums", fields=lambda f: {**f, "variant": 0}),
 )
 
 OPERATORS = {
@@ -276,7 +217,7 @@ OPERATORS = {
         backward=(Rule("x", "maxpool2d_grad", "x dy"),),
     ),
     "avgpool2d": Operator(
-        _pool2d,
+        _avgpool2d,
         forward=(Rule("y", "avgpool2d", "x"),),
         backward=(Rule("x", "avgpool2d_grad", "dy"),),
     ),
@@ -285,13 +226,6 @@ OPERATORS = {
         forward=(Rule("y", "global_avgpool", "x"),),
         backward=(Rule("x", "global_avgpool_grad", "dy"),),
     ),
-    "add": Operator(
-        _add,
-        forward=(Rule("y", "add", "a b"),),
-        backward=(Rule("a", "", "dy"), Rule("b", "", "dy")),
-        inputs=("a", "b"),
-    ),
-    "flatten": Operator(_flatten, forward=()),
     "dropout": Operator(
         _dropout,
         forward=(Rule("y", "dropout", "x"),),
@@ -309,8 +243,6 @@ OPERATORS = {
         backward=(Rule("x", "mse_grad", "x label"),),
         inputs=("x", "label"),
     ),
+    **TENSOR_OPERATORS,
+    **ATTENTION_OPERATORS,
 }
-
-
-def operand_names(rule: Rule) -> Sequence[str]:
-    return [name.removesuffix("?") for name in rule.operands.split()]

@@ -11,6 +11,7 @@ from .exact import Array, f32
 from .graph import Graph
 from .numpy_kernels import KERNELS, Op
 
+_WORDS = ("labels", "tokens", "mask?")
 _FLOATS = ("learning_rate", "momentum", "weight_decay", "epsilon")
 
 
@@ -29,12 +30,12 @@ def run_kernel(
     given are 0), `inputs` stand in isa.def's order, the sink's behind the kernel's own.
     `shape` is the output's, of as many elements as the kernel has; without it, the
     kernel's own. Raises ValueError if an input has another size than the attributes say,
-    or is not float32 (labels: int32).
+    or is not float32 (labels, tokens, mask: int32).
     """
     operands = by_name("KERNEL")[op].inputs
     own = operands.index("+") if "+" in operands else len(inputs)
     for i, array in enumerate(inputs):
-        wanted = np.int32 if i < own and operands[i] == "labels" else np.float32
+        wanted = np.int32 if i < own and operands[i] in _WORDS else np.float32
         if array.dtype != wanted:
             raise ValueError(f"{op}: input {i} is {array.dtype}, not {wanted.__name__}")
     fields = {name: f32(v) if name in _FLOATS else int(v) for name, v in attrs.items()}

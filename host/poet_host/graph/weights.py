@@ -1,8 +1,7 @@
 """Weights: where parameters and optimiser state start, and their names in files.
 
-In a graph, batchnorm's running statistics are one tensor `bn1.running` (2, C); files have
-`bn1.running_mean` and `bn1.running_var`, as PyTorch names them. Momentum, `fc.weight:momentum`
-in a graph, is `momentum:fc.weight` in files.
+Files have the names and shapes that people know, PyTorch's or those of their own model; source.py
+says which.
 """
 
 import zlib
@@ -13,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
-from .autodiff import MOMENTUM
+from .autodiff import AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
+from .onnx_model import initial_values
+from .source import is_given, source_of
 
 Array = NDArray[np.float32]
 
-_PREFIX = "momentum:"
-_RUNNING = ".running"
+_STATES = tuple(f"{state[1:]}:" for state in (MOMENTUM, AVERAGE, SQUARE))  # of optimisers
 _COUNTER = ".num_batches_tracked"  # PyTorch's batchnorm saves it; nothing here needs it
 
 
@@ -31,9 +31,27 @@ def weight_nodes(graph: Graph) -> tuple[Node, ...]:
 def start_values(graph: Graph, seed: int) -> dict[str, Array]:
     """What every parameter and state starts with, by node name.
 
-    A tensor's values follow from (seed, its name) alone.
+    Those of an imported model are in its file; another tensor's follow from (seed, its name) alone.
     """
-    return {node.name: _start(graph, node, seed) for node in weight_nodes(graph)}
+    nodes = weight_nodes(graph)
+    given = initial_values(graph.origin) if any(is_given(node) for node in nodes) else {}
+    return {
+        node.name: _given(graph, node, given) if is_given(node) else _start(graph, node, seed)
+        for node in nodes
+    }
+
+
+def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array:
+    source = source_of(graph, node)
+    missing = [name for name in source.names if name not in given]
+    if missing:
+        raise BadInput(
+            f"graph {graph.name}, node {node.name}: its model holds no {missing[0]}: solve again"
+        )
+    value: Array = np.ascontiguousarray(
+        source.ours([given[name] for name in source.names], node.shape), dtype=np.float32
+    )
+    return value
 
 
 def _start(graph: Graph, node: Node, seed: int) -> Array:
@@ -42,6 +60,9 @@ def _start(graph: Graph, node: Node, seed: int) -> Array:
         rng = np.random.default_rng([seed, zlib.crc32(node.name.encode())])
         bound = np.float32(1 / np.sqrt(float(argument)))
         return (2 * rng.random(node.shape, dtype=np.float32) - 1) * bound
+    if kind == "normal":
+        rng = np.random.default_rng([seed, zlib.crc32(node.name.encode())])
+        return rng.standard_normal(node.shape, dtype=np.float32) * np.float32(argument)
     if kind == "running":
         rows = np.zeros(node.shape, dtype=np.float32)
         rows[1] = 1
@@ -60,12 +81,10 @@ def to_named(graph: Graph, values: Mapping[str, NDArray[Any]]) -> dict[str, Arra
     for node in weight_nodes(graph):
         if node.name not in values:
             raise BadInput(f"weights of {graph.name}: {node.name} is missing")
-        rows = np.asarray(values[node.name])
-        if rows.shape != node.shape:
-            raise BadInput(_wrong_shape(graph, node.name, rows.shape, node.shape))
-        names = _file_names(node)
-        parts = [rows] if len(names) == 1 else list(rows)
-        for name, part in zip(names, parts, strict=True):
+        value = np.asarray(values[node.name])
+        if value.shape != node.shape:
+            raise BadInput(_wrong_shape(graph, node.name, value.shape, node.shape))
+        for name, part in source_of(graph, node).theirs(value).items():
             named[name] = _finite(graph, name, part)
     return named
 
@@ -73,34 +92,33 @@ def to_named(graph: Graph, values: Mapping[str, NDArray[Any]]) -> dict[str, Arra
 def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
     """Values by name in a file -> by node name, for all parameters and state of the graph.
 
-    A file without any momentum starts it at zero, and momentum that this graph does not have
-    is left aside, so that weights pass between training with and without it. Raises BadInput
+    A file without any of the optimiser's states starts them at zero, and states that this graph
+    does not have are left aside, so that weights pass between optimisers. Raises BadInput
     for a tensor that is missing, unknown, of another shape or type, or not finite.
     """
-    nodes = weight_nodes(graph)
-    known = {name for node in nodes for name in _file_names(node)}
+    sources = [(node, source_of(graph, node)) for node in weight_nodes(graph)]
+    known = {name for _, source in sources for name in source.names}
     extra = sorted(
         name
         for name in named.keys() - known
-        if not name.startswith(_PREFIX) and not name.endswith(_COUNTER)
+        if not name.startswith(_STATES) and not name.endswith(_COUNTER)
     )
     if extra:
         raise BadInput(
             f"weights: {graph.name} has no {_some(extra)}; it has {_some(sorted(known))}"
         )
-    has_momentum = any(name.startswith(_PREFIX) for name in named.keys() & known)
+    has_states = any(name.startswith(_STATES) for name in named.keys() & known)
     missing = sorted(
-        name for name in known - named.keys() if has_momentum or not name.startswith(_PREFIX)
+        name for name in known - named.keys() if has_states or not name.startswith(_STATES)
     )
     if missing:
         raise BadInput(f"weights: {_some(missing)} of {graph.name} missing from the file")
-    values: dict[str, Array] = {}
-    for node in nodes:
-        names = _file_names(node)
-        shape = node.shape if len(names) == 1 else node.shape[1:]
-        parts = [_part(graph, name, named, shape) for name in names]
-        values[node.name] = parts[0] if len(parts) == 1 else np.stack(parts)
-    return values
+    return {
+        node.name: source.ours(
+            [_part(graph, name, named, source.shape) for name in source.names], node.shape
+        )
+        for node, source in sources
+    }
 
 
 def _part(
@@ -114,15 +132,6 @@ def _part(
     if part.dtype.kind != "f":
         raise BadInput(f"weights: {name} of {graph.name} holds {part.dtype}, it must be float32")
     return _finite(graph, name, part)
-
-
-def _file_names(node: Node) -> tuple[str, ...]:
-    if node.start == "running":
-        base = node.name.removesuffix(_RUNNING)
-        return (f"{base}.running_mean", f"{base}.running_var")
-    if node.name.endswith(MOMENTUM):
-        return (_PREFIX + node.name.removesuffix(MOMENTUM),)
-    return (node.name,)
 
 
 def _finite(graph: Graph, name: str, part: NDArray[Any]) -> Array:

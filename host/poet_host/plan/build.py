@@ -15,7 +15,8 @@ def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGrap
     nodes = []
     for node in graph:
         time_us, energy_uj = (0.0, 0.0) if node.stored else profile.cost(node, graph)
-        page = profile.transfer(node.size_bytes)
+        is_page = not node.stored and node.updates is None
+        page = profile.transfer(node.size_bytes, is_page=is_page)
         nodes.append(
             CostNode(
                 node.name,

@@ -7,6 +7,7 @@ Nodes are listed in execution order, and name their inputs. An input listed twic
 is in RAM once, so it counts once.
 """
 
+import json
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
@@ -57,8 +58,8 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
         if node.overwrites is not None and nodes[node.overwrites].bytes != node.bytes:
             other = nodes[node.overwrites]
             raise BadInput(
-                f'{where}, node "{node.name}": overwrites "{other.name}" of another size '
-                f"({other.bytes} bytes, not {node.bytes})"
+                f"{where}, node {_quoted(node.name)}: overwrites {_quoted(other.name)} of another "
+                f"size ({other.bytes} bytes, not {node.bytes})"
             )
     return CostGraph(
         name=_text(top, "name", where),
@@ -103,7 +104,7 @@ def _positions(rows: list[Any], where: str) -> dict[str, int]:
         spot = f"{where}, node {i} of the list"
         name = _text(_object(row, spot), "name", spot)
         if name in order:
-            raise BadInput(f'{where}, node "{name}": the name is used twice')
+            raise BadInput(f"{where}, node {_quoted(name)}: the name is used twice")
         order[name] = i
     return order
 
@@ -111,7 +112,7 @@ def _positions(rows: list[Any], where: str) -> dict[str, int]:
 def _node(
     row: Mapping[str, Any], index: int, order: Mapping[str, int], storage: bool, graph: str
 ) -> CostNode:
-    where = f'{graph}, node "{row["name"]}"'
+    where = f"{graph}, node {_quoted(row['name'])}"
     _refuse_unknown(row, _NODE_KEYS, where)
     flags = {key: _flag(row, key, where, default=False) for key in _FLAGS}
     inputs = _inputs(row, index, order, where)
@@ -141,11 +142,11 @@ def _inputs(
         raise BadInput(f'{where}: "inputs" must be a list of names of nodes')
     for name in names:
         if name not in order:
-            raise BadInput(f'{where}: its input "{name}" is no node of the graph')
+            raise BadInput(f"{where}: its input {_quoted(name)} is no node of the graph")
         if order[name] >= index:
             raise BadInput(
-                f'{where}: its input "{name}" does not stand before it: list the nodes in an '
-                "order in which they can be computed (a cycle has none)"
+                f"{where}: its input {_quoted(name)} does not stand before it: list the nodes in "
+                "an order in which they can be computed (a cycle has none)"
             )
     return tuple(dict.fromkeys(order[name] for name in names))
 
@@ -157,7 +158,7 @@ def _overwrites(
         return None
     name = _text(row, "overwrites", where)
     if order.get(name) not in inputs:
-        raise BadInput(f'{where}: overwrites "{name}", which is no input of it')
+        raise BadInput(f"{where}: overwrites {_quoted(name)}, which is no input of it")
     return order[name]
 
 
@@ -170,7 +171,12 @@ def _object(value: Any, where: str) -> Mapping[str, Any]:
 def _refuse_unknown(row: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in row:
         if key not in known:
-            raise BadInput(f'{where}: the key "{key}" is not known')
+            raise BadInput(f"{where}: the key {_quoted(key)} is not known")
+
+
+def _quoted(name: str) -> str:
+    """For an error of one line, whatever is in the name."""
+    return json.dumps(name, ensure_ascii=not name.isprintable())
 
 
 def _text(row: Mapping[str, Any], key: str, where: str) -> str:

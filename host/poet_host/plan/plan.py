@@ -32,7 +32,8 @@ class Plan:
     `status` infeasible or unknown: no statements, and the costs are None.
     `smallest_ram_bytes`: when infeasible, the smallest budget for which a plan is known.
     `initial_offsets`: without storage, names and offsets of the stored tensors, which start
-    in RAM; see `start_offsets`.
+    in RAM; see `start_offsets`. `note`: what was done beyond the published method, or why there
+    is no plan.
     """
 
     status: Status
@@ -50,6 +51,7 @@ class Plan:
     smallest_deadline_us: float | None = None
     method: str = "poet"
     initial_offsets: tuple[tuple[str, int], ...] = ()
+    note: str = ""
 
 
 def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
@@ -86,6 +88,8 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
     top |= {key: getattr(plan, key) for key in _ALWAYS}
     top |= {"solve_s": plan.solve_s, "ram_bytes": plan.ram_bytes, "deadline_us": plan.deadline_us}
     top |= {key: getattr(plan, key) for key in _WHEN_KNOWN if getattr(plan, key) is not None}
+    if plan.note:
+        top["note"] = plan.note
     if plan.initial_offsets:
         top["initial_offsets"] = dict(plan.initial_offsets)
     if statements:
@@ -120,9 +124,11 @@ def plan_from_json(value: Any, where: str = "plan") -> Plan:
     ram_bytes, solve_s = (_number(value, key, where) for key in ("ram_bytes", "solve_s"))
     if ram_bytes is None or solve_s is None:
         raise BadInput(f'{where}: "ram_bytes" and "solve_s" must be numbers')
-    method, initial = value.get("method", "poet"), value.get("initial_offsets", {})
-    if not isinstance(method, str):
-        raise BadInput(f'{where}: "method" must be a text')
+    method, note = value.get("method", "poet"), value.get("note", "")
+    initial = value.get("initial_offsets", {})
+    for key, text in (("method", method), ("note", note)):
+        if not isinstance(text, str):
+            raise BadInput(f'{where}: "{key}" must be a text')
     if not isinstance(initial, dict) or not all(_is_offset(o) for o in initial.values()):
         raise BadInput(f'{where}: "initial_offsets" must give each name an offset in bytes')
     return Plan(
@@ -131,6 +137,7 @@ def plan_from_json(value: Any, where: str = "plan") -> Plan:
         solve_s=solve_s,
         statements=tuple(_statement(row, f"{where}, statement {i}") for i, row in enumerate(rows)),
         method=method,
+        note=note,
         initial_offsets=tuple(initial.items()),
         **numbers,
     )

@@ -6,24 +6,19 @@ from itertools import combinations
 
 import numpy as np
 
-
-@dataclass(frozen=True)
-class Load:
-    """What an operator does: multiply-accumulates, other float operations, bytes moved."""
-
-    macs: int
-    other_flops: int
-    bytes: int
+from .load import Load
 
 
 @dataclass(frozen=True)
 class Rates:
-    """time_us = base_us + us_per_mac x macs + us_per_flop x other + us_per_byte x bytes."""
+    """time_us = base_us + us_per_mac x macs + us_per_flop x other + us_per_byte x bytes
+    + us_per_loop x loops."""
 
     base_us: float
     us_per_mac: float
     us_per_flop: float
     us_per_byte: float
+    us_per_loop: float = 0.0
 
     def time_us(self, load: Load) -> float:
         return (
@@ -31,6 +26,7 @@ class Rates:
             + self.us_per_mac * load.macs
             + self.us_per_flop * load.other_flops
             + self.us_per_byte * load.bytes
+            + self.us_per_loop * load.loops
         )
 
 
@@ -40,16 +36,18 @@ def fit_rates(points: Sequence[tuple[Load, float]]) -> Rates:
     With few points few terms are used (half as many as there are points, and never the base
     alone), so that operators larger than the measured ones come out sensibly.
     """
-    rows = [(1.0, load.macs, load.other_flops, load.bytes) for load, _ in points]
-    found = _least_squares(rows, [time for _, time in points], least=(1, 2, 3))
+    rows = [(1.0, one.macs, one.other_flops, one.bytes, one.loops) for one, _ in points]
+    found = _least_squares(rows, [time for _, time in points], least=(1, 2, 3, 4))
     return Rates(*found)
 
 
-def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Base and slope, neither negative, of y over x, of least relative error."""
-    rows = [(1.0, x) for x, _ in points]
-    base, slope = _least_squares(rows, [y for _, y in points], least=(0, 1))
-    return base, slope
+def fit_plane(
+    points: Sequence[tuple[float, float]], values: Sequence[float]
+) -> tuple[float, float, float]:
+    """Base and two slopes, none negative, of values over points, of least relative error."""
+    rows = [(1.0, x, y) for x, y in points]
+    base, first, second = _least_squares(rows, values, least=(0, 1))
+    return base, first, second
 
 
 def _least_squares(

@@ -5,7 +5,7 @@ training. Operators that do not fit the board's arena are left to the profile's 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +15,30 @@ from ..device.board import Board
 from ..device.device import Device
 from ..graph.graph import Graph, Node
 from ..graph.reference import run_step
-from .fit import fit_line
-from .profile import Lane, Measured, Profile, board_power, estimate_profile, load_of, signature
+from .fit import fit_plane
+from .load import load_of
+from .profile import (
+    Lane,
+    Measured,
+    Profile,
+    board_power,
+    estimate_profile,
+    moved_bytes,
+    signature,
+)
 
 SAMPLES = 7
 SAMPLE_US = 500.0  # shortest measurement: clocks of boards tick once a microsecond or so
 ENOUGH_US = 50_000.0  # a single run of this length is repeatable as it is
 MAX_REPEAT = 65_535
 MAX_TRANSFER_BLOCKS = 128
+MOVED_BLOCKS = 256  # of each size of transfers: cards pause now and then, which is part of the cost
+COMMITS = 16
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
 Progress = Callable[[int, int, str], None]  # measurements done, in all, what comes next
 Array = NDArray[np.generic]
-_Point = tuple[int, float, float]  # bytes moved, time and processor time in us
+_Point = tuple[int, float, float]  # bytes of a tensor, time and processor time in us
 
 
 def measure(
@@ -46,8 +57,8 @@ def measure(
     arena_bytes = int(device.info.arena_bytes)
     todo = [node for node in distinct(graph) if _Places.of(node, graph).bytes <= arena_bytes]
     values = run_step(graph, stored_values, 1) if todo else {}
-    blocks = _transfer_blocks(arena_bytes)
-    total = len(todo) + 2 * len(blocks) + 1
+    sizes = _transfer_sizes(arena_bytes)
+    total = len(todo) + 2 * len(sizes) + 1
     done = 0
 
     def tell(what: str) -> None:
@@ -61,17 +72,16 @@ def measure(
         tell(f"{node.op} {node.name}")
         load = load_of(node, graph)
         time_us = _operator_us(device, node, graph, values)
-        operators[signature(node)] = Measured(time_us, load.macs, load.other_flops, load.bytes)
+        operators[signature(node)] = Measured(time_us, **asdict(load))
 
     page_in: list[_Point] = []
     page_out: list[_Point] = []
-    for count in blocks:
-        # Out before in: a page that was never written fails its check, and so ends early.
+    for size_bytes in sizes:
         for points, write, what in ((page_out, True, "out"), (page_in, False, "in")):
-            tell(f"page {what} {count * _BLOCK} bytes")
-            points.append(_transfer(device, write, count))
+            tell(f"page {what} {size_bytes} bytes")
+            points.append(_transfer(device, write, size_bytes))
     tell("commit")
-    commit_us = _sampled(device, lambda repeat: device.probe_commit(repeat=repeat))
+    commit_us = device.us(device.probe_commit(repeat=COMMITS)) / COMMITS
     if progress:
         progress(total, total, "done")
     return Profile(
@@ -82,8 +92,9 @@ def measure(
         _lane(page_in),
         _lane(page_out),
         commit_us,
-        str(device.info.unique_id),
-        operators,
+        transfer_queue=int(device.info.queue_capacity),
+        unique_id=str(device.info.unique_id),
+        operators=operators,
     )
 
 
@@ -144,29 +155,26 @@ def _record(node: Node) -> bytes:
     )
 
 
-def _transfer_blocks(arena_bytes: int) -> list[int]:
-    """Numbers of blocks to transfer: powers of two that fit the arena."""
-    most = min(MAX_TRANSFER_BLOCKS, max(arena_bytes // _BLOCK, 1))
-    return [2**i for i in range(most.bit_length()) if 2**i <= most]
+def _transfer_sizes(arena_bytes: int) -> list[int]:
+    """Tensors that fill blocks, of powers of two, and small ones that leave the last empty."""
+    most = min(MAX_TRANSFER_BLOCKS, arena_bytes // _BLOCK)
+    counts = [2**i for i in range(most.bit_length())]
+    full = [count * _BLOCK - _TRAILER for count in counts]
+    nearly_empty = [4 + (count - 1) * _BLOCK for count in counts[:4]]
+    return sorted(full + nearly_empty) or [arena_bytes // 4 * 4]
 
 
-def _transfer(device: Device, write: bool, blocks: int) -> _Point:
-    size = min(blocks * _BLOCK - _TRAILER, int(device.info.arena_bytes))
-    cpu_us: list[float] = []
-
-    def probe(repeat: int) -> int:
-        ticks, cpu_ticks = device.probe_transfer(write, size, repeat=repeat)
-        cpu_us.append(device.us(cpu_ticks) / repeat)
-        return ticks
-
-    time_us = _sampled(device, probe)
-    return blocks * _BLOCK, time_us, _typical(cpu_us[-SAMPLES:])
+def _transfer(device: Device, write: bool, size_bytes: int) -> _Point:
+    repeat = -(-MOVED_BLOCKS * _BLOCK // moved_bytes(size_bytes))
+    ticks, cpu_ticks = device.probe_transfer(write, size_bytes, repeat=repeat)
+    return size_bytes, device.us(ticks) / repeat, device.us(cpu_ticks) / repeat
 
 
 def _lane(points: Sequence[_Point]) -> Lane:
-    base_us, us_per_byte = fit_line([(size, time_us) for size, time_us, _ in points])
-    cpu_base_us, cpu_us_per_byte = fit_line([(size, cpu_us) for size, _, cpu_us in points])
-    return Lane(base_us, us_per_byte, cpu_base_us, cpu_us_per_byte)
+    sizes = [(moved_bytes(size_bytes), size_bytes % _BLOCK) for size_bytes, _, _ in points]
+    base_us, per_byte, per_rest = fit_plane(sizes, [time_us for _, time_us, _ in points])
+    cpu_base_us, cpu_per_byte, cpu_per_rest = fit_plane(sizes, [cpu_us for _, _, cpu_us in points])
+    return Lane(base_us, per_byte, cpu_base_us, cpu_per_byte, per_rest, cpu_per_rest)
 
 
 def _sampled(device: Device, probe: Callable[[int], int]) -> float:

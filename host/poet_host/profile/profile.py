@@ -1,7 +1,7 @@
 """Profile: what operators and transfers cost on one board; measured, or estimated from facts.
 
-Energies are time x power, above what the sleeping board draws: a compute's is the awake
-processor's power, a transfer's the storage's.
+Energies are time x power, above what the sleeping board draws: the awake processor's while it
+computes or serves a transfer, the storage's while it moves data.
 """
 
 import json
@@ -18,12 +18,12 @@ from ..errors import BadInput
 from ..files import read_json, write_whole
 from ..graph.graph import Graph, Node
 from ..graph.kernels import KERNELS
-from ..graph.operators import work
-from .fit import Load, Rates, fit_rates
+from .fit import Rates, fit_rates
+from .load import Load, load_of
 
 Kind = Literal["measured", "estimate", "paper"]
-FORMAT, VERSION = "poet-profile", 1
-_NO_COST = {"learning_rate", "momentum", "weight_decay", "epsilon", "seed", "key", "variant"}
+FORMAT, VERSION = "poet-profile", 2
+_NO_COST = {"learning_rate", "momentum", "weight_decay", "epsilon", "seed", "key"}
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
 
@@ -39,13 +39,35 @@ class Power:
 
 @dataclass(frozen=True)
 class Lane:
-    """Transfers in one direction: latency and time of each byte of whole blocks, and the
-    share of the processor in both."""
+    """Transfers in one direction: latency, time of each byte of the blocks that are moved, and
+    of each byte of the tensor behind its last whole block, whose CRC no further block hides; and
+    what of the processor each takes."""
 
     base_us: float
     us_per_byte: float
     cpu_base_us: float
     cpu_us_per_byte: float
+    us_per_rest_byte: float = 0.0
+    cpu_us_per_rest_byte: float = 0.0
+
+    def times_us(self, size_bytes: int) -> tuple[float, float]:
+        """Of a tensor's transfer, and what it takes of the processor."""
+        moved, rest = moved_bytes(size_bytes), size_bytes % _BLOCK
+        time_us = self.base_us + self.us_per_byte * moved + self.us_per_rest_byte * rest
+        cpu_us = self.cpu_base_us + self.cpu_us_per_byte * moved + self.cpu_us_per_rest_byte * rest
+        return time_us, min(time_us, cpu_us)
+
+
+@dataclass(frozen=True)
+class Statements:
+    """What a statement of a schedule takes of the processor besides its kernel or transfer:
+    it is decoded, and the model's records are read. `reading`: the share of that time in which
+    the processor sleeps because the records come from storage."""
+
+    compute_us: float = 0.0
+    page_us: float = 0.0  # to the page and its wait
+    free_us: float = 0.0
+    reading: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -56,10 +78,11 @@ class Measured:
     macs: int
     other_flops: int
     bytes: int
+    loops: int = 0
 
     @property
     def load(self) -> Load:
-        return Load(self.macs, self.other_flops, self.bytes)
+        return Load(self.macs, self.other_flops, self.bytes, self.loops)
 
 
 @dataclass(frozen=True)
@@ -77,7 +100,9 @@ class Transfer:
 @dataclass(frozen=True)
 class Profile:
     """Costs on one board. `operators` maps `signature`s to what was measured; `rates` serve
-    where nothing was. `unique_id` names the very board that was measured."""
+    where nothing was. `page_turn_us` is what a page of the step takes beyond other transfers
+    out: the card turns to another erase group, and back. `unique_id` names the very board that
+    was measured."""
 
     board: str
     kind: Kind
@@ -86,6 +111,10 @@ class Profile:
     page_in: Lane
     page_out: Lane
     commit_us: float
+    page_turn_us: float = 0.0
+    statements: Statements = Statements()
+    transfer_queue: int = 8  # transfers that the board takes at once
+    metered: bool = False  # are the powers a meter's, or board.toml's, and energies estimated?
     unique_id: str = ""
     operators: Mapping[str, Measured] = field(default_factory=dict)
 
@@ -99,29 +128,48 @@ class Profile:
         return {group: fit_rates(points) for group, points in groups.items()}
 
     def cost(self, node: Node, graph: Graph) -> tuple[float, float]:
-        """Time (us) and energy (uJ above the sleeping board) of computing a node."""
+        """Time (us) and energy (uJ above the sleeping board) of computing a node, and of the
+        statements that do so and free it later."""
         measured = self.operators.get(signature(node))
         if measured:
             time_us = measured.time_us
         else:
             rates = self.fitted.get(node.op) or self.fitted.get("") or self.rates
             time_us = rates.time_us(load_of(node, graph))
-        return time_us, time_us * self.power.compute_uw / 1e6
+        around_us = self.statements.compute_us + self.statements.free_us
+        energy_uj = time_us * self.power.compute_uw / 1e6 + self._around_uj(around_us)
+        return time_us + around_us, energy_uj
 
-    def transfer(self, size_bytes: int) -> Transfer:
-        """What a tensor of so many bytes costs: storage moves whole blocks, trailer included."""
-        moved = -(-(size_bytes + _TRAILER) // _BLOCK) * _BLOCK
-        into, out = self.page_in, self.page_out
-        in_us = into.base_us + into.us_per_byte * moved
-        out_us = out.base_us + out.us_per_byte * moved
+    def _around_uj(self, time_us: float) -> float:
+        """Energy of what statements take besides their kernels and transfers."""
+        reading, power = self.statements.reading, self.power
+        return time_us * ((1 - reading) * power.compute_uw + reading * power.page_in_uw) / 1e6
+
+    def transfer(self, size_bytes: int, *, is_page: bool = False) -> Transfer:
+        """What a tensor of so many bytes costs: storage moves whole blocks, trailer included.
+
+        `is_page`: it means nothing after the step, and so lies apart from what does.
+        """
+        turn_us = self.page_turn_us if is_page else 0.0
         return Transfer(
-            in_us,
-            in_us * self.power.page_in_uw / 1e6,
-            min(in_us, into.cpu_base_us + into.cpu_us_per_byte * moved),
-            out_us,
-            out_us * self.power.page_out_uw / 1e6,
-            min(out_us, out.cpu_base_us + out.cpu_us_per_byte * moved),
+            *self._moved(self.page_in, self.power.page_in_uw, size_bytes, 0.0),
+            *self._moved(self.page_out, self.power.page_out_uw, size_bytes, turn_us),
         )
+
+    def _moved(
+        self, lane: Lane, storage_uw: float, size_bytes: int, turn_us: float
+    ) -> tuple[float, float, float]:
+        """Time, energy and processor time of one transfer."""
+        time_us, cpu_us = lane.times_us(size_bytes)
+        time_us += turn_us
+        around_us = self.statements.page_us
+        energy_uj = (time_us * storage_uw + cpu_us * self.power.compute_uw) / 1e6
+        return time_us, energy_uj + self._around_uj(around_us), cpu_us + around_us
+
+    @property
+    def commit_uj(self) -> float:
+        """What ending a step takes above the sleeping board."""
+        return self.commit_us * self.power.page_out_uw / 1e6
 
     def merged(self, other: "Profile") -> "Profile":
         """This profile with what another run on the same board measured besides."""
@@ -130,7 +178,10 @@ class Profile:
                 f"one profile is of {self.board} ({self.kind}), the other of {other.board} "
                 f"({other.kind}): keep them in two files"
             )
-        return replace(other, operators={**self.operators, **other.operators})
+        operators = {**self.operators, **other.operators}
+        metered = self.metered or other.metered
+        power = self.power if self.metered and not other.metered else other.power
+        return replace(other, operators=operators, metered=metered, power=power)
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, "version": VERSION, **asdict(self)}
@@ -144,6 +195,11 @@ class Profile:
         return profile_from_json(read_json(path), str(path))
 
 
+def moved_bytes(size_bytes: int) -> int:
+    """Bytes of the blocks that hold a tensor and its trailer."""
+    return -(-(size_bytes + _TRAILER) // _BLOCK) * _BLOCK
+
+
 def signature(node: Node) -> str:
     """What an operator's time depends on: kernel, sink, shapes, which inputs there are."""
     sizes = [name for name in KERNELS[node.op].fields.split() if name not in _NO_COST]
@@ -152,12 +208,6 @@ def signature(node: Node) -> str:
     if node.attrs.get("weight_decay"):
         words.append("decay")
     return " ".join(words)
-
-
-def load_of(node: Node, graph: Graph) -> Load:
-    """The work of one node, as the fit counts it."""
-    done = work(node, graph)
-    return Load(done.macs, done.flops - 2 * done.macs, done.read_bytes + done.written_bytes)
 
 
 def estimate_profile(board: Board, kind: Literal["estimate", "paper"] = "estimate") -> Profile:
@@ -227,6 +277,10 @@ def profile_from_json(value: Any, where: str = "profile") -> Profile:
         raise BadInput(f"{where}: board and unique_id must be text")
     if plain["kind"] not in ("measured", "estimate", "paper"):
         raise BadInput(f"{where}: kind {plain['kind']!r} is none of measured, estimate, paper")
+    if not isinstance(plain["metered"], bool):
+        raise BadInput(f"{where}: metered must be true or false")
+    if not isinstance(plain["transfer_queue"], int) or plain["transfer_queue"] < 1:
+        raise BadInput(f"{where}: transfer_queue must be a positive integer")
     if not isinstance(plain["operators"], dict):
         raise BadInput(f"{where}: operators must be an object")
     plain |= {
@@ -235,6 +289,8 @@ def profile_from_json(value: Any, where: str = "profile") -> Profile:
         "page_in": _numbers(plain["page_in"], Lane, f"{where}: page_in"),
         "page_out": _numbers(plain["page_out"], Lane, f"{where}: page_out"),
         "commit_us": _number(plain["commit_us"], f"{where}: commit_us"),
+        "page_turn_us": _number(plain["page_turn_us"], f"{where}: page_turn_us"),
+        "statements": _numbers(plain["statements"], Statements, f"{where}: statements"),
         "operators": {
             name: _numbers(one, Measured, f"{where}: operator {name!r}")
             for name, one in plain["operators"].items()

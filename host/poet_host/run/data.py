@@ -1,49 +1,159 @@
 """Data sets: what a model learns from, and in which order.
 
-A data set is an `.npz` file with arrays `x`, `y` and, held out, `x_test`, `y_test`; the built-in
-`digits`; or `synthetic:SHAPE:CLASSES`, random but learnable. `fit` checks it against a graph once,
-so that training never meets bad data. The batch of a step follows from (seed, step) alone, which
-is what lets a run resume at any committed step.
+A data set is an `.npz` file with arrays `x`, `y` and, held out, `x_test`, `y_test`; a folder with
+`x.npy` and so on; a table as CSV, the last column the label; the built-in `digits`; or, random but
+learnable, `synthetic:SHAPE:CLASSES` or `tokens:LENGTH:WORDS:CLASSES`. `fit` checks it against a
+graph once, so that training never meets bad data. The batch of a step follows from (seed, step)
+alone, which is what lets a run resume at any committed step.
 """
 
 import re
-import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..errors import BadInput
-from ..graph.graph import Graph
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from ..graph.graph import Graph, Node
+from .data_files import Array, Arrays, read_csv, read_folder, read_npz
 
 DIGITS = Path(__file__).with_name("digits.npz")
 DIGITS_HELD_OUT = 360
 SYNTHETIC_SAMPLES = 512
 SYNTHETIC_HELD_OUT = 128
+NORMALIZATIONS = ("none", "scale", "standard")
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples `x` (N, ...) and labels `y` (N, ...); `*_test` are held out, or None."""
+    """Samples `x` (N, ...) and labels `y` (N, ...); `*_test` are held out, or None.
+
+    `flat`: samples are rows of a table, to be seen in the shape that the model needs. `classes`
+    are their names, if they have any. Without `shuffle` every epoch has the order of the samples.
+    """
 
     name: str
     x: Array
     y: Array
     x_test: Array | None = None
     y_test: Array | None = None
+    flat: bool = False
+    classes: tuple[str, ...] = ()
+    shuffle: bool = True
 
 
-def load_data(spec: str | Path) -> Dataset:
-    """`digits`, `synthetic:SHAPE:CLASSES` (as synthetic:3x32x32:10) or the path of an .npz file."""
+def load_data(
+    spec: str | Path,
+    *,
+    normalize: str = "none",
+    test_split: float = 0.0,
+    shuffle: bool = True,
+    seed: int = 0,
+) -> Dataset:
+    """`digits`, `synthetic:SHAPE:CLASSES` (as synthetic:3x32x32:10), `tokens:LENGTH:WORDS:CLASSES`
+    (as tokens:64:512:10), or the path of an .npz file, a folder of .npy files or a .csv file.
+
+    `test_split` is the share of samples, drawn by `seed`, that is held out where the data holds
+    none out itself. `normalize`: see `normalized`.
+    """
+    dataset = replace(_load(spec), shuffle=shuffle)
+    if test_split:
+        dataset = _split(dataset, test_split, seed)
+    return normalized(dataset, normalize)
+
+
+def _load(spec: str | Path) -> Dataset:
+    path = Path(spec)
     if str(spec) == "digits":
         return _digits()
     if str(spec).startswith("synthetic"):
         return _synthetic(str(spec))
-    return _file(Path(spec))
+    if str(spec).startswith("tokens:"):
+        return _tokens(str(spec))
+    if path.is_dir():
+        return _of_file(path, read_folder(path))
+    if not path.is_file():
+        raise BadInput(
+            f"data: there is no file {path}; give an .npz file, a folder of .npy files, a .csv "
+            "file, `digits`, synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES"
+        )
+    if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        arrays, classes = read_csv(path)
+        return replace(_of_file(path, arrays), flat=True, classes=classes)
+    return _of_file(path, read_npz(path))
+
+
+def _of_file(path: Path, arrays: Arrays) -> Dataset:
+    x_test, y_test = arrays.get("x_test"), arrays.get("y_test")
+    return Dataset(path.name, arrays["x"], arrays["y"], x_test, y_test)
+
+
+def _split(dataset: Dataset, share: float, seed: int) -> Dataset:
+    if dataset.x_test is not None:
+        raise BadInput(f"data {dataset.name} holds samples out itself: leave out --test-split")
+    if not dataset.x.ndim or not dataset.y.ndim or len(dataset.x) != len(dataset.y):
+        raise BadInput(f"data {dataset.name}: x and y do not have the same number of samples")
+    count = len(dataset.x)
+    held = round(count * share)
+    if not 0 < held < count:
+        raise BadInput(
+            f"data {dataset.name}: a test split of {share} of {count} samples leaves none to "
+            "train on, or none to test with"
+        )
+    order = np.random.default_rng(seed).permutation(count)
+    test, rest = np.sort(order[:held]), np.sort(order[held:])
+    x, y = dataset.x, dataset.y
+    return replace(dataset, x=x[rest], y=y[rest], x_test=x[test], y_test=y[test])
+
+
+def normalized(dataset: Dataset, how: str) -> Dataset:
+    """Samples as `how` says, by numbers of the training samples alone.
+
+    "scale": the smallest number becomes 0, the largest 1. "standard": each channel (index of the
+    first axis of a sample) gets mean 0 and deviation 1. "MEAN:STD": these numbers, for all.
+    """
+    if how == "none":
+        return dataset
+    if dataset.x.dtype.kind not in "fiub" or not dataset.x.size:
+        raise BadInput(f"data {dataset.name}: x holds no numbers that could be normalised")
+    x = _finite(f"data {dataset.name}", "x", dataset.x)
+    if how == "scale":
+        shift, scale = x.min(), np.ptp(x)
+    elif how == "standard":
+        axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+        shift = x.mean(axes, np.float64, keepdims=True)
+        scale = x.std(axes, np.float64, keepdims=True)
+    else:
+        shift, scale = _mean_and_deviation(how)
+    scale = np.where(np.asarray(scale) > 0, scale, 1)  # what never changes becomes 0
+
+    def changed(samples: Array) -> Array:
+        values: Array = ((samples - shift) / scale).astype(np.float32)
+        return values
+
+    test = None
+    if dataset.x_test is not None:
+        test = _finite(f"data {dataset.name}", "x_test", dataset.x_test)
+        if test.shape[1:] != x.shape[1:]:
+            raise BadInput(
+                f"data {dataset.name}: x_test has shape {_shape(test.shape)}, x has "
+                f"{_shape(x.shape)}: make samples alike"
+            )
+    return replace(dataset, x=changed(x), x_test=None if test is None else changed(test))
+
+
+def _mean_and_deviation(text: str) -> tuple[float, float]:
+    try:
+        mean, deviation = (float(part) for part in text.split(":"))
+        if np.isfinite(mean) and 0 < deviation < np.inf:
+            return mean, deviation
+    except ValueError:
+        pass
+    raise BadInput(
+        f"normalize {text!r}: choose of {', '.join(NORMALIZATIONS)}, or write MEAN:STD, as 0.5:0.25"
+    )
 
 
 def _digits() -> Dataset:
@@ -72,32 +182,37 @@ def _synthetic(spec: str) -> Dataset:
     return Dataset(spec, x[:cut], y[:cut], x[cut:], y[cut:])
 
 
-def _file(path: Path) -> Dataset:
-    if not path.is_file():
+def _tokens(spec: str) -> Dataset:
+    """Texts of LENGTH tokens about CLASSES topics; always the same ones.
+
+    Each text is token 1, a quarter to all of LENGTH words, and zeros behind. Half of the words are
+    drawn from the eight that its topic favours, half from all.
+    """
+    found = re.fullmatch(r"tokens:(\d+):(\d+):(\d+)", spec)
+    length, words, classes = (int(size) for size in found.groups()) if found else (0, 0, 0)
+    if length < 2 or words < 12 or classes < 1:
         raise BadInput(
-            f"data: there is no file {path}; give an .npz file, `digits` or synthetic:SHAPE:CLASSES"
+            f"data {spec!r}: write it as tokens:64:512:10, LENGTH (from 2), WORDS (from 12) and "
+            "CLASSES (from 1)"
         )
-    try:
-        opened = np.load(path, allow_pickle=False)
-        if not isinstance(opened, np.lib.npyio.NpzFile):
-            raise BadInput(f"data {path}: this is a single array; save x and y with numpy.savez")
-        with opened:
-            arrays = {name: opened[name] for name in opened.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise BadInput(
-            f"data {path}: this is no readable .npz file of plain arrays ({error})"
-        ) from error
-    if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
-        raise BadInput(
-            f"data {path}: it holds {', '.join(sorted(arrays)) or 'no arrays'}; it must hold "
-            "x and y, and x_test with y_test if samples are held out"
-        )
-    return Dataset(path.name, arrays["x"], arrays["y"], arrays.get("x_test"), arrays.get("y_test"))
+    count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
+    if length * count > 2**28:
+        raise BadInput(f"data {spec!r}: {count} samples of this length take more than 1 GiB")
+    rng = np.random.default_rng(0)
+    favoured = rng.integers(2, words, (classes, 8))
+    y = rng.integers(0, classes, count).astype(np.int32)
+    own = favoured[y[:, None], rng.integers(0, 8, (count, length))]
+    x = np.where(rng.random((count, length)) < 0.5, own, rng.integers(2, words, (count, length)))
+    x[:, 0] = 1
+    ends = rng.integers(max(2, length // 4), length + 1, count)
+    x = np.where(np.arange(length) < ends[:, None], x, 0).astype(np.int32)
+    cut = SYNTHETIC_SAMPLES
+    return Dataset(spec, x[:cut], y[:cut], x[cut:], y[cut:])
 
 
 def fit(dataset: Dataset, graph: Graph) -> Dataset:
     """The data set in the graph's types, or BadInput saying what does not fit the model."""
-    x, y = _fit_half(dataset.name, "", dataset.x, dataset.y, graph)
+    x, y = _fit_half(dataset, "", dataset.x, dataset.y, graph)
     if len(x) < graph.batch:
         raise BadInput(
             f"data {dataset.name}: {len(x)} samples do not fill one batch of {graph.batch}; "
@@ -105,15 +220,18 @@ def fit(dataset: Dataset, graph: Graph) -> Dataset:
         )
     if dataset.x_test is None or dataset.y_test is None:
         return replace(dataset, x=x, y=y)
-    x_test, y_test = _fit_half(dataset.name, "_test", dataset.x_test, dataset.y_test, graph)
+    x_test, y_test = _fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)
     return replace(dataset, x=x, y=y, x_test=x_test, y_test=y_test)
 
 
-def _fit_half(name: str, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:
-    where, names = f"data {name}", (f"x{half}", f"y{half}")
+def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:
+    where, names = f"data {dataset.name}", (f"x{half}", f"y{half}")
+    data, label = graph[graph.data], graph[graph.label]
+    if dataset.flat:
+        x, y = _shaped(x, data.shape[1:]), _shaped(y, label.shape[1:])
     for array, wanted, array_name in (
-        (x, graph[graph.data].shape[1:], names[0]),
-        (y, graph[graph.label].shape[1:], names[1]),
+        (x, data.shape[1:], names[0]),
+        (y, label.shape[1:], names[1]),
     ):
         if array.ndim == 0 or array.shape[1:] != wanted:
             raise BadInput(
@@ -126,10 +244,30 @@ def _fit_half(name: str, half: str, x: Array, y: Array, graph: Graph) -> tuple[A
         raise BadInput(f"{where}: {names[0]} has {len(x)} samples, {names[1]} has {len(y)}")
     if len(x) == 0:
         raise BadInput(f"{where}: {names[0]} holds no samples")
-    samples = _finite(where, names[0], x)
-    if graph[graph.label].dtype == "float32":
+    if data.dtype == "int32":
+        samples = _indices(where, names[0], "token", x, tokens_of(graph), "words")
+    else:
+        samples = _finite(where, names[0], x)
+    if label.dtype == "float32":
         return samples, _finite(where, names[1], y)
-    return samples, _classes(where, names[1], y, graph[graph.logits].shape[1])
+    return samples, _indices(where, names[1], "label", y, classes_of(graph), "classes")
+
+
+def classes_of(graph: Graph) -> int:
+    """How many classes a label chooses from: numbers that the model gives for each label."""
+    return graph[graph.logits].size_bytes // graph[graph.label].size_bytes
+
+
+def tokens_of(graph: Graph) -> int:
+    """How many words the table has that a model looks its tokens up in."""
+    table = next(node for node in graph if node.op == "embedding" and graph.data in node.inputs)
+    return graph[table.inputs[1]].shape[0]
+
+
+def _shaped(array: Array, wanted: tuple[int, ...]) -> Array:
+    """Rows of a table as the model sees them, if they hold as many numbers."""
+    fits = array.ndim in (1, 2) and array.size == len(array) * prod(wanted)
+    return array.reshape(len(array), *wanted) if fits else array
 
 
 def _finite(where: str, name: str, array: Array) -> Array:
@@ -145,16 +283,16 @@ def _finite(where: str, name: str, array: Array) -> Array:
     return values
 
 
-def _classes(where: str, name: str, labels: Array, classes: int) -> Array:
-    if labels.dtype.kind not in "iu":
-        raise BadInput(f"{where}: {name} holds {labels.dtype}; labels are integers from 0")
-    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+def _indices(where: str, name: str, what: str, values: Array, count: int, of: str) -> Array:
+    if values.dtype.kind not in "iu":
+        raise BadInput(f"{where}: {name} holds {values.dtype}; {what}s are integers from 0")
+    wrong = np.argwhere((values < 0) | (values >= count))
     if len(wrong):
         raise BadInput(
-            f"{where}: label {labels[wrong[0]]} of sample {wrong[0]} is not in 0..{classes - 1}, "
-            f"the {classes} classes of the model"
+            f"{where}: {what} {values[tuple(wrong[0])]} of sample {wrong[0][0]} is not in "
+            f"0..{count - 1}, the {count} {of} of the model"
         )
-    result: Array = np.ascontiguousarray(labels, dtype=np.int32)
+    result: Array = np.ascontiguousarray(values, dtype=np.int32)
     return result
 
 
@@ -165,18 +303,19 @@ def _shape(sizes: tuple[int | str, ...]) -> str:
 def example(graph: Graph) -> tuple[Array, Array]:
     """One batch that a model of this shape may meet in training, to measure operators on."""
     data, label = graph[graph.data], graph[graph.label]
-    if label.dtype == "float32":
-        rng = np.random.default_rng(0)
-        return (
-            rng.standard_normal(data.shape, dtype=np.float32),
-            rng.standard_normal(label.shape, dtype=np.float32),
-        )
-    classes = graph[graph.logits].shape[1]
-    digits = data.shape[1:] == (1, 8, 8) and classes >= 10
-    spec = f"synthetic:{'x'.join(str(size) for size in data.shape[1:])}:{classes}"
-    dataset = load_data("digits" if digits else spec)
-    repeated = np.arange(graph.batch) % len(dataset.x)
-    return dataset.x[repeated], dataset.y[repeated]
+    classes = classes_of(graph)
+    if data.shape[1:] == (1, 8, 8) and label.shape[1:] == () and classes >= 10:
+        dataset = load_data("digits")
+        repeated = np.arange(graph.batch) % len(dataset.x)
+        return dataset.x[repeated], dataset.y[repeated]
+    rng = np.random.default_rng(0)
+
+    def drawn(node: Node, count: Callable[[], int]) -> Array:
+        if node.dtype == "float32":
+            return rng.standard_normal(node.shape, dtype=np.float32)
+        return rng.integers(0, count(), node.shape, dtype=np.int32)
+
+    return drawn(data, lambda: tokens_of(graph)), drawn(label, lambda: classes)
 
 
 def steps_per_epoch(dataset: Dataset, batch: int) -> int:
@@ -187,6 +326,8 @@ def steps_per_epoch(dataset: Dataset, batch: int) -> int:
 def batch_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> tuple[Array, Array]:
     """Samples and labels of step `step` (from 0): every epoch has its own seeded order."""
     epoch, place = divmod(step, steps_per_epoch(dataset, batch))
-    order = np.random.default_rng([seed, epoch]).permutation(len(dataset.x))
+    order = np.arange(len(dataset.x))
+    if dataset.shuffle:
+        order = np.random.default_rng([seed, epoch]).permutation(order)
     chosen = order[place * batch : (place + 1) * batch]
     return dataset.x[chosen], dataset.y[chosen]

@@ -10,7 +10,8 @@ from .run import Array, Weights
 
 def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
     """Share of samples (0 to 1) whose largest logit is that of their label."""
-    return float(np.mean(logits(graph, weights, x).argmax(axis=1) == y))
+    answers = logits(graph, weights, x).reshape(*y.shape, -1)
+    return float(np.mean(answers.argmax(axis=-1) == y))
 
 
 def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float | None:

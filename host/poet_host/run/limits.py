@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from ..errors import BadInput
 
-_RAM = re.compile(r"(\d+(?:\.\d+)?)\s*(KiB|MiB|GiB|B|%)?", re.I)
+_RAM = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*(KiB|MiB|GiB|B|%)?", re.I)
 _UNITS = {"": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 MOST_BYTES = 2**53  # whole numbers that JSON can carry exactly
 

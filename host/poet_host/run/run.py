@@ -20,7 +20,10 @@ Ended = Literal["done", "interrupted", "not_finite"]
 
 @dataclass(frozen=True)
 class Step:
-    """One training step; times by the board's clock, `time_us` includes the commit."""
+    """One training step; times by the board's clock, `time_us` includes the commit.
+
+    `asleep_us`: the processor slept; `reading_us`, `writing_us`: storage was read or written.
+    """
 
     step: int
     loss: float
@@ -28,6 +31,9 @@ class Step:
     compute_us: float
     transfer_us: float
     commit_us: float
+    asleep_us: float
+    reading_us: float
+    writing_us: float
     peak_bytes: int
 
 
@@ -51,9 +57,8 @@ class Run:
     """Losses, times, energy, the arena's high-water mark, and the weights at the end.
 
     `energy_uj` is that of one step above what the sleeping board draws (the same as a
-    plan's energy_uj, and the commit's), `total_energy_uj` includes that: median times measured
-    by the board, multiplied by the powers in its board.toml. None until all statements have
-    been traced.
+    plan's energy_uj, and the commit's), `total_energy_uj` includes that: medians of what the
+    board measured of its states, multiplied by their powers in board.toml. None without steps.
     """
 
     model: str

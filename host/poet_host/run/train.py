@@ -5,6 +5,7 @@ the last step that ended; `resume` goes on from them.
 """
 
 from collections.abc import Callable, Mapping
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from ..device.device import NOTHING_COMMITTED, TENSOR, Device, board_error
 from ..errors import BadInput, BoardError, LinkBroken, PoetError
 from ..graph.graph import Graph, Node
 from ..graph.weights import start_values
+from ..profile.profile import board_power
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .data import Dataset, batch_of_step, fit
+from .energy import energy_uj
 from .run import Array, Ended, Run, Step, Weights
-from .trace import Trace, energy_uj
+from .trace import Trace
 
 OnStep = Callable[[Step, int], None]
 """Called after every step with it and the number of the last one."""
@@ -36,8 +39,9 @@ class Training:
     """A run in progress: one `step()` after the other, then `finish()`.
 
     Batches follow from (seed, step). Starting weights are `weights` (by node name; missing
-    ones and momentum start as the graph says) or, with `resume`, those that the board has
-    committed. Two of them may take turns, each on a board of its own.
+    ones and momentum start as the graph says), as they are after `first_step` steps, or, with
+    `resume`, those that the board has committed. Two of them may take turns, each on a board of
+    its own.
     """
 
     def __init__(
@@ -49,11 +53,13 @@ class Training:
         *,
         seed: int = 0,
         weights: Weights | None = None,
+        first_step: int = 0,
         resume: bool = False,
     ) -> None:
         if resume and weights is not None:
             raise BadInput("a resumed run goes on from the board's weights: give it no others")
         self.device, self.board, self.schedule, self.seed = device, board, schedule, seed
+        self.power = board_power(board)
         self.graph = graph_of(schedule)
         self.data = fit(dataset, self.graph)
         info = device.hello()
@@ -63,10 +69,10 @@ class Training:
         if resume:
             self.committed = _resumed(device, schedule)
         else:
-            self.committed = _begin(device, self.graph, schedule, seed, weights)
+            self.committed = _begin(device, self.graph, schedule, seed, weights, first_step)
         self.done: list[Step] = []
         self._numbers = {name: number for number, name in enumerate(schedule.names)}
-        self._trace = Trace(schedule, self.graph, info.trace_capacity)
+        self.trace = Trace(schedule, self.graph, info.trace_capacity)
 
     def step(self) -> Step:
         """Train one batch. Raises NotFinite, LinkBroken; the step before stays committed."""
@@ -75,8 +81,8 @@ class Training:
         try:
             device.write(TENSOR, self._numbers[graph.data], x.tobytes())
             device.write(TENSOR, self._numbers[graph.label], y.tobytes())
-            result = device.step(step + 1, *self._trace.window(step))
-            self._trace.add(device.trace())
+            result = device.step(step + 1, *self.trace.window(step))
+            self.trace.add(device.trace())
         except BoardError as error:
             if error.name != "not_finite":
                 raise
@@ -92,8 +98,8 @@ class Training:
 
     def finish(self, ended: Ended = "done") -> Run:
         """Read the weights back, and put together what was measured."""
-        traced = self._trace.traced(self.device)
-        energy = energy_uj(traced, self.done, self.board) if self._trace.is_complete else None
+        traced = self.trace.traced(self.device)
+        energy = [energy_uj(step, self.power) for step in self.done]
         return Run(
             model=self.graph.name,
             board=self.board.name,
@@ -105,8 +111,8 @@ class Training:
             ended=ended,
             steps=tuple(self.done),
             trace=traced,
-            energy_uj=energy and energy[0],
-            total_energy_uj=energy and energy[1],
+            energy_uj=median(above for above, _ in energy) if energy else None,
+            total_energy_uj=median(total for _, total in energy) if energy else None,
             weights=read_weights(self.device, self.schedule),
         )
 
@@ -141,15 +147,20 @@ def _resumed(device: Device, schedule: Schedule) -> int:
 
 
 def _begin(
-    device: Device, graph: Graph, schedule: Schedule, seed: int, weights: Weights | None
+    device: Device,
+    graph: Graph,
+    schedule: Schedule,
+    seed: int,
+    weights: Weights | None,
+    step: int,
 ) -> int:
-    """Write what every parameter and state starts with; the board commits it as step 0."""
+    """Write what every parameter and state starts with; the board commits it as that of `step`."""
     values = starting_values(graph, seed, weights)
     for number, name in enumerate(schedule.names):
         if name in values:
             device.write(TENSOR, number, values[name].tobytes())
-    device.begin(0)
-    return 0
+    device.begin(step)
+    return step
 
 
 def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:
@@ -196,5 +207,8 @@ def _step(device: Device, result: Any) -> Step:
         compute_us=device.us(result.compute_ticks),
         transfer_us=device.us(result.transfer_ticks),
         commit_us=device.us(result.commit_ticks),
+        asleep_us=device.us(result.asleep_ticks),
+        reading_us=device.us(result.reading_ticks),
+        writing_us=device.us(result.writing_ticks),
         peak_bytes=result.peak_bytes,
     )

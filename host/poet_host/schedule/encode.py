@@ -38,7 +38,7 @@ def encode(
     about = {"name": graph.name, "data": graph.data, "label": graph.label}
     about |= {"loss": graph.loss, "logits": graph.logits}
     known = {"graph": about, "tensors": tensor_meta(nodes)}
-    return _encode(model_of_graph(graph), known, plan, meta, queue_capacity)
+    return _encode(model_of_graph(graph), known, plan, meta, queue_capacity, graph.origin)
 
 
 def encode_costs(
@@ -64,6 +64,7 @@ def _encode(
     plan: Plan,
     meta: Mapping[str, Any] | None,
     queue_capacity: int,
+    origin: bytes = b"",
 ) -> Schedule:
     if not plan.statements:
         raise BadInput(f"the plan has no statements (its status is {plan.status})")
@@ -79,7 +80,7 @@ def _encode(
             raise BadInput(f"meta: {key} is set by encode itself")
         whole[key] = value
     # As it will be read back: tuples become lists, and what is no JSON is noticed here.
-    schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)))
+    schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)), origin)
     _compare(schedule, plan.statements)
     return schedule
 

@@ -23,7 +23,7 @@ def graph_of(schedule: Schedule) -> Graph:
         about = meta["graph"]
         return Graph(
             name, nodes, data=about["data"], label=about["label"], loss=about["loss"],
-            logits=about["logits"],
+            logits=about["logits"], origin=schedule.origin,
         )  # fmt: skip
     except (KeyError, TypeError) as error:
         raise BadInput(

@@ -3,7 +3,7 @@
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,16 @@ class PlanHeader:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The three parts of a .poet file. Made by `encode`, `parse` or `load`, which check them.
+    """The parts of a .poet file. Made by `encode`, `parse` or `load`, which check them.
 
-    `meta` is plain JSON: names of tensors, where the schedule comes from, what it costs.
+    `meta` is plain JSON: names of tensors, where the schedule comes from, what it costs. `origin`
+    is the .onnx file of a model that was imported.
     """
 
     model_part: bytes
     plan_part: bytes
     meta: Mapping[str, Any]
+    origin: bytes = field(default=b"", repr=False)
 
     @cached_property
     def model(self) -> Model:
@@ -57,10 +59,9 @@ class Schedule:
 
     def to_bytes(self) -> bytes:
         text = json.dumps(self.meta, ensure_ascii=False, allow_nan=False).encode("utf-8")
-        meta = isa.pack(
-            "poet_meta", magic=_C["POET_META_MAGIC"], crc=zlib.crc32(text), bytes=len(text)
-        )
-        return self.model_part + self.plan_part + meta + text
+        meta = _packed("POET_META_MAGIC", text)
+        origin = _packed("POET_ORIGIN_MAGIC", self.origin) if self.origin else b""
+        return self.model_part + self.plan_part + meta + origin
 
     def save(self, path: Path | str) -> None:
         write_whole(path, self.to_bytes())
@@ -81,17 +82,35 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
     plan_at = part_size(model_header)
     plan_header = _header(data, plan_at, "poet_plan_header", "POET_PLAN_MAGIC", where)
     meta_at = plan_at + isa.record_size("poet_plan_header") + plan_header["bit_bytes"]
-    meta_header = _header(data, meta_at, "poet_meta", "POET_META_MAGIC", where)
-    text = data[meta_at + isa.record_size("poet_meta") :]
+    text, end = _unpacked(data, meta_at, "POET_META_MAGIC", "meta part", where)
+    origin = b""
+    if len(data) > end:
+        origin, end = _unpacked(data, end, "POET_ORIGIN_MAGIC", "origin part", where)
+    if len(data) > end:
+        raise BadInput(f"{where} is damaged (bytes behind its end): copy it again, or solve again")
 
     model = read_model(data[:plan_at], where)
     if part_crc(data[plan_at:meta_at]) != plan_header["crc"]:
         raise BadInput(f"{where} is damaged (CRC of the plan part): copy it again, or solve again")
     if plan_header["model_crc"] != model.crc:
         raise BadInput(f"{where}: its plan belongs to another model: solve again")
-    if len(text) != meta_header["bytes"] or zlib.crc32(text) != meta_header["crc"]:
-        raise BadInput(f"{where} is damaged (CRC of the meta part): copy it again, or solve again")
-    return Schedule(data[:plan_at], data[plan_at:meta_at], _meta(text, model, where))
+    return Schedule(data[:plan_at], data[plan_at:meta_at], _meta(text, model, where), origin)
+
+
+def _packed(magic: str, content: bytes) -> bytes:
+    """A part for the host, behind the record that says what and how long it is."""
+    record = isa.pack("poet_meta", magic=_C[magic], crc=zlib.crc32(content), bytes=len(content))
+    return record + content
+
+
+def _unpacked(data: bytes, at: int, magic: str, part: str, where: str) -> tuple[bytes, int]:
+    """The content of a part for the host, and where it ends."""
+    header = _header(data, at, "poet_meta", magic, where)
+    begin = at + isa.record_size("poet_meta")
+    content = data[begin : begin + header["bytes"]]
+    if len(content) != header["bytes"] or zlib.crc32(content) != header["crc"]:
+        raise BadInput(f"{where} is damaged (CRC of the {part}): copy it again, or solve again")
+    return content, begin + len(content)
 
 
 def _header(data: bytes, at: int, record: str, magic: str, where: str) -> dict[str, Any]:

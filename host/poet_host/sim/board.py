@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -18,6 +19,8 @@ from ..errors import PoetError
 from .library import build_library
 from .machine import METER_FIELDS, CardFault, Meter, fault_to_json
 from .process import METER, POWER_CUT_CODE
+
+POWER_CUT = "power cut"
 
 
 @dataclass(frozen=True)
@@ -110,18 +113,24 @@ class SimulatedBoard:
 
     @property
     def ended(self) -> str | None:
-        """None while it runs; then `power cut`, or what the program did wrong."""
+        """None while it runs; then POWER_CUT, or what the program did wrong."""
         code = self.process.poll()
         if code is None and not self.port:
             code = self.process.wait()
         if code is None:
             return None
         if code == POWER_CUT_CODE:
-            return "power cut"
+            return POWER_CUT
         if self.process.stderr is not None and not self.process.stderr.closed:
             self._reason = self.process.stderr.read().strip() or f"exit code {code}"
             self.process.stderr.close()
         return self._reason
+
+    def wait(self, timeout_s: float) -> str | None:
+        """`ended`, after as long as that if it still runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout_s)
+        return self.ended
 
     _reason = ""
 

@@ -13,6 +13,7 @@ from ..errors import BadInput
 from ..resources import resource
 from .elf import load_elf
 from .library import chips
+from .recipe import simulated_boards as simulated_boards
 
 RESULTS = ("slice", "idle", "breakpoint", "reset", "power cut", "fault")
 FAULT_KINDS = (
@@ -49,6 +50,20 @@ class CardFault:
                 f"a card has no fault {self.kind}: choose one of {', '.join(FAULT_KINDS)}"
             )
 
+    @staticmethod
+    def parse(text: str) -> CardFault:
+        """KIND:FIRST[:TIMES[:ARGUMENT]], as the command line has it."""
+        kind, *numbers = text.split(":")
+        if not 1 <= len(numbers) <= 3 or not all(number.isdecimal() for number in numbers):
+            raise BadInput(
+                f"{text} is no fault of a card: "
+                "write KIND:FIRST[:TIMES[:ARGUMENT]], as power_cut:12"
+            )
+        first, *more = map(int, numbers)
+        if first == 0:
+            raise BadInput(f"{text}: blocks are counted from 1")
+        return CardFault(kind, first, *more)
+
 
 @dataclass(frozen=True)
 class Meter:
@@ -84,11 +99,6 @@ METER_FIELDS = (
     "card_writes",
     "stack_free_bytes",
 )
-
-
-def simulated_boards() -> list[str]:
-    """Names of the boards that can be simulated, sorted."""
-    return sorted(path.parent.name for path in resource("boards").glob("*/chip.toml"))
 
 
 def _pin(text: str) -> int:

@@ -112,6 +112,12 @@ class NativeBoard:
             _, message = self.process.communicate()
             raise PoetError(f"the native board did not start: {message.strip()}")
 
+    @property
+    def ended(self) -> str | None:
+        """None while it runs; then how it ended."""
+        code = self.process.poll()
+        return None if code is None else f"exit code {code}"
+
     def kill(self) -> None:
         """End the board at once, as a power cut would."""
         self.process.kill()

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 /* -- events -- */
 
@@ -22,7 +23,7 @@ void event_cancel(struct event *event) {
   event->at = NEVER;
 }
 
-struct event *next_event(struct machine *m) {
+static struct event *next_event(struct machine *m) {
   struct event *first = m->events[0];
   for (unsigned i = 1; i < m->event_count; i++)
     if (m->events[i]->at < first->at)
@@ -30,10 +31,16 @@ struct event *next_event(struct machine *m) {
   return first;
 }
 
-void run_events(struct machine *m) {
-  struct event *event;
-  while (!m->stopped && (event = next_event(m))->at <= m->now) {
+uint64_t next_event_at(struct machine *m) {
+  return next_event(m)->at;
+}
+
+uint64_t run_events(struct machine *m) {
+  for (;;) {
+    struct event *event = next_event(m);
     uint64_t at = event->at;
+    if (m->stopped || at > m->now)
+      return at;
     event->at = NEVER;
     event->fire(event->owner, at);
   }
@@ -124,22 +131,78 @@ void machine_window(struct machine *m, uint32_t base, uint32_t size_bytes) {
 void machine_guard(struct machine *m, uint32_t from, uint32_t to,
                    const char *why) {
   m->guard = (struct guard){from, to, why};
-  m->deadline = 0;
+  if (watch_pending(m))
+    m->deadline = 0;
 }
 
-bool guard_pending(const struct machine *m) {
-  return m->guard.from != m->guard_in_force.from ||
-         m->guard.to != m->guard_in_force.to;
+static bool guarded(const struct machine *m, uint32_t address, uint32_t size) {
+  return address < m->guard.to && address + size > m->guard.from;
 }
 
-/* Only between two runs of the core. */
-void guard_apply(struct machine *m) {
-  const struct guard *was = &m->guard_in_force, *is = &m->guard;
-  if (was->to > was->from)
-    uc_mem_protect(m->uc, was->from, was->to - was->from, UC_PROT_ALL);
-  if (is->to > is->from)
-    uc_mem_protect(m->uc, is->from, is->to - is->from, UC_PROT_NONE);
-  m->guard_in_force = m->guard;
+static bool allowed(struct window *window, uint32_t address, unsigned size) {
+  struct machine *m = window->m;
+  if (!guarded(m, address, size))
+    return true;
+  m->accessing = true;
+  m->accessed = address;
+  machine_stop(m, RUN_FAULT, "access to 0x%08x: %s", address, m->guard.why);
+  m->accessing = false;
+  return false;
+}
+
+static uint64_t watched_read(uc_engine *uc, uint64_t offset, unsigned size,
+                             void *user) {
+  (void)uc;
+  struct window *window = user;
+  uint32_t address = window->base + (uint32_t)offset;
+  uint64_t value = 0;
+  if (allowed(window, address, size))
+    memcpy(&value, window->m->ram + (address - window->m->ram_base), size);
+  return value;
+}
+
+static void watched_write(uc_engine *uc, uint64_t offset, unsigned size,
+                          uint64_t value, void *user) {
+  (void)uc;
+  struct window *window = user;
+  uint32_t address = window->base + (uint32_t)offset;
+  if (allowed(window, address, size))
+    memcpy(window->m->ram + (address - window->m->ram_base), &value, size);
+}
+
+/* Number of the first piece of the guard whose accesses do not come to us yet,
+   or RAM_PIECES. */
+static uint32_t unwatched(const struct machine *m) {
+  if (m->guard.to <= m->guard.from)
+    return RAM_PIECES;
+  uint32_t piece = (m->guard.from - m->ram_base) / RAM_PIECE_BYTES;
+  uint32_t end = (m->guard.to - 1 - m->ram_base) / RAM_PIECE_BYTES;
+  for (; piece <= end; piece++)
+    if (!m->watched[piece].m)
+      return piece;
+  return RAM_PIECES;
+}
+
+bool watch_pending(const struct machine *m) {
+  return unwatched(m) != RAM_PIECES;
+}
+
+/* For good: to change the rights of memory takes the core far longer than to
+   ask us about each access to what few bytes a guarded block should hold. */
+void watch_guarded(struct machine *m) {
+  for (uint32_t piece; (piece = unwatched(m)) != RAM_PIECES;) {
+    struct window *window = &m->watched[piece];
+    *window = (struct window){m, m->ram_base + piece * RAM_PIECE_BYTES};
+    uc_mem_unmap(m->uc, window->base, RAM_PIECE_BYTES);
+    uc_mmio_map(m->uc, window->base, RAM_PIECE_BYTES, watched_read, window,
+                watched_write, window);
+  }
+}
+
+/* Of RAM with this right the core watches every write, lest it be code. */
+void allow_code(struct machine *m, uint32_t address) {
+  uc_mem_protect(m->uc, address & ~(RAM_PIECE_BYTES - 1u), RAM_PIECE_BYTES,
+                 UC_PROT_ALL);
 }
 
 uint8_t *machine_dma(struct machine *m, const char *who, uint32_t address,
@@ -150,7 +213,7 @@ uint8_t *machine_dma(struct machine *m, const char *who, uint32_t address,
                  who, address, address + size_bytes);
     return NULL;
   }
-  if (address < m->guard.to && address + size_bytes > m->guard.from) {
+  if (guarded(m, address, size_bytes)) {
     machine_stop(m, RUN_FAULT, "%s reaches 0x%08x: %s", who, address,
                  m->guard.why);
     return NULL;

@@ -1,7 +1,7 @@
 /* The loop around the core, and the hook in which its time passes. */
 #include "machine.h"
 
-#define NO_ADDRESS 1u /* odd: the core never gets there */
+#define NO_ADDRESS 0xdfffffffu /* nothing is there, and it is odd */
 
 uint32_t core_read(struct machine *m, int reg) {
   uint32_t value = 0;
@@ -17,11 +17,10 @@ void core_write(struct machine *m, int reg, uint32_t value) {
 
 /* Events, interrupts and the end of the slice. True: stop before the block. */
 static bool attend(struct machine *m) {
-  run_events(m);
+  uint64_t next = run_events(m);
   if (m->stopped || m->now >= m->until || exception_ready(m) ||
-      guard_pending(m))
+      watch_pending(m))
     return true;
-  uint64_t next = next_event(m)->at;
   m->deadline = next < m->until ? next : m->until;
   if (m->scs.best) /* masked: look again at every block */
     m->deadline = 0;
@@ -35,7 +34,7 @@ static uint32_t fetch_cycles(struct machine *m, uint32_t address,
   uint32_t last = (address + size_bytes - 1) >> cache->line_shift;
   uint32_t cycles = 0;
   for (; line <= last; line++) {
-    uint32_t *tag = &cache->tags[cache->lines ? line % cache->lines : 0];
+    uint32_t *tag = &cache->tags[line & cache->mask];
     if (cache->lines && *tag == line + 1)
       continue;
     *tag = line + 1;
@@ -49,19 +48,16 @@ static void pass(struct machine *m, uint32_t cycles) {
   m->now += (uint64_t)cycles * m->ticks_per_cycle;
 }
 
-static struct block *block_at(struct machine *m, uint32_t address,
-                              uint32_t size_bytes) {
-  struct block *block;
-  const uint8_t *code;
-  if (address - m->ram_base < m->ram_bytes) {
-    block = &m->ram_blocks[(address - m->ram_base) / 2];
-    code = m->ram + (address - m->ram_base);
-  } else {
-    block = &m->flash_blocks[address / 2];
-    code = m->flash + address;
+static const struct block *block_at(struct machine *m, uint32_t address,
+                                    uint32_t size_bytes) {
+  if (address - m->ram_base < m->ram_bytes) { /* may be rewritten at any time */
+    m->ram_block =
+        decode_block(m->core, m->ram + (address - m->ram_base), size_bytes);
+    return &m->ram_block;
   }
+  struct block *block = &m->flash_blocks[address / 2];
   if (block->size_bytes != size_bytes)
-    *block = decode_block(m->core, code, size_bytes);
+    *block = decode_block(m->core, m->flash + address, size_bytes);
   return block;
 }
 
@@ -177,13 +173,14 @@ static void bad_access(struct machine *m, uint32_t pc) {
     exception_fault(m, CFSR_PRECISERR | CFSR_BFARVALID, "access to 0x%08x",
                     address);
     return;
+  case UC_MEM_FETCH_PROT:
+    if (address - m->ram_base < m->ram_bytes) {
+      allow_code(m, address);
+      return;
+    }
+    break;
   default:
     break;
-  }
-  if (m->guard_in_force.why && address - m->ram_base < m->ram_bytes) {
-    machine_stop(m, RUN_FAULT, "access to 0x%08x: %s", address,
-                 m->guard_in_force.why);
-    return;
   }
   exception_fault(m, CFSR_IBUSERR, "jump to 0x%08x, where no code is", address);
 }
@@ -254,7 +251,7 @@ static void sleep_on(struct machine *m) {
     m->asleep = false;
     return;
   }
-  uint64_t next = next_event(m)->at;
+  uint64_t next = next_event_at(m);
   if (next == NEVER) {
     m->result = RUN_IDLE;
     return;
@@ -278,8 +275,8 @@ enum run_result machine_run(struct machine *m, uint64_t ticks) {
     int exception = exception_ready(m);
     if (exception)
       exception_enter(m, exception);
-    if (guard_pending(m))
-      guard_apply(m);
+    if (watch_pending(m))
+      watch_guarded(m);
     m->deadline = 0;
     m->attend = false;
     m->refusal = REFUSE_NOTHING;

@@ -26,6 +26,11 @@ static void single_access(enum core core, bool load, struct instruction *i) {
   i->cycles = core == CORE_M4F && !load ? 1 : 2;
 }
 
+static void illegal_if(bool condition, struct instruction *i) {
+  if (condition)
+    i->flags |= INSTRUCTION_ILLEGAL;
+}
+
 static void narrow_misc(enum core core, uint16_t op, struct instruction *i) {
   unsigned registers = bits_set(op & 0x1ffu);
   switch ((op >> 8) & 15) {
@@ -47,6 +52,18 @@ static void narrow_misc(enum core core, uint16_t op, struct instruction *i) {
     i->cycles = (uint8_t)(1 + registers);
     i->stack_bytes = (uint16_t)(4 * registers);
     break;
+  case 0x6: /* CPS; SETEND is not of these cores */
+    illegal_if(core == CORE_M4F ? (op & 0xffec) != 0xb660
+                                : (op & 0xffef) != 0xb662,
+               i);
+    break;
+  case 0x7:
+  case 0x8:
+    illegal_if(true, i);
+    break;
+  case 0xa: /* REV, REV16, REVSH; HLT is of ARMv8 */
+    illegal_if((op & 0xc0) == 0x80, i);
+    break;
   case 0xc: /* POP */
     i->cycles = (uint8_t)(1 + registers);
     break;
@@ -63,7 +80,7 @@ static void narrow_misc(enum core core, uint16_t op, struct instruction *i) {
       i->cycles = 2; /* WFE, WFI */
     }
     break;
-  default: /* extend, CPS, REV, BKPT */
+  default: /* extend, BKPT */
     break;
   }
 }
@@ -78,9 +95,10 @@ static void narrow(enum core core, uint16_t op, struct instruction *i) {
       break;
     if ((op & 0xf800) == 0x4800)
       single_access(core, true, i);
-    else if ((op & 0xff00) == 0x4700)
+    else if ((op & 0xff00) == 0x4700) {
       i->cycles = branch_cycles(core);
-    else if ((op & 0xfd87) == 0x4487)
+      illegal_if(op & 7, i); /* BXNS, BLXNS: ARMv8-M */
+    } else if ((op & 0xfd87) == 0x4487)
       i->cycles = branch_cycles(core); /* ADD, MOV to pc */
     break;
   case 0x5:
@@ -176,6 +194,12 @@ static void fp_instruction(uint16_t a, uint16_t b, struct instruction *i) {
 }
 
 static void wide_memory(uint16_t a, uint16_t b, struct instruction *i) {
+  unsigned exclusive = b >> 4 & 15;
+  if ((a & 0xffe0) == 0xe8c0) /* but LDREXB, STREXH and their like, TBB, TBH */
+    illegal_if(
+        exclusive != 4 && exclusive != 5 && !((a & 0x10) && exclusive < 2), i);
+  if ((a & 0xfff0) == 0xe840 || a == 0xe97f) /* TT, SG: ARMv8-M */
+    illegal_if(b >> 12 == 15 || a == 0xe97f, i);
   if (!(a & 0x40)) { /* LDM, STM, PUSH, POP */
     unsigned registers = bits_set(b);
     bool to_pc = (a & 0x10) && (b & 0x8000);
@@ -206,10 +230,15 @@ static void wide_branch(enum core core, uint16_t a, uint16_t b,
     i->taken_cycles = REFILL_M4;
     if (core == CORE_M0PLUS)
       i->flags |= INSTRUCTION_ILLEGAL;
-  } else if ((a & 0xfff0) == 0xf3b0) {
+  } else if ((a & 0xfff0) == 0xf3b0) { /* DSB, DMB, ISB; CLREX */
+    unsigned which = b >> 4 & 15;
     i->cycles = core == CORE_M4F ? BARRIER_M4 : 3;
+    illegal_if((which < 4 || which > 6) && !(core == CORE_M4F && which == 2),
+               i);
   } else if ((a & 0xffe0) == 0xf380 || (a & 0xffe0) == 0xf3e0) {
+    unsigned system = b & 0xff;           /* BASEPRI, FAULTMASK: ARMv7-M */
     i->cycles = core == CORE_M4F ? 2 : 3; /* MSR, MRS */
+    illegal_if(core == CORE_M0PLUS && system >= 17 && system <= 19, i);
   } else if (core == CORE_M0PLUS) {
     i->flags |= INSTRUCTION_ILLEGAL;
   }
@@ -218,6 +247,7 @@ static void wide_branch(enum core core, uint16_t a, uint16_t b,
 static void wide_single(uint16_t a, uint16_t b, struct instruction *i) {
   bool load = (a & 0x10) != 0;
   single_access(CORE_M4F, load, i);
+  illegal_if((a & 0xff10) == 0xf900, i); /* Advanced SIMD */
   if (load && (b >> 12) == 15 && (a & 0x60) == 0x40)
     i->cycles = 2 + REFILL_M4; /* LDR to pc */
   if (!load && (a & 15) == 13 && (b & 0x0f00) == 0x0d00)
@@ -253,6 +283,8 @@ static void wide(enum core core, uint16_t a, uint16_t b,
     wide_single(a, b, i);
   } else if ((a & 0xffd0) == 0xfb90) {
     i->cycles = DIVIDE_M4;
+  } else if ((a & 0xffe0) == 0xfac0) {
+    illegal_if(true, i); /* CRC32: ARMv8 */
   } else if ((a & 0xfbff) == 0xf1ad || (a & 0xfbff) == 0xf2ad) {
     i->stack_bytes = subtracted(a, b); /* SUB, SUBW sp, sp, #n */
   }

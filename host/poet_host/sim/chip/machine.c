@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RAM_PIECE_BYTES = 8192 }; /* so that pieces can be protected alone */
-
 static void create_core(struct machine *m) {
   uc_open(UC_ARCH_ARM, UC_MODE_THUMB, &m->uc);
   uc_ctl_set_cpu_model(m->uc, m->core == CORE_M4F ? UC_CPU_ARM_CORTEX_M4
@@ -14,8 +12,8 @@ static void create_core(struct machine *m) {
   uc_mem_map_ptr(m->uc, 0, m->flash_bytes, UC_PROT_READ | UC_PROT_EXEC,
                  m->flash);
   for (uint32_t at = 0; at < m->ram_bytes; at += RAM_PIECE_BYTES)
-    uc_mem_map_ptr(m->uc, m->ram_base + at, RAM_PIECE_BYTES, UC_PROT_ALL,
-                   m->ram + at);
+    uc_mem_map_ptr(m->uc, m->ram_base + at, RAM_PIECE_BYTES,
+                   UC_PROT_READ | UC_PROT_WRITE, m->ram + at);
   uc_hook hook;
   uc_hook_add(m->uc, &hook, UC_HOOK_BLOCK, core_on_block, m, 1, 0);
   uc_hook_add(m->uc, &hook, UC_HOOK_INTR, core_on_interrupt, m, 1, 0);
@@ -36,7 +34,6 @@ struct machine *machine_create(enum core core, uint32_t flash_bytes,
   memset(m->flash, 0xff, flash_bytes); /* erased */
   m->ram = calloc(1, ram_bytes);
   m->flash_blocks = calloc(flash_bytes / 2, sizeof *m->flash_blocks);
-  m->ram_blocks = calloc(ram_bytes / 2, sizeof *m->ram_blocks);
   create_core(m);
   machine_window(m, 0xe000e000, 0x1000);
   scs_create(m);
@@ -55,27 +52,33 @@ void machine_free(struct machine *m) {
   free(m->flash);
   free(m->ram);
   free(m->flash_blocks);
-  free(m->ram_blocks);
   free(m);
+}
+
+static uint8_t *memory_at(struct machine *m, uint32_t address,
+                          uint32_t size_bytes) {
+  if (address <= m->flash_bytes && size_bytes <= m->flash_bytes - address)
+    return m->flash + address;
+  if (address - m->ram_base <= m->ram_bytes &&
+      size_bytes <= m->ram_bytes - (address - m->ram_base))
+    return m->ram + (address - m->ram_base);
+  return NULL;
 }
 
 bool machine_load(struct machine *m, uint32_t address, const uint8_t *data,
                   uint32_t size_bytes) {
-  uint8_t *to;
-  if (address <= m->flash_bytes && size_bytes <= m->flash_bytes - address)
-    to = m->flash + address;
-  else if (address - m->ram_base <= m->ram_bytes &&
-           size_bytes <= m->ram_bytes - (address - m->ram_base))
-    to = m->ram + (address - m->ram_base);
-  else
-    return false;
-  memcpy(to, data, size_bytes);
-  return true;
+  uint8_t *to = memory_at(m, address, size_bytes);
+  if (to)
+    memcpy(to, data, size_bytes);
+  return to != NULL;
 }
 
 bool machine_peek(struct machine *m, uint32_t address, uint8_t *data,
                   uint32_t size_bytes) {
-  return uc_mem_read(m->uc, address, data, size_bytes) == UC_ERR_OK;
+  const uint8_t *from = memory_at(m, address, size_bytes);
+  if (from)
+    memcpy(data, from, size_bytes);
+  return from != NULL;
 }
 
 void machine_set_stack_limit(struct machine *m, uint32_t address) {
@@ -142,6 +145,7 @@ void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,
   memset(&m->cache, 0, sizeof m->cache);
   m->cache.line_shift = (uint8_t)line_shift;
   m->cache.lines = (uint16_t)lines;
+  m->cache.mask = (uint16_t)(lines ? lines - 1 : 0);
   m->cache.miss_cycles = (uint8_t)miss_cycles;
 }
 

@@ -22,6 +22,8 @@ enum {
   REGIONS = 40,
   WINDOWS = 8,
   EXCEPTIONS = 16 + 64,
+  RAM_PIECE_BYTES = 8192, /* mapped each on its own */
+  RAM_PIECES = 32,
   MESSAGE_BYTES = 512,
 };
 
@@ -82,7 +84,8 @@ struct system_control {
 struct flash_cache {
   uint32_t tags[128];
   uint8_t line_shift, miss_cycles;
-  uint16_t lines; /* 0: every line fetched costs miss_cycles */
+  uint16_t lines; /* a power of two; 0: every line fetched costs miss_cycles */
+  uint16_t mask;  /* of a line's number: its place in tags */
 };
 
 struct machine {
@@ -106,7 +109,8 @@ struct machine {
   uint32_t fall_through; /* ... and this is where it falls through to */
   uint32_t block_address;
   bool fp_used_in_handler;
-  struct block *flash_blocks, *ram_blocks;
+  struct block *flash_blocks; /* decoded, by address / 2 */
+  struct block ram_block;     /* the current one, if in RAM */
 
   struct system_control scs;
   struct event *events[EVENTS];
@@ -127,8 +131,9 @@ struct machine {
   struct guard {
     uint32_t from, to;
     const char *why;
-  } guard, guard_in_force; /* as asked for, and as the core has it */
-  int interrupt;           /* number the core raised, or -1 */
+  } guard;
+  struct window watched[RAM_PIECES]; /* RAM whose accesses come to us */
+  int interrupt;                     /* number the core raised, or -1 */
   uint64_t bad_address;
   unsigned bad_size;
   uc_mem_type bad_access;
@@ -158,8 +163,8 @@ void machine_stop(struct machine *m, enum run_result result, const char *format,
                   ...) __attribute__((format(printf, 3, 4)));
 uint64_t machine_nanoseconds(const struct machine *m);
 uint64_t ticks_to_ns(const struct machine *m, uint64_t ticks);
-/* From the next block on, nobody but the caller may touch this RAM; `why`
-   completes "access to ...:". An empty range ends it. */
+/* Nobody but the caller may touch this RAM; `why` completes "access to ...:".
+   An empty range ends it. */
 void machine_guard(struct machine *m, uint32_t from, uint32_t to,
                    const char *why);
 void irq_line(struct machine *m, unsigned irq, bool level);
@@ -168,8 +173,9 @@ void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,
                      unsigned miss_cycles);
 
 /* -- bus.c and core.c to each other -- */
-struct event *next_event(struct machine *m);
-void run_events(struct machine *m);
+uint64_t next_event_at(struct machine *m);
+/* Everything that is due; returns when the next event is. */
+uint64_t run_events(struct machine *m);
 void uncovered(struct machine *m, const char *what, uint32_t address,
                unsigned size);
 void core_on_block(uc_engine *uc, uint64_t address, uint32_t size_bytes,
@@ -200,8 +206,9 @@ void exception_return(struct machine *m, uint32_t exc_return);
 void exception_fault(struct machine *m, uint32_t cfsr, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* -- core registers -- */
-bool guard_pending(const struct machine *m);
-void guard_apply(struct machine *m);
+/* -- core registers, and RAM's rights: only between two runs of the core -- */
+bool watch_pending(const struct machine *m);
+void watch_guarded(struct machine *m);
+void allow_code(struct machine *m, uint32_t address);
 uint32_t core_read(struct machine *m, int reg);
 void core_write(struct machine *m, int reg, uint32_t value);

@@ -253,7 +253,7 @@ void sdcard_select(struct sdcard *card, bool selected, uint64_t now_ns) {
   if (card->selected && !selected) {
     card->command_bytes = 0;
     card->response_at = card->response_end = 0;
-    if (card->state == SD_RECEIVING)
+    if (card->present && card->state == SD_RECEIVING)
       sd_complain(card, "deselected in the middle of a data block");
   }
   card->selected = selected;

@@ -1,0 +1,75 @@
+/* move.c - tensors in another order of axes, parts of tensors, tensors in a
+ * row. Numbers stay what they are. */
+#include <string.h>
+
+#include "poet/kernel.h"
+
+/* Axis i of the output is axis (variant >> 2 i) & 3 of the input. */
+void poet_transpose(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const uint32_t sizes[4] = {op->n, op->c, op->h, op->w};
+  const uint32_t steps[4] = {op->c * op->h * op->w, op->h * op->w, op->w, 1};
+  uint32_t size[4], step[4];
+  const float *x = call->in[0];
+  float *y = call->out;
+
+  for (uint32_t i = 0; i < 4; i++) {
+    const uint32_t axis = op->variant >> 2 * i & 3u;
+    size[i] = sizes[axis];
+    step[i] = steps[axis];
+  }
+  for (uint32_t n = 0; n < size[0]; n++) {
+    for (uint32_t c = 0; c < size[1]; c++) {
+      for (uint32_t h = 0; h < size[2]; h++) {
+        const float *from = x + n * step[0] + c * step[1] + h * step[2];
+        for (uint32_t w = 0; w < size[3]; w++) {
+          *y++ = from[w * step[3]];
+        }
+      }
+    }
+  }
+}
+
+/* One behind the other along axis c: a has c, b has k. */
+void poet_concat(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const uint32_t a_count = op->c * op->h * op->w;
+  const uint32_t b_count = op->k * op->h * op->w;
+  const float *a = call->in[0];
+  const float *b = call->in[1];
+  float *y = call->out;
+
+  for (uint32_t n = 0; n < op->n; n++) {
+    memcpy(y, a + n * a_count, a_count * sizeof *y);
+    memcpy(y + a_count, b + n * b_count, b_count * sizeof *y);
+    y += a_count + b_count;
+  }
+}
+
+/* k of axis c from oh on. */
+void poet_slice(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const uint32_t plane = op->h * op->w;
+  const float *x = (const float *)call->in[0] + op->oh * plane;
+  float *y = call->out;
+
+  for (uint32_t n = 0; n < op->n; n++) {
+    memcpy(y, x, op->k * plane * sizeof *y);
+    x += op->c * plane;
+    y += op->k * plane;
+  }
+}
+
+void poet_slice_grad(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const uint32_t plane = op->h * op->w;
+  const float *dy = call->in[0];
+  float *dx = call->out;
+
+  memset(dx, 0, poet_elements(op) * sizeof *dx);
+  for (uint32_t n = 0; n < op->n; n++) {
+    memcpy(dx + op->oh * plane, dy, op->k * plane * sizeof *dx);
+    dx += op->c * plane;
+    dy += op->k * plane;
+  }
+}

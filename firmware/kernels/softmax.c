@@ -1,0 +1,63 @@
+/* softmax.c - softmax along w, of what a query may see. */
+#include <math.h>
+#include <stddef.h>
+
+#include "mathf.h"
+#include "poet/kernel.h"
+
+/* Elements of row `row` (of n * c * h) that are seen lie before this one. */
+static uint32_t end_of_row(const struct poet_op *op, uint32_t row) {
+  const uint32_t seen = row % op->h + 1;
+  return op->variant && seen < op->w ? seen : op->w;
+}
+
+void poet_softmax(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];
+  const uint32_t *masks = op->input_count > 1 ? call->in[1] : NULL;
+  float *y = call->out;
+
+  for (uint32_t row = 0; row < op->n * op->c * op->h; row++) {
+    const uint32_t *mask =
+        masks != NULL ? masks + row / (op->c * op->h) * op->w : NULL;
+    const uint32_t end = end_of_row(op, row);
+    float top = -INFINITY, sum = 0.0f;
+    for (uint32_t w = 0; w < end; w++) {
+      if ((mask == NULL || mask[w]) && x[w] > top) {
+        top = x[w];
+      }
+    }
+    for (uint32_t w = 0; w < op->w; w++) {
+      const int seen = w < end && (mask == NULL || mask[w]);
+      y[w] = seen ? poet_exp(x[w] - top) : 0.0f;
+      sum += y[w];
+    }
+    /* Where nothing is seen the row is zeros. */
+    for (uint32_t w = 0; w < op->w && sum != 0.0f; w++) {
+      y[w] /= sum;
+    }
+    x += op->w;
+    y += op->w;
+  }
+}
+
+/* What was not seen has y = 0, and so gets no gradient. */
+void poet_softmax_grad(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *y = call->in[0];
+  const float *dy = call->in[1];
+  float *dx = call->out;
+
+  for (uint32_t row = 0; row < op->n * op->c * op->h; row++) {
+    float sum = 0.0f;
+    for (uint32_t w = 0; w < op->w; w++) {
+      sum += y[w] * dy[w];
+    }
+    for (uint32_t w = 0; w < op->w; w++) {
+      dx[w] = y[w] * (dy[w] - sum);
+    }
+    y += op->w;
+    dy += op->w;
+    dx += op->w;
+  }
+}

@@ -1,0 +1,82 @@
+"""Builds a board's image as firmware/build.toml says, and prints where its memory goes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from SCons.Script import COMMAND_LINE_TARGETS, AlwaysBuild, Builder, Default, DefaultEnvironment
+
+env = DefaultEnvironment()
+FIRMWARE = Path(env.PioPlatform().get_dir()).parent
+sys.path.insert(0, str(FIRMWARE.parent / "host"))
+
+from poet_host.sim.ledger import ledger_text, memory_ledger  # noqa: E402
+from poet_host.sim.recipe import recipe  # noqa: E402
+
+made = recipe(env["BOARD"])
+prefix = made.compiler.removesuffix("gcc")
+if Path(env.subst("$PROJECT_SRC_DIR")).resolve() != FIRMWARE:
+    sys.exit(f"src_dir must be {FIRMWARE}: this platform builds poet's own firmware")
+
+env.Replace(
+    AR=prefix + "gcc-ar",
+    AS=prefix + "as",
+    CC=made.compiler,
+    CXX=prefix + "g++",
+    GDB=prefix + "gdb",
+    OBJCOPY=prefix + "objcopy",
+    RANLIB=prefix + "gcc-ranlib",
+    PROGNAME="firmware",
+    PROGSUFFIX=".elf",
+    SRC_FILTER=[
+        "-<*>",
+        *(f"+<{source.relative_to(FIRMWARE).as_posix()}>" for source in made.sources),
+    ],
+)
+env.Append(
+    CCFLAGS=[*made.core, *made.compile],
+    CPPPATH=[str(folder) for folder in made.include],
+    LINKFLAGS=[*made.core, *made.link],
+    LIBPATH=[str(folder) for folder in made.script_folders],
+    LIBS=list(made.libraries),
+    BUILDERS={
+        "ElfToBin": Builder(
+            action=env.VerboseAction("$OBJCOPY -O binary $SOURCES $TARGET", "Building $TARGET"),
+            suffix=".bin",
+        )
+    },
+)
+env.Replace(LDSCRIPT_PATH=str(made.script))
+
+
+def print_ledger(target, source, env):
+    print(ledger_text([memory_ledger(env["BOARD"], Path(str(source[0])))]))
+
+
+def upload(target, source, env):
+    """poet-host knows the boards' loaders. `monitor_port` is where the firmware will answer."""
+    command = ["poet-host", "flash", "--board", env["BOARD"], "--image", str(source[0])]
+    if port := env.GetProjectOption("monitor_port", ""):
+        command += ["--port", port]
+    if port := env.subst("$UPLOAD_PORT"):
+        command += ["--upload-port", port]
+    try:
+        return subprocess.run(command, env=env["ENV"], check=False).returncode
+    except FileNotFoundError:
+        print("poet-host is not on the PATH, and it does the upload: try `pip install .`")
+        return 1
+
+
+if "nobuild" in COMMAND_LINE_TARGETS:
+    elf = [env.File("$BUILD_DIR/${PROGNAME}.elf")]
+    binary = []
+else:
+    elf = env.BuildProgram()
+    env.Depends(elf, [str(path) for path in made.headers if path.suffix == ".ld"])
+    binary = env.ElfToBin("$BUILD_DIR/${PROGNAME}", elf)
+
+ledger = env.Alias("ledger", elf, env.VerboseAction(print_ledger, "Where the memory goes"))
+AlwaysBuild(ledger)
+env.AddPlatformTarget("upload", elf, [env.VerboseAction(upload, "Uploading $SOURCE")], "Upload")
+AlwaysBuild(env.Alias("nobuild", elf))
+Default([env.Alias("buildprog", [elf, binary]), ledger])

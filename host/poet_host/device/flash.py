@@ -1,0 +1,333 @@
+"""Putting firmware onto a board, with the program that its loader wants.
+
+bossac (github.com/shumatech/BOSSA) for Arduino's SAM boot loader; OpenOCD, J-Link Commander or
+pyOCD for a board with a debugger.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import serial
+
+from ..errors import BadInput, BoardError, NoDevice, PoetError
+from .board import Board, Loading
+from .device import Device, connect
+from .ports import (
+    SerialPort,
+    board_of,
+    find_port,
+    is_there,
+    permission_advice,
+    serial_ports,
+    udev_rule,
+)
+
+BOSSAC_OLDEST = (1, 9)
+TOUCH_BAUD = 1200
+TOUCH_WAIT_S = 5.0  # for the boot loader's port to appear
+RETURN_WAIT_S = 20.0  # for the board's own, and for its answer
+TOOL_LIMIT_S = 180.0
+POLL_S = 0.1
+INSTALL = {
+    "bossac": "'apt install bossa-cli'",
+    "openocd": "'apt install openocd'",
+    "JLinkExe": "SEGGER's J-Link software",
+    "pyocd": "'pip install pyocd'",
+}
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Flashed:
+    """What was done: by which program, through which port; `info` is the board's poet_hello."""
+
+    flash_bytes: int
+    tool: str
+    upload_port: str
+    port: str
+    info: Any
+
+
+def flash(
+    board: Board,
+    start: int,
+    image: bytes,
+    port: str,
+    *,
+    upload_port: str | None = None,
+    tool: str | None = None,
+    report: Report = lambda message: None,
+) -> Flashed:
+    """Write an image that begins at address `start`, wait for the board, and check who answers.
+
+    `port`: where the firmware will answer; `auto`: the only port with the board's USB ids.
+    `upload_port`: where its loader is, if elsewhere; without it, the only port with those ids, or
+    else `port`. `tool`: a program of board.loading.tools instead of the first that is installed.
+    Raises BadInput for a board or tool that cannot, NoDevice for a port that is not there or does
+    not come back, PoetError for a program that is missing, too old or fails, BoardError if
+    something else answers than what was written.
+    """
+    loading = loading_of(board)
+    if start != loading.start:
+        raise BadInput(
+            f"the image begins at 0x{start:x}, and {board.name} starts what lies at "
+            f"0x{loading.start:x}: this image is for another board"
+        )
+    name, program = find_tool(board, tool)
+    if port == "auto":
+        port = upload_port or _only_port(board)
+    if not is_there(port):
+        raise _no_port(port, board)
+    loader = upload_port or _loader_of(board, port)
+    if name == "bossac":
+        check_bossac(program)
+        loader = enter_boot_loader(loader, loading, report)
+    report(f"{name} writes {len(image):,} bytes at 0x{start:x}")
+    with tempfile.TemporaryDirectory(prefix="poet-flash-") as folder:
+        file = Path(folder) / "firmware.bin"
+        file.write_bytes(image)
+        found = find_port(loader)
+        number = found.serial_number if found else ""
+        command = upload_command(name, program, loading, file, loader, number)
+        run_tool(name, command, loading)
+    report(f"written; waiting for the board at {port}")
+    return Flashed(len(image), name, loader, port, _await_board(board, port))
+
+
+def loading_of(board: Board) -> Loading:
+    """Raises BadInput, with what to do instead, for a board without an image."""
+    if board.loading is not None:
+        return board.loading
+    if board.name == "native":
+        raise BadInput(
+            "native runs on this computer and is compiled when it starts: nothing to flash, "
+            "use --port native or `poet-host simulate native`"
+        )
+    raise BadInput(
+        f"there is no firmware for {board.title}: schedules can be solved for it (--board "
+        f"{board.name}), and run on the native board"
+    )
+
+
+def find_tool(board: Board, wanted: str | None = None) -> tuple[str, str]:
+    """Name and path of the program to upload with: the wanted one, or the first installed."""
+    tools = loading_of(board).tools
+    if wanted is not None and wanted not in tools:
+        raise BadInput(f"{wanted} cannot write to {board.name}: choose {' or '.join(tools)}")
+    for name in [wanted] if wanted else tools:
+        if program := shutil.which(name):
+            return name, program
+    needed = [wanted] if wanted else list(tools)
+    raise PoetError(
+        f"{' or '.join(needed)} is needed to write to {board.name}, and not on the PATH: try "
+        f"{', or '.join(INSTALL[name] for name in needed)}"
+    )
+
+
+def check_bossac(program: str) -> None:
+    """Raises PoetError for a bossac before 1.9, which counts offsets from elsewhere."""
+    done = subprocess.run(
+        [program, "--help"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    found = re.search(r"Version (\d+)\.(\d+)\S*", done.stdout + done.stderr)
+    if found is None or (int(found[1]), int(found[2])) < BOSSAC_OLDEST:
+        which = found[0].lower() if found else "of an unknown version"
+        raise PoetError(
+            f"{program} is {which}, and before 1.9 it would write to the wrong place: install "
+            f"1.9 or newer ({INSTALL['bossac']})"
+        )
+
+
+def upload_command(
+    tool: str, program: str, loading: Loading, image: Path, port: str, serial_number: str
+) -> list[str]:
+    """The command line that writes, verifies and starts an image; an empty serial number
+    means the only debugger there is."""
+    start = f"0x{loading.start:x}"
+    chip = loading.tools[tool]
+    number = serial_number.lstrip("0")
+    if tool == "bossac":
+        # Without the offset it would erase the boot loader. Its --usb-port takes a number: none
+        # means 1, and a word would mean 0.
+        where = ["--port", port.removeprefix("/dev/"), "--usb-port", f"--offset={start}"]
+        return [program, *where, "--erase", "--write", "--verify", "--reset", str(image)]
+    if tool == "openocd":
+        command = [program, "-f", "interface/jlink.cfg", "-c", "transport select swd"]
+        if number:
+            command += ["-c", f"adapter serial {serial_number}"]
+        command += ["-f", f"target/{chip}.cfg"]
+        return [*command, "-c", f"program {{{image}}} {start} verify reset exit"]
+    if tool == "JLinkExe":
+        script = image.with_suffix(".jlink")
+        steps = ("r", "h", f"loadbin {image}, {start}", f"verifybin {image}, {start}", "r", "g")
+        script.write_text("\n".join((*steps, "q", "")))
+        command = [program, "-NoGui", "1", "-device", chip, "-if", "swd", "-speed", "4000"]
+        command += ["-autoconnect", "1", "-ExitOnError", "1", *(["-USB", number] if number else [])]
+        return [*command, "-CommanderScript", str(script)]
+    probe = ["--uid", number] if number else []
+    return [program, "flash", "--target", chip, *probe, "--base-address", start, str(image)]
+
+
+def run_tool(name: str, command: Sequence[str], loading: Loading) -> None:
+    """Raises PoetError with the end of what the program said if it fails."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=TOOL_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PoetError(
+            f"{name} did not end within {TOOL_LIMIT_S:g} s: unplug the board, plug it in again, "
+            "and run this again"
+        ) from error
+    if done.returncode == 0:
+        return
+    lines = [line.strip() for line in re.split(r"[\r\n]+", done.stdout) if line.strip()]
+    said = "; ".join(lines[-3:]) or "it said nothing"
+    raise PoetError(f"{name} failed ({said}): {_advice(name, done.stdout, loading)}")
+
+
+def _advice(name: str, said: str, loading: Loading) -> str:
+    if re.search(r"LIBUSB_ERROR_ACCESS|[Pp]ermission|[Aa]ccess denied", said):
+        rules = "\n".join(udev_rule(usb, "usb") for usb in loading.usb)
+        return (
+            "its USB device may not be opened by this user; put these lines into "
+            f"/etc/udev/rules.d/60-poet.rules and plug it in again:\n{rules}"
+        )
+    if name == "bossac":
+        return (
+            "press the board's reset button twice, quickly, so that its boot loader waits, and "
+            "name the port that appears with --upload-port"
+        )
+    return "check the board's power and cable, and that no other debugger session holds it"
+
+
+def enter_boot_loader(port: str, loading: Loading, report: Report) -> str:
+    """The port of the boot loader, which is entered by opening the sketch's port at 1200 baud."""
+    found = find_port(port)
+    if not is_there(port):
+        raise NoDevice(
+            f"there is no port {port} ({ports_here()}): plug the board in, or name its port with "
+            "--upload-port"
+        )
+    if os.path.exists(port) and not os.access(port, os.R_OK | os.W_OK):
+        raise NoDevice(permission_advice(port))
+    if found is not None and found.usb == loading.boot_loader:
+        return port
+    before = {one.path for one in serial_ports()}
+    report(f"asking for the boot loader at {port}")
+    touch(port)
+    vanished = False
+    give_up = time.monotonic() + TOUCH_WAIT_S
+    while time.monotonic() < give_up:
+        time.sleep(POLL_S)
+        for one in serial_ports():
+            if one.usb == loading.boot_loader and (one.path == port or one.path not in before):
+                return one.path
+        if not is_there(port):
+            vanished = True
+        elif vanished:
+            return port
+    if vanished:
+        raise NoDevice(
+            f"{port} went away and no boot loader has come within {TOUCH_WAIT_S:g} s "
+            f"({ports_here()}): press the board's reset button twice, quickly, and name the port "
+            "that appears with --upload-port"
+        )
+    return port  # a boot loader whose USB ids cannot be seen
+
+
+def touch(port: str) -> None:
+    """Open a port at 1200 baud and close it: Arduino's way to ask for the boot loader."""
+    try:
+        with serial.Serial(port, TOUCH_BAUD) as opened, suppress(OSError):
+            opened.dtr = False  # not every port has the line
+    except (OSError, serial.SerialException, ValueError) as error:
+        raise NoDevice(f"{port} cannot be opened ({error}): name another port") from error
+
+
+def ports_here() -> str:
+    """For messages: the serial ports, with what is behind them."""
+    found = [f"{one.path} ({_behind(one)})" for one in serial_ports()]
+    return f"serial ports here: {', '.join(found)}" if found else "there is no serial port here"
+
+
+def _behind(port: SerialPort) -> str:
+    board = board_of(port)
+    if board is not None:
+        return board.name
+    return f"USB {port.usb}" if port.usb else "no USB"
+
+
+def _only_port(board: Board) -> str:
+    loading = loading_of(board)
+    matching = [one.path for one in serial_ports() if one.usb in loading.usb]
+    if len(matching) == 1:
+        return matching[0]
+    which = f"{len(matching)} ports have" if matching else "no port has"
+    raise NoDevice(f"{which} the USB ids of {board.name} ({ports_here()}): name one with --port")
+
+
+def _loader_of(board: Board, port: str) -> str:
+    """The board's own USB port where there is one; the firmware may speak at another."""
+    own = [one.path for one in serial_ports() if one.usb in loading_of(board).usb]
+    return own[0] if len(own) == 1 else port
+
+
+def _no_port(port: str, board: Board) -> NoDevice:
+    serial_at = loading_of(board).serial
+    return NoDevice(
+        f"there is no port {port} ({ports_here()}): plug the board in; its firmware speaks on "
+        f"{serial_at}"
+    )
+
+
+def _await_board(board: Board, port: str) -> Any:
+    """The hello of the board once it is back."""
+    give_up = time.monotonic() + RETURN_WAIT_S
+    serial_at = loading_of(board).serial
+    while True:
+        try:
+            if not is_there(port):
+                raise NoDevice(f"{port} has not come back within {RETURN_WAIT_S:g} s")
+            with connect(port) as device:
+                return _checked(board, port, device)
+        except BoardError as error:
+            raise BoardError(
+                f"the image was written, but something else answers at {port}: {error}; are "
+                "--port and --upload-port the same board's?",
+                error.name,
+                error.detail,
+            ) from error
+        except NoDevice as error:
+            if time.monotonic() >= give_up:
+                raise NoDevice(
+                    f"the image was written, but {error}; the firmware of {board.name} speaks on "
+                    f"{serial_at}, which --port must name"
+                ) from error
+            time.sleep(POLL_S)
+
+
+def _checked(board: Board, port: str, device: Device) -> Any:
+    if device.info.board != board.name:
+        raise PoetError(
+            f"the image was written, but {device.info.board} answers at {port}, not "
+            f"{board.name}: give --port of the board that was flashed"
+        )
+    return device.info

@@ -1,0 +1,48 @@
+"""BERT of any size for classifying texts: Devlin et al., 2019, arXiv 1810.04805.
+
+Blocks with the normalisation behind each sum, gelu, and four times the width inside; a pooler that
+reads the first token. Token types and dropout are left out: texts here are one segment, and a
+model that runs on a board is small. Token 0 is padding, which no query sees.
+"""
+
+from .build import Builder, Model, Tensor
+
+EPSILON = 1e-12  # of BERT's layer normalisation
+DEVIATION = 0.02  # of its embeddings at the start
+
+
+def bert(
+    name: str,
+    batch: int,
+    *,
+    length: int,
+    words: int,
+    width: int,
+    blocks: int,
+    heads: int,
+    classes: int,
+) -> Model:
+    """Tokens (batch, length) int32 from 0 to words - 1 -> one of `classes`."""
+    b = Builder(name, (batch, length), "int32")
+    x = b.embedding(b.data, words, width, deviation=DEVIATION, name="word")
+    position = b.parameter((length, width), start=f"normal:{DEVIATION}", name="position")
+    x = b.add(x, position, name="embedding")
+    x = b.layernorm(x, epsilon=EPSILON, name="embedding.norm")
+    for i in range(1, blocks + 1):
+        x = _block(b, x, heads, f"block{i}")
+    first = b.reshape(b.slice(x, 1, 0, 1, name="first"), (batch, width))
+    pooled = b.tanh(b.linear(first, width, name="pooler"), name="pooled")
+    return b.model(b.softmax_xent(b.linear(pooled, classes, name="classifier"), name="loss"))
+
+
+def _block(b: Builder, x: Tensor, heads: int, name: str) -> Tensor:
+    width = x.shape[2]
+    q, k, v = (b.linear(x, width, name=f"{name}.{part}") for part in ("query", "key", "value"))
+    scores = b.attention_scores(q, k, heads, name=f"{name}.scores")
+    weights = b.masked_softmax(scores, b.data, name=f"{name}.weights")
+    y = b.attention_context(weights, v, name=f"{name}.context")
+    y = b.linear(y, width, name=f"{name}.output")
+    x = b.layernorm(b.add(x, y, name=f"{name}.sum1"), epsilon=EPSILON, name=f"{name}.norm1")
+    y = b.gelu(b.linear(x, 4 * width, name=f"{name}.wide"), name=f"{name}.gelu")
+    y = b.linear(y, width, name=f"{name}.narrow")
+    return b.layernorm(b.add(x, y, name=f"{name}.sum2"), epsilon=EPSILON, name=f"{name}.norm2")

@@ -1,0 +1,100 @@
+"""Products of matrices, attention and embeddings in NumPy."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .exact import Array, exp, f32, ordered_sum
+from .numpy_op import Op, by_channel, kernel
+
+Words = NDArray[np.int32]
+
+
+@kernel
+def linear(op: Op, x: Array, w: Array, bias: Array | None = None) -> Array:
+    x, w = x.reshape(op.n, -1), w.reshape(op.k, op.c * op.h * op.w)
+    y = np.zeros((op.n, op.k), f32)
+    for c in range(w.shape[1]):
+        y += x[:, None, c] * w[None, :, c]
+    return y if bias is None else y + bias.reshape(op.k)
+
+
+@kernel
+def linear_grad_input(op: Op, dy: Array, w: Array) -> Array:
+    dy, w = dy.reshape(op.n, op.k), w.reshape(op.k, op.c * op.h * op.w)
+    dx = np.zeros((op.n, w.shape[1]), f32)
+    for k in range(op.k):
+        dx += dy[:, k, None] * w[None, k]
+    return dx.reshape(op.input_shape)
+
+
+@kernel
+def linear_grad_weight(op: Op, x: Array, dy: Array) -> Array:
+    x, dy = x.reshape(op.n, op.c * op.h * op.w), dy.reshape(op.n, op.k)
+    dw = np.zeros((op.k, x.shape[1]), f32)
+    for n in range(op.n):
+        dw += dy[n, :, None] * x[n]
+    return dw
+
+
+@kernel
+def grad_bias(op: Op, dy: Array) -> Array:
+    return ordered_sum(by_channel(dy.reshape(op.n, op.k, op.oh, op.ow)))
+
+
+def _matrices(op: Op, x: Array, rows: int, columns: int, flags: int) -> Array:
+    """(n, groups, rows, columns); 1: they lie transposed, 4: a row holds those of all heads."""
+    stored = (columns, rows) if flags & 1 else (rows, columns)
+    if flags & 4:
+        x = x.reshape(op.n, stored[0], op.groups, stored[1]).swapaxes(1, 2)
+    x = x.reshape(op.n, op.groups, *stored)
+    return x.swapaxes(2, 3) if flags & 1 else x
+
+
+@kernel
+def matmul(op: Op, a: Array, b: Array) -> Array:
+    a = _matrices(op, a, op.h, op.k, op.variant)
+    b = _matrices(op, b, op.k, op.w, op.variant >> 1)
+    y = np.zeros((op.n, op.groups, op.h, op.w), f32)
+    for k in range(op.k):
+        y += a[..., :, k, None] * b[..., None, k, :]
+    y = y * op.epsilon
+    return np.ascontiguousarray(y.swapaxes(1, 2) if op.variant & 16 else y)
+
+
+@kernel
+def softmax(op: Op, x: Array, mask: Words | None = None) -> Array:
+    x = x.reshape(op.input_shape)
+    seen: NDArray[Any] = np.ones(op.input_shape, bool)
+    if mask is not None:
+        seen = seen & (mask.reshape(op.n, 1, 1, op.w) != 0)
+    if op.variant:
+        seen = seen & (np.arange(op.w) <= np.arange(op.h)[:, None])
+    top = np.fmax.reduce(np.where(seen, x, f32(-np.inf)), axis=-1, keepdims=True)
+    top = np.where(np.isnan(top), f32(-np.inf), top)
+    powers = np.where(seen, exp(x - top), f32(0))
+    total = ordered_sum(powers)[..., None]
+    return np.where(total != 0, powers / total, f32(0))
+
+
+@kernel
+def softmax_grad(op: Op, y: Array, dy: Array) -> Array:
+    y, dy = y.reshape(op.input_shape), dy.reshape(op.input_shape)
+    return y * (dy - ordered_sum(y * dy)[..., None])
+
+
+@kernel
+def embedding(op: Op, tokens: Words, w: Array) -> Array:
+    tokens, w = tokens.reshape(op.n), w.reshape(op.k, op.c)
+    known = (tokens >= 0) & (tokens < op.k)
+    return np.where(known[:, None], w[np.where(known, tokens, 0)], f32(np.nan))
+
+
+@kernel
+def embedding_grad(op: Op, tokens: Words, dy: Array) -> Array:
+    dw = np.zeros((op.k, op.c), f32)
+    for token, row in zip(tokens.reshape(op.n), dy.reshape(op.n, op.c), strict=True):
+        if 0 <= token < op.k:
+            dw[token] += row
+    return dw

@@ -1,0 +1,99 @@
+"""Batch and layer normalisation in NumPy."""
+
+import numpy as np
+
+from .exact import Array, f32, ordered_sum
+from .numpy_op import Op, by_channel, kernel
+
+
+def _mean_rstd(op: Op, stats: Array) -> tuple[Array, Array]:
+    rows = stats.reshape(2, op.c, 1, 1)
+    rstd: Array = f32(1) / np.sqrt(rows[1] + op.epsilon)
+    return rows[0], rstd
+
+
+def _xhat(op: Op, x: Array, stats: Array) -> Array:
+    mean, rstd = _mean_rstd(op, stats)
+    return (x.reshape(op.input_shape) - mean) * rstd
+
+
+@kernel
+def batchnorm_stats(op: Op, x: Array) -> Array:
+    flat = by_channel(x.reshape(op.input_shape))
+    mean = ordered_sum(flat) / op.per_channel
+    distance = flat - mean[:, None]
+    return np.stack([mean, ordered_sum(distance * distance) / op.per_channel])
+
+
+@kernel
+def batchnorm(op: Op, x: Array, stats: Array, gamma: Array, beta: Array) -> Array:
+    return _xhat(op, x, stats) * gamma.reshape(op.c, 1, 1) + beta.reshape(op.c, 1, 1)
+
+
+@kernel
+def batchnorm_running(op: Op, stats: Array, running: Array) -> Array:
+    count = op.per_channel
+    unbiased: np.float32 = count / (count - f32(1)) if count > 1 else f32(1)
+    recent: Array = stats.reshape(2, op.c) * np.array([[f32(1)], [unbiased]])
+    return (f32(1) - op.momentum) * running.reshape(2, op.c) + op.momentum * recent
+
+
+@kernel
+def batchnorm_sums(op: Op, x: Array, stats: Array, dy: Array) -> Array:
+    dy = dy.reshape(op.input_shape)
+    product = dy * _xhat(op, x, stats)
+    return np.stack([ordered_sum(by_channel(dy)), ordered_sum(by_channel(product))])
+
+
+@kernel
+def batchnorm_grad_input(
+    op: Op, x: Array, stats: Array, gamma: Array, dy: Array, sums: Array
+) -> Array:
+    scale = gamma.reshape(op.c, 1, 1) * _mean_rstd(op, stats)[1]
+    means = sums.reshape(2, op.c, 1, 1) / op.per_channel
+    dx: Array = scale * ((dy.reshape(op.input_shape) - means[0]) - _xhat(op, x, stats) * means[1])
+    return dx
+
+
+@kernel
+def batchnorm_grad_input_frozen(op: Op, stats: Array, gamma: Array, dy: Array) -> Array:
+    return dy.reshape(op.input_shape) * (gamma.reshape(op.c, 1, 1) * _mean_rstd(op, stats)[1])
+
+
+@kernel
+def batchnorm_grad_param(op: Op, sums: Array) -> Array:
+    row: Array = sums.reshape(2, op.c)[min(op.variant, 1)]
+    return row.copy()
+
+
+def _row_xhat(op: Op, x: Array, stats: Array) -> Array:
+    mean, rstd = stats.reshape(2, op.n, 1)
+    return (x.reshape(op.n, op.c) - mean) * rstd
+
+
+@kernel
+def layernorm_stats(op: Op, x: Array) -> Array:
+    x = x.reshape(op.n, op.c)
+    mean = ordered_sum(x) / f32(op.c)
+    distance = x - mean[:, None]
+    variance = ordered_sum(distance * distance) / f32(op.c)
+    return np.stack([mean, f32(1) / np.sqrt(variance + op.epsilon)])
+
+
+@kernel
+def layernorm(op: Op, x: Array, stats: Array, gamma: Array, beta: Array) -> Array:
+    return _row_xhat(op, x, stats) * gamma.reshape(op.c) + beta.reshape(op.c)
+
+
+@kernel
+def layernorm_grad_input(op: Op, x: Array, stats: Array, gamma: Array, dy: Array) -> Array:
+    xhat, g = _row_xhat(op, x, stats), dy.reshape(op.n, op.c) * gamma.reshape(op.c)
+    mean = ordered_sum(g)[:, None] / f32(op.c)
+    slope = ordered_sum(g * xhat)[:, None] / f32(op.c)
+    dx: Array = stats.reshape(2, op.n, 1)[1] * ((g - mean) - xhat * slope)
+    return dx
+
+
+@kernel
+def layernorm_grad_weight(op: Op, x: Array, stats: Array, dy: Array) -> Array:
+    return ordered_sum((dy.reshape(op.n, op.c) * _row_xhat(op, x, stats)).T)

@@ -1,0 +1,147 @@
+"""Windows that slide over the input, in NumPy: convolution and pooling."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .exact import Array, f32, ordered_sum
+from .numpy_op import Op, kernel
+
+
+def _meeting(
+    at: int, stride: int, pad: int, in_size: int, out_size: int
+) -> tuple[slice, slice] | None:
+    """Outputs for which window element `at` is inside the input, and the inputs there."""
+    first = max(0, -((at - pad) // stride))
+    end = min(out_size, (in_size - 1 + pad - at) // stride + 1)
+    if first >= end:
+        return None
+    begin = first * stride + at - pad
+    return slice(first, end), slice(begin, begin + (end - 1 - first) * stride + 1, stride)
+
+
+def _taps(op: Op) -> list[tuple[tuple[int, int], tuple[Any, ...], tuple[Any, ...]]]:
+    """(kh, kw), index of outputs, index of inputs, for each element of the window."""
+    found = []
+    for kh in range(op.kernel_h):
+        for kw in range(op.kernel_w):
+            rows = _meeting(kh, op.stride_h, op.pad_h, op.h, op.oh)
+            columns = _meeting(kw, op.stride_w, op.pad_w, op.w, op.ow)
+            if rows and columns:
+                found.append(((kh, kw), (..., rows[0], columns[0]), (..., rows[1], columns[1])))
+    return found
+
+
+def _clipped(stride: int, pad: int, size: int, kernel: int, out: int) -> list[tuple[slice, slice]]:
+    """For each output, the window's elements inside the input, and the inputs there."""
+    found = []
+    for start in range(-pad, out * stride - pad, stride):
+        begin, end = max(0, start), max(0, start, min(size, start + kernel))
+        found.append((slice(begin - start, end - start), slice(begin, end)))
+    return found
+
+
+@kernel
+def conv2d(op: Op, x: Array, w: Array, bias: Array | None = None) -> Array:
+    x, w = x.reshape(op.grouped_input), w.reshape(op.grouped_weight)
+    y = np.zeros(op.grouped_output, f32)
+    taps = _taps(op)
+    for c in range(w.shape[2]):
+        plane, weight = x[:, :, None, c], w[None, :, :, c, :, :, None, None]
+        for (kh, kw), outputs, inputs in taps:
+            y[outputs] += plane[inputs] * weight[:, :, :, kh, kw]
+    y = y.reshape(op.n, op.k, op.oh, op.ow)
+    return y if bias is None else y + bias.reshape(op.k, 1, 1)
+
+
+@kernel
+def conv2d_grad_input(op: Op, dy: Array, w: Array) -> Array:
+    dy, w = dy.reshape(op.grouped_output), w.reshape(op.grouped_weight)
+    dx = np.zeros(op.grouped_input, f32)
+    taps = _taps(op)
+    for k in range(w.shape[1]):
+        plane, weight = dy[:, :, None, k], w[None, :, k, :, :, :, None, None]
+        for (kh, kw), outputs, inputs in taps:
+            dx[inputs] += plane[outputs] * weight[:, :, :, kh, kw]
+    return dx.reshape(op.input_shape)
+
+
+@kernel
+def conv2d_grad_weight(op: Op, x: Array, dy: Array) -> Array:
+    x, dy = x.reshape(op.grouped_input), dy.reshape(op.grouped_output)
+    dw = np.zeros(op.grouped_weight, f32)
+    rows = _clipped(op.stride_h, op.pad_h, op.h, op.kernel_h, op.oh)
+    columns = _clipped(op.stride_w, op.pad_w, op.w, op.kernel_w, op.ow)
+    for n in range(op.n):
+        for oh, (tap_rows, x_rows) in enumerate(rows):
+            for ow, (tap_columns, x_columns) in enumerate(columns):
+                g = dy[n, :, :, None, oh, ow, None, None]
+                dw[..., tap_rows, tap_columns] += g * x[n, :, None, :, x_rows, x_columns]
+    return dw.reshape(op.k, -1, op.kernel_h, op.kernel_w)
+
+
+@kernel
+def maxpool2d(op: Op, x: Array) -> Array:
+    return _largest(op, x)[0]
+
+
+@kernel
+def maxpool2d_grad(op: Op, x: Array, dy: Array) -> Array:
+    at = _largest(op, x)[1].reshape(op.n * op.c, -1)
+    dx = np.zeros((op.n * op.c, op.h * op.w), f32)
+    np.add.at(dx, (np.arange(op.n * op.c)[:, None], at), dy.reshape(at.shape))
+    return dx.reshape(op.input_shape)
+
+
+def _largest(op: Op, x: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Value of each window's first largest element, and its index in the plane."""
+    x = x.reshape(op.input_shape)
+    place = np.arange(op.h * op.w).reshape(op.h, op.w)
+    best = np.zeros(op.pooled_shape, f32)
+    index = np.full(op.pooled_shape, -1)
+    for _, outputs, inputs in _taps(op):
+        value, old = x[inputs], best[outputs]
+        better = (index[outputs] < 0) | (value > old) | np.isnan(value)
+        best[outputs] = np.where(better, value, old)
+        index[outputs] = np.where(better, place[inputs], index[outputs])
+    return best, index
+
+
+def _areas(op: Op) -> Array | np.float32:
+    """What each window's sum is divided by."""
+    if not op.variant:
+        return f32(op.kernel_h * op.kernel_w)
+    inside = np.zeros(op.pooled_shape[2:], f32)
+    for _, outputs, _ in _taps(op):
+        inside[outputs] += f32(1)
+    return inside
+
+
+@kernel
+def avgpool2d(op: Op, x: Array) -> Array:
+    x = x.reshape(op.input_shape)
+    y = np.zeros(op.pooled_shape, f32)
+    for _, outputs, inputs in _taps(op):
+        y[outputs] += x[inputs]
+    return y / _areas(op)
+
+
+@kernel
+def avgpool2d_grad(op: Op, dy: Array) -> Array:
+    share: Array = dy.reshape(op.pooled_shape) / _areas(op)
+    dx = np.zeros(op.input_shape, f32)
+    for _, outputs, inputs in reversed(_taps(op)):  # which meets windows in ascending order
+        dx[inputs] += share[outputs]
+    return dx
+
+
+@kernel
+def global_avgpool(op: Op, x: Array) -> Array:
+    return ordered_sum(x.reshape(op.input_shape), axes=2) / f32(op.h * op.w)
+
+
+@kernel
+def global_avgpool_grad(op: Op, dy: Array) -> Array:
+    share = dy.reshape(op.n, op.c, 1, 1) / f32(op.h * op.w)
+    return np.broadcast_to(share, op.input_shape).copy()

@@ -1,0 +1,242 @@
+"""One node of an ONNX model as its row in the tables sees it: inputs, attributes, layers to add."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BadInput
+from .build import Tensor
+from .graph import Node
+from .onnx_fold import Constant, computed
+from .onnx_model import OnnxNode
+from .operators import Shape
+from .source import RUNNING
+
+if TYPE_CHECKING:
+    from .onnx_walk import Walk
+
+Array = NDArray[Any]
+
+
+class Unsupported(Exception):
+    """What cannot be done with a node, and what to try."""
+
+
+class Unknown(Exception):
+    """A node reads what no earlier node could make; that one was complained about already."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A tensor still to be multiplied and to have its axes in another order, unless what reads it
+    does so itself.
+    """
+
+    tensor: Tensor
+    order: tuple[int, ...]
+    factor: float = 1.0
+
+    @property
+    def shape(self) -> Shape:
+        return tuple(self.tensor.shape[axis] for axis in self.order)
+
+
+Value = Tensor | Moved | Constant
+
+
+@dataclass(frozen=True)
+class At:
+    """One node, seen from its row: its inputs as tensors or constants, and how to add layers."""
+
+    walk: "Walk"
+    node: OnnxNode
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return self.node.attributes.get(name, default)
+
+    def has(self, number: int) -> bool:
+        """Is this input there?"""
+        return bool(self.node.input(number))
+
+    def is_tensor(self, number: int) -> bool:
+        """Is this input computed from the data?"""
+        return not isinstance(self._value(number), Constant)
+
+    def tensor(self, number: int) -> Tensor:
+        """An input that is computed from the data."""
+        made = self.walk.made_of(self.moved(number), self.walk.plain_name(self.node))
+        self.walk.values[self.node.input(number)] = made
+        return made
+
+    def moved(self, number: int) -> Moved:
+        """An input that is computed from the data, its axes perhaps still to be moved."""
+        value = self._value(number)
+        if isinstance(value, Constant):
+            raise Unsupported(f"its input {self.node.input(number)} must not be a constant")
+        return value if isinstance(value, Moved) else Moved(value, tuple(range(len(value.shape))))
+
+    def operand(self, number: int) -> Tensor:
+        """An input that is a tensor, or a constant as a tensor that is stored.
+
+        A constant of the file with several numbers is trained like a weight, all others stay.
+        """
+        if self.is_tensor(number):
+            return self.tensor(number)
+        given, part = self.weight(number), self.constant(number)
+        if part.rows and not self.walk.is_fixed(part):
+            return self.walk.rows_of(self.made_name("constant"), part)
+        fixed = given.computed or given.value.size == 1 or self.walk.is_fixed(given)
+        role: Literal["parameter", "state"] = "state" if fixed else "parameter"
+        return self.walk.stored(self.made_name("constant"), given, role)
+
+    def scalar(self, number: int) -> float | None:
+        """An input that is one constant number."""
+        value = self._value(number)
+        return float(value.value.reshape(-1)[0]) if is_scalar(value) else None
+
+    def masks_the_future(self, hidden: Array) -> bool:
+        """Is a mask, true where it hides, that of a causal softmax, and is one behind this node?"""
+        shape, readers = hidden.shape[-2:], self.walk.readers(self.node.outputs[0])
+        future = len(shape) == 2 and np.triu(np.ones(shape, bool), 1)
+        return bool(
+            hidden.any()
+            and hidden.size == np.size(future)
+            and (hidden.reshape(shape) == future).all()
+            and {node.op for node in readers} == {"Softmax"}
+        )
+
+    def seen_causally(self, scores: Moved) -> Moved:
+        """The scores as they are, for a softmax that is causal."""
+        self.walk.causal.add(self.node.outputs[0])
+        return scores
+
+    def factor_behind(self) -> float:
+        """What the only node behind this one multiplies its output with; that is then done."""
+        return self.walk.factor_behind(self.node)
+
+    def constant(self, number: int) -> Constant:
+        """An input that is known."""
+        value = self._value(number)
+        if not isinstance(value, Constant):
+            if self.node.input(number) in self.walk.unknown:
+                raise Unknown
+            raise Unsupported(
+                f"its input {self.node.input(number)} is computed from the data, it must be a "
+                "constant"
+            )
+        return value
+
+    def integers(self, number: int, attribute: str) -> list[int] | None:
+        """A list that newer opsets have as an input and older ones as an attribute."""
+        if self.has(number):
+            return [int(one) for one in self.constant(number).value.reshape(-1)]
+        found = self.attribute(attribute)
+        return None if found is None else [int(one) for one in found]
+
+    def number(self, number: int, attribute: str) -> float | None:
+        """A number that newer opsets have as an input and older ones as an attribute."""
+        if self.has(number):
+            return float(self.constant(number).value.reshape(-1)[0])
+        found = self.attribute(attribute)
+        return None if found is None else float(found)
+
+    def weight(self, number: int) -> Constant:
+        """A constant that may become a parameter: float32."""
+        found = self.constant(number).whole(self.node.input(number))
+        if found.value.dtype != np.float32:
+            raise Unsupported(
+                f"{self.node.input(number)} holds {found.value.dtype}: export the model in float32"
+            )
+        return found
+
+    def matrix(self, number: int) -> Constant:
+        """A weight with two axes."""
+        found = self.weight(number)
+        if found.value.ndim != 2:
+            raise Unsupported(f"a weight of shape {found.value.shape}: it must have 2 dimensions")
+        return found
+
+    def turned(self, number: int) -> Constant:
+        """A weight with two axes, exchanged."""
+        found = self.matrix(number)
+        whole = found if found.turns else computed(self.node.input(number), found.value)
+        return whole.transposed
+
+    def parameter(self, layer: str, slot: str, given: Constant, shape: Shape | None = None) -> Node:
+        """The node of a layer's parameter that begins with these values."""
+        return self.walk.parameter(
+            layer, slot, (given,), given.value.shape if shape is None else shape
+        )
+
+    def fixed(self, layer: str, slot: str, shape: Shape, start: str) -> Node:
+        """A parameter that the model leaves out: it stays as it starts."""
+        return Node(f"{layer}.{slot}", shape, role="state", start=start)
+
+    def running(self, layer: str, mean: Constant, variance: Constant) -> Node:
+        """Batchnorm's running statistics."""
+        shape = (2, *mean.value.shape)
+        return self.walk.parameter(layer, RUNNING[1:], (mean, variance), shape, "state")
+
+    def made_name(self, what: str) -> str:
+        """A name for a layer that the node needs beside its own."""
+        return self.walk.free_name(f"{self.walk.plain_name(self.node)}.{what}")
+
+    def layer_name(self, *parameters: Constant | None) -> str:
+        """A name that nothing has yet: that of the module that the parameters belong to, or what
+        the file calls the node.
+        """
+        return self.walk.layer_name(self.node, parameters)
+
+    def layer(
+        self, kind: str, inputs: tuple[Tensor, ...], *positional: Any, **options: Any
+    ) -> Tensor:
+        """Add one of our layers; its complaints become those of the node."""
+        options.setdefault("name", None)
+        options["name"] = options["name"] or self.layer_name()
+        try:
+            return self.walk.builder.layer(kind, inputs, *positional, **options)
+        except BadInput as error:
+            raise Unsupported(str(error).partition("): ")[2] or str(error)) from error
+
+    def for_batch(self, x: Shape, shape: list[int]) -> list[int]:
+        """A shape that the file makes of `x` for its own batch, for the batch that is set.
+
+        Where the batch stands by itself, that is: of merged axes nothing tells which it is in.
+        """
+        batch, file = self.walk.builder.data.shape[0], self.walk.file_batch
+        for i, size in enumerate(shape):
+            if i >= len(x) or x[i] != size:
+                alone = i < len(x) and x[i] == batch and size == file
+                return [*shape[:i], batch, *shape[i + 1 :]] if alone else shape
+        return shape
+
+    def bias(self, number: int, size: int, axis: int) -> Constant | None:
+        """This input, or a constant that an Add behind the node adds along `axis` to its output.
+
+        The Add is then done: the tensor that the rule returns is the sum's. Zeros that the model
+        computes are no bias: exporters put them where a layer has none.
+        """
+        found = self.weight(number) if self.has(number) else self.walk.added(self.node, size, axis)
+        return None if found is None or (found.computed and not found.value.any()) else found
+
+    def _value(self, number: int) -> Value:
+        name = self.node.input(number)
+        if not name:
+            raise Unsupported(f"its input {number} is missing")
+        if name not in self.walk.values:
+            if self.walk.problems:
+                raise Unknown
+            raise Unsupported(f"its input {name} is the output of nothing that is built")
+        return self.walk.values[name]
+
+
+Made = Tensor | Moved | list[Tensor]
+Rule = Callable[[At], Made]
+"""Adds layers for a node; a list is several outputs."""
+
+
+def is_scalar(value: Value) -> TypeGuard[Constant]:
+    return isinstance(value, Constant) and value.value.size == 1 and value.value.dtype.kind == "f"

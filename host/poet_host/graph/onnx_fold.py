@@ -1,0 +1,117 @@
+"""Constants of an ONNX model: what follows from them alone is computed once, here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .onnx_model import OnnxModel, OnnxNode, onnx_package
+from .source import Source
+
+Array = NDArray[Any]
+
+_VIEWS = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor that is known, and from where in the model's file its values come.
+
+    A `computed` one is no initialiser: the tensor `source` names is the output of a node. One with
+    `rows`, begin and end, is that part of an initialiser, along its first axis.
+    """
+
+    value: Array
+    source: Source
+    computed: bool = False
+    rows: tuple[int, int] | None = None
+
+    def whole(self, name: str) -> "Constant":
+        """Without rows: if it is a part, by the name that it has itself."""
+        return computed(name, self.value) if self.rows else self
+
+    @property
+    def transposed(self) -> "Constant":
+        """The same numbers with their two axes exchanged."""
+        return Constant(self.value.T, self.source.turned(), self.computed)
+
+    @property
+    def turns(self) -> bool:
+        """Has `value` the axes of the file's tensor, in their order or in reverse?"""
+        file = self.source.shape[::-1] if self.source.transposed else self.source.shape
+        return self.value.shape == file
+
+
+def initial_constants(model: OnnxModel) -> dict[str, Constant]:
+    return {
+        name: Constant(value, Source((name,), value.shape))
+        for name, value in model.constants.items()
+    }
+
+
+def computed(name: str, value: Array) -> Constant:
+    """The output `name` of a node whose inputs are all constants."""
+    return Constant(value, Source((name,), value.shape), computed=True)
+
+
+def fold(
+    model: OnnxModel, node: OnnxNode, inputs: Sequence[Constant | None]
+) -> dict[str, Constant]:
+    """Outputs of a node whose inputs are all constants; None is an input that is left out.
+
+    Raises an error of any class if the operator cannot be computed.
+    """
+    name, first = node.outputs[0], inputs[0] if inputs else None
+    if node.op == "Transpose" and first and first.value.ndim == 2 and first.turns:
+        if node.attributes.get("perm", [1, 0]) == [1, 0]:
+            return {name: first.transposed}
+        return {name: first}
+    if node.op in ("Gather", "Slice") and first and node.attributes.get("axis", 0) == 0:
+        part = _rows(model, node, first, inputs)
+        if part:
+            return {name: part}
+    values = evaluate(model, node, [one.value if one else None for one in inputs])
+    found = {name: computed(name, value) for name, value in zip(node.outputs, values, strict=True)}
+    if node.op in _VIEWS and first and not first.source.transposed:
+        found[name] = replace(first, value=found[name].value)
+    return found
+
+
+def _rows(
+    model: OnnxModel, node: OnnxNode, table: Constant, inputs: Sequence[Constant | None]
+) -> Constant | None:
+    """What a node takes of a table of the file, if that is rows which follow one another."""
+    size = len(table.value) if table.value.ndim else 0
+    plain = not (table.computed or table.rows or table.source.transposed)
+    if not plain or table.value.dtype != np.float32 or table.value.shape != table.source.shape:
+        return None
+    others = [one.value if one else None for one in inputs[1:]]
+    places = evaluate(model, node, [np.arange(size), *others])
+    chosen = places[0].reshape(-1)
+    if not len(chosen) or (chosen != np.arange(chosen[0], chosen[0] + len(chosen))).any():
+        return None
+    begin, end = int(chosen[0]), int(chosen[-1]) + 1
+    value = table.value[begin:end].reshape(*places[0].shape, *table.value.shape[1:])
+    return replace(table, value=value, rows=None if (begin, end) == (0, size) else (begin, end))
+
+
+def evaluate(model: OnnxModel, node: OnnxNode, inputs: Sequence[Array | None]) -> list[Array]:
+    """Outputs of one node by ONNX's own reference implementation."""
+    onnx = onnx_package()
+    from onnx.reference import ReferenceEvaluator
+
+    known = {
+        name: value for name, value in zip(node.inputs, inputs, strict=True) if value is not None
+    }
+    infos = [
+        onnx.helper.make_tensor_value_info(
+            name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+        )
+        for name, value in known.items()
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.outputs]
+    graph = onnx.helper.make_graph([node.proto], "one", infos, outputs)
+    evaluator = ReferenceEvaluator(graph, opsets=model.opsets)
+    return [np.asarray(value) for value in evaluator.run(None, known)]

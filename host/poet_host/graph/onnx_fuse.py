@@ -1,0 +1,186 @@
+"""Functions that exporters spell out: gelu and layer normalisation are found by what they compute.
+
+A cone is the nodes between one tensor and another that depends on nothing else. It is evaluated on
+a few numbers and compared with the function, whatever the order in which its operators stand.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from math import erf, pi, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .onnx_model import OnnxNode
+
+Array = NDArray[Any]
+Constants = Mapping[str, Array]
+
+_SAMPLES = np.linspace(-4, 4, 33)
+_MOST = 20  # nodes of a cone
+_NUMPY: dict[str, Callable[..., Array]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+    "Pow": np.power,
+    "Sqrt": np.sqrt,
+    "Reciprocal": np.reciprocal,
+    "Neg": np.negative,
+    "Tanh": np.tanh,
+    "Erf": np.vectorize(erf, otypes=[float]),
+    "ReduceMean": lambda x: x.mean(-1, keepdims=True),
+}
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(x / 2 * (1 + _NUMPY["Erf"](x / sqrt(2))))
+
+
+def _gelu_tanh(x: Array) -> Array:
+    return np.asarray(x / 2 * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))))
+
+
+def fused(nodes: tuple[OnnxNode, ...], constants: Constants) -> tuple[OnnxNode, ...]:
+    """The nodes, one in place of each cone that is a known function; the rest of it is dropped."""
+    makers = {name: node for node in nodes for name in node.outputs}
+    found: dict[str, OnnxNode] = {}
+    inside: set[str] = set()
+    for node in reversed(nodes):
+        output = node.outputs[0]
+        if output in inside or not _usable(node, constants):
+            continue
+        match = _match(output, _cone(output, makers, constants), constants)
+        if match:
+            found[output], within = match
+            inside |= {name for one in within for name in one.outputs}
+    return tuple(found.get(node.outputs[0], node) for node in nodes)
+
+
+def _usable(node: OnnxNode, constants: Constants) -> bool:
+    """Can a cone have this node in it?"""
+    if node.op != "ReduceMean":
+        return node.op in _NUMPY
+    axes = node.attributes.get("axes")
+    if axes is None and node.input(1) in constants:
+        axes = constants[node.input(1)].tolist()
+    return axes == [-1] and node.attributes.get("keepdims", 1) == 1
+
+
+def _cone(output: str, makers: Mapping[str, OnnxNode], constants: Constants) -> dict[str, OnnxNode]:
+    """Usable nodes from which `output` follows, by their outputs; the nearest, if many."""
+    cone: dict[str, OnnxNode] = {}
+    waiting = [output]
+    while waiting and len(cone) < _MOST:
+        name = waiting.pop(0)
+        node = makers.get(name)
+        if node is not None and name not in cone and _usable(node, constants):
+            cone[name] = node
+            waiting += node.inputs
+    return cone
+
+
+def _match(
+    output: str, cone: Mapping[str, OnnxNode], constants: Constants
+) -> tuple[OnnxNode, list[OnnxNode]] | None:
+    """The known function that `output` is of another tensor, and the nodes that it is made of."""
+    ops = [node.op for node in cone.values()]
+    attributes: dict[str, Any]
+    if "Erf" not in ops and "Tanh" not in ops and ops.count("ReduceMean") < 2:
+        return None
+    sources = {
+        name for node in cone.values() for name in node.inputs if name and name not in constants
+    }
+    for source in sorted(sources):
+        needed = _between(source, output, cone, constants)
+        if not needed:
+            continue
+        ops = [node.op for node in needed]
+        if "Erf" in ops or "Tanh" in ops:
+            answer = _evaluated(source, _SAMPLES, output, needed, constants)
+            for approximate, function in (("none", _gelu), ("tanh", _gelu_tanh)):
+                if _same(answer, function(_SAMPLES)):
+                    attributes = {"approximate": approximate}
+                    made = replace(cone[output], op="Gelu", inputs=(source,), attributes=attributes)
+                    return made, needed
+        if ops.count("ReduceMean") > 1:
+            normed = _normed(source, output, needed, constants)
+            if normed:
+                attributes = {"axis": -1, "epsilon": normed[2]}
+                inputs = (source, normed[0], normed[1])
+                made = replace(
+                    cone[output], op="LayerNormalization", inputs=inputs, attributes=attributes
+                )
+                return made, needed
+    return None
+
+
+def _between(
+    source: str, output: str, cone: Mapping[str, OnnxNode], constants: Constants
+) -> list[OnnxNode]:
+    """The nodes from `source` to `output`, in order; none if `output` needs more than that."""
+    ordered: list[OnnxNode] = []
+    done = {source}
+
+    def visit(name: str) -> bool:
+        if name in done or name in constants or not name:
+            return True
+        node = cone.get(name)
+        if node is None or not all(visit(one) for one in node.inputs):
+            return False
+        done.add(name)
+        ordered.append(node)
+        return True
+
+    return ordered if visit(output) else []
+
+
+def _evaluated(
+    source: str, x: Array, output: str, nodes: list[OnnxNode], constants: Constants
+) -> Array:
+    values = {source: x}
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            names = node.inputs[:1] if node.op == "ReduceMean" else node.inputs
+            try:
+                values[node.outputs[0]] = _NUMPY[node.op](
+                    *(values.get(n, constants.get(n)) for n in names)
+                )
+            except (ValueError, TypeError):  # shapes that do not go together
+                return np.full(x.shape, np.nan)
+    return values[output]
+
+
+def _normed(
+    source: str, output: str, nodes: list[OnnxNode], constants: Constants
+) -> tuple[str, str, float] | None:
+    """Weight and bias by name ("" for none), and epsilon, if this is layer normalisation."""
+    names = dict.fromkeys(n for node in nodes if node.op != "ReduceMean" for n in node.inputs)
+    known = {name: constants[name] for name in names if name in constants}
+    vectors = [name for name, value in known.items() if value.size > 1 and value.ndim]
+    small = [float(v.reshape(-1)[0]) for v in known.values() if v.size == 1 and 0 < v.max() < 0.1]
+    sizes = {known[name].shape[-1] for name in vectors} or {8}
+    if len(sizes) > 1 or len(vectors) > 2 or not small:
+        return None
+    x = np.random.default_rng(0).standard_normal((3, sizes.pop())) * 0.05
+    answer = _evaluated(source, x, output, nodes, constants)
+    for epsilon in small:
+        whole = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
+        for weight, bias in _pairs(vectors):
+            expected = whole * (known[weight] if weight else 1) + (known[bias] if bias else 0)
+            if _same(answer, expected):
+                return weight, bias, epsilon
+    return None
+
+
+def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
+    """Which of up to two constants is the weight, and which the bias."""
+    for weight in (*names, ""):
+        for bias in (*names, ""):
+            if {weight, bias} - {""} == set(names) and (weight != bias or not names):
+                yield weight, bias
+
+
+def _same(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-4, atol=1e-5))

@@ -1,0 +1,190 @@
+"""An .onnx model becomes the graph of its training step; its weights are where training starts.
+
+Batch and sequence length may be set; a softmax at the end gives way to the loss; batchnorm is
+trained, or frozen. Everything that cannot be trained is listed at once.
+"""
+
+import re
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import BadInput
+from .autodiff import Sgd, optimiser, training_graph
+from .build import Builder, Model, Tensor
+from .graph import Graph
+from .onnx_model import OnnxInput, OnnxModel, onnx_package, read_file
+from .onnx_operators import RULES
+from .onnx_walk import Walk
+
+LOSSES = {"cross-entropy": "softmax_xent", "mse": "mse"}
+DEFAULT_LOSS = "cross-entropy"
+DEFAULT_OPTIMISER = Sgd(0.01)
+_SOFTMAX = ("Softmax", "LogSoftmax")
+
+
+def load(
+    path: Path | str,
+    *,
+    batch: int | None = None,
+    sequence_length: int | None = None,
+    loss: str | None = None,
+    optimizer: str | None = None,
+    learning_rate: float | None = None,
+    momentum: float | None = None,
+    weight_decay: float | None = None,
+    train: str = "all",
+    batchnorm: str = "train",
+) -> Graph:
+    """The training graph of the model in an .onnx file; options as those of `training`."""
+    return training(
+        read_file(path), Path(path).stem, batch=batch, sequence_length=sequence_length, loss=loss,
+        optimizer=optimizer, learning_rate=learning_rate, momentum=momentum,
+        weight_decay=weight_decay, train=train, batchnorm=batchnorm,
+    )  # fmt: skip
+
+
+def training(
+    model: OnnxModel,
+    name: str,
+    *,
+    batch: int | None = None,
+    sequence_length: int | None = None,
+    loss: str | None = None,
+    optimizer: str | None = None,
+    train: str = "all",
+    batchnorm: str = "train",
+    **rates: float | None,
+) -> Graph:
+    """The training graph of a model. See import_model for the first options,
+
+    autodiff.optimiser for `optimizer` and its rates, autodiff.training_graph for the last.
+    """
+    forward = import_model(
+        model, name, batch=batch, sequence_length=sequence_length, loss=loss or DEFAULT_LOSS
+    )
+    return training_graph(
+        forward, optimiser(DEFAULT_OPTIMISER, optimizer, **rates), train, batchnorm
+    )
+
+
+def import_model(
+    model: OnnxModel,
+    name: str,
+    *,
+    batch: int | None = None,
+    sequence_length: int | None = None,
+    loss: str = DEFAULT_LOSS,
+) -> Model:
+    """The forward model, with a loss behind its output.
+
+    `batch` is the first size of the input; without it that of the file, or 1 if it is open there.
+    `sequence_length` is the second size, which must be open or the same. `loss` is a row of LOSSES.
+    """
+    if loss not in LOSSES:
+        raise BadInput(f"loss {loss!r}: choose of {', '.join(LOSSES)}")
+    shape = _shape(model.input, batch, sequence_length, model.where)
+    before = model.input.shape[0]
+    model.input = replace(model.input, shape=shape)
+    if loss == "cross-entropy":
+        _drop_softmax(model)
+    dtype: Literal["float32", "int32"] = "int32" if model.input.dtype.kind in "iu" else "float32"
+    if dtype == "float32" and model.input.dtype != np.float32:
+        raise BadInput(f"{model.where}: its input is {model.input.dtype}: export it in float32")
+    builder = Builder(re.sub(r"[^\w.-]+", "-", name), shape, dtype)
+    walk = Walk(model, builder, RULES, before if isinstance(before, int) else shape[0])
+    logits = _logits(walk.run(), shape[0], loss, model.where)
+    found = builder.model(builder.layer(LOSSES[loss], (logits,), name=walk.free_name("loss")))
+    return replace(found, origin=_origin(model, walk))
+
+
+def _shape(
+    given: OnnxInput, batch: int | None, sequence_length: int | None, where: str
+) -> tuple[int, ...]:
+    sizes = list(given.shape)
+    if not sizes:
+        raise BadInput(f"{where}: its input {given.name} has no sizes: export it with an example")
+    sizes[0] = batch or (sizes[0] if isinstance(sizes[0], int) else 1)
+    if sequence_length is not None:
+        if len(sizes) < 2 or (isinstance(sizes[1], int) and sizes[1] != sequence_length):
+            raise BadInput(
+                f"{where}: --sequence-length {sequence_length} does not go with the input "
+                f"{given.name} of shape {_text(given.shape)}: export it with an open length"
+            )
+        sizes[1] = sequence_length
+    if not isinstance(sizes[1] if len(sizes) > 1 else 1, int) and len(sizes) <= 3:
+        raise BadInput(
+            f"{where}: the length of its input {given.name} of shape {_text(given.shape)} is open: "
+            "give --sequence-length"
+        )
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise BadInput(
+            f"{where}: sizes of its input {given.name} are open, {_text(given.shape)}: export it "
+            "with all but the batch fixed"
+        )
+    return tuple(size for size in sizes if isinstance(size, int))
+
+
+def _text(shape: tuple[Any, ...]) -> str:
+    return "(" + ", ".join("?" if size is None else str(size) for size in shape) + ")"
+
+
+def _drop_softmax(model: OnnxModel) -> None:
+    """The loss computes the softmax itself: train on what goes into one at the end."""
+    last = model.nodes[-1]
+    if last.op in _SOFTMAX and last.outputs[0] == model.output:
+        model.output, model.nodes = last.inputs[0], model.nodes[:-1]
+
+
+def _logits(output: Tensor, batch: int, loss: str, where: str) -> Tensor:
+    """The output as the loss takes it; sizes of 1 behind the classes are dropped."""
+    if output.shape[0] != batch:
+        raise BadInput(
+            f"{where}: its output has shape {output.shape}, it must begin with the batch, {batch}: "
+            "export it with an open batch size"
+        )
+    if loss == "cross-entropy" and len(output.shape) > 2 and prod(output.shape[2:]) == 1:
+        output = Tensor(output.name, output.shape[:2])
+    if loss == "cross-entropy" and (len(output.shape) not in (2, 3) or output.shape[-1] < 2):
+        raise BadInput(
+            f"{where}: its output has shape {output.shape}, cross-entropy needs (batch, classes) "
+            "or (batch, length, classes): "
+            "use --loss mse, or export the part of the model that gives a number for each class"
+        )
+    return output
+
+
+def _origin(model: OnnxModel, walk: Walk) -> bytes:
+    """The file, for inference; parameters that its nodes compute become initialisers of it."""
+    onnx = onnx_package()
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    graph = proto.graph
+    for name, value in walk.made.items():
+        graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    needed, kept = {one.name for one in graph.output}, []
+    for node in reversed(graph.node):
+        if (needed - walk.made.keys()).isdisjoint(node.output):
+            continue
+        if node.op_type == "BatchNormalization":
+            del node.output[1:]
+            for attribute in [one for one in node.attribute if one.name == "training_mode"]:
+                node.attribute.remove(attribute)
+        if node.op_type == "Dropout":
+            del node.input[2:]
+        needed |= set(node.input)
+        kept.append(node)
+    initializers = [one for one in graph.initializer if one.name in needed]
+    for field, values in ((graph.node, kept[::-1]), (graph.initializer, initializers)):
+        copies = [type(one).FromString(one.SerializeToString()) for one in values]
+        del field[:]
+        field.extend(copies)
+    try:
+        return bytes(proto.SerializeToString())
+    except ValueError as error:
+        raise BadInput(
+            f"{model.where}: a schedule holds its model, which may take 2 GiB ({error})"
+        ) from error

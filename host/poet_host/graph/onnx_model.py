@@ -1,0 +1,226 @@
+"""An ONNX file as plain data: nodes with Python attributes, constants as arrays, shapes.
+
+The package `onnx` is imported on first use, so that only those who bring models need it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BadInput, PoetError
+from .onnx_names import module_of, restore
+
+OLDEST_OPSET = 11
+Array = NDArray[Any]
+Size = int | str | None
+"""A dimension: a number, the name of one that is open, or nothing known."""
+
+
+def onnx_package() -> ModuleType:
+    """The package `onnx`; BadInput if it is not installed."""
+    try:
+        import onnx
+        import onnx.inliner
+        import onnx.numpy_helper
+        import onnx.shape_inference
+    except ImportError as error:
+        raise BadInput(
+            f".onnx models need the package onnx ({error}): pip install 'poet-host[onnx]'"
+        ) from error
+    return onnx
+
+
+@dataclass(frozen=True)
+class OnnxNode:
+    """One operator; an input that is left out is the empty name.
+
+    `module` is what people call the node; `proto` is it in the file.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    module: str
+    proto: Any = field(repr=False, compare=False)
+
+    def input(self, number: int) -> str:
+        return self.inputs[number] if number < len(self.inputs) else ""
+
+
+@dataclass(frozen=True)
+class OnnxInput:
+    name: str
+    shape: tuple[Size, ...]
+    dtype: np.dtype[Any]
+
+
+class OnnxModel:
+    """A checked model of one input and one output; `proto` is the file.
+
+    `nodes` are those that the output needs, in topological order; `constants` are initialisers,
+    `buffers` those that are known to be no parameters.
+    """
+
+    def __init__(self, proto: Any, where: str) -> None:
+        onnx = onnx_package()
+        self.where = where
+        try:
+            self.proto = _checked(onnx, proto, where)
+            self._read(onnx)
+        except PoetError:
+            raise
+        except Exception as error:  # onnx, protobuf and NumPy have no common class of errors
+            reason = str(error).strip().partition("\n")[0]
+            raise BadInput(
+                f"{where}: this is no valid model ({reason}): export it again"
+            ) from error
+
+    def _read(self, onnx: ModuleType) -> None:
+        where = self.where
+        graph = self.proto.graph
+        self.constants: dict[str, Array] = {
+            one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer
+        }
+        inputs = [_input(onnx, one) for one in graph.input if one.name not in self.constants]
+        outputs = [one.name for one in graph.output]
+        self.input = _only(inputs, [one.name for one in inputs], "input", where)
+        self.output: str = _only(outputs, outputs, "output", where)
+        self.nodes = needed_for(self.output, _nodes(onnx, graph))
+        self.buffers: frozenset[str] = frozenset()
+        self.opsets = _opsets(self.proto)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes that onnx.shape_inference finds for an input of the sizes that are set."""
+        onnx = onnx_package()
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        graph = proto.graph
+        del graph.value_info[:]
+        for output in graph.output:
+            output.type.tensor_type.ClearField("shape")
+        data = next(one for one in graph.input if one.name == self.input.name)
+        for size, dim in zip(self.input.shape, data.type.tensor_type.shape.dim, strict=True):
+            dim.dim_value = size
+        try:
+            inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+        except Exception:  # they only help to report more problems at once
+            return {}
+        found = {one.name: _sizes(one) for one in (*inferred.value_info, *inferred.output)}
+        return {
+            name: tuple(size for size in sizes if isinstance(size, int))
+            for name, sizes in found.items()
+            if all(isinstance(size, int) for size in sizes)
+        }
+
+
+def read_file(path: Path | str) -> OnnxModel:
+    """The model in an .onnx file, with the data that it keeps in files of their own."""
+    onnx = onnx_package()
+    if not Path(path).is_file():
+        raise BadInput(f"model {path}: there is no such file: check the name")
+    try:
+        proto = onnx.load(str(path))
+    except Exception as error:  # as above
+        raise BadInput(f"model {path}: this is no readable .onnx file ({error})") from error
+    return OnnxModel(proto, f"model {Path(path).name}")
+
+
+def read_bytes(data: bytes, where: str) -> OnnxModel:
+    """The model in the bytes of an .onnx file."""
+    return OnnxModel(onnx_package().load_model_from_string(data), where)
+
+
+def initial_values(data: bytes) -> dict[str, Array]:
+    """Initialisers in the bytes of an .onnx file, by name."""
+    onnx = onnx_package()
+    graph = onnx.load_model_from_string(data).graph
+    return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+
+
+def _checked(onnx: ModuleType, proto: Any, where: str) -> Any:
+    if not proto.graph.node:
+        raise BadInput(f"{where}: it has no operators: export the model again")
+    opset = _opsets(proto).get("", 0)
+    if opset < OLDEST_OPSET:
+        raise BadInput(
+            f"{where}: its opset {opset} is older than {OLDEST_OPSET}: export it again with "
+            "opset_version=17, or convert it with onnx.version_converter"
+        )
+    proto = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
+    restore(onnx, proto.graph)
+    return proto
+
+
+def _opsets(proto: Any) -> dict[str, int]:
+    """Versions of the operators, by domain; ONNX's own is the empty name."""
+    return {one.domain.removeprefix("ai.onnx"): one.version for one in proto.opset_import}
+
+
+def _only(found: list[Any], names: list[str], what: str, where: str) -> Any:
+    if len(found) != 1:
+        listed = ", ".join(names) or "none"
+        raise BadInput(
+            f"{where}: it has {len(found)} {what}s ({listed}): export it with one {what}, "
+            + ("the data" if what == "input" else "that which the loss is computed from")
+        )
+    return found[0]
+
+
+def _nodes(onnx: ModuleType, graph: Any) -> list[OnnxNode]:
+    nodes = []
+    for proto in graph.node:
+        if not all(isinstance(name, str) for name in (*proto.input, *proto.output, proto.op_type)):
+            raise ValueError("a name in it is not UTF-8")
+        domain = "" if proto.domain in ("", "ai.onnx") else f"{proto.domain}."
+        nodes.append(
+            OnnxNode(
+                proto.name or proto.output[0],
+                domain + proto.op_type,
+                tuple(proto.input),
+                tuple(proto.output),
+                {one.name: _attribute(onnx, one) for one in proto.attribute},
+                module_of(proto),
+                proto,
+            )
+        )
+    return nodes
+
+
+def _attribute(onnx: ModuleType, proto: Any) -> Any:
+    value = onnx.helper.get_attribute_value(proto)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    return list(value) if isinstance(value, (list, tuple)) else value
+
+
+def _input(onnx: ModuleType, proto: Any) -> OnnxInput:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(proto.type.tensor_type.elem_type)
+    return OnnxInput(proto.name, _sizes(proto), dtype)
+
+
+def _sizes(proto: Any) -> tuple[Size, ...]:
+    dims = proto.type.tensor_type.shape.dim
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in dims
+    )
+
+
+def needed_for(output: str, nodes: Sequence[OnnxNode]) -> tuple[OnnxNode, ...]:
+    """Those of the nodes that the output follows from, in their order."""
+    needed, kept = {output}, []
+    for node in reversed(nodes):
+        if needed & set(node.outputs):
+            needed |= set(node.inputs)
+            kept.append(node)
+    return tuple(reversed(kept))

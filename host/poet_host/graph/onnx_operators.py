@@ -1,0 +1,235 @@
+"""What an ONNX operator is here: one row of `RULES`, a function that adds our layers for it.
+
+A function takes the node, an `At`, and returns its output; it raises Unsupported, saying what
+cannot be done and what to try. A change of shape alone costs nothing: a Tensor is a name and the
+shape that it is seen in. Here are layers with weights and windows; what works on tensors of any
+shape is in onnx_tensors.py.
+"""
+
+from math import prod
+from typing import Any
+
+from .build import Tensor
+from .onnx_at import At, Moved, Rule, Unsupported
+from .onnx_fold import Constant
+from .onnx_tensors import TENSOR_RULES
+from .operators import Shape
+
+
+def _image(x: Tensor) -> Tensor:
+    """A signal (N, C, L) as an image of one row; images as they are."""
+    if len(x.shape) == 3:
+        return Tensor(x.name, (*x.shape[:2], 1, x.shape[2]))
+    if len(x.shape) != 4:
+        raise Unsupported(
+            f"its input has {len(x.shape)} dimensions: signals (3) or images (4) work"
+        )
+    return x
+
+
+def _as_before(y: Tensor, x: Tensor) -> Tensor:
+    """A signal again, if `x` was one."""
+    return Tensor(y.name, (*y.shape[:2], y.shape[3])) if len(x.shape) == 3 else y
+
+
+def _window(at: At, kernel: Shape) -> dict[str, tuple[int, int]]:
+    """Options kernel, stride and padding of a sliding window, of an image."""
+    axes = len(kernel)
+    if any(one != 1 for one in at.attribute("dilations") or [1]):
+        raise Unsupported(
+            f"dilations {at.attribute('dilations')} are not built: use dilation 1, with a larger "
+            "kernel or a stride"
+        )
+    stride = tuple(at.attribute("strides") or [1] * axes)
+    before, after = _pads(at, kernel, stride)
+    if before != after:
+        raise Unsupported(
+            f"its padding {before} before and {after} behind differ: pad both sides alike"
+        )
+    sides = {"kernel": kernel, "stride": stride, "padding": before}
+    neutral = {"kernel": 1, "stride": 1, "padding": 0}
+    return {
+        name: (side[0], side[1]) if axes == 2 else (neutral[name], side[0])
+        for name, side in sides.items()
+    }
+
+
+def _pads(at: At, kernel: Shape, stride: Shape) -> tuple[Shape, Shape]:
+    """Padding in front of each axis, and behind it."""
+    axes, automatic = len(kernel), at.attribute("auto_pad", "NOTSET")
+    if automatic in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = at.tensor(0).shape[2:]
+        totals = [
+            max((-(-size // step) - 1) * step + taps - size, 0)
+            for size, taps, step in zip(sizes, kernel, stride, strict=True)
+        ]
+        less, more = tuple(n // 2 for n in totals), tuple(-(-n // 2) for n in totals)
+        return (less, more) if automatic == "SAME_UPPER" else (more, less)
+    pads = at.attribute("pads") or [0] * 2 * axes
+    return ((0,) * axes,) * 2 if automatic == "VALID" else (tuple(pads[:axes]), tuple(pads[axes:]))
+
+
+def _conv(at: At) -> Tensor:
+    x, weight = at.tensor(0), at.weight(1)
+    channels, _, *kernel = weight.value.shape
+    image, window = _image(x), _window(at, tuple(kernel))
+    bias = at.bias(2, channels, -1 - len(kernel))
+    name = at.layer_name(weight, bias)
+    shape = (channels, weight.value.shape[1], *window["kernel"])
+    parameters = {"weight": at.parameter(name, "weight", weight, shape)}
+    if bias:
+        parameters["bias"] = at.parameter(name, "bias", bias, (channels,))
+    y = at.layer(
+        "conv2d", (image,), channels, name=name, parameters=parameters, bias=bias is not None,
+        groups=at.attribute("group", 1), **window,
+    )  # fmt: skip
+    return _as_before(y, x)
+
+
+def _gemm(at: At) -> Tensor:
+    if at.attribute("transA", 0):
+        raise Unsupported("it transposes its data (transA): transpose the data in the model before")
+    if at.attribute("alpha", 1.0) != 1 or (at.has(2) and at.attribute("beta", 1.0) != 1):
+        raise Unsupported("alpha and beta are not 1: multiply the weights by them")
+    weight = at.matrix(1) if at.attribute("transB", 0) else at.turned(1)
+    return _linear(at, weight)
+
+
+def _matmul(at: At) -> Tensor | Moved:
+    if at.is_tensor(1):
+        return _product(at)
+    return _linear(at, at.turned(1))
+
+
+_SPLIT = (0, 2, 1, 3)  # heads side by side in each row, one behind the other
+
+
+_SPLIT_TURNED = (0, 2, 3, 1)
+
+
+def _product(at: At) -> Tensor | Moved:
+    """A product of two computed tensors; attention reads heads where they are."""
+    if not at.is_tensor(0):
+        raise Unsupported("a constant times a computed tensor: exchange them in the model")
+    a, b = at.moved(0), at.moved(1)
+    if (a.order, b.order) == (_SPLIT, _SPLIT_TURNED):
+        sides = (_joined(a.tensor), _joined(b.tensor))
+        factor = a.factor * b.factor * at.factor_behind()
+        return at.layer("attention_scores", sides, a.tensor.shape[2], factor=factor)
+    if (a.order, b.order) == ((0, 1, 2, 3), _SPLIT) and a.shape[:2] == b.shape[:2]:
+        y = at.layer("attention_context", (a.tensor, _joined(b.tensor)))
+        batch, length, width = y.shape
+        heads = Tensor(y.name, (batch, length, a.shape[1], width // a.shape[1]))
+        return Moved(heads, _SPLIT, a.factor * b.factor)
+    turned = [_is_turned(side) for side in (a, b)]
+    sides = (a.tensor if turned[0] else at.tensor(0), b.tensor if turned[1] else at.tensor(1))
+    factor = at.factor_behind()
+    for side, turn in zip((a, b), turned, strict=True):
+        factor *= side.factor if turn else 1.0
+    return at.layer("matmul", sides, transpose_a=turned[0], transpose_b=turned[1], factor=factor)
+
+
+def _joined(x: Tensor) -> Tensor:
+    """(N, L, heads, D) as (N, L, heads * D)."""
+    return Tensor(x.name, (*x.shape[:2], x.shape[2] * x.shape[3]))
+
+
+def _is_turned(side: Moved) -> bool:
+    """Are just its last two axes exchanged?"""
+    rank = len(side.order)
+    return side.order == (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _linear(at: At, weight: Constant) -> Tensor:
+    """A weight (outputs, inputs) applied to the last axis of the data."""
+    x, outputs = at.tensor(0), weight.value.shape[0]
+    bias = at.bias(2, outputs, -1)
+    if bias and bias.value.size != outputs:
+        raise Unsupported(f"a bias of shape {bias.value.shape} is not one number for each output")
+    name = at.layer_name(weight, bias)
+    parameters = {"weight": at.parameter(name, "weight", weight)}
+    if bias:
+        parameters["bias"] = at.parameter(name, "bias", bias, (outputs,))
+    rows = x if len(x.shape) < 4 else Tensor(x.name, (prod(x.shape[:-1]), x.shape[-1]))
+    y = at.layer(
+        "linear", (rows,), outputs, name=name, parameters=parameters, bias=bias is not None
+    )
+    return Tensor(y.name, (*x.shape[:-1], outputs))
+
+
+def _batchnorm(at: At) -> Tensor:
+    x, (gamma, beta, mean, variance) = at.tensor(0), (at.weight(i) for i in range(1, 5))
+    name = at.layer_name(gamma)
+    parameters = {
+        "weight": at.parameter(name, "weight", gamma),
+        "bias": at.parameter(name, "bias", beta),
+        "running": at.running(name, mean, variance),
+    }
+    y = at.layer(
+        "batchnorm2d",
+        (Tensor(x.name, (*x.shape, 1, 1)[: max(len(x.shape), 4)]),),
+        name=name,
+        parameters=parameters,
+        epsilon=at.attribute("epsilon", 1e-5),
+        momentum=round(1 - at.attribute("momentum", 0.9), 6),  # ONNX has the weight of the old
+    )
+    return Tensor(y.name, x.shape)
+
+
+def _layernorm(at: At) -> Tensor:
+    x = at.tensor(0)
+    axes = len(x.shape) - at.attribute("axis", -1) % len(x.shape)
+    name = at.layer_name(at.weight(1) if at.has(1) else None)
+    parameters = {
+        slot: at.parameter(name, slot, at.weight(number), x.shape[-axes:])
+        if at.has(number)
+        else at.fixed(name, slot, x.shape[-axes:], start)
+        for number, slot, start in ((1, "weight", "ones"), (2, "bias", "zeros"))
+    }
+    return at.layer(
+        "layernorm", (x,), name=name, parameters=parameters, axes=axes,
+        epsilon=at.attribute("epsilon", 1e-5),
+    )  # fmt: skip
+
+
+def _pool(kind: str) -> Rule:
+    def rule(at: At) -> Tensor:
+        x = at.tensor(0)
+        window = _window(at, tuple(at.attribute("kernel_shape")))
+        options: dict[str, Any] = dict(window)
+        if kind == "avgpool2d":
+            options["count_padding"] = bool(at.attribute("count_include_pad", 0))
+        y = at.layer(kind, (_image(x),), **options)
+        if at.attribute("ceil_mode", 0) and _rounded_up(_image(x), window) != y.shape[2:]:
+            raise Unsupported(
+                "it rounds sizes up (ceil_mode): pad, or crop the data, to whole windows"
+            )
+        return _as_before(y, x)
+
+    return rule
+
+
+def _rounded_up(x: Tensor, window: dict[str, tuple[int, int]]) -> Shape:
+    sides = zip(
+        x.shape[2:], *(window[name] for name in ("kernel", "stride", "padding")), strict=True
+    )
+    return tuple(-(-(size + 2 * pad - taps) // step) + 1 for size, taps, step, pad in sides)
+
+
+def _global_average(at: At) -> Tensor:
+    x = at.tensor(0)
+    y = at.layer("global_avgpool", (_image(x),))
+    return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
+
+
+RULES: dict[str, Rule] = {
+    **TENSOR_RULES,
+    "AveragePool": _pool("avgpool2d"),
+    "BatchNormalization": _batchnorm,
+    "Conv": _conv,
+    "Gemm": _gemm,
+    "GlobalAveragePool": _global_average,
+    "LayerNormalization": _layernorm,
+    "MatMul": _matmul,
+    "MaxPool": _pool("maxpool2d"),
+}

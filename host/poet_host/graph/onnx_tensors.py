@@ -1,0 +1,281 @@
+"""Rows of ONNX operators that work on tensors of any shape; see onnx_operators.py."""
+
+from dataclasses import replace
+from math import inf, prod
+
+import numpy as np
+
+from .build import Tensor
+from .onnx_at import At, Moved, Rule, Unsupported
+
+
+def _elementwise(kind: str) -> Rule:
+    return lambda at: at.layer(kind, (at.tensor(0),))
+
+
+def _gelu(at: At) -> Tensor:
+    return at.layer("gelu", (at.tensor(0),), approximate=at.attribute("approximate", "none"))
+
+
+def _clip(at: At) -> Tensor:
+    return _clipped(at, at.number(1, "min"), at.number(2, "max"))
+
+
+def _clipped(at: At, low: float | None, high: float | None) -> Tensor:
+    low, high = -inf if low is None else low, inf if high is None or high > 3e38 else high
+    if low == 0 and high in (6, inf):
+        return at.layer("relu" if high == inf else "relu6", (at.tensor(0),))
+    return at.layer("clip", (at.tensor(0),), low, high)
+
+
+def _bound(which: str) -> Rule:
+    """Min or Max of a tensor and a number."""
+
+    def rule(at: At) -> Tensor:
+        number = at.scalar(1)
+        if number is None or len(at.node.inputs) != 2:
+            raise Unsupported("only that of a tensor and a number is built")
+        return _clipped(at, *((number, None) if which == "Max" else (None, number)))
+
+    return rule
+
+
+def _reduced(kind: str) -> Rule:
+    def rule(at: At) -> Tensor:
+        x, axes = at.tensor(0), at.integers(1, "axes")
+        if not axes and at.attribute("noop_with_empty_axes", 0):
+            return x
+        over = tuple(sorted(axis % len(x.shape) for axis in axes or range(len(x.shape))))
+        keep = bool(at.attribute("keepdims", 1))
+        if kind == "mean" and over == (2, 3) and len(x.shape) == 4:
+            y = at.layer("global_avgpool", (x,))
+            return Tensor(y.name, (*y.shape, 1, 1)) if keep else y
+        return at.layer(kind, (x,), over, keepdims=keep)
+
+    return rule
+
+
+def _add(at: At) -> Tensor | Moved:
+    for x, mask in ((0, 1), (1, 0)):
+        if not at.is_tensor(mask) and at.masks_the_future(at.constant(mask).value < -1e4):
+            return at.seen_causally(at.moved(x))
+    return at.layer("add", _operands(at))
+
+
+def _where(at: At) -> Tensor | Moved:
+    """Scores where a constant allows it, else minus infinity."""
+    for x, other, allowed in ((1, 2, True), (2, 1, False)):
+        if at.is_tensor(0) or not at.is_tensor(x) or at.is_tensor(other):
+            continue
+        hidden = at.constant(0).value.astype(bool) != allowed
+        if (at.constant(other).value < -1e4).all() and at.masks_the_future(hidden):
+            return at.seen_causally(at.moved(x))
+    raise Unsupported("only a mask that hides what comes later, in front of a softmax, is built")
+
+
+def _operands(at: At) -> tuple[Tensor, Tensor]:
+    return at.operand(0), at.operand(1)
+
+
+def _sub(at: At) -> Tensor:
+    return at.layer("sub", _operands(at))
+
+
+def _mul(at: At) -> Tensor | Moved:
+    for x, factor in ((0, 1), (1, 0)):
+        number = at.scalar(factor)
+        if number is not None:
+            return _scaled(at.moved(x), number)
+    return at.layer("mul", _operands(at))
+
+
+def _div(at: At) -> Tensor | Moved:
+    number = at.scalar(1)
+    if number is None or number == 0:
+        raise Unsupported("only a division by a constant number is built: multiply instead")
+    return _scaled(at.moved(0), 1 / number)
+
+
+def _neg(at: At) -> Tensor | Moved:
+    return _scaled(at.moved(0), -1.0)
+
+
+def _scaled(x: Moved, factor: float) -> Moved:
+    return replace(x, factor=x.factor * factor)
+
+
+def _pow(at: At) -> Tensor:
+    if at.scalar(1) != 2:
+        raise Unsupported("only the second power is built: multiply instead")
+    return at.layer("mul", (at.tensor(0), at.tensor(0)))
+
+
+def _dropout(at: At) -> Tensor:
+    ratio = at.number(1, "ratio")
+    if ratio == 0:
+        return at.tensor(0)
+    return at.layer("dropout", (at.tensor(0),), 0.5 if ratio is None else round(ratio, 6))
+
+
+def _same(at: At) -> Tensor:
+    return at.tensor(0)
+
+
+def _flatten(at: At) -> Tensor:
+    x = at.tensor(0)
+    axis = at.attribute("axis", 1)
+    axis += len(x.shape) if axis < 0 else 0  # it may be the number of axes, so no remainder of it
+    return Tensor(x.name, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+
+
+def _reshape(at: At) -> Tensor:
+    x, wanted = at.tensor(0), at.integers(1, "shape")
+    assert wanted is not None
+    if not at.attribute("allowzero", 0):
+        wanted = [x.shape[i] if size == 0 else size for i, size in enumerate(wanted)]
+    if -1 in wanted or prod(wanted) != prod(x.shape):
+        wanted = at.for_batch(x.shape, wanted)
+    known = prod(size for size in wanted if size != -1)
+    shape = tuple(prod(x.shape) // known if size == -1 else size for size in wanted)
+    if prod(shape) != prod(x.shape):
+        raise Unsupported(
+            f"it makes {tuple(wanted)} of {x.shape}: export the model with an open batch size "
+            "(dynamic axes), or keep the batch that it was exported with"
+        )
+    return Tensor(x.name, shape)
+
+
+def _squeeze(at: At) -> Tensor:
+    x, axes = at.tensor(0), at.integers(1, "axes")
+    gone = (
+        {a % len(x.shape) for a in axes} if axes else {i for i, n in enumerate(x.shape) if n == 1}
+    )
+    return Tensor(x.name, tuple(n for i, n in enumerate(x.shape) if i not in gone))
+
+
+def _unsqueeze(at: At) -> Tensor:
+    x, axes = at.tensor(0), at.integers(1, "axes") or []
+    shape, sizes = len(x.shape) + len(axes), list(x.shape)
+    for axis in sorted(axis % shape for axis in axes):
+        sizes.insert(axis, 1)
+    return Tensor(x.name, tuple(sizes))
+
+
+def _transpose(at: At) -> Tensor | Moved:
+    x = at.moved(0)
+    order = at.attribute("perm") or list(range(len(x.shape)))[::-1]
+    whole = tuple(x.order[axis] for axis in order)
+    large = [axis for axis in whole if x.tensor.shape[axis] != 1]
+    if large == sorted(large):  # only axes of size 1 move, so no number does
+        seen = Tensor(x.tensor.name, tuple(x.tensor.shape[axis] for axis in whole))
+        return Moved(seen, tuple(range(len(whole))), x.factor)
+    return Moved(x.tensor, whole, x.factor)
+
+
+def _softmax(at: At) -> Tensor:
+    x = at.tensor(0)
+    axis = at.attribute("axis", -1 if at.walk.model.opsets[""] >= 13 else 1)
+    if axis % len(x.shape) != len(x.shape) - 1:
+        raise Unsupported(f"it goes along axis {axis}: only the last is built")
+    return at.layer("softmax", (x,), causal=at.node.input(0) in at.walk.causal)
+
+
+def _log_softmax(at: At) -> Tensor:
+    raise Unsupported("only as the model's last operator, where the loss takes its place")
+
+
+def _gather(at: At) -> Tensor:
+    axis = at.attribute("axis", 0)
+    if not at.is_tensor(0):
+        table, tokens = at.matrix(0), at.tensor(1)
+        if axis != 0:
+            raise Unsupported(f"it looks words up along axis {axis}: only the first is built")
+        name = at.layer_name(table)
+        parameters = {"weight": at.parameter(name, "weight", table)}
+        return at.layer(
+            "embedding", (tokens,), *table.value.shape, name=name, parameters=parameters
+        )
+    x, chosen = at.tensor(0), at.constant(1).value
+    axis, size = axis % len(x.shape), x.shape[axis]
+    places = [int(place) % size for place in chosen.reshape(-1)]
+    if places != list(range(places[0], places[0] + len(places))):
+        raise Unsupported("it picks places that do not follow one another: slice instead")
+    y = at.layer("slice", (x,), axis, places[0], places[-1] + 1)
+    return Tensor(y.name, (*x.shape[:axis], *chosen.shape, *x.shape[axis + 1 :]))
+
+
+def _slice(at: At) -> Tensor:
+    x = at.tensor(0)
+    begins, ends = at.integers(1, "starts") or [], at.integers(2, "ends") or []
+    axes, steps = at.integers(3, "axes") or list(range(len(begins))), at.integers(4, "steps")
+    if any(step != 1 for step in steps or []):
+        raise Unsupported(f"it takes every {steps}th: only whole ranges are built")
+    for axis, begin, end in zip((a % len(x.shape) for a in axes), begins, ends, strict=True):
+        size = x.shape[axis]
+        begin, end = (min(max(place + size * (place < 0), 0), size) for place in (begin, end))
+        if (begin, end) != (0, size):
+            x = at.layer("slice", (x,), axis, begin, end)
+    return x
+
+
+def _split(at: At) -> list[Tensor]:
+    x, sizes, count = at.tensor(0), at.integers(1, "split"), len(at.node.outputs)
+    axis = at.attribute("axis", 0) % len(x.shape)
+    each = -(-x.shape[axis] // count)
+    sizes = sizes or [min(each, x.shape[axis] - i * each) for i in range(count)]
+    begins = [sum(sizes[:i]) for i in range(count)]
+    return [
+        at.layer("slice", (x,), axis, begin, begin + size)
+        if at.walk.readers(name)
+        else Tensor(x.name, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
+        for begin, size, name in zip(begins, sizes, at.node.outputs, strict=True)
+    ]
+
+
+def _concat(at: At) -> Tensor:
+    x, axis = at.operand(0), at.attribute("axis")
+    for number in range(1, len(at.node.inputs)):
+        x = at.layer("concat", (x, at.operand(number)), axis)
+    return x
+
+
+def _expand(at: At) -> Tensor:
+    x, shape = at.tensor(0), at.constant(1).value
+    if tuple(np.broadcast_shapes(x.shape, tuple(shape))) != x.shape:
+        raise Unsupported(f"it repeats {x.shape} to {tuple(shape)}: operators do so themselves")
+    return x
+
+
+TENSOR_RULES: dict[str, Rule] = {
+    "Add": _add,
+    "Cast": _same,
+    "Clip": _clip,
+    "Concat": _concat,
+    "Div": _div,
+    "Dropout": _dropout,
+    "Expand": _expand,
+    "Flatten": _flatten,
+    "Gather": _gather,
+    "Gelu": _gelu,
+    "Identity": _same,
+    "LogSoftmax": _log_softmax,
+    "Max": _bound("Max"),
+    "Min": _bound("Min"),
+    "Mul": _mul,
+    "Neg": _neg,
+    "Pow": _pow,
+    "ReduceMean": _reduced("mean"),
+    "ReduceSum": _reduced("sum"),
+    "Relu": _elementwise("relu"),
+    "Reshape": _reshape,
+    "Sigmoid": _elementwise("sigmoid"),
+    "Slice": _slice,
+    "Softmax": _softmax,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Sub": _sub,
+    "Tanh": _elementwise("tanh"),
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+    "Where": _where,
+}

@@ -1,0 +1,74 @@
+"""PyTorch modules, by way of an .onnx file in memory. torch is imported on first use."""
+
+import copy
+import io
+import warnings
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from typing import Any
+
+from ..errors import BadInput
+from .onnx_model import OnnxModel, onnx_package, read_bytes
+
+
+def is_module(model: object) -> bool:
+    """Is it a torch.nn.Module? Without importing torch: who has one has imported it."""
+    return any(
+        cls.__module__ == "torch.nn.modules.module" and cls.__name__ == "Module"
+        for cls in type(model).__mro__
+    )
+
+
+def export_module(module: Any, example: Any) -> OnnxModel:
+    """The module as it trains: batchnorm and dropout stay what they are, names too.
+
+    `example` is the module's input, a tensor with the batch in front. Raises BadInput with the
+    exporter's reason for what it cannot express.
+    """
+    onnx_package()
+    import torch
+
+    if not isinstance(example, torch.Tensor):
+        raise BadInput(
+            f"model {type(module).__name__}: poet.load(module, example) needs an input of it, a "
+            f"torch.Tensor with the batch in front, not {type(example).__name__}"
+        )
+    file = io.BytesIO()
+    # Of a copy: tracing batchnorm in training mode changes its running statistics.
+    traced = copy.deepcopy(module).cpu().train()
+    try:
+        # The exporter prints what it met where it fails; the error below says it in a line.
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            export: Any = torch.onnx.export  # its types know files by name only
+            export(
+                traced,
+                (example.cpu(),),
+                file,
+                dynamo=False,
+                training=torch.onnx.TrainingMode.TRAINING,
+                do_constant_folding=False,
+                opset_version=17,
+                input_names=["data"],
+                dynamic_axes={"data": {0: "batch"}},
+            )
+    except Exception as error:  # of many classes: whatever the module does while it is traced
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise BadInput(
+            f"model {type(module).__name__}: torch.onnx cannot export it ({reason}): check that "
+            "module(example) runs, and uses operators that ONNX has"
+        ) from error
+    model = read_bytes(file.getvalue(), f"model {type(module).__name__}")
+    _as_it_stands(model, module.state_dict())
+    model.buffers = frozenset(name for name, _ in module.named_buffers())
+    return model
+
+
+def _as_it_stands(model: OnnxModel, state: Mapping[str, Any]) -> None:
+    """The module's own running statistics, in place of what they became while it was traced."""
+    onnx = onnx_package()
+    for one in model.proto.graph.initializer:
+        if one.name in state:
+            value = state[one.name].detach().cpu().numpy()
+            one.CopyFrom(onnx.numpy_helper.from_array(value, one.name))
+            model.constants[one.name] = value

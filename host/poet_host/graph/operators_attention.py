@@ -1,0 +1,222 @@
+"""Rows of the operators' table for transformers: products of matrices, attention, layer
+normalisation and embeddings."""
+
+from collections.abc import Callable
+from math import isfinite, prod, sqrt
+
+from .rules import Fields, Operator, Parameter, Rule, Shape, Spec, count_of
+
+# Bits of matmul's variant: a stored with its last two axes exchanged, b too; then a, b and y with
+# the heads side by side in each row.
+_A_TURNED, _B_TURNED, _A_SPLIT, _B_SPLIT, _Y_SPLIT = 1, 2, 4, 8, 16
+
+
+def _product(
+    y: Shape, n: int, heads: int, sizes: tuple[int, int, int], factor: float, variant: int
+) -> Spec:
+    """`sizes`: rows of y, columns of y, and what is summed over."""
+    h, w, k = sizes
+    if not isfinite(factor):
+        raise ValueError(f"factor {factor} must be finite")
+    if heads > 65535:
+        raise ValueError(f"{heads} heads are more than 65,535")
+    fields = {"n": n, "groups": heads, "h": h, "w": w, "k": k}
+    return Spec(y, fields | {"variant": variant, "epsilon": factor})
+
+
+def _matmul(
+    a: Shape,
+    b: Shape,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    factor: float = 1.0,
+) -> Spec:
+    """a (..., M, K) and b (..., K, N), or one b (K, N) for all of a -> factor * a b (..., M, N).
+
+    With `transpose_a` a is (..., K, M), with `transpose_b` b is (..., N, K).
+    """
+    if len(a) < 2 or len(b) < 2:
+        raise ValueError("both inputs must have at least 2 dimensions")
+    m, k = a[:-3:-1] if transpose_a else a[-2:]
+    inner, n = b[:-3:-1] if transpose_b else b[-2:]
+    if k != inner:
+        raise ValueError(f"it cannot sum over {k} of the first and {inner} of the second")
+    variant = _A_TURNED * transpose_a | _B_TURNED * transpose_b
+    count = prod(a[:-2])
+    if a[:-2] != b[:-2] and prod(b[:-2]) != 1:
+        raise ValueError("the dimensions before the last two must be the same, or all 1 in b")
+    if count != prod(b[:-2]):
+        if transpose_a:
+            raise ValueError("a transposed first input needs a second of as many matrices")
+        count, m = 1, count * m
+    return _product(
+        (*a[:-2], a[-1 if transpose_a else -2], n), count, 1, (m, n, k), factor, variant
+    )
+
+
+def _scores(q: Shape, k: Shape, heads: int, *, factor: float | None = None) -> Spec:
+    """Queries (N, L, D) and keys (N, S, D) -> factor * q k^T of each head, (N, heads, L, S).
+
+    The factor is 1 / sqrt(D / heads) unless given.
+    """
+    if len(q) != 3 or len(k) != 3 or q[0] != k[0] or q[2] != k[2]:
+        raise ValueError("queries and keys must be (batch, length, width) of one batch and width")
+    width = _head_width(q[2], heads)
+    factor = 1 / sqrt(width) if factor is None else factor
+    variant = _B_TURNED | _A_SPLIT | _B_SPLIT
+    sizes = (q[1], k[1], width)
+    return _product((q[0], heads, q[1], k[1]), q[0], heads, sizes, factor, variant)
+
+
+def _context(p: Shape, v: Shape) -> Spec:
+    """Weights (N, heads, L, S) and values (N, S, D) -> p v of each head, (N, L, D)."""
+    if len(p) != 4 or len(v) != 3 or p[0] != v[0] or p[3] != v[1]:
+        raise ValueError("weights must be (batch, heads, L, S), values (batch, S, width)")
+    width = _head_width(v[2], p[1])
+    sizes = (p[2], width, p[3])
+    return _product((p[0], p[2], v[2]), p[0], p[1], sizes, 1.0, _B_SPLIT | _Y_SPLIT)
+
+
+def _head_width(width: int, heads: int) -> int:
+    if width % count_of(heads, "heads"):
+        raise ValueError(f"{heads} heads do not divide a width of {width}")
+    return width // heads
+
+
+# What a product's operands are in the products that are its gradients: their size, rows and
+# columns as the forward product sees them, and bits of the variant.
+_SIZES = {"a": ("h", "k"), "b": ("k", "w"), "dy": ("h", "w")}
+_TURNED = {"a": _A_TURNED, "b": _B_TURNED, "dy": 0}
+_SPLIT = {"a": _A_SPLIT, "b": _B_SPLIT, "dy": _Y_SPLIT}
+
+
+def _gradient(makes: str, left: str, right: str, turn: tuple[bool, bool], *, turned: bool) -> Rule:
+    """The product of `left` and `right`, each to turn or not, is the gradient of `makes` where
+    that is stored turned, or where it is not."""
+
+    def fields(f: Fields) -> Fields:
+        variant = int(f["variant"])
+
+        def bits(name: str, turned: bool) -> tuple[bool, bool]:
+            return bool(variant & _TURNED[name]) != turned, bool(variant & _SPLIT[name])
+
+        rows, inner = _SIZES[left][::-1] if turn[0] else _SIZES[left]
+        columns = _SIZES[right][0] if turn[1] else _SIZES[right][1]
+        left_bits, right_bits = bits(left, turn[0]), bits(right, turn[1])
+        made = _A_TURNED * left_bits[0] | _B_TURNED * right_bits[0]
+        made |= _A_SPLIT * left_bits[1] | _B_SPLIT * right_bits[1]
+        made |= _Y_SPLIT * bool(variant & _SPLIT[makes])
+        return {**f, "h": f[rows], "w": f[columns], "k": f[inner], "variant": made}
+
+    def when(f: Fields) -> bool:
+        return turned == bool(int(f["variant"]) & _TURNED[makes])
+
+    return Rule(makes, "matmul", f"{left} {right}", fields=fields, when=when)
+
+
+_PRODUCT_GRADIENTS = (
+    _gradient("a", "dy", "b", (False, True), turned=False),  # da = dy b^T
+    _gradient("a", "b", "dy", (False, True), turned=True),  # its transpose, b dy^T
+    _gradient("b", "a", "dy", (True, False), turned=False),  # db = a^T dy
+    _gradient("b", "dy", "a", (True, False), turned=True),  # its transpose, dy^T a
+)
+
+
+def _softmax(x: Shape, *, causal: bool = False) -> Spec:
+    """Softmax over the last axis. Causal: row i of the last two axes sees columns 0 to i."""
+    if len(x) < 2 or (causal and len(x) < 3):
+        raise ValueError("its input must have at least 2 dimensions, 3 to be causal")
+    lead = x[:-2] if len(x) > 2 else x[:1]
+    sizes = {"n": lead[0], "c": prod(lead[1:]), "h": x[-2] if len(x) > 2 else 1, "w": x[-1]}
+    return Spec(x, sizes | {"variant": int(causal)})
+
+
+def _masked_softmax(x: Shape, mask: Shape, *, causal: bool = False) -> Spec:
+    """Softmax over the last axis of x (N, ..., L), of what the mask (N, L) holds as not 0."""
+    if mask != (x[0], x[-1]):
+        raise ValueError(f"its mask must be {(x[0], x[-1])}")
+    if len(x) < 3:
+        raise ValueError("its input must have at least 3 dimensions")
+    return _softmax(x, causal=causal)
+
+
+def _layernorm(x: Shape, *, axes: int = 1, epsilon: float = 1e-5) -> Spec:
+    """x less its mean, over its deviation, both of the last `axes` axes; scaled and shifted."""
+    if not 0 < axes <= len(x):
+        raise ValueError(f"axes is {axes}, it must be 1 to {len(x)}")
+    if not 0 < epsilon < 1:
+        raise ValueError(f"epsilon {epsilon} must be in (0, 1)")
+    lead, shape = x[: len(x) - axes], x[len(x) - axes :]
+    parameters = {"weight": Parameter(shape, "ones"), "bias": Parameter(shape, "zeros")}
+    fields = {"n": prod(lead), "c": prod(shape), "epsilon": epsilon}
+    return Spec(x, fields, parameters)
+
+
+def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1.0) -> Spec:
+    """Tokens (...) int32 -> rows of the table, (..., features).
+
+    The table starts normally distributed with that standard deviation.
+    """
+    shape = (count_of(vocabulary, "vocabulary"), count_of(features, "features"))
+    if not 0 <= deviation < float("inf"):
+        raise ValueError(f"deviation {deviation} must be a finite number from 0")
+    fields = {"n": prod(x), "c": features, "k": vocabulary}
+    return Spec((*x, features), fields, {"weight": Parameter(shape, f"normal:{deviation}")})
+
+
+def _gather(x: Shape, weight: Shape) -> Spec:
+    """Tokens (...) int32 and a table (V, D) -> its rows (..., D)."""
+    if len(weight) != 2:
+        raise ValueError("its table must have 2 dimensions (rows, features)")
+    return Spec((*x, weight[1]), {"n": prod(x), "c": weight[1], "k": weight[0]})
+
+
+def _normed_rows(f: Fields) -> Fields:
+    return {"n": f["n"], "k": f["c"], "oh": 1, "ow": 1}
+
+
+def _matrix_product(spec: Callable[..., Spec]) -> Operator:
+    return Operator(
+        spec,
+        forward=(Rule("y", "matmul", "a b"),),
+        backward=_PRODUCT_GRADIENTS,
+        inputs=("a", "b"),
+    )
+
+
+_TABLE = (Rule("weight", "embedding_grad", "x dy"),)
+_SOFTMAX = (Rule("y", "softmax", "x mask?"),)
+_SOFTMAX_GRADIENT = (Rule("x", "softmax_grad", "y dy"),)
+
+ATTENTION_OPERATORS = {
+    "matmul": _matrix_product(_matmul),
+    "attention_scores": _matrix_product(_scores),
+    "attention_context": _matrix_product(_context),
+    "softmax": Operator(_softmax, _SOFTMAX, _SOFTMAX_GRADIENT),
+    "masked_softmax": Operator(
+        _masked_softmax, _SOFTMAX, _SOFTMAX_GRADIENT, inputs=("x", "mask"), words=("mask",)
+    ),
+    "layernorm": Operator(
+        _layernorm,
+        forward=(
+            Rule("stats", "layernorm_stats", "x", shape=lambda f: (2, int(f["n"]))),
+            Rule("y", "layernorm", "x stats weight bias"),
+        ),
+        backward=(
+            Rule("x", "layernorm_grad_input", "x stats weight dy"),
+            Rule("weight", "layernorm_grad_weight", "x stats dy"),
+            Rule("bias", "grad_bias", "dy", fields=_normed_rows),
+        ),
+    ),
+    "embedding": Operator(
+        _embedding, forward=(Rule("y", "embedding", "x weight"),), backward=_TABLE, words=("x",)
+    ),
+    "gather": Operator(
+        _gather,
+        forward=(Rule("y", "embedding", "x weight"),),
+        backward=_TABLE,
+        inputs=("x", "weight"),
+        words=("x",),
+    ),
+}

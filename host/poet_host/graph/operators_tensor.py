@@ -1,0 +1,309 @@
+"""Rows of the operators' table that work on tensors of any shape: arithmetic with broadcasting,
+activations, sums, and what only moves or selects numbers."""
+
+from collections.abc import Callable, Hashable, Sequence
+from itertools import groupby
+from math import isfinite, isnan, prod
+
+from .rules import Fields, Operator, Parameter, Rule, Shape, Spec, count_of, sizes_of
+
+Change = Callable[[Fields], Fields]
+
+
+def _grouped(shape: Shape, marks: Sequence[Hashable]) -> tuple[list[int], list[Hashable]]:
+    """Neighbouring axes of one mark together: their sizes and marks, of axes larger than 1."""
+    pairs = [(size, mark) for size, mark in zip(shape, marks, strict=True) if size != 1]
+    groups = [(mark, [size for size, _ in of]) for mark, of in groupby(pairs, lambda pair: pair[1])]
+    if len(groups) > 4:
+        raise ValueError("more than 4 axes differ in how they are used: reshape to fewer")
+    return [prod(sizes) for _, sizes in groups], [mark for mark, _ in groups]
+
+
+def _last(sizes: Sequence[int]) -> dict[str, int]:
+    """Fields n, c, h, w, the last of which are these."""
+    return dict(zip("nchw", (*[1] * (4 - len(sizes)), *sizes), strict=True))
+
+
+def _bits(axes: Sequence[object]) -> int:
+    """Bit i for axis i of n, c, h, w, the last of which are these."""
+    return sum(1 << i for i, one in enumerate(axes, 4 - len(axes)) if one)
+
+
+def _two(a: Shape, b: Shape) -> Spec:
+    """Shapes go together as in NumPy: aligned at the end, an axis of 1 is repeated."""
+    if a == b:
+        return Spec(a, sizes_of(a) | {"variant": 0})
+    rank = max(len(a), len(b))
+    a, b = ((1,) * (rank - len(shape)) + shape for shape in (a, b))
+    shape = tuple(max(pair) for pair in zip(a, b, strict=True))
+    if any(
+        size not in (1, whole) for one in (a, b) for size, whole in zip(one, shape, strict=True)
+    ):
+        raise ValueError("both inputs must have the same shape, or 1 where an axis is repeated")
+    sizes, marks = _grouped(shape, list(zip((n == 1 for n in a), (n == 1 for n in b), strict=True)))
+    repeated = [_bits([list(mark)[i] for mark in marks]) for i in (0, 1)]  # type: ignore[call-overload]
+    return Spec(shape, _last(sizes) | {"variant": repeated[0] | repeated[1] << 4})
+
+
+def _with(**changes: Callable[[Fields], float]) -> Change:
+    return lambda f: {**f, **{field: change(f) for field, change in changes.items()}}
+
+
+def _axes(f: Fields, operand: int) -> int:
+    """Along which axes the first or second operand is repeated."""
+    return int(f["variant"]) >> 4 * operand & 15
+
+
+def _swapped(f: Fields) -> int:
+    return _axes(f, 1) | _axes(f, 0) << 4
+
+
+def _whole(operand: int) -> Callable[[Fields], bool]:
+    return lambda f: not _axes(f, operand)
+
+
+def _repeated(operand: int) -> Callable[[Fields], bool]:
+    return lambda f: bool(_axes(f, operand))
+
+
+def _summed(name: str, operand: int, factor: float) -> Rule:
+    """The gradient of an operand of a sum that is repeated along some axes."""
+    fields = _with(variant=lambda f: _axes(f, operand), epsilon=lambda f: factor)
+    return Rule(name, "reduce", "dy", fields=fields, when=_repeated(operand))
+
+
+def _elementwise(x: Shape) -> Spec:
+    return Spec(x, sizes_of(x))
+
+
+def _scale(x: Shape, factor: float) -> Spec:
+    """x times a constant."""
+    if not isfinite(factor):
+        raise ValueError(f"factor {factor} must be finite")
+    return Spec(x, sizes_of(x) | {"variant": 0, "epsilon": factor})
+
+
+def _clip(x: Shape, low: float, high: float) -> Spec:
+    """x, but `low` where it is less and `high` where it is more; either may be infinite."""
+    if isnan(low) or isnan(high) or low > high:
+        raise ValueError(f"low {low} must not be more than high {high}")
+    return Spec(x, sizes_of(x) | {"epsilon": low, "momentum": high})
+
+
+def _gelu(x: Shape, *, approximate: str = "none") -> Spec:
+    """Exact, or with `approximate` "tanh", both as in PyTorch."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate is {approximate!r}, it must be "none" or "tanh"')
+    return Spec(x, sizes_of(x) | {"variant": int(approximate == "tanh")})
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis counted from the front; ValueError if there is none such."""
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise ValueError(f"axis {axis!r} must be one of {rank}")
+    return axis % rank
+
+
+def _over(x: Shape, axes: int | tuple[int, ...], keepdims: bool, mean: bool) -> Spec:
+    chosen = {axis_of(one, len(x)) for one in (axes if isinstance(axes, tuple) else (axes,))}
+    if not chosen:
+        raise ValueError("axes must name at least one")
+    sizes, marks = _grouped(x, [i in chosen for i in range(len(x))])
+    count = prod(x[i] for i in chosen)
+    shape = tuple(1 if i in chosen else n for i, n in enumerate(x) if keepdims or i not in chosen)
+    factor = 1 / count if mean else 1.0
+    return Spec(shape or (1,), _last(sizes) | {"variant": _bits(marks), "epsilon": factor})
+
+
+def _mean(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Spec:
+    """The mean over one axis or several."""
+    return _over(x, axes, keepdims, mean=True)
+
+
+def _sum(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Spec:
+    """The sum over one axis or several."""
+    return _over(x, axes, keepdims, mean=False)
+
+
+def _flatten(x: Shape) -> Spec:
+    """x (N, C, H, W) -> (N, C * H * W), the same memory."""
+    return Spec((x[0], prod(x[1:])), {})
+
+
+def _reshape(x: Shape, shape: tuple[int, ...]) -> Spec:
+    """The same memory in another shape; one size may be -1."""
+    known = prod(size for size in shape if size != -1)
+    if shape.count(-1) > 1 or known <= 0 or any(size < -1 for size in shape):
+        raise ValueError(f"shape {shape} must have sizes from 1, and -1 at most once")
+    whole = tuple(prod(x) // known if size == -1 else size for size in shape)
+    if prod(whole) != prod(x):
+        raise ValueError(f"{prod(x)} elements do not make {shape}")
+    return Spec(whole, {})
+
+
+def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
+    """Axis i of the output is axis order[i] of x."""
+    rank = len(x)
+    order = tuple(axis_of(axis, rank) for axis in order)
+    if sorted(order) != list(range(rank)):
+        raise ValueError(f"order {order} must name each of {rank} axes once")
+    kept = [axis for axis in order if x[axis] != 1]
+    runs: list[list[int]] = []
+    before = {axis: i for i, axis in enumerate(sorted(kept))}
+    for axis in kept:
+        if runs and before[axis] == before[runs[-1][-1]] + 1:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    if len(runs) > 4:
+        raise ValueError("more than 4 axes move by themselves: reshape to fewer")
+    places = sorted(runs)
+    first = 4 - len(runs)
+    moved = [*range(first), *(first + places.index(run) for run in runs)]
+    sizes = [prod(x[axis] for axis in run) for run in places]
+    variant = sum(axis << 2 * i for i, axis in enumerate(moved))
+    return Spec(tuple(x[axis] for axis in order), _last(sizes) | {"variant": variant})
+
+
+def _moved_back(f: Fields) -> Fields:
+    order = [int(f["variant"]) >> 2 * i & 3 for i in range(4)]
+    sizes = [f["nchw"[axis]] for axis in order]
+    variant = sum(order.index(axis) << 2 * axis for axis in range(4))
+    return {**dict(zip("nchw", sizes, strict=True)), "variant": variant}
+
+
+def _around(x: Shape, axis: int) -> dict[str, int]:
+    return {"n": prod(x[:axis]), "c": x[axis], "h": prod(x[axis + 1 :]), "w": 1}
+
+
+def _concat(a: Shape, b: Shape, axis: int) -> Spec:
+    """a, and b behind it along one axis."""
+    axis = axis_of(axis, len(a))
+    if a[:axis] != b[:axis] or a[axis + 1 :] != b[axis + 1 :]:
+        raise ValueError(f"both inputs must have the same shape but for axis {axis}")
+    shape = (*a[:axis], a[axis] + b[axis], *a[axis + 1 :])
+    return Spec(shape, _around(a, axis) | {"k": b[axis]})
+
+
+def _slice(x: Shape, axis: int, begin: int, end: int) -> Spec:
+    """The part of x from `begin` to before `end` along one axis."""
+    axis = axis_of(axis, len(x))
+    if not 0 <= begin < end <= x[axis]:
+        raise ValueError(f"there is nothing from {begin} to {end} of {x[axis]}")
+    shape = (*x[:axis], end - begin, *x[axis + 1 :])
+    return Spec(shape, _around(x, axis) | {"k": end - begin, "oh": begin})
+
+
+def _parameter(shape: Shape, *, start: str = "zeros", trainable: bool = True) -> Spec:
+    """A stored tensor by itself; one that is not trainable keeps its values."""
+    for size in shape:
+        count_of(size, "a size")
+    if not shape:
+        raise ValueError("its shape must have at least one axis")
+    role = "parameter" if trainable else "state"
+    return Spec(shape, {}, {"weight": Parameter(shape, start, role)})  # type: ignore[arg-type]
+
+
+def _function(kernel: str, spec: Callable[..., Spec], of: str = "y") -> Operator:
+    """An elementwise function whose gradient needs its output or its input."""
+    return Operator(
+        spec,
+        forward=(Rule("y", kernel, "x"),),
+        backward=(Rule("x", f"{kernel}_grad", f"{of} dy"),),
+    )
+
+
+def _over_axes(spec: Callable[..., Spec]) -> Operator:
+    return Operator(spec, forward=(Rule("y", "reduce", "x"),), backward=(Rule("x", "scale", "dy"),))
+
+
+_ONE = {"epsilon": lambda f: 1.0}
+
+TENSOR_OPERATORS = {
+    "parameter": Operator(_parameter, forward=(), inputs=()),
+    "add": Operator(
+        _two,
+        forward=(Rule("y", "add", "a b"),),
+        backward=(
+            Rule("a", "", "dy", when=_whole(0)),
+            Rule("b", "", "dy", when=_whole(1)),
+            _summed("a", 0, 1.0),
+            _summed("b", 1, 1.0),
+        ),
+        inputs=("a", "b"),
+    ),
+    "sub": Operator(
+        _two,
+        forward=(Rule("y", "sub", "a b"),),
+        backward=(
+            Rule("a", "", "dy", when=_whole(0)),
+            Rule(
+                "b",
+                "scale",
+                "dy",
+                fields=_with(variant=lambda f: 0, epsilon=lambda f: -1.0),
+                when=_whole(1),
+            ),
+            _summed("a", 0, 1.0),
+            _summed("b", 1, -1.0),
+        ),
+        inputs=("a", "b"),
+    ),
+    "mul": Operator(
+        _two,
+        forward=(Rule("y", "mul", "a b"),),
+        backward=(
+            Rule("a", "mul", "dy b", when=_whole(0)),
+            Rule("b", "mul", "dy a", fields=_with(variant=_swapped), when=_whole(1)),
+            Rule("a", "reduce_product", "dy b", fields=_with(**_ONE), when=_repeated(0)),
+            Rule(
+                "b",
+                "reduce_product",
+                "dy a",
+                fields=_with(variant=_swapped, **_ONE),
+                when=_repeated(1),
+            ),
+        ),
+        inputs=("a", "b"),
+    ),
+    "scale": Operator(
+        _scale, forward=(Rule("y", "scale", "x"),), backward=(Rule("x", "scale", "dy"),)
+    ),
+    "mean": _over_axes(_mean),
+    "sum": _over_axes(_sum),
+    "clip": _function("clip", _clip, "x"),
+    "sigmoid": _function("sigmoid", _elementwise),
+    "tanh": _function("tanh", _elementwise),
+    "gelu": _function("gelu", _gelu, "x"),
+    "flatten": Operator(_flatten, forward=()),
+    "reshape": Operator(_reshape, forward=()),
+    "transpose": Operator(
+        _transpose,
+        forward=(Rule("y", "transpose", "x"),),
+        backward=(Rule("x", "transpose", "dy", fields=_moved_back),),
+    ),
+    "concat": Operator(
+        _concat,
+        forward=(Rule("y", "concat", "a b"),),
+        backward=(
+            Rule(
+                "a",
+                "slice",
+                "dy",
+                fields=_with(c=lambda f: f["c"] + f["k"], k=lambda f: f["c"], oh=lambda f: 0),
+            ),
+            Rule(
+                "b",
+                "slice",
+                "dy",
+                fields=_with(c=lambda f: f["c"] + f["k"], oh=lambda f: f["c"]),
+            ),
+        ),
+        inputs=("a", "b"),
+    ),
+    "slice": Operator(
+        _slice,
+        forward=(Rule("y", "slice", "x"),),
+        backward=(Rule("x", "slice_grad", "dy"),),
+    ),
+}

@@ -1,0 +1,67 @@
+"""Optimisers: how a gradient renews a parameter. Their operators are autodiff's to emit."""
+
+from dataclasses import dataclass, replace
+from math import isfinite
+
+from ..errors import BadInput
+
+OPTIMISERS = ("sgd", "momentum", "adam")
+MAX_BETA = 0.99999  # of it, 1 less a float32 is still known to a part in a hundred
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """v' = momentum * v + (g + weight_decay * w), w' = w - learning_rate * v', as PyTorch's."""
+
+    learning_rate: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isfinite(value) or value < 0:
+                raise BadInput(f"{name} is {value}, it must be a finite number from 0")
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam of Kingma and Ba (2015), as PyTorch's; weight decay is added to the gradient.
+
+    Its two averages are stored with the correction of their start-up already done.
+    """
+
+    learning_rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isfinite(value) or value < 0:
+                raise BadInput(f"{name} is {value}, it must be a finite number from 0")
+            if name.startswith("beta") and value > MAX_BETA:
+                raise BadInput(f"{name} is {value}, it must be at most {MAX_BETA}")
+
+
+Optimiser = Sgd | Adam
+
+
+def optimiser(default: Optimiser, name: str | None, **given: float | None) -> Optimiser:
+    """The optimiser called `name`, of OPTIMISERS; without a name, `default`.
+
+    `given` are fields of it to change. Momentum is 0.9 unless given, and none for sgd. Adam's
+    learning rate is 0.001 unless given.
+    """
+    changed = {field: value for field, value in given.items() if value is not None}
+    if name is not None and name not in OPTIMISERS:
+        raise BadInput(f"optimizer {name!r}: choose of {', '.join(OPTIMISERS)}")
+    if name == "sgd" and changed.get("momentum"):
+        raise BadInput("sgd has no momentum: choose the optimizer momentum")
+    if name == "adam" or (name is None and isinstance(default, Adam)):
+        if "momentum" in changed:
+            raise BadInput("adam has no momentum: leave it out, or choose the optimizer momentum")
+        return replace(default if isinstance(default, Adam) else Adam(), **changed)
+    sgd = default if isinstance(default, Sgd) else Sgd(0.01)
+    usual = {} if name is None else {"momentum": 0.9 if name == "momentum" else 0.0}
+    return replace(sgd, **(usual | changed))

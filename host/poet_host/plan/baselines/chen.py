@@ -1,0 +1,29 @@
+"""Segments: a chain of which only some outputs stay, as Chen et al. run it."""
+
+from collections.abc import Sequence
+
+from .chain import Chain, Walk
+from .method import Draft
+
+
+def segmented(chain: Chain, ends: Sequence[int]) -> Draft:
+    """Segments that end with the blocks `ends`; the last one ends with the chain.
+
+    Forward, only the segments' outputs stay. Backward, each segment is computed again from
+    the output before it, and taped; the last one was taped on the way forward.
+    """
+    starts = [0, *(end + 1 for end in ends)]
+    walk = Walk(chain)
+    for block in range(len(chain)):
+        walk.forward(block, tape=block >= starts[-1])
+        before = chain.outputs[block - 1] if block else None
+        if before is not None and block not in starts and block <= starts[-1]:
+            walk.drop([before])
+    following = [*starts[1:], len(chain)]
+    for start, end in reversed(list(zip(starts, following, strict=True))):
+        if end < len(chain):
+            for block in range(start, end):
+                walk.forward(block, tape=True)
+        for block in reversed(range(start, end)):
+            walk.backward(block)
+    return Draft(walk.events, chain.note)

@@ -1,0 +1,72 @@
+"""chen-greedy: segments filled up to a size, and the size that serves the budget best.
+
+T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, arXiv 1604.06174 (2016),
+Algorithm 3 (memory planning with budget b) and the search over b that follows it: a segment ends
+with the first possible output after its tensors exceed b bytes. The paper tries sizes around
+sqrt(xy), for x bytes of outputs and y of the largest segment; here every size that gives
+different segments may be tried, as Jain et al. do for Checkmate (arXiv 1910.02653).
+"""
+
+from collections.abc import Sequence
+
+from ..plan import Plan
+from ..problem import CostGraph, Problem
+from .chain import Chain, chain_of
+from .chen import segmented
+from .method import Draft, Settings, realise
+from .settle import settle
+
+NAME = "chen-greedy"
+FEW = 48
+
+
+def chen_greedy(problem: Problem, settings: Settings) -> Plan:
+    """The cheapest of the method's schedules that fits."""
+    return realise(problem, NAME, drafts, settings)
+
+
+def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
+    """The schedules of a few sizes, or of all if none of those fits."""
+    chain = chain_of(graph, NAME)
+    every = sizes(chain)
+    few = {*every[:: max(1, len(every) // FEW)], every[-1]}
+    found = _of_sizes(chain, sorted(few))
+    if any(settle(graph, draft.events, ram_bytes).statements is not None for draft in found):
+        return found
+    return _of_sizes(chain, every)
+
+
+def _of_sizes(chain: Chain, tried: Sequence[int]) -> list[Draft]:
+    found = dict.fromkeys(tuple(segment_ends(chain, size)) for size in tried)
+    return [segmented(chain, ends) for ends in found]
+
+
+def block_bytes(chain: Chain, block: int) -> int:
+    """What a segment drops of a block, which is what Algorithm 3 adds to `temp`."""
+    output = chain.outputs[block]
+    dropped = chain.tapes[block] | ({output} if output is not None else set())
+    return sum(chain.graph.nodes[i].bytes for i in dropped)
+
+
+def segment_ends(chain: Chain, size_bytes: int) -> list[int]:
+    """Algorithm 3: the last block of each segment but the last, for segments above `size_bytes`."""
+    ends: list[int] = []
+    collected = 0
+    for block in range(len(chain) - 1):
+        collected += block_bytes(chain, block)
+        if collected > size_bytes:
+            ends.append(block)
+            collected = 0
+    return ends
+
+
+def sizes(chain: Chain) -> list[int]:
+    """All sizes that may give different segments: 0 (every output stays) to all bytes (none)."""
+    blocks = [block_bytes(chain, block) for block in range(len(chain) - 1)]
+    sums = {0}
+    for first in range(len(blocks)):
+        collected = 0
+        for block in blocks[first:]:
+            collected += block
+            sums.add(collected)
+    return sorted(sums)

@@ -1,0 +1,34 @@
+"""chen-sqrt: about sqrt(n) segments of equal length.
+
+T. Chen, B. Xu, C. Zhang, C. Guestrin, *Training Deep Nets with Sublinear Memory Cost*, arXiv
+1604.06174 (2016): n layers in k = sqrt(n) segments need O(n / k) + O(k) memory
+and one more forward pass. On graphs with branches the segments end at tensors that cut the
+graph in two, the articulation points of Jain et al., Checkmate (arXiv 1910.02653).
+"""
+
+from collections.abc import Sequence
+from math import isqrt
+
+from ..plan import Plan
+from ..problem import CostGraph, Problem
+from .chain import chain_of
+from .chen import segmented
+from .method import Draft, Settings, realise
+
+NAME = "chen-sqrt"
+
+
+def chen_sqrt(problem: Problem, settings: Settings) -> Plan:
+    """The one schedule of the method, if it fits."""
+    return realise(problem, NAME, drafts, settings)
+
+
+def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
+    chain = chain_of(graph, NAME)
+    return [segmented(chain, segment_ends(len(chain)))]
+
+
+def segment_ends(blocks: int) -> list[int]:
+    """The last block of each segment but the last: every sqrt(n)-th."""
+    length = isqrt(blocks - 1) + 1  # sqrt(n), rounded up
+    return list(range(length - 1, blocks - 1, length))

@@ -1,0 +1,215 @@
+"""dtr: Dynamic Tensor Rematerialization, an online rule that looks at the past alone.
+
+M. Kirisame et al., *Dynamic Tensor Rematerialization*, ICLR 2021, arXiv 2006.09616. Operators run
+in the program's order; where an input is gone it is computed again, recursively; where there is no
+room, the tensor of lowest score among those that nothing under way needs is evicted:
+
+    h_DTR(t) = (c(t) + sum of c(u) over u in e*(t)) / (m(t) s(t))
+
+c is the cost of computing (time), m the size, s the time since the last access, and e*(t) the
+evicted neighbourhood: what is evicted and reached from t through evicted tensors alone, all the way
+up or all the way down the graph. A tensor that the program does not use any more is freed
+at once (eager eviction). Parameters are constants, which DTR never evicts. Where that is better, or
+they leave no room, they are evicted like results, with the page-in's time as their cost.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..plan import Plan
+from ..problem import CostGraph, Problem
+from .method import Draft, GaveUp, Settings, realise
+from .settle import EXTENSION, Event
+
+NAME = "dtr"
+MOST_COMPUTES = 40  # per operator, before a run counts as thrashing
+
+
+def dtr(problem: Problem, settings: Settings) -> Plan:
+    """What the online rule does within the budget."""
+    return realise(problem, NAME, drafts, settings)
+
+
+def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
+    """As published, and with parameters that may leave."""
+    found = []
+    thrashing = None
+    for pinned, note in ((True, ""), (False, EXTENSION)):
+        if pinned or graph.storage:
+            try:
+                events = run(graph, ram_bytes, pinned=pinned)
+            except GaveUp as error:
+                thrashing = error
+                continue
+            if events is not None:
+                found.append(Draft(events, note))
+    if not found and thrashing is not None:
+        raise thrashing
+    return found
+
+
+def run(graph: CostGraph, ram_bytes: int, *, pinned: bool) -> list[Event] | None:
+    """The computations in order, or None out of memory; raises GaveUp when it thrashes.
+
+    `pinned`: stored tensors stay from their first use to their last.
+    """
+    return _Machine(graph, ram_bytes, pinned).run()
+
+
+class _OutOfMemory(Exception):
+    pass
+
+
+@dataclass
+class _Machine:
+    graph: CostGraph
+    ram_bytes: int
+    pinned: bool
+    ram: set[int] = field(default_factory=set)
+    used_bytes: int = 0
+    clock_us: float = 0.0
+    accessed_us: dict[int, float] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    events: list[Event] = field(default_factory=list)
+    around_us: dict[int, float] = field(default_factory=dict)  # cost of e*, where known
+
+    def __post_init__(self) -> None:
+        nodes = self.graph.nodes
+        self.parents = [tuple(j for j in n.inputs if not nodes[j].stored) for n in nodes]
+        self.children: list[list[int]] = [[] for _ in nodes]
+        self.uses = [0] * len(nodes)
+        for i, node in enumerate(nodes):
+            for j in node.inputs:
+                self.uses[j] += 1
+                self.children[j].append(i)
+        if not self.graph.storage:
+            self.pinned = True
+            self.ram = {i for i, n in enumerate(nodes) if n.stored}
+            self.used_bytes = sum(nodes[i].bytes for i in self.ram)
+            self.uses = [u + nodes[i].keep for i, u in enumerate(self.uses)]
+
+    def run(self) -> list[Event] | None:
+        if self.used_bytes > self.ram_bytes:
+            return None
+        try:
+            for i, node in enumerate(self.graph.nodes):
+                if not node.stored:
+                    self._perform(i)
+                    self._release(i)
+        except _OutOfMemory:
+            return None
+        return self.events
+
+    def _perform(self, operator: int) -> None:
+        """Compute an operator after everything that it lacks."""
+        nodes = self.graph.nodes
+        stack = [operator]
+        while stack:
+            i = stack[-1]
+            missing = [j for j in nodes[i].inputs if j not in self.ram]
+            if missing and not nodes[missing[0]].stored:
+                if nodes[missing[0]].once:
+                    raise _OutOfMemory  # overwritten, and never to be computed again
+                stack.append(missing[0])
+                continue
+            locked = {j for k in stack for j in nodes[k].inputs if j in self.ram}
+            if missing:
+                self._enter(missing[0], 0, locked)
+                self.clock_us += nodes[missing[0]].page_in_us
+                continue
+            self._compute(i, locked)
+            stack.pop()
+
+    def _compute(self, i: int, locked: set[int]) -> None:
+        node = self.graph.nodes[i]
+        if len(self.events) > MOST_COMPUTES * len(self.graph.nodes):
+            raise GaveUp(f"it computes the same again and again (over {len(self.events)} times)")
+        if node.overwrites is None:
+            self._enter(i, node.workspace_bytes, locked)
+        else:
+            self._make_room(node.workspace_bytes, locked)
+            self._change(node.overwrites, there=False)
+            self._change(i, there=True)
+        self.events.append(("compute", i))
+        self.clock_us += node.time_us
+        for j in (i, *node.inputs):
+            self.accessed_us[j] = self.clock_us
+        self.done.add(i)
+
+    def _release(self, i: int) -> None:
+        """The program has run operator i: what it will not use any more is freed."""
+        for j in self.graph.nodes[i].inputs:
+            self.uses[j] -= 1
+        for j in (i, *self.graph.nodes[i].inputs):
+            if self.uses[j] == 0 and j in self.ram:
+                self._leave(j)
+
+    def _enter(self, i: int, extra_bytes: int, locked: set[int]) -> None:
+        size = self.graph.nodes[i].bytes
+        self._make_room(size + extra_bytes, locked)
+        self.used_bytes += size
+        self.accessed_us[i] = self.clock_us
+        self._change(i, there=True)
+
+    def _leave(self, i: int) -> None:
+        self.used_bytes -= self.graph.nodes[i].bytes
+        self._change(i, there=False)
+
+    def _make_room(self, size_bytes: int, locked: set[int]) -> None:
+        while self.used_bytes + size_bytes > self.ram_bytes:
+            candidates = [i for i in self.ram if i not in locked and self._evictable(i)]
+            if not candidates:
+                raise _OutOfMemory
+            self._leave(min(candidates, key=lambda i: (self.score(i), i)))
+
+    def _evictable(self, i: int) -> bool:
+        node = self.graph.nodes[i]
+        if node.stored:
+            return not self.pinned
+        return node.bytes > 0 and not node.once
+
+    def score(self, i: int) -> float:
+        """h_DTR. An access just now counts as the shortest time, so that nothing divides by 0."""
+        node = self.graph.nodes[i]
+        stale_us = max(self.clock_us - self.accessed_us[i], 1e-6)
+        own_us = node.page_in_us if node.stored else node.time_us
+        return (own_us + self._around_us(i)) / (max(node.bytes, 1) * stale_us)
+
+    def _around_us(self, i: int) -> float:
+        """Sum of c over e*(i)."""
+        if self.graph.nodes[i].stored:
+            return 0.0
+        if i not in self.around_us:
+            above = self._reach(i, self.parents)[0]
+            below = self._reach(i, self.children)[0]
+            self.around_us[i] = sum(self.graph.nodes[u].time_us for u in above | below)
+        return self.around_us[i]
+
+    def _evicted(self, i: int) -> bool:
+        return i in self.done and i not in self.ram and not self.graph.nodes[i].once
+
+    def _reach(self, i: int, edges: Sequence[Iterable[int]]) -> tuple[set[int], set[int]]:
+        """Evicted tensors reached from i through evicted ones, and the others at their border."""
+        found: set[int] = set()
+        border: set[int] = set()
+        todo = list(edges[i])
+        while todo:
+            j = todo.pop()
+            if j in found or j in border:
+                continue
+            if self._evicted(j):
+                found.add(j)
+                todo += edges[j]
+            else:
+                border.add(j)
+        return found, border
+
+    def _change(self, i: int, there: bool) -> None:
+        """Tensor i comes or goes: neighbourhoods that it belongs to, or connects, change."""
+        (self.ram.add if there else self.ram.discard)(i)
+        if self.graph.nodes[i].stored:
+            return
+        self.around_us.pop(i, None)
+        for edges in (self.parents, self.children):
+            for j in self._reach(i, edges)[1]:
+                self.around_us.pop(j, None)

@@ -1,0 +1,114 @@
+"""What the links of a chain need: bytes and energies of their forward and backward work.
+
+For a chain's dynamic programme. All bytes are without the link's input x_(l-1), which is
+counted by who keeps it, and with stored tensors only while an operator uses them.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from .chain import Chain
+
+
+@dataclass(frozen=True)
+class Links:
+    """Lists over the links (blocks and their backward groups).
+
+    `output_bytes` of x_l; `inside_bytes` of what is taped besides; `arriving_bytes` of gradients
+    that come from later groups; peaks of computing the output alone (`forward_bytes`), of
+    taping (`tape_bytes`) and of the group (`backward_bytes`, gradients and tape included).
+    `forward_uj`, `tape_uj`, `both_uj`: energy of computing output, tape, or both again;
+    `paging_uj` of moving x_l out and in.
+    """
+
+    output_bytes: list[int]
+    inside_bytes: list[int]
+    arriving_bytes: list[int]
+    forward_bytes: list[int]
+    tape_bytes: list[int]
+    backward_bytes: list[int]
+    forward_uj: list[float]
+    tape_uj: list[float]
+    both_uj: list[float]
+    paging_uj: list[float]
+
+
+def links_of(chain: Chain) -> Links:
+    """Measure every link."""
+    nodes = chain.graph.nodes
+    last_group = _last_groups(chain)
+    links = Links([], [], [], [], [], [], [], [], [], [])
+    for block, (members, output) in enumerate(zip(chain.blocks, chain.outputs, strict=True)):
+        tape = chain.tapes[block]
+        outside = {chain.outputs[block - 1]} if block else set()
+        ends = {output} - {None}
+        arriving = {i for i, (made, used) in last_group.items() if used <= block < made}
+        leaving = {i for i, (_, used) in last_group.items() if used < block}
+        links.output_bytes.append(nodes[output].bytes if output is not None else 0)
+        links.inside_bytes.append(sum(nodes[i].bytes for i in tape if i != output))
+        links.arriving_bytes.append(sum(nodes[i].bytes for i in arriving))
+        measure = _Peak(chain, outside)
+        links.forward_bytes.append(measure.of(members, set(), ends))
+        links.tape_bytes.append(measure.of(members, set(), tape | ends))
+        links.backward_bytes.append(measure.of(chain.groups[block], arriving | tape, leaving))
+        links.forward_uj.append(_again_uj(chain, block, ends))
+        links.tape_uj.append(_again_uj(chain, block, tape))
+        links.both_uj.append(_again_uj(chain, block, tape | ends))
+        moved = nodes[output] if output is not None else None
+        links.paging_uj.append(moved.page_in_uj + moved.page_out_uj if moved else 0.0)
+    return links
+
+
+def _last_groups(chain: Chain) -> dict[int, tuple[int, int]]:
+    """For each backward tensor that another group uses: the groups of its making and last use."""
+    made = {i: g for g, group in enumerate(chain.groups) for i in group}
+    used: dict[int, int] = {}
+    for g, group in enumerate(chain.groups):
+        for i in group:
+            for j in chain.graph.nodes[i].inputs:
+                if j in made:
+                    used[j] = min(used.get(j, g), g)
+    return {i: (made[i], g) for i, g in used.items() if g < made[i]}
+
+
+def _again_uj(chain: Chain, block: int, wanted: Collection[int | None]) -> float:
+    """Energy of computing `wanted` again within a block whose input is there."""
+    nodes = chain.graph.nodes
+    inside = set(chain.blocks[block])
+    needed: set[int] = set()
+    todo = [i for i in wanted if i is not None]
+    while todo:
+        i = todo.pop()
+        if i in inside and i not in needed and not nodes[i].once:
+            needed.add(i)
+            todo += nodes[i].inputs
+    return sum(nodes[i].energy_uj for i in needed)
+
+
+@dataclass
+class _Peak:
+    chain: Chain
+    outside: Collection[int | None]
+
+    def of(
+        self, order: Sequence[int], before: Collection[int | None], after: Collection[int | None]
+    ) -> int:
+        """Most bytes while `order` is computed, `before` being there and `after` staying."""
+        nodes = self.chain.graph.nodes
+        last = {j: e for e, i in enumerate(order) for j in (i, *nodes[i].inputs)}
+        there = {i for i in before if i is not None and i not in self.outside}
+        most = sum(nodes[i].bytes for i in there)
+        for e, i in enumerate(order):
+            node = nodes[i]
+            if node.overwrites is None or node.overwrites not in there:
+                there.add(i)
+            extra = [j for j in node.inputs if j not in self.outside and j not in there]
+            if node.overwrites in extra:
+                there.discard(i)
+            now = sum(nodes[j].bytes for j in (*there, *extra)) + node.workspace_bytes
+            most = max(most, now)
+            if node.overwrites is not None:
+                there.discard(node.overwrites)
+                there.add(i)
+            there = {j for j in there if j in after or last.get(j, -1) > e}
+        return most

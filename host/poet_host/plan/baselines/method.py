@@ -1,0 +1,256 @@
+"""What all methods share: their settings, and the way from their drafts to a verified plan."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...errors import BadInput
+from ..placement import arrange
+from ..plan import Plan, Statement, Status
+from ..problem import CostGraph, CostNode, Problem
+from ..timeline import lanes
+from ..transfers import overlap
+from ..verify import TOLERANCE, verify
+from .settle import EXTENSION, Event, Settled, energy_uj, settle
+
+ALIGNMENT = 4  # bytes; offsets are multiples of it
+ROUNDS = 8  # of drafts for less and less RAM, while the placement does not fit
+PLACING_S = 2.0
+_LOST = "what an update overwrites is needed again, and there is no storage"
+
+Progress = Callable[[float | None, float, float | None, float], object]
+
+
+class DoesNotApply(BadInput):
+    """The graph is not of the kind that a method is made for."""
+
+
+class GaveUp(Exception):
+    """A method's rules lead nowhere within its limit of effort; says nothing about the budget."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """As `solve` takes them. Methods without a search use `placed` and `time_limit_s` alone."""
+
+    time_limit_s: float = 60.0
+    gap: float = 0.0
+    placed: bool = True
+    progress: Progress | None = None
+    started_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.started_at + self.time_limit_s - time.monotonic())
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One schedule that a method proposes; `note` names what was done beyond its publication."""
+
+    events: Sequence[Event]
+    note: str = ""
+
+
+Drafts = Callable[[CostGraph, int], Sequence[Draft]]
+"""A method: its schedules for a graph and so many bytes of RAM; none: it has none that fits."""
+
+
+@dataclass
+class _Failure:
+    """Why no draft became a plan."""
+
+    proved: bool = True
+    reason: str = ""
+    smallest_ram_bytes: int | None = None
+
+
+def realise(problem: Problem, method: str, drafts: Drafts, settings: Settings) -> Plan:
+    """The cheapest draft that fits RAM (placement included) and deadline, as a verified plan.
+
+    A method is given its best: where letting stored tensors leave RAM makes it cheaper, that is
+    done, and noted.
+
+    The plan is "infeasible" if no draft of the method can fit, whatever the placement and the
+    order of transfers, and "unknown" if those tried do not. `drafts` may raise DoesNotApply,
+    which is passed on, and GaveUp.
+    """
+    unit = ALIGNMENT if settings.placed else 1
+    graph = padded(problem.graph, unit)
+    limit = problem.ram_bytes
+    failure = _Failure()
+    for attempt in range(ROUNDS):
+        try:
+            proposed = list(drafts(graph, limit))
+        except GaveUp as error:
+            failure = _Failure(False, str(error))
+            break
+        settled = [(draft, settle(graph, draft.events, limit)) for draft in proposed]
+        if attempt == 0:
+            failure = _failure(problem, graph, settled, settings)
+        fitting = [(d, s) for d, s in settled if s.statements is not None]
+        fitting.sort(key=lambda pair: _rank(graph, *pair))
+        excess = 0
+        for draft, one in fitting:
+            if settings.left_s == 0.0:
+                failure = _Failure(False, "time ran out before every schedule was tried")
+                break
+            plan, height_bytes = _realised(problem, method, draft, one, settings)
+            if plan is not None:
+                return plan
+            over = height_bytes - problem.ram_bytes
+            excess = min(excess or over, over) if over > 0 else excess
+        if excess <= 0 or settings.left_s == 0.0:
+            break
+        limit -= max(-(-excess // ALIGNMENT) * ALIGNMENT, problem.ram_bytes // 256)
+    return _without(problem, method, failure, settings)
+
+
+def _rank(graph: CostGraph, draft: Draft, settled: Settled) -> tuple[float, bool, bool]:
+    """By energy; as published before extended."""
+    energy = energy_of(graph, settled.statements or ())
+    return round(energy, 9), settled.left > 0, EXTENSION in draft.note
+
+
+def energy_of(graph: CostGraph, statements: Sequence[Statement]) -> float:
+    """Energy of statements, microjoules."""
+    number = {node.name: i for i, node in enumerate(graph.nodes)}
+    return energy_uj(graph, [(s.op, number[s.node]) for s in statements if s.op != "free"])
+
+
+def padded(graph: CostGraph, unit: int) -> CostGraph:
+    """Sizes rounded up to multiples of `unit`: what a placed tensor takes."""
+
+    def up(node: CostNode) -> CostNode:
+        size, workspace = (-(-n // unit) * unit for n in (node.bytes, node.workspace_bytes))
+        return replace(node, bytes=size, workspace_bytes=workspace)
+
+    return replace(graph, nodes=tuple(up(node) for node in graph.nodes))
+
+
+def largest_operator_bytes(graph: CostGraph) -> int:
+    """RAM that no schedule can do without: one operator with its inputs."""
+    nodes = graph.nodes
+    needs = [
+        node.workspace_bytes
+        + (node.bytes if node.overwrites is None else 0)
+        + sum(nodes[j].bytes for j in node.inputs)
+        for node in nodes
+        if not node.stored
+    ]
+    return max(needs, default=0)
+
+
+def _realised(
+    problem: Problem, method: str, draft: Draft, settled: Settled, settings: Settings
+) -> tuple[Plan | None, int]:
+    """The plan if it fits and is in time, and the height of its placement."""
+    statements: tuple[Statement, ...] = settled.statements or ()
+    initial: tuple[tuple[str, int], ...] = ()
+    height = 0
+    if settings.placed:
+        seconds = min(PLACING_S, settings.left_s)
+        placement = arrange(problem.graph, statements, problem.ram_bytes, seconds)
+        height = placement.height_bytes
+        if height > problem.ram_bytes:
+            return None, height
+        statements, initial = placement.statements, placement.initial_offsets
+    return finished(problem, method, statements, initial, _note(draft, settled), settings), height
+
+
+def _note(draft: Draft, settled: Settled) -> str:
+    """What was added to the published method."""
+    notes = [draft.note] if draft.note else []
+    if settled.left and EXTENSION not in notes:
+        notes.append(EXTENSION)
+    return "; ".join(notes)
+
+
+def finished(
+    problem: Problem,
+    method: str,
+    statements: tuple[Statement, ...],
+    initial: tuple[tuple[str, int], ...],
+    note: str,
+    settings: Settings,
+) -> Plan | None:
+    """A verified plan of statements within the RAM budget; None if it is late."""
+    early = overlap(problem, statements, settings.left_s)
+    plan = empty_plan(problem, method, "feasible", settings)
+    plan = replace(plan, statements=early, initial_offsets=initial, note=note)
+    free = replace(problem, deadline_us=None)
+    totals = verify(free, replace(plan, deadline_us=None), placed=settings.placed)
+    limit_us = problem.deadline_us
+    if limit_us is not None and totals.time_us > limit_us * (1 + TOLERANCE):
+        return None
+    return replace(
+        plan,
+        energy_uj=totals.energy_uj,
+        time_us=totals.time_us,
+        total_energy_uj=totals.total_energy_uj,
+        peak_bytes=totals.peak_bytes,
+    )
+
+
+def _failure(
+    problem: Problem,
+    graph: CostGraph,
+    settled: Sequence[tuple[Draft, Settled]],
+    settings: Settings,
+) -> _Failure:
+    """What is known if none of the drafts becomes a plan: is each of them impossible?"""
+    if not settled:
+        alone = largest_operator_bytes(graph)
+        if alone > problem.ram_bytes:
+            return _Failure(True, f"one operator alone needs {alone} bytes")
+        return _Failure(True, "the method runs out of memory")
+    settled = [(d, s) for d, s in settled if s.least_bytes]
+    if not settled:
+        return _Failure(True, _LOST)
+    in_ram = [s for _, s in settled if s.least_bytes <= problem.ram_bytes]
+    if not in_ram:
+        draft, least = min(settled, key=lambda pair: pair[1].least_bytes)
+        smallest = settle(graph, draft.events, least.least_bytes).statements or ()
+        reason = f"its schedules need {least.least_bytes} bytes even if nothing idle stays in RAM"
+        placement = arrange(graph, smallest, least.least_bytes, min(PLACING_S, settings.left_s))
+        return _Failure(True, reason, placement.height_bytes)
+    times = [
+        lanes(problem, settle(graph, d.events, _everything(graph, d.events)).statements or ())
+        for d, s in settled
+        if s.statements is not None
+    ]
+    limit_us = problem.deadline_us
+    if limit_us is not None and all(one.bound_us > limit_us * (1 + TOLERANCE) for one in times):
+        return _Failure(True, "its schedules take longer even if every transfer is hidden")
+    return _Failure(False, "a schedule has the size, but no placement or order that fits was found")
+
+
+def _everything(graph: CostGraph, events: Sequence[Event]) -> int:
+    """RAM in which nothing has to leave."""
+    return 2 * (sum(n.bytes + n.workspace_bytes for n in graph.nodes) + len(events))
+
+
+def _without(problem: Problem, method: str, failure: _Failure, settings: Settings) -> Plan:
+    status: Status = "infeasible" if failure.proved else "unknown"
+    return replace(
+        empty_plan(problem, method, status, settings),
+        note=failure.reason,
+        smallest_ram_bytes=failure.smallest_ram_bytes,
+    )
+
+
+def empty_plan(problem: Problem, method: str, status: Status, settings: Settings) -> Plan:
+    """A plan with nothing known but what was asked for."""
+    return Plan(
+        status=status,
+        ram_bytes=problem.ram_bytes,
+        deadline_us=problem.deadline_us,
+        energy_uj=None,
+        bound_uj=None,
+        gap=None,
+        time_us=None,
+        total_energy_uj=None,
+        peak_bytes=None,
+        solve_s=time.monotonic() - settings.started_at,
+        method=method,
+    )

@@ -1,0 +1,224 @@
+"""pofo: the best mix of rematerialisation and offloading on a chain, by dynamic programming.
+
+O. Beaumont, L. Eyraud-Dubois, A. Shilova, *Efficient Combination of Rematerialization and
+Offloading for Training DNNs*, NeurIPS 2021 (POFO), which builds on the rematerialisation of
+heterogeneous chains (arXiv 1911.13214, rotor). C(s, t, m) is the least cost of links s to t,
+forward and backward, with the input of s there and m bytes free:
+
+    tape s:       cost(tape s) + C(s + 1, t, m - tape)
+    checkpoint:   cost(forward s ... s' - 1) + C(s', t, m - x) + C(s, s' - 1, m),   x = x_(s' - 1)
+
+The restrictions of the class, as read from the publication: a tensor is offloaded only in the
+first forward pass and comes back once, in the backward pass; offloaded is a link's input, from its
+last forward use until its own links are run backward; whatever is run again is planned by C, in
+memory. Hence a second table O(s, m) for links s to the end on the first pass, which costs nothing
+to compute, and where the input of s may be offloaded meanwhile: + out(x_(s-1)) + in(x_(s-1)), with
+its bytes free.
+
+Memory is counted in at most SLOTS units, rounded up. Two things differ here: the cost is energy,
+not time, so transfers need not be hidden to be worth it; and they are overlapped with computation
+afterwards, as every method's are.
+"""
+
+from collections.abc import Sequence
+from math import gcd, inf
+from typing import Any
+
+import numpy as np
+
+from ..plan import Plan
+from ..problem import CostGraph, Problem
+from .chain import Chain, Walk, chain_of
+from .links import Links, links_of
+from .method import DoesNotApply, Draft, GaveUp, Settings, largest_operator_bytes, realise
+from .settle import Event, settle
+
+NAME = "pofo"
+SLOTS = 500
+SHARES = 24
+
+Table = Any  # numpy array of costs by free slots
+
+
+def pofo(problem: Problem, settings: Settings) -> Plan:
+    """The optimum of the restricted class, in the memory model of the chain."""
+    return realise(problem, NAME, drafts, settings)
+
+
+def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
+    """The optima for several shares of RAM; the rest is for stored tensors between their uses."""
+    if not graph.storage:
+        raise DoesNotApply(f"{NAME} does not apply to {graph.name}: it pages; there is no storage")
+    chain = chain_of(graph, NAME)
+    if largest_operator_bytes(graph) > ram_bytes:
+        return []
+    programme = Programme(links_of(chain), ram_bytes)
+    resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
+    least = max(ram_bytes - resident_bytes, ram_bytes // 2)
+    step = max((ram_bytes - least) // (SHARES - 1), 1)
+    found: dict[tuple[Event, ...], None] = {}
+    for free_bytes in range(ram_bytes, least - 1, -step):
+        walk = best_walk(chain, programme, free_bytes)
+        if walk is not None:
+            found[tuple(walk.events)] = None
+    fitting = [one for one in found if settle(graph, one, ram_bytes).statements is not None]
+    if not fitting:
+        raise GaveUp("the dynamic programme found no schedule that fits")
+    return [Draft(one, chain.note) for one in fitting]
+
+
+def best_walk(chain: Chain, programme: "Programme", free_bytes: int) -> Walk | None:
+    """The optimum in `free_bytes`, no more than the programme's; None: there is none."""
+    free = free_bytes // programme.unit
+    if programme.first[0][free] == inf:
+        return None
+    walk = Walk(chain)
+    _Tracer(programme, walk).first(0, free)
+    return walk
+
+
+class Programme:
+    """The tables: `again[s][t]` is C, `first[s]` is O, by free slots from 0 to `slots`."""
+
+    def __init__(self, links: Links, ram_bytes: int) -> None:
+        self.links, self.count = links, len(links.output_bytes)
+        lists = (
+            links.output_bytes, links.inside_bytes, links.arriving_bytes, links.forward_bytes,
+            links.tape_bytes, links.backward_bytes,
+        )  # fmt: skip
+        unit = gcd(ram_bytes, *(size for sizes in lists for size in sizes))
+        if ram_bytes > SLOTS * unit:
+            unit = -(-ram_bytes // SLOTS)
+        self.unit, self.slots = unit, ram_bytes // unit
+        up = [[-(-size // unit) for size in sizes] for sizes in lists]
+        self.output, self.inside, self.arriving, self.forward, self.tape, self.backward = up
+        self.again: list[list[Table]] = [[None] * self.count for _ in range(self.count)]
+        self.first: list[Table] = [None] * self.count
+        for length in range(self.count):
+            for s in range(self.count - length):
+                self.again[s][s + length] = self._again(s, s + length)
+        for s in reversed(range(self.count)):
+            self.first[s] = self._first(s)
+
+    def options(self, s: int, t: int) -> "list[tuple[int, Table]]":
+        """For C(s, t): (s', cost by slots); s' = s stands for taping s."""
+        links, found = self.links, []
+        need = max(self.tape[s] + self.arriving[t], self.backward[s])
+        if s == t:
+            return [(s, self._from(need, np.full(self.slots + 1, float(links.tape_uj[s]))))]
+        rest = _less(self.again[s + 1][t], self.inside[s] + self.output[s])
+        found.append((s, self._from(need, rest + links.both_uj[s])))
+        cost_uj = 0.0
+        need = 0
+        for k in range(s, t):
+            cost_uj += links.forward_uj[k]
+            between = self.output[k - 1] if k > s else 0
+            need = max(need, self.forward[k] + between + self.arriving[t])
+            rest = _less(self.again[k + 1][t], self.output[k])
+            found.append((k + 1, self._from(need, rest + self.again[s][k] + cost_uj)))
+        return found
+
+    def first_options(self, s: int) -> "list[tuple[int, bool, Table]]":
+        """For O(s): (s', is the input of s offloaded?, cost by slots)."""
+        last = self.count - 1
+        need = max(self.tape[s], self.backward[s])
+        if s == last:
+            return [(s, False, self._from(need, np.zeros(self.slots + 1)))]
+        found = []
+        for away in (False, True) if s > 0 else (False,):
+            back, paging_uj = (
+                (self.output[s - 1], self.links.paging_uj[s - 1]) if away else (0, 0.0)
+            )
+            rest = _less(self.first[s + 1], self.inside[s] + self.output[s] - back)
+            found.append((s, away, self._from(need, rest + paging_uj)))
+            peak = 0
+            for k in range(s, last):
+                between = self.output[k - 1] if k > s else 0
+                peak = max(peak, self.forward[k] + between)
+                rest = _less(self.first[k + 1], self.output[k] - back)
+                found.append((k + 1, away, self._from(peak, rest + self.again[s][k] + paging_uj)))
+        return found
+
+    def _again(self, s: int, t: int) -> Table:
+        return np.minimum.reduce([cost for _, cost in self.options(s, t)])
+
+    def _first(self, s: int) -> Table:
+        return np.minimum.reduce([cost for _, _, cost in self.first_options(s)])
+
+    def _from(self, need: int, cost: Table) -> Table:
+        """Infinite where fewer than `need` slots are free."""
+        cost = cost.copy()
+        cost[: max(need, 0)] = inf
+        return cost
+
+
+def _less(cost: Table, slots: int) -> Table:
+    """The cost with `slots` fewer free (more, if negative: as far as the table goes)."""
+    if slots <= 0:
+        more = np.full(-slots, cost[-1])
+        return np.concatenate([cost[-slots:], more])[: len(cost)]
+    return np.concatenate([np.full(min(slots, len(cost)), inf), cost])[: len(cost)]
+
+
+class _Tracer:
+    """Walks along the choices of the tables."""
+
+    def __init__(self, programme: Programme, walk: Walk) -> None:
+        self.programme, self.walk = programme, walk
+
+    def first(self, s: int, free: int) -> None:
+        programme, walk, outputs = self.programme, self.walk, self.walk.chain.outputs
+        last = programme.count - 1
+        options = programme.first_options(s)
+        k, away, _ = min(options, key=lambda option: float(option[2][free]))
+        before = outputs[s - 1] if s > 0 else None
+        back = programme.output[s - 1] if away else 0
+        self._go(s, k, last)
+        if s == last:
+            walk.backward(s)
+            return
+        if away and before is not None:
+            walk.page_out(before)
+        if k == s:
+            kept = programme.inside[s] + programme.output[s]
+            self.first(s + 1, free - kept + back)
+        else:
+            self.first(k, free - programme.output[k - 1] + back)
+            self._drop(k - 1)
+        if away and before is not None:
+            walk.page_in(before)
+        if k == s:
+            walk.backward(s)
+        else:
+            self.again(s, k - 1, free)
+
+    def again(self, s: int, t: int, free: int) -> None:
+        programme = self.programme
+        k, _ = min(programme.options(s, t), key=lambda option: float(option[1][free]))
+        self._go(s, k, t)
+        if s == t:
+            self.walk.backward(s)
+        elif k == s:
+            self.again(s + 1, t, free - programme.inside[s] - programme.output[s])
+            self.walk.backward(s)
+        else:
+            self.again(k, t, free - programme.output[k - 1])
+            self._drop(k - 1)
+            self.again(s, k - 1, free)
+
+    def _go(self, s: int, k: int, t: int) -> None:
+        """Tape link s (k = s), or run links s to k - 1 for their last output alone."""
+        walk = self.walk
+        if k == s:
+            walk.forward(s, tape=True)
+            output = walk.chain.outputs[s]
+            walk.ensure([output] if output is not None and s < t else [])
+            return
+        for block in range(s, k):
+            walk.forward(block, tape=False)
+            if block > s:
+                self._drop(block - 1)
+
+    def _drop(self, block: int) -> None:
+        output = self.walk.chain.outputs[block]
+        self.walk.drop([output] if output is not None else [])

@@ -1,0 +1,238 @@
+"""Settle: from the decisions of a method to whole statements.
+
+A method decides what is computed, and which computed tensors are paged, as a list of events.
+What it leaves open is the same for all of them and is settled here: a tensor is freed right
+after the last event that needs it; a kept one is paged out when it is computed first; a
+stored one (data, parameter) comes in before its first use and stays to its last, as long
+as RAM allows. Where it does not, stored tensors leave between two uses, those first that
+save least energy for the room they take: methods made for computers whose parameters always fit say
+nothing about it, and are told so in their plan's note.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ..plan import Op, Statement
+from ..problem import CostGraph
+
+EXTENSION = "parameters and data leave RAM between uses, which is not part of the method"
+
+Event = tuple[Op, int]  # compute, page_out or page_in, and the node
+
+
+@dataclass(frozen=True)
+class Settled:
+    """`statements` None: more than the given RAM is needed, or a lost tensor.
+
+    `least_bytes`: what the events need with no stored tensor there but in use; 0: something is
+    overwritten that is needed, and there is no storage. `left`: how often a stored tensor
+    leaves RAM although it is used again.
+    """
+
+    statements: tuple[Statement, ...] | None
+    least_bytes: int
+    left: int
+
+
+@dataclass
+class _Stay:
+    """A tensor in RAM from event `begin`, which creates it, to event `end`, which needs it last."""
+
+    node: int
+    begin: int
+    end: int
+    inherits: bool = False  # takes over memory that is counted at `begin` already
+
+
+def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
+    """Energy of the events alone: what a method's decisions cost, stored tensors apart."""
+    costs = {"compute": "energy_uj", "page_in": "page_in_uj", "page_out": "page_out_uj"}
+    return sum(float(getattr(graph.nodes[i], costs[op])) for op, i in events)
+
+
+def settle(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Settled:
+    """The statements of `events` within `ram_bytes`; computes have all computed inputs there."""
+    completed = _completed(graph, events)
+    if completed is None:
+        return Settled(None, 0, 0)
+    events = completed
+    stays, uses = _stays(graph, events)
+    used = np.zeros(len(events) + 1, dtype=np.int64)
+    for stay in stays:
+        used[stay.begin + stay.inherits : stay.end + 1] += graph.nodes[stay.node].bytes
+    for e, (op, i) in enumerate(events):
+        if op == "compute":
+            used[e] += graph.nodes[i].workspace_bytes
+    for i, events_of in uses.items():
+        used[events_of] += graph.nodes[i].bytes
+    gaps = _gaps(graph, events, uses)
+    if not graph.storage:
+        resident = _residents(graph, uses, len(events))
+        if resident is None or any(gap.overwritten for gap in gaps):
+            return Settled(None, 0, 0)
+        for stay in resident:
+            used[stay.begin + 1 : stay.end + 1] += graph.nodes[stay.node].bytes
+            used[uses.get(stay.node, [])] -= graph.nodes[stay.node].bytes
+        least = max(int(used.max(initial=0)), sum(n.bytes for n in graph.nodes if n.stored))
+        fits = least <= ram_bytes
+        done = _statements(graph, events, [*stays, *resident], {}) if fits else None
+        return Settled(done, least, 0)
+    least = int(used.max(initial=0))
+    if least > ram_bytes:
+        return Settled(None, least, 0)
+    held, left = _hold(graph, gaps, used, ram_bytes)
+    stored = _stored_stays(uses, held)
+    return Settled(_statements(graph, events, [*stays, *stored], uses), least, left)
+
+
+def _completed(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
+    """The events with what the graph itself demands, as keeping everything does it.
+
+    A kept tensor goes out right after its first computation. A result that another node
+    overwrites before its last use goes out too, and comes in again; None: without storage it is
+    lost.
+    """
+    nodes = graph.nodes
+    there: set[int | None] = set()
+    away: set[int] = set()
+    out: list[Event] = []
+    for op, i in events:
+        if op == "compute":
+            missing = [j for j in nodes[i].inputs if not nodes[j].stored and j not in there]
+            away.update(missing)
+            out += [("page_in", j) for j in missing]
+            there.update(missing)
+            there -= {nodes[i].overwrites}
+        out.append((op, i))
+        if op != "page_out":
+            there.add(i)
+    kept = {i for i, node in enumerate(nodes) if node.keep and not node.stored}
+    if not graph.storage:
+        return None if away or kept - there else out
+    written: set[int] = {i for op, i in events if op == "page_out"} - away
+    whole: list[Event] = []
+    for op, i in out:
+        whole.append((op, i))
+        if op == "compute" and i in kept | away and i not in written:
+            whole.append(("page_out", i))
+            written.add(i)
+    return whole
+
+
+def _stays(graph: CostGraph, events: Sequence[Event]) -> tuple[list[_Stay], dict[int, list[int]]]:
+    """When computed tensors are in RAM, and the events that use each stored one."""
+    stays: list[_Stay] = []
+    now: dict[int, _Stay] = {}
+    uses: dict[int, list[int]] = {}
+    for e, (op, i) in enumerate(events):
+        node = graph.nodes[i]
+        if op == "compute":
+            for j in node.inputs:
+                if graph.nodes[j].stored:
+                    uses.setdefault(j, []).append(e)
+                else:
+                    now[j].end = e
+        if op == "page_out":
+            now[i].end = e
+        else:
+            now[i] = _Stay(i, e, e, inherits=op == "compute" and node.overwrites is not None)
+            stays.append(now[i])
+    if not graph.storage:
+        for i, stay in now.items():
+            if graph.nodes[i].keep:
+                stay.end = len(events)
+    return stays, uses
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """Between two uses of a stored tensor; `overwritten`: the first one ends its stay."""
+
+    node: int
+    begin: int
+    end: int
+    overwritten: bool
+
+
+def _gaps(graph: CostGraph, events: Sequence[Event], uses: dict[int, list[int]]) -> list[_Gap]:
+    gaps = []
+    for i, at in uses.items():
+        for a, b in pairwise(at):
+            gaps.append(_Gap(i, a, b, graph.nodes[events[a][1]].overwrites == i))
+    return gaps
+
+
+def _hold(
+    graph: CostGraph, gaps: Sequence[_Gap], used: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    ram_bytes: int,
+) -> tuple[set[tuple[int, int]], int]:  # fmt: skip
+    """The gaps (node, begin) during which a stored tensor stays, and how many it leaves in."""
+
+    def worth(gap: _Gap) -> float:
+        node = graph.nodes[gap.node]
+        return node.page_in_uj / max(node.bytes * (gap.end - gap.begin), 1)
+
+    held: set[tuple[int, int]] = set()
+    left = 0
+    for gap in sorted(gaps, key=lambda gap: (-worth(gap), gap.begin, gap.node)):
+        if gap.overwritten:
+            continue
+        size = graph.nodes[gap.node].bytes
+        between = used[gap.begin + 1 : gap.end]
+        if between.max(initial=0) + size <= ram_bytes:
+            between += size
+            held.add((gap.node, gap.begin))
+        else:
+            left += 1
+    return held, left
+
+
+def _stored_stays(uses: dict[int, list[int]], held: set[tuple[int, int]]) -> list[_Stay]:
+    stays = []
+    for i, at in uses.items():
+        begin = at[0]
+        for k, e in enumerate(at):
+            if k + 1 == len(at) or (i, e) not in held:
+                stays.append(_Stay(i, begin, e))
+                begin = at[k + 1] if k + 1 < len(at) else begin
+    return stays
+
+
+def _residents(graph: CostGraph, uses: dict[int, list[int]], end: int) -> list[_Stay] | None:
+    """Without storage: stored tensors from the start to their last use; None: a kept one is lost
+    to the node that overwrites it."""
+    stays = []
+    overwritten = {node.overwrites for node in graph.nodes}
+    for i, node in enumerate(graph.nodes):
+        if node.stored:
+            if node.keep and i in overwritten:
+                return None
+            last = end if node.keep else max(uses.get(i, [-1]))
+            stays.append(_Stay(i, -1, last))
+    return stays
+
+
+def _statements(
+    graph: CostGraph,
+    events: Sequence[Event],
+    stays: Sequence[_Stay],
+    paged: dict[int, list[int]],
+) -> tuple[Statement, ...]:
+    """Events with page-ins of stored tensors before, and frees after them."""
+    nodes = graph.nodes
+    before: dict[int, list[int]] = {}
+    after: dict[int, list[int]] = {}
+    for stay in stays:
+        if stay.node in paged:
+            before.setdefault(stay.begin, []).append(stay.node)
+        after.setdefault(stay.end, []).append(stay.node)
+    out = [Statement("free", nodes[i].name) for i in after.get(-1, [])]
+    for e, (op, i) in enumerate(events):
+        out += [Statement("page_in", nodes[j].name) for j in before.get(e, [])]
+        out.append(Statement(op, nodes[i].name))
+        gone = nodes[i].overwrites if op == "compute" else None
+        out += [Statement("free", nodes[j].name) for j in after.get(e, []) if j != gone]
+    return tuple(out)

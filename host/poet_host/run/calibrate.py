@@ -1,0 +1,173 @@
+"""What a board's statements cost, and how true predictions are: schedules run and traced.
+
+A profile's kernels and transfers are measured one by one; what a board does between them shows
+only while it executes a schedule.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from .. import isa
+from ..graph.graph import Graph
+from ..plan.plan import Plan
+from ..plan.problem import CostGraph, Problem
+from ..plan.verify import verify
+from ..profile.profile import Profile, Statements
+from .energy import energy_uj
+from .run import Step
+from .train import Training
+
+STEPS = 16  # that are counted, or fewer if they take longer than
+ENOUGH_US = 10e6
+_PAGES = ("page_in", "page_out")
+
+Told = Callable[[int, int], None]  # steps done, in all
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Traced steps. The first one of a run is left out: it fills the board's cache."""
+
+    steps: tuple[Step, ...]
+    records: tuple[tuple[Any, ...], ...]  # poet_trace, of each step
+    statements: int  # of the plan
+    tick_us: float
+
+
+def observe(training: Training, told: Told | None = None) -> Observed:
+    """Run a schedule until every statement has been traced, and for some steps at least."""
+    training.step()
+    steps: list[Step] = []
+    records: list[tuple[Any, ...]] = []
+    windows = training.trace.windows
+    while len(steps) < windows or (
+        len(steps) < STEPS and sum(step.time_us for step in steps) < ENOUGH_US
+    ):
+        if told:
+            told(len(steps), max(windows, STEPS))
+        steps.append(training.step())
+        records.append(training.trace.records)
+    statements, tick_us = len(training.trace.statements), training.device.us(1)
+    return Observed(tuple(steps), tuple(records), statements, tick_us)
+
+
+def calibrated(profile: Profile, plan: Plan, graph: Graph, observed: Observed) -> Profile:
+    """The profile with what only a schedule shows: what its statements cost, and what its pages
+    take beyond transfers that were measured one after another."""
+    outs = [graph[one.node] for one in plan.statements if one.op == "page_out"]
+    pages = sum(node.updates is None for node in outs)
+    expected_us = sum(profile.page_out.times_us(node.size_bytes)[0] for node in outs)
+    spent_us = fmean(step.writing_us - step.commit_us for step in observed.steps)
+    turn_us = max(0.0, spent_us - expected_us) / pages if pages else profile.page_turn_us
+    return replace(profile, statements=statement_costs(observed), page_turn_us=turn_us)
+
+
+def statement_costs(observed: Observed) -> Statements:
+    """What passes between the statements of a trace, by their kind, on average.
+
+    The processor's statements (compute, free, wait, end) follow one another; between two of
+    them the second is decoded, and so are the pages before it, which run in the other lane.
+    """
+    found = [gap for records in observed.records for gap in _gaps(records, observed.tick_us)]
+    alone = {
+        kind: _mean(gap_us for name, pages, gap_us in found if name == kind and not pages)
+        for kind in ("compute", "free", "wait", "end")
+    }
+    pages = sum(number for _, number, _ in found)
+    waits = sum(name == "wait" for name, _, _ in found)
+    beside_us = sum(gap_us - alone[name] for name, number, gap_us in found if number)
+    page_us = max(0.0, beside_us + waits * alone["wait"]) / pages if pages else 0.0
+    all_us = sum(gap_us for _, _, gap_us in found)
+    return Statements(alone["compute"], page_us, alone["free"], _reading(observed, all_us))
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return fmean(found) if found else 0.0
+
+
+def _reading(observed: Observed, traced_us: float) -> float:
+    """The share of what passes between statements in which records are read."""
+    records_us = sum(
+        step.reading_us + step.writing_us - step.transfer_us - step.commit_us
+        for step in observed.steps
+    )
+    seen = sum(len(records) for records in observed.records)
+    every_us = traced_us * observed.statements * len(observed.steps) / seen if seen else 0.0
+    return min(1.0, max(0.0, records_us / every_us)) if every_us else 0.0
+
+
+def _gaps(records: Sequence[Any], tick_us: float) -> Iterable[tuple[str, int, float]]:
+    """Kind of each statement of the processor, pages just before it, time since the one before."""
+    names = {row.code: row.name for row in isa.rows("STATEMENT")}
+    end, pages = None, 0
+    for record in records:
+        name = names[record.kind]
+        if name in _PAGES:
+            pages += 1
+            continue
+        if end is not None:
+            yield name, pages, (record.begin - end) % 2**32 * tick_us
+        end, pages = record.end, 0
+
+
+@dataclass(frozen=True)
+class Validation:
+    """A schedule's prediction beside what the board did, the mean of `steps` traced steps.
+
+    Energies are of one step, the sleeping board's included: the board's own measurement of its
+    states x their powers, so estimated.
+    """
+
+    model: str
+    ram_bytes: int
+    steps: int
+    predicted_us: float
+    time_us: float
+    predicted_uj: float
+    energy_uj: float
+
+    @property
+    def time_error(self) -> float:
+        return self.predicted_us / self.time_us - 1
+
+    @property
+    def energy_error(self) -> float:
+        return self.predicted_uj / self.energy_uj - 1
+
+    def to_json(self) -> dict[str, Any]:
+        errors = {"time_error": self.time_error, "energy_error": self.energy_error}
+        return {**asdict(self), **errors}
+
+
+def validation(
+    graph: Graph, profile: Profile, costs: CostGraph, plan: Plan, observed: Observed
+) -> Validation:
+    """What `costs` (of this profile) promise of a plan, beside what was observed of it."""
+    promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
+    predicted_us = promised.time_us + profile.commit_us
+    base_uj = profile.power.base_uw * predicted_us / 1e6
+    return Validation(
+        graph.name,
+        plan.ram_bytes,
+        len(observed.steps),
+        predicted_us,
+        fmean(step.time_us for step in observed.steps),
+        promised.energy_uj + profile.commit_uj + base_uj,
+        fmean(energy_uj(step, profile.power)[1] for step in observed.steps),
+    )
+
+
+def _unclaimed(plan: Plan) -> Plan:
+    """A plan without the costs that it was solved for."""
+    return replace(
+        plan,
+        status="feasible",
+        energy_uj=None,
+        bound_uj=None,
+        gap=None,
+        time_us=None,
+        total_energy_uj=None,
+    )

@@ -1,0 +1,128 @@
+"""Data sets in files: .npz, a folder of .npy files, or a table as CSV."""
+
+import csv
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+from ..files import read_text
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Arrays = dict[str, Array]
+
+NAMES = ("x", "y", "x_test", "y_test")
+
+
+def read_npz(path: Path) -> Arrays:
+    try:
+        opened = np.load(path, allow_pickle=False)
+        if not isinstance(opened, np.lib.npyio.NpzFile):
+            raise BadInput(
+                f"data {path}: this is a single array; save x and y with numpy.savez, or put "
+                "x.npy and y.npy into a folder"
+            )
+        with opened:
+            arrays = {name: opened[name] for name in opened.files}
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise BadInput(
+            f"data {path}: this is no readable .npz file of plain arrays ({error})"
+        ) from error
+    return _checked(path, arrays)
+
+
+def read_folder(path: Path) -> Arrays:
+    """x.npy, y.npy and, where samples are held out, x_test.npy and y_test.npy."""
+    arrays = {}
+    for file in sorted(path.glob("*.npy")):
+        try:
+            arrays[file.stem] = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise BadInput(
+                f"data {file}: this is no readable .npy file of plain numbers ({error})"
+            ) from error
+    return _checked(path, arrays)
+
+
+def _checked(path: Path, arrays: Arrays) -> Arrays:
+    if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
+        raise BadInput(
+            f"data {path}: it holds {', '.join(sorted(arrays)) or 'no arrays'}; it must hold "
+            "x and y, and x_test with y_test if samples are held out"
+        )
+    return {name: array for name, array in arrays.items() if name in NAMES}
+
+
+def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
+    """A row for each sample, the last column its label; and the names of the classes, if they are
+    words.
+
+    The first row may be a header. Columns are separated by comma, semicolon or tab. Labels that
+    are all whole numbers are classes, other numbers are targets, words are classes in the order
+    of the alphabet.
+    """
+    rows = _rows(path)
+    header = not _is_number(rows[0][1][0]) or not all(_is_number(c) for c in rows[0][1][:-1])
+    rows = rows[1:] if header else rows
+    if not rows:
+        raise BadInput(f"data {path}: it has a header and no samples")
+    x = np.array([_numbers(path, line, cells[:-1]) for line, cells in rows], np.float32)
+    labels = [cells[-1] for _, cells in rows]
+    if not all(_is_number(label) for label in labels):
+        if any(_is_number(label) for label in labels):
+            line = next(n for n, cells in rows if _is_number(cells[-1]) != _is_number(labels[0]))
+            raise BadInput(
+                f"data {path}: labels are numbers in some rows and words in others, line {line} "
+                "is the first that differs: make them one or the other"
+            )
+        names = tuple(sorted(set(labels)))
+        return {"x": x, "y": np.array([names.index(label) for label in labels], np.int32)}, names
+    targets = np.array([float(label) for label in labels])
+    whole = bool((targets == np.floor(targets)).all()) and not any("." in one for one in labels)
+    y = targets.astype(np.int64) if whole else targets.astype(np.float32)[:, None]
+    return {"x": x, "y": y}, ()
+
+
+def _rows(path: Path) -> list[tuple[int, list[str]]]:
+    """Cells of each line that is not empty, with the line's number."""
+    text = read_text(path).removeprefix("\ufeff")
+    first = text.partition("\n")[0]
+    separator = max(",;\t", key=first.count)
+    reader = csv.reader(text.splitlines(), delimiter=separator)
+    try:
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
+    except csv.Error as error:
+        raise BadInput(f"data {path}, line {reader.line_num}: this is no CSV ({error})") from error
+    if not rows or len(rows[0][1]) < 2:
+        raise BadInput(
+            f"data {path}: a row must have at least two columns, the last one the label, separated "
+            "by comma, semicolon or tab"
+        )
+    columns = len(rows[0][1])
+    for line, cells in rows:
+        if len(cells) != columns:
+            raise BadInput(
+                f"data {path}, line {line}: it has {len(cells)} columns, the first line has "
+                f"{columns}: complete the row, or leave it out"
+            )
+    return rows
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(path: Path, line: int, cells: list[str]) -> list[float]:
+    for column, cell in enumerate(cells, 1):
+        if not _is_number(cell):
+            raise BadInput(
+                f"data {path}, line {line}, column {column}: {cell!r} is no number: only the last "
+                "column, the label, may be a word"
+            )
+    return [float(cell) for cell in cells]

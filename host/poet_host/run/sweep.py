@@ -1,0 +1,319 @@
+"""Sweeps: many points (a model on a board, a budget, a deadline, a method) solved in parallel.
+
+A finished point is kept in a folder under the hash of everything that its plan depends on, so that
+it is never solved again, and a sweep that was interrupted goes on where it was. Every plan is
+verified before it is believed, and again when it is read; a row's costs are the verifier's.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput, PoetError
+from ..files import read_json, write_whole
+from ..plan.baselines.method import DoesNotApply
+from ..plan.baselines.registry import plan_by, planner_version
+from ..plan.costgraph import dump_cost_graph, parse_cost_graph
+from ..plan.keepall import keep_everything
+from ..plan.plan import Plan, plan_from_json, plan_to_json
+from ..plan.problem import CostGraph, Problem
+from ..plan.verify import PlanError, verify
+
+COLUMNS = (
+    "model", "board", "profile", "method", "ram_bytes", "deadline_us", "status", "energy_uj",
+    "time_us", "peak_bytes", "gap", "solve_s", "plan", "graph", "note",
+)  # fmt: skip
+INAPPLICABLE = "inapplicable"  # a row's status besides those of plans
+_NUMBERS = ("energy_uj", "time_us", "peak_bytes", "gap", "solve_s")
+
+Progress = Callable[[int, int, str], None]
+Job = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model's costs on one board; `profile` says where they come from."""
+
+    model: str
+    board: str
+    profile: str
+    costs: CostGraph
+
+    @cached_property
+    def keeping(self) -> Plan | None:
+        """Keep-everything's plan, what `%` and `x` refer to; None for a graph that has none."""
+        try:
+            return keep_everything(self.costs)
+        except BadInput:
+            return None
+
+    @cached_property
+    def json(self) -> dict[str, Any]:
+        return dump_cost_graph(self.costs)
+
+    @cached_property
+    def digest(self) -> str:
+        return _digest(self.json)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One plan that is wanted."""
+
+    case: Case
+    method: str
+    ram_bytes: int
+    deadline_us: float | None
+    time_limit_s: float
+    gap: float
+
+    @cached_property
+    def key(self) -> str:
+        """Of everything that the plan depends on, the planner's own text included."""
+        limits = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap]
+        return _digest([self.case.digest, self.method, *limits, planner_version()])
+
+    @property
+    def problem(self) -> Problem:
+        return Problem(self.case.costs, self.ram_bytes, self.deadline_us)
+
+    @property
+    def job(self) -> Job:
+        """The same as plain data, for another process or computer."""
+        return {
+            "graph": self.case.json,
+            "ram_bytes": self.ram_bytes,
+            "deadline_us": self.deadline_us,
+            "method": self.method,
+            "time_limit_s": self.time_limit_s,
+            "gap": self.gap,
+        }
+
+    @property
+    def word(self) -> str:
+        """For people who wait."""
+        return f"{self.case.model} {self.case.board} {self.ram_bytes:,} bytes, {self.method}"
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def solve_job(job: Job) -> dict[str, Any]:
+    """Solve a Point's job and verify the plan: {"plan": ...}, or {"inapplicable": why}."""
+    wanted = Problem(parse_cost_graph(job["graph"]), job["ram_bytes"], job["deadline_us"])
+    try:
+        plan = plan_by(job["method"], wanted, time_limit_s=job["time_limit_s"], gap=job["gap"])
+    except DoesNotApply as error:
+        return {"inapplicable": str(error)}
+    if plan.statements:
+        verify(wanted, plan)
+    return {"plan": plan_to_json(plan)}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished point: its row of the table, and its plan, if there is one."""
+
+    row: dict[str, Any]
+    plan: Plan | None
+
+
+@dataclass
+class Store:
+    """Finished points in a folder: `plans/`, `graphs/`, `points/`, and the table of them all."""
+
+    folder: Path
+    _graphs: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for part in ("plans", "graphs", "points"):
+            (self.folder / part).mkdir(parents=True, exist_ok=True)
+
+    def find(self, point: Point) -> Result | None:
+        """The finished point; None if it is not there, or is damaged."""
+        path = self._path(point.key)
+        if not path.is_file():
+            return None
+        try:
+            row = self._row(path)
+            if row is None:
+                return None
+            plan = None
+            if row["plan"]:
+                plan = plan_from_json(read_json(self.folder / row["plan"]), row["plan"])
+                verify(point.problem, plan)
+            return Result(self._named(row, point), plan)
+        except (BadInput, PlanError, TypeError):
+            return None
+
+    def add(self, point: Point, found: dict[str, Any]) -> Result:
+        """Keep what `solve_job` returned."""
+        row: dict[str, Any] = dict.fromkeys(COLUMNS)
+        row |= {"ram_bytes": point.ram_bytes, "deadline_us": point.deadline_us}
+        row |= {"method": point.method, "graph": self._graph(point.case)}
+        plan: Plan | None = None
+        if "inapplicable" in found:
+            row |= {"status": INAPPLICABLE, "note": found["inapplicable"]}
+        else:
+            plan = plan_from_json(found["plan"])
+            row |= {key: getattr(plan, key) for key in ("status", *_NUMBERS, "note")}
+        if plan is not None and plan.statements:
+            row["plan"] = f"plans/{_slug(point.case)}-{point.method}-{point.key}.plan.json"
+            write_whole(self.folder / row["plan"], json.dumps(found["plan"]) + "\n")
+        row = self._named(row, point)
+        write_whole(self._path(point.key), json.dumps(row, indent=1) + "\n")
+        return Result(row, plan)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Of all finished points of the folder, sorted."""
+        found = (self._row(path) for path in (self.folder / "points").glob("*.json"))
+        return sorted((row for row in found if row is not None), key=_order)
+
+    def _row(self, path: Path) -> dict[str, Any] | None:
+        """The row in a file, its columns in order; None if it is damaged."""
+        try:
+            row = read_json(path)
+        except BadInput:
+            return None
+        if not isinstance(row, dict) or set(row) != set(COLUMNS):
+            return None
+        return {name: row[name] for name in COLUMNS}
+
+    def write_table(self) -> list[dict[str, Any]]:
+        """table.csv and table.json; returns the rows."""
+        rows = self.rows()
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_whole(self.folder / "table.csv", text.getvalue())
+        write_whole(self.folder / "table.json", json.dumps(rows, indent=1) + "\n")
+        return rows
+
+    def _named(self, row: dict[str, Any], point: Point) -> dict[str, Any]:
+        """A model with the same costs may have another name now."""
+        case = point.case
+        return {**row, "model": case.model, "board": case.board, "profile": case.profile}
+
+    def _path(self, key: str) -> Path:
+        return self.folder / "points" / f"{key}.json"
+
+    def _graph(self, case: Case) -> str:
+        name = f"graphs/{_slug(case)}-{case.digest}.graph.json"
+        if name not in self._graphs:
+            write_whole(self.folder / name, json.dumps(case.json) + "\n")
+            self._graphs[name] = case.digest
+        return name
+
+
+def _slug(case: Case) -> str:
+    name = "-".join(part for part in (case.model, case.board, case.profile) if part)
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)
+
+
+def _order(row: dict[str, Any]) -> tuple[Any, ...]:
+    deadline_us = row["deadline_us"]
+    names = (row["model"], row["board"], row["profile"])
+    return (*names, deadline_us is not None, deadline_us or 0.0, -row["ram_bytes"], row["method"])
+
+
+def sweep(
+    points: Sequence[Point],
+    store: Store,
+    *,
+    jobs: int = 1,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+) -> list[Result]:
+    """Solve what is not finished in `store`; returns the results in the order of the points.
+
+    `jobs`: processes on this computer. `cluster`: address of a Dask scheduler to use instead.
+    `progress(done, total, word)` is called at the start and after each point. When interrupted,
+    what is finished stays in the store.
+    """
+    report = progress or (lambda done, total, word: None)
+    results = {point.key: found for point in points if (found := store.find(point)) is not None}
+    pending = {point.key: point for point in points if point.key not in results}
+    total = len({point.key for point in points})
+    report(len(results), total, "")
+    if pending:
+        with _executor(min(jobs, len(pending)), cluster) as pool:
+            futures = {pool.submit(solve_job, point.job): point for point in pending.values()}
+            try:
+                for future in as_completed(futures):
+                    point = futures[future]
+                    results[point.key] = store.add(point, future.result())
+                    report(len(results), total, point.word)
+            except BrokenProcessPool as error:
+                raise PoetError(
+                    "a solving process was killed, perhaps for want of memory: what is finished "
+                    "is kept; try again with fewer --jobs"
+                ) from error
+    return [results[point.key] for point in points]
+
+
+@contextmanager
+def _executor(jobs: int, cluster: str | None) -> Iterator[Executor]:
+    """Where points are solved; on leaving early, what runs is ended rather than waited for."""
+    pool, close = _local(jobs) if cluster is None else _dask(cluster)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        close(True)
+        raise
+    pool.shutdown()
+    close(False)
+
+
+def _local(jobs: int) -> tuple[Executor, Callable[[bool], None]]:
+    before = set(multiprocessing.active_children())
+
+    def close(early: bool) -> None:
+        for child in set(multiprocessing.active_children()) - before if early else ():
+            child.terminate()
+
+    # Not forked: the progress bar and the solver have threads.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_ignore_interrupts), close
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches every process of a terminal; the first one decides."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _dask(address: str) -> tuple[Executor, Callable[[bool], None]]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise BadInput(
+            "--cluster needs Dask: try `pip install 'poet-host[cluster]'`, here and on the workers"
+        ) from error
+    try:
+        client = Client(address, timeout="10s", set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"no Dask scheduler answers at {address} ({error}): start one with `dask scheduler`, "
+            "and workers with `dask worker ADDRESS`, where poet-host is installed"
+        ) from error
+    return client.get_executor(pure=False), lambda early: client.close()
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

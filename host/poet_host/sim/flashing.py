@@ -1,0 +1,35 @@
+"""A bare-metal board's firmware, built and put onto the board."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..device.board import load_board
+from ..device.flash import Flashed, find_tool
+from ..device.flash import flash as write
+from .firmware import build_firmware
+from .image import read_elf
+from .ledger import ledger_text, memory_ledger
+
+
+def flash(
+    board: str,
+    port: str = "auto",
+    *,
+    upload_port: str | None = None,
+    tool: str | None = None,
+    image: Path | None = None,
+    report: Callable[[str], None] = lambda message: None,
+) -> Flashed:
+    """Build the firmware of a board, write it, and check that the board answers.
+
+    `image`: an ELF file to write instead of building. `report` is told where the memory goes, and
+    what is being done. Ports, tool and errors: see device.flash.flash; PoetError also if the
+    firmware cannot be built.
+    """
+    found = load_board(board)
+    find_tool(found, tool)  # what is missing is better known before the build
+    elf = image or build_firmware(board)
+    start, data = read_elf(elf).flash()
+    if image is None:
+        report(ledger_text([memory_ledger(board, elf)]))
+    return write(found, start, data, port, upload_port=upload_port, tool=tool, report=report)

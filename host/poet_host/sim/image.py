@@ -1,0 +1,131 @@
+"""Reads a firmware image as it would be flashed.
+
+The few parts of ELF32 that a linked image for a microcontroller has (System V ABI, chapters 4
+and 5): program headers, sections and the symbol table. Standard library only, as recipe.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BadInput
+
+EM_ARM = 40
+PT_LOAD = 1
+SHT_SYMTAB = 2
+SHT_REL = 9
+R_ARM_ABS32, R_ARM_THM_MOVW = 2, 47
+SHF_ALLOC = 2
+SHF_EXECINSTR = 4
+STT_OBJECT = 1
+STT_FUNC = 2
+
+
+@dataclass(frozen=True)
+class Image:
+    """Segments (load address, bytes), symbols (name -> address), what lies in memory."""
+
+    segments: tuple[tuple[int, bytes], ...]
+    symbols: dict[str, int]
+    objects: dict[str, tuple[int, int]]  # variables: address and size
+    functions: tuple[tuple[int, str], ...]  # address and name, sorted; static ones may share one
+    sections: dict[str, tuple[int, int]]  # those that take up memory: address and size
+    code: tuple[tuple[int, bytes], ...]  # sections that hold instructions
+    marks: tuple[tuple[int, str], ...]  # mapping symbols: "t" code, "d" data
+    pointers: tuple[int, ...]  # words that hold an address, if it was linked with --emit-relocs
+    split_pointers: bool  # others are put together by MOVW and MOVT
+
+    def flash(self) -> tuple[int, bytes]:
+        """Address and bytes of what is written to flash; gaps are as after erasing."""
+        start = min(address for address, _ in self.segments)
+        end = max(address + len(data) for address, data in self.segments)
+        content = bytearray(b"\xff" * (end - start))
+        for address, data in self.segments:
+            content[address - start : address - start + len(data)] = data
+        return start, bytes(content)
+
+
+def _text(table: bytes, at: int) -> str:
+    return table[at : table.index(b"\0", at)].decode()
+
+
+def read_elf(path: Path) -> Image:
+    """Read an ELF image; raises BadInput for a file that is not one."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}): check the name") from error
+    if len(data) < 52 or data[:7] != b"\x7fELF\x01\x01\x01":
+        raise BadInput(f"{path} is not a 32-bit little-endian ELF image: try another file")
+    if int.from_bytes(data[18:20], "little") != EM_ARM:
+        raise BadInput(f"{path} is an ELF image for another processor: try a build for Arm")
+    try:
+        image = _parse(data)
+    except (struct.error, IndexError, ValueError) as error:
+        raise BadInput(f"{path} is a damaged ELF image: build it again") from error
+    if not image.segments:
+        raise BadInput(f"{path} holds nothing to load: give a linked image")
+    return image
+
+
+def _parse(data: bytes) -> Image:
+    (ph_at, sh_at, _, _, ph_size, ph_count, sh_size, sh_count, names_at) = struct.unpack_from(
+        "<IIIHHHHHH", data, 28
+    )
+    segments = []
+    for k in range(ph_count):
+        kind, offset, _, physical, size, *_ = struct.unpack_from(
+            "<IIIIIIII", data, ph_at + k * ph_size
+        )
+        if kind == PT_LOAD and size:
+            segments.append((physical, data[offset : offset + size]))
+    sections = [
+        struct.unpack_from("<IIIIIIIIII", data, sh_at + k * sh_size) for k in range(sh_count)
+    ]
+    symbols, objects, functions, marks = {}, {}, [], []
+    for _, kind, _, _, offset, size, link, _, _, entry in sections:
+        if kind != SHT_SYMTAB:
+            continue
+        names = data[sections[link][4] : sections[link][4] + sections[link][5]]
+        for at in range(offset, offset + size, entry):
+            name_at, value, bytes_of, info, _, home = struct.unpack_from("<IIIBBH", data, at)
+            name = _text(names, name_at)
+            if name.startswith("$"):  # sections for debuggers have such marks too
+                if home < len(sections) and sections[home][2] & SHF_ALLOC:
+                    marks.append((value, name[1:2]))
+            elif name:
+                symbols[name] = value
+                if info & 15 == STT_OBJECT:
+                    objects[name] = (value, bytes_of)
+                elif info & 15 == STT_FUNC:
+                    functions.append((value & ~1, name))
+    relocations = [
+        (place, relocation & 0xFF)
+        for _, kind, _, _, offset, size, _, info, *_ in sections
+        if kind == SHT_REL and sections[info][2] & SHF_ALLOC
+        for place, relocation in struct.iter_unpack("<II", data[offset : offset + size])
+    ]
+    code = tuple(
+        (address, data[offset : offset + size])
+        for _, kind, flags, address, offset, size, *_ in sections
+        if kind == 1 and flags & SHF_EXECINSTR
+    )
+    names = data[sections[names_at][4] : sections[names_at][4] + sections[names_at][5]]
+    taken = {
+        _text(names, name): (address, size)
+        for name, _, flags, address, _, size, *_ in sections
+        if flags & SHF_ALLOC and size
+    }
+    return Image(
+        tuple(segments),
+        symbols,
+        objects,
+        tuple(sorted(functions)),
+        taken,
+        code,
+        tuple(sorted(marks)),
+        tuple(sorted(place for place, kind in relocations if kind == R_ARM_ABS32)),
+        any(kind == R_ARM_THM_MOVW for _, kind in relocations),
+    )

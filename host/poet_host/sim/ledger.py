@@ -1,0 +1,145 @@
+"""Where the memory of a board goes: flash, and RAM by purpose, from a firmware image.
+
+    python -m poet_host.sim.ledger README.md
+
+writes the table of all boards into a file, between the lines that mark its place.
+Standard library only, as recipe.py.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BadInput
+from ..files import read_text, write_whole
+from .firmware import build_firmware
+from .image import Image, read_elf
+from .recipe import compiler_version, recipe, simulated_boards
+from .stack import stack_bound
+
+RAM_START = 0x20000000
+BEGIN, END = "<!-- ledger: made by `make ledger` -->", "<!-- end of ledger -->"
+
+# What each variable is for; what is not named here is `other`.
+PURPOSES = {
+    "board": "state of the runtime",
+    "residents": "tables of tensors",
+    "bitmap": "tables of tensors",
+    "queue": "queue of transfers",
+    "trace": "trace of a step",
+    "cache": "stream buffer: cached blocks of model and plan",
+    "lane": "block buffer and state of the transfer lane",
+    "wire": "state of the SD driver",
+    "card": "state of the SD driver",
+    "frame": "serial frame",
+    "ring": "serial ring",
+    "sending": "serial ring",
+    "base": "DMA descriptors",
+    "written_back": "DMA descriptors",
+    "bounce": "DMA buffer in a RAM block of its own",
+}
+ORDER = ("stack", *dict.fromkeys(PURPOSES.values()), "code in RAM", "other", "arena")
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Bytes of flash, and of RAM by purpose.
+
+    `stack_bound_bytes` of the stack can be used; None: not known, and `stack_doubt` says why.
+    """
+
+    board: str
+    flash_bytes: int
+    ram: dict[str, int]
+    stack_bound_bytes: int | None
+    stack_doubt: str = ""
+
+    @property
+    def arena_bytes(self) -> int:
+        return self.ram["arena"]
+
+
+def memory_ledger(board: str, path: Path) -> Ledger:
+    """The ledger of a board's firmware image, from its sections and symbols."""
+    image = read_elf(path)
+    ram = dict.fromkeys(ORDER, 0)
+    ram["arena"], ram["stack"] = image.sections[".arena"][1], image.sections[".stack"][1]
+    ram["code in RAM"] = sum(len(code) for address, code in image.code if address >= RAM_START)
+    for name, (address, size_bytes) in image.objects.items():
+        if address >= RAM_START and name in PURPOSES:
+            ram[PURPOSES[name]] += size_bytes
+    ram["other"] = _ram_bytes(image) - sum(ram.values())
+    used = {purpose: size_bytes for purpose, size_bytes in ram.items() if size_bytes}
+    used["code in RAM"] = ram["code in RAM"]  # a row that says 0
+    _, flash = image.flash()
+    fpu = any(flag.startswith("-mfpu") for flag in recipe(board).core)
+    try:
+        return Ledger(board, len(flash), used, stack_bound(image, fpu=fpu))
+    except BadInput as error:  # what this compiler made is not as calls.toml says
+        return Ledger(board, len(flash), used, None, str(error))
+
+
+def _ram_bytes(image: Image) -> int:
+    return sum(size for address, size in image.sections.values() if address >= RAM_START)
+
+
+def ledger_rows(ledgers: Sequence[Ledger]) -> list[tuple[str, ...]]:
+    """A row of names, then one for each purpose; bytes, or `-` where a board has none."""
+
+    def row(name: str, values: Sequence[int | None]) -> tuple[str, ...]:
+        return name, *("-" if value is None else f"{value:,}" for value in values)
+
+    rows = [
+        ("bytes", *(ledger.board for ledger in ledgers)),
+        row("flash", [ledger.flash_bytes for ledger in ledgers]),
+        row("RAM", [sum(ledger.ram.values()) for ledger in ledgers]),
+    ]
+    for purpose in ORDER:
+        if any(purpose in ledger.ram for ledger in ledgers):
+            rows.append(row(f"- {purpose}", [ledger.ram.get(purpose) for ledger in ledgers]))
+        if purpose == "stack":
+            rows.append(
+                row("  - of which can be used", [ledger.stack_bound_bytes for ledger in ledgers])
+            )
+    return rows
+
+
+def ledger_text(ledgers: Sequence[Ledger]) -> str:
+    """The table for a terminal, and why the use of a stack is not known where that is so."""
+    rows = ledger_rows(ledgers)
+    first = max(len(row[0]) for row in rows)
+    width = max(len(value) for row in rows for value in row[1:])
+    lines = [
+        row[0].ljust(first) + "".join(value.rjust(width + 2) for value in row[1:]) for row in rows
+    ]
+    doubts = [f"{one.board}'s stack: {one.stack_doubt}" for one in ledgers if one.stack_doubt]
+    return "\n".join([*lines, *doubts])
+
+
+def ledger_markdown(ledgers: Sequence[Ledger]) -> str:
+    """The table as README.md has it."""
+    made = recipe(ledgers[0].board)
+    built = f"bytes, built by {made.compiler} {compiler_version(made)} with all kernels"
+    (_, *boards), *rows = ledger_rows(ledgers)
+    head = f"| {' | '.join((built, *boards))} |\n|---|{'---:|' * len(boards)}"
+    return "\n".join([head, *(f"| {' | '.join(part.strip() for part in row)} |" for row in rows)])
+
+
+def with_ledger(text: str, where: str, ledgers: Sequence[Ledger]) -> str:
+    """A text with the table between its marks; raises BadInput where they are missing."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise BadInput(f"{where} has no place for the table: put {BEGIN} and {END} there")
+    return f"{before}{BEGIN}\n{ledger_markdown(ledgers)}\n{END}{after}"
+
+
+def all_ledgers() -> list[Ledger]:
+    """Of all boards that have a bare-metal port; their images are built."""
+    return [memory_ledger(board, build_firmware(board)) for board in simulated_boards()]
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    write_whole(target, with_ledger(read_text(target), str(target), all_ledgers()))

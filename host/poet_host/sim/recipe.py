@@ -1,0 +1,100 @@
+"""How a bare-metal board's firmware is built: what firmware/build.toml says.
+
+Needs nothing but the standard library: PlatformIO's builder reads it too, in its own Python.
+"""
+
+import os
+import shutil
+import subprocess
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BadInput, PoetError
+from ..resources import resource
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Paths and flags of one board's image; `sources` are in the order of linking."""
+
+    board: str
+    chip: str
+    compiler: str
+    package: str  # of PlatformIO, with its version
+    core: tuple[str, ...]
+    compile: tuple[str, ...]
+    link: tuple[str, ...]
+    libraries: tuple[str, ...]
+    include: tuple[Path, ...]
+    sources: tuple[Path, ...]
+    script: Path
+    script_folders: tuple[Path, ...]
+
+    @property
+    def headers(self) -> list[Path]:
+        """What sources and linker script include."""
+        suffixes = (".h", ".def", ".ld")
+        found = (p for p in resource("firmware").rglob("*") if p.suffix in suffixes)
+        return sorted(found)
+
+
+def simulated_boards() -> list[str]:
+    """Names of the boards that have a bare-metal port, and a chip to simulate, sorted."""
+    return sorted(path.parent.name for path in resource("boards").glob("*/chip.toml"))
+
+
+def recipe(board: str) -> Recipe:
+    """Raises BadInput for a board that has no bare-metal port."""
+    if board not in simulated_boards():
+        raise BadInput(
+            f"{board} has no firmware image: choose one of {', '.join(simulated_boards())}"
+        )
+    firmware = resource("firmware")
+    table = tomllib.loads((firmware / "build.toml").read_text("utf-8"))
+    facts = tomllib.loads((resource("boards") / board / "chip.toml").read_text("utf-8"))
+    chip = facts["chip"]
+
+    def paths(names: list[str]) -> tuple[Path, ...]:
+        return tuple(firmware / name.format(chip=chip) for name in names)
+
+    return Recipe(
+        board,
+        chip,
+        table["compiler"],
+        f"platformio/{table['package']}@{table['package_version']}",
+        tuple(table["core"][chip]),
+        tuple(table["compile"]),
+        tuple(table["link"]),
+        tuple(table["libraries"]),
+        paths(table["include"]),
+        tuple(p for folder in paths(table["sources"]) for p in sorted(folder.glob("*.c"))),
+        paths([table["script"]])[0],
+        paths(table["script_folders"]),
+    )
+
+
+def find_compiler(made: Recipe) -> str:
+    """The cross compiler: the system's if it is on the PATH, otherwise PlatformIO's package.
+
+    Raises PoetError, with what to install, if there is neither.
+    """
+    if on_path := shutil.which(made.compiler):
+        return on_path
+    core = os.environ.get("PLATFORMIO_CORE_DIR")
+    packages = (Path(core) if core else Path.home() / ".platformio") / "packages"
+    name = made.package.partition("/")[2].partition("@")[0]
+    for folder in sorted(packages.glob(f"{name}*"), reverse=True):
+        if found := shutil.which(made.compiler, path=str(folder / "bin")):
+            return found
+    raise PoetError(
+        f"{made.compiler} is not on the PATH, and {made.board} runs true firmware: try 'apt "
+        "install gcc-arm-none-eabi libnewlib-arm-none-eabi', or, without root, 'pip install "
+        f"platformio' and 'pio pkg install --global --tool {made.package}'"
+    )
+
+
+def compiler_version(made: Recipe) -> str:
+    """Such as `12.2.1`; raises PoetError as find_compiler does."""
+    asked = [find_compiler(made), "-dumpfullversion"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()

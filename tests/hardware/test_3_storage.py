@@ -1,0 +1,57 @@
+"""The card is found, keeps what is written, and is as fast as its bus."""
+
+import numpy as np
+import toy
+from poet_host.device.device import TENSOR, Device, board_error
+from rig import Rig, look, prepare
+
+CARD = (
+    "the card: is it in, does it have a partition of type 0xda (`poet-host storage prepare` makes "
+    "an image of one), is it one that speaks SPI"
+)
+BUS = "chip select, clock, MOSI and MISO of the card, pull-ups, 3.3 V under load, short wires"
+SLOWEST_BYTES_PER_S = 40_000
+
+
+def values(seed: int) -> dict[str, np.ndarray]:
+    tensors = (np.frombuffer(data, np.float32) for data in toy.values(seed))
+    return dict(zip("xtwv", tensors, strict=True))
+
+
+def test_the_card_is_found(device: Device) -> None:
+    with look(f"{CARD}; {BUS}"):
+        status = device.hello().storage_status
+        assert status in (0, -5), board_error(status, 0, "its storage")
+        device.format()
+        info = device.hello()
+        assert info.storage_status == 0
+        assert info.storage_blocks > 2048, f"the partition has {info.storage_blocks} blocks"
+
+
+def test_it_keeps_what_is_written(rig: Rig, device: Device) -> None:
+    schedule = toy.schedule()
+    with look(f"{BUS}; then the card itself: try another"):
+        for seed in (1, 2, 3):
+            stored = values(seed)
+            prepare(device, schedule, stored)
+            for name, array in stored.items():
+                read = device.read(TENSOR, schedule.names.index(name), array.nbytes)
+                assert read == array.tobytes(), f"tensor {name} came back changed"
+        device.reset()
+    device.close()
+    with look("the board's reset line and power: its store is another now"), rig.connect() as again:
+        assert again.info.committed_step == 0
+        assert again.info.committed_model == schedule.model.crc
+
+
+def test_it_is_fast_enough(device: Device) -> None:
+    size = min(16 * 512 - 8, device.info.arena_bytes)
+    with look("the clock of the SPI bus, its DMA, and the card's speed class"):
+        for write in (True, False):
+            ticks, cpu_ticks = device.probe_transfer(write, size, repeat=4)
+            speed = 4 * size / device.us(ticks) * 1e6
+            what = "writes" if write else "reads"
+            assert speed > SLOWEST_BYTES_PER_S, f"the card {what} {speed:,.0f} bytes/s"
+            assert cpu_ticks < ticks / 2, (
+                f"the processor spends {cpu_ticks} of {ticks} us on a transfer: is it polling?"
+            )

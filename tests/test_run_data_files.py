@@ -1,0 +1,183 @@
+"""Data in folders and tables, held out, normalised, in order: what is read, what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from poet_host.errors import BadInput
+from poet_host.run.data import Dataset, batch_of_step, fit, load_data, normalized
+from test_run_data import classifier, regression
+
+RNG = np.random.default_rng(3)
+
+
+def table(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def folder(path: Path, **arrays: np.ndarray) -> Path:
+    path.mkdir()
+    for name, array in arrays.items():
+        np.save(path / f"{name}.npy", array)
+    return path
+
+
+# Folders of .npy files.
+
+
+def test_a_folder_is_read_as_an_npz_file_is(tmp_path: Path) -> None:
+    x, y = RNG.random((8, 3)), np.arange(8) % 2
+    found = load_data(folder(tmp_path / "a", x=x, y=y, x_test=x[:2], y_test=y[:2], other=y))
+    assert np.array_equal(found.x, x)
+    assert np.array_equal(found.y, y)
+    assert found.x_test is not None
+    assert np.array_equal(found.x_test, x[:2])
+    assert fit(found, classifier()).x.dtype == np.float32
+
+
+def test_a_folder_without_samples_or_labels_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="it holds x; it must hold x and y"):
+        load_data(folder(tmp_path / "a", x=np.zeros(3)))
+    with pytest.raises(BadInput, match="it holds no arrays"):
+        load_data(folder(tmp_path / "b"))
+    broken = folder(tmp_path / "c", y=np.zeros(3))
+    (broken / "x.npy").write_bytes(b"no array")
+    with pytest.raises(BadInput, match=r"x\.npy: this is no readable \.npy file"):
+        load_data(broken)
+
+
+# Tables.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1,2,3,0\n4,5,6,1\n",
+        "a;b;c;label\n1;2;3;0\n4;5;6;1\n\n",
+        "\ufeffa\tb\tc\td\n1\t2\t3\t0\n4\t5\t6\t1",
+    ],
+)
+def test_a_table_is_a_row_for_each_sample_with_the_label_last(tmp_path: Path, text: str) -> None:
+    found = load_data(table(tmp_path / "t.csv", text))
+    assert np.array_equal(found.x, [[1, 2, 3], [4, 5, 6]])
+    assert np.array_equal(found.y, [0, 1])
+    assert found.classes == ()
+
+
+def test_rows_of_a_table_take_the_shape_that_the_model_needs(tmp_path: Path) -> None:
+    rows = "".join(f"{i},2,3,4,5,6,{i % 2}\n" for i in range(5))
+    found = fit(load_data(table(tmp_path / "t.csv", rows)), classifier(shape=(2, 3)))
+    assert found.x.shape == (5, 2, 3)
+    assert np.array_equal(found.x[3], [[3, 2, 3], [4, 5, 6]])
+    with pytest.raises(BadInput, match=r"x has shape \(5, 6\), tiny needs \(N, 7\)"):
+        fit(load_data(tmp_path / "t.csv"), classifier(shape=(7,)))
+
+
+def test_words_are_classes_in_the_order_of_the_alphabet(tmp_path: Path) -> None:
+    found = load_data(table(tmp_path / "t.csv", "h,i,kind\n1,2,rose\n1,3,iris\n2,2,rose\n"))
+    assert found.classes == ("iris", "rose")
+    assert np.array_equal(found.y, [1, 0, 1])
+
+
+def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
+    found = load_data(table(tmp_path / "t.csv", "1,2,3,0.5\n" * 4))
+    assert found.y.shape == (4, 1)
+    with pytest.raises(BadInput, match=r"y has shape \(4, 1\), line needs \(N, 2\)"):
+        fit(found, regression())
+    with pytest.raises(BadInput, match="y holds float32; labels are integers"):
+        fit(found, classifier())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "at least two columns"),
+        ("a\n1\n", "at least two columns"),
+        ("a,b\n", "a header and no samples"),
+        ("1,2,0\n1,2\n", "line 2: it has 2 columns, the first line has 3"),
+        ("1,2,0\n1,x,0\n", "line 2, column 2: 'x' is no number"),
+        ("1,2,0\n1,2,one\n", "numbers in some rows and words in others, line 2"),
+        ("1,nan,0\n" * 4, "x holds NaN"),
+    ],
+)
+def test_what_is_no_table_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        fit(load_data(table(tmp_path / "t.csv", text)), classifier(shape=(2,)))
+
+
+# Held out.
+
+
+def test_a_share_is_held_out_by_the_seed() -> None:
+    first = load_data("synthetic:3:2")
+    assert first.x_test is not None  # so it cannot be split again
+    with pytest.raises(BadInput, match="holds samples out itself"):
+        load_data("synthetic:3:2", test_split=0.5)
+
+
+def test_every_sample_is_trained_on_or_held_out(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{i},{i % 2}\n" for i in range(10))
+    path = table(tmp_path / "t.csv", rows)
+    found, again = (load_data(path, test_split=0.3, seed=5) for _ in range(2))
+    other = load_data(path, test_split=0.3, seed=6)
+    assert found.x_test is not None
+    assert found.y_test is not None
+    assert len(found.x_test) == 3
+    assert sorted([*found.x[:, 0], *found.x_test[:, 0]]) == list(range(10))
+    assert np.array_equal(found.x_test[:, 0] % 2, found.y_test)
+    assert np.array_equal(found.x_test, again.x_test)  # type: ignore[arg-type]
+    assert not np.array_equal(found.x_test, other.x_test)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="leaves none to train on, or none to test with"):
+        load_data(path, test_split=0.01)
+
+
+# Normalised.
+
+
+def images(**more: np.ndarray) -> Dataset:
+    x = RNG.random((6, 2, 4, 4)).astype(np.float32) * 9 + 1
+    return Dataset("images", x, np.zeros(6, np.int32), **more)  # type: ignore[arg-type]
+
+
+def test_scaled_samples_go_from_0_to_1() -> None:
+    found = normalized(images(), "scale").x
+    assert (found.min(), found.max()) == (0, 1)
+
+
+def test_standard_is_by_channel_and_by_training_samples_alone() -> None:
+    data = images(x_test=np.ones((2, 2, 4, 4)), y_test=np.zeros(2, np.int32))
+    found = normalized(data, "standard")
+    assert np.allclose(found.x.mean((0, 2, 3)), 0, atol=1e-6)
+    assert np.allclose(found.x.std((0, 2, 3)), 1, atol=1e-6)
+    mean, deviation = data.x.mean((0, 2, 3)), data.x.std((0, 2, 3))
+    assert found.x_test is not None
+    assert np.allclose(found.x_test[0, :, 0, 0], (1 - mean) / deviation, atol=1e-5)
+
+
+def test_what_never_changes_becomes_0() -> None:
+    constant = Dataset("c", np.full((3, 2), 7.0), np.zeros(3))
+    assert not normalized(constant, "standard").x.any()
+    assert not normalized(constant, "scale").x.any()
+
+
+def test_mean_and_deviation_may_be_given() -> None:
+    data = images()
+    assert np.allclose(normalized(data, "0.5:0.25").x, (data.x - 0.5) / 0.25)
+    assert normalized(data, "none") is data
+
+
+@pytest.mark.parametrize("how", ["minmax", "1", "1:0", "1:-1", "1:2:3", "nan:1"])
+def test_other_ways_to_normalise_are_refused(how: str) -> None:
+    with pytest.raises(BadInput, match="choose of none, scale, standard, or write MEAN:STD"):
+        normalized(images(), how)
+
+
+# In order.
+
+
+def test_without_shuffling_every_epoch_has_the_order_of_the_samples(tmp_path: Path) -> None:
+    rows = "".join(f"{i},0,0,{i % 2}\n" for i in range(9))
+    data = fit(load_data(table(tmp_path / "t.csv", rows), shuffle=False), classifier())
+    seen = [batch_of_step(data, 4, seed=1, step=step)[0][:, 0] for step in range(4)]
+    assert np.array_equal(np.concatenate(seen), [0, 1, 2, 3, 4, 5, 6, 7] * 2)

@@ -1,7 +1,7 @@
 """solve: from a problem to a verified plan."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from multiprocessing.connection import wait
@@ -14,7 +14,8 @@ from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE
 from .prove import prove
 from .search import Task, unavoidable_uj
-from .workers import POOL, Worker
+from .statements import Event
+from .workers import POOL, Line, Worker
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
 METHODS: tuple[Method, ...] = ("poet", "poet-paging", "poet-remat")
@@ -138,10 +139,19 @@ class _Solver:
 
     def _polished(self, best: Candidate) -> Candidate:
         """With early transfers, which only a deadline asks for during the search."""
+        limit_s = max(self.reserve_s / 2, min(self.left_s, MOST_POLISHING_S))
         free = replace(self.problem, deadline_us=None)
-        limit_s = max(POLISHING_S / 2, min(self.left_s, MOST_POLISHING_S))
-        polished = fit(free, best.events, placed=self.placed, time_limit_s=limit_s)
-        return polished if isinstance(polished, Candidate) else best
+        worker = POOL.take()
+        try:
+            worker.search(_polish, free, best.events, self.placed, limit_s)
+            if wait([worker.results], limit_s):
+                kind, polished = worker.receive()
+                best = polished if kind == "plan" else best
+        except KeyboardInterrupt:
+            pass
+        finally:
+            POOL.give_back(worker)
+        return best
 
     def _search(self, problem: Problem, share: float) -> _Found:
         """Both searches beside each other, for a share of the time that is left."""
@@ -349,6 +359,15 @@ class _Race:
         else:
             found.later = plan
         self.report(found)
+
+
+def _polish(
+    problem: Problem, events: Sequence[Event], placed: bool, limit_s: float, line: Line
+) -> None:
+    """A search for the order of transfers: emits a plan."""
+    found = fit(problem, events, placed=placed, time_limit_s=limit_s)
+    if isinstance(found, Candidate):
+        line.emit("plan", found)
 
 
 def least_time_us(graph: CostGraph) -> float:

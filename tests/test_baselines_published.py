@@ -318,6 +318,24 @@ def test_pofo_offloads_once_and_only_on_the_way_forward() -> None:
     assert min(ins) > turn - 2
 
 
+def test_pofo_takes_time_for_cost_where_a_deadline_asks_for_it() -> None:
+    """Pages are cheap and slow: the plan of least energy pages, one in time computes again."""
+    slow = [
+        CostNode(n.name, n.inputs, n.bytes, 1.0, 1.0, 30.0, 0.1, 30.0, 0.1)
+        for n in chain([8] * 8).nodes
+    ]
+    graph = CostGraph("slow pages", tuple(slow))
+    cheap = plan_by("pofo", Problem(graph, 40))
+    assert any(s.op == "page_out" for s in cheap.statements)
+    assert cheap.time_us is not None
+    quick = plan_by("pofo", Problem(graph, 40, 60.0))
+    assert cheap.time_us > 60.0 >= (quick.time_us or inf)
+    assert not any(s.op == "page_out" for s in quick.statements)
+    assert (quick.energy_uj or 0.0) > (cheap.energy_uj or inf)
+    late = plan_by("pofo", Problem(graph, 40, 17.5))
+    assert late.status == "unknown"  # other schedules of its class were not tried
+
+
 def test_the_tables_agree_with_what_the_walk_costs() -> None:
     graph = chain([4, 8, 4, 6, 4], [2.0, 1.0, 3.0, 1.0, 2.0], storage=True, gradients=2)
     found = chain_of(graph, "x")

@@ -97,6 +97,20 @@ def test_an_operand_may_be_both() -> None:
     judge(lambda b, x: b.matmul(x, x, transpose_b=True), lambda x: x @ x.T, (3, 4))
 
 
+def test_a_gradient_that_others_read_takes_no_sum() -> None:
+    """What an addition passes on is p's gradient, and that of the product that p is in too."""
+    judge(
+        lambda b, x, p, q: b.matmul(b.add(b.matmul(x, p), p), q),
+        lambda x, p, q: (x @ p + p) @ q,
+        *[(3, 3)] * 3,
+    )
+    judge(
+        lambda b, x, p: b.add(b.matmul(b.add(b.matmul(x, p), p), p), p),
+        lambda x, p: (x @ p + p) @ p + p,
+        *[(3, 3)] * 2,
+    )
+
+
 ONE_OPERAND: list[tuple[str, Ours, Theirs, Shape]] = [
     ("sigmoid", lambda b, x: b.sigmoid(x), torch.sigmoid, (3, 4, 2)),
     ("tanh", lambda b, x: b.tanh(x), torch.tanh, (3, 4, 2)),
@@ -211,7 +225,8 @@ def test_gather() -> None:
 
 def test_embedding() -> None:
     b = Builder("m", (2, 4), "int32")
-    x = b.embedding(b.data, 6, 3, name="word")
+    x = b.embedding(b.reshape(b.data, (8,)), 6, 3, name="word")
+    x = b.reshape(x, (2, 4, 3))
     graph = training_graph(b.model(b.mse(x)), Sgd(0.0, momentum=0.5))
     values: dict[str, Any] = dict(start_values(graph, 1))
     label = np.zeros((2, 4, 3), np.float32)

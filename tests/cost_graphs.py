@@ -172,6 +172,49 @@ def contrary(seed: int, most_nodes: int = 9, storage_share: float = 0.5) -> Cost
     return CostGraph(f"contrary {seed}", tuple(nodes), storage)
 
 
+def swept(seed: int, most_nodes: int = 9, storage_share: float = 0.3) -> CostGraph:
+    """A large node sweeps RAM, so that much is computed again at once, in an order of its own.
+
+    Sizes decide the order in which small results of large sources fit, seldom that of the graph.
+    """
+    rng = random.Random(f"swept {seed}")
+    storage = rng.random() < storage_share
+    total = rng.randint(most_nodes - 2, most_nodes)
+    late = rng.randint(1, 3)
+    nodes: list[CostNode] = []
+    while len(nodes) < total - late - 1:
+        before = list(range(len(nodes)))
+        small = bool(nodes) and rng.random() < 0.5
+        inputs = before[-1:] if small else []
+        inputs += rng.sample(before, min(len(before), rng.choice((0, 0, 0, 1))))
+        size = rng.choice((1, 1, 1, 2)) if small else rng.randint(2, 9)
+        nodes.append(_swept_node(rng, len(nodes), inputs, size))
+    early = list(range(len(nodes)))
+    nodes.append(_swept_node(rng, len(nodes), [], sum(n.bytes for n in nodes) * 2 // 3))
+    for _ in range(late):
+        usable = [*early, *range(len(early) + 1, len(nodes))]
+        inputs = rng.sample(usable, min(len(usable), rng.randint(1, 4)))
+        nodes.append(_swept_node(rng, len(nodes), inputs, rng.randint(1, 4)))
+    return CostGraph(f"swept {seed}", tuple(nodes), storage)
+
+
+def _swept_node(rng: random.Random, i: int, inputs: list[int], size: int) -> CostNode:
+    """Cheap to compute, dear to page."""
+    costs = {key: float(rng.randint(1, 4)) for key in ("time_us", "energy_uj")}
+    pages = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")
+    costs |= {key: float(rng.randint(2, 12)) for key in pages}
+    once = rng.random() < 0.05
+    return CostNode(f"n{i}", tuple(dict.fromkeys(inputs)), size, once=once, **costs)
+
+
+def swept_problem(seed: int, most_nodes: int = 9, storage_share: float = 0.3) -> Problem:
+    """A swept graph with the least RAM for which there is a plan, or a little more."""
+    graph = swept(seed, most_nodes, storage_share)
+    least = smallest_ram_bytes(graph)
+    spare = random.Random(f"spare {seed}").choice((0, 0, 0, 1, 1, 2))
+    return Problem(graph, (sum(n.bytes for n in graph.nodes) if least is None else least) + spare)
+
+
 def tight_problem(seed: int, most_nodes: int = 9, storage_share: float = 0.5) -> Problem:
     """A contrary graph with about the least RAM for which there is a plan, sometimes less."""
     graph = contrary(seed, most_nodes, storage_share)

@@ -71,10 +71,18 @@ def fastest(problem: Problem) -> Best | None:
 
 def smallest_ram_bytes(graph: CostGraph) -> int | None:
     """The smallest budget with which there is an unplaced plan; None: there is none."""
-    low = 0
-    high = sum(node.bytes + node.workspace_bytes for node in graph.nodes)
+    nodes = graph.nodes
+    high = sum(node.bytes + node.workspace_bytes for node in nodes)
     if cheapest(Problem(graph, high)) is None:
         return None
+    low = max(
+        sum(nodes[j].bytes for j in node.inputs)
+        + (node.bytes if node.overwrites is None and not node.stored else 0)
+        + node.workspace_bytes * (not node.stored)
+        for node in nodes
+    )
+    if cheapest(Problem(graph, low)) is not None:
+        return low  # no less holds the largest operator
     while low < high:
         middle = (low + high) // 2
         if cheapest(Problem(graph, middle)) is None:

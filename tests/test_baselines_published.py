@@ -1,14 +1,17 @@
 """Each method against examples worked by hand, published numbers, and exhaustive search."""
 
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import inf, isqrt
 
 import pytest
 from chains import chain, with_parameters
+from cost_graphs import random_problem
 from oracle import smallest_energy
 from poet_host.plan.baselines import capuchin, chen_greedy, chen_sqrt, dtr, pofo
 from poet_host.plan.baselines.chain import Chain, Walk, chain_of
+from poet_host.plan.baselines.checkmate import results_only
 from poet_host.plan.baselines.griewank import least_advances, revolve
 from poet_host.plan.baselines.registry import plan_by
 from poet_host.plan.baselines.settle import EXTENSION, energy_uj, settle
@@ -207,6 +210,30 @@ def test_checkmate_holds_parameters_all_the_time() -> None:
     assert extended.energy_uj == plan_by("poet-remat", Problem(graph, 100)).energy_uj
 
 
+@pytest.mark.parametrize("seed", range(0, 60, 2))
+def test_checkmate_is_the_optimum_beside_resident_parameters(seed: int) -> None:
+    """Against exhaustive search over what is left when stored tensors are taken out."""
+    problem = random_problem(seed, most_nodes=7)
+    nodes = problem.graph.nodes
+    stored_bytes = sum(node.bytes for node in nodes if node.stored)
+    if problem.graph.storage:
+        problem = replace(problem, ram_bytes=problem.ram_bytes + stored_bytes)
+    plan = plan_by("checkmate", problem, placed=False)
+    least_uj = smallest_energy(problem, page=False)
+    if plan.status == "infeasible":
+        assert least_uj is None
+        return
+    assert least_uj is not None
+    assert plan.status == "optimal"
+    if not problem.graph.storage or plan.note:
+        assert plan.energy_uj == pytest.approx(least_uj)
+        return
+    rest = Problem(results_only(problem.graph), problem.ram_bytes - stored_bytes)
+    given_uj = sum(node.page_in_uj for node in nodes if node.stored)
+    given_uj += sum(node.page_out_uj for node in nodes if node.keep and not node.stored)
+    assert plan.energy_uj == pytest.approx((smallest_energy(rest) or 0.0) + given_uj)
+
+
 def test_checkmate_counts_transfers_against_the_deadline() -> None:
     graph = with_parameters()
     free = plan_by("checkmate", Problem(graph, 160))
@@ -316,6 +343,24 @@ def test_pofo_offloads_once_and_only_on_the_way_forward() -> None:
     assert outs
     assert len(outs) == len({plan.statements[k].node for k in outs}) == len(ins)
     assert min(ins) > turn - 2
+
+
+def test_pofo_takes_time_for_cost_where_a_deadline_asks_for_it() -> None:
+    """Pages are cheap and slow: the plan of least energy pages, one in time computes again."""
+    slow = [
+        CostNode(n.name, n.inputs, n.bytes, 1.0, 1.0, 30.0, 0.1, 30.0, 0.1)
+        for n in chain([8] * 8).nodes
+    ]
+    graph = CostGraph("slow pages", tuple(slow))
+    cheap = plan_by("pofo", Problem(graph, 40))
+    assert any(s.op == "page_out" for s in cheap.statements)
+    assert cheap.time_us is not None
+    quick = plan_by("pofo", Problem(graph, 40, 60.0))
+    assert cheap.time_us > 60.0 >= (quick.time_us or inf)
+    assert not any(s.op == "page_out" for s in quick.statements)
+    assert (quick.energy_uj or 0.0) > (cheap.energy_uj or inf)
+    late = plan_by("pofo", Problem(graph, 40, 17.5))
+    assert late.status == "unknown"  # other schedules of its class were not tried
 
 
 def test_the_tables_agree_with_what_the_walk_costs() -> None:

@@ -98,6 +98,8 @@ def test_with_json_an_error_is_one_object_too(poet_host: Command) -> None:
         (("--batch", "70000"), "65536"),
         (("--learning-rate", "-1"), "--learning-rate"),
         (("--momentum", "1.5"), "--momentum"),
+        (("--momentum", "nan"), "nan is no finite number"),
+        (("--learning-rate", "inf"), "inf is no finite number"),
         (("--train", "fc.nothing"), "it has conv1.weight"),
         (("--deadline", "soon"), "1.2x, or none"),
         (("--deadline", "0"), "positive"),

@@ -159,10 +159,10 @@ def test_a_point_is_known_by_all_that_its_plan_depends_on() -> None:
         replace(first, time_limit_s=6.0),
         replace(first, gap=0.1),
         replace(first, case=other),
+        replace(first, case=replace(first.case, board="twin")),
     ]
-    assert len({one.key for one in (first, *different)}) == 7
+    assert len({one.key for one in (first, *different)}) == 8
     assert point().key == first.key
-    assert replace(first, case=replace(first.case, model="renamed")).key == first.key
 
 
 def test_what_is_damaged_or_does_not_hold_is_solved_again(tmp_path: Path) -> None:
@@ -190,6 +190,16 @@ def test_points_that_are_the_same_are_solved_once(tmp_path: Path) -> None:
     first, second = sweep([one, one], Store(tmp_path))
     assert first == second
     assert len(list((tmp_path / "points").iterdir())) == 1
+
+
+def test_the_table_has_one_row_for_a_point_the_one_wanted_last(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    short, long = point(), point(time_limit_s=6.0)
+    for wanted in (short, long, short):
+        sweep([wanted], store)
+        (row,) = store.write_table()
+        assert wanted.key in row["plan"]
+    assert len(list((tmp_path / "points").iterdir())) == 2
 
 
 def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
@@ -220,7 +230,7 @@ def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
     assert nobody_left(process.pid)
     rows = json.loads((out / "table.json").read_text())
     assert {row["method"] for row in rows} == set(QUICK.split(","))
-    before = {path: path.stat().st_mtime_ns for path in (out / "points").iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in (out / "plans").iterdir()}
     again = subprocess.run(
         [*command, "--methods", f"{QUICK},dtr", "--budgets", "1500", "--time-limit", "300"],
         capture_output=True, text=True, timeout=120, check=True,

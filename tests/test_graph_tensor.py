@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Adam, Optimiser, Sgd, optimiser, training_graph
@@ -95,6 +95,20 @@ def test_an_operand_may_be_both() -> None:
     judge(lambda b, x: b.add(x, x), lambda x: 2 * x, (3, 4))
     judge(lambda b, x: b.sub(b.add(x, x), b.mul(x, x)), lambda x: 2 * x - x * x, (2, 3))
     judge(lambda b, x: b.matmul(x, x, transpose_b=True), lambda x: x @ x.T, (3, 4))
+
+
+def test_a_gradient_that_others_read_takes_no_sum() -> None:
+    """What an addition passes on is p's gradient, and that of the product that p is in too."""
+    judge(
+        lambda b, x, p, q: b.matmul(b.add(b.matmul(x, p), p), q),
+        lambda x, p, q: (x @ p + p) @ q,
+        *[(3, 3)] * 3,
+    )
+    judge(
+        lambda b, x, p: b.add(b.matmul(b.add(b.matmul(x, p), p), p), p),
+        lambda x, p: (x @ p + p) @ p + p,
+        *[(3, 3)] * 2,
+    )
 
 
 ONE_OPERAND: list[tuple[str, Ours, Theirs, Shape]] = [
@@ -190,6 +204,80 @@ def test_attention(heads: int) -> None:
     )
 
 
+few = st.integers(1, 4)
+shapes = st.lists(few, min_size=2, max_size=5).map(tuple)
+
+
+@settings(max_examples=80, derandomize=True, deadline=None)
+@given(st.data(), shapes, st.sampled_from(["mean", "sum", "transpose", "slice", "concat", "norm"]))
+def test_random_shapes_and_axes(data: st.DataObject, shape: Shape, kind: str) -> None:
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    match kind:
+        case "mean" | "sum":
+            axes = tuple(data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1)))
+            assume(len(axes) < len(shape) < 5)
+            keep = data.draw(st.booleans())
+            judge(
+                lambda b, x: b.layer(kind, (x,), axes, keepdims=keep),
+                lambda x: getattr(x, kind)(axes, keepdim=keep),
+                shape,
+            )
+        case "transpose":
+            order = tuple(data.draw(st.permutations(range(len(shape)))))
+            assume(len(shape) < 5)
+            judge(lambda b, x: b.transpose(x, order), lambda x: x.permute(order), shape)
+        case "slice":
+            begin = data.draw(st.integers(0, shape[axis] - 1))
+            end = data.draw(st.integers(begin + 1, shape[axis]))
+            judge(
+                lambda b, x: b.slice(x, axis, begin, end),
+                lambda x: x.narrow(axis, begin, end - begin),
+                shape,
+            )
+        case "concat":
+            other = (*shape[:axis], data.draw(few), *shape[axis + 1 :])
+            judge(
+                lambda b, x, y: b.concat(x, y, axis),
+                lambda x, y: torch.cat((x, y), axis),
+                shape,
+                other,
+            )
+        case "norm":
+            axes_count = data.draw(st.integers(1, len(shape)))
+            judge(
+                lambda b, x: b.layernorm(x, axes=axes_count, epsilon=0.1),
+                lambda x: F.layer_norm(x, shape[len(shape) - axes_count :], eps=0.1),
+                shape,
+            )
+
+
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(few, few, few, few, few, st.booleans(), st.booleans(), st.booleans())
+def test_random_products(
+    n: int, m: int, k: int, w: int, heads: int, turn_a: bool, turn_b: bool, attention: bool
+) -> None:
+    if attention:
+        judge(
+            lambda b, q, v: b.attention_context(b.attention_scores(q, v, heads), v),
+            lambda q, v: _mixed(q, v, heads),
+            (n, m, heads * w),
+            (n, k, heads * w),
+        )
+    else:
+        judge(
+            lambda b, x, y: b.matmul(x, y, transpose_a=turn_a, transpose_b=turn_b),
+            lambda x, y: (x.mT if turn_a else x) @ (y.mT if turn_b else y),
+            (n, heads, *((k, m) if turn_a else (m, k))),
+            (n, heads, *((w, k) if turn_b else (k, w))),
+        )
+
+
+def _mixed(q: torch.Tensor, v: torch.Tensor, heads: int) -> torch.Tensor:
+    queries, values = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q, v))
+    scores = queries @ values.mT / queries.shape[3] ** 0.5
+    return (scores @ values).transpose(1, 2).flatten(2)
+
+
 TOKENS = np.array([[4, 1, 4, 0], [2, 0, 0, 0]], np.int32)
 
 
@@ -211,7 +299,8 @@ def test_gather() -> None:
 
 def test_embedding() -> None:
     b = Builder("m", (2, 4), "int32")
-    x = b.embedding(b.data, 6, 3, name="word")
+    x = b.embedding(b.reshape(b.data, (8,)), 6, 3, name="word")
+    x = b.reshape(x, (2, 4, 3))
     graph = training_graph(b.model(b.mse(x)), Sgd(0.0, momentum=0.5))
     values: dict[str, Any] = dict(start_values(graph, 1))
     label = np.zeros((2, 4, 3), np.float32)

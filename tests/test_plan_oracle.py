@@ -16,6 +16,7 @@ from cost_graphs import (
     general,
     problem_of,
     random_problem,
+    swept,
     tight_problem,
     training,
 )
@@ -194,7 +195,7 @@ def test_equals_brute_force_on_random_graphs_with_and_without_a_deadline(seed: i
 def test_no_plan_of_any_length_beats_it() -> None:
     """Idle frees, repeated pages, every order: with and without a deadline."""
     kinds: Counter[str] = Counter()
-    for seed in range(120):
+    for seed in range(80):
         free = tight_problem(seed, 4, 0.8) if seed % 2 else random_problem(seed, 4)
         quick = fastest(free)
         least_us = (quick and quick.time_us) or 0.0
@@ -211,7 +212,7 @@ def test_no_plan_of_any_length_beats_it() -> None:
                 assert best.energy_uj == pytest.approx(least.energy_uj, rel=1e-12), seed
             kinds["none" if best is None else "free" if timed is free else "timed"] += 1
     assert kinds["skipped"] < sum(kinds.values()) / 3, kinds
-    assert min(kinds[kind] for kind in ("none", "free", "timed")) > 60, kinds
+    assert min(kinds[kind] for kind in ("none", "free", "timed")) > 40, kinds
 
 
 def test_nothing_finishes_before_the_fastest_and_speed_costs_energy() -> None:
@@ -297,13 +298,13 @@ def test_methods_are_the_same_search_with_less_allowed() -> None:
 
 
 def test_generators_cover_what_they_promise() -> None:
-    graphs = [make(seed) for seed in range(200) for make in (general, training, contrary)]
+    graphs = [make(seed) for seed in range(200) for make in (general, training, contrary, swept)]
     assert all(len(graph.nodes) <= 9 for graph in graphs)
     nodes = [node for graph in graphs for node in graph.nodes]
     for flag in ("stored", "keep", "once", "workspace_bytes"):
         assert sum(bool(getattr(node, flag)) for node in nodes) > 100
     assert sum(node.overwrites is not None for node in nodes) > 50
-    assert 50 < sum(graph.storage for graph in graphs) < 550
+    assert 50 < sum(graph.storage for graph in graphs) < 750
     for graph in graphs:
         for i, made in enumerate(graph.nodes):
             assert all(j < i for j in made.inputs)

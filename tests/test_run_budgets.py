@@ -16,6 +16,8 @@ BUDGETS = [("75%", "poet"), ("50%", "poet"), (SMALLEST, "poet"), ("60%", "poet-p
 
 
 def data_of(graph: Graph) -> Dataset:
+    if graph.name == "texts":
+        return load_data("tokens:12:40:40")
     if graph.name != "mixed":
         return load_data("digits")
     rng = np.random.default_rng(1)
@@ -48,6 +50,7 @@ GRAPHS = {
     "resnet-digits": lambda: runs.digits(),
     "with momentum and decay": lambda: runs.digits(0.9, 0.0005),
     "every other operator": runs.mixed,
+    "a transformer by Adam": runs.texts,
 }
 
 
@@ -74,9 +77,17 @@ def test_every_budget_trains_the_same_bits(name: str, ram: str, method: str) -> 
     assert run.peak_bytes <= schedule.meta["plan"]["ram_bytes"]
 
 
-@pytest.mark.parametrize("ram", ["80%", SMALLEST])
-def test_dropout_and_all_other_operators_train_the_same_bits(ram: str) -> None:
-    graph = runs.mixed()
+@pytest.mark.parametrize(
+    ("name", "ram"),
+    [
+        ("every other operator", "80%"),
+        ("every other operator", SMALLEST),
+        ("a transformer by Adam", "80%"),
+        ("a transformer by Adam", "60%"),
+    ],
+)
+def test_dropout_and_all_other_operators_train_the_same_bits(name: str, ram: str) -> None:
+    graph = GRAPHS[name]()
     data = data_of(graph)
     small, whole = runs.schedule(graph, budget(graph, ram), "poet"), runs.schedule(graph)
     assert runs.same(

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from poet_host.errors import BadInput
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.build import Builder
 from poet_host.run.data import Dataset, batch_of_step, fit, load_data, normalized
 from test_run_data import classifier, regression
 
@@ -181,3 +183,19 @@ def test_without_shuffling_every_epoch_has_the_order_of_the_samples(tmp_path: Pa
     data = fit(load_data(table(tmp_path / "t.csv", rows), shuffle=False), classifier())
     seen = [batch_of_step(data, 4, seed=1, step=step)[0][:, 0] for step in range(4)]
     assert np.array_equal(np.concatenate(seen), [0, 1, 2, 3, 4, 5, 6, 7] * 2)
+
+
+# Tokens.
+
+
+def test_a_table_may_hold_tokens(tmp_path: Path) -> None:
+    b = Builder("words", (2, 3), "int32")
+    words = b.mean(b.embedding(b.data, 5, 4, name="table"), 1)
+    graph = training_graph(b.model(b.softmax_xent(b.linear(words, 2))), Sgd(0.1))
+    found = fit(load_data(table(tmp_path / "t.csv", "0,1,4,0\n3,3,3,1\n")), graph)
+    assert (found.x.dtype, found.x.tolist()) == (np.int32, [[0, 1, 4], [3, 3, 3]])
+    with pytest.raises(BadInput, match=r"token 5 of sample 1 is not in 0\.\.4, the 5 words"):
+        fit(load_data(table(tmp_path / "t.csv", "0,1,4,0\n3,5,3,1\n")), graph)
+    for cell in ("0.5", "nan"):
+        with pytest.raises(BadInput, match="x holds float32; tokens are integers"):
+            fit(load_data(table(tmp_path / "t.csv", f"0,1,4,0\n3,{cell},3,1\n")), graph)

@@ -1,12 +1,22 @@
-"""A transformer trains on a simulated nRF52840 to the bits of unlimited memory."""
+"""Transformers train on simulated chips to the bits of the native board and unlimited memory."""
 
 import poet_host as poet
 import pytest
+import whole_runs as runs
 from poet_host import api
 from poet_host.run.run import Run
 from sim_helper import needs_compiler
 
 RAM_BYTES = 208 * 1024
+
+
+@needs_compiler
+@pytest.mark.parametrize("board", ["mkr1000", "nrf52840_dk"])
+def test_attention_and_adam_have_the_same_bits_on_every_core(board: str) -> None:
+    schedule, data = runs.schedule(runs.texts()), "tokens:12:40:40"
+    with poet.connect(f"sim:{board}") as connection:
+        found = poet.train(schedule, connection, data, steps=2)
+    assert runs.same(found, runs.train(schedule, data, steps=2))
 
 
 @needs_compiler

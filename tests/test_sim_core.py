@@ -160,6 +160,21 @@ def test_a_fault_names_the_very_instruction(core: str, tmp_path: Path) -> None:
     assert f"program counter 0x{int(stores[0], 16):08x}," in outcome.message
 
 
+@needs_qemu
+@pytest.mark.parametrize("case", range(13, 19))
+def test_what_the_m4_must_have_aligned_is_looked_at(case: int, tmp_path: Path) -> None:
+    """LDRD, LDM, VLDR, VLDM, STRD, and one that its condition skips; QEMU agrees."""
+    outcome = run(bare("m4f", build("m4f", "strict.c", tmp_path, f"-DCASE={case}")))
+    there = qemu("m4f", build("m4f", "strict.c", tmp_path, f"-DCASE={case}", "-DQEMU"))
+    if case == 18:
+        assert (outcome.result, outcome.code) == ("exit", 0)
+        assert there == (0, "")
+    else:
+        assert outcome.result == "fault"
+        assert "unaligned access by an instruction that needs a multiple of 4" in outcome.message
+        assert there == (3, "hard fault\n")
+
+
 @both
 def test_code_in_ram_runs_and_may_be_replaced(core: str, tmp_path: Path) -> None:
     outcome = run(bare(core, build(core, "strict.c", tmp_path, "-DCASE=12")))

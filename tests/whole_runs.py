@@ -8,7 +8,7 @@ from typing import Any
 
 import poet_host as poet
 from poet_host import api
-from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.autodiff import Adam, Sgd, training_graph
 from poet_host.graph.build import Builder
 from poet_host.graph.graph import Graph
 from poet_host.plan.plan import Plan
@@ -42,6 +42,21 @@ def mixed() -> Graph:
     x = b.linear(b.global_avgpool(x, name="mean"), 4, name="fc")
     model = b.model(b.mse(x, name="loss"))
     return training_graph(model, Sgd(0.05, momentum=0.9, weight_decay=0.001), "all")
+
+
+@cache
+def texts() -> Graph:
+    """A small transformer whose tables are used twice, and dropout, trained by Adam."""
+    b = Builder("texts", data=(2, 12), dtype="int32")
+    table = b.parameter((40, 8), start="normal:0.5", name="word")
+    x = b.add(b.gather(b.data, table), b.parameter((12, 8), start="normal:0.5", name="place"))
+    x = b.layernorm(b.dropout(x, 0.1), name="norm")
+    scores = b.attention_scores(b.linear(x, 8, name="q"), b.linear(x, 8, name="k"), 2)
+    weights = b.masked_softmax(scores, b.data, causal=True)
+    x = b.add(x, b.attention_context(weights, b.linear(x, 8, name="v")))
+    x = b.add(x, b.linear(b.gelu(b.linear(x, 16, name="wide")), 8, name="narrow"))
+    x = b.matmul(b.mean(x, 1), table, transpose_b=True)
+    return training_graph(b.model(b.softmax_xent(x, name="loss")), Adam(0.01, weight_decay=0.01))
 
 
 _plans: dict[tuple[int, str | int, str], tuple[Graph, Plan]] = {}  # graphs have no hash

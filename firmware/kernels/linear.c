@@ -16,7 +16,6 @@ void poet_linear(const struct poet_call *call) {
   const float *bias = op->input_count > 2 ? call->in[2] : NULL;
   float *y = call->out;
   const uint32_t inputs = features(op);
-
   struct poet_dots dots = {
       .a = x, .a_step = 1, .b_step = 1, .next = inputs, .count = inputs};
 
@@ -79,7 +78,6 @@ void poet_linear_grad_weight(const struct poet_call *call) {
   const float *x = call->in[0];
   const float *dy = call->in[1];
   const uint32_t inputs = features(op);
-
   struct poet_dots dots = {
       .a = dy, .a_step = op->k, .b_step = inputs, .next = 1, .count = op->n};
 

@@ -10,8 +10,8 @@ uint32_t poet_bit_width(uint32_t count) {
   return width;
 }
 
-/* The next bytes of the stream, when there are no bits in hand: then `bit` is at
- * a byte. */
+/* The next bytes of the stream, when there are no bits in hand: then `bit` is
+ * at a byte. */
 static int refill(struct poet *p) {
   struct poet_decoder *d = &p->decoder;
   const uint32_t at = d->bit / 8, left = p->plan.bit_bytes - at;

@@ -28,13 +28,17 @@ int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to) {
                   sizeof *to);
 }
 
-static int read_op(struct poet *p, uint32_t output, struct poet_op *to) {
-  return poet_get(
-      p, POET_MODEL_BLOCK,
-      (uint32_t)(sizeof p->model +
-                 p->model.tensor_count * sizeof(struct poet_tensor) +
-                 (output - p->model.stored_count) * sizeof *to),
-      to, sizeof *to);
+static uint32_t op_offset(const struct poet *p, uint32_t output) {
+  return (uint32_t)(sizeof p->model +
+                    p->model.tensor_count * sizeof(struct poet_tensor) +
+                    (output - p->model.stored_count) * sizeof(struct poet_op));
+}
+
+int poet_fetch_op(struct poet *p, uint32_t output) {
+  const uint32_t offset = op_offset(p, output);
+  const uint32_t last = offset + (uint32_t)sizeof(struct poet_op) - 1;
+  TRY(poet_fetch(p, POET_MODEL_BLOCK + offset / POET_BLOCK));
+  return poet_fetch(p, POET_MODEL_BLOCK + last / POET_BLOCK);
 }
 
 /* What an operator's record must fulfil whatever the tensors' sizes are. */
@@ -54,7 +58,7 @@ static bool op_is_sound(const struct poet_op *op, uint32_t output) {
 /* The records are judged again at every reading: memory safety then does not
  * hang on the card returning twice the same. */
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
-  TRY(read_op(p, output, to));
+  TRY(poet_get(p, POET_MODEL_BLOCK, op_offset(p, output), to, sizeof *to));
   return op_is_sound(to, output) ? 0
                                  : poet_fail(p, POET_ERROR_bad_table, output);
 }

@@ -118,11 +118,10 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
 
 /* Before the lane is busy, read what the next operator will want of storage. */
 static int read_ahead(struct poet *p) {
-  struct poet_op op;
   const uint16_t next = p->decoder.next_operator;
   const bool idle = p->submitted == p->retired ||
                     is_done(poet_queue_slot(p, p->submitted - 1));
-  return idle && next < p->model.tensor_count ? poet_read_op(p, next, &op) : 0;
+  return idle && next < p->model.tensor_count ? poet_fetch_op(p, next) : 0;
 }
 
 /* The decoder has put the tensor into the queue; give the transfer to the port.

@@ -30,6 +30,8 @@ bool poet_committed(const struct poet *p); /* of the loaded model */
 int poet_commit(struct poet *p, struct poet_commit commit);
 /* Forget the cached blocks from `block` on. */
 void poet_forget(struct poet *p, uint32_t block);
+/* Have a block in the cache. */
+int poet_fetch(struct poet *p, uint32_t block);
 /* Bytes that begin `offset` bytes behind a block of the partition. */
 int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
              uint32_t size);
@@ -48,6 +50,7 @@ uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
 uint32_t poet_parity(const struct poet *p);
 int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to);
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to);
+int poet_fetch_op(struct poet *p, uint32_t output); /* into the cache */
 int poet_check_model(struct poet *p, uint32_t model_bytes);
 
 /* shape.c */

@@ -240,8 +240,7 @@ static int poll(void *context) {
  * and goes to whoever asked last. */
 static int handle_step(struct request *r, struct poet *p) {
   struct poet_server *server = r->server;
-  struct poet_step_result result = {0};
-  uint8_t frame[HEAD + STATUS + sizeof result + CRC];
+  uint8_t frame[HEAD + STATUS + sizeof p->result + CRC];
   TAKE(r, uint32_t, step);
   TAKE(r, uint16_t, trace_first);
   TAKE(r, uint16_t, trace_count);
@@ -261,14 +260,14 @@ static int handle_step(struct request *r, struct poet *p) {
   server->step = step;
   p->poll = poll;
   p->poll_context = server;
-  const int error = poet_step(p, step, trace_first, trace_count, &result);
+  const int error = poet_step(p, step, trace_first, trace_count, &p->result);
   server->stepping = false;
+  memcpy(frame + HEAD + STATUS, &p->result, sizeof p->result);
   if (server->stop) {
     poet_reset(p);
   }
-  memcpy(frame + HEAD + STATUS, &result, sizeof result);
   send_reply(server, server->step_sequence, POET_MESSAGE_step, error, frame,
-             sizeof result);
+             sizeof p->result);
   return REPLIED;
 }
 

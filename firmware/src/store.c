@@ -80,6 +80,11 @@ static int flush(struct poet *p) {
                                           : 0;
 }
 
+int poet_fetch(struct poet *p, uint32_t block) {
+  struct poet_cache *cache;
+  return read_block(p, block, &cache);
+}
+
 int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
              uint32_t size) {
   uint8_t *next = to;

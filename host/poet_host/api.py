@@ -191,7 +191,7 @@ def load_graph(model: Any, example: Any = None, **options: Any) -> Graph:
         return train_onnx(export_module(model, example), type(model).__name__, **given)
     if example is not None:
         raise BadInput(f"model {model}: an example of the input goes with a torch.nn.Module only")
-    if str(model).endswith(".onnx"):
+    if str(model).lower().endswith(".onnx"):
         return load_onnx(model, **given)
     if model not in MODELS:
         raise BadInput(

@@ -14,6 +14,28 @@ __attribute__((noinline)) static uint32_t deep(uint32_t n) {
   return n ? deep(n - 1) + room[0] : 0;
 }
 
+#if CASE > 12 && CASE < 19 && defined __ARM_FP
+/* Accesses that even the M4 makes at multiples of 4 alone. */
+__attribute__((noipa)) static void access(void *at) {
+  __asm volatile(
+#if CASE == 13
+      "ldrd r2, r3, [%0]"
+#elif CASE == 14
+      "ldmia %0, {r2, r3}"
+#elif CASE == 15
+      "vldr s0, [%0]"
+#elif CASE == 16
+      "vldmia %0, {s0}"
+#elif CASE == 17
+      "strd r2, r3, [%0]"
+#else /* which is not executed */
+      "cmp %0, #0\n it eq\n ldrdeq r2, r3, [%0]"
+#endif
+      ::"r"(at)
+      : "r2", "r3", "s0", "cc", "memory");
+}
+#endif
+
 int main(void) {
 #if CASE == 1
   volatile uint32_t *volatile odd = (volatile uint32_t *)((uintptr_t)words + 2);
@@ -50,6 +72,8 @@ int main(void) {
   code[0] = 0x2002;
   __asm volatile("dsb\n isb" ::: "memory");
   return (int)(found * 10 + call());
+#elif CASE > 12 && defined __ARM_FP
+  access((uint8_t *)words + 2);
 #endif
   return 0;
 }

@@ -202,10 +202,12 @@ def _show(found: list[tuple[Point, Result]]) -> None:
     columns = (
         "method", ">bytes", ">deadline, ms", "status", ">energy, uJ", ">x", ">time, ms", ">peak",
     )  # fmt: skip
-    cases = {point.case.digest: point.case for point, _ in found}
-    for digest, case in cases.items():
-        rows = [_row(point, result) for point, result in found if point.case.digest == digest]
+    by_case: dict[str, list[tuple[str, ...]]] = {}
+    for point, result in found:
+        case = point.case
         title = " ".join(part for part in (case.model, case.board, case.profile) if part)
+        by_case.setdefault(title, []).append(_row(point, result))
+    for title, rows in by_case.items():
         show_table(columns, rows, title=title)
     for note, names in _notes(found).items():
         show_text(f"{note}: {', '.join(names)}")

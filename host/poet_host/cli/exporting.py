@@ -22,7 +22,7 @@ from .options import json_option, output, writable
 @output("--output", "-o", required=True, help="Where to write the model, an .onnx file.")
 @json_option
 def export(schedule: Path, weights: Path, output: Path, as_json: bool) -> None:
-    """Write the .onnx model that a schedule was solved for, with trained weights."""
+    """Write the model that a schedule was solved for, with trained weights, as .onnx."""
     if output.suffix != ".onnx":
         raise BadInput(f"{output}: the model is written as .onnx: give a name that ends so")
     writable(output)

@@ -24,6 +24,7 @@ from ..sim.board import POWER_CUT
 from ..sim.machine import FAULT_KINDS, CardFault
 from .console import Report, emit, progress, say, show_table, show_text, to_json
 from .options import (
+    FiniteRange,
     json_option,
     model_options,
     output,
@@ -132,7 +133,7 @@ def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
     "recording before the command, and export the recording when it asks for it.",
 )
 @click.option(
-    "--supply-mv", type=click.FloatRange(500, 30_000), metavar="MV",
+    "--supply-mv", type=FiniteRange(500, 30_000), metavar="MV",
     help="Millivolts at which the meter supplies the board; default: 3300.",
 )  # fmt: skip
 @storage_option
@@ -226,7 +227,7 @@ def _say_validation(found: Validation, metered: bool) -> None:
     "MEAN:STD, as 0.5:0.25.",
 )  # fmt: skip
 @click.option(
-    "--test-split", type=click.FloatRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
+    "--test-split", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
     help="Hold out this share of samples, as 0.2, drawn by --seed.",
 )  # fmt: skip
 @click.option("--shuffle/--no-shuffle", default=True, help="Each epoch in another order.")

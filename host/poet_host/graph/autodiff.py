@@ -102,7 +102,7 @@ class _Step:
         self._uses = self._gradients_expected(model)
         self._arrived: Counter[str] = Counter()
         self._gradient: dict[str, str] = {}  # of a tensor or parameter: the node, summed so far
-        self._sinks: dict[str, str] = {}  # of the nodes
+        self._sums: set[str] = set()  # nodes that hold a parameter's gradient and nothing else
 
     def _with_gradient(self, model: Model) -> set[str]:
         """Layers behind a trained parameter."""
@@ -209,7 +209,7 @@ class _Step:
         self._arrived[w.name] += 1
         name = self._free(f"{w.name}:grad:{layer.name}", rule)
         summed = self._gradient.get(w.name)
-        if sinks and summed and self._sinks[summed] != "none":
+        if sinks and summed in self._sums:
             gradient = self._add(
                 name,
                 rule.kernel,
@@ -220,11 +220,14 @@ class _Step:
                 sink="accumulate",
                 overwrites=summed,
             )
+            self._sums.add(gradient)
         else:
             if rule.kernel:
                 gradient = self._by_rule(name, layer, rule, "backward", w.shape)
             else:
                 gradient = self._operands[layer.name][rule.operands]
+            if sinks and not summed:
+                self._sums.add(gradient)
             if summed:
                 total = self._free(f"{name}:sum", rule)
                 gradient = self._sum(total, (summed, gradient), w.shape)
@@ -234,7 +237,8 @@ class _Step:
 
     def _free(self, name: str, rule: Rule) -> str:
         """A name for the gradient; a layer may read a tensor as two of its operands."""
-        return f"{name}:{rule.makes}" if name in self._sinks else name
+        taken = any(node.name == name for node in self.nodes)
+        return f"{name}:{rule.makes}" if taken else name
 
     def _sum(self, name: str, both: tuple[str, str], shape: Shape) -> str:
         return self._add(name, "add", both, sizes_of(shape) | {"variant": 0}, "backward", shape)
@@ -332,7 +336,6 @@ class _Step:
     ) -> str:
         attrs = {field: fields[field] for field in KERNELS[kernel].fields.split()}
         attrs |= {field: getattr(self._optimiser, field) for field in SINK_FIELDS[sink].split()}
-        self._sinks[name] = sink
         self.nodes.append(
             Node(
                 name,

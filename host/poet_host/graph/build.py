@@ -129,6 +129,8 @@ class Builder:
             if not isinstance(tensor, Tensor) or tensor.name not in self._names:
                 raise BadInput(f"{where}: {tensor!r} is no tensor of this model")
         for slot, tensor in zip(row.inputs, inputs, strict=False):
+            if not row.forward:
+                break  # only the shape changes, whatever it holds
             if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.words):
                 needs = "tokens, the data of int32," if slot in row.words else "float32"
                 raise BadInput(f"{where}: its input {slot} must be {needs} not {tensor.name}")

@@ -1,4 +1,4 @@
-"""A trained graph as an .onnx file: the model that it was imported from, with new weights."""
+"""A trained graph as an .onnx file: the model that it was imported from, with its new weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BadInput
 from .graph import Graph
 from .onnx_model import onnx_package
+from .onnx_write import write_model
 from .source import is_given, source_of
 from .weights import to_named, weight_nodes
 
@@ -16,14 +16,12 @@ from .weights import to_named, weight_nodes
 def export(graph: Graph, values: Mapping[str, NDArray[Any]]) -> bytes:
     """The bytes of an .onnx file; `values` are parameters and states by node name.
 
-    Raises BadInput for a graph that was not imported, or values that are not its own.
+    A built-in model is written anew. Raises BadInput for values that are not the graph's own, or a
+    built-in model that ONNX cannot express here.
     """
-    onnx = onnx_package()
     if not graph.origin:
-        raise BadInput(
-            f"{graph.name} was not imported from an .onnx file, so there is none to put weights "
-            "into: use the .safetensors file that train wrote"
-        )
+        return write_model(graph, values)
+    onnx = onnx_package()
     proto = onnx.load_model_from_string(graph.origin)
     tensors = {one.name: one for one in proto.graph.initializer}
     named = to_named(graph, values)

@@ -229,6 +229,8 @@ def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> 
     data, label = graph[graph.data], graph[graph.label]
     if dataset.flat:
         x, y = _shaped(x, data.shape[1:]), _shaped(y, label.shape[1:])
+        if data.dtype == "int32" and (x == np.floor(x)).all():  # a table's cells are read as floats
+            x = x.astype(np.int64)
     for array, wanted, array_name in (
         (x, data.shape[1:], names[0]),
         (y, label.shape[1:], names[1]),

@@ -44,18 +44,18 @@ def figures(found: Sequence[Found]) -> dict[str, bytes]:
     Raises BadInput if matplotlib is missing.
     """
     files: dict[str, bytes] = {}
-    for group in _groups(found, lambda p: (p.case.digest, p.deadline_us)):
+    for group in _groups(found, lambda p: (_slug(p.case), p.deadline_us)):
         point = group[0][0]
         if len({p.ram_bytes for p, _ in group}) > 1:
             files[f"energy-{_name(point)}.png"] = _energy_figure(group)
             for other in ("capuchin", "pofo"):
                 if {"poet", other} <= {p.method for p, _ in group}:
                     files[f"poet-{other}-{_name(point)}.png"] = _pair_figure(group, other)
-    for group in _groups(found, lambda p: (p.case.digest, p.ram_bytes)):
+    for group in _groups(found, lambda p: (_slug(p.case), p.ram_bytes)):
         if len({p.deadline_us for p, _ in group}) > 1:
             name = f"deadline-{_slug(group[0][0].case)}-{group[0][0].ram_bytes}.png"
             files[name] = _deadline_figure(group)
-    for group in _groups(found, lambda p: (p.case.digest,)):
+    for group in _groups(found, lambda p: _slug(p.case)):
         timeline = _timeline(group)
         if timeline is not None:
             files[f"timeline-{_slug(group[0][0].case)}.png"] = timeline

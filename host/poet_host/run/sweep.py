@@ -81,9 +81,11 @@ class Point:
 
     @cached_property
     def key(self) -> str:
-        """Of everything that the plan depends on, the planner's own text included."""
+        """Of its names and everything that the plan depends on, the planner's text included."""
+        case = self.case
+        names = [case.model, case.board, case.profile, self.method]
         limits = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap]
-        return _digest([self.case.digest, self.method, *limits, planner_version()])
+        return _digest([*names, case.digest, *limits, planner_version()])
 
     @property
     def problem(self) -> Problem:
@@ -156,15 +158,18 @@ class Store:
             if row["plan"]:
                 plan = plan_from_json(read_json(self.folder / row["plan"]), row["plan"])
                 verify(point.problem, plan)
-            return Result(self._named(row, point), plan)
+            path.touch()  # it was wanted now
+            return Result(row, plan)
         except (BadInput, PlanError, TypeError):
             return None
 
     def add(self, point: Point, found: dict[str, Any]) -> Result:
         """Keep what `solve_job` returned."""
+        case = point.case
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
+        row |= {"model": case.model, "board": case.board, "profile": case.profile}
         row |= {"ram_bytes": point.ram_bytes, "deadline_us": point.deadline_us}
-        row |= {"method": point.method, "graph": self._graph(point.case)}
+        row |= {"method": point.method, "graph": self._graph(case)}
         plan: Plan | None = None
         if "inapplicable" in found:
             row |= {"status": INAPPLICABLE, "note": found["inapplicable"]}
@@ -172,16 +177,20 @@ class Store:
             plan = plan_from_json(found["plan"])
             row |= {key: getattr(plan, key) for key in ("status", *_NUMBERS, "note")}
         if plan is not None and plan.statements:
-            row["plan"] = f"plans/{_slug(point.case)}-{point.method}-{point.key}.plan.json"
+            row["plan"] = f"plans/{_slug(case)}-{point.method}-{point.key}.plan.json"
             write_whole(self.folder / row["plan"], json.dumps(found["plan"]) + "\n")
-        row = self._named(row, point)
         write_whole(self._path(point.key), json.dumps(row, indent=1) + "\n")
         return Result(row, plan)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Of all finished points of the folder, sorted."""
-        found = (self._row(path) for path in (self.folder / "points").glob("*.json"))
-        return sorted((row for row in found if row is not None), key=_order)
+        """Of all finished points of the folder, sorted.
+
+        Of points that differ in time limit, gap or planner alone, the one wanted last counts.
+        """
+        paths = list((self.folder / "points").glob("*.json"))
+        paths.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
+        found = (self._row(path) for path in paths)
+        return sorted({_order(row): row for row in found if row is not None}.values(), key=_order)
 
     def _row(self, path: Path) -> dict[str, Any] | None:
         """The row in a file, its columns in order; None if it is damaged."""
@@ -203,11 +212,6 @@ class Store:
         write_whole(self.folder / "table.csv", text.getvalue())
         write_whole(self.folder / "table.json", json.dumps(rows, indent=1) + "\n")
         return rows
-
-    def _named(self, row: dict[str, Any], point: Point) -> dict[str, Any]:
-        """A model with the same costs may have another name now."""
-        case = point.case
-        return {**row, "model": case.model, "board": case.board, "profile": case.profile}
 
     def _path(self, key: str) -> Path:
         return self.folder / "points" / f"{key}.json"

@@ -40,7 +40,9 @@ def checkmate(problem: Problem, settings: Settings) -> Plan:
         if plan is not None:
             return plan
     plan = _solved(problem, settings)
-    note = EXTENSION if plan.statements else "even if parameters and data leave RAM between uses"
+    note = (
+        EXTENSION if plan.statements else "even with parameters and data leaving RAM between uses"
+    )
     return replace(plan, method=NAME, note=note)
 
 

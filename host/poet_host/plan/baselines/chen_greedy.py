@@ -22,7 +22,7 @@ FEW = 48
 
 def chen_greedy(problem: Problem, settings: Settings) -> Plan:
     """The cheapest of the method's schedules that fits."""
-    return realise(problem, NAME, drafts, settings)
+    return realise(problem, NAME, drafts, settings, every=False)
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:

@@ -1,12 +1,13 @@
-"""What the links of a chain need: bytes and energies of their forward and backward work.
+"""What the links of a chain need: bytes and costs of their forward and backward work.
 
 For a chain's dynamic programme. All bytes are without the link's input x_(l-1), which is
 counted by who keeps it, and with stored tensors only while an operator uses them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from ..problem import CostNode
 from .chain import Chain
 
 
@@ -17,8 +18,8 @@ class Links:
     `output_bytes` of x_l; `inside_bytes` of what is taped besides; `arriving_bytes` of gradients
     that come from later groups; peaks of computing the output alone (`forward_bytes`), of
     taping (`tape_bytes`) and of the group (`backward_bytes`, gradients and tape included).
-    `forward_uj`, `tape_uj`, `both_uj`: energy of computing output, tape, or both again;
-    `paging_uj` of moving x_l out and in.
+    Costs are energies or times: `forward_cost`, `tape_cost`, `both_cost` of computing output,
+    tape, or both again; `paging_cost` of moving x_l out and in.
     """
 
     output_bytes: list[int]
@@ -27,13 +28,25 @@ class Links:
     forward_bytes: list[int]
     tape_bytes: list[int]
     backward_bytes: list[int]
-    forward_uj: list[float]
-    tape_uj: list[float]
-    both_uj: list[float]
-    paging_uj: list[float]
+    forward_cost: list[float]
+    tape_cost: list[float]
+    both_cost: list[float]
+    paging_cost: list[float]
 
 
-def links_of(chain: Chain) -> Links:
+Weigh = Callable[[CostNode], tuple[float, float]]
+"""What computing a node costs, and what paging it out and in does."""
+
+
+def energy(node: CostNode) -> tuple[float, float]:
+    return node.energy_uj, node.page_out_uj + node.page_in_uj
+
+
+def time(node: CostNode) -> tuple[float, float]:
+    return node.time_us, node.page_out_us + node.page_in_us
+
+
+def links_of(chain: Chain, weigh: Weigh = energy) -> Links:
     """Measure every link."""
     nodes = chain.graph.nodes
     last_group = _last_groups(chain)
@@ -51,11 +64,11 @@ def links_of(chain: Chain) -> Links:
         links.forward_bytes.append(measure.of(members, set(), ends))
         links.tape_bytes.append(measure.of(members, set(), tape | ends))
         links.backward_bytes.append(measure.of(chain.groups[block], arriving | tape, leaving))
-        links.forward_uj.append(_again_uj(chain, block, ends))
-        links.tape_uj.append(_again_uj(chain, block, tape))
-        links.both_uj.append(_again_uj(chain, block, tape | ends))
+        links.forward_cost.append(_again(chain, weigh, block, ends))
+        links.tape_cost.append(_again(chain, weigh, block, tape))
+        links.both_cost.append(_again(chain, weigh, block, tape | ends))
         moved = nodes[output] if output is not None else None
-        links.paging_uj.append(moved.page_in_uj + moved.page_out_uj if moved else 0.0)
+        links.paging_cost.append(weigh(moved)[1] if moved else 0.0)
     return links
 
 
@@ -71,8 +84,8 @@ def _last_groups(chain: Chain) -> dict[int, tuple[int, int]]:
     return {i: (made[i], g) for i, g in used.items() if g < made[i]}
 
 
-def _again_uj(chain: Chain, block: int, wanted: Collection[int | None]) -> float:
-    """Energy of computing `wanted` again within a block whose input is there."""
+def _again(chain: Chain, weigh: Weigh, block: int, wanted: Collection[int | None]) -> float:
+    """Cost of computing `wanted` again within a block whose input is there."""
     nodes = chain.graph.nodes
     inside = set(chain.blocks[block])
     needed: set[int] = set()
@@ -82,7 +95,7 @@ def _again_uj(chain: Chain, block: int, wanted: Collection[int | None]) -> float
         if i in inside and i not in needed and not nodes[i].once:
             needed.add(i)
             todo += nodes[i].inputs
-    return sum(nodes[i].energy_uj for i in needed)
+    return sum(weigh(nodes[i])[0] for i in needed)
 
 
 @dataclass

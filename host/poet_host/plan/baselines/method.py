@@ -65,15 +65,18 @@ class _Failure:
     smallest_ram_bytes: int | None = None
 
 
-def realise(problem: Problem, method: str, drafts: Drafts, settings: Settings) -> Plan:
+def realise(
+    problem: Problem, method: str, drafts: Drafts, settings: Settings, *, every: bool = True
+) -> Plan:
     """The cheapest draft that fits RAM (placement included) and deadline, as a verified plan.
 
     A method is given its best: where letting stored tensors leave RAM makes it cheaper, that is
     done, and noted.
 
     The plan is "infeasible" if no draft of the method can fit, whatever the placement and the
-    order of transfers, and "unknown" if those tried do not. `drafts` may raise DoesNotApply,
-    which is passed on, and GaveUp.
+    order of transfers, and "unknown" if those tried do not. `every`: are the drafts that fit
+    RAM all that the method has? If not, one that meets the deadline may have been missed.
+    `drafts` may raise DoesNotApply, which is passed on, and GaveUp.
     """
     unit = ALIGNMENT if settings.placed else 1
     graph = padded(problem.graph, unit)
@@ -87,7 +90,7 @@ def realise(problem: Problem, method: str, drafts: Drafts, settings: Settings) -
             break
         settled = [(draft, settle(graph, draft.events, limit)) for draft in proposed]
         if attempt == 0:
-            failure = _failure(problem, graph, settled, settings)
+            failure = _failure(problem, graph, settled, settings, every)
         fitting = [(d, s) for d, s in settled if s.statements is not None]
         fitting.sort(key=lambda pair: _rank(graph, *pair))
         excess = 0
@@ -197,6 +200,7 @@ def _failure(
     graph: CostGraph,
     settled: Sequence[tuple[Draft, Settled]],
     settings: Settings,
+    every: bool,
 ) -> _Failure:
     """What is known if none of the drafts becomes a plan: is each of them impossible?"""
     if not settled:
@@ -221,7 +225,7 @@ def _failure(
     ]
     limit_us = problem.deadline_us
     if limit_us is not None and all(one.bound_us > limit_us * (1 + TOLERANCE) for one in times):
-        return _Failure(True, "its schedules take longer even if every transfer is hidden")
+        return _Failure(every, "its schedules take longer even if every transfer is hidden")
     return _Failure(False, "a schedule has the size, but no placement or order that fits was found")
 
 

@@ -15,9 +15,10 @@ memory. Hence a second table O(s, m) for links s to the end on the first pass, w
 to compute, and where the input of s may be offloaded meanwhile: + out(x_(s-1)) + in(x_(s-1)), with
 its bytes free.
 
-Memory is counted in at most SLOTS units, rounded up. Two things differ here: the cost is energy,
-not time, so transfers need not be hidden to be worth it; and they are overlapped with computation
-afterwards, as every method's are.
+Memory is counted in at most SLOTS units, rounded up. Two things differ here: the
+cost is energy, or time without overlap (the publication minimises time with it), whichever gives
+the cheaper plan that meets the deadline; and transfers are overlapped with computation afterwards,
+as every method's are.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ import numpy as np
 from ..plan import Plan
 from ..problem import CostGraph, Problem
 from .chain import Chain, Walk, chain_of
-from .links import Links, links_of
+from .links import Links, energy, links_of, time
 from .method import DoesNotApply, Draft, GaveUp, Settings, largest_operator_bytes, realise
 from .settle import Event, settle
 
@@ -42,7 +43,7 @@ Table = Any  # numpy array of costs by free slots
 
 def pofo(problem: Problem, settings: Settings) -> Plan:
     """The optimum of the restricted class, in the memory model of the chain."""
-    return realise(problem, NAME, drafts, settings)
+    return realise(problem, NAME, drafts, settings, every=False)
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
@@ -52,15 +53,16 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     chain = chain_of(graph, NAME)
     if largest_operator_bytes(graph) > ram_bytes:
         return []
-    programme = Programme(links_of(chain), ram_bytes)
     resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
     least = max(ram_bytes - resident_bytes, ram_bytes // 2)
     step = max((ram_bytes - least) // (SHARES - 1), 1)
     found: dict[tuple[Event, ...], None] = {}
-    for free_bytes in range(ram_bytes, least - 1, -step):
-        walk = best_walk(chain, programme, free_bytes)
-        if walk is not None:
-            found[tuple(walk.events)] = None
+    for weigh in (energy, time):
+        programme = Programme(links_of(chain, weigh), ram_bytes)
+        for free_bytes in range(ram_bytes, least - 1, -step):
+            walk = best_walk(chain, programme, free_bytes)
+            if walk is not None:
+                found[tuple(walk.events)] = None
     fitting = [one for one in found if settle(graph, one, ram_bytes).statements is not None]
     if not fitting:
         raise GaveUp("the dynamic programme found no schedule that fits")
@@ -105,17 +107,17 @@ class Programme:
         links, found = self.links, []
         need = max(self.tape[s] + self.arriving[t], self.backward[s])
         if s == t:
-            return [(s, self._from(need, np.full(self.slots + 1, float(links.tape_uj[s]))))]
+            return [(s, self._from(need, np.full(self.slots + 1, float(links.tape_cost[s]))))]
         rest = _less(self.again[s + 1][t], self.inside[s] + self.output[s])
-        found.append((s, self._from(need, rest + links.both_uj[s])))
-        cost_uj = 0.0
+        found.append((s, self._from(need, rest + links.both_cost[s])))
+        spent = 0.0
         need = 0
         for k in range(s, t):
-            cost_uj += links.forward_uj[k]
+            spent += links.forward_cost[k]
             between = self.output[k - 1] if k > s else 0
             need = max(need, self.forward[k] + between + self.arriving[t])
             rest = _less(self.again[k + 1][t], self.output[k])
-            found.append((k + 1, self._from(need, rest + self.again[s][k] + cost_uj)))
+            found.append((k + 1, self._from(need, rest + self.again[s][k] + spent)))
         return found
 
     def first_options(self, s: int) -> "list[tuple[int, bool, Table]]":
@@ -126,17 +128,15 @@ class Programme:
             return [(s, False, self._from(need, np.zeros(self.slots + 1)))]
         found = []
         for away in (False, True) if s > 0 else (False,):
-            back, paging_uj = (
-                (self.output[s - 1], self.links.paging_uj[s - 1]) if away else (0, 0.0)
-            )
+            back, paging = (self.output[s - 1], self.links.paging_cost[s - 1]) if away else (0, 0.0)
             rest = _less(self.first[s + 1], self.inside[s] + self.output[s] - back)
-            found.append((s, away, self._from(need, rest + paging_uj)))
+            found.append((s, away, self._from(need, rest + paging)))
             peak = 0
             for k in range(s, last):
                 between = self.output[k - 1] if k > s else 0
                 peak = max(peak, self.forward[k] + between)
                 rest = _less(self.first[k + 1], self.output[k] - back)
-                found.append((k + 1, away, self._from(peak, rest + self.again[s][k] + paging_uj)))
+                found.append((k + 1, away, self._from(peak, rest + self.again[s][k] + paging)))
         return found
 
     def _again(self, s: int, t: int) -> Table:

@@ -74,6 +74,10 @@ static bool refuse(struct machine *m, const struct block *block) {
     }
     m->fp_used_in_handler = true;
   }
+  if (block->aligned && !align_holds(m, block->aligned)) {
+    m->refusal = REFUSE_UNALIGNED;
+    return true;
+  }
   if (block->flags & INSTRUCTION_SEV)
     m->scs.event_register = true;
   if (block->stack_bytes && m->stack_limit) {
@@ -100,6 +104,16 @@ void core_on_block(uc_engine *uc, uint64_t address64, uint32_t size_bytes,
     if (address != m->fall_through)
       pass(m, m->taken_cycles);
   }
+  if (m->aligned_after) {
+    uint16_t needed = m->aligned_after;
+    m->aligned_after = 0;
+    if (!align_holds(m, needed)) {
+      m->refusal = REFUSE_UNALIGNED;
+      m->attend = true;
+      uc_emu_stop(uc);
+      return;
+    }
+  }
   m->block_address = address;
   if (m->now >= m->deadline && attend(m)) {
     m->attend = true;
@@ -109,7 +123,8 @@ void core_on_block(uc_engine *uc, uint64_t address64, uint32_t size_bytes,
   if (address - m->ram_base >= m->ram_bytes && address >= m->flash_bytes)
     return; /* the core faults by itself */
   const struct block *block = block_at(m, address, size_bytes);
-  if (block->flags | block->stack_bytes) {
+  m->aligned_after = block->aligned_after;
+  if (block->flags | block->stack_bytes | block->aligned) {
     if (refuse(m, block)) {
       m->attend = true;
       uc_emu_stop(uc);
@@ -236,6 +251,11 @@ static void refused(struct machine *m) {
     exception_fault(m, CFSR_UNDEFINSTR,
                     "an instruction that this core does not have, in the "
                     "block at 0x%08x",
+                    m->block_address);
+  else if (m->refusal == REFUSE_UNALIGNED)
+    exception_fault(m, CFSR_UNALIGNED,
+                    "unaligned access by an instruction that needs a multiple "
+                    "of 4, in the block at 0x%08x",
                     m->block_address);
   else
     exception_fault(m, CFSR_NOCP,

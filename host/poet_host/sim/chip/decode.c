@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "align.h"
+
 enum { REFILL_M4 = 2, DIVIDE_M4 = 7, BARRIER_M4 = 4 };
 
 static bool is_wide(uint16_t first) {
@@ -311,6 +313,7 @@ struct block decode_block(enum core core, const uint8_t *code,
                           uint32_t size_bytes) {
   struct block block = {.size_bytes = (uint16_t)size_bytes};
   struct instruction before = {.fp_result = -1};
+  struct alignment alignment = {0};
   unsigned cycles = 0, stack = 0;
   for (uint32_t at = 0; at + 2 <= size_bytes;) {
     uint16_t halves[2] = {0, 0};
@@ -323,11 +326,16 @@ struct block decode_block(enum core core, const uint8_t *code,
         (i.flags & before.flags) & INSTRUCTION_SINGLE_ACCESS && i.cycles == 2)
       cycles -= 1;
     stack += i.stack_bytes;
+    align_next(&alignment, halves[0], halves[1]);
     block.flags |= i.flags;
     block.taken_cycles = i.taken_cycles;
     block.instructions++;
     at += i.size_bytes;
     before = i;
+  }
+  if (core == CORE_M4F) {
+    block.aligned = alignment.needed;
+    block.aligned_after = alignment.left & 0x1fff; /* exceptions change lr */
   }
   block.cycles = (uint16_t)cycles;
   block.stack_bytes = (uint16_t)stack;

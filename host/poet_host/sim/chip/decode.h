@@ -35,6 +35,8 @@ struct block {
   uint16_t instructions;
   uint16_t cycles;
   uint16_t stack_bytes;
+  uint16_t aligned; /* registers that must be multiples of 4, by number, */
+  uint16_t aligned_after; /* and those that must be when it has run */
   uint8_t taken_cycles;
   uint8_t flags; /* union of enum instruction_flag */
 };

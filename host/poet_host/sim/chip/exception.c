@@ -167,6 +167,7 @@ void exception_enter(struct machine *m, int number) {
   m->scs.event_register = true;
   m->fp_used_in_handler = false;
   m->conditional = false;
+  m->aligned_after = 0;
   m->meter.exceptions++;
   exceptions_refresh(m);
   pass_cycles(m, m->core == CORE_M4F ? 12 : 15);
@@ -212,6 +213,7 @@ void exception_return(struct machine *m, uint32_t exc_return) {
   core_write(m, UC_ARM_REG_PC, frame[6] | 1u);
   m->fp_used_in_handler = true;
   m->conditional = false;
+  m->aligned_after = 0;
   m->scs.event_register = true;
   exceptions_refresh(m);
   pass_cycles(m, m->core == CORE_M4F ? 10 : 13);

@@ -99,6 +99,7 @@ void machine_reset(struct machine *m) {
   scs_reset(m);
   m->scs.vtor = m->start;
   m->asleep = m->conditional = m->stopped = false;
+  m->aligned_after = 0;
   m->stack_lowest = vectors[0];
   core_write(m, UC_ARM_REG_SP, vectors[0]);
   core_write(m, UC_ARM_REG_LR, 0xffffffff);

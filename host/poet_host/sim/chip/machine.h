@@ -30,7 +30,7 @@ enum {
 struct machine;
 
 /* Why the hook would not let a block run. */
-enum refusal { REFUSE_NOTHING, REFUSE_ILLEGAL, REFUSE_FPU };
+enum refusal { REFUSE_NOTHING, REFUSE_ILLEGAL, REFUSE_FPU, REFUSE_UNALIGNED };
 
 /* Bits of the Configurable Fault Status Register (ARMv7-M B3.2.15). */
 enum {
@@ -109,6 +109,7 @@ struct machine {
   uint32_t fall_through; /* ... and this is where it falls through to */
   uint32_t block_address;
   bool fp_used_in_handler;
+  uint16_t aligned_after;     /* of the block that runs */
   struct block *flash_blocks; /* decoded, by address / 2 */
   struct block ram_block;     /* the current one, if in RAM */
 
@@ -183,6 +184,9 @@ void core_on_block(uc_engine *uc, uint64_t address, uint32_t size_bytes,
 void core_on_interrupt(uc_engine *uc, uint32_t number, void *user);
 bool core_on_bad_access(uc_engine *uc, uc_mem_type type, uint64_t address,
                         int size, int64_t value, void *user);
+
+/* -- align.c -- */
+bool align_holds(struct machine *m, uint16_t needed);
 
 /* -- locate.c -- */
 /* Program counter of the access to `address` in the current block. */

@@ -314,7 +314,7 @@ def start(model: StageModel, events: Sequence[Event]) -> Values:
             if column != HERE and i in in_ram:
                 values[column] = 1.0
         for i in (stage.computed.keys() | stage.paged.keys()) & (computed | paged):
-            held = stage.before.get(i)
+            held = None if model.made_again else stage.before.get(i)
             if held is not None and (held == HERE or values[held] > 0.5):
                 continue
             made = stage.paged.get(i) if i in paged else stage.computed.get(i)

@@ -150,6 +150,8 @@ def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
         events.append(("compute", j))
         for i in inputs:
             uses[i].pop()
+        if node.overwrites is not None and uses[node.overwrites]:
+            written.add(node.overwrites)
         ram = {i for i in ram | inputs | {j} if uses[i] and i != node.overwrites}
         live = sum(nodes[i].bytes for i in ram)
     paged: list[Event] = []

@@ -96,6 +96,17 @@ def test_one_schedule_too_large_is_infeasible_and_names_what_would_do() -> None:
     assert not plan_by("checkpoint-all", Problem(graph, 48)).statements
 
 
+@pytest.mark.parametrize(
+    "method", ["checkpoint-all", "chen-greedy", "dtr", "capuchin", "checkmate"]
+)
+def test_budgets_need_not_be_multiples_of_an_offset(method: str) -> None:
+    """Tensors of 5 bytes at 0, 8 and 16 end at 21."""
+    graph = chain([5] * 6, storage=True, page=50.0, gradients=5)
+    tight = keep_everything(graph).peak_bytes or 0
+    assert tight % 4
+    assert plan_by(method, Problem(graph, tight)).peak_bytes == tight
+
+
 def test_a_deadline_that_no_schedule_of_the_method_meets_is_infeasible() -> None:
     graph = chain([8] * 6)
     all_us = float(len(graph.nodes))

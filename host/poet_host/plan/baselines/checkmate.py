@@ -34,7 +34,8 @@ def checkmate(problem: Problem, settings: Settings) -> Plan:
     if not graph.storage:  # stored tensors then start in RAM, and may leave it for good
         return replace(_solved(problem, settings), method=NAME)
     resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
-    inner = Problem(results_only(graph), problem.ram_bytes - resident_bytes, problem.deadline_us)
+    rest = results_only(problem.graph)
+    inner = Problem(rest, problem.ram_bytes - resident_bytes, problem.deadline_us)
     if largest_operator_bytes(inner.graph) <= inner.ram_bytes:
         plan = _published(problem, graph, inner, resident_bytes, settings)
         if plan is not None:

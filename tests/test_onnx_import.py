@@ -749,3 +749,25 @@ def test_part_of_a_tensor_may_be_a_bias_or_be_added() -> None:
     assert {node.name for node in graph.trainable} == {"w", "bias", "table"}
     named = to_named(graph, start_values(graph, 0))
     assert np.array_equal(named["table"], constants["table"])  # all of it, as in the file
+
+
+@pytest.mark.parametrize("outputs", [["y", "rest"], ["rest", "y"]])
+def test_half_of_a_split_may_be_the_output(outputs: list[str]) -> None:
+    same_as_runtime(with_gain(helper.make_node("Split", ["scaled"], outputs, axis=1), IMAGE))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "constants", "message"),
+    [
+        ("Squeeze", {}, {"axes": np.array([1])}, r"drops axes \[1\] of \(2, 4, 8, 8\)"),
+        ("Flatten", {"axis": 7}, {}, "must begin with the batch"),
+        ("Softmax", {"axis": 5}, {}, "axis 5 must be one of 4"),
+        ("Gather", {"axis": -5}, {"places": np.array([1])}, "axis -5 must be one of 4"),
+    ],
+)
+def test_axes_that_are_not_there_are_refused(
+    op: str, attributes: dict[str, Any], constants: dict[str, Any], message: str
+) -> None:
+    node = helper.make_node(op, ["scaled", *constants], ["y"], **attributes)
+    with pytest.raises(BadInput, match=message):
+        imported(with_gain(node, IMAGE, constants))

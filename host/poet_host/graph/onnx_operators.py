@@ -14,6 +14,7 @@ from .onnx_at import At, Moved, Rule, Unsupported
 from .onnx_fold import Constant
 from .onnx_tensors import TENSOR_RULES
 from .operators import Shape
+from .operators_tensor import axis_of
 
 
 def _image(x: Tensor) -> Tensor:
@@ -178,7 +179,7 @@ def _batchnorm(at: At) -> Tensor:
 
 def _layernorm(at: At) -> Tensor:
     x = at.tensor(0)
-    axes = len(x.shape) - at.attribute("axis", -1) % len(x.shape)
+    axes = len(x.shape) - axis_of(at.attribute("axis", -1), len(x.shape))
     name = at.layer_name(at.weight(1) if at.has(1) else None)
     parameters = {
         slot: at.parameter(name, slot, at.weight(number), x.shape[-axes:])

@@ -372,6 +372,9 @@ def test_the_batch_may_be_set(batch: Any, shape: list[int]) -> None:
     graph = imported(reshaping(batch, shape), batch=5)
     assert (graph.batch, graph[graph.logits].shape) == (5, (5, 4))
     assert imported(reshaping(batch, shape)).batch == (1 if batch == "n" else batch)
+    for wrong in (0, 1 << 20):
+        with pytest.raises(BadInput, match=f"a batch of {wrong} samples must be"):
+            imported(reshaping(batch, shape), batch=wrong)
 
 
 def test_a_batch_that_the_file_merges_with_others_must_stay() -> None:

@@ -17,6 +17,10 @@ from .operators import Shape
 from .operators_tensor import axis_of
 
 
+# Orders of (batch, length, heads, width) in which attention reads its heads, and the keys turned.
+_SPLIT, _SPLIT_TURNED = (0, 2, 1, 3), (0, 2, 3, 1)
+
+
 def _image(x: Tensor) -> Tensor:
     """A signal (N, C, L) as an image of one row; images as they are."""
     if len(x.shape) == 3:
@@ -100,12 +104,6 @@ def _matmul(at: At) -> Tensor | Moved:
     if at.is_tensor(1):
         return _product(at)
     return _linear(at, at.turned(1))
-
-
-_SPLIT = (0, 2, 1, 3)  # heads side by side in each row, one behind the other
-
-
-_SPLIT_TURNED = (0, 2, 3, 1)
 
 
 def _product(at: At) -> Tensor | Moved:

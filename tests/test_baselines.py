@@ -1,5 +1,7 @@
 """What all schedulers share: the table, honest plans, and statements from decisions."""
 
+from dataclasses import replace
+
 import pytest
 from chains import chain, residual, with_parameters
 from cost_graphs import random_problem
@@ -70,6 +72,21 @@ def test_whatever_a_heuristic_plans_is_legal_and_no_better_than_the_best(method:
                 assert best_uj is not None
                 assert best_uj <= (plan.energy_uj or 0.0) * (1 + 1e-9)
     assert planned > 4
+
+
+@pytest.mark.parametrize("method", ["checkpoint-all", "chen-sqrt", "griewank", "capuchin"])
+def test_the_smallest_budget_that_is_named_works(method: str) -> None:
+    named = 0
+    for seed in range(60):
+        problem = random_problem(seed)
+        try:
+            smallest = plan_by(method, problem).smallest_ram_bytes
+        except DoesNotApply:
+            continue
+        if smallest is not None:
+            named += 1
+            assert plan_by(method, replace(problem, ram_bytes=smallest)).statements
+    assert named > 9
 
 
 @pytest.mark.parametrize("method", ["chen-sqrt", "chen-greedy", "griewank", "pofo"])

@@ -16,7 +16,6 @@ from .onnx_tensors import TENSOR_RULES
 from .operators import Shape
 from .operators_tensor import axis_of
 
-
 # Orders of (batch, length, heads, width) in which attention reads its heads, and the keys turned.
 _SPLIT, _SPLIT_TURNED = (0, 2, 1, 3), (0, 2, 3, 1)
 

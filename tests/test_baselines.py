@@ -1,5 +1,7 @@
 """What all schedulers share: the table, honest plans, and statements from decisions."""
 
+from dataclasses import replace
+
 import pytest
 from chains import chain, residual, with_parameters
 from cost_graphs import random_problem
@@ -72,6 +74,21 @@ def test_whatever_a_heuristic_plans_is_legal_and_no_better_than_the_best(method:
     assert planned > 4
 
 
+@pytest.mark.parametrize("method", ["checkpoint-all", "chen-sqrt", "griewank", "capuchin"])
+def test_the_smallest_budget_that_is_named_works(method: str) -> None:
+    named = 0
+    for seed in range(60):
+        problem = random_problem(seed)
+        try:
+            smallest = plan_by(method, problem).smallest_ram_bytes
+        except DoesNotApply:
+            continue
+        if smallest is not None:
+            named += 1
+            assert plan_by(method, replace(problem, ram_bytes=smallest)).statements
+    assert named > 9
+
+
 @pytest.mark.parametrize("method", ["chen-sqrt", "chen-greedy", "griewank", "pofo"])
 def test_methods_for_chains_say_when_there_is_none(method: str) -> None:
     with pytest.raises(
@@ -94,6 +111,17 @@ def test_one_schedule_too_large_is_infeasible_and_names_what_would_do() -> None:
     assert "need 52 bytes" in plan.note
     assert plan_by("checkpoint-all", Problem(graph, 52)).statements
     assert not plan_by("checkpoint-all", Problem(graph, 48)).statements
+
+
+@pytest.mark.parametrize(
+    "method", ["checkpoint-all", "chen-greedy", "dtr", "capuchin", "checkmate"]
+)
+def test_budgets_need_not_be_multiples_of_an_offset(method: str) -> None:
+    """Tensors of 5 bytes at 0, 8 and 16 end at 21."""
+    graph = chain([5] * 6, storage=True, page=50.0, gradients=5)
+    tight = keep_everything(graph).peak_bytes or 0
+    assert tight % 4
+    assert plan_by(method, Problem(graph, tight)).peak_bytes == tight
 
 
 def test_a_deadline_that_no_schedule_of_the_method_meets_is_infeasible() -> None:

@@ -234,6 +234,19 @@ def test_checkmate_is_the_optimum_beside_resident_parameters(seed: int) -> None:
     assert plan.energy_uj == pytest.approx((smallest_energy(rest) or 0.0) + given_uj)
 
 
+def test_checkmate_gives_way_where_an_update_overwrites_what_is_needed_later() -> None:
+    costs = {"page_in_us": 1.0, "page_in_uj": 1.0, "page_out_us": 1.0, "page_out_uj": 1.0}
+    nodes = (
+        CostNode("w", (), 8, stored=True, **costs),
+        CostNode("a", (0,), 8, 1.0, 1.0, overwrites=0, **costs),
+        CostNode("b", (1,), 8, 1.0, 1.0, overwrites=1, **costs),
+        CostNode("c", (1, 2), 8, 1.0, 1.0, **costs),
+    )
+    plan = plan_by("checkmate", Problem(CostGraph("over", nodes), 40))
+    assert plan.note == EXTENSION
+    assert plan.statements
+
+
 def test_checkmate_counts_transfers_against_the_deadline() -> None:
     graph = with_parameters()
     free = plan_by("checkmate", Problem(graph, 160))

@@ -49,6 +49,26 @@ def test_two_plans_of_a_model_train_the_same_bits() -> None:
         assert weights(frugal) == weights(lavish)
 
 
+def test_cached_blocks_spare_readings_and_change_nothing() -> None:
+    reads, trained_weights = [], []
+    for blocks in (1, 3, 16):
+        board = trained(card(), kind="lavish", cache=blocks)
+        board.step(1)
+        before = board.reads
+        result = board.step(2)
+        assert result["reading_ticks"] == board.reads - before
+        assert result["writing_ticks"] > 0
+        assert result["asleep_ticks"] == 0
+        reads.append(result["reading_ticks"])
+        trained_weights.append(weights(board))
+    assert trained_weights[0] == trained_weights[1] == trained_weights[2]
+    assert reads[0] > reads[1] > reads[2]
+    # With room for the whole schedule only pages are read.
+    pages = [s for s in toy.lavish().statements if s.op == "page_in"]
+    blocks_of = {node.name: -(-(node.size_bytes + 8) // 512) for node in toy.graph()}
+    assert reads[2] == sum(blocks_of[page.node] for page in pages)
+
+
 def test_a_plan_may_change_between_steps() -> None:
     straight, changing = trained(card(), kind="lavish"), trained(card(), kind="lavish")
     for step in range(1, 5):

@@ -77,9 +77,9 @@ def profiled(
 def test_time_and_energy_are_predicted_within_five_per_cent(
     profiled: tuple[api.Connection, Profile],
 ) -> None:
-    connection, profile = profiled
+    connection, alone = profiled
     for graph in (runs.mixed(), runs.digits()):
-        profile, found = connection.validate(graph, profile)
+        profile, found = connection.validate(graph, alone)
         assert abs(found.time_error) < 0.05, found
         assert abs(found.energy_error) < 0.05, found
     # And a model that the board has never seen before.
@@ -102,7 +102,7 @@ def test_transfers_overlap_as_the_plan_has_it(
     plan = api.solve(graph, profile, ram=22_000, method="poet-paging", time_limit_s=10, gap=0.5)
     with running(connection.board.name, tmp_path / "card.img", seed) as other:
         observed = run(other, graph, profile, plan)
-    costs = cost_graph(graph, calibrated(profile, plan, graph, observed))
+    costs = cost_graph(graph, calibrated(profile, graph, observed))
     planned = lanes(Problem(costs, plan.ram_bytes), plan.statements)
     assert sum(one.op.startswith("page") for one in plan.statements) > 50
     hidden_us = planned.processor_us + planned.transfers_us - planned.time_us

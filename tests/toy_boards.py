@@ -13,9 +13,11 @@ def in_partition(block: int) -> slice:
     return slice(at, at + BLOCK)
 
 
-def trained(storage: bytearray, steps: int = 0, kind: str = "frugal", seed: int = 1) -> MemoryBoard:
+def trained(
+    storage: bytearray, steps: int = 0, kind: str = "frugal", seed: int = 1, cache: int = 3
+) -> MemoryBoard:
     """A board with the toy's tensors of `seed`, after so many steps."""
-    board = MemoryBoard(storage)
+    board = MemoryBoard(storage, cache=cache)
     board.format()
     load(board, kind)
     for number, data in enumerate(toy.values(seed)):

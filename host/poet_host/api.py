@@ -146,7 +146,7 @@ class Connection:
                 seen.append(observe(training, told))
         finally:
             self.device.format()
-        better = calibrated(profile, tight, graph, seen[0])
+        better = calibrated(profile, graph, seen[0])
         return better, validation(graph, better, cost_graph(graph, better), plan, seen[1])
 
     def close(self) -> None:

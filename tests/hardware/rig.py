@@ -48,10 +48,13 @@ def simulated_rig(board: str, folder: Path) -> Iterator[Rig]:
 @contextmanager
 def look(at: str) -> Iterator[None]:
     """Whatever fails inside is reported with what to look at on the bench."""
+    failure = None
     try:
         yield
     except (PoetError, AssertionError, OSError) as error:
-        pytest.fail(f"{error}\n>>> look at: {at}", pytrace=False)
+        failure = str(error)
+    if failure is not None:
+        pytest.fail(f"{failure}\n>>> look at: {at}", pytrace=False)
 
 
 def prepare(device: Device, schedule: Schedule, stored: dict[str, np.ndarray]) -> None:

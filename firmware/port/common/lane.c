@@ -11,7 +11,6 @@ static struct {
   volatile bool busy;  /* the card has a job */
   volatile bool asked; /* a synchronous job waits or runs */
   volatile bool event; /* something ended */
-  bool transferring;   /* the card's job is a transfer's */
   int result;          /* of the synchronous job */
   uint8_t *data;       /* its bytes */
   struct card_job job, request;

@@ -170,12 +170,12 @@ def profile(
             with progress("computing, writing and reading for the meter"):
                 ask = _asker(power_log)
                 measured = connection.meter(measured, power_log, supply_mv or SUPPLY_MV, ask)
-        found = []
+        found, alone = [], measured
         for graph in graphs if validated else ():
             with progress(f"running schedules of {graph.name}") as report:
                 told = _of_steps(report)
                 try:
-                    measured, validation = connection.validate(graph, measured, told)
+                    measured, validation = connection.validate(graph, alone, told)
                 except BadInput as error:
                     say(f"not validated: {error}")
                 else:

@@ -74,7 +74,7 @@ class Cost:
         assert plan.time_us is not None
         assert plan.energy_uj is not None
         time_us = plan.time_us + profile.commit_us
-        energy_uj = plan.energy_uj + profile.commit_us * profile.power.page_out_uw / 1e6
+        energy_uj = plan.energy_uj + profile.commit_uj
         return Cost(time_us, energy_uj, energy_uj + profile.power.base_uw * time_us / 1e6, False)
 
 

@@ -16,6 +16,7 @@ from ..errors import BadInput
 from .autodiff import Sgd, optimiser, training_graph
 from .build import Builder, Model, Tensor
 from .graph import Graph
+from .models import MAX_BATCH
 from .onnx_model import OnnxInput, OnnxModel, onnx_package, read_file
 from .onnx_operators import RULES
 from .onnx_walk import Walk
@@ -59,9 +60,10 @@ def training(
     batchnorm: str = "train",
     **rates: float | None,
 ) -> Graph:
-    """The training graph of a model. See import_model for the first options,
+    """The training graph of a model.
 
-    autodiff.optimiser for `optimizer` and its rates, autodiff.training_graph for the last.
+    `batch`, `sequence_length`, `loss`: see import_model; `optimizer` and its rates:
+    optimisers.optimiser; `train`, `batchnorm`: autodiff.training_graph. Raises BadInput.
     """
     forward = import_model(
         model, name, batch=batch, sequence_length=sequence_length, loss=loss or DEFAULT_LOSS
@@ -107,6 +109,8 @@ def _shape(
     sizes = list(given.shape)
     if not sizes:
         raise BadInput(f"{where}: its input {given.name} has no sizes: export it with an example")
+    if batch is not None and not 1 <= batch <= MAX_BATCH:
+        raise BadInput(f"{where}: a batch of {batch} samples must be 1 to {MAX_BATCH}")
     sizes[0] = batch or (sizes[0] if isinstance(sizes[0], int) else 1)
     if sequence_length is not None:
         if len(sizes) < 2 or (isinstance(sizes[1], int) and sizes[1] != sequence_length):

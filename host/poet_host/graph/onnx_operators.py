@@ -14,6 +14,10 @@ from .onnx_at import At, Moved, Rule, Unsupported
 from .onnx_fold import Constant
 from .onnx_tensors import TENSOR_RULES
 from .operators import Shape
+from .operators_tensor import axis_of
+
+# Orders of (batch, length, heads, width) in which attention reads its heads, and the keys turned.
+_SPLIT, _SPLIT_TURNED = (0, 2, 1, 3), (0, 2, 3, 1)
 
 
 def _image(x: Tensor) -> Tensor:
@@ -101,12 +105,6 @@ def _matmul(at: At) -> Tensor | Moved:
     return _linear(at, at.turned(1))
 
 
-_SPLIT = (0, 2, 1, 3)  # heads side by side in each row, one behind the other
-
-
-_SPLIT_TURNED = (0, 2, 3, 1)
-
-
 def _product(at: At) -> Tensor | Moved:
     """A product of two computed tensors; attention reads heads where they are."""
     if not at.is_tensor(0):
@@ -178,7 +176,7 @@ def _batchnorm(at: At) -> Tensor:
 
 def _layernorm(at: At) -> Tensor:
     x = at.tensor(0)
-    axes = len(x.shape) - at.attribute("axis", -1) % len(x.shape)
+    axes = len(x.shape) - axis_of(at.attribute("axis", -1), len(x.shape))
     name = at.layer_name(at.weight(1) if at.has(1) else None)
     parameters = {
         slot: at.parameter(name, slot, at.weight(number), x.shape[-axes:])

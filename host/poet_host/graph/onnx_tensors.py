@@ -7,6 +7,7 @@ import numpy as np
 
 from .build import Tensor
 from .onnx_at import At, Moved, Rule, Unsupported
+from .operators_tensor import axis_of
 
 
 def _elementwise(kind: str) -> Rule:
@@ -45,7 +46,7 @@ def _reduced(kind: str) -> Rule:
         x, axes = at.tensor(0), at.integers(1, "axes")
         if not axes and at.attribute("noop_with_empty_axes", 0):
             return x
-        over = tuple(sorted(axis % len(x.shape) for axis in axes or range(len(x.shape))))
+        over = tuple(sorted(axis_of(axis, len(x.shape)) for axis in axes or range(len(x.shape))))
         keep = bool(at.attribute("keepdims", 1))
         if kind == "mean" and over == (2, 3) and len(x.shape) == 4:
             y = at.layer("global_avgpool", (x,))
@@ -147,16 +148,17 @@ def _reshape(at: At) -> Tensor:
 
 def _squeeze(at: At) -> Tensor:
     x, axes = at.tensor(0), at.integers(1, "axes")
-    gone = (
-        {a % len(x.shape) for a in axes} if axes else {i for i, n in enumerate(x.shape) if n == 1}
-    )
+    rank = len(x.shape)
+    gone = {axis_of(axis, rank) for axis in axes or (i for i in range(rank) if x.shape[i] == 1)}
+    if any(x.shape[axis] != 1 for axis in gone):
+        raise Unsupported(f"it drops axes {axes} of {x.shape}, which are not all 1")
     return Tensor(x.name, tuple(n for i, n in enumerate(x.shape) if i not in gone))
 
 
 def _unsqueeze(at: At) -> Tensor:
     x, axes = at.tensor(0), at.integers(1, "axes") or []
     shape, sizes = len(x.shape) + len(axes), list(x.shape)
-    for axis in sorted(axis % shape for axis in axes):
+    for axis in sorted(axis_of(axis, shape) for axis in axes):
         sizes.insert(axis, 1)
     return Tensor(x.name, tuple(sizes))
 
@@ -175,7 +177,7 @@ def _transpose(at: At) -> Tensor | Moved:
 def _softmax(at: At) -> Tensor:
     x = at.tensor(0)
     axis = at.attribute("axis", -1 if at.walk.model.opsets[""] >= 13 else 1)
-    if axis % len(x.shape) != len(x.shape) - 1:
+    if axis_of(axis, len(x.shape)) != len(x.shape) - 1:
         raise Unsupported(f"it goes along axis {axis}: only the last is built")
     return at.layer("softmax", (x,), causal=at.node.input(0) in at.walk.causal)
 
@@ -196,7 +198,7 @@ def _gather(at: At) -> Tensor:
             "embedding", (tokens,), *table.value.shape, name=name, parameters=parameters
         )
     x, chosen = at.tensor(0), at.constant(1).value
-    axis, size = axis % len(x.shape), x.shape[axis]
+    axis, size = axis_of(axis, len(x.shape)), x.shape[axis]
     places = [int(place) % size for place in chosen.reshape(-1)]
     if places != list(range(places[0], places[0] + len(places))):
         raise Unsupported("it picks places that do not follow one another: slice instead")
@@ -210,7 +212,9 @@ def _slice(at: At) -> Tensor:
     axes, steps = at.integers(3, "axes") or list(range(len(begins))), at.integers(4, "steps")
     if any(step != 1 for step in steps or []):
         raise Unsupported(f"it takes every {steps}th: only whole ranges are built")
-    for axis, begin, end in zip((a % len(x.shape) for a in axes), begins, ends, strict=True):
+    for axis, begin, end in zip(
+        (axis_of(a, len(x.shape)) for a in axes), begins, ends, strict=True
+    ):
         size = x.shape[axis]
         begin, end = (min(max(place + size * (place < 0), 0), size) for place in (begin, end))
         if (begin, end) != (0, size):
@@ -220,13 +224,13 @@ def _slice(at: At) -> Tensor:
 
 def _split(at: At) -> list[Tensor]:
     x, sizes, count = at.tensor(0), at.integers(1, "split"), len(at.node.outputs)
-    axis = at.attribute("axis", 0) % len(x.shape)
+    axis = axis_of(at.attribute("axis", 0), len(x.shape))
     each = -(-x.shape[axis] // count)
     sizes = sizes or [min(each, x.shape[axis] - i * each) for i in range(count)]
     begins = [sum(sizes[:i]) for i in range(count)]
     return [
         at.layer("slice", (x,), axis, begin, begin + size)
-        if at.walk.readers(name)
+        if at.walk.readers(name) or name == at.walk.model.output
         else Tensor(x.name, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
         for begin, size, name in zip(begins, sizes, at.node.outputs, strict=True)
     ]

@@ -6,15 +6,17 @@ only while it executes a schedule.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from .. import isa
-from ..graph.graph import Graph
-from ..plan.plan import Plan
+from ..graph.graph import Graph, Node
+from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
 from ..profile.profile import Profile, Statements
+from ..schedule.decode import Wait
 from .energy import energy_uj
 from .run import Step
 from .train import Training
@@ -32,7 +34,7 @@ class Observed:
 
     steps: tuple[Step, ...]
     records: tuple[tuple[Any, ...], ...]  # poet_trace, of each step
-    statements: int  # of the plan
+    statements: tuple[Statement | Wait, ...]  # of the schedule
     tick_us: float
 
 
@@ -49,19 +51,52 @@ def observe(training: Training, told: Told | None = None) -> Observed:
             told(len(steps), max(windows, STEPS))
         steps.append(training.step())
         records.append(training.trace.records)
-    statements, tick_us = len(training.trace.statements), training.device.us(1)
+    statements, tick_us = tuple(training.trace.statements), training.device.us(1)
     return Observed(tuple(steps), tuple(records), statements, tick_us)
 
 
-def calibrated(profile: Profile, plan: Plan, graph: Graph, observed: Observed) -> Profile:
-    """The profile with what only a schedule shows: what its statements cost, and what its pages
-    take beyond transfers that were measured one after another."""
-    outs = [graph[one.node] for one in plan.statements if one.op == "page_out"]
-    pages = sum(node.updates is None for node in outs)
-    expected_us = sum(profile.page_out.times_us(node.size_bytes)[0] for node in outs)
+def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
+    """The profile with what only a schedule shows: what its statements cost, and what transfers
+    out take beyond those that were measured one after another.
+
+    A card pauses when another of its erase groups is written. What updates take behind updates
+    becomes part of every transfer out, and the rest is for the pages that come between them.
+    """
+    outs = _outs(graph, observed)
+    expected_us = {
+        index: profile.page_out.times_us(node.size_bytes)[0] for index, node in outs.items()
+    }
+    pages = [index for index, node in outs.items() if node.updates is None]
+    behind = {
+        after for before, after in pairwise(outs) if before not in pages and after not in pages
+    }
+    more_us = max(
+        0.0,
+        _mean(
+            observed.tick_us * ((one.end - one.begin) % 2**32) - expected_us[one.statement]
+            for records in observed.records
+            for one in records
+            if one.statement in behind
+        ),
+    )
     spent_us = fmean(step.writing_us - step.commit_us for step in observed.steps)
-    turn_us = max(0.0, spent_us - expected_us) / pages if pages else profile.page_turn_us
-    return replace(profile, statements=statement_costs(observed), page_turn_us=turn_us)
+    turns_us = max(0.0, spent_us - sum(expected_us.values()) - more_us * len(outs))
+    lane = profile.page_out
+    return replace(
+        profile,
+        statements=statement_costs(observed),
+        page_out=replace(lane, base_us=lane.base_us + more_us),
+        page_turn_us=turns_us / len(pages) if pages else profile.page_turn_us,
+    )
+
+
+def _outs(graph: Graph, observed: Observed) -> dict[int, Node]:
+    """What is paged out by which statement, in order."""
+    return {
+        index: graph[one.node]
+        for index, one in enumerate(observed.statements)
+        if not isinstance(one, Wait) and one.op == "page_out"
+    }
 
 
 def statement_costs(observed: Observed) -> Statements:
@@ -95,7 +130,7 @@ def _reading(observed: Observed, traced_us: float) -> float:
         for step in observed.steps
     )
     seen = sum(len(records) for records in observed.records)
-    every_us = traced_us * observed.statements * len(observed.steps) / seen if seen else 0.0
+    every_us = traced_us * len(observed.statements) * len(observed.steps) / seen if seen else 0.0
     return min(1.0, max(0.0, records_us / every_us)) if every_us else 0.0
 
 

@@ -34,7 +34,8 @@ def checkmate(problem: Problem, settings: Settings) -> Plan:
     if not graph.storage:  # stored tensors then start in RAM, and may leave it for good
         return replace(_solved(problem, settings), method=NAME)
     resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
-    inner = Problem(results_only(graph), problem.ram_bytes - resident_bytes, problem.deadline_us)
+    rest = results_only(problem.graph)
+    inner = Problem(rest, problem.ram_bytes - resident_bytes, problem.deadline_us)
     if largest_operator_bytes(inner.graph) <= inner.ram_bytes:
         plan = _published(problem, graph, inner, resident_bytes, settings)
         if plan is not None:
@@ -140,7 +141,7 @@ def _with_residents(
         place[i] = end if base_bytes is not None else None
         end += graph.nodes[i].bytes
         out.append(Statement("page_in", graph.nodes[i].name, place[i]))
-    there = set(place)
+    gone: set[int] = set()  # overwritten where it lay
     written: set[int] = set()
     for it in solved.statements:
         i = number[it.node]
@@ -148,12 +149,12 @@ def _with_residents(
         if it.op == "free":
             out.append(it)
             continue
-        if any(graph.nodes[j].stored and j not in there for j in node.inputs):
+        if gone.intersection(node.inputs):
             return None
         offset, workspace = it.offset, it.workspace_offset
-        if node.overwrites in place:
+        if node.overwrites is not None and node.overwrites in place:
             place[i] = offset = place[node.overwrites]
-            there.discard(node.overwrites)
+            gone.add(node.overwrites)
         elif base_bytes is not None and offset is not None:
             offset += base_bytes
         if base_bytes is not None and workspace is not None:

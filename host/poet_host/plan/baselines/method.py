@@ -80,7 +80,8 @@ def realise(
     """
     unit = ALIGNMENT if settings.placed else 1
     graph = padded(problem.graph, unit)
-    limit = problem.ram_bytes
+    # The last tensor may end between two multiples: the placement tells.
+    room = limit = -(-problem.ram_bytes // unit) * unit
     failure = _Failure()
     for attempt in range(ROUNDS):
         try:
@@ -90,7 +91,9 @@ def realise(
             break
         settled = [(draft, settle(graph, draft.events, limit)) for draft in proposed]
         if attempt == 0:
-            failure = _failure(problem, graph, settled, settings, every)
+            failure = _failure(
+                replace(problem, graph=graph, ram_bytes=room), settled, settings, every
+            )
         fitting = [(d, s) for d, s in settled if s.statements is not None]
         fitting.sort(key=lambda pair: _rank(graph, *pair))
         excess = 0
@@ -196,13 +199,13 @@ def finished(
 
 
 def _failure(
-    problem: Problem,
-    graph: CostGraph,
-    settled: Sequence[tuple[Draft, Settled]],
-    settings: Settings,
-    every: bool,
+    problem: Problem, settled: Sequence[tuple[Draft, Settled]], settings: Settings, every: bool
 ) -> _Failure:
-    """What is known if none of the drafts becomes a plan: is each of them impossible?"""
+    """What is known if none of the drafts becomes a plan: is each of them impossible?
+
+    Sizes and budget of `problem` are those of placed tensors.
+    """
+    graph = problem.graph
     if not settled:
         alone = largest_operator_bytes(graph)
         if alone > problem.ram_bytes:

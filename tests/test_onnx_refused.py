@@ -1,0 +1,139 @@
+"""Models that cannot be trained: every node is named, with what to do about it."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnx_judge import IMAGE, imported, random, same_as_runtime, two_layers, with_gain
+from onnx_models import model, one_node
+from poet_host.errors import BadInput
+
+
+def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
+    make = helper.make_node
+    nodes = [
+        make("Conv", ["x", "w"], ["a"], "first", dilations=[2, 2], pads=[2, 2, 2, 2]),
+        make("Selu", ["a"], ["b"], "second"),
+        make("MaxPool", ["b"], ["c"], "third", kernel_shape=[2, 2], dilations=[2, 2]),
+        make("Conv", ["c", "w"], ["d"], "fine"),
+        make("LSTM", ["d", "w", "w"], ["y"], "fourth", hidden_size=3),
+    ]
+    with pytest.raises(BadInput) as caught:
+        imported(model(nodes, IMAGE, {"w": random(4, 4, 3, 3)}))
+    first, *lines, last = str(caught.value).split("\n")
+    assert first == "model m: 4 of 5 nodes cannot be trained here:"
+    assert [line.split(":")[0].strip() for line in lines] == [
+        "first (Conv)", "second (Selu)", "third (MaxPool)", "fourth (LSTM)",
+    ]  # fmt: skip
+    assert "use dilation 1" in lines[0]
+    assert "this operator is not built" in lines[1]
+    assert "operators that are built: Add, AveragePool, BatchNormalization" in last
+
+
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "one-sided padding": (
+        one_node("Conv", IMAGE, {"w": random(2, 4, 3, 3)}, pads=[0, 0, 1, 1]),
+        "pad both sides alike",
+    ),
+    "one-sided automatic padding": (
+        one_node("Conv", IMAGE, {"w": random(2, 4, 2, 2)}, auto_pad="SAME_UPPER"),
+        "pad both sides",
+    ),
+    "volumes": (
+        one_node("Conv", (1, 2, 4, 4, 4), {"w": random(2, 2, 3, 3, 3)}),
+        r"data of shape \(1, 2, 4, 4, 4\)",
+    ),
+    "half precision": (
+        one_node("Gemm", (2, 5), {"w": random(3, 5).astype(np.float16)}, transB=1),
+        "export the model in float32",
+    ),
+    "alpha": (one_node("Gemm", (2, 5), {"w": random(5, 3)}, alpha=2.0), "alpha and beta"),
+    "transposed data": (one_node("Gemm", (2, 5), {"w": random(2, 3)}, transA=1), "transA"),
+    "softmax over channels": (
+        with_gain(helper.make_node("Softmax", ["scaled"], ["y"], axis=1), IMAGE),
+        "only the last is built",
+    ),
+    "scattered places": (
+        with_gain(
+            helper.make_node("Gather", ["scaled", "i"], ["y"], axis=1),
+            IMAGE,
+            {"i": np.array([0, 2])},
+        ),
+        "slice instead",
+    ),
+    "every second": (
+        with_gain(
+            helper.make_node("Slice", ["scaled", "a", "b", "c", "d"], ["y"]),
+            IMAGE,
+            {"a": np.array([0]), "b": np.array([4]), "c": np.array([1]), "d": np.array([2])},
+        ),
+        "only whole ranges",
+    ),
+    "a cube": (
+        with_gain(helper.make_node("Pow", ["scaled", "p"], ["y"]), IMAGE, {"p": np.float32(3)}),
+        "second power",
+    ),
+    "an old opset": (one_node("Relu", IMAGE, opset=9), "opset 9 is older than 11"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_built_says_what_to_do(case: str) -> None:
+    data, message = REFUSED[case]
+    with pytest.raises(BadInput, match=message):
+        imported(data)
+
+
+def test_one_input_and_one_output() -> None:
+    node = helper.make_node("Add", ["x", "z"], ["y"])
+    info = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, (1, 2)) for n in "xz"]
+    graph = helper.make_graph([node], "g", info, info[:1])
+    graph.output[0].name = "y"
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    with pytest.raises(BadInput, match=r"it has 2 inputs \(x, z\): export it with one input"):
+        imported(made.SerializeToString())
+
+
+def test_what_is_no_onnx_file_inside_is_refused() -> None:
+    broken = onnx.load_model_from_string(two_layers())
+    broken.graph.initializer[0].dims[0] = 7
+    with pytest.raises(BadInput, match="this is no valid model"):
+        imported(broken.SerializeToString())
+    with pytest.raises(BadInput, match=r"b has shape \(1,\), bias needs \(6,\)"):
+        imported(one_node("Conv", IMAGE, {"w": random(6, 4, 3, 3), "b": random(1)}))
+
+
+def test_old_softmax_goes_along_the_second_axis_unless_told() -> None:
+    node = helper.make_node("Softmax", ["scaled"], ["y"])
+    same_as_runtime(with_gain(node, (2, 5), opset=12))
+    same_as_runtime(with_gain(node, (2, 5, 4), opset=13))
+    with pytest.raises(BadInput, match="along axis 1: only the last"):
+        imported(with_gain(node, (2, 5, 4), opset=12))
+
+
+def test_a_second_output_that_is_not_built_is_named() -> None:
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["largest", "places"], kernel_shape=[2, 2]),
+        helper.make_node("Cast", ["places"], ["y"], "cast", to=onnx.TensorProto.FLOAT),
+    ]
+    with pytest.raises(BadInput, match=r"cast \(Cast\): its input places is the output of nothing"):
+        imported(model(nodes, IMAGE))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "constants", "message"),
+    [
+        ("Squeeze", {}, {"axes": np.array([1])}, r"drops axes \[1\] of \(2, 4, 8, 8\)"),
+        ("Flatten", {"axis": 7}, {}, "must begin with the batch"),
+        ("Softmax", {"axis": 5}, {}, "axis 5 must be one of 4"),
+        ("Gather", {"axis": -5}, {"places": np.array([1])}, "axis -5 must be one of 4"),
+    ],
+)
+def test_axes_that_are_not_there_are_refused(
+    op: str, attributes: dict[str, Any], constants: dict[str, Any], message: str
+) -> None:
+    node = helper.make_node(op, ["scaled", *constants], ["y"], **attributes)
+    with pytest.raises(BadInput, match=message):
+        imported(with_gain(node, IMAGE, constants))

@@ -125,7 +125,7 @@ class _Solver:
         if deadline_us is not None and not self._in_time(found.best):
             free_uj = found.bound_uj
             if least_time_us(self.graph) > deadline_us * (1 + TOLERANCE):
-                return self._too_late(self._fastest())
+                return self._too_late(None if found.interrupted else self._fastest())
             if not found.interrupted:
                 found = self._search(self.problem, 1.0)
             if found.infeasible:
@@ -242,6 +242,8 @@ class _Solver:
             found = _Found()
             task = self._task(Problem(self.problem.graph, middle), 0.5)
             _Race(replace(task, graph=free), found, lambda found: None).run()
+            if found.interrupted:
+                break
             if found.best is not None:
                 known, high = middle, middle - unit
             else:

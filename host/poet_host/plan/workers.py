@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -60,18 +61,27 @@ class Worker:
 
     def search(self, function: Callable[..., None], *arguments: Any) -> None:
         self.busy = True
-        self._requests.send((function, arguments))
+        self._send((function, arguments))
 
     def tell(self, news: Any) -> None:
         """Something that the search may use."""
-        self._requests.send((None, news))
+        self._send((None, news))
+
+    def _send(self, request: Any) -> None:
+        with suppress(BrokenPipeError):  # `receive` says that the process has ended
+            self._requests.send(request)
 
     def receive(self) -> tuple[str, Any]:
         """The next of what the search emits; ("idle", None) at its end.
 
-        Raises EOFError if the process ended, and RuntimeError if the search failed.
+        Raises RuntimeError if the search failed or the process ended.
         """
-        kind, found = self.results.recv()
+        try:
+            kind, found = self.results.recv()
+        except EOFError:
+            raise RuntimeError(
+                "the planner's worker was killed; perhaps there is too little memory"
+            ) from None
         if kind == "idle":
             self.busy = False
         if kind == "error":
@@ -83,7 +93,7 @@ class Worker:
         """End the search; False if the process had to be ended with it."""
         try:
             if self.busy:
-                self._requests.send(None)
+                self._send(None)
             while self.busy:
                 if not self.results.poll(STOP_S):
                     break
@@ -93,6 +103,10 @@ class Worker:
         if self.busy:
             self.end()
         return not self.busy
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
 
     def end(self) -> None:
         self._process.kill()
@@ -115,8 +129,12 @@ class Pool:
 
     def take(self) -> Worker:
         with self._lock:
-            worker = self._idle.pop() if self._idle else None
-        return Worker() if worker is None else worker
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.alive:
+                    return worker
+                worker.end()
+        return Worker()
 
     def give_back(self, worker: Worker) -> None:
         if worker.stop():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from . import conflicts, exact, milp
 from .fit import Candidate, Misfit
 from .program import INFINITY, Result, minimise
+from .prove import relax
 from .reach import Reach, Rung
 from .search import Searcher, Task
 from .statements import energy_uj, everything_paged, latest_paged, tidy
@@ -23,11 +24,11 @@ HIGHEST = (Rung(None, 1.0), Rung(None))
 ROUNDS = 4  # of tightening what a plan may use, until it fits
 CUT_ROUNDS = 2
 GAP = 0.02  # of what is spent beyond the unavoidable: good enough for a rung
-WIDE = Rung(16, 1.0)  # where parts are solved again
+WIDE, MOST_COLUMNS = (16, 6, 4, 3, 2), 40_000  # recomputations in a row, of parts
 PART, PART_S = 0.1, 3.0  # share of the stages to begin with; time for one part
 MOST_VAIN = 50  # parts in a row without a better plan
 SHARES = (1.0, 0.9, 0.7, 0.5)  # of the RAM, for a plan without search
-MANY_NODES = 1000  # the prover does not wait for the first rungs
+MANY_NODES = 500  # the prover does not wait for the first rungs
 WEIGHTS = 8  # of time, tried for a deadline
 SEED = 1
 
@@ -38,9 +39,12 @@ def climb(task: Task, line: Line) -> None:
     if climber.exhaust():
         return
     climber.begin()
+    relax(task, line)
+    share = 0.25 if task.deadline_us is None else 0.05
+    climber.climb(FIRST[:1], share)
     if len(task.graph.nodes) > MANY_NODES:
         line.emit("climbed", None)
-    climber.climb(FIRST, 0.25 if task.deadline_us is None else 0.05)
+    climber.climb(FIRST[1:], share)
     if task.deadline_us is not None:
         climber.hurry()
     if len(task.graph.nodes) <= MANY_NODES:
@@ -207,6 +211,15 @@ class _Climber(Searcher):
             self.offer(climber.best.events)
         return climber.best
 
+    def wide(self) -> milp.StageModel | None:
+        """The model in which parts are solved: of the highest rung that is not too large."""
+        for depth in WIDE:
+            reach = self.reach(Rung(depth, 1.0))
+            model = self.build(reach, self.task.ram_bytes, self.task.deadline_us)
+            if model is None or len(model.program.cost) <= MOST_COLUMNS:
+                return model
+        return model
+
     def improve(self) -> None:
         """Solve parts of the best plan again, the rest as it is, as long as that helps."""
         chance, share, vain = random.Random(SEED), PART, 0
@@ -214,7 +227,7 @@ class _Climber(Searcher):
         while not self.over and self.best is not None and vain < MOST_VAIN:
             self.hear()
             if model is None:
-                model = self.build(self.reach(WIDE), self.task.ram_bytes, self.task.deadline_us)
+                model = self.wide()
                 if model is None:
                     return
                 values = milp.start(model, self.best.events)

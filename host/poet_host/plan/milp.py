@@ -34,7 +34,7 @@ from .statements import Event
 Columns = dict[int, int]  # tensor -> column
 HERE = -1  # in place of a column: certainly in RAM
 Values = Any  # numpy array of a solution
-MOST_NONZEROS = 8_000_000  # of the constraints; the solver takes about 150 bytes for each
+MOST_NONZEROS = 3_000_000  # of the constraints; the solver takes about 150 bytes for each
 
 
 class TooLarge(Exception):
@@ -136,7 +136,8 @@ def _stage(
         if i < t and reach.last[i] >= t and (model.made_again or before.get(i) != HERE)
     }
     users: dict[int, list[int]] = {}
-    for j, column in computed.items():
+    needs_inputs = reach.rung is None or reach.rung.needs_inputs
+    for j, column in computed.items() if needs_inputs else ():
         for i in set(nodes[j].inputs):
             users.setdefault(i, []).append(column)
     paged: Columns = {}
@@ -160,7 +161,7 @@ def _stage(
             _on_demand(program, paged.get(i), users.get(i, []))
             if i not in early:
                 _on_demand(program, computed.get(i), users.get(i, []))
-    for j, column in computed.items():
+    for j, column in computed.items() if needs_inputs else ():
         for i in set(nodes[j].inputs):
             _has_input(program, column, before.get(i), _terms(i, computed, paged))
     return stage

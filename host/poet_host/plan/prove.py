@@ -9,14 +9,32 @@ from typing import Any
 from . import conflicts, milp
 from .fit import Candidate
 from .program import INFINITY, TOLERANCE, minimise
-from .reach import Reach
+from .reach import Reach, Rung
 from .search import Searcher, Task
 from .statements import energy_uj
 from .workers import Line
 
 CUTS = 100  # constraints added at once to the linear relaxation
 CUT_ROUNDS = 10
+RELAXING = 0.1  # of the time, for the first bound
 WORTH = 1e-5  # relative rise of a bound that is worth another round
+
+
+def relax(task: Task, line: Line) -> None:
+    """Emit a bound on all plans that is soon found: recomputing needs no inputs."""
+    prover = _Prover(task, line)
+    model = prover.build(Reach(task.graph, task.again, rung=Rung(1, needs_inputs=False)))
+    if model is None:
+        return
+
+    def watch(bound_uj: float, values: Any) -> bool:
+        prover.raise_bound(bound_uj)
+        return prover.over
+
+    for integer in (False, True):
+        limit_s = task.left_s * RELAXING
+        found = minimise(model.program, limit_s, integer=integer, watch=watch)
+        prover.raise_bound(found.bound)
 
 
 def prove(task: Task, best: Candidate | None, line: Line) -> None:
@@ -40,21 +58,28 @@ class _Prover(Searcher):
                 spare_uj=self.spare_uj,
                 for_conflicts=for_conflicts,
             )
-            try:
-                self.model = milp.build(
-                    reach,
-                    self.task.ram_bytes,
-                    page=self.task.page,
-                    deadline_us=self.task.deadline_us,
-                    out_of_time=lambda: self.over,
-                )
-            except milp.TooLarge:
+            model = self.build(reach)
+            if model is None:
                 return
+            self.model = model
             self.relax()
             while not self.proved and not self.over and self.search():
                 pass
             if self.proved or self.over:
                 return
+
+    def build(self, reach: Reach) -> milp.StageModel | None:
+        task = self.task
+        try:
+            return milp.build(
+                reach,
+                task.ram_bytes,
+                page=task.page,
+                deadline_us=task.deadline_us,
+                out_of_time=lambda: self.over,
+            )
+        except milp.TooLarge:
+            return None
 
     @property
     def proved(self) -> bool:

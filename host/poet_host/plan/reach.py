@@ -64,11 +64,15 @@ def last_needs(graph: CostGraph, again: Sequence[bool]) -> list[int]:
 class Rung:
     """Demanded recomputations only: `depth` in a row, for at most what paging would cost.
 
+    Without need of inputs, recomputing just before a mandatory use is as good as at any other
+    time, so that one in a row stands for all plans.
+
     `of_paging`: the energy of a chain, as a multiple of writing and reading its result once.
     """
 
     depth: int | None = None
     of_paging: float = INFINITY
+    needs_inputs: bool = True  # otherwise, with depth 1, a relaxation of all plans
 
 
 class Reach:

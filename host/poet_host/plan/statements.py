@@ -95,6 +95,8 @@ def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
     nodes = graph.nodes
     ram = set() if graph.storage else {i for i, node in enumerate(nodes) if node.stored}
     live = sum(nodes[i].bytes for i in ram)
+    if live > ram_bytes:
+        return False
     for op, i in events:
         node = nodes[i]
         if op == "free":
@@ -112,8 +114,7 @@ def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
         live += node.bytes
         if live + (node.workspace_bytes if op == "compute" else 0) > ram_bytes:
             return False
-    ends_well = graph.storage or all(i in ram for i, node in enumerate(nodes) if node.keep)
-    return live <= ram_bytes and ends_well
+    return graph.storage or all(i in ram for i, node in enumerate(nodes) if node.keep)
 
 
 def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:

@@ -10,7 +10,7 @@ import pytest
 from cost_graphs import contrary, random_cost_graph, random_problem, tight_problem, timed_problems
 from oracle import Best, cheapest, smallest_energy
 from poet_host.plan import conflicts, milp
-from poet_host.plan.problem import CostGraph, Problem
+from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.program import INFINITY, Program, attainable, minimise
 from poet_host.plan.reach import Reach, recomputable
 from poet_host.plan.search import unavoidable_uj
@@ -103,11 +103,73 @@ def test_the_best_plan_obeys_the_model_and_every_conflict(block: int) -> None:
         model = model_of(reach_of(problem, for_conflicts=True), problem)
         values = milp.start(model, events)
         assert cost_uj(model.program, values) <= best.energy_uj * (1 + 1e-9)
+        assert not conflicts.sets(model, values), problem.graph.name
         learned += _learn(model)
         assert not broken_rows(model.program, values), problem.graph.name
         count += 1
     assert count > 15
     assert learned > 0
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_the_best_plan_obeys_any_conflict(block: int) -> None:
+    """Of sets of recomputations that no solution suggests, too."""
+    rng = random.Random(f"any conflict {block}")
+    binding = 0
+    for problem, best in problems(range(block * 15 + 200, block * 15 + 215)):
+        model = model_of(reach_of(problem, for_conflicts=True), problem)
+        values = milp.start(model, simplest(problem.graph, best))
+        rows = model.program.shape[1]
+        for index, stage in enumerate(model.stages):
+            done = [i for i, column in stage.computed.items() if values[column] > 0.5]
+            for _ in range(4 if done else 1):
+                conflicts.forbid(model, _any_conflict(rng, problem, stage, index, done))
+        binding += model.program.shape[1] - rows
+        assert not broken_rows(model.program, values), problem.graph.name
+    assert binding > 100
+
+
+def _any_conflict(
+    rng: random.Random, problem: Problem, stage: milp.Stage, index: int, done: list[int]
+) -> conflicts.Conflict:
+    others = [i for i in stage.computed if i not in done]
+    members = [i for i in done if rng.random() < 0.8]
+    computed = frozenset(members + rng.sample(others, min(len(others), rng.choice((0, 0, 1)))))
+    kept = frozenset(i for i in sorted(computed & stage.used.keys()) if rng.random() < 0.7)
+    outside = {i for j in computed for i in problem.graph.nodes[j].inputs} - computed
+    passing = frozenset(i for i in sorted(outside) if rng.random() < 0.5)
+    peak = conflicts._least_peak(problem.graph, computed, kept, passing, problem.ram_bytes)
+    return conflicts.Conflict(index, computed, kept, passing, peak)
+
+
+def there_when_the_stage_begins() -> Problem:
+    """The last stage begins with j1 and j2 in RAM, computes k, and then each of them alone.
+
+    There is no room to compute the second one beside the first.
+    """
+    rows = [
+        ("x", (), 38, 0), ("y", (0,), 1, 0), ("j1", (), 10, 24), ("j2", (), 10, 24),
+        ("k", (2, 3), 1, 0), ("n", (2,), 4, 0), ("p", (3,), 4, 0), ("h", (), 4, 0),
+        ("b", (2, 3), 20, 0), ("t", (4, 1, 5, 6, 7), 1, 0),
+    ]  # fmt: skip
+    nodes = tuple(
+        CostNode(name, inputs, size, 1.0, 1000.0 if name == "h" else 1.0, workspace_bytes=workspace)
+        for name, inputs, size, workspace in rows
+    )
+    return Problem(CostGraph("there when the stage begins", nodes, storage=False), 44)
+
+
+def test_conflicts_allow_for_what_is_there_when_the_stage_begins() -> None:
+    problem = there_when_the_stage_begins()
+    best = cheapest(problem)
+    assert best is not None
+    assert best.energy_uj == 1016
+    model = model_of(reach_of(problem, for_conflicts=True), problem)
+    values = milp.start(model, simplest(problem.graph, best))
+    assert not conflicts.sets(model, values)
+    _learn(model)
+    assert not broken_rows(model.program, values)
+    honest(solve(problem, placed=False, exhaustive=False), problem, best.energy_uj)
 
 
 def _learn(model: milp.StageModel) -> int:

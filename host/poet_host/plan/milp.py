@@ -315,8 +315,9 @@ def start(model: StageModel, events: Sequence[Event]) -> Values:
             if column != HERE and i in in_ram:
                 values[column] = 1.0
         for i in (stage.computed.keys() | stage.paged.keys()) & (computed | paged):
-            held = None if model.made_again else stage.before.get(i)
-            if held is not None and (held == HERE or values[held] > 0.5):
+            held = stage.before.get(i)
+            was_there = held is not None and (held == HERE or values[held] > 0.5)
+            if was_there and not (model.made_again and i in in_ram):
                 continue
             made = stage.paged.get(i) if i in paged else stage.computed.get(i)
             if made is not None:

@@ -52,6 +52,17 @@ class Stage:
     used: Columns
 
 
+@dataclass(frozen=True)
+class Gap:
+    """Between two operators that need a tensor: columns of H and Q; of U, R and P within."""
+
+    held: int
+    paged: int
+    used: tuple[int, ...]
+    computed: tuple[int, ...]
+    pages: tuple[int, ...]
+
+
 @dataclass
 class StageModel:
     graph: CostGraph
@@ -60,6 +71,7 @@ class StageModel:
     program: Program = field(default_factory=Program)
     written: Columns = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
 
 
 def build(
@@ -98,6 +110,8 @@ def build(
         _stage(model, reach, len(graph.nodes), previous, kept, before)
         if sum(graph.nodes[i].bytes for i in kept) > ram_bytes:
             model.program.never()
+    if reach.rung is None:
+        _bridge_gaps(model)
     if page and deadline_us is None:
         _rather_page(model)
     if deadline_us is not None:
@@ -232,6 +246,50 @@ def _own_bytes(graph: CostGraph, t: int) -> int:
     return node.workspace_bytes + (0 if node.overwrites is not None else node.bytes)
 
 
+def _bridge_gaps(model: StageModel) -> None:
+    """1 - H <= sum R + Q,  H <= U,  Q <= sum P,  Q <= o  over the stages of a gap.
+
+    H: i is in RAM all the time between two operators that need it. Otherwise it is made again
+    by some recomputation or by some page-in, of which one is enough: Q <= o, where the sum
+    of the P_ti could be larger. This follows from the other constraints if all variables are
+    integral, but not in the linear relaxation.
+    """
+    nodes = model.graph.nodes
+    for i, stages in _gaps(model):
+        inner = {stage.used.get(i, HERE) for stage in stages[:-1]}
+        if i not in model.written or not inner or HERE in inner:
+            continue
+        computed = tuple(stage.computed[i] for stage in stages if i in stage.computed)
+        pages = tuple(stage.paged[i] for stage in stages if i in stage.paged)
+        if len(pages) < 2 or nodes[i].bytes == 0:
+            continue
+        program = model.program
+        gap = Gap(program.binary(), program.binary(), tuple(sorted(inner)), computed, pages)
+        model.gaps.append(gap)
+        made = [(column, 1.0) for column in (gap.held, gap.paged, *computed)]
+        program.row(made, lower=1.0)
+        for column in gap.used:
+            program.row([(gap.held, 1.0), (column, -1.0)], upper=0.0)
+        program.row([(gap.paged, 1.0), *((column, -1.0) for column in pages)], upper=0.0)
+        program.row([(gap.paged, 1.0), (model.written[i], -1.0)], upper=0.0)
+
+
+def _gaps(model: StageModel) -> Iterator[tuple[int, list[Stage]]]:
+    """For each tensor, the stages from an operator that makes or needs it to the next one."""
+    nodes = model.graph.nodes
+    since: dict[int, list[Stage]] = {}
+    for stage in model.stages:
+        if stage.operator is None:
+            break
+        for stages in since.values():
+            stages.append(stage)
+        for i in set(nodes[stage.operator].inputs):
+            if i in since:
+                yield i, since[i]
+            since[i] = []
+        since[stage.operator] = []
+
+
 def _rather_page(model: StageModel) -> None:
     """sum_t R_ti <= K (1 - o_i), if computing i costs at least its page-in.
 
@@ -322,6 +380,9 @@ def start(model: StageModel, events: Sequence[Event]) -> Values:
             made = stage.paged.get(i) if i in paged else stage.computed.get(i)
             if made is not None:
                 values[made] = 1.0
+    for gap in model.gaps:
+        values[gap.held] = min(values[column] for column in gap.used)
+        values[gap.paged] = max(values[column] for column in gap.pages)
     return values
 
 

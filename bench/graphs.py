@@ -11,6 +11,7 @@ from poet_host.plan.problem import CostGraph, CostNode
 from poet_host.profile.profile import estimate_profile
 
 INSTANCES = Path(__file__).with_name("instances")
+TOKENS = 128
 M4 = "nrf52840_dk"  # whose costs the instances have
 
 
@@ -29,8 +30,13 @@ def reference(name: str, board: str = M4) -> CostGraph:
 
 
 def training(name: str, board: str) -> CostGraph:
-    """A built-in model's training graph, with parameters, updates and estimated costs."""
-    return cost_graph(models.load(name), estimate_profile(load_board(board)))
+    """A built-in model's training graph, with parameters, updates and estimated costs.
+
+    Texts have 128 tokens.
+    """
+    length = TOKENS if name.startswith("bert") else None
+    graph = models.load(name, sequence_length=length)
+    return cost_graph(graph, estimate_profile(load_board(board)))
 
 
 def _paper(board: str) -> Paper:

@@ -113,12 +113,14 @@ def _reference_others() -> Iterator[Point]:
 def _training() -> Iterator[Point]:
     for model, percents in (
         ("resnet8-cifar", (90, 50, LEAST)),
-        ("resnet18-cifar", (90, 70, LEAST)),
+        ("resnet18-cifar", (90, 80, 70, 60, LEAST)),
         ("vgg16-cifar", (LEAST,)),
+        ("bert-base", (90, 60, 30, LEAST)),
     ):
         for percent in percents:
             yield Point(model, graphs.M4, percent, training=True)
-    for deadline in (1.2, 1.05):
-        yield Point("resnet18-cifar", graphs.M4, 70, training=True, deadline=deadline)
+    for model, percent in (("resnet18-cifar", 90), ("resnet18-cifar", 70), ("bert-base", 90)):
+        for deadline in (1.2, 1.05):
+            yield Point(model, graphs.M4, percent, training=True, deadline=deadline)
     for board in ("mkr1000", "rpi4b"):
         yield Point("resnet18-cifar", board, 70, training=True)

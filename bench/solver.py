@@ -12,11 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from poet_host.files import write_whole
+from poet_host.plan import milp
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import Problem
+from poet_host.plan.program import INFINITY
+from poet_host.plan.reach import Reach, recomputable
+from poet_host.plan.search import unavoidable_uj
 from poet_host.plan.solve import solve
 from poet_host.plan.timeline import Lanes, lanes
 from poet_host.plan.verify import verify
+from poet_host.plan.workers import POOL
 from poet_host.schedule.encode import encode_costs
 from poet_host.schedule.schedule import PlanHeader
 
@@ -57,6 +62,7 @@ class Ours:
     lanes: Lanes | None = None
     plan_bytes: int | None = None
     header: PlanHeader | None = None
+    shape: tuple[int, int] | None = None  # columns and rows of the program that bounds it
 
     @property
     def overhead_gap(self) -> float | None:
@@ -104,13 +110,25 @@ def run_ours(point: Point, limit_s: float) -> Ours:
             proved.append(time.monotonic() - began)
 
     plan = solve(problem, time_limit_s=limit_s, gap=GAP, progress=progress)
+    POOL.close()  # ended processes are counted
     time_s, cpu_s = time.monotonic() - began, _cpu_s() - cpu_began_s
     one_percent_s = proved[0] if proved else None
     if one_percent_s is None and plan.gap is not None and plan.gap <= 0.01:
         one_percent_s = time_s
     once_uj = sum(node.energy_uj for node in problem.graph.nodes if not node.stored)
-    ours = Ours(point, plan, time_s, cpu_s, one_percent_s, once_uj)
+    shape = _shape(problem, plan) if point.paper else None
+    ours = Ours(point, plan, time_s, cpu_s, one_percent_s, once_uj, shape=shape)
     return _examined(ours, problem) if plan.statements else ours
+
+
+def _shape(problem: Problem, plan: Plan) -> tuple[int, int]:
+    """Of the stage model that bounds all plans which could be better than this one."""
+    graph = problem.graph
+    again = recomputable(graph, recompute=True, page=True, deadline=False)
+    spare_uj = (plan.energy_uj or INFINITY) - unavoidable_uj(graph)
+    model = milp.build(Reach(graph, again, spare_uj=spare_uj), problem.ram_bytes)
+    columns, rows, _ = model.program.shape
+    return columns, rows
 
 
 def _examined(ours: Ours, problem: Problem) -> Ours:
@@ -197,8 +215,8 @@ def _schedule_row(ours: Ours) -> list[str]:
 
 
 def _beside(results: Sequence[Ours], paper: dict[Point, paper_milp.Outcome]) -> str:
-    head = ["graph", "RAM", "ours: s", "mJ", "gap %", "of overhead %", "paper's: s", "mJ",
-            "gap %", "of overhead %", "columns", "rows"]  # fmt: skip
+    head = ["graph", "RAM", "ours: s", "mJ", "gap %", "of overhead %", "columns", "rows",
+            "paper's: s", "mJ", "gap %", "of overhead %", "columns", "rows"]  # fmt: skip
     rows = []
     for ours in results:
         other = paper.get(ours.point)
@@ -213,6 +231,7 @@ def _beside(results: Sequence[Ours], paper: dict[Point, paper_milp.Outcome]) -> 
                 number(None if plan.energy_uj is None else plan.energy_uj / 1e3, 3),
                 percent(plan.gap, 3),
                 percent(ours.overhead_gap),
+                *(f"{count:,}" for count in ours.shape or ()),
                 number(other.time_s, 1),
                 "none found" if energy is None else number(energy / 1e3, 3),
                 percent(other.gap, 3),

@@ -141,6 +141,13 @@ class Pool:
             with self._lock:
                 self._idle.append(worker)
 
+    def close(self) -> None:
+        """End the idle workers; the next search starts new ones."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.end()
+
 
 POOL = Pool()
 

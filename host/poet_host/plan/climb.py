@@ -18,6 +18,7 @@ from .search import Searcher, Task
 from .statements import energy_uj, everything_paged, latest_paged, tidy
 from .workers import Line
 
+LITTLE, MUCH = 40_000, 2_000_000  # labels of the exhaustive search: first, and at the end
 FIRST = (Rung(1), Rung(2))  # soon solved
 HIGHER = (Rung(4, 0.5), Rung(3), Rung(6))
 HIGHEST = (Rung(None, 1.0), Rung(None))
@@ -36,7 +37,7 @@ SEED = 1
 def climb(task: Task, line: Line) -> None:
     """Emit better and better plans, and "climbed" when the first few are out."""
     climber = _Climber(task, line)
-    if climber.exhaust():
+    if climber.exhaust(LITTLE):
         return
     climber.begin()
     relax(task, line)
@@ -52,20 +53,26 @@ def climb(task: Task, line: Line) -> None:
     climber.climb(HIGHER, 0.1)
     climber.improve()
     climber.climb(HIGHEST, 0.5)
+    climber.exhaust(MUCH)
 
 
 @dataclass
 class _Climber(Searcher):
     known: dict[conflicts.Conflict, None] = field(default_factory=dict)
 
-    def exhaust(self) -> bool:
+    def exhaust(self, most_labels: int) -> bool:
         """Whether exhaustive search has settled it."""
-        task = self.task
-        if not task.exhaustive:
+        task, deadline_us = self.task, self.task.deadline_us
+        if not task.exhaustive or self.over:
             return False
-        deadline_us = task.problem.deadline_us
         found = exact.exhaust(
-            task.graph, task.ram_bytes, task.again, page=task.page, deadline_us=deadline_us
+            task.graph,
+            task.ram_bytes,
+            task.again,
+            page=task.page,
+            deadline_us=deadline_us,
+            most_labels=most_labels,
+            out_of_time=lambda: self.over,
         )
         if found is None:
             return False
@@ -125,7 +132,7 @@ class _Climber(Searcher):
     ) -> None:
         """The minimum of a stage model, as a plan."""
         self.misfit = Misfit()
-        model = self.build(reach, ram_bytes, deadline_us)
+        model = self.informed(reach, ram_bytes, deadline_us)
         for _ in range(CUT_ROUNDS):
             if model is None or self.over:
                 return
@@ -146,6 +153,16 @@ class _Climber(Searcher):
             conflicts.forbid(model, conflict)
         return bool(found)
 
+    def informed(
+        self, reach: Reach, ram_bytes: int, deadline_us: float | None
+    ) -> milp.StageModel | None:
+        """The stage model with what has been learnt from others."""
+        model = self.build(reach, ram_bytes, deadline_us)
+        if model is not None:
+            for conflict in self.known:
+                conflicts.forbid(model, conflict)
+        return model
+
     @property
     def slack_uj(self) -> float:
         return GAP * self.spare_uj if self.best else 0.0
@@ -155,23 +172,6 @@ class _Climber(Searcher):
         again = self.line.news()
         if again is not None:
             self.sequenced(again, self.task.left_s * 0.1)
-
-    def build(
-        self, reach: Reach, ram_bytes: int, deadline_us: float | None
-    ) -> milp.StageModel | None:
-        try:
-            model = milp.build(
-                reach,
-                ram_bytes,
-                page=self.task.page,
-                deadline_us=deadline_us,
-                out_of_time=lambda: self.over,
-            )
-        except milp.TooLarge:
-            return None
-        for conflict in self.known:
-            conflicts.forbid(model, conflict)
-        return model
 
     def minimise(self, model: milp.StageModel, limit_s: float) -> Result:
         start = milp.start(model, self.best.events) if self.best else None
@@ -215,9 +215,9 @@ class _Climber(Searcher):
         """The model in which parts are solved: of the highest rung that is not too large."""
         for depth in WIDE:
             reach = self.reach(Rung(depth, 1.0))
-            model = self.build(reach, self.task.ram_bytes, self.task.deadline_us)
+            model = self.informed(reach, self.task.ram_bytes, self.task.deadline_us)
             if model is None or len(model.program.cost) <= MOST_COLUMNS:
-                return model
+                break
         return model
 
     def improve(self) -> None:

@@ -9,7 +9,7 @@ Frees come just before what needs the memory.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -19,7 +19,6 @@ from .program import TOLERANCE
 from .statements import Event
 
 MOST_NODES = 16
-MOST_LABELS = 40_000
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,18 @@ def exhaust(
     *,
     page: bool = True,
     deadline_us: float | None = None,
+    most_labels: int = 40_000,
+    out_of_time: Callable[[], bool] = lambda: False,
 ) -> Exhausted | None:
-    """The plan of least energy; None if there are too many states to say.
+    """The plan of least energy; None if that takes more labels, or time, than given.
 
     `again`: which nodes may be computed again; `page` False: computed tensors are not paged
     out, except kept ones. The effort is counted, so that equal input gives equal plans.
     """
     if len(graph.nodes) > MOST_NODES:
         return None
-    return _Search(graph, ram_bytes, again, page, deadline_us).run()
+    search = _Search(graph, ram_bytes, again, page, deadline_us)
+    return search.run(most_labels, out_of_time)
 
 
 class _Search:
@@ -97,7 +99,7 @@ class _Search:
             self.rest_uj[step] = self.rest_uj[step + 1] + node.energy_uj
             self.rest_us[step] = self.rest_us[step + 1] + node.time_us
 
-    def run(self) -> Exhausted | None:
+    def run(self, most_labels: int, out_of_time: Callable[[], bool]) -> Exhausted | None:
         stored = sum(1 << i for i, node in enumerate(self.nodes) if node.stored)
         first = _State(0, stored, 0) if self.graph.storage else _State(stored, 0, 0)
         if self.bytes_of(first.ram) > self.ram_bytes:
@@ -114,7 +116,7 @@ class _Search:
                 return Exhausted(self.history(label))
             for events, state in self.moves(label.state):
                 labels += 1
-                if labels > MOST_LABELS:
+                if labels > most_labels or (labels % 1000 == 0 and out_of_time()):
                     return None
                 found = self.after(label, events, state)
                 if found is not None:

@@ -14,6 +14,7 @@ from .search import Searcher, Task
 from .statements import energy_uj
 from .workers import Line
 
+RELAXED = Rung(1, needs_inputs=False)
 CUTS = 100  # constraints added at once to the linear relaxation
 CUT_ROUNDS = 10
 RELAXING = 0.1  # of the time, for the first bound
@@ -23,7 +24,9 @@ WORTH = 1e-5  # relative rise of a bound that is worth another round
 def relax(task: Task, line: Line) -> None:
     """Emit a bound on all plans that is soon found: recomputing needs no inputs."""
     prover = _Prover(task, line)
-    model = prover.build(Reach(task.graph, task.again, rung=Rung(1, needs_inputs=False)))
+    model = prover.build(
+        Reach(task.graph, task.again, rung=RELAXED), task.ram_bytes, task.deadline_us
+    )
     if model is None:
         return
 
@@ -58,7 +61,7 @@ class _Prover(Searcher):
                 spare_uj=self.spare_uj,
                 for_conflicts=for_conflicts,
             )
-            model = self.build(reach)
+            model = self.build(reach, self.task.ram_bytes, self.task.deadline_us)
             if model is None:
                 return
             self.model = model
@@ -67,19 +70,6 @@ class _Prover(Searcher):
                 pass
             if self.proved or self.over:
                 return
-
-    def build(self, reach: Reach) -> milp.StageModel | None:
-        task = self.task
-        try:
-            return milp.build(
-                reach,
-                task.ram_bytes,
-                page=task.page,
-                deadline_us=task.deadline_us,
-                out_of_time=lambda: self.over,
-            )
-        except milp.TooLarge:
-            return None
 
     @property
     def proved(self) -> bool:

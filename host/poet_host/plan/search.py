@@ -13,7 +13,7 @@ from . import milp, sequence
 from .fit import Candidate, Effort, Misfit, fit
 from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE, minimise
-from .reach import recomputable
+from .reach import Reach, recomputable
 from .statements import Event, energy_uj, fits, tidy
 from .workers import Line
 
@@ -105,6 +105,21 @@ class Searcher:
 
     def watch(self, bound_uj: float, values: Any) -> bool:
         return self.over
+
+    def build(
+        self, reach: Reach, ram_bytes: int, deadline_us: float | None
+    ) -> milp.StageModel | None:
+        """The stage model of a reach; None if it is too large."""
+        try:
+            return milp.build(
+                reach,
+                ram_bytes,
+                page=self.task.page,
+                deadline_us=deadline_us,
+                out_of_time=lambda: self.over,
+            )
+        except milp.TooLarge:
+            return None
 
     def offer(self, events: Sequence[Event]) -> bool:
         """Take a plan if it is better and fits; otherwise `misfit` says what it lacks."""

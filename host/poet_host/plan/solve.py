@@ -163,7 +163,7 @@ class _Solver:
         return Task(
             problem=problem,
             graph=self.graph,
-            ram_bytes=_aligned(problem.ram_bytes, self.unit),
+            ram_bytes=self._room(problem.ram_bytes),
             recompute=self.method != "poet-paging",
             page=self.method != "poet-remat",
             placed=self.placed,
@@ -171,6 +171,12 @@ class _Solver:
             ends_at=time.monotonic() + max(0.0, self.left_s - self.reserve_s) * share,
             exhaustive=self.exhaustive,
         )
+
+    def _room(self, ram_bytes: int) -> int:
+        """What the rounded bytes may sum up to: the last tensor needs no padding."""
+        sizes = [size for n in self.problem.graph.nodes for size in (n.bytes, n.workspace_bytes)]
+        padding = max((_aligned(size, self.unit) - size for size in sizes), default=0)
+        return (ram_bytes + padding) // self.unit * self.unit
 
     def _report(self, found: _Found) -> None:
         if self.progress is None:
@@ -231,7 +237,6 @@ class _Solver:
         least, graph = self._least_ram(), self.graph
         if graph.storage and self.method != "poet-remat":
             return least  # page everything out and in again around every operator
-        free = replace(graph, nodes=tuple(_without_energy(node) for node in graph.nodes))
         sizes = [node.bytes for node in graph.nodes]
         workspaces = [node.workspace_bytes for node in graph.nodes]
         unit = gcd(*sizes, *workspaces) or 1
@@ -239,16 +244,20 @@ class _Solver:
         known: int | None = None
         while low <= high and self.left_s > 0:
             middle = low + (high - low) // unit // 2 * unit
-            found = _Found()
-            task = self._task(Problem(self.problem.graph, middle), 0.5)
-            _Race(replace(task, graph=free), found, lambda found: None).run()
-            if found.interrupted:
-                break
-            if found.best is not None:
+            if self._has_plan(middle):
                 known, high = middle, middle - unit
             else:
                 low = middle + unit
-        return known
+        less = range(self.unit - 1, 0, -1) if known is not None else ()
+        return next((known - it for it in less if known and self._has_plan(known - it)), known)
+
+    def _has_plan(self, ram_bytes: int) -> bool:
+        """A plan was found for another budget, whatever it costs."""
+        free = tuple(_without_energy(node) for node in self.graph.nodes)
+        task = self._task(Problem(self.problem.graph, ram_bytes), 0.5)
+        found = _Found()
+        _Race(replace(task, graph=replace(self.graph, nodes=free)), found, lambda it: None).run()
+        return found.best is not None
 
     def _too_late(self, fastest: Candidate | None) -> Plan:
         """No plan meets the deadline; say which deadline a plan is known for."""

@@ -66,11 +66,12 @@ class _Climber(Searcher):
         if not task.exhaustive or self.over:
             return False
         found = exact.exhaust(
-            task.graph,
-            task.ram_bytes,
+            task.unpadded,
+            task.problem.ram_bytes,
             task.again,
             page=task.page,
             deadline_us=deadline_us,
+            unit=task.unit,
             most_labels=most_labels,
             out_of_time=lambda: self.over,
         )

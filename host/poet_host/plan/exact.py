@@ -59,17 +59,20 @@ def exhaust(
     *,
     page: bool = True,
     deadline_us: float | None = None,
+    unit: int = 1,
     most_labels: int = 40_000,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> Exhausted | None:
     """The plan of least energy; None if that takes more labels, or time, than given.
+
+    Side by side, tensors begin at multiples of `unit` bytes; the last one needs no padding.
 
     `again`: which nodes may be computed again; `page` False: computed tensors are not paged
     out, except kept ones. The effort is counted, so that equal input gives equal plans.
     """
     if len(graph.nodes) > MOST_NODES:
         return None
-    search = _Search(graph, ram_bytes, again, page, deadline_us)
+    search = _Search(graph, ram_bytes, again, page, deadline_us, unit)
     return search.run(most_labels, out_of_time)
 
 
@@ -81,8 +84,9 @@ class _Search:
         again: Sequence[bool],
         page: bool,
         deadline_us: float | None,
+        unit: int,
     ) -> None:
-        self.graph, self.nodes, self.ram_bytes = graph, graph.nodes, ram_bytes
+        self.graph, self.nodes, self.ram_bytes, self.unit = graph, graph.nodes, ram_bytes, unit
         self.again, self.deadline_us = again, deadline_us
         self.latest_us = 0.0 if deadline_us is None else deadline_us * (1 + TOLERANCE)
         everyone = range(len(self.nodes))
@@ -102,7 +106,7 @@ class _Search:
     def run(self, most_labels: int, out_of_time: Callable[[], bool]) -> Exhausted | None:
         stored = sum(1 << i for i, node in enumerate(self.nodes) if node.stored)
         first = _State(0, stored, 0) if self.graph.storage else _State(stored, 0, 0)
-        if self.bytes_of(first.ram) > self.ram_bytes:
+        if self.bytes_of(first.ram, 0) > self.ram_bytes:
             return Exhausted(None)
         zeros = (0.0,) * (len(self.nodes) if self.deadline_us is not None else 0)
         heap = [(0.0, 0, 0, _Label(first, 0.0, _Clock(0.0, 0.0, zeros, zeros)))]
@@ -148,16 +152,17 @@ class _Search:
 
     def room(self, ram: int, needed: int, size: int) -> Iterator[tuple[tuple[Event, ...], int]]:
         """The smallest sets of tensors whose freeing makes room for `size`, and what stays."""
-        excess = self.bytes_of(ram) + size - self.ram_bytes
-        if excess <= 0:
+        if self.bytes_of(ram, size) <= self.ram_bytes:
             yield (), ram
             return
         idle = [i for i in _members(ram & ~needed) if self.nodes[i].bytes]
         for count in range(1, len(idle) + 1):
             for freed in combinations(idle, count):
-                sizes = [self.nodes[i].bytes for i in freed]
-                if sum(sizes) >= excess > sum(sizes) - min(sizes):
-                    yield tuple(("free", i) for i in freed), ram & ~sum(1 << i for i in freed)
+                left = ram & ~sum(1 << i for i in freed)
+                if self.bytes_of(left, size) <= self.ram_bytes and all(
+                    self.bytes_of(left | 1 << i, size) > self.ram_bytes for i in freed
+                ):
+                    yield tuple(("free", i) for i in freed), left
 
     def after(self, label: _Label, events: tuple[Event, ...], state: _State) -> _Label | None:
         """The label of a move; None if it cannot finish in time."""
@@ -227,8 +232,11 @@ class _Search:
             label = label.before
         return events
 
-    def bytes_of(self, tensors: int) -> int:
-        return sum(self.nodes[i].bytes for i in _members(tensors))
+    def bytes_of(self, tensors: int, size: int) -> int:
+        """Of tensors side by side, and of something else of a size."""
+        sizes = [self.nodes[i].bytes for i in _members(tensors)] + [size]
+        padded = [-(-size // self.unit) * self.unit for size in sizes]
+        return sum(padded) - max(b - a for a, b in zip(sizes, padded, strict=True))
 
 
 def _members(tensors: int) -> Iterator[int]:

@@ -30,7 +30,7 @@ class Task:
     ram_bytes: int
     recompute: bool
     page: bool
-    placed: bool
+    unit: int  # bytes, of which placed offsets are multiples; 1 if the plan is not placed
     gap: float
     ends_at: float  # time.monotonic()
     exhaustive: bool = True  # search small graphs exhaustively
@@ -43,6 +43,20 @@ class Task:
             page=self.page and self.graph.storage,
             deadline=self.deadline_us is not None,
         )
+
+    @property
+    def placed(self) -> bool:
+        return self.unit > 1
+
+    @property
+    def unpadded(self) -> CostGraph:
+        """The graph with the problem's bytes."""
+        both = zip(self.graph.nodes, self.problem.graph.nodes, strict=True)
+        nodes = tuple(
+            replace(node, bytes=own.bytes, workspace_bytes=own.workspace_bytes)
+            for node, own in both
+        )
+        return replace(self.graph, nodes=nodes)
 
     @property
     def deadline_us(self) -> float | None:

@@ -166,7 +166,7 @@ class _Solver:
             ram_bytes=self._room(problem.ram_bytes),
             recompute=self.method != "poet-paging",
             page=self.method != "poet-remat",
-            placed=self.placed,
+            unit=self.unit,
             gap=self.gap,
             ends_at=time.monotonic() + max(0.0, self.left_s - self.reserve_s) * share,
             exhaustive=self.exhaustive,

@@ -116,13 +116,13 @@ def test_the_best_plan_obeys_any_conflict(block: int) -> None:
     """Of sets of recomputations that no solution suggests, too."""
     rng = random.Random(f"any conflict {block}")
     binding = 0
-    for problem, best in problems(range(block * 15 + 200, block * 15 + 215)):
+    for problem, best in problems(range(block * 25 + 200, block * 25 + 225)):
         model = model_of(reach_of(problem, for_conflicts=True), problem)
         values = milp.start(model, simplest(problem.graph, best))
         rows = model.program.shape[1]
         for index, stage in enumerate(model.stages):
             done = [i for i, column in stage.computed.items() if values[column] > 0.5]
-            for _ in range(4 if done else 1):
+            for _ in range(20 if done else 2):
                 conflicts.forbid(model, _any_conflict(rng, problem, stage, index, done))
         binding += model.program.shape[1] - rows
         assert not broken_rows(model.program, values), problem.graph.name
@@ -221,17 +221,17 @@ def test_reach_keeps_what_a_better_plan_could_afford(for_conflicts: bool) -> Non
     assert less > 10
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_least_peak_is_that_of_the_best_order(seed: int) -> None:
-    rng = random.Random(f"peak {seed}")
-    graph = contrary(seed, 8) if seed % 2 else random_cost_graph(seed, 8)
-    operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
-    computed = frozenset(rng.sample(operators, min(len(operators), rng.randint(1, 5))))
-    kept = frozenset(i for i in computed if rng.random() < 0.5)
-    outside = {i for j in computed for i in graph.nodes[j].inputs} - computed
-    passing = frozenset(i for i in sorted(outside) if rng.random() < 0.5)
-    found = conflicts._least_peak(graph, computed, kept, passing, 0)
-    assert found == least_peak(graph, computed, kept, passing)
+def test_least_peak_is_that_of_the_best_order() -> None:
+    for seed in range(500):
+        rng = random.Random(f"peak {seed}")
+        graph = contrary(seed, 8) if seed % 2 else random_cost_graph(seed, 8)
+        operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
+        computed = frozenset(rng.sample(operators, min(len(operators), rng.randint(1, 5))))
+        kept = frozenset(i for i in sorted(computed) if rng.random() < 0.5)
+        outside = {i for j in computed for i in graph.nodes[j].inputs} - computed
+        passing = frozenset(i for i in sorted(outside) if rng.random() < 0.5)
+        found = conflicts._least_peak(graph, computed, kept, passing, 0)
+        assert found == least_peak(graph, computed, kept, passing), graph.name
 
 
 def least_peak(

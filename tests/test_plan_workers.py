@@ -67,7 +67,13 @@ def poet(*arguments: object) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
+
+
+def press_ctrl_c(process: "subprocess.Popen[str]") -> None:
+    """As a terminal does: for the whole group of processes."""
+    os.killpg(process.pid, signal.SIGINT)
 
 
 def workers_of(process: "subprocess.Popen[str]", count: int) -> list[int]:
@@ -114,7 +120,7 @@ def test_interrupted_command_writes_the_best_plan_so_far(tmp_path: Path) -> None
     path = tmp_path / "plan.json"
     process = poet("solve", BERT, "--ram", "10%", "--plan", path, "--time-limit", "60")
     workers = workers_of(process, 2)  # the prover begins after the first plans
-    process.send_signal(signal.SIGINT)
+    press_ctrl_c(process)
     _, error = process.communicate(timeout=SOON_S)
     assert process.returncode == 6, error
     assert "its gap is" in error
@@ -130,7 +136,7 @@ def test_interrupted_command_writes_the_best_plan_so_far(tmp_path: Path) -> None
 def test_interrupted_command_without_a_plan_says_so() -> None:
     process = poet("solve", BERT, "--ram", "12%", "--method", "poet-remat", "--time-limit", "60")
     workers_of(process, 1)  # that has yet to begin
-    process.send_signal(signal.SIGINT)
+    press_ctrl_c(process)
     _, error = process.communicate(timeout=SOON_S)
     assert process.returncode == 7, error
     assert "no plan was found" in error
@@ -249,17 +255,25 @@ def test_a_failing_search_is_an_error_that_shows_where(monkeypatch: pytest.Monke
 
 def test_forked_processes_have_workers_of_their_own() -> None:
     assert_solves(5)
-    idle = len(POOL._idle)
+    before = {worker._process.pid for worker in POOL._idle}
+    assert before
     context = multiprocessing.get_context("fork")
-    forks = [context.Process(target=assert_solves, args=(seed,)) for seed in (9, 11)]
+    forks = [context.Process(target=solve_apart, args=(seed, before)) for seed in (9, 11)]
     for fork in forks:
         fork.start()
     assert_solves(13)
     for fork in forks:
         fork.join(SOON_S)
         assert fork.exitcode == 0
-    assert len(POOL._idle) >= idle > 0
+    assert before <= {worker._process.pid for worker in POOL._idle}
     assert_solves(15)
+
+
+def solve_apart(seed: int, others: set[int]) -> None:
+    assert_solves(seed)
+    own = {worker._process.pid for worker in POOL._idle}
+    assert own
+    assert not own & others
 
 
 def test_threads_solve_beside_each_other() -> None:

@@ -229,8 +229,8 @@ class _Solver:
         return sum(_aligned(size, self.unit) for size in sizes) - slack
 
     def _too_small(self) -> Plan:
-        plan = self._without_plan("infeasible", None)
-        return replace(plan, smallest_ram_bytes=self._smallest_ram())
+        smallest = self._smallest_ram()
+        return replace(self._without_plan("infeasible", None), smallest_ram_bytes=smallest)
 
     def _smallest_ram(self) -> int | None:
         """The smallest budget for which a plan is known to exist; None if none is known."""
@@ -257,6 +257,8 @@ class _Solver:
         task = self._task(Problem(self.problem.graph, ram_bytes), 0.5)
         found = _Found()
         _Race(replace(task, graph=replace(self.graph, nodes=free)), found, lambda it: None).run()
+        if found.interrupted:
+            self.ends_at = time.monotonic()
         return found.best is not None
 
     def _too_late(self, fastest: Candidate | None) -> Plan:

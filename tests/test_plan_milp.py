@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cost_graphs import contrary, random_cost_graph, random_problem, tight_problem, timed_problems
 from oracle import Best, cheapest, smallest_energy
-from poet_host.plan import conflicts, milp
+from poet_host.plan import conflicts, milp, solution
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.program import INFINITY, Program, attainable, minimise
 from poet_host.plan.reach import Reach, recomputable
@@ -101,7 +101,7 @@ def test_the_best_plan_obeys_the_model_and_every_conflict(block: int) -> None:
         events = simplest(problem.graph, best)
         assert fits(problem.graph, events, problem.ram_bytes)
         model = model_of(reach_of(problem, for_conflicts=True), problem)
-        values = milp.start(model, events)
+        values = solution.start(model, events)
         assert cost_uj(model.program, values) <= best.energy_uj * (1 + 1e-9)
         assert not conflicts.sets(model, values), problem.graph.name
         learned += _learn(model)
@@ -118,7 +118,7 @@ def test_the_best_plan_obeys_any_conflict(block: int) -> None:
     binding = 0
     for problem, best in problems(range(block * 25 + 200, block * 25 + 225)):
         model = model_of(reach_of(problem, for_conflicts=True), problem)
-        values = milp.start(model, simplest(problem.graph, best))
+        values = solution.start(model, simplest(problem.graph, best))
         rows = model.program.shape[1]
         for index, stage in enumerate(model.stages):
             done = [i for i, column in stage.computed.items() if values[column] > 0.5]
@@ -165,7 +165,7 @@ def test_conflicts_allow_for_what_is_there_when_the_stage_begins() -> None:
     assert best is not None
     assert best.energy_uj == 1016
     model = model_of(reach_of(problem, for_conflicts=True), problem)
-    values = milp.start(model, simplest(problem.graph, best))
+    values = solution.start(model, simplest(problem.graph, best))
     assert not conflicts.sets(model, values)
     _learn(model)
     assert not broken_rows(model.program, values)
@@ -197,7 +197,7 @@ def test_a_solution_that_fits_costs_the_objective(for_conflicts: bool) -> None:
         assert found.outcome == "optimal"
         assert found.objective <= best.energy_uj * (1 + 1e-9)
         assert found.objective == pytest.approx(cost_uj(model.program, found.values), rel=1e-9)
-        events = tidy(graph, milp.events(model, found.values))
+        events = tidy(graph, solution.events(model, found.values))
         if fits(graph, events, problem.ram_bytes):
             fitting += 1
             assert energy_uj(graph, events) == pytest.approx(found.objective, rel=1e-6)
@@ -216,7 +216,7 @@ def test_reach_keeps_what_a_better_plan_could_afford(for_conflicts: bool) -> Non
         found = minimise(model.program, LIMIT_S)
         assert found.objective <= best.energy_uj * (1 + 1e-9), problem.graph.name
         if for_conflicts:
-            values = milp.start(model, simplest(problem.graph, best))
+            values = solution.start(model, simplest(problem.graph, best))
             assert not broken_rows(model.program, values), problem.graph.name
     assert less > 10
 

@@ -99,6 +99,10 @@ def fail(*arguments: object) -> None:
     raise ValueError("no such luck")
 
 
+def die(*arguments: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @pytest.fixture
 def pool() -> Any:
     own = Pool()
@@ -246,11 +250,19 @@ def test_a_worker_that_dies_in_a_search_is_an_error(pool: Pool) -> None:
 
 
 def test_a_failing_search_is_an_error_that_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poet_host.plan.solve.climb", fail)
+    monkeypatch.setattr("poet_host.plan.race.climb", fail)
     with pytest.raises(RuntimeError, match=r"(?s)in fail.*no such luck"):
         solve(random_problem(5), time_limit_s=SOON_S)
     monkeypatch.undo()
     assert_solves(5)
+
+
+def test_a_plan_outlives_the_search_for_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poet_host.plan.race.prove", die)
+    problem = Point("resnet18-cifar", graphs.M4, 20).problem()
+    plan = solve(problem, time_limit_s=SOON_S)
+    assert plan.status == "feasible"
+    verify(problem, plan)
 
 
 def test_forked_processes_have_workers_of_their_own() -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from . import conflicts, exact, milp
+from . import conflicts, exact, milp, solution
 from .fit import Candidate, Misfit
 from .program import INFINITY, Result, minimise
 from .prove import relax
@@ -113,7 +113,7 @@ class _Climber(Searcher):
 
     def reach(self, rung: Rung) -> Reach:
         graph, best = self.task.graph, self.best
-        also = milp.again(graph, best.events) if best else None
+        also = solution.again(graph, best.events) if best else None
         return Reach(graph, self.task.again, spare_uj=self.spare_uj, rung=rung, also=also)
 
     def step(self, reach: Reach, share: float) -> None:
@@ -175,7 +175,7 @@ class _Climber(Searcher):
             self.sequenced(again, self.task.left_s * 0.1)
 
     def minimise(self, model: milp.StageModel, limit_s: float) -> Result:
-        start = milp.start(model, self.best.events) if self.best else None
+        start = solution.start(model, self.best.events) if self.best else None
         return minimise(
             model.program,
             limit_s,
@@ -231,14 +231,14 @@ class _Climber(Searcher):
                 model = self.wide()
                 if model is None:
                     return
-                values = milp.start(model, self.best.events)
-                spent = milp.spent_uj(model, values)
+                values = solution.start(model, self.best.events)
+                spent = solution.spent_uj(model, values)
             stages = len(model.stages)
             length = max(2, round(stages * share))
             begin = chance.choices(range(stages), spent)[0] - length // 2
             window = range(max(0, begin), min(begin + length, stages))
             found = minimise(
-                milp.around(model, values, window),
+                solution.around(model, values, window),
                 min(PART_S, self.task.left_s),
                 slack=self.slack_uj / 20,
                 start=values,

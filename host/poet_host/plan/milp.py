@@ -19,17 +19,14 @@ solutions into plans, and conflicts.py has constraints that a solution may break
 exist, and why no others need to, says reach.py.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
-
-import numpy as np
 
 from .problem import CostGraph
 from .program import INFINITY, Program, Term, attainable
 from .reach import Reach
-from .statements import Event
 
 Columns = dict[int, int]  # tensor -> column
 HERE = -1  # in place of a column: certainly in RAM
@@ -331,124 +328,3 @@ def _lanes(model: StageModel, deadline_us: float) -> None:
             transfers[column] = nodes[i].page_in_us
     for lane, fixed_us in ((processor, processor_us), (transfers, transfers_us)):
         model.program.at_most(lane.items(), deadline_us - fixed_us, deadline_us)
-
-
-def chosen(model: StageModel, values: Values) -> list[list[int]]:
-    """Per stage, what the solution computes again, in the order of the graph."""
-    return [
-        sorted(i for i, column in stage.computed.items() if values[column] > 0.5)
-        for stage in model.stages
-    ]
-
-
-def events(model: StageModel, values: Values) -> list[Event]:
-    """A solution in the simplest order: legal, but for the RAM that it takes within stages."""
-    nodes = model.graph.nodes
-    found: list[Event] = []
-    for stage in model.stages:
-        paged = {i for i, column in stage.paged.items() if values[column] > 0.5}
-        steps = sorted(j for j, column in stage.computed.items() if values[column] > 0.5)
-        last = [] if stage.operator is None else [stage.operator]
-        for j in (*steps, *last):
-            for i in dict.fromkeys(nodes[j].inputs):
-                if i in paged:
-                    found.append(("page_in", i))
-                    paged.discard(i)
-            found.append(("compute", j))
-        for i in last:
-            kept = nodes[i].keep and model.graph.storage
-            if kept or (i in model.written and values[model.written[i]] > 0.5):
-                found.append(("page_out", i))
-    return found
-
-
-def start(model: StageModel, events: Sequence[Event]) -> Values:
-    """The values that a plan gives to the variables; a solution if the reach offers it."""
-    values = np.zeros(len(model.program.cost))
-    for i, column in model.written.items():
-        values[column] = float(("page_out", i) in events)
-    stages = _by_stage(model.graph, events)
-    for stage, (computed, paged, in_ram) in zip(model.stages, stages, strict=True):
-        for i, column in stage.used.items():
-            if column != HERE and i in in_ram:
-                values[column] = 1.0
-        for i in (stage.computed.keys() | stage.paged.keys()) & (computed | paged):
-            held = stage.before.get(i)
-            was_there = held is not None and (held == HERE or values[held] > 0.5)
-            if was_there and not (model.made_again and i in in_ram):
-                continue
-            made = stage.paged.get(i) if i in paged else stage.computed.get(i)
-            if made is not None:
-                values[made] = 1.0
-    for gap in model.gaps:
-        values[gap.held] = min(values[column] for column in gap.used)
-        values[gap.paged] = max(values[column] for column in gap.pages)
-    return values
-
-
-def again(graph: CostGraph, events: Sequence[Event]) -> dict[int, set[int]]:
-    """Of each stage, by its operator, what a plan computes again; see `Reach`."""
-    operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
-    stages = zip([*operators, len(graph.nodes)], _by_stage(graph, events), strict=False)
-    return {operator: computed for operator, (computed, _, _) in stages}
-
-
-def spent_uj(model: StageModel, values: Values) -> list[float]:
-    """Of each stage, the energy of what a solution makes again; never all zero."""
-    cost = np.array(model.program.cost) * values
-    spent = [
-        float(sum(cost[column] for column in (*stage.computed.values(), *stage.paged.values())))
-        for stage in model.stages
-    ]
-    return spent if any(spent) else [1.0] * len(spent)
-
-
-def around(model: StageModel, values: Values, window: range) -> Program:
-    """The program with all but some stages, and what they use, as in a solution.
-
-    `window`: positions of the stages that are free; free, too, is where else the tensors
-    that their operators use, or could be made from, stay in RAM.
-    """
-    nodes = model.graph.nodes
-    free: set[int] = set(model.written.values())
-    tensors: set[int] = set()
-    for stage in (model.stages[index] for index in window):
-        for columns in (stage.before, stage.computed, stage.paged, stage.used):
-            free.update(columns.values())
-        inputs = () if stage.operator is None else nodes[stage.operator].inputs
-        made = [i for i, column in stage.computed.items() if values[column] > 0.5]
-        tensors.update(inputs, made, *(nodes[i].inputs for i in (*inputs, *made)))
-    for stage in model.stages:
-        free.update(stage.used[i] for i in tensors if i in stage.used)
-    lower, upper = model.program.lower[:], model.program.upper[:]
-    for column in range(len(lower)):
-        if column not in free:
-            lower[column] = upper[column] = round(values[column])
-    return replace(model.program, lower=lower, upper=upper)
-
-
-def _by_stage(
-    graph: CostGraph, events: Sequence[Event]
-) -> Iterator[tuple[set[int], set[int], set[int]]]:
-    """Of each stage: what is computed again, paged in, and in RAM while its operator runs."""
-    done = -1
-    computed: set[int] = set()
-    paged: set[int] = set()
-    ram = set() if graph.storage else {i for i, n in enumerate(graph.nodes) if n.stored}
-    for op, i in events:
-        if op == "compute" and i > done:
-            yield computed, paged, set(ram)
-            computed, paged, done = set(), set(), i
-        elif op == "compute":
-            computed.add(i)
-        elif op == "page_in":
-            paged.add(i)
-        if op in ("compute", "page_in"):
-            ram.add(i)
-        over = graph.nodes[i].overwrites
-        if op == "compute" and over is not None:
-            ram.discard(over)
-        elif op == "free":
-            ram.discard(i)
-    if not graph.storage:
-        yield computed, paged, set(ram)

@@ -6,7 +6,7 @@ could afford. When its minimum reaches the energy of a plan, that plan is proved
 
 from typing import Any
 
-from . import conflicts, milp
+from . import conflicts, milp, solution
 from .fit import Candidate
 from .program import INFINITY, TOLERANCE, minimise
 from .reach import Reach, Rung
@@ -105,7 +105,7 @@ class _Prover(Searcher):
         def watch(bound_uj: float, values: Any) -> bool:
             self.raise_bound(bound_uj)
             if values is not None:
-                self.line.emit("solution", milp.chosen(model, values))
+                self.line.emit("solution", solution.chosen(model, values))
             return self.watch(bound_uj, None) or self.proved
 
         def news() -> milp.Values | None:
@@ -113,9 +113,9 @@ class _Prover(Searcher):
             if plan is None or plan.totals.energy_uj >= self.best_uj:
                 return None
             self.best, self.best_uj = plan, energy_uj(task.graph, plan.events)
-            return milp.start(model, plan.events)
+            return solution.start(model, plan.events)
 
-        start = milp.start(model, self.best.events) if self.best else None
+        start = solution.start(model, self.best.events) if self.best else None
         found = minimise(model.program, task.left_s, start=start, watch=watch, news=news)
         self.raise_bound(found.bound)
         if found.outcome != "optimal" or found.values is None or self.proved:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import milp, sequence
+from . import milp, sequence, solution
 from .fit import Candidate, Effort, Misfit, fit
 from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE, minimise
@@ -171,12 +171,12 @@ class Searcher:
 
         If the simplest order takes too much RAM, the best of other orders.
         """
-        events = tidy(model.graph, milp.events(model, values))
+        events = tidy(model.graph, solution.events(model, values))
         if fits(model.graph, events, model.ram_bytes):
             self.offer(events)
             return energy_uj(model.graph, events)
         return self.sequenced(
-            milp.chosen(model, values),
+            solution.chosen(model, values),
             limit_s,
             ram_bytes=model.ram_bytes,
             deadline_us=deadline_us,

@@ -2,20 +2,19 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 from multiprocessing.connection import wait
 from typing import Literal
 
-from .climb import climb
 from .fit import Candidate, fit
 from .plan import Plan, Statement, Status
 from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE
-from .prove import prove
+from .race import Found, Race
 from .search import Task, unavoidable_uj
 from .statements import Event
-from .workers import POOL, Line, Worker
+from .workers import POOL, Line
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
 METHODS: tuple[Method, ...] = ("poet", "poet-paging", "poet-remat")
@@ -50,38 +49,6 @@ def solve(
     time ran out or `gap` ended the search early.
     """
     return _Solver(problem, method, time_limit_s, gap, placed, progress, exhaustive).solve()
-
-
-@dataclass
-class _Found:
-    """What the searches have found; the order of `plans` decides between equal ones."""
-
-    first: Candidate | None = None  # of the climber, before the prover starts
-    proved: Candidate | None = None  # of the prover
-    later: Candidate | None = None
-    fastest: Candidate | None = None
-    bound_uj: float = 0.0
-    interrupted: bool = False
-
-    @property
-    def best(self) -> Candidate | None:
-        plans = [plan for plan in (self.first, self.proved, self.later) if plan is not None]
-        least_uj = min((plan.totals.energy_uj for plan in plans), default=INFINITY)
-        return next(
-            (plan for plan in plans if plan.totals.energy_uj <= least_uj * (1 + TOLERANCE)), None
-        )
-
-    @property
-    def energy_uj(self) -> float:
-        return self.best.totals.energy_uj if self.best else INFINITY
-
-    @property
-    def infeasible(self) -> bool:
-        return self.bound_uj == INFINITY and self.best is None
-
-    def proves(self, gap: float) -> bool:
-        """Nothing better than the plan exists (within the gap), or no plan at all."""
-        return self.bound_uj >= self.energy_uj * (1 - gap) * (1 - TOLERANCE)
 
 
 class _Solver:
@@ -153,10 +120,10 @@ class _Solver:
             POOL.give_back(worker)
         return best
 
-    def _search(self, problem: Problem, share: float) -> _Found:
+    def _search(self, problem: Problem, share: float) -> Found:
         """Both searches beside each other, for a share of the time that is left."""
-        found = _Found(bound_uj=unavoidable_uj(self.graph))
-        _Race(self._task(problem, share), found, self._report).run()
+        found = Found(bound_uj=unavoidable_uj(self.graph))
+        Race(self._task(problem, share), found, self._report).run()
         return found
 
     def _task(self, problem: Problem, share: float) -> Task:
@@ -178,7 +145,7 @@ class _Solver:
         padding = max((_aligned(size, self.unit) - size for size in sizes), default=0)
         return (ram_bytes + padding) // self.unit * self.unit
 
-    def _report(self, found: _Found) -> None:
+    def _report(self, found: Found) -> None:
         if self.progress is None:
             return
         known = found.energy_uj if found.best else None
@@ -193,9 +160,9 @@ class _Solver:
 
     def _fastest(self) -> Candidate | None:
         """A plan made for speed alone; what it finishes by is a deadline that can be met."""
-        found = _Found()
+        found = Found()
         task = self._task(replace(self.problem, deadline_us=None), 1.0)
-        _Race(task.hasty(), found, lambda found: None).run()
+        Race(task.hasty(), found, lambda found: None).run()
         return found.best
 
     def _is_lost(self) -> bool:
@@ -255,8 +222,8 @@ class _Solver:
         """A plan was found for another budget, whatever it costs."""
         free = tuple(_without_energy(node) for node in self.graph.nodes)
         task = self._task(Problem(self.problem.graph, ram_bytes), 0.5)
-        found = _Found()
-        _Race(replace(task, graph=replace(self.graph, nodes=free)), found, lambda it: None).run()
+        found = Found()
+        Race(replace(task, graph=replace(self.graph, nodes=free)), found, lambda it: None).run()
         if found.interrupted:
             self.ends_at = time.monotonic()
         return found.best is not None
@@ -303,75 +270,6 @@ class _Solver:
             statements=statements,
             method=self.method,
         )
-
-
-class _Race:
-    """The climber, and from its first plans on the prover, until one of them settles it."""
-
-    def __init__(self, task: Task, found: _Found, report: Callable[[_Found], None]) -> None:
-        self.task, self.found, self.report = task, found, report
-        self.climber: Worker | None = None
-        self.prover: Worker | None = None
-
-    def run(self) -> None:
-        try:
-            self.climber = POOL.take()
-            self.climber.search(climb, self.task)
-            while self._going():
-                busy = {worker.results: worker for worker in self._busy()}
-                ready = wait(list(busy), self.task.left_s)
-                if not ready:
-                    break
-                for results in ready:
-                    self._hear(busy[results])  # type: ignore[index]
-        except KeyboardInterrupt:
-            self.found.interrupted = True
-        finally:
-            for worker in (self.climber, self.prover):
-                if worker is not None:
-                    POOL.give_back(worker)
-
-    def _busy(self) -> list[Worker]:
-        return [it for it in (self.climber, self.prover) if it is not None and it.busy]
-
-    def _going(self) -> bool:
-        """Until a plan is proved good enough; where the minimum is wanted, by the prover.
-
-        What the climber finds beside the prover depends on their speeds, so that equal input
-        would not give equal plans.
-        """
-        if self.found.proves(self.task.gap):
-            racing = self.prover is not None and self.prover.busy
-            return racing and self.task.gap == 0
-        return bool(self._busy())
-
-    def _hear(self, worker: Worker) -> None:
-        kind, content = worker.receive()
-        found = self.found
-        if kind == "climbed" and not found.proves(self.task.gap):
-            self.prover = POOL.take()
-            self.prover.search(prove, self.task, found.best)
-        elif kind == "plan":
-            self._take(worker, content)
-            if worker is self.climber and self.prover is not None and self.task.gap:
-                self.prover.tell(content)
-        elif kind == "solution" and self.climber is not None and self.climber.busy:
-            self.climber.tell(content)
-        elif kind == "fastest":
-            found.fastest = content
-        elif kind == "bound" and content > found.bound_uj:
-            found.bound_uj = content
-            self.report(found)
-
-    def _take(self, worker: Worker, plan: Candidate) -> None:
-        found = self.found
-        if worker is self.prover:
-            found.proved = plan
-        elif self.prover is None:
-            found.first = plan
-        else:
-            found.later = plan
-        self.report(found)
 
 
 def _polish(

@@ -26,6 +26,13 @@ serve({receive}, {send})
 """
 
 
+class WorkerKilled(RuntimeError):
+    """The process of a search ended before the search did."""
+
+    def __init__(self) -> None:
+        super().__init__("the planner's worker was killed; perhaps there is too little memory")
+
+
 @dataclass
 class Line:
     """The line from a search to who asked for it: `emit(kind, what)` and `stopped()`."""
@@ -74,14 +81,14 @@ class Worker:
     def receive(self) -> tuple[str, Any]:
         """The next of what the search emits; ("idle", None) at its end.
 
-        Raises RuntimeError if the search failed or the process ended.
+        Raises RuntimeError if the search failed, WorkerKilled if the process ended.
         """
         try:
             kind, found = self.results.recv()
         except EOFError:
-            raise RuntimeError(
-                "the planner's worker was killed; perhaps there is too little memory"
-            ) from None
+            self.busy = False
+            self._process.wait()
+            raise WorkerKilled from None
         if kind == "idle":
             self.busy = False
         if kind == "error":
@@ -138,6 +145,9 @@ class Pool:
 
     def give_back(self, worker: Worker) -> None:
         if worker.stop():
+            if not worker.alive:
+                worker.end()
+                return
             with self._lock:
                 self._idle.append(worker)
 

@@ -10,6 +10,10 @@ RAM throughout the stage,
 
 over the i that are not in S. Inputs from outside S either count as held, or in M while they
 are used; `passing` are the latter.
+
+Every plan obeys this, if of what it makes again in a stage only that counts as R or P which
+was not in RAM when the stage began, or is there when its operator runs (`solution.start`).
+What is dropped and comes back for a while is left out: it costs the plan, not the model.
 """
 
 import heapq

@@ -60,27 +60,9 @@ def fit(
     if effort != "none":
         left_s = max(0.0, ends_at - time.monotonic())
         plan = overlap(problem, plan, left_s, thorough=effort == "full")
-    totals = verify(replace(problem, deadline_us=None), _unjudged(problem, plan, initial), placed)
+    draft = Plan("feasible", problem.ram_bytes, statements=plan, initial_offsets=initial)
+    totals = verify(replace(problem, deadline_us=None), draft, placed)
     deadline_us = problem.deadline_us
     if deadline_us is not None and totals.time_us > deadline_us * (1 + TOLERANCE):
         return Misfit(excess_us=totals.time_us - deadline_us)
     return Candidate(plan, initial, totals, tuple(events))
-
-
-def _unjudged(
-    problem: Problem, plan: tuple[Statement, ...], initial: tuple[tuple[str, int], ...]
-) -> Plan:
-    return Plan(
-        status="feasible",
-        ram_bytes=problem.ram_bytes,
-        deadline_us=None,
-        energy_uj=None,
-        bound_uj=None,
-        gap=None,
-        time_us=None,
-        total_energy_uj=None,
-        peak_bytes=None,
-        solve_s=0.0,
-        statements=plan,
-        initial_offsets=initial,
-    )

@@ -29,7 +29,8 @@ class Statement:
 class Plan:
     """A schedule of one training step with its proof: energy, bound, time, peak.
 
-    `status` infeasible or unknown: no statements, and the costs are None.
+    `status` infeasible or unknown: no statements, and the costs are None; so are those of a
+    plan that has not been verified yet.
     `smallest_ram_bytes`: when infeasible, the smallest budget for which a plan is known.
     `initial_offsets`: without storage, names and offsets of the stored tensors, which start
     in RAM; see `start_offsets`. `note`: what was done beyond the published method, or why there
@@ -38,14 +39,14 @@ class Plan:
 
     status: Status
     ram_bytes: int
-    deadline_us: float | None
-    energy_uj: float | None
-    bound_uj: float | None
-    gap: float | None
-    time_us: float | None
-    total_energy_uj: float | None
-    peak_bytes: int | None
-    solve_s: float
+    deadline_us: float | None = None
+    energy_uj: float | None = None
+    bound_uj: float | None = None
+    gap: float | None = None
+    time_us: float | None = None
+    total_energy_uj: float | None = None
+    peak_bytes: int | None = None
+    solve_s: float = 0.0
     statements: tuple[Statement, ...] = ()
     smallest_ram_bytes: int | None = None
     smallest_deadline_us: float | None = None

@@ -252,12 +252,6 @@ def empty_plan(problem: Problem, method: str, status: Status, settings: Settings
         status=status,
         ram_bytes=problem.ram_bytes,
         deadline_us=problem.deadline_us,
-        energy_uj=None,
-        bound_uj=None,
-        gap=None,
-        time_us=None,
-        total_energy_uj=None,
-        peak_bytes=None,
         solve_s=time.monotonic() - settings.started_at,
         method=method,
     )

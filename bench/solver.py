@@ -79,6 +79,7 @@ class Ours:
         plan, point, found = self.plan, self.point, {}
         infinite = float("inf")
         gap = infinite if plan.gap is None else plan.gap
+        gap = 0.0 if plan.status == "infeasible" else gap  # that is proved
         if point.one_percent_s is not None:
             within_s = min(point.one_percent_s, limit_s)
             proved_s = infinite if self.one_percent_s is None else self.one_percent_s

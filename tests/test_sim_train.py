@@ -16,6 +16,7 @@ def test_every_board_gives_the_same_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     poet, weights = Command(capsys), {}
+    planned = poet("show", EXAMPLE, "--json").json["plan"]["peak_bytes"]
     for port in ("native", "sim:mkr1000", "sim:nrf52840_dk"):
         path = tmp_path / f"{port[4:]}.safetensors"
         result = poet(
@@ -23,6 +24,6 @@ def test_every_board_gives_the_same_weights(
             "--save-weights", path, "--json",
         )  # fmt: skip
         assert result.code == 0, result.err
-        assert result.json["peak_bytes"] == 24576
+        assert result.json["peak_bytes"] == planned <= 24576
         weights[port] = path.read_bytes()
     assert len(set(weights.values())) == 1

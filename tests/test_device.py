@@ -117,7 +117,8 @@ def test_trace_is_read_to_its_end() -> None:
 
 def test_probes() -> None:
     handlers = {
-        "probe_write": lambda offset, bytes: {"next": offset + len(bytes)},
+        "write": lambda offset, bytes, **_: {"next": offset + len(bytes)},
+        "read": lambda offset, count, **_: {"bytes": bytes(range(offset, offset + count))},
         "probe_op": lambda **_: {"ticks": 11},
         "probe_transfer": lambda **_: {"ticks": 12, "cpu_ticks": 3},
         "probe_commit": lambda **_: {"ticks": 13},
@@ -125,11 +126,14 @@ def test_probes() -> None:
     op = isa.pack("poet_op", kernel=1, input_count=2)
     with FakeBoard(handlers) as board, connect(board.port) as device:
         device.probe_write(64, bytes(200))
+        assert device.probe_read(30, 200) == bytes(range(30, 230))
         assert device.probe_op(op, [0, 64, 128, 0], step=5, repeat=7) == 11
         assert device.probe_transfer(True, 512, repeat=2) == (12, 3)
         assert device.probe_commit(repeat=4) == 13
-    writes = [f["offset"] for name, f in board.requests if name == "probe_write"]
-    assert writes[0] == 64
+    arena = isa.constants()["POET_OBJECT_ARENA"]
+    moved = [f for name, f in board.requests if name in ("write", "read")]
+    assert {f["object"] for f in moved} == {arena}
+    assert moved[0]["offset"] == 64
     probe = dict(board.requests)["probe_op"]
     assert (probe["step"], probe["repeat"], probe["op"].input_count) == (5, 7, 2)
     assert probe["bytes"] == b"".join(n.to_bytes(4, "little") for n in (0, 64, 128, 0))

@@ -16,6 +16,7 @@ from poet_host import isa
 CODE = {name: row.code for name, row in isa.by_name("MESSAGE").items()}
 ERROR = {row.code: name for name, row in isa.by_name("ERROR").items()}
 FRAME_BYTES = 576
+ARENA = isa.constants()["POET_OBJECT_ARENA"]
 
 
 def buffer_bytes(payload: int) -> int:
@@ -190,7 +191,7 @@ def test_requests_of_another_shape_are_refused() -> None:
     server = trained()
     before = bytes(server.board.storage)
     for name in CODE:
-        longest = {"write": b"\2", "probe_write": b"\2", "probe_op": b"\2"}.get(name, b"\0" * 99)
+        longest = {"write": b"\2", "probe_op": b"\2"}.get(name, b"\0" * 99)
         assert server.ask(name, longest)[0] == "bad_message", name
     (reply,) = server.feed(frame(bytes([5, 99])))
     assert (reply[:2], status_of(reply)[0]) == (bytes([5, 99 | 0x80]), "bad_message")
@@ -266,7 +267,6 @@ _BODY = {
     "begin": st.binary(min_size=4, max_size=4),
     "step": st.binary(min_size=8, max_size=8),
     "probe_op": st.binary(min_size=94, max_size=134),
-    "probe_write": st.binary(max_size=90),
     "probe_transfer": st.tuples(
         st.integers(0, 1), st.integers(0, 1 << 32 - 1), st.integers(0, 3)
     ).map(lambda f: struct.pack("<BIH", f[0], f[1] & 0xFFFFFFFF, f[2])),
@@ -369,7 +369,7 @@ def test_probes_run_operators_in_the_arena() -> None:
         overwrites=0xFFFF, n=1, c=3, h=1, w=1,
     )  # fmt: skip
     values = struct.pack("<6f", 1, 2, 3, 10, 20, 30)
-    assert server.ask("probe_write", struct.pack("<I", 8) + values) == (
+    assert server.ask("write", struct.pack("<BHI", ARENA, 0, 8) + values) == (
         "ok", 0, struct.pack("<I", 32),
     )  # fmt: skip
     places = struct.pack("<4I", 8, 20, 40, 0)
@@ -381,7 +381,13 @@ def test_probes_run_operators_in_the_arena() -> None:
         places = struct.pack("<4I", *wrong, 0)
         status, _, _ = server.ask("probe_op", struct.pack("<IH", 1, 5) + op + places)
         assert status == "bad_table"
-    assert server.ask("probe_write", struct.pack("<I", 4090) + values)[0] == "bad_object"
+    read = struct.pack("<BHIH", ARENA, 0, 40, 12)
+    assert server.ask("read", read) == ("ok", 0, struct.pack("<3f", 11, 22, 33))
+    for outside in (4085, 0xFFFFFFFC):
+        read = struct.pack("<BHIH", ARENA, 0, outside, 12)
+        assert server.ask("read", read)[0] == "bad_object"
+        write = struct.pack("<BHI", ARENA, 0, outside) + values[:12]
+        assert server.ask("write", write)[0] == "bad_object"
 
 
 def test_probes_of_storage_stay_behind_what_models_use() -> None:

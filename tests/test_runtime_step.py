@@ -19,6 +19,7 @@ from poet_host.schedule.schedule import Schedule
 from random_plans import random_plan
 from toy_boards import trained, weights
 
+ARENA = isa.constants()["POET_OBJECT_ARENA"]
 STATEMENT = {row.code: name for name, row in isa.by_name("STATEMENT").items()}
 
 
@@ -153,7 +154,7 @@ def test_high_water_mark_is_measured_anew_in_each_step() -> None:
     board.load(lavish.model_part, lavish.plan_part)
     # The workspace on top, 12 bytes, is not used by any kernel.
     assert board.step(2)["peak_bytes"] == lavish.header.arena_bytes - 12
-    board.call("probe_write", 4000, b"\1" * 8, 8)
+    board.write(ARENA, 0, 4000, b"\1" * 8)
     assert board.step(3)["peak_bytes"] == lavish.header.arena_bytes - 12
 
 

@@ -1,7 +1,15 @@
-/* Residents: the ranges of the arena that are taken, sorted by offset. */
+/* The arena, and its residents: the ranges that are taken, sorted by offset. */
 #include <string.h>
 
 #include "runtime.h"
+
+uint8_t *poet_arena(struct poet *p, uint32_t offset, uint32_t size) {
+  if (offset > p->memory.arena_bytes || size > p->memory.arena_bytes - offset) {
+    return NULL;
+  }
+  p->dirty_bytes = p->memory.arena_bytes;
+  return p->memory.arena + offset;
+}
 
 static uint32_t end_of(const struct poet_resident *resident) {
   return resident->offset + resident->size_bytes;

@@ -1,5 +1,7 @@
 /* What the host puts on storage and takes back: parts of a schedule, tensors;
  * and the commit that makes tensors the weights of a step. */
+#include <string.h>
+
 #include "runtime.h"
 
 struct place {
@@ -102,9 +104,23 @@ static int write_tensor(struct poet *p, const struct place *place,
              : 0;
 }
 
+/* To or from the arena: one of `to` and `from` is NULL. */
+static int copy_arena(struct poet *p, uint32_t offset, void *to,
+                      const void *from, uint32_t size) {
+  uint8_t *at = poet_arena(p, offset, size);
+  if (!at) {
+    return poet_fail(p, POET_ERROR_bad_object, offset);
+  }
+  memcpy(to ? to : at, to ? at : from, size);
+  return 0;
+}
+
 int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
                const void *from, uint32_t size) {
   struct place place;
+  if (object == POET_OBJECT_ARENA) {
+    return copy_arena(p, offset, NULL, from, size);
+  }
   TRY(locate(p, object, tensor, true, &place));
   if (!in_range(&place, offset, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
@@ -119,6 +135,9 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
 int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
               void *to, uint32_t size) {
   struct place place;
+  if (object == POET_OBJECT_ARENA) {
+    return copy_arena(p, offset, to, NULL, size);
+  }
   TRY(locate(p, object, tensor, false, &place));
   if (!in_range(&place, offset, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);

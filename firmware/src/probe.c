@@ -8,26 +8,9 @@ static uint32_t now(const struct poet *p) {
   return p->port->ticks(p->port->context);
 }
 
-static bool in_arena(const struct poet *p, uint32_t offset, uint32_t size) {
-  return offset <= p->memory.arena_bytes &&
-         size <= p->memory.arena_bytes - offset;
-}
-
-int poet_probe_write(struct poet *p, uint32_t offset, const void *from,
-                     uint32_t size) {
-  if (!in_arena(p, offset, size)) {
-    return poet_fail(p, POET_ERROR_bad_object, offset);
-  }
-  p->dirty_bytes = p->memory.arena_bytes;
-  memcpy(p->memory.arena + offset, from, size);
-  return 0;
-}
-
 /* Where in the arena, or NULL. */
 static void *operand(struct poet *p, uint32_t offset, uint32_t size) {
-  return size && offset % 4 == 0 && in_arena(p, offset, size)
-             ? p->memory.arena + offset
-             : NULL;
+  return size && offset % 4 == 0 ? poet_arena(p, offset, size) : NULL;
 }
 
 int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
@@ -52,7 +35,6 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
       return poet_fail(p, POET_ERROR_bad_table, count + 1);
     }
   }
-  p->dirty_bytes = p->memory.arena_bytes;
   poet_kernel_fn *kernel = poet_kernel(op->kernel);
   const uint32_t begin = now(p);
   while (repeat--) {

@@ -64,6 +64,8 @@ int poet_take_bits(struct poet *p, uint32_t count, uint32_t *value);
 int poet_take_gamma(struct poet *p, uint32_t *value);
 
 /* arena.c */
+/* Where bytes are that may be changed, or NULL: not all are in the arena. */
+uint8_t *poet_arena(struct poet *p, uint32_t offset, uint32_t size);
 bool poet_is_resident(const struct poet *p, uint32_t tensor);
 /* Index of a tensor in the list, or resident_count. */
 uint32_t poet_find(const struct poet *p, uint32_t tensor);

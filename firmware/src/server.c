@@ -177,17 +177,6 @@ static int handle_reset(struct request *r, struct poet *p) {
   return 0;
 }
 
-static int handle_probe_write(struct request *r, struct poet *p) {
-  TAKE(r, uint32_t, offset);
-  if (r->malformed) {
-    return POET_ERROR_bad_message;
-  }
-  const uint32_t next = offset + r->left;
-  const int error = poet_probe_write(p, offset, r->field, r->left);
-  give(r, &next, sizeof next);
-  return error;
-}
-
 static int handle_probe_op(struct request *r, struct poet *p) {
   uint32_t offsets[POET_INPUTS + 2], ticks = 0;
   TAKE(r, uint32_t, step);

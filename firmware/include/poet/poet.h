@@ -198,10 +198,8 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
 /* Forget the schedule. Storage stays as it is. */
 void poet_reset(struct poet *p);
 
-/* Write into the arena, run one operator there `repeat` times: offsets has one
- * for each input, the output's and the workspace's. */
-int poet_probe_write(struct poet *p, uint32_t offset, const void *from,
-                     uint32_t size);
+/* Run one operator in the arena `repeat` times: offsets has one for each input,
+ * the output's and the workspace's. */
 int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
                   const struct poet_op *op, const uint32_t *offsets,
                   uint32_t *ticks);

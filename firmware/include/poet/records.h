@@ -37,6 +37,7 @@
 #define POET_OBJECT_MODEL 0
 #define POET_OBJECT_PLAN 1
 #define POET_OBJECT_TENSOR 2 /* a FIXED or CURRENT tensor */
+#define POET_OBJECT_ARENA 3  /* RAM, between steps; it has no checksum */
 
 #define POET_FLAG_STORED 1 /* on storage at the start; has no operator */
 #define POET_FLAG_KEEP 2   /* must be on storage when a step ends */

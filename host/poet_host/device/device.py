@@ -22,7 +22,9 @@ from .wire import (
 )
 
 _C = isa.constants()
-MODEL, PLAN, TENSOR = (_C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR"))
+MODEL, PLAN, TENSOR, ARENA = (
+    _C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR", "ARENA")
+)
 NOTHING_COMMITTED = 0xFFFFFFFF  # poet_hello.committed_step
 CONNECT_PATIENCE_S = 5.0  # a board may reset when its port is opened
 STOP_POLL_S = 0.05
@@ -104,25 +106,14 @@ class Device:
         self, object: int, tensor: int, data: bytes, progress: Progress | None = None
     ) -> None:
         """Write an object from its start, in pieces that a frame holds."""
-        fixed = {"object": object, "tensor": tensor}
-        self._write_pieces("write", fixed, 0, data, progress)
+        self._write_pieces({"object": object, "tensor": tensor}, 0, data, progress)
 
     def read(
         self, object: int, tensor: int, size_bytes: int, progress: Progress | None = None
     ) -> bytes:
         """The first bytes of an object."""
-        room = self._piece(self.info.frame_bytes - STATUS_BYTES)
-        data = bytearray()
-        while len(data) < size_bytes:
-            count = min(room, size_bytes - len(data))
-            values = {"object": object, "tensor": tensor, "offset": len(data), "count": count}
-            piece = self._request("read", **values)["bytes"]
-            if len(piece) != count:
-                raise self._nonsense(f"{len(piece)} bytes where {count} were asked for")
-            data += piece
-            if progress:
-                progress(len(data), size_bytes)
-        return bytes(data)
+        fixed = {"object": object, "tensor": tensor}
+        return self._read_pieces(fixed, 0, size_bytes, progress)
 
     def checksum(self, object: int, tensor: int, size_bytes: int) -> int:
         """CRC-32 of an object's first bytes."""
@@ -187,7 +178,11 @@ class Device:
 
     def probe_write(self, offset: int, data: bytes) -> None:
         """Write into the arena."""
-        self._write_pieces("probe_write", {}, offset, data, None)
+        self._write_pieces({"object": ARENA, "tensor": 0}, offset, data, None)
+
+    def probe_read(self, offset: int, size_bytes: int) -> bytes:
+        """Bytes of the arena."""
+        return self._read_pieces({"object": ARENA, "tensor": 0}, offset, size_bytes, None)
 
     def probe_op(self, op: bytes, offsets: Sequence[int], *, step: int = 1, repeat: int = 1) -> int:
         """Ticks of `repeat` runs of a poet_op in the arena.
@@ -240,23 +235,34 @@ class Device:
             raise self._nonsense(f"{name}: {error}") from error
         raise board_error(status, detail, name)
 
+    def _read_pieces(
+        self, fixed: Mapping[str, int], start: int, size_bytes: int, progress: Progress | None
+    ) -> bytes:
+        room = self._piece(self.info.frame_bytes - STATUS_BYTES)
+        data = bytearray()
+        while len(data) < size_bytes:
+            count = min(room, size_bytes - len(data))
+            values = {**fixed, "offset": start + len(data), "count": count}
+            piece = self._request("read", **values)["bytes"]
+            if len(piece) != count:
+                raise self._nonsense(f"{len(piece)} bytes where {count} were asked for")
+            data += piece
+            if progress:
+                progress(len(data), size_bytes)
+        return bytes(data)
+
     def _write_pieces(
-        self,
-        name: str,
-        fixed: Mapping[str, int],
-        start: int,
-        data: bytes,
-        progress: Progress | None,
+        self, fixed: Mapping[str, int], start: int, data: bytes, progress: Progress | None
     ) -> None:
         """Each reply names the next offset that the board wants; so nothing is sent twice."""
-        room = self._piece(self.info.frame_bytes - size_of(messages()[name].request))
+        room = self._piece(self.info.frame_bytes - size_of(messages()["write"].request))
         done = 0
         while done < len(data):
             piece = data[done : done + room]
             values = {**fixed, "offset": start + done, "bytes": piece}
-            following = int(self._request(name, **values)["next"]) - start
+            following = int(self._request("write", **values)["next"]) - start
             if not done < following <= done + len(piece):
-                raise self._nonsense(f"{name}: wants offset {following} after {done}")
+                raise self._nonsense(f"write: wants offset {following} after {done}")
             done = following
             if progress:
                 progress(done, len(data))

@@ -138,12 +138,13 @@ def _operator_us(device: Device, node: Node, graph: Graph, values: Mapping[str, 
     places = _Places.of(node, graph)
     for name, offset in dict(zip(node.inputs, places.inputs, strict=True)).items():
         device.probe_write(offset, np.ascontiguousarray(values[name]).tobytes())
-    op = _record(node)
+    op = probe_record(node)
     offsets = [*places.inputs, places.output, places.workspace]
     return _sampled(device, lambda repeat: device.probe_op(op, offsets, repeat=repeat))
 
 
-def _record(node: Node) -> bytes:
+def probe_record(node: Node) -> bytes:
+    """The poet_op of an operator alone, for Device.probe_op."""
     order = list(dict.fromkeys(node.inputs))
     return isa.pack_op(
         isa.by_name("KERNEL")[node.op].code,

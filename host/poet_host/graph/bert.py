@@ -2,7 +2,8 @@
 
 Blocks with the normalisation behind each sum, gelu, and four times the width inside; a pooler that
 reads the first token. Token types and dropout are left out: texts here are one segment, and a
-model that runs on a board is small. Token 0 is padding, which no query sees.
+model that runs on a board is small. Token 0 is padding, which no query sees. One block without
+the embedding is a model of its own.
 """
 
 from .build import Builder, Model, Tensor
@@ -29,18 +30,33 @@ def bert(
     x = b.add(x, position, name="embedding")
     x = b.layernorm(x, epsilon=EPSILON, name="embedding.norm")
     for i in range(1, blocks + 1):
-        x = _block(b, x, heads, f"block{i}")
+        x = _block(b, x, heads, f"block{i}", b.data)
+    return _classify(b, x, classes)
+
+
+def transformer(
+    name: str, batch: int, *, length: int, width: int, heads: int, classes: int
+) -> Model:
+    """One block on embedded tokens (batch, length, width) float32, none of them padding."""
+    b = Builder(name, (batch, length, width))
+    return _classify(b, _block(b, b.data, heads, "block1"), classes)
+
+
+def _classify(b: Builder, x: Tensor, classes: int) -> Model:
+    batch, _, width = x.shape
     first = b.reshape(b.slice(x, 1, 0, 1, name="first"), (batch, width))
     pooled = b.tanh(b.linear(first, width, name="pooler"), name="pooled")
     return b.model(b.softmax_xent(b.linear(pooled, classes, name="classifier"), name="loss"))
 
 
-def _block(b: Builder, x: Tensor, heads: int, name: str) -> Tensor:
+def _block(b: Builder, x: Tensor, heads: int, name: str, mask: Tensor | None = None) -> Tensor:
+    """`mask`: tokens; where they are 0 no query looks."""
     width = x.shape[2]
     q, k, v = (b.linear(x, width, name=f"{name}.{part}") for part in ("query", "key", "value"))
     scores = b.attention_scores(q, k, heads, name=f"{name}.scores")
-    weights = b.masked_softmax(scores, b.data, name=f"{name}.weights")
-    y = b.attention_context(weights, v, name=f"{name}.context")
+    tag = f"{name}.weights"
+    seen = b.softmax(scores, name=tag) if mask is None else b.masked_softmax(scores, mask, name=tag)
+    y = b.attention_context(seen, v, name=f"{name}.context")
     y = b.linear(y, width, name=f"{name}.output")
     x = b.layernorm(b.add(x, y, name=f"{name}.sum1"), epsilon=EPSILON, name=f"{name}.norm1")
     y = b.gelu(b.linear(x, 4 * width, name=f"{name}.wide"), name=f"{name}.gelu")

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from ..errors import BadInput
 from .autodiff import Sgd, optimiser, training_graph
 from .bert import bert
+from .bert import transformer as one_block
 from .build import Builder, Model, Tensor
 from .graph import Graph
 
@@ -134,6 +135,11 @@ def linear(batch: int) -> Model:
     return b.model(b.softmax_xent(x, name="loss"))
 
 
+def transformer(batch: int) -> Model:
+    """The paper's one block, of BERT's sizes, with true attention, softmax and normalisation."""
+    return one_block("transformer", batch, length=512, width=768, heads=12, classes=10)
+
+
 def bert_micro(batch: int, length: int = 64) -> Model:
     """Every operator within 200 KiB: the table takes 128, gelu's gradient 192 at batch 1."""
     sizes = {"words": 512, "width": 64, "blocks": 2, "heads": 2}
@@ -173,6 +179,9 @@ MODELS = {
         "32x32 colour images: VGG-16, 34 million weights", vgg16_cifar, 1, Sgd(0.01)
     ),
     "linear": BuiltIn("28x28 images, flat: the paper's six linear layers", linear, 1, Sgd(0.01)),
+    "transformer": BuiltIn(
+        "512 tokens, embedded, 768 wide: the paper's one block", transformer, 1, Sgd(0.01)
+    ),
     "bert-micro": BuiltIn(
         "64 tokens of 512 words: BERT, 2 blocks, 64 wide, for boards of 256 KB",
         bert_micro,

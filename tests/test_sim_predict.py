@@ -5,6 +5,7 @@ Everything here is counted in simulated cycles, and the same every time.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -72,6 +73,26 @@ def profiled(
     with running(request.param, card) as connection:
         profile = connection.profile(runs.digits())
         yield connection, connection.profile(runs.mixed(), profile)
+
+
+def test_estimates_agree_with_what_is_measured(
+    profiled: tuple[api.Connection, Profile],
+) -> None:
+    connection, measured = profiled
+    estimate = api.estimate_profile(connection.board)
+    # What statements take besides kernels is in the estimate's base, and not yet in `measured`.
+    kernels = replace(estimate, rates=replace(estimate.rates, base_us=0.0))
+    nodes = [node for node in runs.digits() if not node.stored]
+    times_us = [[one.cost(node, runs.digits())[0] for node in nodes] for one in (kernels, measured)]
+    estimated_us, measured_us = (sum(times) for times in times_us)
+    assert estimated_us == pytest.approx(measured_us, rel=0.05)
+    off = sorted(abs(one / other - 1) for one, other in zip(*times_us, strict=True))
+    assert off[len(off) // 2] < 0.25
+    for size_bytes in (504, 2040, 8184):
+        one, other = estimate.transfer(size_bytes), measured.transfer(size_bytes)
+        assert one.page_in_us == pytest.approx(other.page_in_us, rel=0.15)
+        assert one.page_out_us == pytest.approx(other.page_out_us, rel=0.15)
+    assert estimate.commit_us == pytest.approx(measured.commit_us, rel=0.15)
 
 
 def test_time_and_energy_are_predicted_within_five_per_cent(

@@ -30,20 +30,24 @@ class Estimate:
     """Rates from which costs are estimated where nothing was measured.
 
     An operator takes base_us + us_per_mac x macs + us_per_flop x other operations +
-    us_per_byte x bytes read and written; a transfer of whole blocks page_*_us + bytes /
-    page_*_bytes_per_us, and of the processor page_cpu_us + page_cpu_us_per_byte x bytes.
+    us_per_byte x bytes read and written + us_per_loop x innermost loops; a transfer of whole
+    blocks page_*_us + bytes / page_*_bytes_per_us, and of the processor page_*_cpu_us +
+    page_*_cpu_us_per_byte x bytes.
     """
 
     base_us: float
     us_per_mac: float
     us_per_flop: float
     us_per_byte: float
+    us_per_loop: float
     page_in_us: float
     page_in_bytes_per_us: float
+    page_in_cpu_us: float
+    page_in_cpu_us_per_byte: float
     page_out_us: float
     page_out_bytes_per_us: float
-    page_cpu_us: float
-    page_cpu_us_per_byte: float
+    page_out_cpu_us: float
+    page_out_cpu_us_per_byte: float
     commit_us: float
 
 

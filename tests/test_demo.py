@@ -180,7 +180,7 @@ def test_a_trace_without_what_was_planned_fails(found: walk.Demo, op: str) -> No
 
 
 def test_a_trace_with_more_than_was_planned_fails(found: walk.Demo) -> None:
-    again = Traced("compute", "relu1", again=True, activation=True, time_us=1.0)
+    again = Traced("compute", "relu1", True, True, 1.0, 0, 0.0, 1.0)
     more = (*found.run.trace, again)
     with pytest.raises(PoetError, match=r"\d+ activation recomputes in a step, the plan has \d+"):
         walk.check(replace(found, run=replace(found.run, trace=more)))

@@ -2,6 +2,7 @@
 
 import json
 from collections import namedtuple
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,42 @@ def test_a_run_is_saved_and_loaded(tmp_path: Path) -> None:
     assert load_run(path, run.weights) == run
 
 
+def test_a_trace_says_when_the_latest_step_did_what() -> None:
+    run = straight(3)
+    trace = run.trace
+    assert [one.statement for one in trace] == list(range(len(trace)))
+    assert all(0 <= one.begin_us <= one.end_us <= run.steps[-1].time_us for one in trace)
+    processor = [one for one in trace if not one.op.startswith("page")]
+    assert all(a.end_us <= b.begin_us for a, b in pairwise(processor))
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "words"),
+    [
+        (("trace", 0, "begin_us"), "soon", '"begin_us" is "soon"'),
+        (("trace", 0, "statement"), 1.5, '"statement" is 1.5'),
+        (("steps", 1, "loss"), True, '"loss" is true'),
+        (("steps", 1, "time_us"), None, '"time_us" is null'),
+        (("plan_crc",), "x", '"plan_crc" is "x"'),
+        (("energy_uj",), [], r'"energy_uj" is \[\]'),
+        (("steps",), 7, "not iterable"),
+        (("trace", 0), 7, "not subscriptable"),
+    ],
+)
+def test_a_run_of_other_values_is_refused(
+    tmp_path: Path, where: tuple[Any, ...], value: object, words: str
+) -> None:
+    told = json.loads(json.dumps(straight(3).to_json()))
+    inner = told
+    for key in where[:-1]:
+        inner = inner[key]
+    inner[where[-1]] = value
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(told))
+    with pytest.raises(BadInput, match=f"run.json: this run is not whole.*{words}"):
+        load_run(path, {})
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -215,12 +252,12 @@ def test_the_digest_tells_names_shapes_and_bits() -> None:
 def test_energy_is_the_time_in_each_state_multiplied_by_its_power() -> None:
     board = api.load_board("mkr1000")
     trace = (
-        Traced("compute", "a", False, True, 100.0),
-        Traced("compute", "a", True, True, 50.0),
-        Traced("page_in", "w", False, False, 10.0),
-        Traced("page_out", "a", False, True, 20.0),
-        Traced("wait", "", False, False, 1000.0),
-        Traced("free", "a", False, True, 1000.0),
+        Traced("compute", "a", False, True, 100.0, 0, 0.0, 100.0),
+        Traced("compute", "a", True, True, 50.0, 1, 0.0, 50.0),
+        Traced("page_in", "w", False, False, 10.0, 2, 0.0, 10.0),
+        Traced("page_out", "a", False, True, 20.0, 3, 0.0, 20.0),
+        Traced("wait", "", False, False, 1000.0, 4, 0.0, 1000.0),
+        Traced("free", "a", False, True, 1000.0, 5, 0.0, 1000.0),
     )
     step = Step(1, 0.5, 2000.0, 150.0, 30.0, 5.0, 1840.0, 10.0, 25.0, 64)
     above, total = energy_uj(step, board_power(board))

@@ -1,11 +1,15 @@
 """Run: what one training run on a board did, measured by the board itself."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from math import isfinite
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
@@ -16,6 +20,16 @@ FORMAT, VERSION = "poet-run", 1
 Array = np.ndarray[Any, np.dtype[Any]]
 Weights = Mapping[str, Array]
 Ended = Literal["done", "interrupted", "not_finite"]
+
+_AGAIN = "name what `train --run` wrote, or train again"
+# What JSON must hold for a field of this type; the others are checked by their own code.
+_PLAIN: Mapping[Any, Any] = {
+    int: int,
+    float: (int, float),
+    float | None: (int, float, NoneType),
+    str: str,
+    bool: bool,
+}
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,8 @@ class Traced:
     """One statement of the plan as the board executed it.
 
     `activation`: it is about the output of a forward operator, not about a parameter, a
-    gradient or data. `time_us` is the median over the steps in which it was traced.
+    gradient or data. `time_us` is the median over the steps in which it was traced, `begin_us`
+    and `end_us` are since the start of the latest of them; `statement` is its index.
     """
 
     op: str
@@ -50,6 +65,9 @@ class Traced:
     again: bool
     activation: bool
     time_us: float
+    statement: int
+    begin_us: float
+    end_us: float
 
 
 @dataclass(frozen=True)
@@ -132,11 +150,29 @@ def load_run(path: Path | str, weights: Weights) -> Run:
         raise BadInput(f"{path}: version {value.get('version')!r} is not known, {VERSION} is")
     try:
         known = {name: value[name] for name in Run.__dataclass_fields__ if name != "weights"}
-        known["steps"] = tuple(Step(**step) for step in known["steps"])
-        known["trace"] = tuple(Traced(**statement) for statement in known["trace"])
-        return Run(**known, weights=weights)
-    except (KeyError, TypeError) as error:
-        raise BadInput(f"{path}: this run is not whole ({error}): train again") from error
+        known["steps"] = tuple(_record(Step, step) for step in known["steps"])
+        known["trace"] = tuple(_record(Traced, statement) for statement in known["trace"])
+        run: Run = _record(Run, {**known, "weights": weights})
+        return run
+    except KeyError as error:
+        raise BadInput(f"{path}: this run is not whole ({error} is missing): {_AGAIN}") from error
+    except TypeError as error:
+        raise BadInput(f"{path}: this run is not whole ({error}): {_AGAIN}") from error
+
+
+def _record(kind: Any, row: Any) -> Any:
+    """A dataclass of plain JSON values; raises TypeError or KeyError for others."""
+    for name, wanted in _plain_fields(kind).items():
+        value = row[name]
+        right = isinstance(value, _PLAIN[wanted]) and isinstance(value, bool) == (wanted is bool)
+        if not right or (isinstance(value, float) and not isfinite(value)):
+            raise TypeError(f'"{name}" is {json.dumps(value)[:40]}')
+    return kind(**row)
+
+
+@cache
+def _plain_fields(kind: type[object]) -> Mapping[str, Any]:
+    return {name: wanted for name, wanted in get_type_hints(kind).items() if wanted in _PLAIN}
 
 
 def count(trace: Sequence[Traced]) -> dict[str, int]:

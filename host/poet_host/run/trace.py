@@ -7,6 +7,7 @@ from typing import Any
 
 from ..device.device import Device
 from ..graph.graph import Graph
+from ..plan.plan import Statement
 from ..schedule.decode import Wait, decode
 from ..schedule.schedule import Schedule
 from .run import Traced
@@ -24,6 +25,7 @@ class Trace:
         self.capacity = capacity
         self.records: tuple[Any, ...] = ()  # of the latest step
         self.ticks = [deque[int](maxlen=KEPT) for _ in self.statements]
+        self.spans = [(0, 0) for _ in self.statements]  # begin and end in the latest of its steps
 
     @property
     def windows(self) -> int:
@@ -42,26 +44,29 @@ class Trace:
         self.records = tuple(records)
         for record in self.records:
             self.ticks[record.statement].append((record.end - record.begin) % 2**32)
+            self.spans[record.statement] = (record.begin, record.end)
 
     def traced(self, device: Device) -> tuple[Traced, ...]:
         """Every statement that some step has traced."""
         computed: set[str] = set()
         found = []
-        for statement, ticks in zip(self.statements, self.ticks, strict=True):
+        for index, (statement, ticks) in enumerate(zip(self.statements, self.ticks, strict=True)):
             again = False
             if not isinstance(statement, Wait) and statement.op == "compute":
                 again = statement.node in computed
                 computed.add(statement.node)
             if ticks:
-                found.append(self._traced(statement, again, device.us(median(ticks))))
+                begin_us, end_us = map(device.us, self.spans[index])
+                times = (device.us(median(ticks)), index, begin_us, end_us)
+                found.append(self._traced(statement, again, *times))
         return tuple(found)
 
     @property
     def is_complete(self) -> bool:
         return all(self.ticks)
 
-    def _traced(self, statement: Any, again: bool, time_us: float) -> Traced:
+    def _traced(self, statement: Statement | Wait, again: bool, *times: Any) -> Traced:
         if isinstance(statement, Wait):
-            return Traced("wait", "", False, False, time_us)
+            return Traced("wait", "", False, False, *times)
         node = self.graph[statement.node]
-        return Traced(statement.op, node.name, again, node.phase == "forward", time_us)
+        return Traced(statement.op, node.name, again, node.phase == "forward", *times)

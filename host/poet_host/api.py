@@ -9,14 +9,11 @@ with poet.connect("native") as board:
 poet.save_weights("trained.safetensors", graph, run.weights)
 """
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from shutil import disk_usage
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
@@ -35,7 +32,7 @@ from .graph.onnx_torch import export_module, is_module
 from .graph.weights import start_values
 from .plan.baselines.registry import METHODS, plan_by
 from .plan.build import cost_graph
-from .plan.costgraph import dump_cost_graph, load_cost_graph, parse_cost_graph
+from .plan.costgraph import dump_cost_graph, load_cost_graph
 from .plan.keepall import METHOD as KEEP_EVERYTHING
 from .plan.keepall import keep_everything
 from .plan.plan import Plan
@@ -45,10 +42,12 @@ from .profile.meter import hold_states, powers, read_log, wait_for
 from .profile.profile import Profile, estimate_profile
 from .run.calibrate import Told, Validation, calibrated, observe, validation
 from .run.data import Dataset, example, fit, load_data, steps_per_epoch
-from .run.evaluate import accuracy
+from .run.evaluate import Evaluation, Half, accuracy
+from .run.evaluate import Told as Counted
+from .run.evaluate import evaluate as evaluate_on
 from .run.limits import deadline_us, ram_bytes
 from .run.run import Run, Weights
-from .run.train import OnStep, Training
+from .run.train import OnStep, Training, read_weights, resumed
 from .run.train import train as train_until
 from .run.weights import load_weights, save_weights, step_of_weights
 from .schedule.encode import QUEUE_CAPACITY, encode_costs
@@ -56,23 +55,22 @@ from .schedule.encode import encode as encode_plan
 from .schedule.recover import graph_of
 from .schedule.schedule import Schedule
 from .sim.board import SimulatedBoard
-from .sim.firmware import build_firmware
 from .sim.flashing import flash
-from .sim.machine import CardFault, simulated_boards
-from .sim.native import DEFAULT_ARENA_BYTES, NativeBoard, create_storage
+from .sim.native import NativeBoard
+from .sim.start import prepare_storage, start_board
 
 __all__ = [
-    "MODELS", "Connection", "CostGraph", "Graph", "Plan", "PoetError", "Profile", "Run", "Schedule",
-    "accuracy", "board_names", "connect", "costs_of", "encode", "estimate_profile",
-    "export", "flash", "keep_everything", "load", "load_board", "load_data", "load_weights",
-    "prepare_storage", "save_weights", "solve", "step_of_weights", "train",
+    "MODELS", "Connection", "CostGraph", "Evaluation", "Graph", "Plan", "PoetError", "Profile",
+    "Run", "Schedule", "accuracy", "board_names", "connect", "costs_of", "encode",
+    "estimate_profile", "evaluate", "export", "flash", "keep_everything", "load", "load_board",
+    "load_data", "load_weights", "prepare_storage", "save_weights", "solve", "start_board",
+    "step_of_weights", "train",
 ]  # fmt: skip
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more
 VALIDATION_LIMIT_S = 10.0  # for solving each of the two
 ENDING_S = 2.0  # of a simulated board's process, whose port goes first
-TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
 
 
 class Connection:
@@ -227,95 +225,6 @@ def connect(
         return Connection(device, stack.pop_all(), running)
 
 
-class start_board:  # noqa: N801 (a verb: used as a function)
-    """A context manager that runs a board on this computer: `native`, or a simulated one.
-
-    `storage` is its card's file, made by `prepare_storage`; None: a temporary one.
-    `arena_bytes` is for the native board alone: the others have what their chip has. `faults`
-    are those of a simulated card.
-    """
-
-    def __init__(
-        self,
-        board: str = "native",
-        storage: Path | str | None = None,
-        arena_bytes: int | None = None,
-        faults: Sequence[CardFault] = (),
-    ) -> None:
-        load_board(board)
-        if board != "native" and board not in simulated_boards():
-            raise BadInput(
-                f"{board} cannot be simulated: choose native or {' or '.join(simulated_boards())}"
-            )
-        if board != "native" and arena_bytes is not None:
-            raise BadInput(
-                f"{board} has the RAM of its chip: an arena size is for the board native"
-            )
-        if board == "native" and faults:
-            raise BadInput(
-                "the card of the native board is a file and has no faults: choose "
-                f"{' or '.join(simulated_boards())}"
-            )
-        self.board = board
-        self.storage = storage
-        self.faults = faults
-        self.arena_bytes = DEFAULT_ARENA_BYTES if arena_bytes is None else arena_bytes
-
-    def __enter__(self) -> NativeBoard | SimulatedBoard:
-        with ExitStack() as stack:
-            if self.storage is None:
-                folder = stack.enter_context(
-                    TemporaryDirectory(prefix="poet-", dir=_temporary_folder())
-                )
-                storage = Path(folder) / "card.img"
-                prepare_storage(storage, TEMPORARY_STORAGE_BYTES)
-            elif not (storage := Path(self.storage)).is_file():
-                raise BadInput(
-                    f"there is no storage file {storage}: make one with "
-                    f"`poet-host storage prepare {storage}`"
-                )
-            board: NativeBoard | SimulatedBoard
-            if self.board == "native":
-                board = NativeBoard(storage, self.arena_bytes)
-            else:
-                firmware = build_firmware(self.board)
-                board = SimulatedBoard(self.board, firmware, storage, faults=self.faults)
-            stack.enter_context(board)
-            self._stack = stack.pop_all()
-            return board
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
-
-
-def _temporary_folder() -> Path | None:
-    """RAM, where there is enough: a card that is thrown away need not survive a power cut, and
-    what a disk takes for a commit would drown every other time of a small step."""
-    memory = Path("/dev/shm")
-    if os.access(memory, os.W_OK) and disk_usage(memory).free >= TEMPORARY_STORAGE_BYTES:
-        return memory
-    return None
-
-
-def prepare_storage(path: Path | str, size_bytes: int) -> None:
-    """A card image with an empty store in a partition of its own; replaces the file.
-
-    Raises BoardError if it is too small for a store.
-    """
-    create_storage(Path(path), size_bytes)
-    try:
-        with NativeBoard(Path(path)) as board, devices.connect(board.port) as device:
-            device.format()
-    except BaseException:
-        Path(path).unlink(missing_ok=True)
-        raise
-
-
 def costs_of(graph: Graph | CostGraph, profile: Profile | None) -> CostGraph:
     """What a planner sees of a graph. `profile` is not needed for a graph of costs."""
     if isinstance(graph, CostGraph):
@@ -456,11 +365,6 @@ def encode(
     return encode_plan(graph, plan, meta, queue_capacity)
 
 
-def costs_of_schedule(schedule: Schedule) -> CostGraph:
-    """The costs that a schedule was solved for; raises BadInput if it does not have them."""
-    return parse_cost_graph(schedule.meta.get("costs"), "the schedule's costs")
-
-
 def train(
     schedule: Schedule,
     connection: Connection,
@@ -491,3 +395,30 @@ def train(
         resume=resume,
     )
     return train_until(training, steps, on_step, stopped)
+
+
+def evaluate(
+    schedule: Schedule,
+    connection: Connection,
+    data: str | Path | Dataset,
+    *,
+    weights: Weights | None = None,
+    half: Half | None = None,
+    samples: int | None = None,
+    told: Counted | None = None,
+) -> Evaluation:
+    """Loss and accuracy, computed on the board, of `weights` or of those that it has committed.
+
+    Of the samples held out, or of the training samples where none are or `half` says so; of the
+    first `samples` of them. Changes nothing that is committed.
+    """
+    graph = graph_of(schedule)
+    dataset = fit(data if isinstance(data, Dataset) else load_data(data), graph)
+    if half is None:
+        half = "training" if dataset.x_test is None else "held-out"
+    if weights is None:
+        resumed(connection.device, schedule)
+        weights = read_weights(connection.device, schedule)
+    return evaluate_on(
+        connection.device, connection.board, graph, weights, dataset, half, samples, told
+    )

@@ -25,6 +25,7 @@ from ..sim.machine import FAULT_KINDS, CardFault
 from .console import Report, emit, progress, say, show_table, show_text, to_json
 from .options import (
     FiniteRange,
+    data_options,
     json_option,
     model_options,
     output,
@@ -216,20 +217,7 @@ def _say_validation(found: Validation, metered: bool) -> None:
 @click.command()
 @click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
 @port_option
-@click.option(
-    "--data", required=True, metavar="DATA",
-    help="An .npz file with x and y (x_test, y_test), a folder with x.npy and so on, a .csv file "
-    "(last column: the label), `digits`, or synthetic:SHAPE:CLASSES.",
-)  # fmt: skip
-@click.option(
-    "--normalize", default="none", show_default=True, metavar="HOW",
-    help="Samples: none, scale (to 0..1), standard (by mean and deviation of each channel), or "
-    "MEAN:STD, as 0.5:0.25.",
-)  # fmt: skip
-@click.option(
-    "--test-split", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
-    help="Hold out this share of samples, as 0.2, drawn by --seed.",
-)  # fmt: skip
+@data_options
 @click.option("--shuffle/--no-shuffle", default=True, help="Each epoch in another order.")
 @click.option("--epochs", type=click.IntRange(1), help="Times through the data; default: 1.")
 @click.option("--steps", type=click.IntRange(1), help="Steps in place of epochs.")

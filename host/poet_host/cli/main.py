@@ -12,6 +12,7 @@ from ..errors import PoetError
 from .compare import compare
 from .console import emit, say
 from .demo import demo
+from .evaluating import evaluate
 from .exporting import export
 from .hardware import boards, flash
 from .inspect import doctor, models, show
@@ -37,8 +38,8 @@ def commands(context: click.Context) -> None:
 
 
 for command in (
-    boards, models, doctor, simulate, flash, storage, profile, solve, train, export, show, compare,
-    demo,
+    boards, models, doctor, simulate, flash, storage, profile, solve, train, evaluate, export, show,
+    compare, demo,
 ):  # fmt: skip
     commands.add_command(command)
 

@@ -45,6 +45,31 @@ seed_option = click.option(
 )  # fmt: skip
 
 
+def data_options(command: F) -> F:
+    """Which samples, and how they are made ready."""
+    for option in reversed(
+        (
+            click.option(
+                "--data", required=True, metavar="DATA",
+                help="An .npz file with x and y (x_test, y_test), a folder with x.npy and so on, a "
+                ".csv file (last column: the label), `digits`, synthetic:SHAPE:CLASSES, or "
+                "tokens:LENGTH:WORDS:CLASSES.",
+            ),
+            click.option(
+                "--normalize", default="none", show_default=True, metavar="HOW",
+                help="Samples: none, scale (to 0..1), standard (by mean and deviation of each "
+                "channel), or MEAN:STD, as 0.5:0.25.",
+            ),
+            click.option(
+                "--test-split", type=FiniteRange(0, 1, min_open=True, max_open=True),
+                metavar="SHARE", help="Hold out this share of samples, as 0.2, drawn by --seed.",
+            ),
+        )
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 def model_options(command: F) -> F:
     """How a model becomes a training step."""
     for option in reversed(

@@ -26,6 +26,23 @@ def evaluation(graph: Graph) -> tuple[Node, ...]:
     Batchnorm reads its running statistics and dropout is left out. Dimensions are still those
     of the training batch.
     """
+    return _towards(graph, graph.logits)[0]
+
+
+def inference(graph: Graph) -> Graph:
+    """The same as a graph of its own, with the loss behind them and what they read before."""
+    nodes, instead = _towards(graph, graph.loss)
+    read = {graph.data, graph.label, *(name for node in nodes for name in node.inputs)}
+    return replace(
+        graph,
+        nodes=(*(node for node in graph if node.stored and node.name in read), *nodes),
+        logits=instead.get(graph.logits, graph.logits),
+        origin=b"",
+    )
+
+
+def _towards(graph: Graph, wanted: str) -> tuple[tuple[Node, ...], dict[str, str]]:
+    """The operators that `wanted` needs, and which tensor each that is left out has instead."""
     # Batch statistics, and the output of a dropout, have another tensor in their place.
     instead = {node.inputs[0]: node.inputs[1] for node in graph if node.op == "batchnorm_running"}
     nodes: list[Node] = []
@@ -36,10 +53,10 @@ def evaluation(graph: Graph) -> tuple[Node, ...]:
                 instead[node.name] = inputs[0]
             else:
                 nodes.append(replace(node, inputs=inputs))
-    needed = {instead.get(graph.logits, graph.logits)}
+    needed = {instead.get(wanted, wanted)}
     for node in reversed(nodes):
         needed |= set(node.inputs) if node.name in needed else set()
-    return tuple(node for node in nodes if node.name in needed)
+    return tuple(node for node in nodes if node.name in needed), instead
 
 
 def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) -> Array:

@@ -1,17 +1,48 @@
-"""How good trained weights are on data, computed here by the reference kernels."""
+"""How good trained weights are on data: computed on a board, or here by the reference kernels.
+
+On a board the host lets every operator run in the arena by itself and is its storage: the card is
+not touched, so an evaluation can change nothing that training has committed, and a board without
+a card can be evaluated too. Weights stay in the arena where it has room for all of them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import Any, Literal
 
 import numpy as np
 
-from ..graph.evaluate import logits
-from ..graph.graph import Graph
+from ..device.board import Board
+from ..device.device import Device
+from ..errors import Infeasible, PoetError
+from ..graph.evaluate import inference, logits
+from ..graph.graph import Graph, Node
+from ..plan.baselines.registry import plan_by
+from ..plan.build import cost_graph
+from ..plan.keepall import keep_everything
+from ..plan.plan import Plan, Statement, start_offsets
+from ..plan.problem import CostGraph, Problem
+from ..profile.measure import probe_record
+from ..profile.profile import estimate_profile
 from .data import Dataset
 from .run import Array, Weights
+
+PLANNING_LIMIT_S = 30.0
+PLANNING_GAP = 0.5
+
+Half = Literal["held-out", "training"]
+Told = Callable[[int, int], None]
+"""Called with how many samples are done, and how many there are."""
 
 
 def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
     """Share of samples (0 to 1) whose largest logit is that of their label."""
-    answers = logits(graph, weights, x).reshape(*y.shape, -1)
-    return float(np.mean(answers.argmax(axis=-1) == y))
+    return share_right(logits(graph, weights, x), y)
+
+
+def share_right(answers: Array, y: Array) -> float:
+    """The same of logits that are there already."""
+    return float(np.mean(answers.reshape(*y.shape, -1).argmax(axis=-1) == y))
 
 
 def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float | None:
@@ -19,3 +50,158 @@ def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float
     if dataset.x_test is None or dataset.y_test is None or graph[graph.label].dtype != "int32":
         return None
     return accuracy(graph, weights, dataset.x_test, dataset.y_test)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a board made of some samples.
+
+    `loss` is the mean over the samples, `accuracy` None where labels are no classes, `time_us`
+    that of the operators of all samples by the board's clock. `answers` are the logits.
+    """
+
+    model: str
+    board: str
+    data: str
+    half: Half
+    samples: int
+    loss: float
+    accuracy: float | None
+    time_us: float
+    answers: Array = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "answers"
+        }
+
+
+def evaluate(
+    device: Device,
+    board: Board,
+    graph: Graph,
+    weights: Weights,
+    dataset: Dataset,
+    half: Half,
+    samples: int | None = None,
+    told: Told | None = None,
+) -> Evaluation:
+    """Run the first `samples` samples (None: all) of a half of `dataset`, which fits the graph,
+    forward on a board.
+
+    Raises Infeasible if the model's forward part does not fit the board's arena, PoetError if the
+    loss is no number.
+    """
+    x, y = (dataset.x_test, dataset.y_test) if half == "held-out" else (dataset.x, dataset.y)
+    assert x is not None
+    assert y is not None
+    x, y = x[:samples], y[:samples]
+    forward = _Forward(device, board, inference(graph), weights)
+    answers, losses = [], []
+    for start in range(0, len(x), graph.batch):
+        part = slice(start, start + graph.batch)
+        answer, loss = forward.run(x[part], y[part])
+        answers.append(answer)
+        losses.append(loss * len(answer))
+        if told:
+            told(min(start + graph.batch, len(x)), len(x))
+    loss = sum(losses) / len(x)
+    if not isfinite(loss):
+        raise PoetError(
+            f"the loss of {graph.name} on {dataset.name} is no number: train it with a lower "
+            "learning rate, or check the data"
+        )
+    found = np.concatenate(answers)
+    classes = graph[graph.label].dtype == "int32"
+    return Evaluation(
+        graph.name, board.name, dataset.name, half, len(x), loss,
+        share_right(found, y) if classes else None, device.us(forward.ticks), found,
+    )  # fmt: skip
+
+
+def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, Plan]:
+    """A plan of the forward part within the arena, all weights in it if they fit."""
+    profile = estimate_profile(board)
+    weights = {node.name for node in graph if node.role in ("parameter", "state")}
+    costs = cost_graph(graph, profile, storage=False)
+    costs = replace(
+        costs, nodes=tuple(replace(node, keep=node.name in weights) for node in costs.nodes)
+    )
+    plan = keep_everything(costs)
+    if (plan.peak_bytes or 0) > arena_bytes:
+        costs = cost_graph(graph, profile)
+        plan = keep_everything(costs)
+    if (plan.peak_bytes or 0) > arena_bytes:
+        limits = {"time_limit_s": PLANNING_LIMIT_S, "gap": PLANNING_GAP}
+        plan = plan_by("poet", Problem(costs, arena_bytes), **limits)
+    if not plan.statements:
+        raise Infeasible(
+            f"{graph.name} cannot be evaluated within the board's {arena_bytes:,} bytes of RAM: "
+            "use a board with more, or solve it with a smaller --batch",
+            plan.smallest_ram_bytes,
+        )
+    return costs, plan
+
+
+class _Forward:
+    """The forward part of a model on a board, batch by batch."""
+
+    def __init__(self, device: Device, board: Board, graph: Graph, weights: Weights) -> None:
+        self.device, self.graph = device, graph
+        costs, plan = _planned(graph, board, int(device.info.arena_bytes) // 4 * 4)
+        self.statements = plan.statements
+        self.ticks = 0
+        self._stored = {
+            node.name: np.ascontiguousarray(weights[node.name], dtype="<f4").tobytes()
+            for node in graph
+            if node.role in ("parameter", "state")
+        }
+        starts = start_offsets(costs, plan)
+        self._start = {name: offset for name, offset in starts.items() if offset is not None}
+        for name in self._start.keys() & self._stored.keys():
+            device.probe_write(self._start[name], self._stored[name])
+
+    def run(self, x: Array, y: Array) -> tuple[Array, float]:
+        """Logits and mean loss of up to a batch of samples."""
+        count, batch = len(x), self.graph.batch
+        filler = np.zeros(batch - count, dtype=np.intp)  # the first sample again
+        chosen = np.concatenate([np.arange(count), filler])
+        storage = {
+            **self._stored,
+            self.graph.data: np.ascontiguousarray(x[chosen]).tobytes(),
+            self.graph.label: np.ascontiguousarray(y[chosen]).tobytes(),
+        }
+        at = dict(self._start)
+        for name in (self.graph.data, self.graph.label):
+            if name in at:
+                self.device.probe_write(at[name], storage[name])
+        found: dict[str, bytes] = {}
+        for statement in self.statements:
+            self._execute(statement, at, storage, count)
+            if statement.op == "compute" and statement.node in (self.graph.logits, self.graph.loss):
+                size_bytes = self.graph[statement.node].size_bytes
+                found[statement.node] = self.device.probe_read(at[statement.node], size_bytes)
+        answers = np.frombuffer(found[self.graph.logits], "<f4").reshape(batch, -1)[:count]
+        loss = np.frombuffer(found[self.graph.loss], "<f4")[0]
+        return answers, float(loss)
+
+    def _execute(
+        self, statement: Statement, at: dict[str, int], storage: dict[str, bytes], count: int
+    ) -> None:
+        node = self.graph[statement.node]
+        if statement.offset is not None:
+            at[node.name] = statement.offset
+        if statement.op == "compute":
+            self._compute(node, statement, at, count)
+        elif statement.op == "page_in":
+            self.device.probe_write(at[node.name], storage[node.name])
+        elif statement.op == "page_out":
+            storage[node.name] = self.device.probe_read(at[node.name], node.size_bytes)
+
+    def _compute(self, node: Node, statement: Statement, at: Mapping[str, int], count: int) -> None:
+        if node.name == self.graph.loss:  # a mean over the samples that are there
+            samples = int(node.attrs["n"]) * count // self.graph.batch
+            node = replace(node, attrs={**node.attrs, "n": samples})
+        places = [at[name] for name in node.inputs]
+        workspace = statement.workspace_offset or 0
+        self.ticks += self.device.probe_op(probe_record(node), [*places, at[node.name], workspace])

@@ -62,17 +62,13 @@ class Training:
         self.power = board_power(board)
         self.graph = graph_of(schedule)
         self.data = fit(dataset, self.graph)
-        info = device.hello()
-        if info.storage_status:
-            raise board_error(info.storage_status, 0, "to train")
-        device.load(schedule.model_part, schedule.plan_part)
         if resume:
-            self.committed = _resumed(device, schedule)
+            self.committed = resumed(device, schedule)
         else:
-            self.committed = _begin(device, self.graph, schedule, seed, weights, first_step)
+            self.committed = begin(device, self.graph, schedule, seed, weights, first_step)
         self.done: list[Step] = []
         self._numbers = {name: number for number, name in enumerate(schedule.names)}
-        self.trace = Trace(schedule, self.graph, info.trace_capacity)
+        self.trace = Trace(schedule, self.graph, device.info.trace_capacity)
 
     def step(self) -> Step:
         """Train one batch. Raises NotFinite, LinkBroken; the step before stays committed."""
@@ -136,17 +132,22 @@ def train(
     return training.finish()
 
 
-def _resumed(device: Device, schedule: Schedule) -> int:
-    info = device.hello()
+def resumed(device: Device, schedule: Schedule) -> int:
+    """Load the schedule, to go on with what the board has committed: after which step.
+
+    Raises BadInput if it has committed nothing, or another model.
+    """
+    info = _with_storage(device)
     if info.committed_step == NOTHING_COMMITTED or info.committed_model != schedule.model.crc:
         raise BadInput(
             f"the board's storage holds no trained weights of {schedule.meta['graph']['name']} as "
-            "this schedule has it: train without --resume"
+            "this schedule has it: train without --resume, or name a file of weights"
         )
+    device.load(schedule.model_part, schedule.plan_part)
     return int(info.committed_step)
 
 
-def _begin(
+def begin(
     device: Device,
     graph: Graph,
     schedule: Schedule,
@@ -154,13 +155,22 @@ def _begin(
     weights: Weights | None,
     step: int,
 ) -> int:
-    """Write what every parameter and state starts with; the board commits it as that of `step`."""
+    """Load the schedule and write what every parameter and state starts with: those of `step`."""
+    _with_storage(device)
+    device.load(schedule.model_part, schedule.plan_part)
     values = starting_values(graph, seed, weights)
     for number, name in enumerate(schedule.names):
         if name in values:
             device.write(TENSOR, number, values[name].tobytes())
     device.begin(step)
     return step
+
+
+def _with_storage(device: Device) -> Any:
+    info = device.hello()
+    if info.storage_status:
+        raise board_error(info.storage_status, 0, "to train")
+    return info
 
 
 def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:

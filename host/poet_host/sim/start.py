@@ -1,0 +1,118 @@
+"""Starting a board on this computer, and making the card that it has."""
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from shutil import disk_usage
+from tempfile import TemporaryDirectory
+from types import TracebackType
+
+from ..device import device as devices
+from ..device.board import load_board
+from ..errors import BadInput
+from .board import SimulatedBoard
+from .firmware import build_firmware
+from .machine import CardFault, simulated_boards
+from .native import NativeBoard, create_storage, linux_boards
+
+TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
+
+
+class start_board:  # noqa: N801 (a verb: used as a function)
+    """A context manager that runs a board on this computer: `native`, one that runs Linux (its
+    program, under QEMU where this computer is of another kind), or a simulated one.
+
+    `storage` is its card's file, made by `prepare_storage`; None: a temporary one.
+    `arena_bytes` and `listen`, [ADDRESS:]PORT of a socket to speak at, are not for simulated
+    chips, which have the RAM and the port that they have; `faults`, of the card, only for them.
+    """
+
+    def __init__(
+        self,
+        board: str = "native",
+        storage: Path | str | None = None,
+        arena_bytes: int | None = None,
+        faults: Sequence[CardFault] = (),
+        listen: str | None = None,
+    ) -> None:
+        facts = load_board(board)
+        programs = ("native", *linux_boards())
+        if board not in (*programs, *simulated_boards()):
+            raise BadInput(
+                f"{board} cannot be simulated: choose {' or '.join((*programs, *simulated_boards()))}"
+            )
+        if board not in programs and arena_bytes is not None:
+            raise BadInput(
+                f"{board} has the RAM of its chip: an arena size is for the board "
+                f"{' or '.join(programs)}"
+            )
+        if board not in programs and listen is not None:
+            raise BadInput(
+                f"{board} has the serial port of its chip: a socket is for the board "
+                f"{' or '.join(programs)}"
+            )
+        if board in programs and faults:
+            raise BadInput(
+                f"the card of the board {board} is a file and has no faults: choose "
+                f"{' or '.join(simulated_boards())}"
+            )
+        self.board = board
+        self.storage = storage
+        self.faults = faults
+        self.listen = listen
+        self.arena_bytes = facts.arena_bytes if arena_bytes is None else arena_bytes
+
+    def __enter__(self) -> NativeBoard | SimulatedBoard:
+        with ExitStack() as stack:
+            if self.storage is None:
+                folder = stack.enter_context(
+                    TemporaryDirectory(prefix="poet-", dir=_temporary_folder())
+                )
+                storage = Path(folder) / "card.img"
+                prepare_storage(storage, TEMPORARY_STORAGE_BYTES)
+            elif not (storage := Path(self.storage)).is_file():
+                raise BadInput(
+                    f"there is no storage file {storage}: make one with "
+                    f"`poet-host storage prepare {storage}`"
+                )
+            board: NativeBoard | SimulatedBoard
+            if self.board in simulated_boards():
+                firmware = build_firmware(self.board)
+                board = SimulatedBoard(self.board, firmware, storage, faults=self.faults)
+            else:
+                board = NativeBoard(storage, self.arena_bytes, board=self.board, listen=self.listen)
+            stack.enter_context(board)
+            self._stack = stack.pop_all()
+            return board
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+
+def _temporary_folder() -> Path | None:
+    """RAM, where there is enough: a card that is thrown away need not survive a power cut, and
+    what a disk takes for a commit would drown every other time of a small step."""
+    memory = Path("/dev/shm")
+    if os.access(memory, os.W_OK) and disk_usage(memory).free >= TEMPORARY_STORAGE_BYTES:
+        return memory
+    return None
+
+
+def prepare_storage(path: Path | str, size_bytes: int) -> None:
+    """A card image with an empty store in a partition of its own; replaces the file.
+
+    Raises BoardError if it is too small for a store.
+    """
+    create_storage(Path(path), size_bytes)
+    try:
+        with NativeBoard(Path(path)) as board, devices.connect(board.port) as device:
+            device.format()
+    except BaseException:
+        Path(path).unlink(missing_ok=True)
+        raise

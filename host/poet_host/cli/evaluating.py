@@ -7,7 +7,7 @@ import click
 from .. import api
 from ..errors import BadInput
 from ..run.data import fit, load_data
-from ..run.evaluate import Evaluation
+from ..run.evaluate import Evaluation, Half
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .console import emit, progress, show_table
@@ -37,7 +37,7 @@ def evaluate(
     normalize: str,
     test_split: float | None,
     weights: Path | None,
-    half: str | None,
+    half: Half | None,
     samples: int | None,
     storage: Path | None,
     seed: int,

@@ -12,12 +12,14 @@ import click
 from .. import api
 from ..errors import BadInput, PoetError
 from ..files import write_whole
+from ..profile.profile import board_power
 from ..run.calibrate import Told, Validation
 from ..run.data import fit, load_data, steps_per_epoch
 from ..run.evaluate import held_out_accuracy
 from ..run.limits import ram_bytes
-from ..run.run import Run, Step
-from ..run.train import NotFinite
+from ..run.log import Log
+from ..run.run import Run, Step, weights_sha256
+from ..run.train import NotFinite, OnStep
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from ..sim.board import POWER_CUT
@@ -61,8 +63,15 @@ def interrupts(message: str) -> Iterator[Callable[[], bool]]:
 @click.command()
 @click.argument("board")
 @click.option(
-    "--arena", metavar="SIZE", default=None, help="RAM for tensors of the native board, as 24KiB."
-)
+    "--arena", metavar="SIZE",
+    help="RAM for tensors, as 24KiB; of native and of boards that run Linux.",
+)  # fmt: skip
+@click.option(
+    "--listen", metavar="[ADDRESS:]PORT",
+    help="Speak at a socket, for hosts on other computers, in place of a serial port; without an "
+    "ADDRESS only to this computer. Whoever reaches it can use the board. Of native and of boards "
+    "that run Linux.",
+)  # fmt: skip
 @click.option(
     "--card-fault", "faults", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]",
     help=f"From its FIRST block on the card misbehaves for TIMES blocks: {', '.join(FAULT_KINDS)}; "
@@ -72,14 +81,23 @@ def interrupts(message: str) -> Iterator[Callable[[], bool]]:
 @storage_option
 @json_option
 def simulate(
-    board: str, arena: str | None, faults: tuple[str, ...], storage: Path | None, as_json: bool
+    board: str,
+    arena: str | None,
+    listen: str | None,
+    faults: tuple[str, ...],
+    storage: Path | None,
+    as_json: bool,
 ) -> int:
-    """Start a simulated board, print its serial port, run until interrupted."""
+    """Start a board on this computer, print its port, run until interrupted.
+
+    BOARD: native, a board that runs Linux (rpi4b; QEMU executes its program), or one whose chip is
+    simulated (mkr1000).
+    """
     size = None if arena is None else ram_bytes(arena, 0)
     wanted = [CardFault.parse(text) for text in faults]
     with (
         interrupts("stopping the board") as asked,
-        api.start_board(board, storage, size, wanted) as running,
+        api.start_board(board, storage, size, wanted, listen) as running,
     ):
         if as_json:
             emit({"port": running.port})
@@ -223,7 +241,12 @@ def _say_validation(found: Validation, metered: bool) -> None:
 @click.option("--steps", type=click.IntRange(1), help="Steps in place of epochs.")
 @output("--save-weights", required=True, help="Trained weights, a safetensors file.")
 @output("--load-weights", help="Starting weights in place of random ones.")
-@output("--run", "run_path", help="Losses, times and the trace as JSON.")
+@output("--run", "run_path", help="Losses, times and the trace as JSON, when the run has ended.")
+@output("--log", "log_path", help="Loss, times and energy of each step as it ends: JSON lines.")
+@click.option(
+    "--tensorboard", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="The same curves in a folder that TensorBoard reads.",
+)  # fmt: skip
 @click.option(
     "--resume", is_flag=True,
     help="Go on from the last step that the board committed, or, with --load-weights, from the "
@@ -245,6 +268,8 @@ def train(
     save_weights: Path,
     load_weights: Path | None,
     run_path: Path | None,
+    log_path: Path | None,
+    tensorboard: Path | None,
     resume: bool,
     erase: bool,
     storage: Path | None,
@@ -257,12 +282,13 @@ def train(
     from_board = resume and load_weights is None
     if from_board and erase:
         raise BadInput("--resume goes on from the board's weights: leave out --format")
-    if from_board and port == "native" and storage is None:
+    if from_board and storage is None and (port == "native" or port.startswith("sim:")):
         raise BadInput(
-            "--resume on `native` needs the --storage file of the run before, or the weights that "
+            f"--resume on `{port}` needs the --storage file of the run before, or the weights that "
             "it saved (--load-weights)"
         )
-    writable(save_weights, run_path, read=(schedule, storage))
+    writable(save_weights, run_path, log_path, read=(schedule, storage, data))
+    writable(log_path, run_path, read=(load_weights,))
     loaded = Schedule.load(schedule)
     graph = graph_of(loaded)
     read = load_data(
@@ -275,6 +301,7 @@ def train(
     start = api.load_weights(load_weights, graph) if load_weights else None
     ram = loaded.meta["plan"]["ram_bytes"] if port == "native" else None
     per_epoch = steps_per_epoch(dataset, graph.batch)
+    last = steps or (epochs or 1) * per_epoch
     left = len(dataset.x) - per_epoch * graph.batch
     if left and steps is None:
         say(
@@ -288,7 +315,10 @@ def train(
             write_whole(run_path, to_json(run.to_json()))
         say(f"wrote {save_weights}" + (f" and {run_path}" if run_path else ""))
 
-    with api.connect(port, storage=storage, arena_bytes=ram) as connection:
+    with (
+        Log(log_path, tensorboard, resume) as log,
+        api.connect(port, storage=storage, arena_bytes=ram) as connection,
+    ):
         held = connection.device.info
         begun = held.committed_step if from_board else first
         if held.committed_model not in (0, loaded.model.crc) and not from_board:
@@ -296,6 +326,12 @@ def train(
                 f"the card held the weights of another model after {held.committed_step} steps: "
                 "they are replaced"
             )
+        about = {
+            "model": graph.name, "board": connection.board.name, "data": dataset.name,
+            "seed": seed, "batch": graph.batch, "samples": len(dataset.x), "to_step": last,
+            "schedule": str(schedule), "plan_crc": loaded.header.crc,
+        }  # fmt: skip
+        log.begin(about, begun, per_epoch, board_power(connection.board))
         if erase:
             connection.device.format()
         try:
@@ -307,12 +343,12 @@ def train(
                     loaded,
                     connection,
                     dataset,
-                    steps=steps or (epochs or 1) * per_epoch,
+                    steps=last,
                     seed=seed,
                     weights=start,
                     first_step=first,
                     resume=from_board,
-                    on_step=_on_step(report),
+                    on_step=_both(log.step, _on_step(report)),
                     stopped=asked,
                 )
         except NotFinite as error:
@@ -320,9 +356,11 @@ def train(
                 save(error.run)
             except BadInput as unsaved:
                 say(f"nothing is saved: {unsaved}")
+            log.end(ended=error.run.ended, error=str(error))
             raise
-    save(run)
-    accuracy = held_out_accuracy(graph, run.weights, dataset)
+        save(run)
+        accuracy = held_out_accuracy(graph, run.weights, dataset)
+        log.end(ended=run.ended, accuracy=accuracy, weights_sha256=weights_sha256(run.weights))
     if as_json:
         emit({**summary(run), "accuracy": accuracy})
     else:
@@ -330,7 +368,17 @@ def train(
     return INTERRUPTED if run.ended == "interrupted" else 0
 
 
-def _on_step(report: Report) -> Callable[[Step, int], None]:
+def _both(log: Callable[[Step], None], tell: OnStep) -> OnStep:
+    """First on record, then on the screen."""
+
+    def told(step: Step, total: int) -> None:
+        log(step)
+        tell(step, total)
+
+    return told
+
+
+def _on_step(report: Report) -> OnStep:
     return lambda step, total: report(step.step, total, f"loss {step.loss:.4f}")
 
 

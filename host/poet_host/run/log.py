@@ -1,0 +1,162 @@
+"""What a training run tells while it goes on: JSON lines, and scalars for TensorBoard.
+
+A log of JSON lines is an object a line. A run begins with `event` "begin" (what runs, from which
+step), then has a "step" for each step as it is committed, and last an "end". A resumed run goes on
+in the same file with a "begin" of its own; every line is written before the next step begins.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from ..errors import BadInput, PoetError
+from ..profile.profile import Power
+from .energy import energy_uj
+from .run import Step
+from .tensorboard import EventFile
+
+FORMAT, VERSION = "poet-log", 1
+
+
+class _Sink(Protocol):
+    def write(self, row: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Log:
+    """A context manager: `begin`, then `step` after every step, then `end`.
+
+    `lines` is the file of JSON lines, `tensorboard` the folder of event files; None: none. With
+    `resume` the lines are added to those that are there. Files are opened, and replaced, by
+    `begin`. What ends the block by an exception is logged as the end. Methods raise BadInput if a
+    file cannot be written, or is no log to go on with.
+    """
+
+    def __init__(self, lines: Path | None, tensorboard: Path | None, resume: bool = False) -> None:
+        self._lines, self._tensorboard, self._resume = lines, tensorboard, resume
+        self._sinks: list[_Sink] = []
+        self._per_epoch = 1
+        self._power: Power | None = None
+        self._ended = True
+
+    def begin(self, about: Mapping[str, Any], from_step: int, per_epoch: int, power: Power) -> None:
+        """`about`: what runs, in JSON's types; `per_epoch`: steps; `power`: the board's."""
+        if self._tensorboard:
+            self._sinks.append(_Scalars(self._tensorboard))
+        if self._lines:
+            self._sinks.append(_Lines(self._lines, self._resume))
+        self._per_epoch, self._power, self._ended = per_epoch, power, False
+        head = {"format": FORMAT, "version": VERSION, "event": "begin", "time": time.time()}
+        self._write({**head, "from_step": from_step, "steps_per_epoch": per_epoch, **about})
+
+    def step(self, step: Step) -> None:
+        assert self._power is not None
+        above_uj, total_uj = energy_uj(step, self._power)
+        epoch = (step.step - 1) // self._per_epoch + 1
+        energy = {"energy_uj": above_uj, "total_energy_uj": total_uj}
+        self._write({"event": "step", "epoch": epoch, **asdict(step), **energy})
+
+    def end(self, **facts: Any) -> None:
+        self._ended = True
+        self._write({"event": "end", "time": time.time(), **facts})
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        for sink in self._sinks:
+            sink.write(row)
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is not None and not self._ended:
+                stopped = isinstance(error, KeyboardInterrupt)
+                self.end(ended="stopped" if stopped else "failed", error=str(error) or None)
+        finally:
+            for sink in self._sinks:
+                sink.close()
+
+
+class _Lines:
+    def __init__(self, path: Path, resume: bool) -> None:
+        self._path = path
+        try:
+            self._file = path.open("r+b" if resume and path.exists() else "w+b")
+            self._file.truncate(self._whole_lines())
+            self._file.seek(0, os.SEEK_END)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    def _whole_lines(self) -> int:
+        """Bytes of the lines that are there, but for a last one that was cut off."""
+        first = self._file.readline()
+        if not first:
+            return 0
+        try:
+            known = json.loads(first)["format"] == FORMAT
+        except (ValueError, TypeError, KeyError):
+            known = False
+        if not known:
+            self._file.close()
+            raise BadInput(f"{self._path} is no log that could be gone on with: name another file")
+        self._file.seek(0)
+        return sum(len(line) for line in self._file if line.endswith(b"\n"))
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        try:
+            self._file.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise _unwritable(self._path, error) from error
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Scalars:
+    """Loss, times and energy of each step, accuracy at the end."""
+
+    CURVES: Sequence[str] = (
+        "loss",
+        "time_us",
+        "energy_uj",
+        "total_energy_uj",
+        "peak_bytes",
+        "epoch",
+    )
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._events = EventFile(folder)
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        self._folder, self._step = folder, 0
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        names = self.CURVES if row["event"] == "step" else ("accuracy",)
+        self._step = row.get("step", self._step)
+        values = {name: float(row[name]) for name in names if row.get(name) is not None}
+        try:
+            if values:
+                self._events.add(self._step, values)
+        except OSError as error:
+            raise _unwritable(self._folder, error) from error
+
+    def close(self) -> None:
+        self._events.close()
+
+
+def _unwritable(path: Path, error: OSError) -> PoetError:
+    return BadInput(f"{path} cannot be written ({(error.strerror or str(error)).lower()})")

@@ -347,7 +347,7 @@ def test_newer_bossacs_are_taken(desk: Desk) -> None:
 def test_an_image_for_another_board_is_refused(desk: Desk) -> None:
     with pytest.raises(BadInput, match=r"begins at 0x0, and mkr1000 starts what lies at 0x2000"):
         flash(MKR, 0, IMAGE, "/dev/ttyACM0")
-    for name, words in (("native", "nothing to flash"), ("rpi4b", "no firmware for Raspberry")):
+    for name, words in (("native", "nothing to flash"), ("rpi4b", "poet-host build rpi4b")):
         with pytest.raises(BadInput, match=words):
             flash(load_board(name), 0, IMAGE, "/dev/ttyACM0")
 

@@ -194,14 +194,16 @@ def test_a_board_runs_until_ctrl_c(board: str) -> None:
     ("arguments", "words"),
     [
         (("simulate", "mkr2000"), "no board mkr2000"),
-        (("simulate", "rpi4b"), "choose native or mkr1000"),
         (("simulate", "mkr1000", "--arena", "20KiB"), "has the RAM of its chip"),
+        (("simulate", "mkr1000", "--listen", "3333"), "has the serial port of its chip"),
+        (("simulate", "native", "--listen", "70000"), "cannot listen there"),
         (("simulate", "mkr1000", "--storage", "/no/card.img"), "storage prepare /no/card.img"),
         (("simulate", "mkr1000", "--card-fault", "bent:1"), "a card has no fault bent: choose"),
         (("simulate", "mkr1000", "--card-fault", "power_cut"), "write KIND:FIRST"),
         (("simulate", "mkr1000", "--card-fault", "power_cut:0"), "counted from 1"),
         (("simulate", "mkr1000", "--card-fault", "slow_read:-3"), "write KIND:FIRST"),
         (("simulate", "native", "--card-fault", "removed:3"), "has no faults: choose mkr1000"),
+        (("simulate", "rpi4b", "--card-fault", "removed:3"), "has no faults: choose mkr1000"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(arguments: tuple[str, ...], words: str) -> None:

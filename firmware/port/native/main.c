@@ -1,10 +1,12 @@
 /*
- * The native board: the firmware as a process. Its serial port is a pty, whose
- * path is the first line on stdout; its card is a file. It ends with SIGTERM,
- * SIGINT, SIGKILL, or with the process that started it, and none of them can
- * harm what is committed.
+ * The native board: the firmware as a process, here and on Linux boards. Its
+ * serial port is a pty, or a socket for hosts elsewhere; its path is the first
+ * line on stdout. Its card is a file. It ends with SIGTERM, SIGINT, SIGKILL, or
+ * with the process that started it, and none of them can harm what is
+ * committed.
  *
- *   poet-native --storage FILE --arena BYTES [--id TEXT]
+ *   poet-native --storage FILE --arena BYTES [--board NAME] [--id TEXT]
+ *               [--listen [ADDRESS:]PORT]
  */
 #define _GNU_SOURCE
 #include <getopt.h>
@@ -59,7 +61,8 @@ static uint32_t ticks(void *context) {
 static int usage(const char *why) {
   fprintf(stderr,
           "poet-native: %s\n"
-          "usage: poet-native --storage FILE --arena BYTES [--id TEXT]\n",
+          "usage: poet-native --storage FILE --arena BYTES [--board NAME] "
+          "[--id TEXT] [--listen [ADDRESS:]PORT]\n",
           why);
   return USAGE;
 }
@@ -68,7 +71,9 @@ int main(int argc, char **argv) {
   static const struct option options[] = {
       {"storage", required_argument, 0, 's'},
       {"arena", required_argument, 0, 'a'},
+      {"board", required_argument, 0, 'b'},
       {"id", required_argument, 0, 'i'},
+      {"listen", required_argument, 0, 'l'},
       {0, 0, 0, 0}};
   struct poet_port port = {.board = "native",
                            .unique_id = "native",
@@ -97,7 +102,7 @@ int main(int argc, char **argv) {
   struct poet_server server = {
       .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = FRAME};
   const pid_t parent = getppid();
-  const char *storage = NULL;
+  const char *storage = NULL, *listen = NULL;
   char *rest = "";
   unsigned long arena_bytes = 0;
   int option;
@@ -112,6 +117,12 @@ int main(int argc, char **argv) {
       break;
     case 'a':
       arena_bytes = strtoul(optarg, &rest, 10);
+      break;
+    case 'b':
+      port.board = optarg;
+      break;
+    case 'l':
+      listen = optarg;
       break;
     case 'i':
       port.unique_id = optarg;
@@ -137,9 +148,11 @@ int main(int argc, char **argv) {
     fprintf(stderr, "poet-native: another board uses %s\n", storage);
     return USAGE;
   }
-  const char *path = native_serial_start();
+  const char *path =
+      listen ? native_serial_listen(listen) : native_serial_start();
   if (!path) {
-    perror("poet-native: no pseudo-terminal");
+    perror(listen ? "poet-native: cannot listen there"
+                  : "poet-native: no pseudo-terminal");
     return USAGE;
   }
   poet_init(&board, &port, &memory);

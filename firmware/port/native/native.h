@@ -17,8 +17,11 @@ void native_idle(void *context);
 void native_usage(void *context, struct poet_usage *usage);
 
 /* serial.c: the master side of a pseudo-terminal. Returns the path of the other
- * side, NULL if there is none to be had. */
+ * side, NULL if there is none to be had. Or a socket at `[ADDRESS:]PORT`, of
+ * this computer alone without an address, and any free one as port 0: returns
+ * its URL, NULL with errno if it cannot be listened to. */
 const char *native_serial_start(void);
+const char *native_serial_listen(const char *where);
 size_t native_receive(void *context, uint8_t *data, size_t size,
                       uint32_t wait_ms);
 void native_send(void *context, const uint8_t *data, size_t size);

@@ -1,4 +1,4 @@
-"""Commands about boards themselves: boards, flash."""
+"""Commands about boards themselves: boards, build, flash."""
 
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,12 @@ from ..device.board import names as board_names
 from ..device.device import connect
 from ..device.ports import SerialPort, board_of, find_port, serial_ports
 from ..errors import BadInput, PoetError
+from ..files import write_whole
+from ..sim.flashing import build as built
+from ..sim.native import linux_boards
 from ..sim.recipe import simulated_boards
 from .console import emit, say, show_table
-from .options import json_option
+from .options import json_option, output, writable
 
 NATIVE = "native"
 ASK_PATIENCE_S = 2.0  # of a board that answers pings while it works
@@ -69,7 +72,7 @@ def boards(port: str | None, as_json: bool) -> None:
                 for one in seen
             ],
         )
-    run_here = " and ".join(f"`sim:{name}`" for name in simulated_boards())
+    run_here = " and ".join(f"`sim:{name}`" for name in (*simulated_boards(), *linux_boards()))
     say(f"`native`, {run_here} run on this computer; schedules can be solved for all of them.")
 
 
@@ -101,6 +104,22 @@ def _port_facts(port: SerialPort, *, ask: bool) -> dict[str, Any]:
     except PoetError as error:
         facts["answer"] = str(error)
     return facts
+
+
+@click.command()
+@click.argument("board")
+@output("--output", "-o", "file", required=True, help="Where to write it.")
+@json_option
+def build(board: str, file: Path, as_json: bool) -> None:
+    """Build the firmware of BOARD into a file: an ELF image to upload by other means than `flash`,
+    or, for a board that runs Linux, the program that is its firmware."""
+    writable(file)
+    program = built(board)
+    write_whole(file, program.read_bytes())
+    file.chmod(program.stat().st_mode)
+    say(f"wrote {file}: {file.stat().st_size:,} bytes")
+    if as_json:
+        emit({"board": board, "file": str(file), "bytes": file.stat().st_size})
 
 
 @click.command()

@@ -14,7 +14,7 @@ from .console import emit, say
 from .demo import demo
 from .evaluating import evaluate
 from .exporting import export
-from .hardware import boards, flash
+from .hardware import boards, build, flash
 from .inspect import doctor, models, show
 from .learning import INTERRUPTED, profile, simulate, storage, train
 from .planning import solve
@@ -38,8 +38,8 @@ def commands(context: click.Context) -> None:
 
 
 for command in (
-    boards, models, doctor, simulate, flash, storage, profile, solve, train, evaluate, export, show,
-    compare, demo,
+    boards, models, doctor, simulate, build, flash, storage, profile, solve, train, evaluate,
+    export, show, compare, demo,
 ):  # fmt: skip
     commands.add_command(command)
 

@@ -10,6 +10,7 @@ from ..files import read_text
 from ..resources import resource
 
 _T = TypeVar("_T")
+_KEYS = {"title", "arena_bytes", "target", "power", "estimate", "paper", "loading"}
 _WORDS = {dict: "a table of texts", int: "a number", list: "a list of texts", str: "text"}
 
 
@@ -84,7 +85,8 @@ class Loading:
 @dataclass(frozen=True)
 class Board:
     """One board. `paper` is None where the paper does not give all figures, `loading` for a
-    board without a firmware image."""
+    board without a firmware image. `target`: the GNU triple of a board that runs Linux, whose
+    firmware is a program (firmware/port/native); else empty."""
 
     name: str
     title: str
@@ -93,6 +95,7 @@ class Board:
     estimate: Estimate
     paper: Paper | None = None
     loading: Loading | None = None
+    target: str = ""
 
     @property
     def processor_active_uw(self) -> float:
@@ -137,12 +140,15 @@ def parse_board(name: str, text: str, where: str) -> Board:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{where}: this is no TOML ({error})") from error
-    unknown = sorted(set(table) - {"title", "arena_bytes", "power", "estimate", "paper", "loading"})
+    unknown = sorted(set(table) - _KEYS)
     if unknown:
         raise BadInput(f"{where}: unknown key {unknown[0]}")
     title, arena_bytes = table.get("title"), table.get("arena_bytes")
+    target = table.get("target", "")
     if not isinstance(title, str):
         raise BadInput(f"{where}: title must be text")
+    if not isinstance(target, str):
+        raise BadInput(f"{where}: target must be text")
     if not isinstance(arena_bytes, int) or not 0 < arena_bytes < 2**32 or arena_bytes % 4:
         raise BadInput(f"{where}: arena_bytes must be a positive multiple of 4 below 4 GiB")
     return Board(
@@ -153,6 +159,7 @@ def parse_board(name: str, text: str, where: str) -> Board:
         _section(Estimate, table, "estimate", where),
         _section(Paper, table, "paper", where) if "paper" in table else None,
         _loading(table["loading"], where) if "loading" in table else None,
+        target,
     )
 
 

@@ -113,6 +113,11 @@ def loading_of(board: Board) -> Loading:
             "native runs on this computer and is compiled when it starts: nothing to flash, "
             "use --port native or `poet-host simulate native`"
         )
+    if board.target:
+        raise BadInput(
+            f"{board.name} runs Linux, where the firmware is a program: make it with `poet-host "
+            f"build {board.name} -o poet-native`, or run poet-host there with --port native"
+        )
     raise BadInput(
         f"there is no firmware for {board.title}: schedules can be solved for it (--board "
         f"{board.name}), and run on the native board"

@@ -9,6 +9,18 @@ from ..device.flash import flash as write
 from .firmware import build_firmware
 from .image import read_elf
 from .ledger import ledger_text, memory_ledger
+from .native import build_native
+
+
+def build(board: str) -> Path:
+    """The firmware of a board: an ELF image, or the program of a board that runs Linux.
+
+    Raises PoetError if it cannot be built.
+    """
+    target = load_board(board).target
+    if target or board == "native":
+        return build_native(target=target)
+    return build_firmware(board)
 
 
 def flash(

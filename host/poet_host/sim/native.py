@@ -1,10 +1,14 @@
 """The native board: the firmware as a process on this machine, its card a file.
 
 It runs the same runtime and kernels as the boards do. `build_native` compiles them with the
-system's C compiler, once for each state of the sources, into the user's cache folder.
+system's C compiler, once for each state of the sources, into the user's cache folder. A board
+that runs Linux (its board.toml names a `target`) runs the same program: on another computer it is
+cross-compiled, and QEMU executes it.
 """
 
 import os
+import platform
+import shutil
 import struct
 import subprocess
 from collections.abc import Sequence
@@ -12,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from .. import isa
+from ..device.board import load_board, names
 from ..errors import BadInput, PoetError
 from ..resources import resource
 from .compile import compiled
@@ -27,31 +32,75 @@ _SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
              "-fno-sanitize-recover=all", "-DPOET_POISON")  # fmt: skip
 
 
-def build_native(sanitize: bool = False) -> Path:
+def linux_boards() -> list[str]:
+    """Names of the boards whose firmware is a program for Linux, sorted."""
+    return [name for name in names() if load_board(name).target]
+
+
+def build_native(sanitize: bool = False, target: str = "") -> Path:
     """The native board's program, compiled if it is not in the cache yet.
 
-    `sanitize`: with the address and undefined-behaviour sanitizers. Raises PoetError if there is
-    no C compiler or it fails.
+    `sanitize`: with the address and undefined-behaviour sanitizers. `target`: for this kind of
+    computer, as aarch64-linux-gnu, and with no need of its libraries. Raises PoetError if there
+    is no C compiler or it fails.
     """
-    return _build("poet-native", ("src", "kernels", "port/native"), (), sanitize)
+    flags, compiler, advice = _SANITIZE if sanitize else (), _compiler(), "gcc' or set CC"
+    if target and not _is_here(target):
+        compiler, advice = [f"{target}-gcc"], f"gcc-{target} libc6-dev-{_arch(target)}-cross'"
+    if target:
+        flags = (*flags, "-static")
+    return _build(
+        "poet-native", ("src", "kernels", "port/native"), flags, compiler, f"apt install {advice}"
+    )
 
 
 def build_library(sanitize: bool = False) -> Path:
     """Runtime and kernels as a shared library, without a port and without `main`."""
-    return _build("libpoet.so", ("src", "kernels"), ("-shared", "-fPIC"), sanitize)
+    flags = ("-shared", "-fPIC", *(_SANITIZE if sanitize else ()))
+    advice = "apt install gcc' or set CC"
+    return _build("libpoet.so", ("src", "kernels"), flags, _compiler(), advice)
 
 
-def _build(name: str, folders: Sequence[str], flags: Sequence[str], sanitize: bool) -> Path:
+def _compiler() -> list[str]:
+    return os.environ.get("CC", "cc").split()
+
+
+def _arch(target: str) -> str:
+    """As Debian calls it."""
+    return {"aarch64": "arm64"}.get(target.split("-")[0], target.split("-")[0])
+
+
+def _is_here(target: str) -> bool:
+    """Does this computer run such programs itself?"""
+    return platform.system() == "Linux" and platform.machine() == target.split("-")[0]
+
+
+def _runner(target: str) -> list[str]:
+    """What a program for `target` is started with on this computer."""
+    if not target or _is_here(target):
+        return []
+    arch = target.split("-")[0]
+    for name in (f"qemu-{arch}", f"qemu-{arch}-static"):
+        if found := shutil.which(name):
+            return [found]
+    raise PoetError(
+        f"no emulator for programs of {arch}: qemu-{arch} is not on the PATH; try "
+        "'apt install qemu-user'"
+    )
+
+
+def _build(
+    name: str, folders: Sequence[str], flags: Sequence[str], compiler: list[str], advice: str
+) -> Path:
     firmware = resource("firmware")
-    compiler = os.environ.get("CC", "cc").split()
     return compiled(
         name,
-        [*compiler, *_FLAGS, *flags, *(_SANITIZE if sanitize else ()), f"-I{firmware / 'include'}"],
+        [*compiler, *_FLAGS, *flags, f"-I{firmware / 'include'}"],
         [path for folder in folders for path in sorted((firmware / folder).glob("*.c"))],
         (path for pattern in ("*.h", "*.def") for path in sorted(firmware.rglob(pattern))),
         ["-lm"],
         missing=f"no C compiler: {compiler[0]} is not on the PATH, and the native board is "
-        "compiled on this machine; try 'apt install gcc' or set CC",
+        f"compiled on this machine; try '{advice}",
     )
 
 
@@ -87,6 +136,8 @@ class NativeBoard:
 
     `port` is the path of its serial port, `process` the board itself. A storage file that is
     missing, foreign or too small is reported by the board, as `storage_status` in HELLO.
+    `board`: native, or one of `linux_boards`, whose program it then is. `listen`: [ADDRESS:]PORT
+    of a socket in place of the serial port.
     """
 
     def __init__(
@@ -95,11 +146,15 @@ class NativeBoard:
         arena_bytes: int = DEFAULT_ARENA_BYTES,
         sanitize: bool = False,
         unique_id: str = "native",
+        board: str = "native",
+        listen: str | None = None,
     ) -> None:
-        program = build_native(sanitize)
-        command = [str(program), "--storage", str(storage), "--arena", str(arena_bytes)]
+        target = load_board(board).target
+        program = build_native(sanitize, target)
+        command = [*_runner(target), str(program), "--storage", str(storage)]
+        command += ["--arena", str(arena_bytes), "--board", board, "--id", unique_id]
         self.process = subprocess.Popen(
-            [*command, "--id", unique_id],
+            command if listen is None else [*command, "--listen", listen],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -110,6 +165,10 @@ class NativeBoard:
         self.port = self.process.stdout.readline().strip()
         if not self.port:
             _, message = self.process.communicate()
+            if "cannot listen there" in message:
+                raise BadInput(
+                    f"{listen}: {message.strip()}; give a free port of this computer, as 3333"
+                )
             raise PoetError(f"the native board did not start: {message.strip()}")
 
     @property

@@ -38,10 +38,9 @@ class start_board:  # noqa: N801 (a verb: used as a function)
     ) -> None:
         facts = load_board(board)
         programs = ("native", *linux_boards())
-        if board not in (*programs, *simulated_boards()):
-            raise BadInput(
-                f"{board} cannot be simulated: choose {' or '.join((*programs, *simulated_boards()))}"
-            )
+        known = (*programs, *simulated_boards())
+        if board not in known:
+            raise BadInput(f"{board} cannot be simulated: choose {' or '.join(known)}")
         if board not in programs and arena_bytes is not None:
             raise BadInput(
                 f"{board} has the RAM of its chip: an arena size is for the board "

@@ -33,7 +33,7 @@ class _Drawing:
         x = self.draw(st.sampled_from(self.tensors))
         self.used.add(x.name)
         n, _, h, w = x.shape
-        kinds = ["conv2d", "relu", "relu6", "dropout", "add", "sub", "mul", "parameter"]
+        kinds = ["conv2d", "relu", "relu6", "dropout", "add", "sub", "mul", "parameter", "pad"]
         kinds += ["sigmoid", "tanh", "gelu", "softmax", "layernorm"]
         kinds += ["batchnorm2d", "batchnorm2d_frozen"] if n * h * w >= 8 else []
         kinds += ["maxpool2d", "avgpool2d"] if min(h, w) >= 2 else []
@@ -59,11 +59,18 @@ class _Drawing:
             case "dropout":
                 return b.dropout(x, draw(st.sampled_from((0.0, 0.25, 0.5))), seed=7)
             case "maxpool2d" | "avgpool2d":
-                kernel = [draw(st.integers(1, min(size, 3))) for size in x.shape[2:]]
-                padding = tuple(draw(st.integers(0, k // 2)) for k in kernel)
+                kernel = self.kernel(x)
+                padding = tuple(
+                    (draw(st.integers(0, k // 2)), draw(st.integers(0, k - 1))) for k in kernel
+                )
                 stride = draw(st.sampled_from((None, 1, (2, 1))))
-                return b.layer(kind, (x,), tuple(kernel), stride=stride, padding=padding)
+                return b.layer(kind, (x,), kernel, stride=stride, padding=padding)
+            case "pad":
+                return b.pad(x, 2, draw(st.integers(0, 2)), draw(st.integers(0, 2)))
         return b.layer(kind, (x,))
+
+    def kernel(self, x: Tensor) -> tuple[int, ...]:
+        return tuple(self.draw(st.integers(1, min(size, 3))) for size in x.shape[2:])
 
     def convolution(self, x: Tensor) -> Tensor:
         draw = self.draw
@@ -72,13 +79,16 @@ class _Drawing:
             name = draw(st.sampled_from(twins))
             return self.b.conv2d(x, **self.convolutions[name][1], share=name)
         groups = draw(st.sampled_from([g for g in (1, 2, 4) if x.shape[1] % g == 0]))
-        padding = draw(st.tuples(st.integers(0, 1), st.integers(0, 1)))
-        sizes = zip(x.shape[2:], padding, strict=True)
+        kernel = self.kernel(x)
+        front = [draw(st.integers(0, 1)) for _ in kernel]
+        behind = [
+            draw(st.sampled_from((f, min(1, k - 1)))) for f, k in zip(front, kernel, strict=True)
+        ]
         options = {
             "channels": groups * draw(st.integers(1, 2)),
-            "kernel": tuple(draw(st.integers(1, min(3, size + 2 * pad))) for size, pad in sizes),
+            "kernel": kernel,
             "stride": draw(st.sampled_from((1, 2, (1, 2)))),
-            "padding": padding,
+            "padding": tuple(zip(front, behind, strict=True)),
             "groups": groups,
             "bias": draw(st.booleans()),
         }

@@ -47,7 +47,25 @@ CONVOLUTIONS = [  # n, c, h, w, k, kernel, stride, padding, groups
     (1, 2, 9, 5, 2, (1, 1), (2, 3), (0, 0), 1),
     (1, 2, 3, 3, 2, (2, 2), (1, 1), (3, 3), 1),  # windows that see padding only
     (1, 2, 4, 5, 3, (4, 5), (1, 1), (0, 0), 1),
+    (2, 3, 8, 7, 4, (3, 3), (2, 2), ((0, 1), (1, 0)), 1),  # one-sided
+    (1, 4, 6, 5, 4, (2, 4), (1, 3), ((0, 1), (1, 2)), 2),
 ]
+
+
+def sides(padding: tuple) -> list[int]:
+    """What is in front of and behind the width, then the height, as PyTorch pads."""
+    pairs = [side if isinstance(side, tuple) else (side, side) for side in padding]
+    return [*pairs[1], *pairs[0]]
+
+
+def window(
+    kernel: tuple[int, int], stride: tuple[int, int], padding: tuple, y: np.ndarray
+) -> dict[str, int]:
+    left, _, top, _ = sides(padding)
+    fields = {"oh": y.shape[2], "ow": y.shape[3]}
+    for name, pair in (("kernel", kernel), ("stride", stride), ("pad", (top, left))):
+        fields |= {f"{name}_h": pair[0], f"{name}_w": pair[1]}
+    return fields
 
 
 @pytest.mark.parametrize("geometry", CONVOLUTIONS)
@@ -57,20 +75,13 @@ def test_conv2d(geometry: tuple, bias: bool) -> None:
     x, weight, b = normal(1, (n, c, h, w), (k, c // groups, *kernel), (k,))
     inputs = [x, weight, b] if bias else [x, weight]
     y, dy, grads = judge(
-        lambda *a: functional.conv2d(*a, stride=stride, padding=padding, groups=groups), inputs
+        lambda x, *a: functional.conv2d(
+            functional.pad(x, sides(padding)), *a, stride=stride, groups=groups
+        ),
+        inputs,
     )
-    attrs = {
-        "n": n,
-        "c": c,
-        "h": h,
-        "w": w,
-        "k": k,
-        "oh": y.shape[2],
-        "ow": y.shape[3],
-        "groups": groups,
-    }
-    for name, pair in (("kernel", kernel), ("stride", stride), ("pad", padding)):
-        attrs |= {f"{name}_h": pair[0], f"{name}_w": pair[1]}
+    attrs = {"n": n, "c": c, "h": h, "w": w, "k": k, "groups": groups}
+    attrs |= window(kernel, stride, padding, y)
     close(run("conv2d", attrs, inputs, y), y)
     close(run("conv2d_grad_input", attrs, [dy, weight], x), grads[0])
     close(run("conv2d_grad_weight", attrs, [x, dy], weight), grads[1])
@@ -166,6 +177,8 @@ POOLS = [  # h, w, kernel, stride, padding
     (7, 7, (2, 2), (3, 3), (0, 0)),  # pixels that no window sees
     (5, 6, (5, 6), (1, 1), (0, 0)),
     (3, 3, (4, 4), (2, 2), (2, 2)),
+    (8, 7, (3, 3), (2, 2), ((0, 1), (1, 2))),  # one-sided
+    (5, 6, (2, 3), (1, 2), ((1, 0), (0, 2))),
 ]
 
 
@@ -175,10 +188,11 @@ def test_pool(geometry: tuple, kind: str) -> None:
     h, w, kernel, stride, padding = geometry
     x = np.round(normal(6, (2, 3, h, w))[0] * 2)  # many ties
     pool = {"max": functional.max_pool2d, "avg": functional.avg_pool2d}[kind]
-    y, dy, grads = judge(lambda x: pool(x, kernel, stride, padding), [x])
-    attrs = {"n": 2, "c": 3, "h": h, "w": w, "oh": y.shape[2], "ow": y.shape[3]}
-    for name, pair in (("kernel", kernel), ("stride", stride), ("pad", padding)):
-        attrs |= {f"{name}_h": pair[0], f"{name}_w": pair[1]}
+    filling = -np.inf if kind == "max" else 0
+    y, dy, grads = judge(
+        lambda x: pool(functional.pad(x, sides(padding), value=filling), kernel, stride), [x]
+    )
+    attrs = {"n": 2, "c": 3, "h": h, "w": w} | window(kernel, stride, padding, y)
     close(run(f"{kind}pool2d", attrs, [x], y), y)
     inputs = [x, dy] if kind == "max" else [dy]
     close(run(f"{kind}pool2d_grad", attrs, inputs, x), grads[0])

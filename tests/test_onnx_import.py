@@ -19,6 +19,10 @@ CONVOLUTIONS = {
     "wide": ((2, 4, 1, 5), {"pads": [0, 2, 0, 2], "strides": [1, 2]}),
     "same": ((6, 4, 3, 3), {"auto_pad": "SAME_UPPER"}),
     "valid": ((6, 4, 3, 3), {"auto_pad": "VALID"}),
+    "one-sided": ((6, 4, 3, 3), {"pads": [0, 2, 1, 0], "strides": [2, 1]}),
+    "as keras": ((6, 4, 3, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    "lower": ((6, 4, 2, 4), {"auto_pad": "SAME_LOWER", "strides": [1, 3]}),
+    "wider than its window": ((6, 4, 2, 2), {"pads": [0, 3, 2, 0]}),
 }
 
 

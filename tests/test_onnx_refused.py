@@ -33,13 +33,45 @@ def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
 
 
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "one-sided padding": (
-        one_node("Conv", IMAGE, {"w": random(2, 4, 3, 3)}, pads=[0, 0, 1, 1]),
-        "pad both sides alike",
+    "mirrored edges": (
+        with_gain(
+            helper.make_node("Pad", ["scaled", "p"], ["y"], mode="reflect"),
+            IMAGE,
+            {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])},
+        ),
+        r"pads in the mode reflect: only zeros \(constant\)",
     ),
-    "one-sided automatic padding": (
-        one_node("Conv", IMAGE, {"w": random(2, 4, 2, 2)}, auto_pad="SAME_UPPER"),
-        "pad both sides",
+    "padding with ones": (
+        with_gain(
+            helper.make_node("Pad", ["scaled", "p", "one"], ["y"]),
+            IMAGE,
+            {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "one": np.float32(1)},
+        ),
+        "pads with 1.0: only zeros are built",
+    ),
+    "padding that cuts": (
+        with_gain(
+            helper.make_node("Pad", ["scaled", "p"], ["y"]),
+            IMAGE,
+            {"p": np.array([0, 0, -1, 0, 0, 0, 1, 1])},
+        ),
+        "slice instead",
+    ),
+    "counted padding in windows that are only begun": (
+        with_gain(
+            helper.make_node(
+                "AveragePool",
+                ["scaled"],
+                ["y"],
+                kernel_shape=[3, 3],
+                strides=[2, 2],
+                pads=[1, 1, 1, 1],
+                ceil_mode=1,
+                count_include_pad=1,
+            ),
+            IMAGE,
+        ),
+        "rounded up",
     ),
     "volumes": (
         one_node("Conv", (1, 2, 4, 4, 4), {"w": random(2, 2, 3, 3, 3)}),

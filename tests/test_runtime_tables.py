@@ -193,7 +193,7 @@ def test_windows_that_fit_are_accepted() -> None:
         {"groups": 2},
         {"k": 2},
         {"c": 2},
-        {"pad_w": 2},
+        {"stride_w": 3},
     ],
 )
 def test_windows_that_do_not_fit_are_refused(fields: dict[str, int]) -> None:

@@ -85,6 +85,15 @@ def torch_forward(
     return found
 
 
+def padded(x: Tensor, fields: Mapping[str, Any], filling: float) -> Tensor:
+    """What the windows of an operator slide over, whole: x and all its padding."""
+    sides: list[int] = []
+    for axis in "wh":  # as PyTorch has them, the last axis first
+        front, taps, step, out = (fields[f"{f}{axis}"] for f in ("pad_", "kernel_", "stride_", "o"))
+        sides += [int(front), int((out - 1) * step + taps - fields[axis] - front)]
+    return F.pad(x, sides, value=filling)
+
+
 def _layer(
     layer: Layer,
     inputs: list[Tensor],
@@ -94,10 +103,11 @@ def _layer(
 ) -> Tensor:
     x, a = inputs[0], layer.fields
     p = {slot: values[node.name] for slot, node in layer.parameters.items()}
-    window: list[Any] = [(a.get(f"{w}_h"), a.get(f"{w}_w")) for w in ("kernel", "stride", "pad")]
+    window: list[Any] = [(a.get(f"{w}_h"), a.get(f"{w}_w")) for w in ("kernel", "stride")]
     match layer.kind:
         case "conv2d":
-            return F.conv2d(x, p["weight"], p.get("bias"), *window[1:], 1, int(a["groups"]))
+            x = padded(x, a, 0)
+            return F.conv2d(x, p["weight"], p.get("bias"), window[1], 0, 1, int(a["groups"]))
         case "linear":
             return F.linear(x, p["weight"], p.get("bias"))
         case "batchnorm2d" | "batchnorm2d_frozen":
@@ -111,9 +121,11 @@ def _layer(
         case "relu6":
             return F.relu6(x)
         case "maxpool2d":
-            return F.max_pool2d(x, *window)
+            return F.max_pool2d(padded(x, a, -torch.inf), *window)
         case "avgpool2d":
-            return F.avg_pool2d(x, *window)
+            return F.avg_pool2d(padded(x, a, 0), *window)
+        case "pad":
+            return F.pad(x, (0, 0, int(a["oh"]), int(a["c"] - a["k"] - a["oh"])))
         case "global_avgpool":
             return x.mean((2, 3))
         case "add":

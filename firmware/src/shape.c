@@ -167,12 +167,15 @@ static uint32_t letter_bytes(const struct poet_op *op, int letter) {
   }
 }
 
-/* Does a window slide `out` times over `size` elements and their padding? */
+/* May a window slide `out` times over `size` elements with `pad` in front? The
+ * last one meets them or, where the padding is as wide as the window, lies in
+ * as much padding behind them. */
 static bool slides(uint32_t size, uint32_t out, uint32_t window,
                    uint32_t stride, uint32_t pad) {
-  const uint64_t padded = (uint64_t)size + 2 * pad;
-  return window && stride && padded >= window &&
-         (padded - window) / stride + 1 == out;
+  const uint64_t last = (uint64_t)(out - 1) * stride;
+  const uint64_t padded = (uint64_t)size + pad;
+  return window && stride &&
+         (pad < window ? last < padded : last + window <= padded + pad);
 }
 
 /* Does the variant name each of four axes once? */

@@ -1,7 +1,7 @@
 """One node of an ONNX model as its row in the tables sees it: inputs, attributes, layers to add."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
@@ -31,17 +31,28 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class Moved:
-    """A tensor still to be multiplied and to have its axes in another order, unless what reads it
-    does so itself.
+    """A tensor still to be multiplied, to have its axes in another order and to be padded, unless
+    what reads it does so itself.
+
+    `pads` are what stands in front of and behind each axis of the new order, all `filling`.
     """
 
     tensor: Tensor
     order: tuple[int, ...]
     factor: float = 1.0
+    pads: tuple[tuple[int, int], ...] = ()
+    filling: float = 0.0
 
     @property
     def shape(self) -> Shape:
-        return tuple(self.tensor.shape[axis] for axis in self.order)
+        sizes = (self.tensor.shape[axis] for axis in self.order)
+        pads = self.pads or ((0, 0),) * len(self.order)
+        return tuple(size + sum(pad) for size, pad in zip(sizes, pads, strict=True))
+
+    @property
+    def core(self) -> "Moved":
+        """It without its padding."""
+        return replace(self, pads=(), filling=0.0)
 
 
 Value = Tensor | Moved | Constant
@@ -67,16 +78,44 @@ class At:
 
     def tensor(self, number: int) -> Tensor:
         """An input that is computed from the data."""
-        made = self.walk.made_of(self.moved(number), self.walk.plain_name(self.node))
-        self.walk.values[self.node.input(number)] = made
-        return made
+        return self._made(number, self.view(number))
 
-    def moved(self, number: int) -> Moved:
-        """An input that is computed from the data, its axes perhaps still to be moved."""
+    def view(self, number: int) -> Moved:
+        """An input that is computed from the data, as it is so far."""
         value = self._value(number)
         if isinstance(value, Constant):
             raise Unsupported(f"its input {self.node.input(number)} must not be a constant")
         return value if isinstance(value, Moved) else Moved(value, tuple(range(len(value.shape))))
+
+    def moved(self, number: int) -> Moved:
+        """An input that is computed from the data, its axes perhaps still to be moved."""
+        value = self.view(number)
+        if not value.pads:
+            return value
+        made = self._made(number, value)
+        return Moved(made, tuple(range(len(made.shape))))
+
+    def padded(self, number: int, filling: float) -> tuple[Tensor, tuple[tuple[int, int], ...]]:
+        """An input that is computed from the data, and what is still to be put around its axes.
+
+        That is nothing around samples and channels, or where it is not filled with `filling`.
+        """
+        value = self.view(number)
+        around = any(any(pad) for pad in value.pads[:2])
+        if not value.pads or around or value.filling != filling:
+            made = self.tensor(number)
+            return made, ((0, 0),) * len(made.shape)
+        made = self.walk.made_of(value.core, self.walk.plain_name(self.node))
+        identity = tuple(range(len(made.shape)))
+        self.walk.values[self.node.input(number)] = replace(
+            value, tensor=made, order=identity, factor=1.0
+        )
+        return made, value.pads
+
+    def _made(self, number: int, value: Moved) -> Tensor:
+        made = self.walk.made_of(value, self.walk.plain_name(self.node))
+        self.walk.values[self.node.input(number)] = made
+        return made
 
     def operand(self, number: int) -> Tensor:
         """An input that is a tensor, or a constant as a tensor that is stored.

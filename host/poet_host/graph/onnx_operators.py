@@ -6,13 +6,13 @@ shape that it is seen in. Here are layers with weights and windows; what works o
 shape is in onnx_tensors.py.
 """
 
-from math import prod
+from math import nan, prod
 from typing import Any
 
 from .build import Tensor
 from .onnx_at import At, Moved, Rule, Unsupported
 from .onnx_fold import Constant
-from .onnx_tensors import TENSOR_RULES
+from .onnx_tensors import LEFT_OUT, TENSOR_RULES
 from .operators import Shape
 from .operators_tensor import axis_of
 
@@ -36,47 +36,52 @@ def _as_before(y: Tensor, x: Tensor) -> Tensor:
     return Tensor(y.name, (*y.shape[:2], y.shape[3])) if len(x.shape) == 3 else y
 
 
-def _window(at: At, kernel: Shape) -> dict[str, tuple[int, int]]:
-    """Options kernel, stride and padding of a sliding window, of an image."""
-    axes = len(kernel)
+def _windowed(at: At, kernel: Shape, filling: float) -> tuple[Tensor, dict[str, Any]]:
+    """What a window slides over, as it is in the model, and options kernel, stride and padding of
+    an image. Padding in front of the node, with `filling`, is the window's too.
+    """
     if any(one != 1 for one in at.attribute("dilations") or [1]):
         raise Unsupported(
             f"dilations {at.attribute('dilations')} are not built: use dilation 1, with a larger "
             "kernel or a stride"
         )
-    stride = tuple(at.attribute("strides") or [1] * axes)
-    before, after = _pads(at, kernel, stride)
-    if before != after:
-        raise Unsupported(
-            f"its padding {before} before and {after} behind differ: pad both sides alike"
-        )
-    sides = {"kernel": kernel, "stride": stride, "padding": before}
-    neutral = {"kernel": 1, "stride": 1, "padding": 0}
-    return {
-        name: (side[0], side[1]) if axes == 2 else (neutral[name], side[0])
-        for name, side in sides.items()
-    }
+    x, around = at.padded(0, filling)
+    stride = tuple(at.attribute("strides") or [1] * len(kernel))
+    if len(x.shape) != len(kernel) + 2:
+        raise Unsupported(f"its kernel {kernel} does not go with its input of shape {x.shape}")
+    sizes = tuple(n + sum(pad) for n, pad in zip(x.shape[2:], around[2:], strict=True))
+    own = _pads(at, sizes, kernel, stride)
+    pads = tuple((a + c, b + d) for (a, b), (c, d) in zip(around[2:], own, strict=True))
+    if filling == 0 and any(
+        a != b and max(a, b) >= taps for (a, b), taps in zip(pads, kernel, strict=True)
+    ):  # windows that see nothing but padding
+        whole = Moved(x, tuple(range(len(x.shape))), pads=((0, 0), (0, 0), *pads))
+        x, pads = at.walk.made_of(whole, at.walk.plain_name(at.node)), ((0, 0),) * len(kernel)
+    if len(kernel) == 1:
+        kernel, stride, pads = (1, *kernel), (1, *stride), ((0, 0), *pads)
+    return x, {"kernel": kernel, "stride": stride, "padding": pads}
 
 
-def _pads(at: At, kernel: Shape, stride: Shape) -> tuple[Shape, Shape]:
-    """Padding in front of each axis, and behind it."""
-    axes, automatic = len(kernel), at.attribute("auto_pad", "NOTSET")
+def _pads(at: At, sizes: Shape, kernel: Shape, stride: Shape) -> tuple[tuple[int, int], ...]:
+    """Padding in front of and behind each axis."""
+    automatic = at.attribute("auto_pad", "NOTSET")
     if automatic in ("SAME_UPPER", "SAME_LOWER"):
-        sizes = at.tensor(0).shape[2:]
         totals = [
             max((-(-size // step) - 1) * step + taps - size, 0)
             for size, taps, step in zip(sizes, kernel, stride, strict=True)
         ]
-        less, more = tuple(n // 2 for n in totals), tuple(-(-n // 2) for n in totals)
-        return (less, more) if automatic == "SAME_UPPER" else (more, less)
-    pads = at.attribute("pads") or [0] * 2 * axes
-    return ((0,) * axes,) * 2 if automatic == "VALID" else (tuple(pads[:axes]), tuple(pads[axes:]))
+        sides = [(n // 2, -(-n // 2)) for n in totals]
+        return tuple(sides if automatic == "SAME_UPPER" else (side[::-1] for side in sides))
+    pads = [] if automatic == "VALID" else at.attribute("pads") or []
+    pads = pads or [0] * 2 * len(kernel)
+    return tuple(zip(pads[: len(kernel)], pads[len(kernel) :], strict=True))
 
 
 def _conv(at: At) -> Tensor:
-    x, weight = at.tensor(0), at.weight(1)
+    weight = at.weight(1)
     channels, _, *kernel = weight.value.shape
-    image, window = _image(x), _window(at, tuple(kernel))
+    x, window = _windowed(at, tuple(kernel), 0.0)
+    image = _image(x)
     bias = at.bias(2, channels, -1 - len(kernel))
     name = at.layer_name(weight, bias)
     shape = (channels, weight.value.shape[1], *window["kernel"])
@@ -192,26 +197,34 @@ def _layernorm(at: At) -> Tensor:
 
 def _pool(kind: str) -> Rule:
     def rule(at: At) -> Tensor:
-        x = at.tensor(0)
-        window = _window(at, tuple(at.attribute("kernel_shape")))
-        options: dict[str, Any] = dict(window)
+        kernel = tuple(at.attribute("kernel_shape"))
+        x, options = _windowed(at, kernel, LEFT_OUT if kind == "maxpool2d" else nan)
+        counts, partial = bool(at.attribute("count_include_pad", 0)), False
+        if at.attribute("ceil_mode", 0):
+            whole = _rounded_up(_image(x), options)
+            partial, padded = whole != options["padding"], any(map(any, options["padding"]))
+            if partial and counts and padded and kind == "avgpool2d":
+                raise Unsupported(
+                    "it counts its padding in windows that are rounded up (ceil_mode): pad, or "
+                    "crop the data, to whole windows"
+                )
+            options["padding"] = whole
         if kind == "avgpool2d":
-            options["count_padding"] = bool(at.attribute("count_include_pad", 0))
-        y = at.layer(kind, (_image(x),), **options)
-        if at.attribute("ceil_mode", 0) and _rounded_up(_image(x), window) != y.shape[2:]:
-            raise Unsupported(
-                "it rounds sizes up (ceil_mode): pad, or crop the data, to whole windows"
-            )
-        return _as_before(y, x)
+            options["count_padding"] = counts and not partial
+        return _as_before(at.layer(kind, (_image(x),), **options), x)
 
     return rule
 
 
-def _rounded_up(x: Tensor, window: dict[str, tuple[int, int]]) -> Shape:
-    sides = zip(
-        x.shape[2:], *(window[name] for name in ("kernel", "stride", "padding")), strict=True
-    )
-    return tuple(-(-(size + 2 * pad - taps) // step) + 1 for size, taps, step, pad in sides)
+def _rounded_up(x: Tensor, window: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+    """The padding with which windows that are only begun are whole, but for those in padding."""
+    found = []
+    axes = (window[name] for name in ("kernel", "stride", "padding"))
+    for size, taps, step, (front, behind) in zip(x.shape[2:], *axes, strict=True):
+        last = -(-(size + front + behind - taps) // step) * step
+        last -= step if last >= size + front else 0
+        found.append((front, max(behind, last + taps - size - front)))
+    return tuple(found)
 
 
 def _global_average(at: At) -> Tensor:

@@ -9,6 +9,8 @@ from .build import Tensor
 from .onnx_at import At, Moved, Rule, Unsupported
 from .operators_tensor import axis_of
 
+LEFT_OUT = -inf  # padding that a window's maximum takes no notice of
+
 
 def _elementwise(kind: str) -> Rule:
     return lambda at: at.layer(kind, (at.tensor(0),))
@@ -86,7 +88,7 @@ def _mul(at: At) -> Tensor | Moved:
     for x, factor in ((0, 1), (1, 0)):
         number = at.scalar(factor)
         if number is not None:
-            return _scaled(at.moved(x), number)
+            return _scaled(at.view(x), number)
     return at.layer("mul", _operands(at))
 
 
@@ -94,15 +96,15 @@ def _div(at: At) -> Tensor | Moved:
     number = at.scalar(1)
     if number is None or number == 0:
         raise Unsupported("only a division by a constant number is built: multiply instead")
-    return _scaled(at.moved(0), 1 / number)
+    return _scaled(at.view(0), 1 / number)
 
 
-def _neg(at: At) -> Tensor | Moved:
-    return _scaled(at.moved(0), -1.0)
+def _neg(at: At) -> Moved:
+    return _scaled(at.view(0), -1.0)
 
 
 def _scaled(x: Moved, factor: float) -> Moved:
-    return replace(x, factor=x.factor * factor)
+    return replace(x, factor=x.factor * factor, filling=x.filling * factor)
 
 
 def _pow(at: At) -> Tensor:
@@ -111,15 +113,15 @@ def _pow(at: At) -> Tensor:
     return at.layer("mul", (at.tensor(0), at.tensor(0)))
 
 
-def _dropout(at: At) -> Tensor:
+def _dropout(at: At) -> Tensor | Moved:
     ratio = at.number(1, "ratio")
     if ratio == 0:
-        return at.tensor(0)
+        return at.view(0)
     return at.layer("dropout", (at.tensor(0),), 0.5 if ratio is None else round(ratio, 6))
 
 
-def _same(at: At) -> Tensor:
-    return at.tensor(0)
+def _same(at: At) -> Moved:
+    return at.view(0)
 
 
 def _flatten(at: At) -> Tensor:
@@ -164,14 +166,38 @@ def _unsqueeze(at: At) -> Tensor:
 
 
 def _transpose(at: At) -> Tensor | Moved:
-    x = at.moved(0)
-    order = at.attribute("perm") or list(range(len(x.shape)))[::-1]
+    x = at.view(0)
+    order = at.attribute("perm") or list(range(len(x.order)))[::-1]
     whole = tuple(x.order[axis] for axis in order)
+    pads = tuple(x.pads[axis] for axis in order) if x.pads else ()
     large = [axis for axis in whole if x.tensor.shape[axis] != 1]
     if large == sorted(large):  # only axes of size 1 move, so no number does
         seen = Tensor(x.tensor.name, tuple(x.tensor.shape[axis] for axis in whole))
-        return Moved(seen, tuple(range(len(whole))), x.factor)
-    return Moved(x.tensor, whole, x.factor)
+        return replace(x, tensor=seen, order=tuple(range(len(whole))), pads=pads)
+    return replace(x, order=whole, pads=pads)
+
+
+def _pad(at: At) -> Moved:
+    x, sides = at.view(0), at.integers(1, "pads") or []
+    mode, rank = at.attribute("mode", "constant"), len(x.order)
+    filling = float(at.constant(2).value.reshape(-1)[0]) if at.has(2) else 0.0
+    filling = LEFT_OUT if filling < -3e38 else filling
+    if filling not in (0, LEFT_OUT):
+        raise Unsupported(f"it pads with {filling}: only zeros are built")
+    if mode != "constant":
+        raise Unsupported(f"it pads in the mode {mode}: only zeros (constant) are built")
+    axes = [axis_of(axis, rank) for axis in (at.integers(3, "axes") or range(rank))]
+    pads = [[0, 0] for _ in range(rank)]
+    for axis, *pair in zip(axes, sides[: len(axes)], sides[len(axes) :], strict=True):
+        pads[axis] = pair
+    if min(map(min, pads)) < 0:
+        raise Unsupported(f"its pads {sides} cut some off: slice instead")
+    if not any(map(any, pads)):
+        return x
+    if x.pads and x.filling != filling:
+        x = at.moved(0)
+    both = zip(x.pads or ((0, 0),) * rank, pads, strict=True)
+    return replace(x, pads=tuple((a + c, b + d) for (a, b), (c, d) in both), filling=filling)
 
 
 def _softmax(at: At) -> Tensor:
@@ -267,6 +293,7 @@ TENSOR_RULES: dict[str, Rule] = {
     "Min": _bound("Min"),
     "Mul": _mul,
     "Neg": _neg,
+    "Pad": _pad,
     "Pow": _pow,
     "ReduceMean": _reduced("mean"),
     "ReduceSum": _reduced("sum"),

@@ -80,10 +80,15 @@ class Walk:
         found = self.values.get(self.model.output)
         if found is None or isinstance(found, Constant):
             raise BadInput(f"{self.model.where}: its output does not depend on its input")
-        return self.made_of(found, "output") if isinstance(found, Moved) else found
+        try:
+            return self.made_of(found, "output") if isinstance(found, Moved) else found
+        except Unsupported as problem:
+            raise BadInput(
+                f"{self.model.where}: its output {self.model.output}: {problem}"
+            ) from None
 
     def made_of(self, value: Moved, name: str) -> Tensor:
-        """The tensor with its factor and in its order."""
+        """The tensor with its factor, in its order, padded."""
         made = value.tensor
         if value.factor != 1:
             scaled = self.free_name(f"{name}.scaled")
@@ -91,6 +96,12 @@ class Walk:
         if value.order != tuple(range(len(value.order))):
             moved = self.free_name(f"{name}.moved")
             made = self.builder.layer("transpose", (made,), value.order, name=moved)
+        if value.pads and value.filling != 0:
+            raise Unsupported("only MaxPool takes padding with the least number: pad with zeros")
+        for axis, (before, behind) in enumerate(value.pads):
+            if before or behind:
+                padded = self.free_name(f"{name}.padded")
+                made = self.builder.layer("pad", (made,), axis, before, behind, name=padded)
         return made
 
     def _constant(self, node: OnnxNode) -> None:

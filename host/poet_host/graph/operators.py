@@ -13,7 +13,7 @@ from .operators_attention import ATTENTION_OPERATORS
 from .operators_tensor import TENSOR_OPERATORS
 from .rules import Fields as Fields
 from .rules import Operator as Operator
-from .rules import Pair, Parameter, count_of
+from .rules import Padding, Pair, Parameter, count_of
 from .rules import Rule as Rule
 from .rules import Shape as Shape
 from .rules import Spec as Spec
@@ -28,24 +28,36 @@ def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
     return pair
 
 
+def _sides(padding: Padding) -> tuple[tuple[int, int], ...]:
+    """What is in front of and behind the height, then the width."""
+    if isinstance(padding, tuple) and any(isinstance(side, tuple) for side in padding):
+        sides = tuple(_pair(side, "padding", 0) for side in padding)
+        if len(sides) == 2:
+            return sides
+    return tuple((pad, pad) for pad in _pair(padding, "padding", 0))  # type: ignore[arg-type]
+
+
 def _image(shape: Shape) -> dict[str, int]:
     if len(shape) != 4:
         raise ValueError("its input must have 4 dimensions (batch, channels, height, width)")
     return sizes_of(shape)
 
 
-def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Pair) -> dict[str, int]:
+def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding) -> dict[str, int]:
     """Fields of a sliding window, with the output's height and width (rounded down)."""
     found = dict(sizes)
-    sides = (_pair(kernel, "kernel", 1), _pair(stride, "stride", 1), _pair(padding, "padding", 0))
-    for axis, size, side in zip(
-        "hw", (sizes["h"], sizes["w"]), zip(*sides, strict=True), strict=True
-    ):
-        taps, step, pad = side
-        if taps > size + 2 * pad:
-            raise ValueError(f"a kernel of {taps} does not fit {size} with padding {pad}")
-        found |= {f"kernel_{axis}": taps, f"stride_{axis}": step, f"pad_{axis}": pad}
-        found[f"o{axis}"] = (size + 2 * pad - taps) // step + 1
+    axes = zip(
+        "hw", _pair(kernel, "kernel", 1), _pair(stride, "stride", 1), _sides(padding), strict=True
+    )
+    for axis, taps, step, (front, behind) in axes:
+        size = sizes[axis]
+        if taps > size + front + behind:
+            raise ValueError(f"a kernel of {taps} does not fit {size} with padding {padding}")
+        found |= {f"kernel_{axis}": taps, f"stride_{axis}": step, f"pad_{axis}": front}
+        found[f"o{axis}"] = (size + front + behind - taps) // step + 1
+        last = (found[f"o{axis}"] - 1) * step  # as the board has it, firmware/src/shape.c
+        if last >= size + front if front < taps else last + taps > size + 2 * front:
+            raise ValueError(f"with padding {padding} the last windows see nothing of {size}")
     return found
 
 
@@ -55,7 +67,7 @@ def _conv2d(
     kernel: Pair,
     *,
     stride: Pair = 1,
-    padding: Pair = 0,
+    padding: Padding = 0,
     groups: int = 1,
     bias: bool = True,
 ) -> Spec:
@@ -107,7 +119,7 @@ def _avgpool2d(
     kernel: Pair,
     *,
     stride: Pair | None = None,
-    padding: Pair = 0,
+    padding: Padding = 0,
     count_padding: bool = True,
 ) -> Spec:
     """As `_pool2d`; a window's mean counts its padding as zeros, or leaves it out."""
@@ -115,7 +127,7 @@ def _avgpool2d(
     return replace(spec, fields={**spec.fields, "variant": int(not count_padding)})
 
 
-def _pool2d(x: Shape, kernel: Pair, *, stride: Pair | None = None, padding: Pair = 0) -> Spec:
+def _pool2d(x: Shape, kernel: Pair, *, stride: Pair | None = None, padding: Padding = 0) -> Spec:
     """x (N, C, H, W) -> (N, C, OH, OW); the stride is the kernel's size unless given."""
     a = _window(_image(x), kernel, kernel if stride is None else stride, padding)
     if 2 * a["pad_h"] > a["kernel_h"] or 2 * a["pad_w"] > a["kernel_w"]:

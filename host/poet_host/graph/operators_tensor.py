@@ -194,6 +194,15 @@ def _slice(x: Shape, axis: int, begin: int, end: int) -> Spec:
     return Spec(shape, _around(x, axis) | {"k": end - begin, "oh": begin})
 
 
+def _pad(x: Shape, axis: int, before: int, behind: int) -> Spec:
+    """x with zeros around it along one axis: what the gradient of a slice is."""
+    axis = axis_of(axis, len(x))
+    if before < 0 or behind < 0:
+        raise ValueError(f"it cannot add {before} and {behind}, both must be from 0")
+    shape = (*x[:axis], before + x[axis] + behind, *x[axis + 1 :])
+    return Spec(shape, _around(shape, axis) | {"k": x[axis], "oh": before})
+
+
 def _parameter(shape: Shape, *, start: str = "zeros", trainable: bool = True) -> Spec:
     """A stored tensor by itself; one that is not trainable keeps its values."""
     for size in shape:
@@ -300,6 +309,11 @@ TENSOR_OPERATORS = {
             ),
         ),
         inputs=("a", "b"),
+    ),
+    "pad": Operator(
+        _pad,
+        forward=(Rule("y", "slice_grad", "x"),),
+        backward=(Rule("x", "slice", "dy"),),
     ),
     "slice": Operator(
         _slice,

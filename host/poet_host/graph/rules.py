@@ -15,6 +15,8 @@ from typing import Literal
 Shape = tuple[int, ...]
 Fields = Mapping[str, int | float]
 Pair = int | tuple[int, int]
+Padding = Pair | tuple[tuple[int, int], tuple[int, int]]
+"""Of height and width alike, of each, or in front of and behind each."""
 
 
 @dataclass(frozen=True)

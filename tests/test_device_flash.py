@@ -425,12 +425,21 @@ def test_another_board_that_answers_is_told(desk: Desk) -> None:
 
 
 def test_the_doctor_knows_what_flashing_needs(desk: Desk, capsys: Any) -> None:
+    def flashing_needs() -> tuple[bool, str]:
+        found = Command(capsys)("doctor", "--json").json["checks"]
+        (one,) = (check for check in found if check["check"] == "flashing")
+        return one["ok"], one["found"].removeprefix("only needed for `poet-host flash`: ")
+
     desk.program("pyocd")
-    checks = Command(capsys)("doctor", "--json").json["checks"]
-    found = {check["check"]: check["found"] for check in checks if check["ok"]}
-    assert found["flashing"].startswith("none for mkr1000, and only needed to flash it: bossac is")
-    assert found["flashing"].endswith("; pyocd for nrf52840_dk")
-    assert "only needed for simulated and real boards: arm-none-eabi-gcc" in found["cross compiler"]
+    ok, found = flashing_needs()
+    assert not ok
+    assert found.startswith("pyocd for nrf52840_dk; bossac is needed to write to mkr1000")
+    desk.program("bossac", version="1.7.0")
+    ok, found = flashing_needs()
+    assert not ok
+    assert "before 1.9" in found
+    desk.program("bossac")
+    assert flashing_needs() == (True, "bossac for mkr1000; pyocd for nrf52840_dk")
 
 
 @pytest.mark.parametrize("port", ["native", "sim:mkr1000"])

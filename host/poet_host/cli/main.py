@@ -12,10 +12,11 @@ from ..errors import PoetError
 from .compare import compare
 from .console import emit, say
 from .demo import demo
+from .doctor import doctor
 from .evaluating import evaluate
 from .exporting import export
 from .hardware import boards, build, flash
-from .inspect import doctor, models, show
+from .inspect import models, show
 from .learning import INTERRUPTED, profile, simulate, storage, train
 from .planning import solve
 

@@ -67,6 +67,25 @@ def udev_rule(usb: str, subsystem: str = "tty") -> str:
     )
 
 
+def group_advice() -> str | None:
+    """How to be allowed to open the serial ports that will come, if this user is not yet in the
+    group that they belong to (dialout; uucp on some systems); else None."""
+    if grp is None or os.geteuid() == 0:
+        return None
+    for name in ("dialout", "uucp"):
+        try:
+            group = grp.getgrnam(name)
+        except KeyError:
+            continue
+        if group.gr_gid in os.getgroups():
+            return None
+        return (
+            f"this user is not in the group {name}, to which they belong: `sudo usermod -aG {name} "
+            "$USER`, and log in again"
+        )
+    return None
+
+
 def permission_advice(path: str) -> str:
     """How to be allowed to open a port: its group, and a udev rule if it is on USB."""
     advice = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,18 @@ def unicorn_folder() -> Path:
             "try `pip install poet-host[sim]`, or the board `native`"
         )
     return Path(next(iter(spec.submodule_search_locations)))
+
+
+def emulator() -> str:
+    """What simulates chips here, in words. Raises PoetError, with what to do, if it cannot."""
+    unicorn_folder()
+    try:
+        chips()
+    except OSError as error:
+        raise PoetError(
+            f"Unicorn does not load ({error}): try `pip install --force-reinstall unicorn`"
+        ) from error
+    return f"Unicorn {version('unicorn')}, with the models of chips"
 
 
 def build_library() -> Path:

@@ -44,42 +44,55 @@ def build_native(sanitize: bool = False, target: str = "") -> Path:
     computer, as aarch64-linux-gnu, and with no need of its libraries. Raises PoetError if there
     is no C compiler or it fails.
     """
-    flags, compiler, advice = _SANITIZE if sanitize else (), _compiler(), "gcc' or set CC"
-    if target and not _is_here(target):
-        compiler, advice = [f"{target}-gcc"], f"gcc-{target} libc6-dev-{_arch(target)}-cross'"
+    flags = _SANITIZE if sanitize else ()
     if target:
         flags = (*flags, "-static")
-    return _build(
-        "poet-native", ("src", "kernels", "port/native"), flags, compiler, f"apt install {advice}"
-    )
+    folders = ("src", "kernels", "port/native")
+    return _build("poet-native", folders, flags, *_compiler(target))
 
 
 def build_library(sanitize: bool = False) -> Path:
     """Runtime and kernels as a shared library, without a port and without `main`."""
     flags = ("-shared", "-fPIC", *(_SANITIZE if sanitize else ()))
-    advice = "apt install gcc' or set CC"
-    return _build("libpoet.so", ("src", "kernels"), flags, _compiler(), advice)
+    return _build("libpoet.so", ("src", "kernels"), flags, *_compiler())
 
 
-def _compiler() -> list[str]:
-    return os.environ.get("CC", "cc").split()
+def _compiler(target: str = "") -> tuple[list[str], str]:
+    """The compiler for a kind of computer, and what to try where it is missing."""
+    if not target or _is_here(target):
+        return os.environ.get("CC", "cc").split(), "'apt install gcc' or set CC"
+    debian = {"aarch64": "arm64"}.get(_arch(target), _arch(target))
+    return [f"{target}-gcc"], f"'apt install gcc-{target} libc6-dev-{debian}-cross'"
+
+
+def cross_tools(target: str) -> tuple[str, str]:
+    """What compiles and what runs programs for another kind of computer; the second is empty
+    where this one runs them itself. Raises PoetError, with what to install, if one is missing."""
+    (compiler, *_), advice = _compiler(target)
+    path = shutil.which(compiler)
+    if path is None:
+        raise PoetError(f"{compiler} is not on the PATH: try {advice}")
+    asked = [path, "-print-file-name=libc.a"]
+    library = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    if not Path(library).is_absolute():
+        raise PoetError(f"{path} has no library to link programs with: try {advice}")
+    return path, "".join(_runner(target))
 
 
 def _arch(target: str) -> str:
-    """As Debian calls it."""
-    return {"aarch64": "arm64"}.get(target.split("-")[0], target.split("-")[0])
+    return target.split("-")[0]
 
 
 def _is_here(target: str) -> bool:
     """Does this computer run such programs itself?"""
-    return platform.system() == "Linux" and platform.machine() == target.split("-")[0]
+    return platform.system() == "Linux" and platform.machine() == _arch(target)
 
 
 def _runner(target: str) -> list[str]:
     """What a program for `target` is started with on this computer."""
     if not target or _is_here(target):
         return []
-    arch = target.split("-")[0]
+    arch = _arch(target)
     for name in (f"qemu-{arch}", f"qemu-{arch}-static"):
         if found := shutil.which(name):
             return [found]
@@ -100,7 +113,7 @@ def _build(
         (path for pattern in ("*.h", "*.def") for path in sorted(firmware.rglob(pattern))),
         ["-lm"],
         missing=f"no C compiler: {compiler[0]} is not on the PATH, and the native board is "
-        f"compiled on this machine; try '{advice}",
+        f"compiled on this machine; try {advice}",
     )
 
 
@@ -137,7 +150,8 @@ class NativeBoard:
     `port` is the path of its serial port, `process` the board itself. A storage file that is
     missing, foreign or too small is reported by the board, as `storage_status` in HELLO.
     `board`: native, or one of `linux_boards`, whose program it then is. `listen`: [ADDRESS:]PORT
-    of a socket in place of the serial port.
+    of a socket in place of the serial port. `alone`: train by the job on the card, if there is
+    one, before any host is heard.
     """
 
     def __init__(
@@ -148,11 +162,13 @@ class NativeBoard:
         unique_id: str = "native",
         board: str = "native",
         listen: str | None = None,
+        alone: bool = False,
     ) -> None:
         target = load_board(board).target
         program = build_native(sanitize, target)
         command = [*_runner(target), str(program), "--storage", str(storage)]
         command += ["--arena", str(arena_bytes), "--board", board, "--id", unique_id]
+        command += ["--alone"] if alone else []
         self.process = subprocess.Popen(
             command if listen is None else [*command, "--listen", listen],
             stdin=subprocess.DEVNULL,

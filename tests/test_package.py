@@ -49,7 +49,8 @@ def test_data_travels_with_the_package(unpacked: Path) -> None:
     for folder in ("firmware", "boards", "schedules"):
         for name in tracked(folder):
             assert (unpacked / "poet_host" / name).is_file(), name
-    assert (unpacked / "poet_host" / "run" / "digits.npz").is_file()
+    for name in ("digits.npz", "page.html", "page.css", "page.js"):
+        assert (unpacked / "poet_host" / "run" / name).is_file()
 
 
 def test_an_installed_command_uses_its_own_files(unpacked: Path, tmp_path: Path) -> None:
@@ -69,6 +70,10 @@ def test_an_installed_command_uses_its_own_files(unpacked: Path, tmp_path: Path)
     listed = installed(unpacked, tmp_path, "models")
     assert listed.returncode == 0
     assert "resnet18-cifar" in listed.stdout
+    example = unpacked / "poet_host" / "schedules" / "resnet-digits-mkr1000.poet"
+    shown = installed(unpacked, tmp_path, "show", str(example), "--html", "page.html")
+    assert shown.returncode == 0, shown.stderr
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
 
 
 @pytest.mark.slow

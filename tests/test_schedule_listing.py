@@ -3,6 +3,7 @@
 import re
 
 import toy
+from poet_host import api
 from poet_host.plan.plan import Plan, Statement
 from poet_host.plan.problem import CostGraph, CostNode
 from poet_host.schedule.decode import decode
@@ -50,3 +51,46 @@ def test_graphs_of_costs_have_a_listing_too() -> None:
     text = listing(encode_costs(CostGraph("costs", nodes), plan))
     assert "costs: 3 statements" in text
     assert "none(größe)" in text
+
+
+TIMED = CostGraph(
+    "timed",
+    (
+        CostNode("w", (), 8, page_in_us=4000.0, page_out_us=5000.0, stored=True),
+        CostNode("a", (0,), 16, time_us=10.0, page_in_us=6.0, page_out_us=7.0),
+        CostNode("b", (1,), 16, time_us=2000.0),
+    ),
+)
+STATEMENTS = (
+    Statement("page_in", "w", 0), Statement("compute", "a", 8), Statement("compute", "b", 24),
+    Statement("free", "a"), Statement("compute", "a", 8), Statement("page_out", "a"),
+    Statement("free", "a"),
+)  # fmt: skip
+
+
+def timed_rows(took_us: dict[int, float] | None = None) -> list[list[str]]:
+    plan = Plan("feasible", 64, statements=STATEMENTS)
+    schedule = api.encode(TIMED, None, plan)
+    lines = listing(schedule, took_us).splitlines()
+    return [re.split(r"\s{2,}", line.strip()) for line in lines[lines.index("") + 1 :]]
+
+
+def test_statements_have_times_if_the_costs_are_known() -> None:
+    head, *found = timed_rows()
+    assert head[:5] == ["#", "begins ms", "takes ms", "statement", "tensor"]
+    assert found[0][:5] == ["0", "0.000", "4.000", "page in", "w"]
+    assert found[1][:2] == ["1", "wait"]
+    assert found[2][:5] == ["2", "4.000", "0.010", "compute", "a"]
+    assert found[3][:5] == ["3", "4.010", "2.000", "compute", "b"]
+    assert found[4] == ["4", "free", "a", "16", "24"]
+    assert found[5][1:4] == ["6.010", "0.010", "compute again"]
+    assert found[5][-1] == "none(w), back after 0.000 ms"
+    assert found[-1][:5] == ["8", "6.020", "0.007", "free", "a"]  # the wait for its page-out
+
+
+def test_what_a_board_took_stands_beside_it() -> None:
+    head, *found = timed_rows({0: 4321.0, 4: 1.0})
+    assert head[:4] == ["#", "begins ms", "takes ms", "took ms"]
+    assert found[0][:4] == ["0", "0.000", "4.000", "4.321"]
+    assert found[4][:3] == ["4", "0.001", "free"]
+    assert found[2][:4] == ["2", "4.000", "0.010", "compute"]

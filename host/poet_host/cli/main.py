@@ -16,9 +16,10 @@ from .doctor import doctor
 from .evaluating import evaluate
 from .exporting import export
 from .hardware import boards, build, flash
-from .inspect import models, show
+from .inspect import models
 from .learning import INTERRUPTED, profile, simulate, storage, train
 from .planning import solve
+from .showing import show
 
 EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device; 4 link broke;
 5 infeasible (proved); 6 a schedule was found but not within the wanted gap; 7 none found in time;

@@ -1,23 +1,65 @@
 """A schedule as text that a person can follow, statement by statement."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from .. import isa
 from ..plan.plan import Statement
 from .decode import Wait, decode
-from .model import CURRENT, FIXED, NEXT, PAGE, Model, Operator
+from .model import CURRENT, FIXED, NEXT, PAGE, Model
 from .schedule import Schedule
+from .times import Timed, costs_of_schedule, planned_times
 
 _PLACES = {FIXED: "data or frozen", CURRENT: "trained, two slots", PAGE: "page", NEXT: "update"}
 
 
-def listing(schedule: Schedule) -> str:
+@dataclass(frozen=True)
+class Row:
+    """One statement; None where there is nothing to say. Times are those that costs promise."""
+
+    index: int
+    statement: str
+    tensor: str
+    size_bytes: int | None
+    offset: int | None
+    ram_bytes: int | None  # in use after it
+    begin_us: float | None
+    time_us: float | None
+    what: str
+
+
+_NUMBERS = ("#", "begins ms", "takes ms", "took ms", "bytes", "at", "RAM used")  # columns
+
+
+def listing(schedule: Schedule, took_us: Mapping[int, float] | None = None) -> str:
     """Header, storage, then every statement with its tensor, place, and what is in RAM after it.
 
-    Raises BadInput if the statements break a rule.
+    When it begins and how long it takes stand there if the schedule has the costs that it was
+    solved for, and, with `took_us`, how long a board took for which statement. Raises BadInput
+    if the statements break a rule.
     """
-    statements = decode(schedule)
-    return "\n".join([*_header(schedule), "", *_table(_rows(schedule, statements))]) + "\n"
+    found = rows(schedule)
+    head = [*_header(schedule), ""]
+    timed = any(row.begin_us is not None for row in found)
+    return "\n".join([*head, *_table(list(_cells(found, timed, took_us)))]) + "\n"
+
+
+def _cells(
+    found: tuple[Row, ...], timed: bool, took_us: Mapping[int, float] | None
+) -> Iterator[tuple[str, ...]]:
+    times = ("begins ms", "takes ms") if timed else ()
+    took = ("took ms",) if took_us is not None else ()
+    yield "#", *times, *took, "statement", "tensor", "bytes", "at", "RAM used", "what"
+    for row in found:
+        planned = (_ms(row.begin_us), _ms(row.time_us)) if timed else ()
+        measured = (_ms(took_us.get(row.index)),) if took_us is not None else ()
+        sizes = (row.size_bytes, row.offset, row.ram_bytes)
+        numbers = ("" if size is None else f"{size:,}" for size in sizes)
+        yield str(row.index), *planned, *measured, row.statement, row.tensor, *numbers, row.what
+
+
+def _ms(time_us: float | None) -> str:
+    return "" if time_us is None else f"{time_us / 1e3:,.3f}"
 
 
 def _header(schedule: Schedule) -> Iterator[str]:
@@ -62,40 +104,52 @@ def _storage(model: Model) -> Iterator[str]:
     yield f"{model.data_blocks:,} blocks in all"
 
 
+def rows(schedule: Schedule) -> tuple[Row, ...]:
+    """All statements in order. Raises BadInput if they break a rule."""
+    statements = decode(schedule)
+    times: tuple[Timed | None, ...] = (None,) * len(statements)
+    if schedule.meta.get("costs"):
+        times = planned_times(costs_of_schedule(schedule), statements)
+    return tuple(_rows(schedule, statements, times))
+
+
 def _rows(
-    schedule: Schedule, statements: tuple[Statement | Wait, ...]
-) -> Iterator[tuple[str, ...]]:
-    yield "#", "statement", "tensor", "bytes", "at", "RAM used", "what"
+    schedule: Schedule, statements: tuple[Statement | Wait, ...], times: tuple[Timed | None, ...]
+) -> Iterator[Row]:
     model, names = schedule.model, schedule.names
     number = {name: i for i, name in enumerate(names)}
     resident: set[int] = set()
+    left_us: dict[int, float] = {}  # when a tensor left RAM
     computed: set[int] = set()
-    for index, statement in enumerate(statements):
+    ram_bytes = 0
+    for index, (statement, timed) in enumerate(zip(statements, times, strict=True)):
         if isinstance(statement, Wait):
-            yield str(index), "wait", "", "", "", "", _waited_for(statement.remaining)
+            what = _waited_for(statement.remaining)
+            yield Row(index, "wait", "", None, None, None, None, None, what)
             continue
         tensor = number[statement.node]
+        size = model.tensors[tensor].size_bytes
         name, what = statement.op.replace("_", " "), ""
+        gone = tensor if statement.op == "free" else None
         if statement.op == "compute":
             op = model.operator(tensor)
-            if tensor in computed:
-                name = "compute again"
-            what = _operator(op, names, statement)
-            resident.discard(-1 if op.overwrites is None else op.overwrites)
+            name = "compute again" if tensor in computed else name
+            what, gone = operator_text(schedule, tensor, statement), op.overwrites
             computed.add(tensor)
-        if statement.op == "free":
-            resident.discard(tensor)
-        else:
+        if statement.op != "free" and tensor not in resident:
             resident.add(tensor)
-        yield (
-            str(index),
-            name,
-            statement.node,
-            f"{model.tensors[tensor].size_bytes:,}",
-            "" if statement.offset is None else f"{statement.offset:,}",
-            f"{sum(model.tensors[i].size_bytes for i in resident):,}",
-            what,
-        )
+            ram_bytes += size
+            if timed and tensor in left_us:
+                away = f"back after {_ms(timed.begin_us - left_us[tensor])} ms"
+                what = f"{what}, {away}" if what else away
+        if gone is not None:
+            resident.discard(gone)
+            ram_bytes -= model.tensors[gone].size_bytes
+            left_us[gone] = timed.end_us if timed else 0.0
+        times_us: tuple[float | None, float | None] = (None, None)
+        if timed and not (statement.op == "free" and timed.begin_us == timed.end_us):
+            times_us = (timed.begin_us, timed.end_us - timed.begin_us)
+        yield Row(index, name, statement.node, size, statement.offset, ram_bytes, *times_us, what)
 
 
 def _waited_for(remaining: int) -> str:
@@ -104,23 +158,24 @@ def _waited_for(remaining: int) -> str:
     return f"until {remaining} transfer{'s' * (remaining > 1)} remain{'s' * (remaining == 1)}"
 
 
-def _operator(op: Operator, names: tuple[str, ...], statement: Statement) -> str:
+def operator_text(schedule: Schedule, tensor: int, statement: Statement | None = None) -> str:
+    """The operator that makes a tensor, as kernel(inputs); with where its workspace is."""
+    op, names = schedule.model.operator(tensor), schedule.names
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
     text = f"{kernel}({', '.join(names[i] for i in op.inputs)})"
     if op.sink:
         text += f" into {sink}"
     if op.overwrites is not None:
         text += f", in place of {names[op.overwrites]}"
-    if op.workspace_bytes:
+    if op.workspace_bytes and statement:
         text += f", workspace {op.workspace_bytes:,} bytes at {statement.workspace_offset:,}"
     return text
 
 
-def _table(rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+def _table(table: list[tuple[str, ...]]) -> Iterator[str]:
     """Columns as wide as they need; numbers to the right."""
-    table = list(rows)
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    numeric = (0, 3, 4, 5)
+    numeric = [column for column, name in enumerate(table[0]) if name in _NUMBERS]
     for row in table:
         cells = [
             text.rjust(width) if column in numeric else text.ljust(width)

@@ -1,0 +1,124 @@
+"""The command that shows a schedule, and a run of it beside what was planned."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import BadInput
+from ..files import write_whole
+from ..run.beside import Beside, beside, step_us
+from ..run.chrometrace import chrome_trace
+from ..run.lanes import View, planned, recorded
+from ..run.page import page
+from ..run.picture import draw_views
+from ..run.run import Run, load_run
+from ..schedule.decode import decode
+from ..schedule.listing import listing
+from ..schedule.schedule import Schedule
+from ..schedule.times import costs_of_schedule
+from .console import emit, say, show_table, show_text, to_json
+from .options import json_option, output, writable
+
+
+@click.command()
+@click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
+@click.option(
+    "--run", "run_path", type=click.Path(path_type=Path), metavar="RUN.json",
+    help="A run of this schedule, as `train --run` wrote it: what was measured beside the plan.",
+)  # fmt: skip
+@output("--html", help="Write a page of its own: lanes, memory, what was paged and why; search.")
+@output("--trace", help="Write a trace for ui.perfetto.dev or chrome://tracing.")
+@output("--png", help="Draw lanes and arena into a PNG file.")
+@json_option
+def show(
+    schedule: Path,
+    run_path: Path | None,
+    html: Path | None,
+    trace: Path | None,
+    png: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what a schedule does: a listing, a page, a trace or a picture."""
+    files = (html, trace, png)
+    writable(*files, read=(schedule, run_path))
+    loaded = Schedule.load(schedule)
+    run = _run_of(loaded, run_path) if run_path else None
+    views = _views(loaded, run, str(run_path)) if run or any(files) else []
+    if html:
+        write_whole(html, page(loaded, views, run))
+    if trace:
+        write_whole(trace, to_json(chrome_trace(loaded, views)))
+    if png:
+        write_whole(png, _picture(loaded, views))
+    for path in files:
+        if path:
+            say(f"wrote {path}")
+    found = beside(loaded, decode(loaded), views[0], run) if run else ()
+    if as_json:
+        emit(_about(loaded, run, found))
+    elif not any(files):
+        took_us = {one.statement: one.time_us for one in run.trace} if run else None
+        show_text(listing(loaded, took_us))
+        if run:
+            _show_beside(loaded, run, found)
+
+
+def _run_of(schedule: Schedule, path: Path) -> Run:
+    run = load_run(path, {})
+    if run.plan_crc != schedule.header.crc:
+        raise BadInput(
+            f"{path} is a run of another schedule ({run.model} on {run.board}, plan "
+            f"{run.plan_crc:08x}, not {schedule.header.crc:08x}): give the .poet file that it was "
+            "trained with"
+        )
+    return run
+
+
+def _views(schedule: Schedule, run: Run | None, where: str) -> list[View]:
+    """What was planned, and what was recorded."""
+    costs, statements = costs_of_schedule(schedule), decode(schedule)
+    views = [planned(costs, statements)]
+    if run:
+        views.append(recorded(costs, statements, run, where))
+    return views
+
+
+def _picture(schedule: Schedule, views: list[View]) -> bytes:
+    ram_bytes = schedule.meta["plan"]["ram_bytes"]
+    title = f"{schedule.meta['graph']['name']} in {ram_bytes:,} bytes of RAM"
+    return draw_views(views, title=title, ram_bytes=ram_bytes)
+
+
+def _about(schedule: Schedule, run: Run | None, found: tuple[Beside, ...]) -> dict[str, Any]:
+    hidden = ("tensors", "costs")
+    about = {key: value for key, value in schedule.meta.items() if key not in hidden}
+    about |= {"model_bytes": len(schedule.model_part), "plan_bytes": len(schedule.plan_part)}
+    if run:
+        measured = {"steps": len(run.steps), "time_us": run.time_us, "step_us": step_us(run)}
+        measured |= {"energy_uj": run.energy_uj, "peak_bytes": run.peak_bytes}
+        about["run"] = {**measured, "beside": [vars(one) for one in found]}
+    return about
+
+
+def _show_beside(schedule: Schedule, run: Run, found: tuple[Beside, ...]) -> None:
+    rows = [
+        (
+            one.what,
+            f"{one.count:,}",
+            "" if one.predicted_us is None else f"{one.predicted_us / 1e3:,.3f}",
+            f"{one.measured_us / 1e3:,.3f}",
+            _error(one.predicted_us, one.measured_us),
+        )
+        for one in found
+    ]
+    promised = schedule.meta["plan"]["time_us"]
+    if (took_us := step_us(run)) is not None:
+        times = (f"{promised / 1e3:,.3f}", f"{took_us / 1e3:,.3f}", _error(promised, took_us))
+        rows.append(("a step without its commit", "", *times))
+    title = f"{len(run.steps)} steps on {run.board}, medians"
+    show_table(("of a step", ">times", ">predicted ms", ">measured ms", ">error"), rows, title)
+
+
+def _error(predicted_us: float | None, measured_us: float) -> str:
+    return f"{predicted_us / measured_us - 1:+.1%}" if predicted_us and measured_us else ""

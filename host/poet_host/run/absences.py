@@ -1,0 +1,146 @@
+"""What a schedule recomputes and pages, and why that pays: every absence of a tensor from RAM.
+
+An absence begins when a tensor that is needed again leaves RAM, and ends when it comes back. Its
+cost is that of coming back, and of the page-out that nothing else wanted, so the costs of all
+absences are what the schedule spends beyond computing and loading everything once.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..plan.plan import Statement
+from ..plan.problem import CostGraph, CostNode
+from ..schedule.decode import Wait
+from .lanes import Box, Kind, View
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Busy time of a lane, and energy."""
+
+    time_us: float
+    energy_uj: float
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A tensor is out of RAM from statement `left` to statement `back`, which makes it `how`.
+
+    `spent`: what that cost; of its time `hidden_us` passed while the processor worked. `instead`:
+    what the other way would have cost, page out and in, or compute it again; None: it cannot be.
+    `missing`: inputs that were not in RAM when it came back, without which it cannot be computed.
+    `without_bytes`: the most bytes in RAM meanwhile, had it stayed and all else been the same; a
+    sum, whether it can be placed or not.
+    """
+
+    node: str
+    size_bytes: int
+    left: int
+    back: int
+    left_us: float
+    back_us: float
+    how: Kind
+    spent: Cost
+    hidden_us: float
+    instead: Cost | None
+    missing: tuple[str, ...]
+    without_bytes: int
+
+
+def absences(
+    graph: CostGraph, statements: Sequence[Statement | Wait], view: View
+) -> tuple[Absence, ...]:
+    """All absences of a plan, in the order in which they begin; `view` is what was planned."""
+    stays: dict[str, list[Box]] = defaultdict(list)
+    for box in sorted(view.boxes, key=lambda box: box.statement):
+        if not box.workspace:
+            stays[box.node].append(box)
+    nodes = {node.name: node for node in graph.nodes}
+    find = _Find(graph, statements, view, stays)
+    found = [
+        find.absence(nodes[name], before, after)
+        for name, boxes in stays.items()
+        for before, after in pairwise(boxes)
+    ]
+    return tuple(sorted(found, key=lambda one: (one.left, one.back)))
+
+
+def _paging(node: CostNode, outs: int) -> Cost:
+    """Out so often, and in once."""
+    return Cost(
+        node.page_in_us + outs * node.page_out_us, node.page_in_uj + outs * node.page_out_uj
+    )
+
+
+class _Find:
+    def __init__(
+        self,
+        graph: CostGraph,
+        statements: Sequence[Statement | Wait],
+        view: View,
+        stays: dict[str, list[Box]],
+    ) -> None:
+        self.graph, self.view, self.stays = graph, view, stays
+        computes = [bar for bar in view.bars if bar.kind in ("forward", "again")]
+        self.busy = [(bar.begin_us, bar.end_us) for bar in computes]  # in order
+        self.begins = [begin for begin, _ in self.busy]
+        self.returned: dict[str, int] = {}  # by the latest page-in
+        self.outs: dict[str, list[int]] = defaultdict(list)
+        for index, statement in enumerate(statements):
+            if isinstance(statement, Statement) and statement.op == "page_out":
+                self.outs[statement.node].append(index)
+
+    def absence(self, node: CostNode, before: Box, after: Box) -> Absence:
+        outs = [i for i in self.outs[node.name] if i < after.statement]
+        again = Cost(node.time_us, node.energy_uj)
+        hidden_us = 0.0
+        instead: Cost | None
+        if after.kind == "page_in":
+            # Each page-out is paid by the first return after it; a kept tensor has one anyway.
+            own = [] if node.keep else [i for i in outs if i > self.returned.get(node.name, -1)]
+            self.returned[node.name] = after.statement
+            spent = _paging(node, len(own))
+            instead = None if node.stored or node.once else again
+            hidden_us = sum(self._hidden(i) for i in (*own, after.statement))
+        else:
+            spent = again
+            on_storage = bool(outs) or node.keep
+            instead = _paging(node, 0 if on_storage else 1) if self.graph.storage else None
+        meanwhile = self.view.in_use[before.until + 1 : after.statement]
+        return Absence(
+            node.name,
+            node.bytes,
+            before.until,
+            after.statement,
+            before.end_us,
+            after.begin_us,
+            after.kind,
+            spent,
+            hidden_us,
+            instead,
+            self._missing(node, after.statement),
+            max(meanwhile, default=self.view.in_use[before.until] - node.bytes) + node.bytes,
+        )
+
+    def _missing(self, node: CostNode, index: int) -> tuple[str, ...]:
+        """Inputs that are not in RAM at a statement."""
+        names = [self.graph.nodes[i].name for i in node.inputs]
+        return tuple(
+            name
+            for name in names
+            if not any(box.statement < index <= box.until for box in self.stays[name])
+        )
+
+    def _hidden(self, index: int) -> float:
+        """How long the processor computes while the transfer of a statement runs."""
+        timed = self.view.times[index]
+        assert timed
+        hidden_us = 0.0
+        for begin, end in self.busy[max(0, bisect_left(self.begins, timed.begin_us) - 1) :]:
+            if begin >= timed.end_us:
+                break
+            hidden_us += max(0.0, min(end, timed.end_us) - max(begin, timed.begin_us))
+        return hidden_us

@@ -1,0 +1,97 @@
+"""Views as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing.
+
+The JSON Object Format of the "Trace Event Format": a process for each view, a thread for each
+lane, complete events (ph X), a counter of the bytes in RAM (ph C), and flows (ph s, f) from each
+page-out to the page-in that brings the tensor back. Times are microseconds, to the nanosecond,
+as Perfetto counts; events of a thread never overlap.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..schedule.listing import operator_text
+from ..schedule.schedule import Schedule
+from .lanes import TRANSFERS, WORDS, Bar, View
+
+PROCESSOR, TRANSFER_LANE = 1, 2  # thread ids
+_LANES = {PROCESSOR: "processor", TRANSFER_LANE: "transfers"}
+Event = dict[str, Any]
+
+
+def chrome_trace(schedule: Schedule, views: Sequence[View]) -> dict[str, Any]:
+    """The trace as a JSON object; the first view is process 1."""
+    texts = _texts(schedule)
+    events: list[Event] = []
+    for pid, view in enumerate(views, 1):
+        events += _names(pid, view)
+        events += [_slice(pid, bar, texts) for bar in view.bars]
+        events += _flows(pid, view)
+        events += _counter(pid, view)
+    name = schedule.meta.get("graph", {}).get("name", "schedule")
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {"model": name, "board": schedule.meta.get("board") or "unknown"},
+    }
+
+
+def _texts(schedule: Schedule) -> dict[str, Event]:
+    """What is known of each tensor."""
+    model = schedule.model
+    found: dict[str, Event] = {}
+    for number, (name, tensor) in enumerate(zip(schedule.names, model.tensors, strict=True)):
+        found[name] = {"tensor": name, "bytes": tensor.size_bytes}
+        if number >= model.stored_count:
+            found[name]["operator"] = operator_text(schedule, number)
+    return found
+
+
+def _names(pid: int, view: View) -> Iterator[Event]:
+    process = {"ph": "M", "pid": pid, "tid": 0}
+    yield {**process, "name": "process_name", "args": {"name": view.name}}
+    yield {**process, "name": "process_sort_index", "args": {"sort_index": pid}}
+    for tid, lane in _LANES.items():
+        about = {"ph": "M", "pid": pid, "tid": tid}
+        yield {**about, "name": "thread_name", "args": {"name": lane}}
+        yield {**about, "name": "thread_sort_index", "args": {"sort_index": tid}}
+
+
+def _lane(bar: Bar) -> int:
+    return TRANSFER_LANE if bar.kind in TRANSFERS else PROCESSOR
+
+
+def _slice(pid: int, bar: Bar, texts: dict[str, Event]) -> Event:
+    begin_ns, end_ns = round(bar.begin_us * 1e3), round(bar.end_us * 1e3)
+    return {
+        "ph": "X",
+        "pid": pid,
+        "tid": _lane(bar),
+        "ts": begin_ns / 1e3,
+        "dur": (end_ns - begin_ns) / 1e3,
+        "name": WORDS[bar.kind] if bar.kind in ("wait", "commit") else bar.node,
+        "cat": bar.kind,
+        "args": {"statement": bar.statement, "kind": WORDS[bar.kind], **texts.get(bar.node, {})},
+    }
+
+
+def _flows(pid: int, view: View) -> Iterator[Event]:
+    """An arrow begins within the page-out and ends at the page-in, which it binds to."""
+    written: dict[str, Bar] = {}
+    for bar in sorted(view.bars, key=lambda bar: bar.statement):
+        if bar.kind == "page_out":
+            written[bar.node] = bar
+        elif bar.kind == "page_in" and bar.node in written:
+            arrow = {"pid": pid, "tid": TRANSFER_LANE, "cat": "page", "name": "page"}
+            arrow["id"] = f"{pid}.{bar.statement}"
+            yield {**arrow, "ph": "s", "ts": round(written[bar.node].begin_us * 1e3) / 1e3}
+            yield {**arrow, "ph": "f", "bp": "e", "ts": round(bar.begin_us * 1e3) / 1e3}
+
+
+def _counter(pid: int, view: View) -> Iterator[Event]:
+    """One value for each time at which it changes."""
+    values = {round(time_us * 1e3): used for time_us, used in view.used}
+    for time_ns, used in values.items():
+        yield {
+            "ph": "C", "pid": pid, "tid": 0, "ts": time_ns / 1e3, "name": "RAM",
+            "args": {"bytes": used},
+        }  # fmt: skip

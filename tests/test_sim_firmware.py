@@ -13,6 +13,7 @@ import toy
 from cobs import cobs
 from memory_board import MemoryBoard
 from memory_board import card as memory_card
+from poet_host import resources
 from poet_host.device.device import TENSOR, Device, connect
 from poet_host.errors import BadInput, BoardError, LinkBroken, NoDevice
 from poet_host.graph.graph import Graph, Node
@@ -321,6 +322,20 @@ def test_a_fault_is_told_over_serial_and_the_board_restarts(
     assert text.startswith(f"poet: fault {exception:02x} at {address + behind:08x}, from ")
     machine.reset()
     assert machine.run(10**9) == "idle"
+
+
+def test_a_board_with_a_known_chip_is_a_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, storage: Path
+) -> None:
+    (tmp_path / "firmware").symlink_to(resources.resource("firmware"))
+    shutil.copytree(resources.resource("boards") / "mkr1000", tmp_path / "boards" / "my-board")
+    monkeypatch.setattr(resources, "_PACKAGE", tmp_path)
+    machine = Machine("my-board", build_firmware("my-board"), storage)
+    assert machine.run(10**9) == "idle"
+    machine.give(HELLO)
+    while machine.run(10**9) != "idle":
+        pass
+    assert b"my-board" in machine.take()
 
 
 def test_boards_without_an_image_are_refused() -> None:

@@ -11,6 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The board's name, that of its folder in boards/; the build says which. */
+#define BOARD_TEXT(name) #name
+#define BOARD_NAMED(name) BOARD_TEXT(name)
+#define BOARD_NAME BOARD_NAMED(POET_BOARD)
+
 #define CHIP_TICK_HZ 1000000u
 #define CHIP_EXCHANGE_MAX 514u
 

@@ -2,7 +2,6 @@
 #ifndef POET_SIZES_H
 #define POET_SIZES_H
 
-#define BOARD_NAME "nrf52840_dk"
 #define BOARD_ARENA_BYTES 225280
 #define BOARD_RESIDENTS 128
 #define BOARD_TENSORS 1024

@@ -2,7 +2,6 @@
 #ifndef POET_SIZES_H
 #define POET_SIZES_H
 
-#define BOARD_NAME "mkr1000"
 #define BOARD_ARENA_BYTES 26112
 #define BOARD_RESIDENTS 40
 #define BOARD_TENSORS 384

@@ -209,7 +209,7 @@ CHECKS = (
     Check("cross compiler", _cross_compiler, "real boards, and those whose chip is simulated"),
     Check("Linux boards", _linux, "the programs of boards that run Linux (sim:rpi4b)"),
     Check("flashing", _loaders, "`poet-host flash`"),
-    Check("PlatformIO", _platformio, "`pio run`: poet-host builds firmware without it"),
+    Check("PlatformIO", _platformio, "`pio run` (poet-host builds firmware without it)"),
     Check("ONNX", _extra("onnx", "onnx"), "models of your own (.onnx, PyTorch)"),
     Check("pictures", _extra("matplotlib", "plot"), "pictures (--png, compare)"),
 )

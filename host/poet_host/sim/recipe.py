@@ -64,7 +64,7 @@ def recipe(board: str) -> Recipe:
         table["compiler"],
         f"platformio/{table['package']}@{table['package_version']}",
         tuple(table["core"][chip]),
-        tuple(table["compile"]),
+        tuple(flag.format(board=board) for flag in table["compile"]),
         tuple(table["link"]),
         tuple(table["libraries"]),
         paths(table["include"]),

@@ -65,6 +65,8 @@ def test_each_absence_has_its_cost_and_that_of_the_other_way() -> None:
     stored = found["w", 2]
     assert (stored.spent, stored.instead) == (Cost(4, 40), None)  # written before, never computed
     assert stored.without_bytes == 16 + 32 + 8
+    # Where a had been the second time, nothing was put before it came back.
+    assert [one.place_taken for one in found.values()] == [True, True, True, False]
 
 
 def test_a_transfer_may_hide_behind_computations() -> None:

@@ -180,6 +180,19 @@ def test_totals_stand_at_the_top(tab: Page, example: tuple[Path, Schedule, View]
     assert [row[-1] for row in listed] == [row.what for row in found]
     begins = ["" if row.begin_us is None else f"{row.begin_us / 1e3:,.3f}" for row in found]
     assert [row[1] for row in listed] == begins
+    tab.run("document.getElementById('listing').scrollIntoView()")
+    heads, cells = (
+        tab.run(
+            f"""[...document.querySelectorAll("#listing {one}")].map(cell => {{
+              const at = cell.getBoundingClientRect();
+              return [at.left, at.right, cell.scrollWidth <= cell.clientWidth];
+            }})"""
+        )
+        for one in ("th", "tr[data-statement='7'] td")
+    )
+    assert heads == cells  # columns are under their headings, and nothing is cut off
+    assert all(fits for _, _, fits in heads)
+    assert heads[-2][1] < 1400
 
 
 def test_search_marks_boxes_and_rows(tab: Page, example: tuple[Path, Schedule, View]) -> None:

@@ -33,7 +33,7 @@ class Absence:
     what the other way would have cost, page out and in, or compute it again; None: it cannot be.
     `missing`: inputs that were not in RAM when it came back, without which it cannot be computed.
     `without_bytes`: the most bytes in RAM meanwhile, had it stayed and all else been the same; a
-    sum, whether it can be placed or not.
+    sum, whether it can be placed or not. `place_taken`: others used its place meanwhile.
     """
 
     node: str
@@ -48,6 +48,7 @@ class Absence:
     instead: Cost | None
     missing: tuple[str, ...]
     without_bytes: int
+    place_taken: bool
 
 
 def absences(
@@ -73,6 +74,14 @@ def _paging(node: CostNode, outs: int) -> Cost:
     return Cost(
         node.page_in_us + outs * node.page_out_us, node.page_in_uj + outs * node.page_out_uj
     )
+
+
+def _in_place(other: Box, before: Box, back: int) -> bool:
+    """Does another box use bytes of a box between the statements where that one ends and `back`?"""
+    meanwhile = before.until <= other.until and other.statement < back
+    low, high = other.offset, other.offset + other.size_bytes
+    apart = high <= before.offset or before.offset + before.size_bytes <= low
+    return meanwhile and not apart and other.statement != before.statement
 
 
 class _Find:
@@ -123,6 +132,7 @@ class _Find:
             instead,
             self._missing(node, after.statement),
             max(meanwhile, default=self.view.in_use[before.until] - node.bytes) + node.bytes,
+            any(_in_place(other, before, after.statement) for other in self.view.boxes),
         )
 
     def _missing(self, node: CostNode, index: int) -> tuple[str, ...]:

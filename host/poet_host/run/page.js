@@ -57,13 +57,14 @@ function why(away) {
   const over = away.without_bytes - data.plan.ram_bytes;
   parts.push(`Had it stayed, all else the same, ${bytes(away.without_bytes)} would have been in use: ` + (over > 0
     ? `${number(over)} more than the budget.`
-    : "within the budget by their sum, though not in these places."));
+    : away.place_taken ? "within the budget by their sum, but others took its place."
+    : "within the budget, and its place stayed free: a better plan keeps it."));
   return parts.join(" ");
 }
 function better(spent, instead) {
   const gain = instead - spent;
   if (Math.abs(gain) < 0.0005) return ", the same";
-  return gain > 0 ? `, so ${uj(gain)} are saved` : `, ${uj(-gain)} less, but it took this way for time or room`;
+  return gain > 0 ? `, so ${uj(gain)} are saved` : `, ${uj(-gain)} less`;
 }
 
 // Totals.
@@ -80,7 +81,7 @@ function totals() {
     (plan.note ? `: ${plan.note}` : "") + (run ? `; run of ${run.steps.length} steps on ${run.board}` : "");
   const times = (mine, all) => all ? `${number(mine / all, 2)} × keeping everything (${all === keep.energy_uj ? uj(all) : time(all)})` : "";
   if (plan.energy_uj != null) card("energy of a step", uj(plan.energy_uj), times(plan.energy_uj, keep?.energy_uj),
-    run?.energy_uj != null && `measured ${uj(run.energy_uj)}, commit included: time in each of the board's states × its power`);
+    run?.energy_uj != null && `measured ${uj(run.energy_uj)}, commit included, by the powers of the board's states`);
   card("time of a step", time(view.end_us), times(view.end_us, keep?.time_us),
     run?.step_us != null && `measured ${time(run.step_us)} (${signed(view.end_us / run.step_us - 1)} predicted), and ${time(run.time_us - run.step_us)} of commit`);
   card("RAM at the peak", bytes(view.peak_bytes), `budget ${bytes(plan.ram_bytes)}`,
@@ -151,6 +152,7 @@ function sized(canvas, w, h) {
 const inner = () => width - LEFT - RIGHT;
 const x = us => LEFT + (us - at.t0) / (at.t1 - at.t0) * inner();
 const us = px => at.t0 + (px - LEFT) / inner() * (at.t1 - at.t0);
+const DIM = .2;  // of what was not searched for, and not chosen
 const laneOf = kind => kind === PAGE_IN || kind === PAGE_OUT ? 1 : 0;
 const barTop = (panel, kind) => panel.lanes + laneOf(kind) * (LANE + 2);
 const boxY = (panel, offset) => panel.top + MEMORY * (1 - offset / height);
@@ -203,10 +205,10 @@ function drawBars(g, panel) {
     const dim = faded(bar[BAR.tensor]), key = `${kind}${dim}`;
     if (to <= (drawn.get(key) ?? -1)) continue;
     drawn.set(key, to);
-    g.globalAlpha = dim ? .22 : kind === WAIT ? .55 : 1;
+    g.globalAlpha = dim ? DIM : kind === WAIT ? .55 : 1;
     g.fillStyle = colours.kinds[kind];
     g.fillRect(from, barTop(panel, kind), to - from, LANE - 2);
-    g.globalAlpha = dim ? .4 : 1;
+    g.globalAlpha = dim ? 2 * DIM : 1;
     if (to - from > 3 && !dim) { g.fillStyle = colours.paper; g.fillRect(to - .6, barTop(panel, kind), .6, LANE - 2); }
     if (bar[BAR.tensor] >= 0 && kind !== WAIT) label(g, data.tensors[bar[BAR.tensor]][T.name], from, to, barTop(panel, kind) + LANE / 2 - 1);
   }
@@ -231,11 +233,11 @@ function drawBoxes(g, panel) {
     const low = boxY(panel, box[BOX.offset]), high = boxY(panel, box[BOX.offset] + box[BOX.bytes]);
     const dim = faded(box[BOX.tensor]), h = Math.max(low - high, .7);
     g.fillStyle = colours.kinds[box[BOX.kind]];
-    g.globalAlpha = dim ? .15 : box[BOX.workspace] ? .5 : .92;
+    g.globalAlpha = dim ? DIM : box[BOX.workspace] ? .5 : .92;
     const ready = box[BOX.kind] === PAGE_IN ? Math.min(Math.max(x(box[BOX.ready]), from), to) : from;
     g.fillRect(ready, high, to - ready, h);
     if (ready > from) { g.globalAlpha *= .45; g.fillRect(from, high, ready - from, h); }
-    g.globalAlpha = dim ? .3 : 1;
+    g.globalAlpha = dim ? 2 * DIM : 1;
     if (to - from > 4 && h > 4) {
       g.strokeStyle = colours.card;
       g.lineWidth = .8;
@@ -532,7 +534,8 @@ function listing() {
   const sizes = () => el("colgroup", {}, ...widths.map(count => el("col", {style: `width: calc(${count}ch + 26px)`})));
   const head = table(columns, []);
   head.prepend(sizes());
-  const all = el("div", {class: "all"}, el("div", {class: "head"}, head));
+  const sum = widths.reduce((total, count) => total + count, 0);
+  const all = el("div", {style: `min-width: calc(${sum}ch + ${26 * widths.length}px)`, class: "all"}, el("div", {class: "head"}, head));
   for (let i = 0; i < lines.length; i += 100) {
     const some = lines.slice(i, i + 100);
     all.append(el("div", {class: "block", style: `--rows: ${some.length}`}, el("table", {}, sizes(), el("tbody", {}, ...some))));
@@ -554,7 +557,7 @@ function reasons() {
     (keep?.peak_bytes ? `For that, ${bytes(plan.peak_bytes ?? data.views[0].peak_bytes)} of RAM do in place of ${number(keep.peak_bytes)}.` : "")));
   section.append(el("p", {class: "quiet"},
     "The other way: what paging it out and in, or computing it again, would have cost by the same profile. " +
-    "RAM had it stayed, and how much over the budget that is: the most bytes in use while it was away, its own included, all other statements the same; a sum, which placement can only raise."));
+    "Inputs that came back for its sake have rows of their own. RAM had it stayed, and how much over the budget that is: the most bytes in use while it was away, its own included, all other statements the same; a sum, which placement can only raise."));
   const columns = [["tensor", ""], ["bytes", "n"], ["left ms", "n"], ["away ms", "n"], ["KiB × s freed", "n"], ["came back", ""],
     ["costs µJ", "n"], ["ms", "n"], ["other way µJ", "n"], ["ms", "n"], ["RAM had it stayed", "n"], ["over", "n"]];
   const rows = data.away.map(away => {
@@ -569,7 +572,7 @@ function reasons() {
       cell(data.tensors[away.node][T.name], "name"), cell(number(away.size_bytes), "n", away.size_bytes),
       cell(ms(away.left_us), "n", away.left_us), cell(ms(gone), "n", gone), cell(number(freed, freed < 1 ? 3 : 1), "n", freed),
       back, cell(number(energy, 1), "n", energy), cell(ms(us), "n", us), ...other,
-      cell(number(away.without_bytes), "n", away.without_bytes), cell(over > 0 ? `+${number(over)}` : "fits", "n", over));
+      cell(number(away.without_bytes), "n", away.without_bytes), cell(over > 0 ? `+${number(over)}` : away.place_taken ? "place taken" : "fits", "n", over));
     return line;
   });
   section.append(el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "What was recomputed and paged"}, table(columns, rows, true)));

@@ -37,6 +37,8 @@ def test_the_listing_has_the_run_beside_it(poet: Command, trained: tuple[Path, P
     assert "2 steps on native, medians" in shown.out
     assert "between statements" in shown.out
     assert "a step without its commit" in shown.out
+    conv = next(line for line in shown.out.splitlines() if line.split()[:1] == ["conv2d"])
+    assert conv.endswith("%  ")
     plain = poet("show", schedule)
     assert "took ms" not in plain.out
 
@@ -79,6 +81,17 @@ def test_json_tells_what_was_predicted_and_measured(
 def damaged(run: Path, to: Path, **changes: Any) -> Path:
     to.write_text(json.dumps({**json.loads(run.read_text()), **changes}))
     return to
+
+
+def test_a_run_on_another_board_is_compared_without_errors_of_prediction(
+    poet: Command, trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    schedule, run = trained
+    other = damaged(run, tmp_path / "other.json", board="mkr1000")
+    shown = poet("show", schedule, "--run", other)
+    assert "2 steps on mkr1000, medians; the plan is for native" in shown.out
+    conv = next(line for line in shown.out.splitlines() if line.split()[:1] == ["conv2d"])
+    assert "%" not in conv
 
 
 def test_wrong_runs_are_refused_in_a_sentence(

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +304,19 @@ def test_a_recorded_run_lies_below_the_plan(tab: Page, tmp_path: Path) -> None:
     )
     assert f"{run.steps[-1].loss:.4f} at last" in text(tab, "#learning")
     assert tab.run("document.querySelectorAll('#curve polyline').length") == 1
+    assert "%" in beside
+
+    elsewhere = replace(run, board="mkr1000")  # drawn as long as the plan, told as it was
+    path.write_text(page(schedule, views, elsewhere))
+    tab.open(path, height=1600)
+    assert "%" not in text(tab, "#beside")
+    assert "stretched to the plan's length: the plan is for native" in text(tab, "#beside")
+    box = large(views[1], "forward")[-1]
+    see(tab, *middle(tab, 1, box, views[1].end_us))
+    assert text(tab, "#tip h3") == box.node
+    begin, unit = text(tab, "#tip").split("in RAM")[1].split(" to ")[0].split()
+    one_us = {"µs": 1, "ms": 1e3, "s": 1e6}[unit]
+    assert float(begin.replace(",", "")) * one_us == pytest.approx(box.begin_us, abs=0.06 * one_us)
 
 
 def test_thousands_of_statements_and_names_that_look_like_html(tab: Page, tmp_path: Path) -> None:

@@ -102,23 +102,29 @@ def _about(schedule: Schedule, run: Run | None, found: tuple[Beside, ...]) -> di
 
 
 def _show_beside(schedule: Schedule, run: Run, found: tuple[Beside, ...]) -> None:
+    planned_for = schedule.meta.get("board")
+    same = run.board == planned_for
     rows = [
         (
             one.what,
             f"{one.count:,}",
             "" if one.predicted_us is None else f"{one.predicted_us / 1e3:,.3f}",
             f"{one.measured_us / 1e3:,.3f}",
-            _error(one.predicted_us, one.measured_us),
+            _error(one.predicted_us, one.measured_us, same),
         )
         for one in found
     ]
     promised = schedule.meta["plan"]["time_us"]
     if (took_us := step_us(run)) is not None:
-        times = (f"{promised / 1e3:,.3f}", f"{took_us / 1e3:,.3f}", _error(promised, took_us))
+        times = (f"{promised / 1e3:,.3f}", f"{took_us / 1e3:,.3f}", _error(promised, took_us, same))
         rows.append(("a step without its commit", "", *times))
-    title = f"{len(run.steps)} steps on {run.board}, medians"
+    other = "" if same else f"; the plan is for {planned_for}"
+    title = f"{len(run.steps)} steps on {run.board}, medians{other}"
     show_table(("of a step", ">times", ">predicted ms", ">measured ms", ">error"), rows, title)
 
 
-def _error(predicted_us: float | None, measured_us: float) -> str:
-    return f"{predicted_us / measured_us - 1:+.1%}" if predicted_us and measured_us else ""
+def _error(predicted_us: float | None, measured_us: float, same: bool) -> str:
+    """Nothing is predicted of another board."""
+    if not (same and predicted_us and measured_us):
+        return ""
+    return f"{predicted_us / measured_us - 1:+.1%}"

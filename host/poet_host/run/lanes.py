@@ -97,9 +97,9 @@ def recorded(
 ) -> View:
     """One step as the board traced it: each statement in the latest step that traced it.
 
-    A board that traces few statements in a step shows each window of them in another step; where
-    two windows meet, times are moved so that nothing overlaps in a lane. Raises BadInput that
-    begins with `where` if the trace is not that of these statements, or has not all of them.
+    A board that traces few statements in a step shows each window of them in another step; behind
+    a window from a slower step, statements begin later, so that nothing overlaps in a lane. Raises
+    BadInput that begins with `where` if the trace is not that of these statements, or not whole.
     """
     _check_trace(statements, run, where)
     times: list[Timed | None] = []
@@ -107,7 +107,7 @@ def recorded(
     for one in sorted(run.trace, key=lambda one: one.statement):
         transfer = one.op in TRANSFERS
         begin_us = max(one.begin_us, p, x if transfer else 0.0)
-        end_us = max(one.end_us, begin_us)
+        end_us = begin_us + max(0.0, one.end_us - one.begin_us)
         times.append(Timed(p, begin_us, end_us))
         p, x = (p, end_us) if transfer else (end_us, x)
     view = _Walk(graph, statements, times).view("measured")

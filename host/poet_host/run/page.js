@@ -9,6 +9,9 @@ const BAR = {statement: 0, tensor: 1, kind: 2, begin: 3, end: 4};
 const BOX = {statement: 0, tensor: 1, kind: 2, offset: 3, bytes: 4, begin: 5, ready: 6, end: 7, workspace: 8};
 const ROW = {statement: 0, tensor: 1, offset: 2, ram: 3, begin: 4, takes: 5, took: 6, what: 7};
 
+// Is the run, if there is one, of the board that the plan is for?
+const same = !data.run || data.run.board === data.board;
+
 // Words and numbers.
 
 const number = (value, digits = 0) => value == null ? "" :
@@ -83,7 +86,7 @@ function totals() {
   if (plan.energy_uj != null) card("energy of a step", uj(plan.energy_uj), times(plan.energy_uj, keep?.energy_uj),
     run?.energy_uj != null && `measured ${uj(run.energy_uj)}, commit included, by the powers of the board's states`);
   card("time of a step", time(view.end_us), times(view.end_us, keep?.time_us),
-    run?.step_us != null && `measured ${time(run.step_us)} (${signed(view.end_us / run.step_us - 1)} predicted), and ${time(run.time_us - run.step_us)} of commit`);
+    run?.step_us != null && `measured ${time(run.step_us)}${same ? ` (${signed(view.end_us / run.step_us - 1)} predicted)` : ` on ${run.board}`}, and ${time(run.time_us - run.step_us)} of commit`);
   card("RAM at the peak", bytes(view.peak_bytes), `budget ${bytes(plan.ram_bytes)}`,
     keep?.peak_bytes && `keeping everything needs ${number(keep.peak_bytes)}`,
     run && `measured high-water mark ${number(run.peak_bytes)}`);
@@ -106,7 +109,7 @@ const chart = $("chart"), overview = $("overview"), tip = $("tip");
 // A run on another board than the plan's takes another time altogether: it is drawn as long as the
 // plan, and told as it was.
 for (const view of data.views) {
-  view.scale = data.run && data.run.board !== data.board && view.end_us > 0 ? data.views[0].end_us / view.end_us : 1;
+  view.scale = !same && view.end_us > 0 ? data.views[0].end_us / view.end_us : 1;
   if (view.scale === 1) continue;
   for (const [list, places] of [[view.bars, [BAR.begin, BAR.end]], [view.boxes, [BOX.begin, BOX.ready, BOX.end]], [view.used, [0]]])
     for (const one of list) for (const place of places) one[place] *= view.scale;
@@ -584,15 +587,15 @@ function recorded() {
   if (!run) return;
   const predicted = data.views[0].end_us;
   $("beside").hidden = false;
-  const error = (mine, real) => mine != null && real ? signed(mine / real - 1) : "";
+  const error = (mine, real) => mine != null && real && same ? signed(mine / real - 1) : "";
   const line = (what, count, mine, real) => el("tr", {}, cell(what), cell(count, "n", count), cell(ms(mine), "n", mine ?? 0),
-    cell(ms(real), "n", real), cell(error(mine, real), "n", mine != null && real ? mine / real - 1 : 0));
+    cell(ms(real), "n", real), cell(error(mine, real), "n", mine != null && real && same ? mine / real - 1 : 0));
   const rows = run.beside.map(([what, count, mine, real]) => line(what, number(count), mine, real));
   const head = el("h2", {}, "Predicted and measured");
   const text = `Of one step, on ${run.board}: each statement's time is the median over the steps that traced it. ` +
     "A prediction contains what passes between statements, the trace of an operator does not: that has a row of its own. " +
     "The measured lanes above are the latest step that was traced" +
-    (run.board === data.board ? "." : `, stretched to the plan's length: the plan is for ${data.board}, and the run was on another board.`);
+    (same ? "." : `, stretched to the plan's length: the plan is for ${data.board}, and the run was on another board.`);
   const body = table([["kind of work", ""], ["times", "n"], ["predicted ms", "n"], ["measured ms", "n"], ["error", "n"]], rows, true);
   if (run.step_us != null) body.append(el("tfoot", {}, line("a step without its commit", "", predicted, run.step_us)));
   $("beside").append(head, el("p", {class: "quiet"}, text), el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Predicted and measured"}, body));

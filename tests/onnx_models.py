@@ -94,7 +94,10 @@ class Transformer(nn.Module):
 
 
 class BuiltIn(nn.Module):
-    """PyTorch's own encoder layer, positions from a table that is longer than the data."""
+    """PyTorch's own encoder layer, positions from a table that is longer than the data.
+
+    Nobody sees token 0.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +107,7 @@ class BuiltIn(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1]))
-        logits: Tensor = self.classifier(self.layer(x)[:, 0])
+        logits: Tensor = self.classifier(self.layer(x, src_key_padding_mask=tokens == 0)[:, 0])
         return logits
 
 

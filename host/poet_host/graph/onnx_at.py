@@ -12,6 +12,7 @@ from .build import Tensor
 from .graph import Node
 from .onnx_fold import Constant, computed
 from .onnx_model import OnnxNode
+from .onnx_tokens import LOW, NOTHING, Hidden, OfTokens, hidden_by, is_data
 from .operators import Shape
 from .source import RUNNING
 
@@ -35,6 +36,7 @@ class Moved:
     what reads it does so itself.
 
     `pads` are what stands in front of and behind each axis of the new order, all `filling`.
+    `hides` is what a softmax, which alone may read it then, takes no notice of.
     """
 
     tensor: Tensor
@@ -42,6 +44,7 @@ class Moved:
     factor: float = 1.0
     pads: tuple[tuple[int, int], ...] = ()
     filling: float = 0.0
+    hides: Hidden = NOTHING
 
     @property
     def shape(self) -> Shape:
@@ -55,7 +58,7 @@ class Moved:
         return replace(self, pads=(), filling=0.0)
 
 
-Value = Tensor | Moved | Constant
+Value = Tensor | Moved | Constant | OfTokens
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,10 @@ class At:
         """Is this input computed from the data?"""
         return not isinstance(self._value(number), Constant)
 
+    def is_of_tokens(self, number: int) -> bool:
+        """Does this input follow from the tokens alone?"""
+        return isinstance(self._value(number), OfTokens)
+
     def tensor(self, number: int) -> Tensor:
         """An input that is computed from the data."""
         return self._made(number, self.view(number))
@@ -85,6 +92,13 @@ class At:
         value = self._value(number)
         if isinstance(value, Constant):
             raise Unsupported(f"its input {self.node.input(number)} must not be a constant")
+        if isinstance(value, OfTokens):
+            if not is_data(value, self.walk.texts):
+                raise Unsupported(
+                    f"its input {self.node.input(number)} follows from the tokens: only "
+                    "embeddings, and masks in front of a softmax, are built"
+                )
+            value = Tensor(self.walk.builder.data.name, value.shape)
         return value if isinstance(value, Moved) else Moved(value, tuple(range(len(value.shape))))
 
     def moved(self, number: int) -> Moved:
@@ -136,21 +150,38 @@ class At:
         value = self._value(number)
         return float(value.value.reshape(-1)[0]) if is_scalar(value) else None
 
-    def masks_the_future(self, hidden: Array) -> bool:
-        """Is a mask, true where it hides, that of a causal softmax, and is one behind this node?"""
-        shape, readers = hidden.shape[-2:], self.walk.readers(self.node.outputs[0])
-        future = len(shape) == 2 and np.triu(np.ones(shape, bool), 1)
-        return bool(
-            hidden.any()
-            and hidden.size == np.size(future)
-            and (hidden.reshape(shape) == future).all()
-            and {node.op for node in readers} == {"Softmax"}
-        )
+    def added_mask(self, number: int) -> list[Array] | None:
+        """Where an input that is added hides scores, if it does nothing else: for each text."""
+        values = self.known(number)
+        hidden = [value < LOW for value in values or []]
+        if not values or not any(map(np.any, hidden)):
+            return None
+        plain = all((v[~h] == 0).all() for v, h in zip(values, hidden, strict=True))
+        return hidden if plain else None
 
-    def seen_causally(self, scores: Moved) -> Moved:
-        """The scores as they are, for a softmax that is causal."""
-        self.walk.causal.add(self.node.outputs[0])
-        return scores
+    def known(self, number: int) -> list[Array] | None:
+        """An input for each of the sample texts, if it depends on nothing else."""
+        value = self._value(number)
+        if isinstance(value, OfTokens):
+            return list(value.values)
+        return [value.value] * max(len(self.walk.texts), 1) if isinstance(value, Constant) else None
+
+    def unseen(self, number: int, hidden: list[Array]) -> Moved:
+        """Scores of which a softmax shall not see what is hidden."""
+        scores = self.view(number)
+        found = hidden_by(hidden, self.walk.texts, scores.shape)
+        if found is None:
+            raise Unsupported(
+                "only masks that hide padding (token 0), or what comes later, are built: mask the "
+                "scores of a softmax with one of these"
+            )
+        return replace(scores, hides=scores.hides | found)
+
+    def is_hidden_already(self, number: int, hidden: list[Array]) -> bool:
+        """Are an input's weights zero there, as a softmax took no notice of their scores?"""
+        weights = self.view(number)
+        found = hidden_by(hidden, self.walk.texts, weights.shape)
+        return found is not None and found <= self.walk.hidden.get(weights.tensor.name, NOTHING)
 
     def factor_behind(self) -> float:
         """What the only node behind this one multiplies its output with; that is then done."""
@@ -272,7 +303,7 @@ class At:
         return self.walk.values[name]
 
 
-Made = Tensor | Moved | list[Tensor]
+Made = Tensor | Moved | Constant | list[Tensor]
 Rule = Callable[[At], Made]
 """Adds layers for a node; a list is several outputs."""
 

@@ -7,6 +7,8 @@ import numpy as np
 
 from .build import Tensor
 from .onnx_at import At, Moved, Rule, Unsupported
+from .onnx_fold import Constant, computed
+from .onnx_tokens import LOW, NOTHING
 from .operators_tensor import axis_of
 
 LEFT_OUT = -inf  # padding that a window's maximum takes no notice of
@@ -60,20 +62,33 @@ def _reduced(kind: str) -> Rule:
 
 def _add(at: At) -> Tensor | Moved:
     for x, mask in ((0, 1), (1, 0)):
-        if not at.is_tensor(mask) and at.masks_the_future(at.constant(mask).value < -1e4):
-            return at.seen_causally(at.moved(x))
+        hidden = at.added_mask(mask)
+        if hidden and at.known(x) is None:
+            return at.unseen(x, hidden)
     return at.layer("add", _operands(at))
 
 
 def _where(at: At) -> Tensor | Moved:
-    """Scores where a constant allows it, else minus infinity."""
+    """Scores where a mask allows it, else minus infinity; weights where it does, else zeros."""
+    condition = at.known(0)
     for x, other, allowed in ((1, 2, True), (2, 1, False)):
-        if at.is_tensor(0) or not at.is_tensor(x) or at.is_tensor(other):
+        fill = at.known(other)
+        if not condition or at.known(x) is not None:
             continue
-        hidden = at.constant(0).value.astype(bool) != allowed
-        if (at.constant(other).value < -1e4).all() and at.masks_the_future(hidden):
-            return at.seen_causally(at.moved(x))
-    raise Unsupported("only a mask that hides what comes later, in front of a softmax, is built")
+        hidden = [value.astype(bool) != allowed for value in condition]
+        if not any(map(np.any, hidden)):
+            return at.view(x)
+        if fill and all((value < LOW).all() for value in fill):
+            return at.unseen(x, hidden)
+        if fill and not any(map(np.any, fill)) and at.is_hidden_already(x, hidden):
+            return at.view(x)
+    raise Unsupported("only a mask of padding or of what comes later, at a softmax, is built")
+
+
+def _is_nan(at: At) -> Constant:
+    """Numbers that are trained with are finite: a loss that is not stops the training."""
+    shape = at.view(0).shape
+    return computed(at.node.outputs[0], np.zeros(shape, bool))
 
 
 def _operands(at: At) -> tuple[Tensor, Tensor]:
@@ -201,11 +216,22 @@ def _pad(at: At) -> Moved:
 
 
 def _softmax(at: At) -> Tensor:
-    x = at.tensor(0)
+    x = at.view(0)
     axis = at.attribute("axis", -1 if at.walk.model.opsets[""] >= 13 else 1)
     if axis_of(axis, len(x.shape)) != len(x.shape) - 1:
         raise Unsupported(f"it goes along axis {axis}: only the last is built")
-    return at.layer("softmax", (x,), causal=at.node.input(0) in at.walk.causal)
+    causal = "future" in x.hides
+    scores = at.walk.made_of(replace(x, hides=NOTHING), at.walk.plain_name(at.node))
+    if "padding" in x.hides:
+        texts = at.walk.builder.data
+        batch, sizes = texts.shape[0], scores.shape
+        by_text = Tensor(scores.name, (batch, sizes[0] // batch, *sizes[1:]))
+        y = at.layer("masked_softmax", (by_text, texts), causal=causal)
+        y = Tensor(y.name, sizes)
+    else:
+        y = at.layer("softmax", (scores,), causal=causal)
+    at.walk.hidden[y.name] = x.hides
+    return y
 
 
 def _log_softmax(at: At) -> Tensor:
@@ -289,6 +315,7 @@ TENSOR_RULES: dict[str, Rule] = {
     "Gelu": _gelu,
     "Identity": _same,
     "LogSoftmax": _log_softmax,
+    "IsNaN": _is_nan,
     "Max": _bound("Max"),
     "Min": _bound("Min"),
     "Mul": _mul,

@@ -20,6 +20,7 @@ from .onnx_at import At, Moved, Rule, Unknown, Unsupported, Value, is_scalar
 from .onnx_fold import Constant, computed, fold, initial_constants
 from .onnx_fuse import fused
 from .onnx_model import OnnxModel, OnnxNode, needed_for
+from .onnx_tokens import Hidden, OfTokens, computed_of, follows, sample_texts
 from .operators import Shape
 from .source import Source
 
@@ -54,7 +55,8 @@ class Walk:
         self._readers = Counter(name for node in model.nodes for name in node.inputs)
         self._parameters: dict[str, Node] = {}
         self._stored: dict[str, Tensor] = {}
-        self.causal: set[str] = set()  # scores from which each row takes those up to its own
+        self.texts = sample_texts(builder.data.shape) if self._reads_tokens else ()
+        self.hidden: dict[str, Hidden] = {}  # what softmaxes took no notice of, by their tensors
         self._names = {"data", "label"}
         self._done: dict[str, str] = {}  # outputs of nodes that did what the node behind them does
 
@@ -78,7 +80,7 @@ class Walk:
                 f"{self.model.where}: {count} of {total} nodes cannot be trained here:{listed}"
             )
         found = self.values.get(self.model.output)
-        if found is None or isinstance(found, Constant):
+        if found is None or isinstance(found, Constant | OfTokens):
             raise BadInput(f"{self.model.where}: its output does not depend on its input")
         try:
             return self.made_of(found, "output") if isinstance(found, Moved) else found
@@ -89,6 +91,8 @@ class Walk:
 
     def made_of(self, value: Moved, name: str) -> Tensor:
         """The tensor with its factor, in its order, padded."""
+        if value.hides:
+            raise Unsupported("it reads masked scores: only a softmax may")
         made = value.tensor
         if value.factor != 1:
             scaled = self.free_name(f"{name}.scaled")
@@ -124,6 +128,7 @@ class Walk:
         try:
             self._shape(node)
             self._constant(node)
+            self._of_tokens(node)
             if {node.outputs[0]} & (self.values.keys() | self.problems.keys()):
                 return
             if rule is None:
@@ -143,10 +148,38 @@ class Walk:
             reason = f"{type(error).__name__}: {error}"
             self._complain(node, f"it is not as ONNX has it ({reason}): export the model again")
 
+    @property
+    def _reads_tokens(self) -> bool:
+        return self.model.input.dtype.kind in "iu"
+
+    def _of_tokens(self, node: OnnxNode) -> None:
+        """What follows from the tokens, and constants, alone."""
+        inputs: list[OfTokens | Constant | None] = []
+        read = [self.values.get(name) for name in node.inputs]
+        if not self._reads_tokens or node.outputs[0] in self.values:
+            return
+        for name, value in zip(node.inputs, read, strict=True):
+            if isinstance(value, Tensor) and value.name == self.builder.data.name:
+                texts = (text.astype(self.model.input.dtype) for text in self.texts)
+                inputs.append(OfTokens(tuple(text.reshape(value.shape) for text in texts)))
+            elif isinstance(value, OfTokens | Constant) or not name:
+                inputs.append(value)  # type: ignore[arg-type]
+            else:
+                return
+        of_data = [one for one in inputs if isinstance(one, OfTokens)]
+        if node.op == "Gather" and isinstance(inputs[0], Constant):
+            return  # an embedding
+        if not of_data or not follows(node, not any(isinstance(one, OfTokens) for one in read)):
+            return
+        if node.op == "Reshape" and isinstance(shape := inputs[1], Constant):
+            sizes = At(self, node).for_batch(of_data[0].shape, shape.value.tolist())
+            inputs[1] = computed(node.inputs[1], np.array(sizes, np.int64))
+        self.values |= zip(node.outputs, computed_of(self.model, node, inputs), strict=True)
+
     def _shape(self, node: OnnxNode) -> None:
         """What asks for no more of computed tensors than their shape or type."""
         x = self.values.get(node.inputs[-1]) if node.inputs else None
-        if node.op == "Shape" and isinstance(x, Tensor | Moved):
+        if node.op == "Shape" and isinstance(x, Tensor | Moved | OfTokens):
             whole = np.array(x.shape, np.int64)
             part = whole[node.attributes.get("start", 0) : node.attributes.get("end")]
             self.values[node.outputs[0]] = computed(node.outputs[0], part)

@@ -19,7 +19,7 @@ from ..files import write_whole
 from ..graph.graph import Graph
 from ..graph.operators import work
 from ..plan.keepall import keep_everything
-from ..plan.plan import Plan, Statement, plan_to_json
+from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
 from ..profile.profile import Profile, estimate_profile
@@ -29,7 +29,6 @@ from ..run.picture import draw
 from ..run.run import Run, Weights, weights_sha256
 from ..run.train import Training
 from ..run.weights import save_weights
-from ..schedule.decode import decode
 from ..schedule.schedule import Schedule
 from .console import Report, to_json
 
@@ -172,7 +171,7 @@ def walk(out: Path, teller: Teller, port: str = PORTS[0]) -> Demo:
         keep = keep_everything(costs)
         plan = _solved(graph, profile, costs, out, teller)
         schedule = _encoded(graph, profile, plan, out, teller)
-        _drawn(schedule, costs, plan, out, teller)
+        _drawn(costs, plan, out, teller)
         with teller.step("starting a native board with unlimited memory, to compare"):
             unlimited = api.connect(NATIVE, arena_bytes=keep.peak_bytes)
             teller.result(f"it answers on {unlimited.device.link.port}")
@@ -312,13 +311,12 @@ def _encoded(graph: Graph, profile: Profile, plan: Plan, out: Path, teller: Tell
     return schedule
 
 
-def _drawn(schedule: Schedule, costs: CostGraph, plan: Plan, out: Path, teller: Teller) -> None:
+def _drawn(costs: CostGraph, plan: Plan, out: Path, teller: Teller) -> None:
     if find_spec("matplotlib") is None:
         return
     with teller.step("drawing it"):
-        statements = [one for one in decode(schedule) if isinstance(one, Statement)]
         title = f"{MODEL} in {plan.ram_bytes:,} bytes of RAM"
-        picture = draw(costs, statements, title=title, ram_bytes=plan.ram_bytes)
+        picture = draw(costs, plan, title=title)
         (out / "schedule.png").write_bytes(picture)
         teller.result("wrote schedule.png")
 

@@ -272,7 +272,7 @@ def _timeline(group: Sequence[Found]) -> bytes | None:
         return None
     point, plan = min(mine, key=lambda one: (one[0].ram_bytes, one[0].deadline_us or 0.0))
     title = _title(point, f"{point.ram_bytes:,} bytes of RAM", _limit(point), "poet")
-    return draw(point.case.costs, plan.statements, title=title, ram_bytes=point.ram_bytes)
+    return draw(point.case.costs, plan, title=title)
 
 
 def _properties_figure(found: Sequence[Found]) -> bytes:

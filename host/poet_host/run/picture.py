@@ -5,9 +5,8 @@ from io import BytesIO
 from typing import Any
 
 from ..errors import BadInput
-from ..plan.plan import Statement
+from ..plan.plan import Plan, start_offsets
 from ..plan.problem import CostGraph
-from ..schedule.decode import Wait
 from .lanes import TRANSFERS, WORDS, Kind, View, planned
 
 # Also those of the page (page.css), where they follow light and dark.
@@ -21,11 +20,10 @@ COLOURS: dict[Kind, str] = {
 }
 
 
-def draw(
-    graph: CostGraph, statements: Sequence[Statement | Wait], *, title: str, ram_bytes: int
-) -> bytes:
+def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:
     """What a placed plan promises, as a PNG; raises BadInput if matplotlib is missing."""
-    return draw_views([planned(graph, statements)], title=title, ram_bytes=ram_bytes)
+    view = planned(graph, plan.statements, start_offsets(graph, plan))
+    return draw_views([view], title=title, ram_bytes=plan.ram_bytes)
 
 
 def draw_views(views: Sequence[View], *, title: str, ram_bytes: int) -> bytes:

@@ -40,6 +40,7 @@ def check(text: str) -> dict[str, list[dict[str, Any]]]:
         assert event["name"]
         assert isinstance(event["pid"], int)
         assert isinstance(event["tid"], int)
+        assert event["tid"] > 0
         if event["ph"] != "M":
             assert isinstance(event["ts"], int | float)
             assert event["ts"] >= 0
@@ -55,6 +56,7 @@ def check(text: str) -> dict[str, list[dict[str, Any]]]:
         assert isinstance(event["args"], dict)
         threads[event["pid"], event["tid"]].append(event)
     assert set(threads) <= named
+    assert len({tid for _, tid in named}) == len(named)  # as Perfetto looks names up by it
     for events in threads.values():
         spans = sorted((ns(e["ts"]), ns(e["ts"]) + ns(e["dur"])) for e in events)
         assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
@@ -65,6 +67,7 @@ def check(text: str) -> dict[str, list[dict[str, Any]]]:
     assert all(times == sorted(set(times)) for times in counters.values())
     ends = {}
     for event in phases["s"]:
+        assert isinstance(event["id"], int)
         assert event["id"] not in ends
         ends[event["id"]] = event
         assert within(event, threads)

@@ -13,8 +13,7 @@ from ..schedule.listing import operator_text
 from ..schedule.schedule import Schedule
 from .lanes import TRANSFERS, WORDS, Bar, View
 
-PROCESSOR, TRANSFER_LANE = 1, 2  # thread ids
-_LANES = {PROCESSOR: "processor", TRANSFER_LANE: "transfers"}
+_LANES = ("processor", "transfers")
 Event = dict[str, Any]
 
 
@@ -47,17 +46,18 @@ def _texts(schedule: Schedule) -> dict[str, Event]:
 
 
 def _names(pid: int, view: View) -> Iterator[Event]:
-    process = {"ph": "M", "pid": pid, "tid": 0}
+    process = {"ph": "M", "pid": pid, "tid": _tid(pid, "processor")}
     yield {**process, "name": "process_name", "args": {"name": view.name}}
     yield {**process, "name": "process_sort_index", "args": {"sort_index": pid}}
-    for tid, lane in _LANES.items():
-        about = {"ph": "M", "pid": pid, "tid": tid}
+    for lane in _LANES:
+        about = {"ph": "M", "pid": pid, "tid": _tid(pid, lane)}
         yield {**about, "name": "thread_name", "args": {"name": lane}}
-        yield {**about, "name": "thread_sort_index", "args": {"sort_index": tid}}
+        yield {**about, "name": "thread_sort_index", "args": {"sort_index": about["tid"]}}
 
 
-def _lane(bar: Bar) -> int:
-    return TRANSFER_LANE if bar.kind in TRANSFERS else PROCESSOR
+def _tid(pid: int, lane: str) -> int:
+    """Of one thread in the whole trace, and not 0, which is no thread to Perfetto."""
+    return 10 * pid + _LANES.index(lane)
 
 
 def _slice(pid: int, bar: Bar, texts: dict[str, Event]) -> Event:
@@ -65,7 +65,7 @@ def _slice(pid: int, bar: Bar, texts: dict[str, Event]) -> Event:
     return {
         "ph": "X",
         "pid": pid,
-        "tid": _lane(bar),
+        "tid": _tid(pid, "transfers" if bar.kind in TRANSFERS else "processor"),
         "ts": begin_ns / 1e3,
         "dur": (end_ns - begin_ns) / 1e3,
         "name": WORDS[bar.kind] if bar.kind in ("wait", "commit") else bar.node,
@@ -81,8 +81,9 @@ def _flows(pid: int, view: View) -> Iterator[Event]:
         if bar.kind == "page_out":
             written[bar.node] = bar
         elif bar.kind == "page_in" and bar.node in written:
-            arrow = {"pid": pid, "tid": TRANSFER_LANE, "cat": "page", "name": "page"}
-            arrow["id"] = f"{pid}.{bar.statement}"
+            arrow: Event = {"pid": pid, "tid": _tid(pid, "transfers")}
+            arrow |= {"cat": "page", "name": "page"}
+            arrow["id"] = (pid << 16) + bar.statement  # a whole number, as Perfetto wants it
             yield {**arrow, "ph": "s", "ts": round(written[bar.node].begin_us * 1e3) / 1e3}
             yield {**arrow, "ph": "f", "bp": "e", "ts": round(bar.begin_us * 1e3) / 1e3}
 
@@ -92,6 +93,6 @@ def _counter(pid: int, view: View) -> Iterator[Event]:
     values = {round(time_us * 1e3): used for time_us, used in view.used}
     for time_ns, used in values.items():
         yield {
-            "ph": "C", "pid": pid, "tid": 0, "ts": time_ns / 1e3, "name": "RAM",
-            "args": {"bytes": used},
+            "ph": "C", "pid": pid, "tid": _tid(pid, "processor"), "ts": time_ns / 1e3,
+            "name": "RAM", "args": {"bytes": used},
         }  # fmt: skip

@@ -183,7 +183,7 @@ function draw() {
 }
 function step(range, count) {
   const rough = range / count, power = 10 ** Math.floor(Math.log10(rough));
-  return power * [1, 2, 5, 10].find(factor => factor * power >= rough);
+  return power * [1, 2, 5, 10].find(factor => factor * power >= rough * (1 - 1e-9));
 }
 function drawAxis(g) {
   const every = step(at.t1 - at.t0, Math.max(3, inner() / 110));

@@ -225,6 +225,8 @@ class At:
     def matrix(self, number: int) -> Constant:
         """A weight with two axes."""
         found = self.weight(number)
+        if found.value.ndim > 2 and set(found.value.shape[:-2]) == {1}:
+            found = replace(found, value=found.value.reshape(found.value.shape[-2:]))
         if found.value.ndim != 2:
             raise Unsupported(f"a weight of shape {found.value.shape}: it must have 2 dimensions")
         return found

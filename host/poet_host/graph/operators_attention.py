@@ -8,7 +8,7 @@ from .rules import Fields, Operator, Parameter, Rule, Shape, Spec, count_of
 
 # Bits of matmul's variant: a stored with its last two axes exchanged, b too; then a, b and y with
 # the heads side by side in each row.
-_A_TURNED, _B_TURNED, _A_SPLIT, _B_SPLIT, _Y_SPLIT = 1, 2, 4, 8, 16
+A_TURNED, B_TURNED, A_SPLIT, B_SPLIT, Y_SPLIT = 1, 2, 4, 8, 16
 
 
 def _product(
@@ -42,7 +42,7 @@ def _matmul(
     inner, n = b[:-3:-1] if transpose_b else b[-2:]
     if k != inner:
         raise ValueError(f"it cannot sum over {k} of the first and {inner} of the second")
-    variant = _A_TURNED * transpose_a | _B_TURNED * transpose_b
+    variant = A_TURNED * transpose_a | B_TURNED * transpose_b
     count = prod(a[:-2])
     if a[:-2] != b[:-2] and prod(b[:-2]) != 1:
         raise ValueError("the dimensions before the last two must be the same, or all 1 in b")
@@ -64,7 +64,7 @@ def _scores(q: Shape, k: Shape, heads: int, *, factor: float | None = None) -> S
         raise ValueError("queries and keys must be (batch, length, width) of one batch and width")
     width = _head_width(q[2], heads)
     factor = 1 / sqrt(width) if factor is None else factor
-    variant = _B_TURNED | _A_SPLIT | _B_SPLIT
+    variant = B_TURNED | A_SPLIT | B_SPLIT
     sizes = (q[1], k[1], width)
     return _product((q[0], heads, q[1], k[1]), q[0], heads, sizes, factor, variant)
 
@@ -75,7 +75,7 @@ def _context(p: Shape, v: Shape) -> Spec:
         raise ValueError("weights must be (batch, heads, L, S), values (batch, S, width)")
     width = _head_width(v[2], p[1])
     sizes = (p[2], width, p[3])
-    return _product((p[0], p[2], v[2]), p[0], p[1], sizes, 1.0, _B_SPLIT | _Y_SPLIT)
+    return _product((p[0], p[2], v[2]), p[0], p[1], sizes, 1.0, B_SPLIT | Y_SPLIT)
 
 
 def _head_width(width: int, heads: int) -> int:
@@ -87,8 +87,8 @@ def _head_width(width: int, heads: int) -> int:
 # What a product's operands are in the products that are its gradients: their size, rows and
 # columns as the forward product sees them, and bits of the variant.
 _SIZES = {"a": ("h", "k"), "b": ("k", "w"), "dy": ("h", "w")}
-_TURNED = {"a": _A_TURNED, "b": _B_TURNED, "dy": 0}
-_SPLIT = {"a": _A_SPLIT, "b": _B_SPLIT, "dy": _Y_SPLIT}
+_TURNED = {"a": A_TURNED, "b": B_TURNED, "dy": 0}
+_SPLIT = {"a": A_SPLIT, "b": B_SPLIT, "dy": Y_SPLIT}
 
 
 def _gradient(makes: str, left: str, right: str, turn: tuple[bool, bool], *, turned: bool) -> Rule:
@@ -104,9 +104,9 @@ def _gradient(makes: str, left: str, right: str, turn: tuple[bool, bool], *, tur
         rows, inner = _SIZES[left][::-1] if turn[0] else _SIZES[left]
         columns = _SIZES[right][0] if turn[1] else _SIZES[right][1]
         left_bits, right_bits = bits(left, turn[0]), bits(right, turn[1])
-        made = _A_TURNED * left_bits[0] | _B_TURNED * right_bits[0]
-        made |= _A_SPLIT * left_bits[1] | _B_SPLIT * right_bits[1]
-        made |= _Y_SPLIT * bool(variant & _SPLIT[makes])
+        made = A_TURNED * left_bits[0] | B_TURNED * right_bits[0]
+        made |= A_SPLIT * left_bits[1] | B_SPLIT * right_bits[1]
+        made |= Y_SPLIT * bool(variant & _SPLIT[makes])
         return {**f, "h": f[rows], "w": f[columns], "k": f[inner], "variant": made}
 
     def when(f: Fields) -> bool:

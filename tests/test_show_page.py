@@ -320,18 +320,19 @@ def test_a_recorded_run_lies_below_the_plan(tab: Page, tmp_path: Path) -> None:
 
 
 def test_thousands_of_statements_and_names_that_look_like_html(tab: Page, tmp_path: Path) -> None:
-    odd = ("</script><script>throw 1</script>", "<!--<b>größe</b>", "{{DATA}}", "a\\u003cb")
+    ends, template = "</script><script>throw 1</script>", "{{SCRIPT}} {{DATA}}"
+    odd = (ends, "<!--<b>größe</b>", template, "a\\u003cb")
     nodes = [CostNode(name, (), 8, 1.0, 1.0) for name in odd]
     for i in range(1000):
         nodes.append(CostNode(f"n{i}", (len(nodes) - 1, i % 4), 64 + 4 * (i % 9), 5.0, 1.0))
-    graph = CostGraph("<i>long</i>", tuple(nodes))
+    graph = CostGraph("<i>long</i> {{STYLE}}", tuple(nodes))
     schedule = api.encode(graph, None, keep_everything(graph))
     path = tmp_path / "long.html"
     path.write_text(page(schedule, views_of(schedule)))
     tab.open(path)
     count: Any = tab.run("document.querySelectorAll('#listing tbody tr').length")
     assert count == schedule.header.statement_count > 2000
-    assert text(tab, "h1") == "<i>long</i>"
+    assert text(tab, "h1") == "<i>long</i> {{STYLE}}"
     assert set(odd) <= set(tab.run("poet.data.tensors.map(tensor => tensor[0])"))
     assert tab.run("document.querySelectorAll('i i, b b, #listing b').length") == 0
     assert "Nothing leaves RAM" in text(tab, "#why")

@@ -137,7 +137,7 @@ function layout() {
     y += MEMORY + 18;
   }
   const style = getComputedStyle(document.documentElement);
-  for (const key of ["paper", "card", "ink", "quiet", "rule", "focus", "limit", "mark", "on"])
+  for (const key of ["paper", "card", "ink", "quiet", "rule", "focus", "limit", "on"])
     colours[key] = style.getPropertyValue(`--${key}`).trim();
   colours.kinds = data.kinds.map((_, kind) => style.getPropertyValue(`--k${kind}`).trim());
   width = chart.clientWidth;

@@ -5,6 +5,7 @@ the data are lists, in the order that the functions here name, as there may be t
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
@@ -32,17 +33,13 @@ def page(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> s
     data = page_data(schedule, views, run)
     # Nothing in a name may end the script element or begin a comment.
     text = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-    html = read_text(_HERE / "page.html")
     parts = {
         "TITLE": escape(f"{data['name']}: schedule"),
         "STYLE": read_text(_HERE / "page.css"),
         "DATA": text,
         "SCRIPT": read_text(_HERE / "page.js"),
     }
-    for name, part in parts.items():
-        head, tail = html.split(f"{{{{{name}}}}}")
-        html = f"{head}{part}{tail}"
-    return html
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], read_text(_HERE / "page.html"))
 
 
 def page_data(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def boards(port: str | None, as_json: bool) -> None:
                 for one in seen
             ],
         )
-    run_here = " and ".join(f"`sim:{name}`" for name in (*simulated_boards(), *linux_boards()))
+    run_here = ", ".join(f"`sim:{name}`" for name in (*simulated_boards(), *linux_boards()))
     say(f"`native`, {run_here} run on this computer; schedules can be solved for all of them.")
 
 

@@ -1,0 +1,190 @@
+"""What pages say can be typed: every command line of theirs is one that exists, and those of the
+guides are run, as far as they need no hardware."""
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import torch
+from command import Command
+from onnx_models import by_dynamo
+from poet_host import api
+from poet_host.cli.main import commands
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")])
+NAME = "poet-host"
+COMMENT = re.compile(r"\s{2,}#.*$")
+
+
+def blocks(page: Path) -> Iterator[str]:
+    """Lines that are set as code; those that end in a backslash with what follows."""
+    fenced, held = False, ""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            held += COMMENT.sub("", line.strip())
+            if held.endswith("\\"):
+                held = held[:-1] + " "
+                continue
+            yield held
+            held = ""
+
+
+def command_lines(page: Path) -> list[str]:
+    """Those in blocks."""
+    return [" ".join(line.split()) for line in blocks(page) if line.split()[:1] == [NAME]]
+
+
+def mentions(page: Path) -> list[str]:
+    """Those within a sentence's backticks, which may leave things out."""
+    quoted = re.findall(rf"`({NAME}(?: [^`]*)?)`", page.read_text(encoding="utf-8"))
+    return [" ".join(one.split()) for one in quoted]
+
+
+def refusal(line: str, whole: bool = True) -> str | None:
+    """Why a command line cannot be typed: a command or an option that there is not, or, if the
+    line is a `whole` one, an argument or option that is missing."""
+    words = shlex.split(line.replace("...", ""))[1:]
+    command: click.Command = commands
+    context = click.Context(commands, info_name=NAME)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name = words.pop(0)
+        found = command.get_command(context, name)
+        if found is None:
+            return f"there is no command {name}"
+        command, context = found, click.Context(found, context, name)
+    known = {
+        option: one
+        for one in command.get_params(context)
+        if isinstance(one, click.Option)
+        for option in (*one.opts, *one.secondary_opts)
+    }
+    seen: set[str | None] = set()
+    arguments = 0
+    while words:
+        option, given, _ = words.pop(0).partition("=")
+        if not option.startswith("-") or option == "-":
+            arguments += 1
+            continue
+        if option not in known:
+            return f"{command.name} has no option {option}"
+        one = known[option]
+        seen.add(one.name)
+        if not one.is_flag and not given:
+            if not words:
+                return f"{option} of {command.name} wants a value"
+            value = words.pop(0)
+            if isinstance(one.type, click.Choice) and value not in one.type.choices:
+                return f"{option} of {command.name} is not {value}"
+    wanted = [one for one in command.get_params(context) if one.required and whole]
+    if missing := [one.opts[0] for one in known.values() if one in wanted and one.name not in seen]:
+        return f"{command.name} wants {missing[0]} too"
+    if arguments < sum(isinstance(one, click.Argument) for one in wanted):
+        return f"{command.name} wants more arguments"
+    return None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_name_no_command_or_option_that_there_is_not(page: Path) -> None:
+    lines = [(line, True) for line in command_lines(page)]
+    lines += [(line, False) for line in mentions(page)]
+    refused = [f"{line}: {why}" for line, whole in lines if (why := refusal(line, whole))]
+    assert not refused, "\n".join(refused)
+
+
+def test_the_guides_have_commands() -> None:
+    for name in ("models", "data", "boards"):
+        assert command_lines(ROOT / "docs" / f"{name}.md"), name
+    assert len(command_lines(ROOT / "README.md")) > 15
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("poet-host fly", "no command fly"),
+        ("poet-host train x.poet --prot native", "train has no option --prot"),
+        ("poet-host storage unprepare card.img", "no command unprepare"),
+        ("poet-host solve m --ram", "--ram of solve wants a value"),
+        ("poet-host solve m", "solve wants --ram too"),
+        ("poet-host show", "show wants more arguments"),
+        ("poet-host solve m --optimizer lion", "--optimizer of solve is not lion"),
+    ],
+)
+def test_what_is_refused(line: str, why: str) -> None:
+    assert why in (refusal(line) or "")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert "://" in target or (page.parent / target).exists(), target
+
+
+# Followed, in an empty folder.
+
+
+def follow(
+    page: str, poet_host: Command, stands_for: dict[str, str], leave_out: Sequence[str]
+) -> int:
+    """Type a page's commands with real ports replaced; the number of those that ran."""
+    done = 0
+    for line in command_lines(ROOT / "docs" / page):
+        if any(word in line for word in leave_out):
+            continue
+        for there, here in stands_for.items():
+            line = line.replace(there, here)
+        result = poet_host(*shlex.split(line)[1:])
+        assert result.code in (0, 6), f"{line}: {result.err}"  # 6: its gap is not yet the wanted
+        done += 1
+    return done
+
+
+@pytest.fixture
+def poet_host(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Command:
+    monkeypatch.chdir(tmp_path)
+    return Command(capsys)
+
+
+@pytest.mark.slow  # 10 s
+def test_the_guide_to_boards(poet_host: Command) -> None:
+    """Boards that are not here are played by the native one; `mine` is tested with the firmware,
+    flashing with stubs, and programs of Linux boards under QEMU."""
+    poet_host("storage", "prepare", "far.img")
+    with api.start_board("native", "far.img", 1 << 26, listen="0") as far:
+        ports = {
+            "/dev/ttyACM0": "native",
+            "sim:rpi4b": "native",
+            "socket://127.0.0.1:3333": far.port,
+            "--board planned": "--board mkr1000",
+        }
+        done = follow("boards.md", poet_host, ports, ("flash", "build rpi4b", "mine"))
+    assert done == 12
+
+
+@pytest.mark.slow  # 10 s
+def test_the_guides_to_models_and_data(poet_host: Command) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(4, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten(),
+        torch.nn.Linear(128, 2),
+    )  # fmt: skip
+    Path("mine.onnx").write_bytes(by_dynamo(module, torch.zeros(1, 1, 8, 8)))
+    random = np.random.default_rng(0)
+    x = random.standard_normal((60, 1, 8, 8), dtype=np.float32)
+    y = (x.mean((1, 2, 3)) > 0).astype(np.int64)
+    np.savez("mine.npz", x=x, y=y)
+    rows = [",".join((*map(str, one.ravel()), str(label))) for one, label in zip(x, y, strict=True)]
+    Path("mine.csv").write_text("\n".join(rows))
+    assert follow("models.md", poet_host, {"--steps 200": "--steps 60"}, ()) == 4
+    assert follow("data.md", poet_host, {}, ()) == 2
+    assert Path("trained.onnx").is_file()
+    assert len(Path("log.jsonl").read_text().splitlines()) > 20

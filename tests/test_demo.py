@@ -135,13 +135,22 @@ def test_no_sample_is_in_two_parts() -> None:
 
 @pytest.fixture(scope="module")
 def found() -> walk.Demo:
-    """A short demo, put together from parts."""
+    return short_demo("poet")
+
+
+@pytest.fixture(scope="module")
+def paging() -> walk.Demo:
+    return short_demo("poet-paging")  # where pages pay is the profile's to say: these it must have
+
+
+def short_demo(method: str) -> walk.Demo:
+    """Put together from parts."""
     graph = runs.digits()
     start = start_values(graph, seed=0)
-    small, whole = runs.schedule(graph, 24576, "poet"), runs.schedule(graph)
+    small, whole = runs.schedule(graph, 24576, method), runs.schedule(graph)
     run, keep = (runs.train(one, steps=2, weights=start) for one in (small, whole))
     costs = api.costs_of(graph, runs.profile())
-    plan = runs.plan(graph, 24576, "poet")
+    plan = runs.plan(graph, 24576, method)
     cost = walk.Cost.of_run(keep)
     return walk.Demo(graph, costs, plan, small, run, keep, cost, keep.peak_bytes, 0.5, 0.9, start)
 
@@ -173,10 +182,10 @@ def test_a_tensor_that_training_left_alone_fails(found: walk.Demo) -> None:
 
 
 @pytest.mark.parametrize("op", ["page_out", "page_in"])
-def test_a_trace_without_what_was_planned_fails(found: walk.Demo, op: str) -> None:
-    kept = tuple(one for one in found.run.trace if not (one.activation and one.op == op))
+def test_a_trace_without_what_was_planned_fails(paging: walk.Demo, op: str) -> None:
+    kept = tuple(one for one in paging.run.trace if not (one.activation and one.op == op))
     with pytest.raises(PoetError, match=f"trace shows 0 activation {op.replace('_', ' ')}s in a"):
-        walk.check(replace(found, run=replace(found.run, trace=kept)))
+        walk.check(replace(paging, run=replace(paging.run, trace=kept)))
 
 
 def test_a_trace_with_more_than_was_planned_fails(found: walk.Demo) -> None:

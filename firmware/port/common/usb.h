@@ -20,6 +20,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A test id of pid.codes, for devices that are not passed on: everybody may use
+ * it, so that it is the names that tell whose device it is. Whoever sells
+ * boards with this firmware asks pid.codes for an id of their own. Each name is
+ * at most 31 characters of ASCII. */
+#define USB_VENDOR_ID 0x1209
+#define USB_PRODUCT_ID 0x0001
+#define USB_MANUFACTURER "poet-host"
+
 /* Endpoint addresses: 0x80 is IN, to the host. */
 enum {
   USB_PACKET = 64, /* most bytes of a packet, of every endpoint but NOTICE */
@@ -33,13 +41,11 @@ enum {
 
 /* -- the serial port, for the thread -- */
 
-/* Become visible to a host. Both texts stay the caller's: at most 31 characters
- * of ASCII. */
+/* Become visible to a host. Both names stay the caller's. */
 void usb_start(const char *product, const char *serial);
-/* Has a program opened the port (the host set DTR)? */
-bool usb_is_open(void);
-/* Counts up whenever the port is opened or closed, or the host resets, or
- * leaves. */
+/* Counts, in 8 bits, how often a program has opened the port (the host sets
+ * DTR), or closed it: a host that resets the bus or leaves has closed it too.
+ * Closed, it takes nothing and gives nothing. */
 uint32_t usb_session(void);
 bool usb_waiting(void);
 /* Bytes that came in, at most `size` of them. */
@@ -47,6 +53,8 @@ uint32_t usb_receive(uint8_t *data, uint32_t size);
 /* Returns when the bytes are on their way, or at once if the port is not open,
  * or if the host fetches nothing for a second. */
 void usb_send(const uint8_t *data, uint32_t size);
+/* After a fault: send without interrupts, wait until it is sent. */
+void usb_last_words(const char *text);
 
 /* -- what the controller reports -- */
 

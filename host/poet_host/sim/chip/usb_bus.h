@@ -42,6 +42,9 @@ struct usb_device {
      for 64 bytes. */
   enum usb_answer (*in)(void *owner, unsigned address, unsigned endpoint,
                         bool *toggle, uint8_t *data, unsigned *size);
+  /* Bytes of the packet that an IN would get now; 0 if there is none. Asked
+     when the transaction begins, for how long it will take. */
+  unsigned (*in_waits)(void *owner, unsigned endpoint);
 };
 
 /* -- for controllers -- */

@@ -26,7 +26,7 @@ struct usb_device {
   void *owner;
   /* 5 V from the host: the cable is in, or out. */
   void (*power)(void *owner, bool on);
-  /* End of a reset by the host, of 10 ms. */
+  /* The end of a reset by the host. */
   void (*reset)(void *owner);
   /* The bus has been idle for 3 ms; the host drives it again. */
   void (*suspend)(void *owner);
@@ -60,3 +60,6 @@ void usb_bus_pull_up(struct usb_bus *bus, bool on);
 void usb_bus_ready(struct usb_bus *bus);
 /* Number of the frame (11 bits) in which the bus is now. */
 unsigned usb_bus_frame(const struct usb_bus *bus);
+
+/* -- for the machine -- */
+void usb_bus_free(struct usb_bus *bus);

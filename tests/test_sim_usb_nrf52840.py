@@ -1,0 +1,60 @@
+"""The nRF52840's USB device controller: its model's rules, and the firmware on it. 30 s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from poet_host.sim.library import chips
+from sim_helper import Outcome, build, needs_compiler, run
+from test_sim_nrf52840 import nrf52840
+from test_sim_samd21 import words
+
+pytestmark = needs_compiler
+
+
+def case(number: int, folder: Path) -> Outcome:
+    """Run one case of nrf52840_usbd.c with the cable in; after 3 ms the bus is suspended."""
+    _, lib = chips()
+    machine = nrf52840(build("m4f", "nrf52840_usbd.c", folder, f"-DCASE={number}"))
+    lib.machine_usb_plug(machine, True)
+    lib.machine_usb_suspend(machine, True)
+    return run(machine)
+
+
+# -- the model --
+
+
+def test_the_supply_comes_in_steps(tmp_path: Path) -> None:
+    outcome = case(1, tmp_path)
+    assert words(outcome.text) == [1, 0x11, 3, 1]
+    assert 64_000 <= outcome.ticks < 66_000  # a millisecond until USBPWRRDY
+
+
+def test_easydma_moves_a_packet(tmp_path: Path) -> None:
+    assert words(case(2, tmp_path).text) == [64, 1 << 2]
+
+
+MISUSES = {
+    20: "anomaly 187",
+    21: "anomaly 171",
+    22: "written while locked",
+    23: "waits for EVENTCAUSE.READY",
+    24: "anomaly 199",
+    25: "waits for the end of EasyDMA",
+    26: "waits for the end of EasyDMA",
+    27: "before USBPWRRDY",
+    28: "before the crystal runs",
+    29: "STARTEPOUT before a packet has come",
+    30: "MAXCNT is more than a packet",
+    31: "USBD reaches 0x00001000",
+    32: "the model of USBD does not cover register offset 0x24",
+    33: "anomaly 211",
+}
+
+
+@pytest.mark.parametrize("number", MISUSES)
+def test_misuse_stops_with_a_reason(number: int, tmp_path: Path) -> None:
+    outcome = case(number, tmp_path)
+    assert outcome.result == "fault"
+    assert MISUSES[number] in outcome.message

@@ -72,6 +72,7 @@ ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more
 VALIDATION_LIMIT_S = 10.0  # for solving each of the two
 ENDING_S = 2.0  # of a simulated board's process, whose port goes first
+USB = ":usb"  # behind the port of a simulated board
 TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
 
 
@@ -207,19 +208,21 @@ def connect(
     port: str, *, storage: Path | str | None = None, arena_bytes: int | None = None
 ) -> Connection:
     """Open a board: a device, a pyserial URL, `auto`, or `native` and `sim:mkr1000` and their
-    like, which start one here.
+    like, which start one here; `sim:mkr1000:usb` is plugged in by USB, not by UART.
 
     `storage` is the card file of a board that is started (None: a temporary one),
     `arena_bytes` the native board's RAM. Closing the connection ends what this call started.
     """
+    starts = port == "native" or port.startswith("sim:")
     board = port.removeprefix("sim:")
-    starts = board == "native" or board != port
     if storage is not None and not starts:
         raise BadInput(f"port {port}: a storage file is for boards that run here, as `native`")
     with ExitStack() as stack:
         running = None
         if starts:
-            running = stack.enter_context(start_board(board, storage, arena_bytes))
+            running = stack.enter_context(
+                start_board(board.removesuffix(USB), storage, arena_bytes, usb=board.endswith(USB))
+            )
             port = running.port
         elif arena_bytes is not None:
             raise BadInput(f"port {port}: an arena size is for --port native")
@@ -232,7 +235,7 @@ class start_board:  # noqa: N801 (a verb: used as a function)
 
     `storage` is its card's file, made by `prepare_storage`; None: a temporary one.
     `arena_bytes` is for the native board alone: the others have what their chip has. `faults`
-    are those of a simulated card.
+    are those of a simulated card. `usb`: the port is that of a simulated chip's USB.
     """
 
     def __init__(
@@ -241,6 +244,8 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         storage: Path | str | None = None,
         arena_bytes: int | None = None,
         faults: Sequence[CardFault] = (),
+        *,
+        usb: bool = False,
     ) -> None:
         load_board(board)
         if board != "native" and board not in simulated_boards():
@@ -256,9 +261,14 @@ class start_board:  # noqa: N801 (a verb: used as a function)
                 "the card of the native board is a file and has no faults: choose "
                 f"{' or '.join(simulated_boards())}"
             )
+        if board == "native" and usb:
+            raise BadInput(
+                f"the native board has no USB of its own: choose {' or '.join(simulated_boards())}"
+            )
         self.board = board
         self.storage = storage
         self.faults = faults
+        self.usb = usb
         self.arena_bytes = DEFAULT_ARENA_BYTES if arena_bytes is None else arena_bytes
 
     def __enter__(self) -> NativeBoard | SimulatedBoard:
@@ -279,7 +289,9 @@ class start_board:  # noqa: N801 (a verb: used as a function)
                 board = NativeBoard(storage, self.arena_bytes)
             else:
                 firmware = build_firmware(self.board)
-                board = SimulatedBoard(self.board, firmware, storage, faults=self.faults)
+                board = SimulatedBoard(
+                    self.board, firmware, storage, faults=self.faults, usb=self.usb
+                )
             stack.enter_context(board)
             self._stack = stack.pop_all()
             return board

@@ -169,7 +169,7 @@ def test_every_vector_is_a_function(board: str) -> None:
     assert all(word & 1 for word in words[1:])
     assert handlers[0] == "reset_handler"
     own = [name for name in handlers[1:] if name != "fault_handler"]
-    assert len(own) == 3
+    assert len(own) == {"mkr1000": 4, "nrf52840_dk": 5}[board]
     assert len(handlers) == {"mkr1000": 43, "nrf52840_dk": 63}[board]
 
 
@@ -249,7 +249,7 @@ def test_interrupts_nest_as_the_bound_is_told(board: str) -> None:
     }
     set_to = dict(re.findall(r"_interrupt\(IRQ_(\w+), (\w+)\);", port))
     priority_of = {handlers[irq]: priorities[name] for irq, name in set_to.items()}
-    assert len(priority_of) == len(handlers) == 3
+    assert set(set_to) == set(handlers)
     rules = tomllib.loads((ROOT / "firmware" / "calls.toml").read_text())["interrupts"]
     levels = [
         {priority_of[one] for one in level if one in priority_of} for level in rules["levels"]

@@ -213,4 +213,5 @@ void chip_start(void) {
   start_timer();
   start_uart();
   samd21_spi_start();
+  samd21_usb_start();
 }

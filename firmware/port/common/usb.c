@@ -6,8 +6,8 @@
 
 #include "usb_parts.h"
 
-#define LOW(word) ((word) & 0xff)
-#define HIGH(word) ((word) >> 8)
+#define LOW(word) ((uint8_t)((word) & 0xff))
+#define HIGH(word) ((uint8_t)((word) >> 8))
 
 enum {
   DEVICE = 1,
@@ -189,7 +189,7 @@ static uint16_t answer_byte(uint16_t value, uint16_t size) {
 
 static uint16_t descriptor(uint16_t type_index) {
   const uint8_t index = LOW(type_index);
-  const uint8_t type = (uint8_t)HIGH(type_index);
+  const uint8_t type = HIGH(type_index);
   if (type == STRING && index && index < TEXTS) {
     const char *text = usb.texts[index];
     uint8_t size = 2;
@@ -411,8 +411,8 @@ void usb_reset(void) {
   memcpy(usb.line_coding, initial, sizeof initial);
   usb.stage = NOTHING;
   usb.configuration = usb.halted = 0;
-  usb_serial_open(false);
   usb_serial_configure(false);
+  usb_serial_open(false);
 }
 
 void usb_start(const char *product, const char *serial) {

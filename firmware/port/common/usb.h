@@ -61,7 +61,8 @@ void usb_last_words(const char *text);
 /* The bus was reset, or the cable is out: address 0, and no endpoint open but
  * the control endpoint. Whatever was given to the controller is given up. */
 void usb_reset(void);
-/* Also while an earlier request is not through: that one is forgotten. */
+/* Also while an earlier request is not through: that one is forgotten, and
+ * whatever endpoint 0 was given is given up. */
 void usb_setup(const uint8_t packet[8]);
 /* What chip_usb_send was given has reached the host. */
 void usb_sent(uint8_t endpoint);

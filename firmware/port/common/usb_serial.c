@@ -78,10 +78,8 @@ static void speak(void) {
 }
 
 void usb_serial_sent(void) {
-  if (port.sending) {
-    port.sending = port.deaf = false;
-    speak();
-  }
+  port.sending = port.deaf = false;
+  speak();
 }
 
 static bool somebody_listens(void) {
@@ -136,6 +134,7 @@ void usb_last_words(const char *text) {
 
 static void forget(void) {
   port.out_size[0] = port.out_size[1] = 0;
+  port.out_read = port.out_given;
   port.out_at = port.in_size = 0;
   port.was_full = port.deaf = false;
 }
@@ -152,7 +151,6 @@ void usb_serial_open(bool open) {
     port.open = open;
     port.session++;
     forget();
-    port.out_read = port.out_given;
     listen();
   }
 }

@@ -47,7 +47,7 @@ class Process:
         )
         self.shared = mmap.mmap(int(str(settings["meter"])), METER.size)
         self.bridge = UsbBridge() if settings["usb"] else Bridge()
-        self.line = (False, 0)
+        self.line = self.bridge.line if isinstance(self.bridge, UsbBridge) else None
         self.control = bytearray()
         self.parent = os.getppid()
         self.announced = False
@@ -89,8 +89,11 @@ class Process:
         """Has a program opened or closed the USB port, or changed its baud rate?"""
         if not isinstance(self.bridge, UsbBridge) or self.line == (now := self.bridge.line):
             return False
-        self.line = now
-        self.machine.usb_open(*now)
+        was_open, was_baud = self.line or (False, 0)
+        is_open, baud = now
+        # Closed both times, with another baud rate: it was open for a moment in between.
+        self.line = (is_open or (not was_open and baud != was_baud), baud)
+        self.machine.usb_open(*self.line)
         return True
 
     def announce(self) -> None:

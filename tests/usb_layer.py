@@ -1,9 +1,14 @@
-"""The firmware's USB device on this computer, at the end of a simulated host's cable."""
+"""The firmware's USB device on this computer, at the end of a simulated host's cable.
+
+python tests/usb_layer.py SEED -SECONDS     fuzzes it (make fuzz-usb)
+"""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,3 +162,9 @@ class Plugged:
     @property
     def time_us(self) -> float:
         return self.lib.plugged_ticks() / 48
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        compile_layer(Path(folder) / "fuzz", *SANITIZE, host=False)
+        sys.exit(subprocess.run([Path(folder) / "fuzz", *sys.argv[1:]], check=False).returncode)

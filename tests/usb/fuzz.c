@@ -189,15 +189,15 @@ static void event(void) {
 /* -- what the thread does -- */
 
 static void act(void) {
-  uint8_t data[300];
+  uint8_t data[300] = {0};
   const uint32_t size = any(3) ? any(80) : any(sizeof data);
+  fill(data, size);
   switch (any(7)) {
   case 0:
     receive(data, size);
     seen[7]++;
     break;
   case 1:
-    fill(data, size);
     usb_send(data, size);
     seen[8]++;
     break;

@@ -86,48 +86,54 @@ static bool somebody_listens(void) {
   return port.open && !port.suspended && !port.deaf;
 }
 
-/* Until the thread's buffer has room, or all is sent. With interrupts locked
- * out, but for a moment after each has woken the core. */
-static void wait_for_host(bool for_all, uint32_t was) {
+/* Take what there is room for, and begin to send it. */
+static uint32_t fill(const void *data, uint32_t size) {
+  const uint32_t room = USB_PACKET - (uint32_t)port.in_size;
+  const uint32_t count = size < room ? size : room;
+  memcpy(port.in[port.in_filled] + port.in_size, data, count);
+  port.in_size = (uint8_t)(port.in_size + count);
+  speak();
+  return count;
+}
+
+/* With interrupts locked out, but for a moment after each has woken the core.
+ */
+static void wait_for_room(uint32_t was) {
   const uint32_t since = chip_ticks();
   chip_wake(PATIENCE_US);
-  while ((port.in_size == USB_PACKET || (for_all && port.sending)) &&
-         somebody_listens()) {
+  while (port.in_size == USB_PACKET && somebody_listens()) {
+    lane_sleep();
+    chip_unlock(was);
+    chip_lock();
     port.deaf = chip_ticks() - since >= PATIENCE_US;
-    if (for_all) {
-      chip_usb_poll();
-    } else {
-      lane_sleep();
-      chip_unlock(was);
-      chip_lock();
-    }
   }
   chip_wake(0);
 }
 
-static void put(const uint8_t *data, uint32_t size, bool for_all) {
+void usb_send(const uint8_t *data, uint32_t size) {
   const uint32_t was = chip_lock();
   while (size && somebody_listens()) {
-    const uint32_t room = USB_PACKET - (uint32_t)port.in_size;
-    const uint32_t count = size < room ? size : room;
-    memcpy(port.in[port.in_filled] + port.in_size, data, count);
-    port.in_size = (uint8_t)(port.in_size + count);
+    const uint32_t count = fill(data, size);
     data += count;
     size -= count;
-    speak();
-    if (size || for_all) {
-      wait_for_host(for_all, was);
+    if (size) {
+      wait_for_room(was);
     }
   }
   chip_unlock(was);
 }
 
-void usb_send(const uint8_t *data, uint32_t size) {
-  put(data, size, false);
-}
-
 void usb_last_words(const char *text) {
-  put((const uint8_t *)text, (uint32_t)strlen(text), true);
+  const uint32_t was = chip_lock(), since = chip_ticks();
+  uint32_t size = (uint32_t)strlen(text);
+  while ((size || port.sending) && somebody_listens()) {
+    const uint32_t count = fill(text, size);
+    text += count;
+    size -= count;
+    chip_usb_poll();
+    port.deaf = chip_ticks() - since >= PATIENCE_US;
+  }
+  chip_unlock(was);
 }
 
 /* -- what the host says about the port -- */

@@ -70,6 +70,12 @@ class UsbBoard:
     def plug(self, on: bool) -> None:
         self.lib.machine_usb_plug(self.chip, on)
 
+    def peek(self, address: int, size_bytes: int) -> bytes:
+        """What is in the chip's memory."""
+        data = self.ffi.new("uint8_t[]", size_bytes)
+        assert self.lib.machine_peek(self.chip, address, data, size_bytes)
+        return bytes(data)
+
     def requests(self) -> list[Request]:
         """All of the host's, up to the 64 latest."""
         count = self.lib.machine_usb_requests(self.chip)

@@ -170,8 +170,8 @@ struct usb_request { /* one control transfer of the host */
 void machine_usb_plug(struct machine *m, bool in);
 enum usb_state machine_usb_state(const struct machine *m);
 const char *machine_usb_complaint(const struct machine *m);
-/* A program opens the port with a baud rate, or closes it; true once the host
-   has told the device so. */
+/* A program opens the port with a baud rate, or closes it; open once the host
+   has told the device so, and the baud rate. */
 void machine_usb_open(struct machine *m, bool open, uint32_t baud);
 bool machine_usb_is_open(const struct machine *m);
 /* The port's bytes. */

@@ -1,6 +1,5 @@
 /* What a Linux host does when a serial port of the class CDC-ACM is plugged in
-   (the order of its requests is what usbmon shows), and what programs do with
-   the port. */
+   (the order of its requests is what usbmon shows of Linux 6.1). */
 #include "usb_host.h"
 
 #include <stdio.h>
@@ -19,6 +18,7 @@ enum {
   STRING,
   INTERFACE,
   ENDPOINT,
+  DEVICE_QUALIFIER,
   CS_INTERFACE = 0x24,
   CS_UNION = 6,
 
@@ -189,10 +189,11 @@ static void configured(struct usb_bus *bus) {
 
 static void step_answered(struct usb_bus *bus, int result) {
   struct usb_host *h = bus->host;
-  const bool text = h->step >= LANGUAGES && h->step <= SERIAL_NUMBER;
+  const bool optional = (h->step >= LANGUAGES && h->step <= SERIAL_NUMBER) ||
+                        (h->step >= QUALIFIER && h->step <= QUALIFIER_AT_LAST);
   h->busy = false;
   usb_host_note(bus, result);
-  if (result < 0 && !text) {
+  if (result < 0 && !optional) {
     try_again(bus, result == CONTROL_STALLED
                        ? "the device refuses a request that every device has"
                        : "the device does not answer");
@@ -248,6 +249,11 @@ static void take_step(struct usb_bus *bus) {
     break;
   case DEVICE_DESCRIPTOR:
     get_descriptor(bus, DEVICE, 0, 0, 18);
+    break;
+  case QUALIFIER:
+  case QUALIFIER_AGAIN:
+  case QUALIFIER_AT_LAST:
+    get_descriptor(bus, DEVICE_QUALIFIER, 0, 0, 10);
     break;
   case CONFIGURATION_HEAD:
     get_descriptor(bus, CONFIGURATION, 0, 0, 9);

@@ -61,6 +61,9 @@ enum step {
   SECOND_RESET,
   GIVE_ADDRESS,
   DEVICE_DESCRIPTOR,
+  QUALIFIER, /* of a high-speed device, which this is none: it is refused */
+  QUALIFIER_AGAIN,
+  QUALIFIER_AT_LAST,
   CONFIGURATION_HEAD,
   WHOLE_CONFIGURATION,
   LANGUAGES,

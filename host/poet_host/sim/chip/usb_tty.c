@@ -125,7 +125,8 @@ void machine_usb_open(struct machine *m, bool open, uint32_t baud) {
 }
 
 bool machine_usb_is_open(const struct machine *m) {
-  return machine_usb_state(m) == USB_READY && m->usb->host->open;
+  return machine_usb_state(m) == USB_READY && m->usb->host->open &&
+         !m->usb->host->busy;
 }
 
 uint32_t machine_usb_give(struct machine *m, const uint8_t *data,

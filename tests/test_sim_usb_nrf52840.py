@@ -9,6 +9,7 @@ from poet_host.sim.library import chips
 from sim_helper import Outcome, build, needs_compiler, run
 from test_sim_nrf52840 import nrf52840
 from test_sim_samd21 import words
+from usb_board import UsbBoard
 
 pytestmark = needs_compiler
 
@@ -58,3 +59,17 @@ def test_misuse_stops_with_a_reason(number: int, tmp_path: Path) -> None:
     outcome = case(number, tmp_path)
     assert outcome.result == "fault"
     assert MISUSES[number] in outcome.message
+
+
+def test_what_was_not_fetched_before_a_reset_never_comes() -> None:
+    """The controller keeps a packet for the host over a reset: the firmware takes it back."""
+    board = UsbBoard("nrf52840_dk")
+    for delay_us in range(0, 300, 10):  # while the request comes, while the reply waits, after it
+        board.machine.give(board.frame("status"))
+        board.run_us(delay_us)
+        board.lib.machine_usb_reset(board.chip)
+        board.run_us(60_000)
+        board.machine.take()
+        board.until(board.is_open)
+        board.run_us(5_000)
+        assert board.machine.take() == b""

@@ -61,6 +61,7 @@ def test_halted_endpoints_go_on_where_they_were(name: str) -> None:
     assert board.control("8200000081000200") == (2, b"\1\0")  # GET_STATUS
     assert board.control("0201000081000000") == (0, b"")  # CLEAR_FEATURE
     for endpoint in ("82", "02"):
+        is_well(board)  # an odd number of packets each way: toggles are not where they begin
         assert board.control(f"02030000{endpoint}000000") == (0, b"")
         is_well(board)  # the host meets STALL, and clears it
         assert board.requests()[-1].setup.hex() == f"02010000{endpoint}000000"
@@ -149,6 +150,39 @@ def test_the_uart_answers_while_the_cable_is_in(name: str) -> None:
     frame = board.frame("status")
     board.lib.machine_serial_give(board.chip, frame, len(frame))
     board.until(lambda: board.lib.machine_serial_waiting(board.chip) > len(frame))
+
+
+@both
+def test_the_uart_takes_over_when_the_cable_is_out(name: str) -> None:
+    """And gives way again to a program that opens the USB port."""
+    board = UsbBoard(name)
+    is_well(board)
+    board.plug(False)
+    board.run_us(20_000)
+    for _ in range(2):
+        frame = board.frame("status")
+        board.lib.machine_serial_give(board.chip, frame, len(frame))
+        board.until(lambda: board.lib.machine_serial_waiting(board.chip) > 8)
+        board.lib.machine_serial_take(board.chip, board.ffi.new("uint8_t[256]"), 256)
+    board.plug(True)
+    board.until(board.is_open)
+    is_well(board)
+
+
+@both
+def test_a_fault_is_told_over_usb(name: str) -> None:
+    """By a core that no interrupt reaches any more."""
+    board = UsbBoard(name)
+    is_well(board)
+    board.lib.machine_take_faults(board.chip, True)
+    undefined = (0xDE00).to_bytes(2, "little")
+    address = board.machine.image.symbols["handle_rows"] & ~1
+    assert board.lib.machine_load(board.chip, address, undefined, 2)
+    board.machine.give(board.frame("rows", offset=0))
+    assert board.machine.run(board.machine.meter.tick_hz) == "reset"
+    assert board.machine.take().startswith(f"poet: fault 03 at {address:08x}, from ".encode())
+    board.machine.reset()
+    board.until(board.is_open)
 
 
 @both

@@ -14,7 +14,8 @@ bool link_waiting(void) {
     link.session = usb_session();
     link.port = NOBODY;
   }
-  if (link.port == NOBODY) {
+  if (link.port == NOBODY ||
+      (link.port == USB && usb_is_suspended() && chip_uart_waiting())) {
     link.port = chip_uart_waiting() ? UART : usb_waiting() ? USB : NOBODY;
   }
   while (link.port == USB && chip_uart_receive(&dropped, 1)) {

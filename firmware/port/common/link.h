@@ -5,7 +5,8 @@
  * (on USB, while a program has the port open). What comes on the other is
  * dropped. When the USB port is opened or closed, by a program or because the
  * cable is out or the bus is reset, nobody is the link, and either may speak
- * first again.
+ * first again. While the bus is suspended, which is how a cable that is out
+ * looks to a chip that is not told, the UART may speak, too.
  */
 #ifndef POET_LINK_H
 #define POET_LINK_H

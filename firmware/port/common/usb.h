@@ -47,6 +47,8 @@ void usb_start(const char *product, const char *serial);
  * DTR), or closed it: a host that resets the bus or leaves has closed it too.
  * Closed, it takes nothing and gives nothing. */
 uint32_t usb_session(void);
+/* Is the host asleep, or its cable out? */
+bool usb_is_suspended(void);
 bool usb_waiting(void);
 /* Bytes that came in, at most `size` of them. */
 uint32_t usb_receive(uint8_t *data, uint32_t size);

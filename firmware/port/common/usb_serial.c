@@ -169,6 +169,10 @@ uint32_t usb_session(void) {
   return port.session;
 }
 
+bool usb_is_suspended(void) {
+  return port.suspended;
+}
+
 void usb_suspend(bool suspended) {
   port.suspended = suspended;
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from poet_host.sim.library import chips
 from sim_helper import Outcome, build, needs_compiler, run
-from test_sim_nrf52840 import nrf52840
+from test_sim_nrf52840 import TICKS_PER_US, nrf52840
 from test_sim_samd21 import words
 from usb_board import UsbBoard
 
@@ -73,3 +73,19 @@ def test_what_was_not_fetched_before_a_reset_never_comes() -> None:
         board.until(board.is_open)
         board.run_us(5_000)
         assert board.machine.take() == b""
+
+
+def test_the_cable_goes_at_any_microsecond_of_a_request() -> None:
+    """What the bus has done and nobody has looked at yet: of no use once the controller is off."""
+    board = UsbBoard("nrf52840_dk")
+    for ticks in range(0, 70 * TICKS_PER_US, 24):
+        board.machine.give(board.frame("status"))
+        board.machine.run(ticks)
+        board.plug(False)
+        board.run_us(3_000)
+        board.machine.take()
+        board.plug(True)
+        board.until(board.is_open, step_us=1_000)
+    board.run_us(5_000)
+    assert board.machine.take() == b""
+    assert board.ask("status")["status"].running == 0

@@ -16,8 +16,6 @@ enum {
   ALARM = 1,
   WAKE = 2,
   SOONEST_US = 2,
-  LINE_PRIORITY = 0x40,
-  LANE_PRIORITY = 0x80,
 };
 
 static struct {

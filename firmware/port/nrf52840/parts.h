@@ -2,6 +2,9 @@
 #ifndef POET_NRF52840_PARTS_H
 #define POET_NRF52840_PARTS_H
 
+/* Of interrupts: the lane's, and what may interrupt them. */
+enum { LANE_PRIORITY = 0x80, LINE_PRIORITY = 0x40 };
+
 void nrf52840_interrupt(unsigned irq, unsigned priority);
 void nrf52840_spi_start(void);
 

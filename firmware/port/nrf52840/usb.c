@@ -14,7 +14,6 @@ enum {
   OUT_BIT = 16,  /* in EPDATASTATUS */
   REQUEST_IN = 0x80,
   SET_ADDRESS = 5,
-  LANE_PRIORITY = 0x80,
 };
 
 static struct {
@@ -90,13 +89,23 @@ static void enable(void) {
   USBD_ENABLE = 1;
 }
 
+/* What has happened on the bus and was not looked at yet. */
+static void forget_events(void) {
+  controller.came = 0;
+  USBD_EVENTS_USBRESET = 0;
+  USBD_EVENTS_EPDATA = 0;
+  USBD_EVENTS_EP0DATADONE = 0;
+  USBD_EVENTS_EP0SETUP = 0;
+}
+
 static void disable(void) {
   static uint32_t spare;
-  if (controller.ready &&
-      controller.odd) { /* the first move later would go wrong */
-    move_in(0, (const uint8_t *)&spare, 1);
+  if (controller.ready && controller.odd) {
+    move_in(0, (const uint8_t *)&spare, 1); /* or the next move goes wrong */
   }
   USBD_ENABLE = 0;
+  USBD_EVENTCAUSE = USBD_EVENTCAUSE;
+  forget_events();
   write_hidden(&USBD_HIDDEN_171, 0);
   write_hidden(&USBD_HIDDEN_187, 0);
   controller.ready = false;
@@ -135,8 +144,7 @@ void chip_usb_attach(void) {
 /* -- what happens -- */
 
 static void bus_reset(void) {
-  USBD_EVENTS_EPDATA = 0;
-  USBD_EVENTS_EP0DATADONE = 0;
+  forget_events();
   chip_usb_configure(false);
   controller.into[0] = NULL;
   usb_reset();

@@ -71,9 +71,10 @@ static void enable(struct nrf_usbd *u, bool on) {
 }
 
 static void pull_up(struct nrf_usbd *u, uint32_t on) {
-  if (on && !u->p.chip->power.usb_supplied)
+  const struct nrf_power *power = &u->p.chip->power;
+  if (on && power->vbus && !power->usb_supplied)
     nrf_stop(&u->p, "the pull-up is connected before USBPWRRDY");
-  if (on && !u->p.chip->power.crystal_running)
+  if (on && !power->crystal_running)
     nrf_stop(&u->p, "the pull-up is connected before the crystal runs");
   u->pull_up = on;
   usb_bus_pull_up(u->bus, on);

@@ -388,11 +388,17 @@ def test_a_running_board_is_named_and_asked_first(desk: Desk, capsys: Any) -> No
     assert ports.firmware_usb() == ("1209:0001", "poet-host")
     desk.port("ttyACM0", (0x0403, 0x6001))
     strange = desk.port("ttyACM1", RUNNING)  # somebody else's, with the same test id
-    with answering("mkr1000") as board:
+    desk.names[strange] = "somebody", "mkr1000"
+    with answering("mkr1000") as board, answering("nrf52840_dk") as nameless:
         usb = desk.running("ttyACM2", "mkr1000", "5", board.port)
         found = {one["port"]: one for one in Command(capsys)("boards", "--json").json["ports"]}
         assert (found[usb]["board"], found[usb]["answer"]) == ("mkr1000", "mkr1000 number-5")
         assert (found[strange]["board"], found[strange]["answer"]) == (None, "not asked")
+        windows = desk.port("COM3", RUNNING, "7", nameless.port)
+        desk.names[windows] = "Microsoft", ""
+        found = {one["port"]: one for one in Command(capsys)("boards", "--json").json["ports"]}
+        assert (found[windows]["board"], found[windows]["hello"]["board"]) == (None, "nrf52840_dk")
+        del desk.ids[windows]
         assert candidate_ports()[0] == usb
         with connect("auto") as device:
             assert device.link.port == usb

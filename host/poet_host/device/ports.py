@@ -59,8 +59,10 @@ def firmware_usb() -> tuple[str, str]:
 
 
 def runs_firmware(port: SerialPort) -> bool:
-    """Is it the USB port of a board that runs poet's firmware? Others may have the same ids."""
-    return (port.usb, port.maker) == firmware_usb()
+    """Is it the USB port of a board that runs poet's firmware? Others may have the same ids, so
+    that the maker decides, but on Windows, which does not tell what a device says of itself."""
+    usb, maker = firmware_usb()
+    return port.usb == usb and (port.maker == maker or not port.product)
 
 
 def find_port(path: str) -> SerialPort | None:

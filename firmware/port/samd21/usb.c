@@ -18,8 +18,8 @@ enum {
 
 static struct {
   struct usb_bank banks[ENDPOINTS][2];
-  uint32_t setup[2];
-  bool status; /* stage of the control transfer */
+  uint32_t setup[3]; /* the packet, and its CRC if it came into a larger bank */
+  bool status;       /* stage of the control transfer */
 } controller;
 
 static unsigned number(uint8_t endpoint) {
@@ -35,17 +35,17 @@ static struct usb_bank *bank(uint8_t endpoint) {
 }
 
 /* The next SETUP goes to a buffer of its own, of which 8 bytes are all that the
- * controller may fill. */
+ * controller may fill; but for one that comes while it takes data. */
 static void await_setup(void) {
   struct usb_bank *to = bank(USB_CONTROL_OUT);
+  to->packet_size = USB_SIZE_8; /* first: one may come at any time */
   to->address = (uint32_t)(uintptr_t)controller.setup;
-  to->packet_size = USB_SIZE_8;
 }
 
-/* Nothing to send, and no room to take anything. */
+/* Nothing to send, no room to take anything, not halted. */
 static void give_up(unsigned n) {
   USB_EPSTATUSSET(n) = USB_BKRDY(TAKE);
-  USB_EPSTATUSCLR(n) = USB_BKRDY(SEND);
+  USB_EPSTATUSCLR(n) = USB_BKRDY(SEND) | USB_STALLRQ(TAKE) | USB_STALLRQ(SEND);
 }
 
 /* The reset has cleared the rest, and a SETUP may have come since. */
@@ -58,8 +58,7 @@ static void open_control(void) {
 static void open(unsigned n, unsigned types) {
   USB_EPCFG(n) = (uint8_t)types;
   give_up(n);
-  USB_EPSTATUSCLR(n) =
-      USB_STALLRQ(TAKE) | USB_STALLRQ(SEND) | USB_DTGL(TAKE) | USB_DTGL(SEND);
+  USB_EPSTATUSCLR(n) = USB_DTGL(TAKE) | USB_DTGL(SEND);
   USB_EPINTFLAG(n) = USB_EPINT_ALL;
   USB_EPINTENSET(n) = USB_TRCPT(TAKE) | USB_TRCPT(SEND);
 }
@@ -117,31 +116,42 @@ void chip_usb_touched(void) {
 
 /* -- interrupt -- */
 
-/* A SETUP that comes while we look has ended what was before it. */
+/* What had ended before a SETUP came. */
+static void stage_ended(unsigned flags) {
+  if (controller.status) {
+    controller.status = false;
+    usb_status_ended();
+  } else if (flags & USB_RXSTP) { /* the host has given up what it was in */
+  } else if (flags & USB_TRCPT(SEND)) {
+    usb_sent(USB_CONTROL_IN);
+  } else {
+    usb_received(USB_CONTROL_OUT,
+                 bank(USB_CONTROL_OUT)->packet_size & USB_BYTES);
+  }
+}
+
+/* No other is taken before RXSTP is cleared; what was given to the endpoint
+ * since it came was for the transfer before. */
+static void take_setup(void) {
+  const uint32_t *packet =
+      (const uint32_t *)(uintptr_t)bank(USB_CONTROL_OUT)->address;
+  const uint32_t setup[2] = {packet[0], packet[1]};
+  controller.status = false;
+  give_up(0);
+  await_setup();
+  USB_EPINTFLAG(0) = USB_RXSTP;
+  usb_setup((const uint8_t *)setup);
+}
+
 static void control(void) {
+  const unsigned ended = USB_TRCPT(TAKE) | USB_TRCPT(SEND);
   const unsigned flags = USB_EPINTFLAG(0);
-  USB_EPINTFLAG(0) = (uint8_t)flags;
-  if (flags & (USB_TRCPT(TAKE) | USB_TRCPT(SEND))) {
-    if (controller.status) {
-      controller.status = false;
-      usb_status_ended();
-    } else if (flags & USB_RXSTP) {
-    } else if (flags & USB_TRCPT(SEND)) {
-      usb_sent(USB_CONTROL_IN);
-    } else {
-      const uint32_t size = bank(USB_CONTROL_OUT)->packet_size & USB_BYTES;
-      await_setup();
-      usb_received(USB_CONTROL_OUT, size);
-    }
+  USB_EPINTFLAG(0) = (uint8_t)(flags & ended);
+  if (flags & ended) {
+    stage_ended(flags);
   }
   if (flags & USB_RXSTP) {
-    const uint32_t *packet =
-        (const uint32_t *)(uintptr_t)bank(USB_CONTROL_OUT)->address;
-    const uint32_t setup[2] = {packet[0], packet[1]};
-    controller.status = false;
-    give_up(0);
-    await_setup();
-    usb_setup((const uint8_t *)setup);
+    take_setup();
   }
 }
 

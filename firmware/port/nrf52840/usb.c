@@ -100,8 +100,11 @@ static void forget_events(void) {
 
 static void disable(void) {
   static uint32_t spare;
-  if (controller.ready && controller.odd) {
-    move_in(0, (const uint8_t *)&spare, 1); /* or the next move goes wrong */
+  if (controller.ready) {
+    USBD_USBPULLUP = 0;
+  }
+  if (controller.odd) { /* or the first move later goes wrong */
+    move_in(0, (const uint8_t *)&spare, 1);
   }
   USBD_ENABLE = 0;
   USBD_EVENTCAUSE = USBD_EVENTCAUSE;

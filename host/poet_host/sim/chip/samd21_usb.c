@@ -1,6 +1,5 @@
-/* USB, as a full-speed device (section 32): its registers, and what happens to
-   the bus. Host mode, isochronous endpoints and two banks for one direction are
-   not modelled. */
+/* USB, as a full-speed device (section 32): its registers. Host mode,
+   isochronous endpoints and two banks for one direction are not modelled. */
 #include "samd21_usb.h"
 
 #include <string.h>
@@ -34,11 +33,6 @@ enum {
   CTRLA_MODE = 0x80,
   CTRLB_DETACH = 1,
   CTRLB_COVERED = CTRLB_DETACH, /* full speed, nothing special */
-  FSM_ON = 2,
-  FSM_SUSPEND = 4,
-  SUSPEND = 1, /* of INTFLAG */
-  EORST = 8,
-  WAKEUP = 0x10,
   IRQ = 7,
   APBB_USB = 5,
   AHB_USB = 6,
@@ -49,7 +43,6 @@ enum {
   PIN_DP = 25,
   FUNCTION_G = 6,
   SYNC_TICKS = 24,
-  IDLE_MS = 3,
 };
 
 void samd21_usb_stop(struct samd21_usb *u, const char *text) {
@@ -67,70 +60,6 @@ void samd21_usb_raise(struct samd21_usb *u) {
 
 bool samd21_usb_attached(const struct samd21_usb *u) {
   return (u->control_a & CTRLA_ENABLE) && !(u->control_b & CTRLB_DETACH);
-}
-
-/* -- the bus -- */
-
-static void set_flags(struct samd21_usb *u, unsigned flags) {
-  u->flags |= (uint16_t)flags;
-  samd21_usb_raise(u);
-}
-
-static void wake(struct samd21_usb *u) {
-  event_cancel(&u->idle);
-  if (u->state == FSM_SUSPEND)
-    u->flags |= WAKEUP;
-  u->state = FSM_ON;
-  samd21_usb_raise(u);
-}
-
-/* 32.6.2.4 */
-static void on_reset(void *owner) {
-  struct samd21_usb *u = owner;
-  if (!samd21_usb_attached(u))
-    return;
-  wake(u);
-  for (unsigned n = 0; n < SAMD21_ENDPOINTS; n++) {
-    struct samd21_endpoint *e = &u->endpoints[n];
-    if (n)
-      e->config = 0;
-    e->flags = e->enabled_interrupts = 0;
-    e->status &= (uint8_t)~(STATUS_STALLRQ | STATUS_STALLRQ << SEND);
-  }
-  u->address = 0;
-  set_flags(u, EORST);
-}
-
-static void on_suspend(void *owner) {
-  struct samd21_usb *u = owner;
-  if (!samd21_usb_attached(u))
-    return;
-  u->state = FSM_SUSPEND;
-  set_flags(u, SUSPEND);
-}
-
-static void on_resume(void *owner) {
-  struct samd21_usb *u = owner;
-  if (samd21_usb_attached(u))
-    wake(u);
-}
-
-/* Nobody drives the wires for 3 ms. */
-static void idle(void *owner, uint64_t at) {
-  (void)at;
-  on_suspend(owner);
-}
-
-static void fall_idle(struct samd21_usb *u) {
-  event_at(u->chip->m, &u->idle,
-           u->chip->m->now + IDLE_MS * (SAMD21_HZ / 1000));
-}
-
-/* The chip is not told of the 5 V: without a host, the bus is idle. */
-static void on_power(void *owner, bool on) {
-  struct samd21_usb *u = owner;
-  if (!on && samd21_usb_attached(u) && u->state == FSM_ON)
-    fall_idle(u);
 }
 
 /* -- registers -- */
@@ -168,7 +97,7 @@ static void changed(struct samd21_usb *u, bool was) {
   if (samd21_usb_attached(u) == was)
     return;
   if (!was)
-    fall_idle(u); /* until a host resets it */
+    samd21_usb_fall_idle(u); /* until a host resets it */
   else
     event_cancel(&u->idle);
   u->state = FSM_ON;
@@ -375,17 +304,7 @@ void samd21_usb_create(struct samd21 *chip) {
   u->control_b = CTRLB_DETACH;
   u->quality = 5;
   u->state = FSM_ON;
-  event_add(chip->m, &u->idle, idle, u);
-  u->bus = usb_bus_create(
-      chip->m, &(struct usb_device){.owner = u,
-                                    .power = on_power,
-                                    .reset = on_reset,
-                                    .suspend = on_suspend,
-                                    .resume = on_resume,
-                                    .setup = samd21_usb_setup,
-                                    .out = samd21_usb_out,
-                                    .in = samd21_usb_in,
-                                    .in_waits = samd21_usb_in_waits});
+  samd21_usb_connect(u);
   machine_map(chip->m,
               &(struct region){"USB", BASE, 0x400, u, usb_read, usb_write});
 }

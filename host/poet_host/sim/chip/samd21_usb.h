@@ -17,6 +17,7 @@ enum {
   FLAG_RXSTP = 0x10,
   FLAG_STALL = 0x20,
   DADD_ADDEN = 0x80,
+  FSM_ON = 2, /* FSMSTATUS */
 };
 
 void samd21_usb_stop(struct samd21_usb *usb, const char *text);
@@ -25,11 +26,7 @@ void samd21_usb_raise(struct samd21_usb *usb);
 /* Can it be seen on the bus? */
 bool samd21_usb_attached(const struct samd21_usb *usb);
 
-/* -- samd21_usb_packets.c: for struct usb_device -- */
-enum usb_answer samd21_usb_setup(void *usb, unsigned address, unsigned n,
-                                 const uint8_t packet[8]);
-enum usb_answer samd21_usb_out(void *usb, unsigned address, unsigned n,
-                               bool toggle, const uint8_t *data, unsigned size);
-enum usb_answer samd21_usb_in(void *usb, unsigned address, unsigned n,
-                              bool *toggle, uint8_t *data, unsigned *size);
-unsigned samd21_usb_in_waits(void *usb, unsigned n);
+/* -- samd21_usb_bus.c -- */
+void samd21_usb_connect(struct samd21_usb *usb);
+/* Nobody drives the wires, from now on. */
+void samd21_usb_fall_idle(struct samd21_usb *usb);

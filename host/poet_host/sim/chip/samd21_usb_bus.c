@@ -1,9 +1,18 @@
-/* Packets of the USB controller: endpoints with a bank to take them and one to
-   send them, described in a table in RAM (32.6.2.6 to 32.6.2.9). Packets that
-   are parts of a larger transfer are not modelled. */
+/* What comes over the bus to the USB controller: packets, for endpoints with a
+   bank to take them and one to send them, described in a table in RAM (32.6.2.6
+   to 32.6.2.9); reset and suspend. Packets that are parts of a larger transfer
+   are not modelled. */
 #include <string.h>
 
 #include "samd21_usb.h"
+
+enum {
+  FSM_SUSPEND = 4,
+  SUSPEND = 1, /* INTFLAG */
+  EORST = 8,
+  WAKEUP = 0x10,
+  IDLE_MS = 3,
+};
 
 #define AUTOZLP 0x80000000u
 
@@ -94,8 +103,8 @@ static void flag(struct samd21_usb *u, unsigned n, unsigned flags) {
   samd21_usb_raise(u);
 }
 
-enum usb_answer samd21_usb_setup(void *owner, unsigned address, unsigned n,
-                                 const uint8_t packet[8]) {
+static enum usb_answer on_setup(void *owner, unsigned address, unsigned n,
+                                const uint8_t packet[8]) {
   struct samd21_usb *u = owner;
   if (!addressed(u, address, n, TAKE) || type_of(u, n, TAKE) != TYPE_CONTROL ||
       (u->endpoints[n].flags & FLAG_RXSTP) || !store(u, n, packet, 8))
@@ -108,9 +117,8 @@ enum usb_answer samd21_usb_setup(void *owner, unsigned address, unsigned n,
   return USB_ACK;
 }
 
-enum usb_answer samd21_usb_out(void *owner, unsigned address, unsigned n,
-                               bool toggle, const uint8_t *data,
-                               unsigned size) {
+static enum usb_answer on_out(void *owner, unsigned address, unsigned n,
+                              bool toggle, const uint8_t *data, unsigned size) {
   struct samd21_usb *u = owner;
   if (!addressed(u, address, n, TAKE))
     return USB_SILENCE;
@@ -133,8 +141,8 @@ enum usb_answer samd21_usb_out(void *owner, unsigned address, unsigned n,
   return USB_ACK;
 }
 
-enum usb_answer samd21_usb_in(void *owner, unsigned address, unsigned n,
-                              bool *toggle, uint8_t *data, unsigned *size) {
+static enum usb_answer on_in(void *owner, unsigned address, unsigned n,
+                             bool *toggle, uint8_t *data, unsigned *size) {
   struct samd21_usb *u = owner;
   if (!addressed(u, address, n, SEND))
     return USB_SILENCE;
@@ -159,10 +167,88 @@ enum usb_answer samd21_usb_in(void *owner, unsigned address, unsigned n,
   return USB_ACK;
 }
 
-unsigned samd21_usb_in_waits(void *owner, unsigned n) {
+static unsigned on_in_waits(void *owner, unsigned n) {
   struct samd21_usb *u = owner;
   if (!samd21_usb_attached(u) || !type_of(u, n, SEND) ||
       !(u->endpoints[n].status & STATUS_BKRDY << SEND))
     return 0;
   return find_bank(u, n, SEND).packet_size & 0x3fff;
+}
+
+/* -- reset, suspend, and who drives the wires -- */
+
+static void set_flags(struct samd21_usb *u, unsigned flags) {
+  u->flags |= (uint16_t)flags;
+  samd21_usb_raise(u);
+}
+
+static void wake(struct samd21_usb *u) {
+  event_cancel(&u->idle);
+  if (u->state == FSM_SUSPEND)
+    u->flags |= WAKEUP;
+  u->state = FSM_ON;
+  samd21_usb_raise(u);
+}
+
+/* 32.6.2.4 */
+static void on_reset(void *owner) {
+  struct samd21_usb *u = owner;
+  if (!samd21_usb_attached(u))
+    return;
+  wake(u);
+  for (unsigned n = 0; n < SAMD21_ENDPOINTS; n++) {
+    struct samd21_endpoint *e = &u->endpoints[n];
+    if (n)
+      e->config = 0;
+    e->flags = e->enabled_interrupts = 0;
+    e->status &= (uint8_t)~(STATUS_STALLRQ | STATUS_STALLRQ << SEND);
+  }
+  u->address = 0;
+  set_flags(u, EORST);
+}
+
+static void on_suspend(void *owner) {
+  struct samd21_usb *u = owner;
+  if (!samd21_usb_attached(u))
+    return;
+  u->state = FSM_SUSPEND;
+  set_flags(u, SUSPEND);
+}
+
+static void on_resume(void *owner) {
+  struct samd21_usb *u = owner;
+  if (samd21_usb_attached(u))
+    wake(u);
+}
+
+/* Nobody drives the wires for 3 ms. */
+static void idle(void *owner, uint64_t at) {
+  (void)at;
+  on_suspend(owner);
+}
+
+void samd21_usb_fall_idle(struct samd21_usb *u) {
+  event_at(u->chip->m, &u->idle,
+           u->chip->m->now + IDLE_MS * (SAMD21_HZ / 1000));
+}
+
+/* The chip is not told of the 5 V: without a host, the bus is idle. */
+static void on_power(void *owner, bool on) {
+  struct samd21_usb *u = owner;
+  if (!on && samd21_usb_attached(u) && u->state == FSM_ON)
+    samd21_usb_fall_idle(u);
+}
+
+void samd21_usb_connect(struct samd21_usb *u) {
+  struct machine *m = u->chip->m;
+  event_add(m, &u->idle, idle, u);
+  u->bus = usb_bus_create(m, &(struct usb_device){.owner = u,
+                                                  .power = on_power,
+                                                  .reset = on_reset,
+                                                  .suspend = on_suspend,
+                                                  .resume = on_resume,
+                                                  .setup = on_setup,
+                                                  .out = on_out,
+                                                  .in = on_in,
+                                                  .in_waits = on_in_waits});
 }

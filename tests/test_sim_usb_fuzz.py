@@ -38,6 +38,14 @@ def ask_anything(board: UsbBoard, rng: random.Random) -> None:
     board.lib.machine_usb_ask(board.chip, any_request(rng), rng.randbytes(512), 512)
 
 
+def interrupt_itself(board: UsbBoard, rng: random.Random) -> None:
+    """A SETUP may come at any time, also while an earlier request is not through."""
+    ask_anything(board, rng)
+    for _ in range(rng.randrange(1, 4)):
+        board.machine.run(rng.randrange(100 * 48))
+        board.lib.machine_usb_interject(board.chip, any_request(rng), rng.randbytes(512), 512)
+
+
 def send_anything(board: UsbBoard, rng: random.Random) -> None:
     garbage = rng.randbytes(rng.randrange(200))
     board.machine.give(rng.choice((board.frame("status"), board.frame("rows", offset=0), garbage)))
@@ -66,7 +74,8 @@ def suspend(board: UsbBoard, rng: random.Random) -> None:
 
 
 KINDS: tuple[Callable[[UsbBoard, random.Random], None], ...] = (
-    *(4 * (ask_anything,)), *(2 * (send_anything,)), reset, replug, open_or_close, suspend,
+    *(3 * (ask_anything,)), *(3 * (interrupt_itself,)), *(2 * (send_anything,)),
+    reset, replug, open_or_close, suspend,
 )  # fmt: skip
 
 

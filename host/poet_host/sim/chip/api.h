@@ -187,6 +187,9 @@ void machine_usb_reset(struct machine *m);
    (as `result` above). */
 void machine_usb_ask(struct machine *m, const uint8_t setup[8],
                      const uint8_t *data, uint32_t size_bytes);
+/* The same at once, giving up a transfer that is under way. */
+void machine_usb_interject(struct machine *m, const uint8_t setup[8],
+                           const uint8_t *data, uint32_t size_bytes);
 int machine_usb_answer(const struct machine *m, uint8_t data[512]);
 /* How many there were, and one of the latest 64. */
 uint32_t machine_usb_requests(const struct machine *m);

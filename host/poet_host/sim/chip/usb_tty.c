@@ -185,6 +185,14 @@ void machine_usb_ask(struct machine *m, const uint8_t setup[8],
   usb_tty_next(m->usb);
 }
 
+void machine_usb_interject(struct machine *m, const uint8_t setup[8],
+                           const uint8_t *data, uint32_t size_bytes) {
+  struct usb_host *h = m->usb->host;
+  if (h->state == USB_READY)
+    h->busy = false; /* nobody is told of the transfer under way */
+  machine_usb_ask(m, setup, data, size_bytes);
+}
+
 int machine_usb_answer(const struct machine *m, uint8_t data[512]) {
   memcpy(data, m->usb->host->asked_data, CONTROL_BYTES);
   return m->usb->host->answered;

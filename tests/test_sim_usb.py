@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
+import serial
 import whole_runs as runs
 from poet_host import api
 from poet_host.device.device import connect
@@ -203,6 +205,22 @@ def test_it_trains_over_usb_to_the_same_bits(
             assert weights(device) == truth[4]
         assert board.ended is None
         assert board.meter.stack_free_bytes > 0
+
+
+def test_a_program_that_opens_and_closes_the_port_does_so_on_the_board() -> None:
+    """With 1200 baud for a moment, and the board starts again: there is no boot loader here."""
+    with SimulatedBoard("mkr1000", build_firmware("mkr1000"), None, usb=True) as board:
+        for baud in (9600, 1200):
+            with connect(board.port) as device:
+                unique_id = device.info.unique_id
+            before, end = board.meter.ticks, time.monotonic() + 60
+            serial.Serial(board.port, baud).close()
+            while baud == 1200 and board.meter.ticks >= before and time.monotonic() < end:
+                time.sleep(0.05)
+            assert (board.meter.ticks < before) == (baud == 1200)
+        with connect(board.port) as device:
+            assert device.info.unique_id == unique_id
+        assert board.ended is None
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@
 # make bench         what a RAM budget costs on a board, measured beside keep-everything
 # make bench-solver  the planner beside the paper's formulation (half an hour; OPTIONS=--quick)
 # make paper         the POET paper's claims beside ours (many hours; OPTIONS, see bench/paper.py)
+# make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
 # make schedules     the examples in schedules/, solved again
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
 # make ledger        README's table of that, made again
@@ -14,10 +15,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PORT ?= sim:mkr1000
+SEED ?= 1
+SECONDS ?= 600
 RECIPE = $(BIN)/python -c 'from poet_host.sim.recipe import *; made = recipe("mkr1000"); $(1)'
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo cross test lint format bench bench-solver paper schedules firmware ledger \
+.PHONY: demo cross test lint format bench bench-solver paper fuzz-usb schedules firmware ledger \
   wheel clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
@@ -52,6 +55,9 @@ lint: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format host tests bench firmware
 	$(BIN)/clang-format -i $(C_SOURCES)
+
+fuzz-usb: $(VENV)/dev.stamp
+	$(BIN)/python tests/usb_layer.py $(SEED) -$(SECONDS)
 
 schedules: $(VENV)/run.stamp
 	-$(BIN)/poet-host solve resnet-digits --board mkr1000 --ram 24KiB --gap 0.01 --time-limit 120 \

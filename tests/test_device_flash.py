@@ -27,6 +27,7 @@ from poet_host.device import ports
 from poet_host.device.board import Board, load_board, parse_board
 from poet_host.device.device import connect
 from poet_host.device.flash import find_tool, flash, upload_command
+from poet_host.device.link import candidate_ports
 from poet_host.errors import BadInput, BoardError, NoDevice, PoetError
 from poet_host.resources import resource
 from poet_host.sim.board import SimulatedBoard
@@ -37,6 +38,7 @@ from sim_helper import needs_compiler
 
 MKR, DK = load_board("mkr1000"), load_board("nrf52840_dk")
 SKETCH, LOADER, JLINK = (0x2341, 0x804E), (0x2341, 0x004E), (0x1366, 0x1015)
+RUNNING = (0x1209, 0x0001)  # poet's firmware on a board's own USB port
 PATH = os.environ["PATH"]
 IMAGE = bytes(range(256)) * 5
 
@@ -47,6 +49,7 @@ class Desk:
 
     folder: Path
     ids: dict[str, tuple[tuple[int, int], str]] = field(default_factory=dict)  # path: ids, number
+    names: dict[str, tuple[str, str]] = field(default_factory=dict)  # path: maker and product
     ends: list[int] = field(default_factory=list)
 
     def program(self, name: str, then: str = "", version: str = "1.9.1") -> None:
@@ -85,10 +88,32 @@ class Desk:
             self.ids[path] = ids, number
         return path
 
+    def running(self, name: str, board: str, number: str, to: str = "") -> str:
+        """Plug in a board that runs poet's firmware, by USB."""
+        path = self.port(name, RUNNING, number, to)
+        self.names[path] = "poet-host", board
+        return path
+
+    def comes_back(self, tool: str, loader: str, board: FakeBoard, name: str, number: str) -> None:
+        """A stub after which the loader's port is gone and the board's own is there."""
+        (self.folder / "bin" / "ln").symlink_to(str(shutil.which("ln", path=PATH)))
+        new = self.folder / name
+        self.program(tool, f"rm {self.folder / loader}; ln -s {board.port} {new}")
+        self.ids[str(new)], self.names[str(new)] = (RUNNING, number), ("poet-host", "mkr1000")
+
     def comports(self) -> list[Any]:
         return [
-            SimpleNamespace(device=path, vid=vid, pid=pid, serial_number=number, description="stub")
+            SimpleNamespace(
+                device=path,
+                vid=vid,
+                pid=pid,
+                serial_number=number,
+                description="stub",
+                manufacturer=maker,
+                product=product,
+            )
             for path, ((vid, pid), number) in self.ids.items()
+            for maker, product in [self.names.get(path, (None, None))]
             if os.path.lexists(path)
         ]
 
@@ -267,7 +292,6 @@ def reenumerate(desk: Desk, again: str | None, ids: tuple[int, int] = LOADER) ->
         os.unlink(path)
         time.sleep(0.1)
         if again:
-            del desk.ids[path]
             desk.port(again, ids)
 
     thread = threading.Thread(target=run)
@@ -322,6 +346,64 @@ def test_a_port_without_usb_ids_is_touched_and_used(desk: Desk) -> None:
     with answering("mkr1000") as board:
         assert write(MKR, board.port, upload_port=usb).upload_port == usb
     assert desk.is_touched()
+
+
+# Boards that run poet's firmware, on their own USB port.
+
+
+@pytest.mark.parametrize("again", ["ttyACM0", "ttyACM1"])
+@pytest.mark.parametrize("asked", ["auto", "by name"])
+def test_a_running_board_is_found_and_found_again(again: str, asked: str, desk: Desk) -> None:
+    usb, back = desk.running("ttyACM0", "mkr1000", "5"), str(desk.folder / again)
+    thread = reenumerate(desk, "ttyACM9")
+    with answering("mkr1000") as board:
+        desk.comes_back("bossac", "ttyACM9", board, again, "5")
+        done = write(MKR, usb if asked == "by name" else "auto")
+    thread.join()
+    assert (done.upload_port, done.port) == (str(desk.folder / "ttyACM9"), back)
+
+
+def test_of_two_running_boards_the_one_that_was_written_is_met(desk: Desk) -> None:
+    desk.program("openocd")
+    desk.port("ttyACM0", JLINK, "000683")
+    with answering("nrf52840_dk") as other, answering("nrf52840_dk") as board:
+        desk.running("ttyACM1", "nrf52840_dk", "7", other.port)
+        own = desk.running("ttyACM2", "nrf52840_dk", "8", board.port)
+        with pytest.raises(NoDevice, match="2 ports have the USB ids of nrf52840_dk"):
+            write(DK, "auto")
+        done = write(DK, own)
+        assert (done.port, done.upload_port) == (own, str(desk.folder / "ttyACM0"))
+        assert "adapter serial 000683" in desk.arguments("openocd")
+        assert other.requests == []
+
+
+def test_a_board_comes_up_on_usb_where_its_boot_loader_was(desk: Desk) -> None:
+    desk.port("ttyACM0", LOADER)
+    with answering("mkr1000") as board:
+        desk.comes_back("bossac", "ttyACM0", board, "ttyACM1", "9")
+        assert write(MKR, "auto").port == str(desk.folder / "ttyACM1")
+
+
+def test_a_running_board_is_named_and_asked_first(desk: Desk, capsys: Any) -> None:
+    assert ports.firmware_usb() == ("1209:0001", "poet-host")
+    desk.port("ttyACM0", (0x0403, 0x6001))
+    strange = desk.port("ttyACM1", RUNNING)  # somebody else's, with the same test id
+    desk.names[strange] = "somebody", "mkr1000"
+    with answering("mkr1000") as board, answering("nrf52840_dk") as nameless:
+        usb = desk.running("ttyACM2", "mkr1000", "5", board.port)
+        found = {one["port"]: one for one in Command(capsys)("boards", "--json").json["ports"]}
+        assert (found[usb]["board"], found[usb]["answer"]) == ("mkr1000", "mkr1000 number-5")
+        assert (found[strange]["board"], found[strange]["answer"]) == (None, "not asked")
+        windows = desk.port("COM3", RUNNING, "7", nameless.port)
+        desk.names[windows] = "Microsoft", ""
+        found = {one["port"]: one for one in Command(capsys)("boards", "--json").json["ports"]}
+        assert (found[windows]["board"], found[windows]["hello"]["board"]) == (None, "nrf52840_dk")
+        del desk.ids[windows]
+        assert candidate_ports()[0] == usb
+        with connect("auto") as device:
+            assert device.link.port == usb
+    desk.names[usb] = "poet-host", "a board of tomorrow"
+    assert ports.board_of(ports.serial_ports()[0]) is None
 
 
 # What can be wrong.

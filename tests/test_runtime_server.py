@@ -126,6 +126,7 @@ def test_cobs_at_full_runs(run: int, tail: bytes) -> None:
 @settings(max_examples=300, deadline=None)
 def test_cobs_decodes_whatever_comes(data: bytes) -> None:
     ffi, lib = library()
+    data = data.replace(b"\0", b"\1")  # a zero ends the frame before it is decoded
     coded = bytearray(data)
     size = lib.poet_cobs_decode(ffi.from_buffer(coded), len(coded))
     try:

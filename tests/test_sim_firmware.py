@@ -101,7 +101,7 @@ def test_the_image_fits_and_begins_where_it_must(name: str) -> None:
 def test_it_says_who_it_is(name: str, storage: Path) -> None:
     with running(name, storage) as (board, device):
         assert (device.info.board, device.info.tick_hz) == (name, 1_000_000)
-        assert device.info.arena_bytes >= {"mkr1000": 51 << 9, "nrf52840_dk": 220 << 10}[name]
+        assert device.info.arena_bytes >= {"mkr1000": 24 << 10, "nrf52840_dk": 220 << 10}[name]
         assert board.ended is None
 
 

@@ -306,13 +306,20 @@ static void answer(struct poet_server *server, uint32_t received) {
   }
 }
 
-static void take_byte(struct poet_server *server, uint8_t byte) {
-  if (byte) {
-    if (server->received < POET_FRAME_BUFFER(server->frame_bytes)) {
-      server->frame[server->received++] = byte;
-    } else {
-      server->overlong = true;
-    }
+/* Take what came in up to the end of a frame, or all of it. */
+static void take_input(struct poet_server *server) {
+  const uint8_t *data = server->input + server->input_next;
+  const uint32_t left = server->input_size - server->input_next;
+  const uint8_t *zero = memchr(data, 0, left);
+  const uint32_t size = zero ? (uint32_t)(zero - data) : left;
+  server->input_next += zero ? size + 1 : size;
+  if (size <= POET_FRAME_BUFFER(server->frame_bytes) - server->received) {
+    memcpy(server->frame + server->received, data, size);
+    server->received += size;
+  } else {
+    server->overlong = true;
+  }
+  if (!zero) {
     return;
   }
   /* While a step runs, the next frame comes in here before this one is done. */
@@ -328,7 +335,7 @@ void poet_serve(struct poet_server *server, uint32_t wait_ms) {
   const struct poet_port *port = server->poet->port;
   do {
     while (server->input_next < server->input_size) {
-      take_byte(server, server->input[server->input_next++]);
+      take_input(server);
     }
     server->input_next = 0;
     server->input_size = (uint32_t)port->receive(port->context, server->input,

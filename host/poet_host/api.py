@@ -71,6 +71,7 @@ ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more
 VALIDATION_LIMIT_S = 10.0  # for solving each of the two
 ENDING_S = 2.0  # of a simulated board's process, whose port goes first
+USB = ":usb"  # behind the port of a simulated board
 
 
 class Connection:
@@ -205,19 +206,21 @@ def connect(
     port: str, *, storage: Path | str | None = None, arena_bytes: int | None = None
 ) -> Connection:
     """Open a board: a device, a pyserial URL, `auto`, or `native` and `sim:mkr1000` and their
-    like, which start one here.
+    like, which start one here; `sim:mkr1000:usb` is plugged in by USB, not by UART.
 
     `storage` is the card file of a board that is started (None: a temporary one),
     `arena_bytes` the native board's RAM. Closing the connection ends what this call started.
     """
+    starts = port == "native" or port.startswith("sim:")
     board = port.removeprefix("sim:")
-    starts = board == "native" or board != port
     if storage is not None and not starts:
         raise BadInput(f"port {port}: a storage file is for boards that run here, as `native`")
     with ExitStack() as stack:
         running = None
         if starts:
-            running = stack.enter_context(start_board(board, storage, arena_bytes))
+            running = stack.enter_context(
+                start_board(board.removesuffix(USB), storage, arena_bytes, usb=board.endswith(USB))
+            )
             port = running.port
         elif arena_bytes is not None:
             raise BadInput(f"port {port}: an arena size is for --port native")

@@ -34,7 +34,6 @@ env.Replace(
     ],
 )
 env.Append(
-    CCFLAGS=[*made.core, *made.compile],
     CPPPATH=[str(folder) for folder in made.include],
     LINKFLAGS=[*made.core, *made.link],
     LIBPATH=[str(folder) for folder in made.script_folders],
@@ -47,6 +46,9 @@ env.Append(
     },
 )
 env.Replace(LDSCRIPT_PATH=str(made.script))
+env.AddBuildMiddleware(
+    lambda env, node: env.Object(node, CCFLAGS=list(made.flags(Path(node.srcnode().get_abspath()))))
+)
 
 
 def print_ledger(target, source, env):

@@ -19,7 +19,7 @@
 #define CHIP_TICK_HZ 1000000u
 #define CHIP_EXCHANGE_MAX 514u
 
-/* Clocks, pins, timer, UART and SPI, interrupts on. */
+/* Clocks, pins, timer, UART, SPI and USB controller (usb.h), interrupts on. */
 void chip_start(void);
 /* At least 8 characters that differ from chip to chip, and a zero. */
 void chip_unique_id(char text[17]);
@@ -52,6 +52,7 @@ void chip_last_words(const char *text);
 _Noreturn void chip_restart(void);
 
 /* Sections that no interrupt may enter. Returns what to give back. */
+#ifdef __arm__
 static inline uint32_t chip_lock(void) {
   uint32_t was;
   __asm volatile("mrs %0, primask\n cpsid i" : "=r"(was)::"memory");
@@ -64,6 +65,11 @@ static inline void chip_unlock(uint32_t was) {
 static inline void chip_sleep(void) {
   __asm volatile("dsb\n wfi" ::: "memory");
 }
+#else /* a test on another processor has interrupts of its own */
+uint32_t chip_lock(void);
+void chip_unlock(uint32_t was);
+void chip_sleep(void);
+#endif
 
 /* Called from interrupts. */
 void card_exchanged(void);

@@ -2,8 +2,10 @@
  * sizes.h is the chip's. */
 #include "chip.h"
 #include "lane.h"
+#include "link.h"
 #include "poet/server.h"
 #include "sizes.h"
+#include "usb.h"
 
 enum { IDLE_US = 10 * 1000, FOREVER_MS = 0xffffffff / 1000 };
 
@@ -25,7 +27,7 @@ static uint32_t ticks(void *context) {
 static void idle(void *context) {
   (void)context;
   const uint32_t was = chip_lock();
-  if (!lane_noticed() && !chip_uart_waiting()) {
+  if (!lane_noticed() && !link_waiting()) {
     chip_wake(IDLE_US);
     lane_sleep();
     chip_wake(0);
@@ -41,7 +43,7 @@ static size_t receive(void *context, uint8_t *data, size_t size,
   }
   const uint32_t started = chip_ticks();
   const uint32_t was = chip_lock();
-  while (!chip_uart_waiting() &&
+  while (!link_waiting() &&
          (wait_ms >= FOREVER_MS || chip_ticks() - started < wait_ms * 1000)) {
     lane_sleep();
     chip_unlock(was);
@@ -49,12 +51,12 @@ static size_t receive(void *context, uint8_t *data, size_t size,
   }
   chip_unlock(was);
   chip_wake(0);
-  return chip_uart_receive(data, (uint32_t)size);
+  return link_receive(data, (uint32_t)size);
 }
 
 static void send(void *context, const uint8_t *data, size_t size) {
   (void)context;
-  chip_uart_send(data, (uint32_t)size);
+  link_send(data, (uint32_t)size);
 }
 
 static const struct poet_port port = {.board = BOARD_NAME,
@@ -87,6 +89,7 @@ static const struct poet_memory memory = {.arena = (uint8_t *)arena,
 int main(void) {
   chip_start();
   chip_unique_id(unique_id);
+  usb_start(BOARD_NAME, unique_id);
   struct poet_server server = {
       .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = BOARD_FRAME};
   poet_init(&board, &port, &memory);

@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include "chip.h"
+#include "link.h"
 #include "startup.h"
 
 enum { PAINT = 0x5ac3965a };
@@ -55,18 +56,25 @@ static void hex(char *to, uint32_t value, int digits) {
   }
 }
 
-/* `frame`: r0 to r3, r12, lr, pc, xpsr as the core has stacked them. */
-__attribute__((used)) void report_fault(const uint32_t *frame) {
+/* Program counter and link register of what failed. */
+__attribute__((used)) void report_fault(uint32_t at, uint32_t from) {
   static char text[] = "poet: fault 00 at 00000000, from 00000000\r\n";
   uint32_t exception;
   __asm volatile("mrs %0, ipsr" : "=r"(exception));
   hex(text + 12, exception, 2);
-  hex(text + 18, frame[6], 8);
-  hex(text + 33, frame[5], 8);
-  chip_last_words(text);
+  hex(text + 18, at, 8);
+  hex(text + 33, from, 8);
+  link_last_words(text);
   chip_restart();
 }
 
+/* Nobody goes back, so the stack begins anew: a fault needs no room of its own
+ * but what the core has stacked (r0 to r3, r12, lr, pc, xpsr). */
 __attribute__((naked)) void fault_handler(void) {
-  __asm volatile("mov r0, sp\n b report_fault");
+  __asm volatile("mov r2, sp\n"
+                 "ldr r0, [r2, #24]\n"
+                 "ldr r1, [r2, #20]\n"
+                 "ldr r3, =stack_top\n"
+                 "mov sp, r3\n"
+                 "b report_fault");
 }

@@ -10,14 +10,12 @@
 enum {
   UART_TX_PIN = 6, /* P0.06 and P0.08: the kit's debugger */
   UART_RX_PIN = 8,
-  RING = 1024,
+  RING = 512,
   SEND_BUFFER = 256,
   NOW = 0, /* capture and compare channels of TIMER1 */
   ALARM = 1,
   WAKE = 2,
   SOONEST_US = 2,
-  LINE_PRIORITY = 0x40,
-  LANE_PRIORITY = 0x80,
 };
 
 static struct {

@@ -12,7 +12,6 @@ enum {
   MOSI_PIN = 45,   /* P1.13 */
   MISO_PIN = 46,   /* P1.14 */
   SELECT_PIN = 12, /* P1.12 */
-  LANE_PRIORITY = 0x80,
 };
 
 static uint8_t bounce[CHIP_EXCHANGE_MAX]

@@ -13,7 +13,9 @@ __attribute__((section(".vectors"), used)) handler *const vectors[VECTORS] = {
     [2 ... VECTORS - 1] = fault_handler,
     [0] = (handler *)(void *)stack_top,
     [1] = reset_handler,
+    [16 + IRQ_POWER_CLOCK] = power_clock_handler,
     [16 + IRQ_UARTE0] = uarte0_handler,
     [16 + IRQ_TIMER1] = timer1_handler,
+    [16 + IRQ_USBD] = usbd_handler,
     [16 + IRQ_SPIM3] = spim3_handler,
 };

@@ -140,6 +140,9 @@ static void start_uart(void) {
   samd21_clock(GCLK_CHANNEL_SERCOM(UART), 0);
   samd21_pin(UART_TX_PIN, FUNCTION_D);
   samd21_pin(UART_RX_PIN, FUNCTION_D);
+  /* Nothing may be connected: what floats would seem to speak. */
+  PORT_OUTSET(UART_RX_PIN / 32) = 1u << UART_RX_PIN % 32;
+  PORT_PINCFG(UART_RX_PIN) = PINCFG_PMUXEN | PINCFG_PULLEN;
   SERCOM_CTRLB(UART) = SERCOM_TXEN | SERCOM_RXEN;
   SERCOM_BAUD16(UART) = UART_BAUD;
   SERCOM_CTRLA(UART) = SERCOM_USART | SERCOM_SAMPR_FRACTIONAL |
@@ -213,4 +216,5 @@ void chip_start(void) {
   start_timer();
   start_uart();
   samd21_spi_start();
+  samd21_usb_start();
 }

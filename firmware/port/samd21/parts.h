@@ -8,9 +8,11 @@ void samd21_clock(unsigned channel, unsigned from);
 void samd21_pin(unsigned pin, unsigned function);
 void samd21_interrupt(unsigned irq, unsigned priority);
 void samd21_spi_start(void);
+void samd21_usb_start(void);
 
 void tc4_handler(void);
 void sercom5_handler(void);
 void dmac_handler(void);
+void usb_handler(void);
 
 #endif

@@ -41,6 +41,7 @@
 #define GCLK_GENEN (1u << 16)
 #define GCLK_CLKEN (1u << 14)
 #define GCLK_CHANNEL_DFLL 0u
+#define GCLK_CHANNEL_USB 6u
 #define GCLK_CHANNEL_SERCOM(n) (0x14u + (n))
 #define GCLK_CHANNEL_TC4_TC5 0x1cu
 
@@ -55,8 +56,10 @@
 #define PORT_PMUX(pin) REG8(0x41004430 + 0x80 * ((pin) / 32) + (pin) % 32 / 2)
 #define PORT_PINCFG(pin) REG8(0x41004440 + 0x80 * ((pin) / 32) + (pin) % 32)
 #define PINCFG_PMUXEN 1u
+#define PINCFG_PULLEN 4u /* up, where OUT is set */
 #define FUNCTION_C 2u
 #define FUNCTION_D 3u
+#define FUNCTION_G 6u
 
 /* 26, 27: SERCOM */
 #define SERCOM_CTRLA(n) REG32(0x42000800 + 0x400 * (n))
@@ -131,6 +134,52 @@ struct dma_descriptor { /* 20.10 */
   uint32_t next;
 };
 
+/* 32: USB, as a device. Of two banks of an endpoint, 0 takes and 1 sends. */
+#define USB_CTRLA REG8(0x41005000)
+#define USB_SYNCBUSY REG8(0x41005002)
+#define USB_QOSCTRL REG8(0x41005003)
+#define USB_CTRLB REG16(0x41005008)
+#define USB_DADD REG8(0x4100500a)
+#define USB_FSMSTATUS REG8(0x4100500d)
+#define USB_INTENCLR REG16(0x41005014)
+#define USB_INTENSET REG16(0x41005018)
+#define USB_INTFLAG REG16(0x4100501c)
+#define USB_DESCADD REG32(0x41005024)
+#define USB_PADCAL REG16(0x41005028)
+#define USB_EPCFG(n) REG8(0x41005100 + 0x20 * (n))
+#define USB_EPSTATUSCLR(n) REG8(0x41005104 + 0x20 * (n))
+#define USB_EPSTATUSSET(n) REG8(0x41005105 + 0x20 * (n))
+#define USB_EPINTFLAG(n) REG8(0x41005107 + 0x20 * (n))
+#define USB_EPINTENSET(n) REG8(0x41005109 + 0x20 * (n))
+#define USB_SWRST 1u
+#define USB_ENABLE 2u
+#define USB_QOS_HIGH 0xfu /* its memory accesses before the core's */
+#define USB_FULL_SPEED 0u
+#define USB_ADDEN 0x80u
+#define USB_FSM_SUSPEND 4u
+#define USB_SUSPEND 1u
+#define USB_EORST 8u
+#define USB_WAKEUP 0x10u
+#define USB_CONTROL 0x11u /* both banks */
+#define USB_BULK(bank) (3u << 4 * (bank))
+#define USB_INTERRUPT(bank) (4u << 4 * (bank))
+#define USB_DTGL(bank) (1u << (bank))
+#define USB_STALLRQ(bank) (0x10u << (bank))
+#define USB_BKRDY(bank) (0x40u << (bank))
+#define USB_TRCPT(bank) (1u << (bank))
+#define USB_RXSTP 0x10u
+#define USB_EPINT_ALL 0x7fu
+#define USB_SIZE_8 0u
+#define USB_SIZE_64 (3u << 28)
+#define USB_BYTES 0x3fffu
+#define USB_MULTI_PACKET(bytes) ((uint32_t)(bytes) << 14) /* in all */
+
+struct usb_bank { /* 32.8.4 */
+  volatile uint32_t address;
+  volatile uint32_t packet_size;
+  uint32_t unused[2]; /* link power management, and status of errors */
+};
+
 /* Cortex-M0+: NVIC and SCB */
 #define NVIC_ISER REG32(0xe000e100)
 #define NVIC_IPR(n) REG32(0xe000e400 + 4 * ((n) / 4))
@@ -138,11 +187,18 @@ struct dma_descriptor { /* 20.10 */
 #define SCB_AIRCR REG32(0xe000ed0c)
 #define AIRCR_SYSRESETREQ 0x05fa0004u
 #define IRQ_DMAC 6u
+#define IRQ_USB 7u
 #define IRQ_SERCOM5 14u
 #define IRQ_TC4 19u
 
-/* 10.3.3: serial number */
+/* 10.3.2: calibration of the USB pads; 10.3.3: serial number */
+#define USB_CALIBRATION REG32(0x00806024)
 #define SERIAL_WORD_0 REG32(0x0080a00c)
 #define SERIAL_WORD_3 REG32(0x0080a048)
+
+/* Arduino's boot loader for the MKR1000: the last word of RAM, and what it
+ * must be for the boot loader to stay (its bootloaders/zero/main.c). */
+#define BOOT_LOADER_WORD REG32(0x20007ffc)
+#define BOOT_LOADER_STAY 0x07738135u
 
 #endif

@@ -14,6 +14,7 @@ __attribute__((section(".vectors"), used)) handler *const vectors[VECTORS] = {
     [0] = (handler *)(void *)stack_top,
     [1] = reset_handler,
     [16 + IRQ_DMAC] = dmac_handler,
+    [16 + IRQ_USB] = usb_handler,
     [16 + IRQ_SERCOM5] = sercom5_handler,
     [16 + IRQ_TC4] = tc4_handler,
 };

@@ -9,7 +9,7 @@ from .. import api
 from ..device.board import load_board
 from ..device.board import names as board_names
 from ..device.device import connect
-from ..device.ports import SerialPort, board_of, find_port, serial_ports
+from ..device.ports import SerialPort, board_of, find_port, runs_firmware, serial_ports
 from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..sim.flashing import build as built
@@ -87,7 +87,7 @@ def _port_facts(port: SerialPort, *, ask: bool) -> dict[str, Any]:
         "answer": "not asked",
         "hello": None,
     }
-    if board is None and not ask:
+    if board is None and not runs_firmware(port) and not ask:
         return facts
     if board is not None and board.loading is not None and port.usb == board.loading.boot_loader:
         facts["answer"] = "its boot loader waits for `poet-host flash`"

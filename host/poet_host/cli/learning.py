@@ -78,6 +78,7 @@ def interrupts(message: str) -> Iterator[Callable[[], bool]]:
     "ARGUMENT: microseconds of a slow block, bytes that a torn write keeps, 1 if a power cut takes "
     "the erase group along. Reads and writes count from 1 since the start, each on their own.",
 )  # fmt: skip
+@click.option("--usb", is_flag=True, help="The port is that of the chip's USB, not of its UART.")
 @storage_option
 @json_option
 def simulate(
@@ -85,6 +86,7 @@ def simulate(
     arena: str | None,
     listen: str | None,
     faults: tuple[str, ...],
+    usb: bool,
     storage: Path | None,
     as_json: bool,
 ) -> int:
@@ -97,7 +99,7 @@ def simulate(
     wanted = [CardFault.parse(text) for text in faults]
     with (
         interrupts("stopping the board") as asked,
-        api.start_board(board, storage, size, wanted, listen) as running,
+        api.start_board(board, storage, size, wanted, listen, usb=usb) as running,
     ):
         if as_json:
             emit({"port": running.port})

@@ -33,7 +33,8 @@ json_option = click.option(
 port_option = click.option(
     "--port", "-p", required=True, metavar="PORT",
     help="A device (/dev/ttyACM0), a pyserial URL (socket://host:port), `auto`, or `native` or "
-    "`sim:mkr1000`, which start a board on this computer for this command.",
+    "`sim:mkr1000`, which start a board on this computer for this command "
+    "(`sim:mkr1000:usb`: plugged in by USB).",
 )  # fmt: skip
 storage_option = click.option(
     "--storage", type=click.Path(path_type=Path), metavar="FILE",

@@ -27,6 +27,7 @@ from .ports import (
     find_port,
     is_there,
     permission_advice,
+    runs_firmware,
     serial_ports,
     udev_rule,
 )
@@ -70,9 +71,11 @@ def flash(
 ) -> Flashed:
     """Write an image that begins at address `start`, wait for the board, and check who answers.
 
-    `port`: where the firmware will answer; `auto`: the only port with the board's USB ids.
-    `upload_port`: where its loader is, if elsewhere; without it, the only port with those ids, or
-    else `port`. `tool`: a program of board.loading.tools instead of the first that is installed.
+    `port`: where the firmware will answer; `auto`: the board's only USB port. If there is none of
+    that name afterwards, it is the port on USB where the board has come back.
+    `upload_port`: where its loader is, if elsewhere; without it, the only port with its loader's
+    USB ids, or else `port`. `tool`: a program of board.loading.tools instead of the first that is
+    installed.
     Raises BadInput for a board or tool that cannot, NoDevice for a port that is not there or does
     not come back, PoetError for a program that is missing, too old or fails, BoardError if
     something else answers than what was written.
@@ -89,6 +92,7 @@ def flash(
     if not is_there(port):
         raise _no_port(port, board)
     loader = upload_port or _loader_of(board, port)
+    before = _usb_ports(board)
     if name == "bossac":
         check_bossac(program)
         loader = enter_boot_loader(loader, loading, report)
@@ -97,11 +101,12 @@ def flash(
         file = Path(folder) / "firmware.bin"
         file.write_bytes(image)
         found = find_port(loader)
-        number = found.serial_number if found else ""
+        number = found.serial_number if found and found.usb in loading.usb else ""
         command = upload_command(name, program, loading, file, loader, number)
         run_tool(name, command, loading)
     report(f"written; waiting for the board at {port}")
-    return Flashed(len(image), name, loader, port, _await_board(board, port))
+    port, info = _await_board(board, port, before)
+    return Flashed(len(image), name, loader, port, info)
 
 
 def loading_of(board: Board) -> Loading:
@@ -281,17 +286,33 @@ def _behind(port: SerialPort) -> str:
 
 
 def _only_port(board: Board) -> str:
-    loading = loading_of(board)
-    matching = [one.path for one in serial_ports() if one.usb in loading.usb]
+    """Where the firmware answers on USB by itself, or else where its loader is."""
+    running = _usb_ports(board)
+    matching = list(running) or [
+        one.path for one in serial_ports() if one.usb in loading_of(board).usb
+    ]
     if len(matching) == 1:
         return matching[0]
     which = f"{len(matching)} ports have" if matching else "no port has"
     raise NoDevice(f"{which} the USB ids of {board.name} ({ports_here()}): name one with --port")
 
 
+def _usb_ports(board: Board) -> dict[str, str]:
+    """Serial numbers of the boards of this kind that run poet's firmware on USB, by port."""
+    return {
+        one.path: one.serial_number
+        for one in serial_ports()
+        if runs_firmware(one) and one.product == board.name
+    }
+
+
 def _loader_of(board: Board, port: str) -> str:
     """The board's own USB port where there is one; the firmware may speak at another."""
-    own = [one.path for one in serial_ports() if one.usb in loading_of(board).usb]
+    loading, found = loading_of(board), find_port(port)
+    running = _usb_ports(board) if loading.boot_loader else {}
+    if found is not None and found.path in running:
+        return port
+    own = [*running, *(one.path for one in serial_ports() if one.usb in loading.usb)]
     return own[0] if len(own) == 1 else port
 
 
@@ -303,19 +324,20 @@ def _no_port(port: str, board: Board) -> NoDevice:
     )
 
 
-def _await_board(board: Board, port: str) -> Any:
-    """The hello of the board once it is back."""
+def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, Any]:
+    """Port and hello of the board once it is back; `before`: _usb_ports before it was written."""
     give_up = time.monotonic() + RETURN_WAIT_S
     serial_at = loading_of(board).serial
     while True:
+        back = _back_at(board, port, before)
         try:
-            if not is_there(port):
+            if not is_there(back):
                 raise NoDevice(f"{port} has not come back within {RETURN_WAIT_S:g} s")
-            with connect(port) as device:
-                return _checked(board, port, device)
+            with connect(back) as device:
+                return back, _checked(board, back, device)
         except BoardError as error:
             raise BoardError(
-                f"the image was written, but something else answers at {port}: {error}; are "
+                f"the image was written, but something else answers at {back}: {error}; are "
                 "--port and --upload-port the same board's?",
                 error.name,
                 error.detail,
@@ -327,6 +349,18 @@ def _await_board(board: Board, port: str) -> Any:
                     f"{serial_at}, which --port must name"
                 ) from error
             time.sleep(POLL_S)
+
+
+def _back_at(board: Board, port: str, before: dict[str, str]) -> str:
+    """The port by the same name, unless the board has come back on USB by another."""
+    now = _usb_ports(board)
+    if is_there(port) and port not in before:
+        return port
+    number = before.get(port)
+    same = [path for path, one in now.items() if one == number]
+    new = [path for path in now if path not in before]
+    found = same or new
+    return found[0] if len(found) == 1 else port
 
 
 def _checked(board: Board, port: str, device: Device) -> Any:

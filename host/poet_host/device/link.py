@@ -8,10 +8,9 @@ from types import TracebackType
 from typing import Any
 
 import serial
-from serial.tools import list_ports
 
 from ..errors import LinkBroken, NoDevice, PoetError
-from .ports import permission_advice
+from .ports import permission_advice, serial_ports
 from .wire import REPLY, WireError, frame, unframe
 
 BAUD_RATE = 1_000_000  # what the firmware sets its UART to; a pty and USB ignore it
@@ -203,12 +202,11 @@ def _no_port(port: str, error: Exception) -> NoDevice:
     if number in (errno.EAGAIN, errno.EBUSY) or "exclusively lock" in str(error):
         return NoDevice(f"{port} is in use by another program: close it and run again")
     if number == errno.ENOENT or "://" in port:
-        there = ", ".join(sorted(found.device for found in list_ports.comports())) or "none"
+        there = ", ".join(sorted(found.path for found in serial_ports())) or "none"
         return NoDevice(f"there is no port {port} (serial ports here: {there}): plug the board in")
     return NoDevice(f"{port} cannot be opened as a serial port ({error}): name another port")
 
 
 def candidate_ports() -> list[str]:
-    """Serial ports of this computer, those with a USB device behind them first."""
-    found = sorted(list_ports.comports(), key=lambda one: (one.vid is None, one.device))
-    return [one.device for one in found]
+    """Serial ports of this computer, the likeliest first."""
+    return [one.path for one in serial_ports()]

@@ -1,12 +1,16 @@
 """The serial ports of this computer, and which board a port's USB ids belong to."""
 
 import os
+import re
 import stat
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from serial.tools import list_ports
 
+from ..files import read_text
+from ..resources import resource
 from .board import Board, load_board, names
 
 try:
@@ -19,26 +23,46 @@ RULES = "/etc/udev/rules.d/60-poet.rules"  # below 73, where `uaccess` is acted 
 
 @dataclass(frozen=True)
 class SerialPort:
-    """One port. `usb` is vendor and product id of what is behind it, as `2341:804e`, or empty."""
+    """One port. `usb` is vendor and product id of what is behind it, as `2341:804e`, or empty;
+    `maker` and `product` are the names that it gives itself there."""
 
     path: str
     usb: str
     serial_number: str
     description: str
+    maker: str = ""
+    product: str = ""
 
 
 def serial_ports() -> list[SerialPort]:
-    """What is there now, sorted by path."""
+    """What is there now: ports of poet's firmware first, then others on USB, then by path."""
     found = [
         SerialPort(
             one.device,
             "" if one.vid is None else f"{one.vid:04x}:{one.pid:04x}",
             one.serial_number or "",
             "" if one.description in (None, "n/a") else one.description,
+            one.manufacturer or "",
+            one.product or "",
         )
         for one in list_ports.comports()
     ]
-    return sorted(found, key=lambda port: port.path)
+    return sorted(found, key=lambda port: (not runs_firmware(port), not port.usb, port.path))
+
+
+@cache
+def firmware_usb() -> tuple[str, str]:
+    """USB ids and maker's name of poet's firmware on any board (firmware/port/common/usb.h)."""
+    text = read_text(resource("firmware") / "port" / "common" / "usb.h")
+    facts = dict(re.findall(r"#define USB_(\w+) (?:0x)?\"?([\w-]+)", text))
+    return f"{facts['VENDOR_ID']}:{facts['PRODUCT_ID']}", facts["MANUFACTURER"]
+
+
+def runs_firmware(port: SerialPort) -> bool:
+    """Is it the USB port of a board that runs poet's firmware? Others may have the same ids, so
+    that the maker decides, but on Windows, which does not tell what a device says of itself."""
+    usb, maker = firmware_usb()
+    return port.usb == usb and (port.maker == maker or not port.product)
 
 
 def find_port(path: str) -> SerialPort | None:
@@ -53,7 +77,9 @@ def is_there(path: str) -> bool:
 
 
 def board_of(port: SerialPort) -> Board | None:
-    """The board that has these USB ids."""
+    """The board that has these USB ids, or whose firmware says so there."""
+    if runs_firmware(port):
+        return load_board(port.product) if port.product in names() else None
     boards = (load_board(name) for name in names())
     return next((one for one in boards if one.loading and port.usb in one.loading.usb), None)
 

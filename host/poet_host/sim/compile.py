@@ -18,19 +18,21 @@ def compiled(
     headers: Iterable[Path] = (),
     libraries: Sequence[str] = (),
     *,
+    objects: Sequence[Sequence[str]] = (),
     missing: str,
 ) -> Path:
     """What `command` makes of `sources`: a file of the cache, compiled if it is not there yet.
 
-    Two builds at once do not disturb each other. Raises PoetError with `missing` if there is
-    no such compiler, and with its first error if it fails.
+    `objects`: where they are compiled one by one, the command for each of `sources`; `command`
+    then links what those have made. Two builds at once do not disturb each other. Raises
+    PoetError with `missing` if there is no such compiler, and with its first error if it fails.
     """
     if shutil.which(command[0]) is None:
         raise PoetError(missing)
     version = subprocess.run(
         [command[0], "--version"], capture_output=True, check=False, stdin=subprocess.DEVNULL
     ).stdout
-    key = hashlib.sha256(repr((*command, *libraries)).encode() + version)
+    key = hashlib.sha256(repr((*command, *libraries, *objects)).encode() + version)
     for path in (*sources, *headers):
         key.update(path.name.encode() + b"\0" + path.read_bytes())
     target = _cache_folder() / f"{key.hexdigest()[:20]}-{name}"
@@ -38,20 +40,20 @@ def compiled(
         return target
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as folder:
         built = Path(folder) / name
-        done = subprocess.run(
-            [*command, *map(str, sources), *libraries, "-o", str(built)],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=folder,
-        )
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines()
-            first = next((line for line in lines if "error" in line), "no message")
-            raise PoetError(
-                f"{command[0]} cannot compile {name} ({first}): a compiler for C11, such as gcc 9 "
-                "or clang 10, is needed"
-            )
+        inputs = [f"{n}.o" for n in range(len(objects))] or [str(path) for path in sources]
+        steps = [
+            [*step, "-c", str(source), "-o", made]
+            for step, source, made in zip(objects, sources, inputs, strict=False)
+        ]
+        for step in (*steps, [*command, *inputs, *libraries, "-o", str(built)]):
+            done = subprocess.run(step, capture_output=True, text=True, check=False, cwd=folder)
+            if done.returncode != 0:
+                lines = done.stderr.strip().splitlines()
+                first = next((line for line in lines if "error" in line), "no message")
+                raise PoetError(
+                    f"{command[0]} cannot compile {name} ({first}): a compiler for C11, such as "
+                    "gcc 9 or clang 10, is needed"
+                )
         built.replace(target)
     return target
 

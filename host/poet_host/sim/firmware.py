@@ -13,16 +13,18 @@ def build_firmware(board: str) -> Path:
     compiler or it fails.
     """
     made = recipe(board)
+    compiler = find_compiler(made)
+    include = [f"-I{folder}" for folder in made.include]
     return compiled(
         f"{board}.elf",
         [
-            *(find_compiler(made), *made.core, *made.compile, *made.link),
-            *(f"-I{folder}" for folder in made.include),
+            *(compiler, *made.core, *made.link),
             *(f"-L{folder}" for folder in made.script_folders),
             f"-T{made.script}",
         ],
         made.sources,
         made.headers,
         [f"-l{name}" for name in made.libraries],
+        objects=[[compiler, *made.flags(source), *include] for source in made.sources],
         missing=f"{made.compiler} went away: install it again",
     )

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, PoetError
 from ..resources import resource
 from .elf import load_elf
 from .library import chips
@@ -121,7 +121,8 @@ def _pads(values: dict[str, Any]) -> dict[str, Any]:
 class Machine:
     """One chip. It runs in this process and thread; `board.SimulatedBoard` gives it its own.
 
-    `card`: fields of sdcard_config (chip/api.h) that shall differ from chip.toml.
+    `card`: fields of sdcard_config (chip/api.h) that shall differ from chip.toml. `usb`: it is
+    plugged into a host's USB, and `give` and `take` are that port's rather than the UART's.
     """
 
     def __init__(
@@ -133,6 +134,7 @@ class Machine:
         faults: Sequence[CardFault] = (),
         card: Mapping[str, int] | None = None,
         seed: int = 1,
+        usb: bool = False,
     ) -> None:
         if board not in simulated_boards():
             raise BadInput(
@@ -149,7 +151,7 @@ class Machine:
             ):
                 raise BadInput(f"a card can have 32 faults, not {len(faults)}: leave some out")
         self._chip, self._wiring, self._seed = facts["chip"], facts["wiring"], seed
-        self._elf = elf
+        self._elf, self._usb, self._line = elf, usb, (False, 9600)
         self.reset()
 
     def _card(self, storage: Path, settings: dict[str, Any]) -> Any:
@@ -180,6 +182,9 @@ class Machine:
         self.chip = self.ffi.gc(chip, self.lib.machine_free)
         self.image = load_elf(self.chip, self._elf)
         self.lib.machine_reset(self.chip)
+        if self._usb:
+            self.lib.machine_usb_plug(self.chip, True)
+            self.lib.machine_usb_open(self.chip, *self._line)
 
     def run(self, ticks: int) -> str:
         """Run for at most so many ticks; one of RESULTS says why it ended."""
@@ -192,15 +197,35 @@ class Machine:
         return text.decode()
 
     def give(self, data: bytes) -> int:
-        """Put bytes on the UART's wire; returns how many of them fitted."""
-        return int(self.lib.machine_serial_give(self.chip, data, len(data)))
+        """Send bytes to the serial port; returns how many of them fitted."""
+        give = self.lib.machine_usb_give if self._usb else self.lib.machine_serial_give
+        return int(give(self.chip, data, len(data)))
 
     def take(self) -> bytes:
-        """What the UART has sent."""
-        waiting = self.lib.machine_serial_waiting(self.chip)
+        """What the serial port has sent."""
+        waits, take = (
+            (self.lib.machine_usb_waiting, self.lib.machine_usb_take)
+            if self._usb
+            else (self.lib.machine_serial_waiting, self.lib.machine_serial_take)
+        )
+        waiting = waits(self.chip)
         data = self.ffi.new("uint8_t[]", max(1, waiting))
-        taken = self.lib.machine_serial_take(self.chip, data, waiting)
+        taken = take(self.chip, data, waiting)
         return bytes(data)[:taken]
+
+    def usb_open(self, is_open: bool, baud: int) -> None:
+        """What a program does with the USB port; it stays so when the board starts again."""
+        self._line = (is_open, baud)
+        self.lib.machine_usb_open(self.chip, *self._line)
+
+    def check_usb(self) -> None:
+        """Raises PoetError if a program that has come to rest is no serial port on USB."""
+        state = self.lib.machine_usb_state(self.chip)
+        if self._usb and state != self.lib.USB_READY:
+            reason = self.ffi.string(self.lib.machine_usb_complaint(self.chip)).decode()
+            raise PoetError(
+                f"the program is no serial port on USB: {reason or 'it does not connect'}"
+            )
 
     def set_card_present(self, present: bool) -> None:
         """Take the card out, or put it back in."""

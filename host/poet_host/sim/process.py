@@ -1,4 +1,4 @@
-"""The process of a simulated board: runs the chip, and bridges its UART to a pty.
+"""The process of a simulated board: runs the chip, and bridges its UART or its USB port to a pty.
 
     python -m poet_host.sim.process SETTINGS
 
@@ -14,77 +14,19 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import pty
 import select
 import struct
 import sys
-import time
-import tty
 from pathlib import Path
 
 from ..errors import PoetError
+from .bridge import Bridge, UsbBridge
 from .machine import METER_FIELDS, CardFault, Machine
 
 SLICE_TICKS = 2_000_000
-PATIENCE_S = 0.5  # of a frame's unsent end, and of input while the program is busy
-WATCH_S = 0.2
-OUTPUT_LIMIT_BYTES = 1 << 20  # what nobody reads is dropped
 FAULT_CODE = 70
 POWER_CUT_CODE = 75
 METER = struct.Struct(f"<{len(METER_FIELDS) + 1}Q")
-
-
-class Bridge:
-    """The chip's UART on one side, the master of a pty on the other."""
-
-    def __init__(self) -> None:
-        self.master, self._slave = pty.openpty()  # kept open: no end of file between hosts
-        tty.setraw(self._slave)
-        os.set_blocking(self.master, False)
-        self.path = os.ttyname(self._slave)
-        self._input = bytearray()
-        self._output = bytearray()
-        self._since = 0.0
-
-    def pull(self) -> None:
-        """Read what the host has sent."""
-        try:
-            data = os.read(self.master, 1 << 16)
-        except BlockingIOError:
-            return
-        if data:
-            self._input += data
-            self._since = time.monotonic()
-
-    def frame(self, *, complete: bool) -> bytes:
-        """The next whole frame, or, if it may be in pieces or has waited, what there is."""
-        end = self._input.find(0) + 1
-        waited = time.monotonic() - self._since > PATIENCE_S
-        if not end and self._input and waited:
-            end = len(self._input)
-        if complete and not waited:
-            return b""
-        frame = bytes(self._input[:end])
-        del self._input[:end]
-        return frame
-
-    def push(self, data: bytes) -> None:
-        """Write to the host what it takes, and keep the rest."""
-        self._output += data
-        while self._output:
-            try:
-                del self._output[: os.write(self.master, self._output)]
-            except BlockingIOError:
-                break
-        del self._output[:-OUTPUT_LIMIT_BYTES]
-
-    def wait(self, control: int) -> list[int]:
-        """Sleep until the host, or the parent on `control`, has something to say."""
-        waiting = [self.master] if not self._input else []
-        ready, _, _ = select.select(
-            [*waiting, control], [self.master] if self._output else [], [], WATCH_S
-        )
-        return ready
 
 
 class Process:
@@ -101,9 +43,11 @@ class Process:
             faults=[CardFault(**fault) for fault in faults],
             card=card,
             seed=int(str(settings["seed"])),
+            usb=bool(settings["usb"]),
         )
         self.shared = mmap.mmap(int(str(settings["meter"])), METER.size)
-        self.bridge = Bridge()
+        self.bridge = UsbBridge() if settings["usb"] else Bridge()
+        self.line = self.bridge.line if isinstance(self.bridge, UsbBridge) else None
         self.control = bytearray()
         self.parent = os.getppid()
         self.announced = False
@@ -131,7 +75,7 @@ class Process:
             frame = self.bridge.frame(complete=not asleep)
             if frame:
                 self.machine.give(frame)
-            if frame or not asleep:
+            if self.line_changed() or frame or not asleep:
                 break
             if 0 in self.bridge.wait(0):
                 self.obey()
@@ -141,8 +85,20 @@ class Process:
         if select.select([0], [], [], 0)[0]:
             self.obey()
 
+    def line_changed(self) -> bool:
+        """Has a program opened or closed the USB port, or changed its baud rate?"""
+        if not isinstance(self.bridge, UsbBridge) or self.line == (now := self.bridge.line):
+            return False
+        was_open, was_baud = self.line or (False, 0)
+        is_open, baud = now
+        # Closed both times, with another baud rate: it was open for a moment in between.
+        self.line = (is_open or (not was_open and baud != was_baud), baud)
+        self.machine.usb_open(*self.line)
+        return True
+
     def announce(self) -> None:
         if not self.announced:
+            self.machine.check_usb()
             self.announced = True
             print(self.bridge.path, flush=True)
 

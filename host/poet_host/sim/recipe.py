@@ -30,6 +30,11 @@ class Recipe:
     sources: tuple[Path, ...]
     script: Path
     script_folders: tuple[Path, ...]
+    optimise: dict[Path, str]  # how the sources of a folder are optimised
+
+    def flags(self, source: Path) -> tuple[str, ...]:
+        """All that one source is compiled with, but for the folders of headers."""
+        return (*self.core, *self.compile, self.optimise[source.parent])
 
     @property
     def headers(self) -> list[Path]:
@@ -71,6 +76,7 @@ def recipe(board: str) -> Recipe:
         tuple(p for folder in paths(table["sources"]) for p in sorted(folder.glob("*.c"))),
         paths([table["script"]])[0],
         paths(table["script_folders"]),
+        dict(zip(paths(list(table["optimise"])), table["optimise"].values(), strict=True)),
     )
 
 

@@ -32,6 +32,7 @@ class Function:
     frame_bytes: int = 0
     calls: set[int] = field(default_factory=set)  # addresses, tail calls among them
     pointers: bool = False  # it calls through one
+    anew: bool = False  # it goes back to where the stack begins, for good
 
 
 def stack_bound(image: Image, *, fpu: bool) -> int:
@@ -130,10 +131,14 @@ class _Bound:
                 raise BadInput(f"firmware/calls.toml does not say at which level {name} runs")
             handlers[name] = self.deepest(address)
         bytes_used = self.deepest(self.vectors[0])
-        for level in [*nesting, faults]:
+        for level in nesting:
             depths = [depth for name, depth in handlers.items() if name in level]
             if depths:
                 bytes_used += exception_bytes + max(depths)
+        for fault in faults & set(handlers):
+            depth = handlers[fault]
+            anew = any(one.anew for one in self.functions.values() if one.name == fault)
+            bytes_used = max(bytes_used + exception_bytes + (0 if anew else depth), depth)
         return bytes_used
 
 
@@ -194,6 +199,9 @@ def functions(image: Image) -> dict[int, Function]:
                 continue
             here = starts[position]
             function = found[here]
+            if _begins_anew(image, address, first, start, code):
+                function.anew = True
+                continue
             function.frame_bytes += _taken(function.name, address, first, second, start, code)
             if _calls_pointer(first, second):
                 function.pointers = True
@@ -203,6 +211,14 @@ def functions(image: Image) -> dict[int, Function]:
                 if owner != here or target == here:
                     function.calls.add(owner)
     return found
+
+
+def _begins_anew(image: Image, address: int, first: int, start: int, code: bytes) -> bool:
+    """MOV SP, Rm, with where the stack begins in Rm."""
+    if first & 0xFF87 != 0x4685:
+        return False
+    top = image.symbols.get("stack_top", -1)
+    return _constant("it", address, first >> 3 & 15, start, code) & 0xFFFFFFFF == top
 
 
 def _instructions(

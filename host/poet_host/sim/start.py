@@ -26,6 +26,7 @@ class start_board:  # noqa: N801 (a verb: used as a function)
     `storage` is its card's file, made by `prepare_storage`; None: a temporary one.
     `arena_bytes` and `listen`, [ADDRESS:]PORT of a socket to speak at, are not for simulated
     chips, which have the RAM and the port that they have; `faults`, of the card, only for them.
+    `usb`: the port is that of a simulated chip's USB.
     """
 
     def __init__(
@@ -35,6 +36,8 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         arena_bytes: int | None = None,
         faults: Sequence[CardFault] = (),
         listen: str | None = None,
+        *,
+        usb: bool = False,
     ) -> None:
         facts = load_board(board)
         programs = ("native", *linux_boards())
@@ -56,10 +59,15 @@ class start_board:  # noqa: N801 (a verb: used as a function)
                 f"the card of the board {board} is a file and has no faults: choose "
                 f"{' or '.join(simulated_boards())}"
             )
+        if board in programs and usb:
+            raise BadInput(
+                f"the board {board} has no USB of its own: choose {' or '.join(simulated_boards())}"
+            )
         self.board = board
         self.storage = storage
         self.faults = faults
         self.listen = listen
+        self.usb = usb
         self.arena_bytes = facts.arena_bytes if arena_bytes is None else arena_bytes
 
     def __enter__(self) -> NativeBoard | SimulatedBoard:
@@ -78,7 +86,9 @@ class start_board:  # noqa: N801 (a verb: used as a function)
             board: NativeBoard | SimulatedBoard
             if self.board in simulated_boards():
                 firmware = build_firmware(self.board)
-                board = SimulatedBoard(self.board, firmware, storage, faults=self.faults)
+                board = SimulatedBoard(
+                    self.board, firmware, storage, faults=self.faults, usb=self.usb
+                )
             else:
                 board = NativeBoard(storage, self.arena_bytes, board=self.board, listen=self.listen)
             stack.enter_context(board)

@@ -151,6 +151,51 @@ uint32_t machine_serial_take(struct machine *m, uint8_t *data,
                              uint32_t size_bytes);
 uint32_t machine_serial_waiting(const struct machine *m);
 
+/* -- USB: a chip has its serial port there, too, once the cable is in -- */
+
+enum usb_state {
+  USB_ABSENT, /* no cable, or nothing connected to it */
+  USB_ENUMERATING,
+  USB_READY,
+  USB_FAILED, /* no serial port: machine_usb_complaint says why */
+};
+
+struct usb_request { /* one control transfer of the host */
+  uint8_t setup[8];
+  uint8_t address;
+  int result; /* bytes; -1: stalled, -2: no answer, -3: not ended */
+  uint8_t data[256];
+};
+
+void machine_usb_plug(struct machine *m, bool in);
+enum usb_state machine_usb_state(const struct machine *m);
+const char *machine_usb_complaint(const struct machine *m);
+/* A program opens the port with a baud rate, or closes it; open once the host
+   has told the device so, and the baud rate. */
+void machine_usb_open(struct machine *m, bool open, uint32_t baud);
+bool machine_usb_is_open(const struct machine *m);
+/* The port's bytes. */
+uint32_t machine_usb_give(struct machine *m, const uint8_t *data,
+                          uint32_t size_bytes);
+uint32_t machine_usb_take(struct machine *m, uint8_t *data,
+                          uint32_t size_bytes);
+uint32_t machine_usb_waiting(const struct machine *m);
+void machine_usb_suspend(struct machine *m, bool suspend);
+/* Reset the bus and enumerate again. */
+void machine_usb_reset(struct machine *m);
+/* A control transfer of one's own on the enumerated device, and how it ended
+   (as `result` above). */
+void machine_usb_ask(struct machine *m, const uint8_t setup[8],
+                     const uint8_t *data, uint32_t size_bytes);
+/* The same at once, giving up a transfer that is under way. */
+void machine_usb_interject(struct machine *m, const uint8_t setup[8],
+                           const uint8_t *data, uint32_t size_bytes);
+int machine_usb_answer(const struct machine *m, uint8_t data[512]);
+/* How many there were, and one of the latest 64. */
+uint32_t machine_usb_requests(const struct machine *m);
+struct usb_request machine_usb_request(const struct machine *m,
+                                       uint32_t number);
+
 /* Size, cycles and flags of one instruction (decode.h): for the scan of a
    program for instructions its core lacks. */
 struct decoded {

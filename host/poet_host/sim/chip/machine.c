@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "usb_bus.h"
+
 static void create_core(struct machine *m) {
   uc_open(UC_ARCH_ARM, UC_MODE_THUMB, &m->uc);
   uc_ctl_set_cpu_model(m->uc, m->core == CORE_M4F ? UC_CPU_ARM_CORTEX_M4
@@ -49,6 +51,7 @@ void machine_free(struct machine *m) {
   uc_close(m->uc);
   if (m->free_chip)
     m->free_chip(m->chip);
+  usb_bus_free(m->usb);
   free(m->flash);
   free(m->ram);
   free(m->flash_blocks);

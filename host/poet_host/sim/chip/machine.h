@@ -143,6 +143,7 @@ struct machine {
   char message[MESSAGE_BYTES];
 
   struct serial serial;
+  struct usb_bus *usb; /* NULL: the chip has none */
   struct sdcard *card;
   void *chip;
   void (*free_chip)(void *chip);

@@ -22,7 +22,6 @@ static const struct region unmodelled[] = {
     {.name = "TIMER3 or TIMER4", .base = 0x4001a000, .size_bytes = 0x2000},
     {.name = "PWM, PDM, ACL or PPI", .base = 0x4001c000, .size_bytes = 0x2000},
     {.name = "PPI", .base = 0x4001f000, .size_bytes = 0x1000},
-    {.name = "USBD", .base = 0x40027000, .size_bytes = 0x1000},
     {.name = "UARTE1", .base = 0x40028000, .size_bytes = 0x1000},
     {.name = "QSPI", .base = 0x40029000, .size_bytes = 0x1000},
 };
@@ -53,10 +52,11 @@ struct machine *nrf52840_new(const struct nrf52840_config *config,
   m->unmodelled_count = sizeof unmodelled / sizeof unmodelled[0];
   machine_window(m, 0x40000000, 0x30000);
   machine_window(m, 0x50000000, 0x1000);
-  nrf_clock_create(chip);
+  nrf_power_create(chip);
   nrf_nvmc_create(chip);
   nrf_gpio_create(chip);
   nrf_uarte_create(chip);
+  nrf_usbd_create(chip);
   for (unsigned i = 0; i < NRF_SPIMS; i++)
     nrf_spim_create(chip, i);
   for (unsigned i = 0; i < NRF_TIMERS; i++)

@@ -4,10 +4,17 @@
 
 #include "machine.h"
 #include "sdcard.h"
+#include "usb_bus.h"
 
 #define NRF52840_HZ 64000000u
 
-enum { NRF_TIMERS = 3, NRF_SPIMS = 2, NRF_COMPARES = 6 };
+enum {
+  NRF_TIMERS = 3,
+  NRF_SPIMS = 2,
+  NRF_COMPARES = 6,
+  NRF_USB_ENDPOINTS = 8, /* without the isochronous ones */
+  NRF_USB_PACKET = 64,
+};
 
 struct nrf52840;
 
@@ -35,10 +42,10 @@ struct nrf_channel { /* EasyDMA */
   uint32_t pointer, count, amount;
 };
 
-struct nrf_clock {
+struct nrf_power { /* and CLOCK */
   struct nrf_peripheral p;
-  bool crystal_running;
-  struct event started;
+  bool crystal_running, vbus, usb_supplied;
+  struct event started, regulator;
 };
 
 struct nrf_nvmc {
@@ -85,11 +92,40 @@ struct nrf_timer {
   } owners[NRF_COMPARES];
 };
 
+/* One direction of an endpoint: a buffer between the bus and EasyDMA. */
+struct nrf_pipe {
+  struct nrf_channel dma;
+  uint8_t packet[NRF_USB_PACKET];
+  uint32_t size;
+  bool full;  /* a packet waits: IN for the host, OUT for EasyDMA */
+  bool taken; /* OUT: the next packet from the host is */
+  bool toggle, halted;
+};
+
+struct nrf_usbd {
+  struct nrf_peripheral p;
+  struct usb_bus *bus;
+  uint32_t enable, pull_up, causes, captured, transferred, address;
+  uint32_t in_enabled, out_enabled, toggle_selected;
+  bool ready;
+  struct nrf_pipe in[NRF_USB_ENDPOINTS], out[NRF_USB_ENDPOINTS];
+  struct nrf_pipe *moving; /* by EasyDMA, */
+  bool moving_in;
+  unsigned moving_number;
+  uint8_t setup[8];
+  uint32_t new_address;
+  bool status_allowed, control_stalled;
+  uint32_t test_selected, moving_latch; /* for anomalies, as are these: */
+  uint32_t hidden_open, hidden_187, hidden_171;
+  struct event started, moved;
+};
+
 struct nrf52840 {
   struct machine *m;
   struct nrf52840_config config;
   struct sdcard *card;
-  struct nrf_clock clock;
+  struct nrf_power power;
+  struct nrf_usbd usbd;
   struct nrf_nvmc nvmc;
   struct nrf_gpio gpio;
   struct nrf_uarte uarte;
@@ -98,9 +134,12 @@ struct nrf52840 {
   uint8_t factory[0x2000]; /* FICR and UICR */
 };
 
-void nrf_clock_create(struct nrf52840 *chip);
+void nrf_power_create(struct nrf52840 *chip);
+void nrf_power_vbus(struct nrf52840 *chip, bool present);
+void nrf_power_usb(struct nrf52840 *chip); /* USBD.ENABLE has changed */
 void nrf_nvmc_create(struct nrf52840 *chip);
 void nrf_gpio_create(struct nrf52840 *chip);
 void nrf_uarte_create(struct nrf52840 *chip);
 void nrf_spim_create(struct nrf52840 *chip, unsigned position);
+void nrf_usbd_create(struct nrf52840 *chip);
 void nrf_timer_create(struct nrf52840 *chip, unsigned position);

@@ -1,13 +1,8 @@
-/* CLOCK, NVMC and GPIO (chapters of these names): the crystal, the
-   instruction cache, the pins. Programming the flash is not modelled. */
+/* NVMC and GPIO (chapters of these names): the instruction cache, the pins.
+   Programming the flash is not modelled. */
 #include "nrf52840.h"
 
 enum {
-  HFCLKSTART = 0x000,
-  HFCLKSTOP = 0x004,
-  HFCLKRUN = 0x408,
-  HFCLKSTAT = 0x40c,
-  CRYSTAL_START_TICKS = 64 * 360, /* t_START of the 32 MHz crystal */
   READY = 0x400,
   READYNEXT = 0x408,
   CONFIG = 0x504,
@@ -28,59 +23,12 @@ enum {
   PIN_CNF = 0x700,
 };
 
-/* -- CLOCK -- */
-
-static void crystal_started(void *owner, uint64_t at) {
-  (void)at;
-  struct nrf_clock *c = owner;
-  c->crystal_running = true;
-  nrf_event(&c->p, 0);
-}
-
-static bool clock_task(struct nrf_peripheral *p, uint32_t offset) {
-  struct nrf_clock *c = (struct nrf_clock *)p;
-  if (offset == HFCLKSTART)
-    event_at(p->chip->m, &c->started, p->chip->m->now + CRYSTAL_START_TICKS);
-  else if (offset == HFCLKSTOP)
-    c->crystal_running = false;
-  return offset == HFCLKSTART || offset == HFCLKSTOP;
-}
-
-static bool clock_read(struct nrf_peripheral *p, uint32_t offset,
-                       uint32_t *value) {
-  const struct nrf_clock *c = (struct nrf_clock *)p;
-  if (offset == HFCLKSTAT)
-    *value = 1u << 16 | (c->crystal_running ? 1u : 0u);
-  else
-    *value = c->crystal_running || c->started.at != NEVER;
-  return offset == HFCLKSTAT || offset == HFCLKRUN;
-}
-
-static bool no_write(struct nrf_peripheral *p, uint32_t offset,
-                     uint32_t value) {
-  (void)p, (void)offset, (void)value;
-  return false;
-}
+/* -- NVMC -- */
 
 static bool no_task(struct nrf_peripheral *p, uint32_t offset) {
   (void)p, (void)offset;
   return false;
 }
-
-void nrf_clock_create(struct nrf52840 *chip) {
-  struct nrf_clock *c = &chip->clock;
-  c->p = (struct nrf_peripheral){.name = "CLOCK",
-                                 .base = 0x40000000,
-                                 .irq = 0,
-                                 .known_events = 1,
-                                 .task = clock_task,
-                                 .read = clock_read,
-                                 .write = no_write};
-  event_add(chip->m, &c->started, crystal_started, c);
-  nrf_add(chip, &c->p);
-}
-
-/* -- NVMC -- */
 
 static void configure_cache(struct nrf_nvmc *n) {
   struct machine *m = n->p.chip->m;

@@ -12,7 +12,6 @@ static const struct region unmodelled[] = {
     {.name = "EIC", .base = 0x40001800, .size_bytes = 0x400},
     {.name = "PAC", .base = 0x40000000, .size_bytes = 0x400},
     {.name = "PAC1 or DSU", .base = 0x41000000, .size_bytes = 0x4000},
-    {.name = "USB", .base = 0x41005000, .size_bytes = 0x400},
     {.name = "MTB", .base = 0x41006000, .size_bytes = 0x1000},
     {.name = "PAC2", .base = 0x42000000, .size_bytes = 0x400},
     {.name = "EVSYS", .base = 0x42000400, .size_bytes = 0x400},
@@ -31,9 +30,12 @@ static void free_chip(void *chip) {
 
 /* Calibration row and serial number (sections 10.3.2 and 10.3.3). */
 static void fill_auxiliary(struct samd21 *chip) {
+  /* USB: TRANSN 9, TRANSP 25, TRIM 6, as a factory might have measured */
+  static const uint32_t pads = 9 << 13 | 25 << 18 | 6 << 23;
   static const uint32_t words[4] = {0x0080a00c, 0x0080a040, 0x0080a044,
                                     0x0080a048};
   memset(chip->auxiliary, 0xff, sizeof chip->auxiliary);
+  memcpy(chip->auxiliary + 0x6024, &pads, 4);
   for (unsigned i = 0; i < 4; i++)
     memcpy(chip->auxiliary + (words[i] - 0x00800000),
            &chip->config.serial_number[i], 4);
@@ -65,6 +67,7 @@ struct machine *samd21_new(const struct samd21_config *config,
     samd21_sercom_create(chip, i);
   for (unsigned i = 0; i < SAMD21_TCS; i++)
     samd21_tc_create(chip, i);
+  samd21_usb_create(chip);
   fill_auxiliary(chip);
   return m;
 }

@@ -13,6 +13,7 @@ enum {
   SAMD21_CHANNELS = 12,
   SAMD21_GENERATORS = 9,
   SAMD21_CLOCKS = 37, /* generic clock channels */
+  SAMD21_ENDPOINTS = 8,
 };
 
 /* Bits of PM.APBCMASK and PM.APBBMASK (16.8.10, 16.8.11). */
@@ -97,6 +98,21 @@ struct samd21_tc {
   struct event due[3]; /* overflow, compare 0, compare 1 */
 };
 
+struct samd21_endpoint {
+  uint8_t config, status, flags, enabled_interrupts;
+};
+
+struct samd21_usb {
+  struct samd21 *chip;
+  struct usb_bus *bus;
+  uint8_t control_a, quality, address, state, summary;
+  uint16_t control_b, enabled_interrupts, flags, pads;
+  uint32_t descriptors; /* address of the table in RAM */
+  uint64_t busy_until;
+  struct samd21_endpoint endpoints[SAMD21_ENDPOINTS];
+  struct event idle;
+};
+
 struct samd21 {
   struct machine *m;
   struct samd21_clock clock;
@@ -105,6 +121,7 @@ struct samd21 {
   struct samd21_sercom sercoms[SAMD21_SERCOMS];
   struct samd21_dmac dmac;
   struct samd21_tc tcs[SAMD21_TCS];
+  struct samd21_usb usb;
   struct sdcard *card;
   struct samd21_config config;
   uint8_t auxiliary[0x10000]; /* calibration and serial number */
@@ -131,3 +148,4 @@ void samd21_dmac_create(struct samd21 *chip);
 /* A peripheral's trigger has become active. */
 void samd21_dmac_trigger(struct samd21 *chip, unsigned trigger);
 void samd21_tc_create(struct samd21 *chip, unsigned position);
+void samd21_usb_create(struct samd21 *chip);

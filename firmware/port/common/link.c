@@ -1,0 +1,47 @@
+#include "link.h"
+
+#include "chip.h"
+#include "usb.h"
+
+static struct {
+  enum { NOBODY, UART, USB } port;
+  uint32_t session;
+} link;
+
+bool link_waiting(void) {
+  uint8_t dropped;
+  if (link.session != usb_session()) {
+    link.session = usb_session();
+    link.port = NOBODY;
+  }
+  if (link.port == NOBODY ||
+      (link.port == USB && usb_is_suspended() && chip_uart_waiting())) {
+    link.port = chip_uart_waiting() ? UART : usb_waiting() ? USB : NOBODY;
+  }
+  while (link.port == USB && chip_uart_receive(&dropped, 1)) {
+  }
+  while (link.port == UART && usb_receive(&dropped, 1)) {
+  }
+  return link.port == USB ? usb_waiting() : chip_uart_waiting();
+}
+
+uint32_t link_receive(uint8_t *data, uint32_t size) {
+  if (!link_waiting()) {
+    return 0;
+  }
+  return link.port == USB ? usb_receive(data, size)
+                          : chip_uart_receive(data, size);
+}
+
+void link_send(const uint8_t *data, uint32_t size) {
+  if (link.port == USB) {
+    usb_send(data, size);
+  } else {
+    chip_uart_send(data, size);
+  }
+}
+
+void link_last_words(const char *text) {
+  chip_last_words(text);
+  usb_last_words(text);
+}

@@ -1,0 +1,317 @@
+/* nRF52840: its USB device controller. It keeps one packet for each endpoint
+ * and direction, between the bus and EasyDMA, which moves one at a time, in
+ * microseconds: we wait for it. Anomalies 171, 187, 199 and 211 are worked
+ * around as Nordic's nrfx does; 166 is about isochronous endpoints. */
+#include "usb.h"
+
+#include "chip.h"
+#include "parts.h"
+#include "registers.h"
+
+enum {
+  ENDPOINTS = 3, /* 0 to USB_DATA_OUT */
+  NUMBER = 7,    /* of an endpoint's address */
+  OUT_BIT = 16,  /* in EPDATASTATUS */
+  REQUEST_IN = 0x80,
+  SET_ADDRESS = 5,
+};
+
+static struct {
+  bool ready;               /* after ENABLE */
+  bool odd;                 /* bytes that EasyDMA has moved */
+  bool control_in;          /* the data stage of the current request */
+  bool sets_address;        /* the controller itself answers this request */
+  uint8_t came;             /* OUT packets that EasyDMA has not moved, by bit */
+  uint8_t *into[ENDPOINTS]; /* where they are wanted, or NULL */
+} controller;
+
+static bool take(volatile uint32_t *event) {
+  const bool happened = *event;
+  *event = 0;
+  return happened;
+}
+
+/* -- EasyDMA -- */
+
+static void move(volatile uint32_t *task, volatile uint32_t *ended,
+                 uint32_t size) {
+  *ended = 0;
+  USBD_MOVING = 0x82; /* anomaly 199: or the host's next packet may be lost */
+  *task = 1;
+  while (!*ended) {
+  }
+  USBD_MOVING = 0;
+  controller.odd ^= size & 1;
+}
+
+static void move_in(unsigned n, const uint8_t *data, uint32_t size) {
+  USBD_EPIN_PTR(n) = (uint32_t)(uintptr_t)data;
+  USBD_EPIN_MAXCNT(n) = size;
+  move(&USBD_TASKS_STARTEPIN(n), &USBD_EVENTS_ENDEPIN(n), size);
+}
+
+/* Afterwards the controller takes the next packet by itself. */
+static void fetch(unsigned n) {
+  uint8_t *const to = controller.into[n];
+  if (!to || !(controller.came >> n & 1)) {
+    return;
+  }
+  controller.into[n] = NULL;
+  controller.came &= (uint8_t)~(1u << n);
+  const uint32_t size = USBD_SIZE_EPOUT(n);
+  USBD_EPOUT_PTR(n) = (uint32_t)(uintptr_t)to;
+  USBD_EPOUT_MAXCNT(n) = size;
+  move(&USBD_TASKS_STARTEPOUT(n), &USBD_EVENTS_ENDEPOUT(n), size);
+  usb_received((uint8_t)n, size);
+}
+
+/* -- on and off -- */
+
+/* Registers that a key locks and unlocks. */
+static void write_hidden(volatile uint32_t *hidden, uint32_t value) {
+  const uint32_t was = chip_lock();
+  const bool locked = USBD_HIDDEN_KEY == 0;
+  if (locked) {
+    USBD_HIDDEN_KEY = 0x9375;
+  }
+  *hidden = value;
+  if (locked) {
+    USBD_HIDDEN_KEY = 0x9375;
+  }
+  chip_unlock(was);
+}
+
+static void enable(void) {
+  write_hidden(&USBD_HIDDEN_187, 3); /* 187; and 211, as long as enabled */
+  write_hidden(&USBD_HIDDEN_171, 0xc0);
+  USBD_INTENSET = USBD_INT_USBRESET | USBD_INT_EP0DATADONE | USBD_INT_USBEVENT |
+                  USBD_INT_EP0SETUP | USBD_INT_EPDATA;
+  USBD_ENABLE = 1;
+}
+
+/* What has happened on the bus and was not looked at yet. */
+static void forget_events(void) {
+  controller.came = 0;
+  USBD_EVENTS_USBRESET = 0;
+  USBD_EVENTS_EPDATA = 0;
+  USBD_EVENTS_EP0DATADONE = 0;
+  USBD_EVENTS_EP0SETUP = 0;
+}
+
+static void disable(void) {
+  static uint32_t spare;
+  if (controller.ready) {
+    USBD_USBPULLUP = 0;
+  }
+  if (controller.odd) { /* or the first move later goes wrong */
+    move_in(0, (const uint8_t *)&spare, 1);
+  }
+  USBD_ENABLE = 0;
+  USBD_EVENTCAUSE = USBD_EVENTCAUSE;
+  forget_events();
+  write_hidden(&USBD_HIDDEN_171, 0);
+  write_hidden(&USBD_HIDDEN_187, 0);
+  controller.ready = false;
+  usb_reset();
+}
+
+/* Enable the controller when the cable brings 5 V, which starts its regulator;
+ * connect to the bus when both are ready. The crystal runs anyway. */
+static void follow_supply(void) {
+  const uint32_t supply = POWER_USBREGSTATUS;
+  if (!(supply & POWER_VBUSDETECT)) {
+    if (USBD_ENABLE) {
+      disable();
+    }
+  } else if (!USBD_ENABLE) {
+    enable();
+  } else if (controller.ready && (supply & POWER_OUTPUTRDY)) {
+    USBD_USBPULLUP = 1;
+  }
+}
+
+void power_clock_handler(void) {
+  POWER_EVENTS_USBDETECTED = 0;
+  POWER_EVENTS_USBREMOVED = 0;
+  POWER_EVENTS_USBPWRRDY = 0;
+  follow_supply();
+}
+
+void chip_usb_attach(void) {
+  POWER_INTENSET = POWER_INT_USB;
+  nrf52840_interrupt(IRQ_USBD, LANE_PRIORITY);
+  nrf52840_interrupt(IRQ_POWER_CLOCK, LANE_PRIORITY);
+  NVIC_ISPR(IRQ_POWER_CLOCK / 32) = 1u << IRQ_POWER_CLOCK % 32;
+}
+
+/* -- what happens -- */
+
+static void bus_reset(void) {
+  forget_events();
+  chip_usb_configure(false);
+  controller.into[0] = NULL;
+  usb_reset();
+}
+
+static void causes(void) {
+  const uint32_t cause = USBD_EVENTCAUSE;
+  USBD_EVENTCAUSE = cause;
+  if (cause & USBD_READY) {
+    write_hidden(&USBD_HIDDEN_171, 0);
+    controller.ready = true;
+    follow_supply();
+  }
+  if (cause & USBD_SUSPEND) {
+    usb_suspend(true);
+  }
+  if (cause & USBD_RESUME) {
+    usb_suspend(false);
+  }
+}
+
+static void data_done(void) {
+  const uint32_t done = USBD_EPDATASTATUS;
+  USBD_EPDATASTATUS = done;
+  for (unsigned n = 1; n < ENDPOINTS; n++) {
+    if (done >> n & 1) {
+      usb_sent((uint8_t)(USB_CONTROL_IN | n));
+    }
+    controller.came |= (uint8_t)((done >> (OUT_BIT + n) & 1) << n);
+  }
+}
+
+static void control_done(void) {
+  if (controller.control_in) {
+    usb_sent(USB_CONTROL_IN);
+  } else {
+    controller.came |= 1;
+  }
+}
+
+static void setup(void) {
+  uint8_t packet[8];
+  for (unsigned i = 0; i < sizeof packet; i++) {
+    packet[i] = (uint8_t)USBD_SETUP(i);
+  }
+  controller.control_in = packet[0] & REQUEST_IN;
+  controller.sets_address = packet[0] == 0 && packet[1] == SET_ADDRESS;
+  controller.came &= (uint8_t)~1u;
+  controller.into[0] = NULL;
+  usb_setup(packet);
+}
+
+void usbd_handler(void) {
+  if (take(&USBD_EVENTS_USBRESET)) {
+    bus_reset();
+  }
+  if (take(&USBD_EVENTS_USBEVENT)) {
+    causes();
+  }
+  if (take(&USBD_EVENTS_EPDATA)) {
+    data_done();
+  }
+  if (take(&USBD_EVENTS_EP0DATADONE)) {
+    control_done();
+  }
+  fetch(0);
+  fetch(USB_DATA_OUT);
+  if (take(&USBD_EVENTS_EP0SETUP)) { /* last: it gives up what came before */
+    setup();
+  }
+}
+
+/* -- what is asked for -- */
+
+/* Has the host given up the current request for one that we do not know yet? */
+static bool outdated(uint8_t endpoint) {
+  return !(endpoint & NUMBER) && USBD_EVENTS_EP0SETUP;
+}
+
+void chip_usb_address(uint8_t address) {
+  (void)address;
+}
+
+/* DATA0 next; two writes, the first of which selects. */
+static void restart(uint8_t endpoint) {
+  USBD_EPSTALL = endpoint;
+  USBD_DTOGGLE = endpoint;
+  USBD_DTOGGLE = USBD_DATA0 | endpoint;
+}
+
+/* Forget a packet that waits for the host, as nrfx does. */
+static void disarm(uint8_t endpoint) {
+  USBD_TEST_SELECT = 0x7b6 + 2 * ((endpoint & NUMBER) - 1u);
+  USBD_TEST_VALUE |= 1u << 1;
+  (void)USBD_TEST_VALUE;
+}
+
+void chip_usb_configure(bool configured) {
+  static const uint8_t in[] = {USB_NOTICE_IN, USB_DATA_IN};
+  controller.came = 0;
+  controller.into[USB_DATA_OUT] = NULL;
+  USBD_EPINEN = 1;
+  USBD_EPOUTEN = 1;
+  for (unsigned i = 0; i < sizeof in; i++) {
+    disarm(in[i]);
+    restart(in[i]);
+  }
+  restart(USB_DATA_OUT);
+  USBD_EPDATASTATUS = USBD_EPDATASTATUS;
+  if (configured) {
+    USBD_EPINEN =
+        1 | 1u << (USB_NOTICE_IN & NUMBER) | 1u << (USB_DATA_IN & NUMBER);
+    USBD_EPOUTEN = 1 | 1u << USB_DATA_OUT;
+    USBD_SIZE_EPOUT(USB_DATA_OUT) = 0; /* takes the first packet */
+  }
+}
+
+void chip_usb_send(uint8_t endpoint, const uint8_t *data, uint32_t size) {
+  if (!outdated(endpoint)) {
+    move_in(endpoint & NUMBER, data, size);
+  }
+}
+
+void chip_usb_receive(uint8_t endpoint, uint8_t *data) {
+  if (outdated(endpoint)) {
+    return;
+  }
+  controller.into[endpoint] = data;
+  if (endpoint == USB_CONTROL_OUT) {
+    USBD_TASKS_EP0RCVOUT = 1;
+  } else if (controller.came >> endpoint & 1) {
+    NVIC_ISPR(IRQ_USBD / 32) = 1u << IRQ_USBD % 32;
+  }
+}
+
+/* Nobody tells us when it has taken place. */
+void chip_usb_status(bool in) {
+  (void)in;
+  if (outdated(USB_CONTROL_OUT)) {
+    return;
+  }
+  if (!controller.sets_address) {
+    USBD_TASKS_EP0STATUS = 1;
+  }
+  usb_status_ended();
+}
+
+void chip_usb_stall(uint8_t endpoint, bool stalled) {
+  if (outdated(endpoint)) {
+    return;
+  }
+  if (!(endpoint & NUMBER)) {
+    USBD_TASKS_EP0STALL = 1;
+  } else if (stalled) {
+    USBD_EPSTALL = USBD_STALL | endpoint;
+  } else {
+    restart(endpoint);
+  }
+}
+
+void chip_usb_touched(void) {
+}
+
+void chip_usb_poll(void) {
+  power_clock_handler();
+  usbd_handler();
+}

@@ -1,0 +1,100 @@
+/* CLOCK and POWER (chapters of these names), which share their registers'
+   place and their interrupt: the crystal, and what USB is supplied with. */
+#include "nrf52840.h"
+
+enum {
+  HFCLKSTART = 0x000,
+  HFCLKSTOP = 0x004,
+  HFCLKSTARTED = 0, /* events, by bit */
+  USBDETECTED = 7,
+  USBREMOVED = 8,
+  USBPWRRDY = 9,
+  HFCLKRUN = 0x408,
+  HFCLKSTAT = 0x40c,
+  USBREGSTATUS = 0x438,
+  CRYSTAL_START_TICKS = 64 * 360,    /* t_START of the 32 MHz crystal */
+  REGULATOR_START_TICKS = 64 * 1000, /* until USBPWRRDY: its worst case */
+};
+
+static void crystal_started(void *owner, uint64_t at) {
+  (void)at;
+  struct nrf_power *c = owner;
+  c->crystal_running = true;
+  nrf_event(&c->p, HFCLKSTARTED);
+}
+
+static void regulator_started(void *owner, uint64_t at) {
+  (void)at;
+  struct nrf_power *c = owner;
+  c->usb_supplied = true;
+  nrf_event(&c->p, USBPWRRDY);
+}
+
+/* The regulator runs while there is 5 V and USBD is enabled. */
+void nrf_power_usb(struct nrf52840 *chip) {
+  struct nrf_power *c = &chip->power;
+  if (!c->vbus || !chip->usbd.enable) {
+    c->usb_supplied = false;
+    event_cancel(&c->regulator);
+  } else if (!c->usb_supplied && c->regulator.at == NEVER) {
+    event_at(chip->m, &c->regulator, chip->m->now + REGULATOR_START_TICKS);
+  }
+}
+
+void nrf_power_vbus(struct nrf52840 *chip, bool present) {
+  struct nrf_power *c = &chip->power;
+  if (c->vbus == present)
+    return;
+  c->vbus = present;
+  nrf_event(&c->p, present ? USBDETECTED : USBREMOVED);
+  nrf_power_usb(chip);
+}
+
+static bool power_task(struct nrf_peripheral *p, uint32_t offset) {
+  struct nrf_power *c = (struct nrf_power *)p;
+  if (offset == HFCLKSTART)
+    event_at(p->chip->m, &c->started, p->chip->m->now + CRYSTAL_START_TICKS);
+  else if (offset == HFCLKSTOP)
+    c->crystal_running = false;
+  return offset == HFCLKSTART || offset == HFCLKSTOP;
+}
+
+static bool power_read(struct nrf_peripheral *p, uint32_t offset,
+                       uint32_t *value) {
+  const struct nrf_power *c = (struct nrf_power *)p;
+  switch (offset) {
+  case HFCLKRUN:
+    *value = c->crystal_running || c->started.at != NEVER;
+    return true;
+  case HFCLKSTAT:
+    *value = 1u << 16 | (c->crystal_running ? 1u : 0u);
+    return true;
+  case USBREGSTATUS:
+    *value = (c->vbus ? 1u : 0u) | (c->usb_supplied ? 2u : 0u);
+    return true;
+  default:
+    return false;
+  }
+}
+
+static bool power_write(struct nrf_peripheral *p, uint32_t offset,
+                        uint32_t value) {
+  (void)p, (void)offset, (void)value;
+  return false;
+}
+
+void nrf_power_create(struct nrf52840 *chip) {
+  struct nrf_power *c = &chip->power;
+  c->p = (struct nrf_peripheral){.name = "CLOCK",
+                                 .base = 0x40000000,
+                                 .irq = 0,
+                                 .known_events =
+                                     1 << HFCLKSTARTED | 1 << USBDETECTED |
+                                     1 << USBREMOVED | 1 << USBPWRRDY,
+                                 .task = power_task,
+                                 .read = power_read,
+                                 .write = power_write};
+  event_add(chip->m, &c->started, crystal_started, c);
+  event_add(chip->m, &c->regulator, regulator_started, c);
+  nrf_add(chip, &c->p);
+}

@@ -1,0 +1,312 @@
+/* Transactions: which comes next, how long it takes, and what its answer means
+   (USB 2.0, 5.8 and 8.5). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "usb_host.h"
+
+enum {
+  BIT_HZ = 12000000,
+  /* Bytes of bus time around the data of a transaction (USB 2.0, table 5-9):
+     a frame has room for 19 of 64 bytes. Without data and its CRC: a NAK. */
+  OVERHEAD_BYTES = 13,
+  NAK_BYTES = 8,
+  SOF_BYTES = 6,
+  FRAME_HZ = 1000,
+  SILENCES = 3,              /* a host tries as often */
+  PATIENCE_US = 5000 * 1000, /* with a control transfer */
+  DIRECTION_IN = 0x80,
+};
+
+static uint64_t byte_ticks(const struct usb_bus *bus, unsigned bytes) {
+  return (uint64_t)bytes * 8 * bus->m->tick_hz / BIT_HZ;
+}
+
+uint64_t usb_bus_ticks(const struct usb_bus *bus, uint64_t us) {
+  return us * bus->m->tick_hz / 1000000;
+}
+
+unsigned usb_bus_frame(const struct usb_bus *bus) {
+  return (unsigned)(bus->m->now / (bus->m->tick_hz / FRAME_HZ)) & 0x7ff;
+}
+
+/* -- when -- */
+
+/* A transaction ends before its frame does. */
+static uint64_t fit(const struct usb_bus *bus, uint64_t from, uint64_t ticks) {
+  const uint64_t frame = bus->m->tick_hz / FRAME_HZ;
+  const uint64_t begin = from / frame * frame, sof = byte_ticks(bus, SOF_BYTES);
+  if (from < begin + sof)
+    from = begin + sof;
+  return from + ticks <= begin + frame ? from : begin + frame + sof;
+}
+
+/* A pipe that was answered NAK has been asked again ever since. */
+static uint64_t earliest(const struct usb_bus *bus,
+                         const struct usb_pipe *pipe) {
+  const uint64_t now = bus->m->now;
+  if (!pipe->refused_once || now <= pipe->refused_at)
+    return now;
+  const uint64_t periods =
+      (now - pipe->refused_at + pipe->period - 1) / pipe->period;
+  return pipe->refused_at + periods * pipe->period;
+}
+
+static bool control_goes_in(const struct usb_control *c) {
+  const bool reads = (c->setup[0] & DIRECTION_IN) && c->length;
+  return c->stage == STAGE_STATUS ? !reads : reads;
+}
+
+static unsigned control_out_bytes(const struct usb_control *c) {
+  const unsigned left = c->length - c->done;
+  return c->stage != STAGE_DATA ? 0 : left < HOST_PACKET ? left : HOST_PACKET;
+}
+
+static bool goes_in(const struct usb_bus *bus, const struct usb_pipe *pipe) {
+  return pipe == &bus->pipes[PIPE_CONTROL] ? control_goes_in(&bus->control)
+                                           : pipe->in;
+}
+
+static unsigned bytes_of(struct usb_bus *bus, const struct usb_pipe *pipe) {
+  if (pipe == &bus->pipes[PIPE_CONTROL] && bus->control.stage == STAGE_SETUP)
+    return OVERHEAD_BYTES + 8;
+  if (goes_in(bus, pipe)) {
+    const unsigned size =
+        bus->device.in_waits(bus->device.owner, pipe->endpoint);
+    return size ? OVERHEAD_BYTES + size : NAK_BYTES;
+  }
+  if (pipe == &bus->pipes[PIPE_CONTROL])
+    return OVERHEAD_BYTES + control_out_bytes(&bus->control);
+  return OVERHEAD_BYTES + bus->out_size;
+}
+
+/* Begin the next transaction, if there is anything to do. */
+static void begin(struct usb_bus *bus) {
+  if (bus->running || bus->performing || bus->quiet)
+    return;
+  struct usb_pipe *next = NULL;
+  uint64_t at = NEVER;
+  for (unsigned i = 1; i <= PIPES; i++) {
+    struct usb_pipe *pipe = &bus->pipes[(bus->turn + i) % PIPES];
+    if (pipe == &bus->pipes[PIPE_OUT] && pipe->active && !bus->out_size)
+      bus->out_size = usb_tty_next_out(bus, bus->out);
+    const bool wants = pipe->active && !pipe->refused &&
+                       (pipe != &bus->pipes[PIPE_OUT] || bus->out_size);
+    if (wants && earliest(bus, pipe) < at) {
+      next = pipe;
+      at = earliest(bus, pipe);
+    }
+  }
+  if (next) {
+    const uint64_t ticks = byte_ticks(bus, bytes_of(bus, next));
+    bus->running = next;
+    bus->turn = (unsigned)(next - bus->pipes);
+    next->period = ticks;
+    event_at(bus->m, &bus->ended, fit(bus, at, ticks) + ticks);
+  }
+}
+
+/* -- control transfers -- */
+
+static void control_over(struct usb_bus *bus, int result) {
+  bus->pipes[PIPE_CONTROL].active = false;
+  event_cancel(&bus->late);
+  bus->control.then(bus, result);
+}
+
+static void too_late(void *owner, uint64_t at) {
+  (void)at;
+  struct usb_bus *bus = owner;
+  if (bus->running == &bus->pipes[PIPE_CONTROL]) {
+    bus->running = NULL;
+    event_cancel(&bus->ended);
+  }
+  control_over(bus, CONTROL_SILENT);
+  begin(bus);
+}
+
+void usb_bus_control(struct usb_bus *bus, const uint8_t setup[8],
+                     const void *data,
+                     void (*then)(struct usb_bus *bus, int result)) {
+  struct usb_control *c = &bus->control;
+  memcpy(c->setup, setup, 8);
+  c->length = (unsigned)(setup[6] | setup[7] << 8);
+  if (c->length > CONTROL_BYTES)
+    c->length = CONTROL_BYTES;
+  c->done = 0;
+  c->stage = STAGE_SETUP;
+  c->then = then;
+  if (data)
+    memcpy(c->data, data, c->length);
+  bus->pipes[PIPE_CONTROL] = (struct usb_pipe){.active = true};
+  event_at(bus->m, &bus->late, bus->m->now + usb_bus_ticks(bus, PATIENCE_US));
+  begin(bus);
+}
+
+static enum usb_answer ask_control(struct usb_bus *bus, bool *toggle,
+                                   uint8_t *data, unsigned *size) {
+  const struct usb_device *d = &bus->device;
+  struct usb_control *c = &bus->control;
+  if (c->stage == STAGE_SETUP)
+    return d->setup(d->owner, bus->address, 0, c->setup);
+  if (control_goes_in(c))
+    return d->in(d->owner, bus->address, 0, toggle, data, size);
+  *size = control_out_bytes(c);
+  return d->out(d->owner, bus->address, 0, *toggle, c->data + c->done, *size);
+}
+
+/* After an ACK. Every stage begins with DATA1. */
+static void advance_control(struct usb_bus *bus, struct usb_pipe *pipe,
+                            const uint8_t *data, unsigned size) {
+  struct usb_control *c = &bus->control;
+  if (c->stage == STAGE_SETUP) {
+    c->stage = c->length ? STAGE_DATA : STAGE_STATUS;
+    pipe->toggle = true;
+  } else if (c->stage == STAGE_DATA) {
+    const unsigned room = c->length - c->done;
+    const unsigned count = size < room ? size : room;
+    if (control_goes_in(c))
+      memcpy(c->data + c->done, data, count);
+    c->done += count;
+    pipe->toggle = !pipe->toggle;
+    if (c->done == c->length || size < HOST_PACKET) {
+      c->stage = STAGE_STATUS;
+      pipe->toggle = true;
+    }
+  } else {
+    control_over(bus, (int)c->done);
+  }
+}
+
+/* -- all transfers -- */
+
+static void take(struct usb_bus *bus, struct usb_pipe *pipe,
+                 const uint8_t *data, unsigned size) {
+  if (pipe == &bus->pipes[PIPE_CONTROL]) {
+    advance_control(bus, pipe, data, size);
+    return;
+  }
+  pipe->toggle = !pipe->toggle;
+  if (pipe->in)
+    usb_tty_received(bus, (enum pipe_name)(pipe - bus->pipes), data, size);
+  else
+    bus->out_size = 0;
+}
+
+static void fail(struct usb_bus *bus, struct usb_pipe *pipe, int result) {
+  pipe->active = false;
+  if (pipe == &bus->pipes[PIPE_CONTROL])
+    control_over(bus, result);
+  else if (result == CONTROL_STALLED)
+    usb_tty_stalled(bus, (enum pipe_name)(pipe - bus->pipes));
+}
+
+static void end(void *owner, uint64_t at) {
+  struct usb_bus *bus = owner;
+  const struct usb_device *d = &bus->device;
+  struct usb_pipe *pipe = bus->running;
+  const bool control = pipe == &bus->pipes[PIPE_CONTROL];
+  const bool in =
+      goes_in(bus, pipe) && !(control && bus->control.stage == STAGE_SETUP);
+  uint8_t data[HOST_PACKET];
+  unsigned size = 0;
+  bool toggle = pipe->toggle;
+  bus->running = NULL;
+  bus->performing = true;
+  pipe->refused_once = false;
+  const enum usb_answer answer =
+      control ? ask_control(bus, &toggle, data, &size)
+      : in ? d->in(d->owner, bus->address, pipe->endpoint, &toggle, data, &size)
+           : d->out(d->owner, bus->address, pipe->endpoint, toggle, bus->out,
+                    bus->out_size);
+  if (answer != USB_SILENCE)
+    pipe->silences = 0;
+  if (answer == USB_ACK && toggle == pipe->toggle) {
+    take(bus, pipe, data, size); /* else it has come before */
+  } else if (answer == USB_NAK) {
+    pipe->refused = pipe->refused_once = true;
+    pipe->refused_at = at;
+  } else if (answer == USB_STALL) {
+    fail(bus, pipe, CONTROL_STALLED);
+  } else if (answer == USB_SILENCE && ++pipe->silences == SILENCES) {
+    fail(bus, pipe, CONTROL_SILENT);
+  }
+  usb_tty_next(bus);
+  bus->performing = false;
+  begin(bus);
+}
+
+void usb_bus_ready(struct usb_bus *bus) {
+  for (unsigned i = 0; i < PIPES; i++)
+    bus->pipes[i].refused = false;
+  begin(bus);
+}
+
+/* -- pipes -- */
+
+void usb_bus_open(struct usb_bus *bus, enum pipe_name name, unsigned address) {
+  bus->pipes[name] = (struct usb_pipe){.endpoint = address & 15,
+                                       .in = (address & DIRECTION_IN) != 0};
+}
+
+void usb_bus_activate(struct usb_bus *bus, enum pipe_name name, bool active) {
+  bus->pipes[name].active = active;
+  if (active)
+    begin(bus);
+}
+
+void usb_bus_quiet(struct usb_bus *bus, bool quiet) {
+  bus->quiet = quiet;
+  if (quiet) {
+    bus->running = NULL;
+    event_cancel(&bus->ended);
+  } else {
+    begin(bus);
+  }
+}
+
+void usb_bus_abort(struct usb_bus *bus) {
+  bus->running = NULL;
+  bus->out_size = 0;
+  event_cancel(&bus->ended);
+  event_cancel(&bus->late);
+  for (unsigned i = 0; i < PIPES; i++)
+    bus->pipes[i].active = false;
+}
+
+/* -- for controllers, and the cable -- */
+
+struct usb_bus *usb_bus_create(struct machine *m,
+                               const struct usb_device *device) {
+  struct usb_bus *bus = calloc(1, sizeof *bus);
+  bus->m = m;
+  bus->device = *device;
+  event_add(m, &bus->ended, end, bus);
+  event_add(m, &bus->late, too_late, bus);
+  usb_host_create(bus);
+  m->usb = bus;
+  return bus;
+}
+
+void usb_bus_free(struct usb_bus *bus) {
+  if (bus)
+    usb_host_free(bus);
+  free(bus);
+}
+
+void usb_bus_pull_up(struct usb_bus *bus, bool on) {
+  const bool was = bus->plugged && bus->pulled_up;
+  bus->pulled_up = on;
+  if (was != (bus->plugged && on))
+    usb_host_connected(bus, !was);
+}
+
+void machine_usb_plug(struct machine *m, bool in) {
+  struct usb_bus *bus = m->usb;
+  if (!bus || bus->plugged == in)
+    return;
+  bus->plugged = in;
+  bus->device.power(bus->device.owner, in);
+  if (bus->pulled_up)
+    usb_host_connected(bus, in);
+}

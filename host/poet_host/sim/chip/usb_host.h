@@ -1,0 +1,140 @@
+/* The simulated host: transactions on the bus (usb_bus.c), what a Linux host
+   does with a new device (usb_host.c), and with its serial port (usb_tty.c). */
+#pragma once
+
+#include "machine.h"
+#include "usb_bus.h"
+
+enum {
+  HOST_PACKET = 64, /* of full-speed bulk and control endpoints */
+  CONTROL_BYTES = 512,
+};
+
+enum pipe_name { PIPE_CONTROL, PIPE_NOTICE, PIPE_IN, PIPE_OUT, PIPES };
+
+/* How a control transfer ended, if not with a number of bytes. */
+enum { CONTROL_STALLED = -1, CONTROL_SILENT = -2, CONTROL_PENDING = -3 };
+
+struct usb_pipe {
+  unsigned endpoint;
+  bool in, toggle;
+  bool active;       /* the host wants something of it */
+  bool refused;      /* NAK: it waits for usb_bus_ready, */
+  bool refused_once; /* and goes on asking in this rhythm: */
+  uint64_t refused_at, period;
+  unsigned silences;
+};
+
+struct usb_control {
+  uint8_t setup[8], data[CONTROL_BYTES];
+  unsigned length, done;
+  enum { STAGE_SETUP, STAGE_DATA, STAGE_STATUS } stage;
+  void (*then)(struct usb_bus *bus, int result);
+};
+
+struct usb_bus {
+  struct machine *m;
+  struct usb_device device;
+  bool plugged, pulled_up, quiet; /* quiet: suspended, or being reset */
+  unsigned address;
+  struct usb_pipe pipes[PIPES];
+  struct usb_control control;
+  struct usb_pipe *running; /* a transaction of it ends with `ended` */
+  unsigned turn;            /* the pipe that was served last */
+  bool performing;
+  struct event ended, late; /* `late`: a control transfer takes too long */
+  uint8_t out[HOST_PACKET];
+  unsigned out_size;
+  struct usb_host *host;
+};
+
+enum {
+  ENUMERATION_BAUD = 9600, /* what the driver sets before anybody asks */
+  URB_BYTES = 128, /* the driver reads two packets at once: a short one, or an
+                      empty one, ends it earlier */
+  REQUEST_LOG = 64,
+};
+
+enum step {
+  FIRST_RESET,
+  FIRST_LOOK,
+  SECOND_RESET,
+  GIVE_ADDRESS,
+  DEVICE_DESCRIPTOR,
+  QUALIFIER, /* of a high-speed device, which this is none: it is refused */
+  QUALIFIER_AGAIN,
+  QUALIFIER_AT_LAST,
+  CONFIGURATION_HEAD,
+  WHOLE_CONFIGURATION,
+  LANGUAGES,
+  PRODUCT,
+  MANUFACTURER,
+  SERIAL_NUMBER,
+  CONFIGURE,
+  LINE_CODING,
+  ENUMERATED,
+};
+
+struct usb_host {
+  enum usb_state state;
+  char complaint[160];
+  enum step step;
+  unsigned attempts, texts[3]; /* product, manufacturer, serial number */
+  unsigned total_bytes, configuration, interface, endpoints[PIPES];
+
+  struct event waits;
+  void (*waited)(struct usb_bus *bus);
+
+  bool busy, wants_open, open;
+  uint32_t wants_baud, baud;
+  unsigned stalled; /* bit of a pipe whose halt must be cleared */
+  bool asks;        /* a request of somebody else's waits or runs */
+  int answered;     /* and how it ended */
+  uint8_t asked[8], asked_data[CONTROL_BYTES];
+
+  struct serial_ring to_device, from_device;
+  uint8_t urb[URB_BYTES];
+  unsigned urb_bytes;
+  struct usb_request log[REQUEST_LOG];
+  uint32_t logged;
+};
+
+/* -- usb_bus.c for the others -- */
+uint64_t usb_bus_ticks(const struct usb_bus *bus, uint64_t us);
+/* Start a control transfer, with `data` if it goes to the device. */
+void usb_bus_control(struct usb_bus *bus, const uint8_t setup[8],
+                     const void *data,
+                     void (*then)(struct usb_bus *bus, int result));
+void usb_bus_open(struct usb_bus *bus, enum pipe_name name, unsigned address);
+void usb_bus_activate(struct usb_bus *bus, enum pipe_name name, bool active);
+void usb_bus_quiet(struct usb_bus *bus, bool quiet);
+/* No transfer is under way any more: nobody is told. */
+void usb_bus_abort(struct usb_bus *bus);
+
+/* -- usb_host.c -- */
+void usb_host_create(struct usb_bus *bus);
+void usb_host_free(struct usb_bus *bus);
+void usb_host_connected(struct usb_bus *bus, bool connected);
+void usb_host_wait(struct usb_bus *bus, uint64_t us,
+                   void (*waited)(struct usb_bus *bus));
+/* One request at a time; its end must be noted. */
+void usb_host_send(struct usb_bus *bus, const uint8_t setup[8],
+                   const void *data,
+                   void (*then)(struct usb_bus *bus, int result));
+void usb_host_ask(struct usb_bus *bus, unsigned type, unsigned request,
+                  unsigned value, unsigned index, unsigned length,
+                  const void *data,
+                  void (*then)(struct usb_bus *bus, int result));
+void usb_host_note(struct usb_bus *bus, int result);
+void usb_host_set_line_coding(struct usb_bus *bus, uint32_t baud,
+                              void (*then)(struct usb_bus *bus, int result));
+
+/* -- usb_tty.c -- */
+/* Send the next request that the port's state asks for, if none is under way.
+ */
+void usb_tty_next(struct usb_bus *bus);
+void usb_tty_received(struct usb_bus *bus, enum pipe_name name,
+                      const uint8_t *data, unsigned size);
+/* What to send next: up to 64 bytes; 0: nothing. */
+unsigned usb_tty_next_out(struct usb_bus *bus, uint8_t *data);
+void usb_tty_stalled(struct usb_bus *bus, enum pipe_name name);

@@ -1,0 +1,199 @@
+/* The serial port of an enumerated device: what the driver cdc_acm does, and
+   what programs do with /dev/ttyACM0. */
+#include <string.h>
+
+#include "usb_host.h"
+
+enum {
+  IDLE_US = 3 * 1000,
+  RESUME_US = 20 * 1000,
+  SET_OF_ENDPOINT = 0x02, /* bmRequestType */
+  SET_OF_CLASS = 0x21,
+  CLEAR_FEATURE = 1, /* bRequest */
+  SET_CONTROL_LINE_STATE = 0x22,
+  DTR_RTS = 3,
+};
+
+/* -- the port -- */
+
+static void request_answered(struct usb_bus *bus, int result) {
+  bus->host->busy = false;
+  usb_host_note(bus, result);
+  usb_tty_next(bus);
+}
+
+static void foreign_answered(struct usb_bus *bus, int result) {
+  struct usb_host *h = bus->host;
+  h->asks = false;
+  h->answered = result;
+  memcpy(h->asked_data, bus->control.data, CONTROL_BYTES);
+  request_answered(bus, result);
+}
+
+static void halt_cleared(struct usb_bus *bus, int result) {
+  struct usb_host *h = bus->host;
+  for (unsigned i = PIPE_IN; i < PIPES; i++)
+    if (h->stalled & 1u << i) {
+      usb_bus_open(bus, (enum pipe_name)i, h->endpoints[i]);
+      usb_bus_activate(bus, (enum pipe_name)i, h->open);
+    }
+  h->stalled = 0;
+  request_answered(bus, result);
+}
+
+static void opened(struct usb_bus *bus, int result) {
+  bus->host->open = true;
+  bus->host->urb_bytes = 0;
+  for (unsigned i = PIPE_NOTICE; i < PIPES; i++)
+    usb_bus_activate(bus, (enum pipe_name)i, true);
+  request_answered(bus, result);
+}
+
+static void closed(struct usb_bus *bus, int result) {
+  bus->host->open = false;
+  for (unsigned i = PIPE_NOTICE; i < PIPES; i++)
+    usb_bus_activate(bus, (enum pipe_name)i, false);
+  request_answered(bus, result);
+}
+
+static void set_lines(struct usb_bus *bus, unsigned lines,
+                      void (*then)(struct usb_bus *bus, int result)) {
+  usb_host_ask(bus, SET_OF_CLASS, SET_CONTROL_LINE_STATE, lines,
+               bus->host->interface, 0, NULL, then);
+}
+
+void usb_tty_next(struct usb_bus *bus) {
+  struct usb_host *h = bus->host;
+  const unsigned in_stalled = h->stalled & 1u << PIPE_IN;
+  if (h->busy || h->state != USB_READY)
+    return;
+  if (h->asks) {
+    usb_host_send(bus, h->asked, h->asked_data, foreign_answered);
+  } else if (h->stalled) {
+    h->stalled = in_stalled ? in_stalled : h->stalled;
+    usb_host_ask(bus, SET_OF_ENDPOINT, CLEAR_FEATURE, 0,
+                 h->endpoints[in_stalled ? PIPE_IN : PIPE_OUT], 0, NULL,
+                 halt_cleared);
+  } else if (h->wants_open && !h->open) {
+    set_lines(bus, DTR_RTS, opened);
+  } else if (h->open && h->baud != h->wants_baud) {
+    h->baud = h->wants_baud;
+    usb_host_set_line_coding(bus, h->baud, request_answered);
+  } else if (!h->wants_open && h->open && !serial_waiting(&h->to_device) &&
+             !bus->out_size) {
+    set_lines(bus, 0, closed);
+  }
+}
+
+void usb_tty_received(struct usb_bus *bus, enum pipe_name name,
+                      const uint8_t *data, unsigned size) {
+  struct usb_host *h = bus->host;
+  if (name != PIPE_IN)
+    return;
+  memcpy(h->urb + h->urb_bytes, data, size);
+  h->urb_bytes += size;
+  if (size == HOST_PACKET && h->urb_bytes < URB_BYTES)
+    return;
+  for (unsigned i = 0; i < h->urb_bytes; i++)
+    serial_put(&h->from_device, h->urb[i]);
+  h->urb_bytes = 0;
+  if (serial_waiting(&h->from_device) > SERIAL_RING - URB_BYTES)
+    usb_bus_activate(bus, PIPE_IN, false); /* nobody reads */
+}
+
+unsigned usb_tty_next_out(struct usb_bus *bus, uint8_t *data) {
+  struct usb_host *h = bus->host;
+  unsigned size = 0;
+  while (size < HOST_PACKET && serial_waiting(&h->to_device))
+    data[size++] = serial_get(&h->to_device);
+  return size;
+}
+
+void usb_tty_stalled(struct usb_bus *bus, enum pipe_name name) {
+  if (name != PIPE_NOTICE) {
+    bus->host->stalled |= 1u << name;
+    usb_tty_next(bus);
+  }
+}
+
+/* -- for the outside -- */
+
+void machine_usb_open(struct machine *m, bool open, uint32_t baud) {
+  m->usb->host->wants_open = open;
+  m->usb->host->wants_baud = baud;
+  usb_tty_next(m->usb);
+}
+
+bool machine_usb_is_open(const struct machine *m) {
+  return machine_usb_state(m) == USB_READY && m->usb->host->open &&
+         !m->usb->host->busy;
+}
+
+uint32_t machine_usb_give(struct machine *m, const uint8_t *data,
+                          uint32_t size_bytes) {
+  struct usb_host *h = m->usb->host;
+  uint32_t given = 0;
+  while (given < size_bytes && serial_put(&h->to_device, data[given]))
+    given++;
+  if (h->open)
+    usb_bus_activate(m->usb, PIPE_OUT, true);
+  return given;
+}
+
+uint32_t machine_usb_take(struct machine *m, uint8_t *data,
+                          uint32_t size_bytes) {
+  struct usb_host *h = m->usb->host;
+  uint32_t taken = 0;
+  while (taken < size_bytes && serial_waiting(&h->from_device))
+    data[taken++] = serial_get(&h->from_device);
+  if (taken && h->open && !(h->stalled & 1u << PIPE_IN))
+    usb_bus_activate(m->usb, PIPE_IN, true);
+  return taken;
+}
+
+uint32_t machine_usb_waiting(const struct machine *m) {
+  return m->usb ? serial_waiting(&m->usb->host->from_device) : 0;
+}
+
+static void suspended(struct usb_bus *bus) {
+  bus->device.suspend(bus->device.owner);
+}
+
+static void resumed(struct usb_bus *bus) {
+  bus->device.resume(bus->device.owner);
+  usb_bus_quiet(bus, false);
+}
+
+void machine_usb_suspend(struct machine *m, bool suspend) {
+  if (suspend) {
+    usb_bus_quiet(m->usb, true);
+    usb_host_wait(m->usb, IDLE_US, suspended);
+  } else {
+    usb_host_wait(m->usb, RESUME_US, resumed);
+  }
+}
+
+void machine_usb_ask(struct machine *m, const uint8_t setup[8],
+                     const uint8_t *data, uint32_t size_bytes) {
+  struct usb_host *h = m->usb->host;
+  memcpy(h->asked, setup, 8);
+  memset(h->asked_data, 0, CONTROL_BYTES);
+  memcpy(h->asked_data, data,
+         size_bytes < CONTROL_BYTES ? size_bytes : CONTROL_BYTES);
+  h->asks = true;
+  h->answered = CONTROL_PENDING;
+  usb_tty_next(m->usb);
+}
+
+void machine_usb_interject(struct machine *m, const uint8_t setup[8],
+                           const uint8_t *data, uint32_t size_bytes) {
+  struct usb_host *h = m->usb->host;
+  if (h->state == USB_READY)
+    h->busy = false; /* nobody is told of the transfer under way */
+  machine_usb_ask(m, setup, data, size_bytes);
+}
+
+int machine_usb_answer(const struct machine *m, uint8_t data[512]) {
+  memcpy(data, m->usb->host->asked_data, CONTROL_BYTES);
+  return m->usb->host->answered;
+}

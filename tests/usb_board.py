@@ -1,0 +1,128 @@
+"""A board's firmware on its simulated chip, plugged in by USB, in this process: what happens
+depends on nothing but what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poet_host.device import wire
+from poet_host.sim.firmware import build_firmware
+from poet_host.sim.machine import Machine
+
+BAUD = 115_200
+STALLED, SILENT, PENDING = -1, -2, -3
+
+
+@dataclass(frozen=True)
+class Request:
+    """A control transfer of the host: eight bytes, what came of it, and to which address."""
+
+    setup: bytes
+    result: int
+    data: bytes
+    address: int
+
+
+class UsbBoard:
+    """`usb`: False for the same over the UART, to compare. `machine` is the chip itself."""
+
+    def __init__(self, name: str, storage: Path | None = None, *, usb: bool = True) -> None:
+        self.machine = Machine(name, build_firmware(name), storage, usb=usb)
+        self.lib, self.ffi = self.machine.lib, self.machine.ffi
+        self.usb, self.sequence = usb, 0
+        if usb:
+            self.machine.usb_open(True, BAUD)
+            self.until(self.is_open)
+        else:
+            assert self.machine.run(10**9) == "idle"
+
+    @property
+    def chip(self) -> object:
+        return self.machine.chip
+
+    @property
+    def time_us(self) -> float:
+        return self.machine.meter.time_us
+
+    def run_us(self, time_us: int) -> str:
+        """Let time pass, or less if the board sleeps and nothing will wake it."""
+        result = self.machine.run(time_us * self.machine.meter.tick_hz // 1_000_000)
+        assert result in ("slice", "idle"), self.machine.message
+        return result
+
+    def until(self, condition: Callable[[], bool], *, step_us: int = 100) -> None:
+        """Let time pass until it holds, ten seconds at most."""
+        give_up_us = self.time_us + 10e6
+        while not condition():
+            result = self.run_us(step_us)
+            assert condition() or result == "slice", "the board sleeps, and it does not hold"
+            assert self.time_us < give_up_us
+
+    def is_open(self) -> bool:
+        return bool(self.lib.machine_usb_is_open(self.chip))
+
+    def is_ready(self) -> bool:
+        return bool(self.lib.machine_usb_state(self.chip) == self.lib.USB_READY)
+
+    def plug(self, on: bool) -> None:
+        self.lib.machine_usb_plug(self.chip, on)
+
+    def peek(self, address: int, size_bytes: int) -> bytes:
+        """What is in the chip's memory."""
+        data = self.ffi.new("uint8_t[]", size_bytes)
+        assert self.lib.machine_peek(self.chip, address, data, size_bytes)
+        return bytes(data)
+
+    def requests(self) -> list[Request]:
+        """All of the host's, up to the 64 latest."""
+        count = self.lib.machine_usb_requests(self.chip)
+        found = [
+            self.lib.machine_usb_request(self.chip, i) for i in range(max(0, count - 64), count)
+        ]
+        return [
+            Request(
+                bytes(one.setup), one.result, bytes(one.data)[: max(0, one.result)], one.address
+            )
+            for one in found
+        ]
+
+    def control(self, setup: str, data: bytes = b"") -> tuple[int, bytes]:
+        """A control transfer of one's own: its result, and the bytes that came."""
+        self.lib.machine_usb_ask(self.chip, bytes.fromhex(setup), data, len(data))
+        answer = self.ffi.new("uint8_t[512]")
+        self.until(lambda: self.lib.machine_usb_answer(self.chip, answer) != PENDING)
+        result = int(self.lib.machine_usb_answer(self.chip, answer))
+        return result, bytes(answer)[: max(0, result)]
+
+    def frame(self, name: str, **fields: Any) -> bytes:
+        """The next request to the firmware, as it goes over the wire."""
+        self.sequence = self.sequence % 255 + 1
+        message = wire.messages()[name]
+        return b"\0" + wire.frame(self.sequence, message.code, wire.pack(message.request, fields))
+
+    def ask(self, name: str, **fields: Any) -> dict[str, Any]:
+        """A request to the firmware, and its reply's fields; the status must be 0."""
+        frame = self.frame(name, **fields)
+        assert self.machine.give(frame) == len(frame)
+        return self.reply(name)
+
+    def reply(self, name: str) -> dict[str, Any]:
+        """The reply to the latest request; frames of earlier ones may come before it."""
+        message = wire.messages()[name]
+        received, found = bytearray(), list[bytes]()
+
+        def complete() -> bool:
+            nonlocal received
+            *frames, received = (received + self.machine.take()).split(b"\0")
+            for sequence, code, payload in map(wire.unframe, map(bytes, filter(None, frames))):
+                if (sequence, code) == (self.sequence, message.code | wire.REPLY):
+                    found.append(payload)
+            return bool(found)
+
+        self.until(complete, step_us=10)
+        status, _, rest = wire.unpack_status(found[0])
+        assert status == 0
+        return wire.unpack(message.reply, rest)

@@ -13,7 +13,6 @@ enum {
   SEND = 1,
   PIN_DM = 24, /* PA24 and PA25 */
   PIN_DP = 25,
-  LANE_PRIORITY = 0x80,
 };
 
 static struct {

@@ -1,4 +1,4 @@
-"""A host that does anything at any time: chips' rules hold, and the board serves on. 20 s."""
+"""A host that does anything at any time: chips' rules hold, and the board serves on. 25 s."""
 
 from __future__ import annotations
 
@@ -104,3 +104,17 @@ def test_whatever_the_host_does(name: str, seed: int) -> None:
         if number % BETWEEN_CHECKS == 0:
             serves_on(board)
     assert board.machine.meter.stack_free_bytes >= 256
+
+
+@pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
+def test_the_answer_is_that_to_the_latest_request(name: str) -> None:
+    """A host gives up one request for another, at any moment of the one that it gives up."""
+    board = UsbBoard(name)
+    configuration, line_coding = "8006000200004300", "2120000000000700"
+    for given_up, asked in ((configuration, "8006000100001200"), (line_coding, "8008000000000100")):
+        result, wanted = board.control(asked)
+        assert result == len(wanted) > 0
+        for ticks in range(0, 12_000, 37):
+            board.lib.machine_usb_ask(board.chip, bytes.fromhex(given_up), bytes(7), 7)
+            board.machine.run(ticks)
+            assert board.control(asked, interject=True) == (result, wanted)

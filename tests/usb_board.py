@@ -89,9 +89,12 @@ class UsbBoard:
             for one in found
         ]
 
-    def control(self, setup: str, data: bytes = b"") -> tuple[int, bytes]:
+    def control(
+        self, setup: str, data: bytes = b"", *, interject: bool = False
+    ) -> tuple[int, bytes]:
         """A control transfer of one's own: its result, and the bytes that came."""
-        self.lib.machine_usb_ask(self.chip, bytes.fromhex(setup), data, len(data))
+        ask = self.lib.machine_usb_interject if interject else self.lib.machine_usb_ask
+        ask(self.chip, bytes.fromhex(setup), data, len(data))
         answer = self.ffi.new("uint8_t[512]")
         self.until(lambda: self.lib.machine_usb_answer(self.chip, answer) != PENDING)
         result = int(self.lib.machine_usb_answer(self.chip, answer))

@@ -18,7 +18,7 @@ from poet_host.resources import resource
 from poet_host.sim.library import SOURCES, unicorn_folder
 
 HERE = Path(__file__).parent / "usb"
-FIRMWARE = ("usb.c", "usb_serial.c", "link.c")
+FIRMWARE = ("usb.c", "usb_descriptors.c", "usb_serial.c", "link.c")
 HOST = ("usb_bus.c", "usb_host.c", "usb_tty.c", "serial.c")
 FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 SANITIZE = ["-fsanitize=undefined,address", "-fno-sanitize-recover=all"]

@@ -1,34 +1,13 @@
-/* Descriptors and requests: USB 2.0 chapter 9, and the Communications Class
- * subclass for PSTN devices 1.2 (PSTN below). */
+/* Requests: USB 2.0 chapter 9, and the Communications Class subclass for PSTN
+ * devices 1.2, section 6.3. */
 #include "usb.h"
 
 #include <string.h>
 
 #include "usb_parts.h"
 
-#define LOW(word) ((uint8_t)((word) & 0xff))
-#define HIGH(word) ((uint8_t)((word) >> 8))
-
 enum {
-  DEVICE = 1,
-  CONFIGURATION,
-  STRING,
-  INTERFACE,
-  ENDPOINT,
-  CS_INTERFACE = 0x24,
-
-  COMMUNICATION = 0, /* interfaces */
-  DATA = 1,
-  INTERFACES = 2,
-
-  MANUFACTURER_TEXT = 1,
-  PRODUCT_TEXT,
-  SERIAL_TEXT,
-  TEXTS,
-
-  CONFIGURATION_SIZE = 67,
-  CURRENT_2MA = 250, /* with a card that is written to: 500 mA */
-  HALT = 0,          /* the feature of an endpoint */
+  HALT = 0, /* the feature of an endpoint */
   DTR = 1,
   LINE_CODING_SIZE = 7, /* baud u32, stop bits, parity, data bits */
   TOUCH_BAUD = 1200,
@@ -55,103 +34,10 @@ enum {
 
 enum stage { NOTHING, DATA_TO_HOST, DATA_FROM_HOST, STATUS_STAGE };
 
-static const uint8_t device[] = {
-    18,
-    DEVICE,
-    0x00,
-    0x02, /* USB 2.0 */
-    2,
-    0,
-    0,
-    USB_PACKET, /* communications */
-    LOW(USB_VENDOR_ID),
-    HIGH(USB_VENDOR_ID),
-    LOW(USB_PRODUCT_ID),
-    HIGH(USB_PRODUCT_ID),
-    0x00,
-    0x01, /* release 1.0 */
-    MANUFACTURER_TEXT,
-    PRODUCT_TEXT,
-    SERIAL_TEXT,
-    1,
-};
-
-static const uint8_t configuration[CONFIGURATION_SIZE] = {
-    9,
-    CONFIGURATION,
-    CONFIGURATION_SIZE,
-    0,
-    INTERFACES,
-    1,
-    0,
-    0x80,
-    CURRENT_2MA,
-    9,
-    INTERFACE,
-    COMMUNICATION,
-    0,
-    1,
-    2,
-    2,
-    0,
-    0, /* abstract control model */
-    5,
-    CS_INTERFACE,
-    0,
-    0x10,
-    0x01, /* CDC 1.1 */
-    5,
-    CS_INTERFACE,
-    1,
-    0,
-    DATA, /* no call management */
-    4,
-    CS_INTERFACE,
-    2,
-    2, /* line coding and state */
-    5,
-    CS_INTERFACE,
-    6,
-    COMMUNICATION,
-    DATA, /* which belong together */
-    7,
-    ENDPOINT,
-    USB_NOTICE_IN,
-    3,
-    USB_NOTICE_PACKET,
-    0,
-    255,
-    9,
-    INTERFACE,
-    DATA,
-    0,
-    2,
-    10,
-    0,
-    0,
-    0,
-    7,
-    ENDPOINT,
-    USB_DATA_OUT,
-    2,
-    USB_PACKET,
-    0,
-    0,
-    7,
-    ENDPOINT,
-    USB_DATA_IN,
-    2,
-    USB_PACKET,
-    0,
-    0,
-};
-
-static const uint8_t languages[] = {4, STRING, 0x09, 0x04}; /* US English */
-
 static struct {
   _Alignas(4) uint8_t packet[USB_PACKET];
   _Alignas(4) uint8_t line_coding[LINE_CODING_SIZE];
-  const char *texts[TEXTS];
+  const char *texts[USB_TEXTS];
   const uint8_t *data; /* what the host shall still get */
   uint16_t left;
   bool wants_more; /* than there is: a last full packet needs an empty one */
@@ -174,8 +60,7 @@ static uint8_t endpoint_bit(uint16_t address) {
                                    : 0;
 }
 
-/* The bytes that answer a request; 0 if there are none. They may go on behind
- * the packet only if they are not in it. */
+/* Remember what answers a request, and say how much that is; 0 is a refusal. */
 static uint16_t answer(const void *data, uint16_t size) {
   usb.data = data;
   return size;
@@ -188,9 +73,9 @@ static uint16_t answer_byte(uint16_t value, uint16_t size) {
 }
 
 static uint16_t descriptor(uint16_t type_index) {
-  const uint8_t index = LOW(type_index);
-  const uint8_t type = HIGH(type_index);
-  if (type == STRING && index && index < TEXTS) {
+  const uint8_t index = (uint8_t)type_index;
+  const uint8_t type = (uint8_t)(type_index >> 8);
+  if (type == USB_STRING && index && index < USB_TEXTS) {
     const char *text = usb.texts[index];
     uint8_t size = 2;
     for (; *text && size < USB_PACKET; size += 2) {
@@ -198,21 +83,22 @@ static uint16_t descriptor(uint16_t type_index) {
       usb.packet[size + 1] = 0;
     }
     usb.packet[0] = size;
-    usb.packet[1] = STRING;
+    usb.packet[1] = USB_STRING;
     return answer(usb.packet, size);
   }
   if (index) {
     return 0;
   }
-  return type == DEVICE          ? answer(device, sizeof device)
-         : type == CONFIGURATION ? answer(configuration, sizeof configuration)
-         : type == STRING        ? answer(languages, sizeof languages)
-                                 : 0;
+  return type == USB_DEVICE ? answer(usb_device, sizeof usb_device)
+         : type == USB_CONFIGURATION
+             ? answer(usb_configuration, sizeof usb_configuration)
+         : type == USB_STRING ? answer(usb_languages, sizeof usb_languages)
+                              : 0;
 }
 
 /* What a request asks for, in the states in which it may be asked. */
 static uint16_t get(const struct request *r) {
-  const bool interface = usb.configuration && r->index < INTERFACES;
+  const bool interface = usb.configuration && r->index < USB_INTERFACES;
   switch (r->what) {
   case GET_STATUS_DEVICE: /* powered by the bus, wakes nobody */
     return answer_byte(0, 2);
@@ -270,7 +156,7 @@ static bool set_control_lines(uint16_t lines) {
 
 /* Do what a request without data says; false: it cannot be done. */
 static bool set(const struct request *r) {
-  const bool interface = usb.configuration && r->index < INTERFACES;
+  const bool interface = usb.configuration && r->index < USB_INTERFACES;
   switch (r->what) {
   case CLEAR_FEATURE_ENDPOINT:
     return set_halt(r, false);
@@ -291,7 +177,7 @@ static bool set(const struct request *r) {
     if (!interface || r->value) {
       return false;
     }
-    if (r->index == DATA) {
+    if (r->index == USB_DATA) {
       open_endpoints(true);
     }
     return true;
@@ -416,9 +302,9 @@ void usb_reset(void) {
 }
 
 void usb_start(const char *product, const char *serial) {
-  usb.texts[MANUFACTURER_TEXT] = USB_MANUFACTURER;
-  usb.texts[PRODUCT_TEXT] = product;
-  usb.texts[SERIAL_TEXT] = serial;
+  usb.texts[USB_MANUFACTURER_TEXT] = USB_MANUFACTURER;
+  usb.texts[USB_PRODUCT_TEXT] = product;
+  usb.texts[USB_SERIAL_TEXT] = serial;
   usb_reset();
   chip_usb_attach();
 }

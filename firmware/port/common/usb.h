@@ -9,10 +9,9 @@
  *                           chip_usb_status --> usb_status_ended
  *         or                chip_usb_stall(0, true), until the next SETUP
  *
- * usb_* without a comment of their own are called from one interrupt level,
- * that of the card's (chip.h): never nested, and never while the thread has
- * chip_lock. chip_usb_* are called there, or from the thread with interrupts
- * locked out.
+ * The controller reports from one interrupt level, that of the card (chip.h):
+ * never while it reports already, and never while the thread has chip_lock.
+ * chip_usb_* are called there, or from the thread with interrupts locked out.
  */
 #ifndef POET_USB_H
 #define POET_USB_H

@@ -1,9 +1,27 @@
-/* usb_parts.h - what the two halves of the USB device tell each other: control
- * transfers (usb.c), and the serial port's bytes (usb_serial.c). */
+/* usb_parts.h - what the parts of the USB device tell each other: control
+ * transfers (usb.c), what they tell a host (usb_descriptors.c), and the serial
+ * port's bytes (usb_serial.c). */
 #ifndef POET_USB_PARTS_H
 #define POET_USB_PARTS_H
 
 #include "usb.h"
+
+enum {
+  USB_DEVICE = 1, /* types of descriptors */
+  USB_CONFIGURATION,
+  USB_STRING,
+
+  USB_COMMUNICATION = 0, /* interfaces */
+  USB_DATA,
+  USB_INTERFACES,
+
+  USB_MANUFACTURER_TEXT = 1,
+  USB_PRODUCT_TEXT,
+  USB_SERIAL_TEXT,
+  USB_TEXTS,
+};
+
+extern const uint8_t usb_device[18], usb_configuration[67], usb_languages[4];
 
 /* The data endpoints have been opened anew, or closed. */
 void usb_serial_configure(bool configured);

@@ -14,8 +14,6 @@ enum {
   ALARM = 0, /* compare channels of TC4 */
   WAKE = 1,
   SOONEST_US = 4, /* a compare value must not be missed while it is written */
-  LINE_PRIORITY = 0x40, /* the UART: a byte must be fetched within 10 us */
-  LANE_PRIORITY = 0x80,
 };
 
 static struct {

@@ -2,6 +2,12 @@
 #ifndef POET_SAMD21_PARTS_H
 #define POET_SAMD21_PARTS_H
 
+/* Of interrupts (chip.h); lower goes first. */
+enum {
+  LINE_PRIORITY = 0x40, /* the UART: a byte must be fetched within 10 us */
+  LANE_PRIORITY = 0x80,
+};
+
 /* Give a generic clock channel to a generator, a pin to a peripheral, an
  * interrupt its priority. */
 void samd21_clock(unsigned channel, unsigned from);

@@ -13,7 +13,6 @@ enum {
   BAUD_FAST = 1,   /* 12 MHz, the SERCOM's limit */
   RECEIVE = 0,     /* DMA channels */
   SEND = 1,
-  LANE_PRIORITY = 0x80,
 };
 
 static struct dma_descriptor base[2] __attribute__((aligned(16)));

@@ -13,7 +13,6 @@ enum {
   SEND = 1,
   PIN_DM = 24, /* PA24 and PA25 */
   PIN_DP = 25,
-  LANE_PRIORITY = 0x80,
 };
 
 static struct {
@@ -76,13 +75,24 @@ void chip_usb_configure(bool configured) {
   open(number(USB_DATA_IN), configured ? USB_BULK(TAKE) | USB_BULK(SEND) : 0);
 }
 
+/* Has the host given up the current request for one that we do not know yet? */
+static bool outdated(uint8_t endpoint) {
+  return number(endpoint) == 0 && (USB_EPINTFLAG(0) & USB_RXSTP);
+}
+
 void chip_usb_send(uint8_t endpoint, const uint8_t *data, uint32_t size) {
+  if (outdated(endpoint)) {
+    return;
+  }
   bank(endpoint)->address = (uint32_t)(uintptr_t)data;
   bank(endpoint)->packet_size = USB_SIZE_64 | size;
   USB_EPSTATUSSET(number(endpoint)) = USB_BKRDY(SEND);
 }
 
 void chip_usb_receive(uint8_t endpoint, uint8_t *data) {
+  if (outdated(endpoint)) {
+    return;
+  }
   bank(endpoint)->address = (uint32_t)(uintptr_t)data;
   bank(endpoint)->packet_size = USB_SIZE_64 | USB_MULTI_PACKET(USB_PACKET);
   USB_EPSTATUSCLR(number(endpoint)) = USB_BKRDY(TAKE);
@@ -92,13 +102,16 @@ void chip_usb_status(bool in) {
   controller.status = true;
   if (in) {
     chip_usb_send(USB_CONTROL_IN, (const uint8_t *)controller.setup, 0);
-  } else {
+  } else if (!outdated(USB_CONTROL_OUT)) {
     USB_EPSTATUSCLR(0) = USB_BKRDY(TAKE); /* into the buffer for SETUP */
   }
 }
 
 void chip_usb_stall(uint8_t endpoint, bool stalled) {
   const unsigned n = number(endpoint), bit = USB_STALLRQ(direction(endpoint));
+  if (outdated(endpoint)) {
+    return;
+  }
   if (n == 0) {
     USB_EPSTATUSSET(0) = USB_STALLRQ(TAKE) | USB_STALLRQ(SEND);
   } else if (stalled) {

@@ -109,7 +109,8 @@ struct nrf_usbd {
   uint32_t in_enabled, out_enabled, toggle_selected;
   bool ready;
   struct nrf_pipe in[NRF_USB_ENDPOINTS], out[NRF_USB_ENDPOINTS];
-  struct nrf_pipe *moving; /* by EasyDMA, */
+  struct nrf_pipe *moving; /* by EasyDMA, with this channel as latched */
+  struct nrf_channel moving_now;
   bool moving_in;
   unsigned moving_number;
   uint8_t setup[8];

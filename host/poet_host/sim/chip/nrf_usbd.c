@@ -85,30 +85,33 @@ static void pull_up(struct nrf_usbd *u, uint32_t on) {
 static void move(struct nrf_usbd *u, bool in, unsigned n) {
   struct machine *m = u->p.chip->m;
   struct nrf_pipe *pipe = in ? &u->in[n] : &u->out[n];
-  if (pipe->dma.count > NRF_USB_PACKET)
+  const struct nrf_channel now = {pipe->dma.pointer, pipe->dma.count, 0};
+  if (now.count > NRF_USB_PACKET)
     nrf_stop(&u->p, "MAXCNT is more than a packet");
   else if (!in && !pipe->full)
     nrf_stop(&u->p, "STARTEPOUT before a packet has come");
-  else if (!machine_dma(m, u->p.name, pipe->dma.pointer, pipe->dma.count))
-    return;
   nrf_usbd_check_moving(u);
+  if (!machine_dma(m, u->p.name, now.pointer, now.count) || m->stopped)
+    return;
   u->moving = pipe;
+  u->moving_now = now;
   u->moving_in = in;
   u->moving_number = n;
   u->captured |= 1u << (n + (in ? 0 : 16));
   nrf_event(&u->p, USBD_STARTED);
-  event_at(m, &u->moved, m->now + DMA_TICKS + DMA_BYTE_TICKS * pipe->dma.count);
+  event_at(m, &u->moved, m->now + DMA_TICKS + DMA_BYTE_TICKS * now.count);
 }
 
 static void moved(void *owner, uint64_t at) {
   (void)at;
   struct nrf_usbd *u = owner;
   struct nrf_pipe *pipe = u->moving;
-  const uint32_t count = pipe->dma.count;
-  uint8_t *ram = machine_dma(u->p.chip->m, u->p.name, pipe->dma.pointer, count);
+  const uint32_t count = u->moving_now.count;
+  uint8_t *ram =
+      machine_dma(u->p.chip->m, u->p.name, u->moving_now.pointer, count);
+  u->moving = NULL;
   if (!ram)
     return;
-  u->moving = NULL;
   pipe->dma.amount = count;
   if (u->moving_in) {
     memcpy(pipe->packet, ram, count);

@@ -13,7 +13,7 @@ void nrf_usbd_forget(struct nrf_usbd *u) {
   for (unsigned n = 0; n < NRF_USB_ENDPOINTS; n++) {
     struct nrf_pipe *in = &u->in[n], *out = &u->out[n];
     in->toggle = in->halted = out->toggle = out->halted = false;
-    out->full = out->taken = false; /* what was to be sent stays */
+    out->taken = false; /* what was to be sent stays, and what has come */
   }
 }
 
@@ -39,7 +39,7 @@ static enum usb_answer setup(void *owner, unsigned address, unsigned endpoint,
     return USB_SILENCE;
   nrf_usbd_finish_moving(u);
   memcpy(u->setup, packet, sizeof u->setup);
-  u->in[0].full = u->out[0].full = u->out[0].taken = false;
+  u->in[0].full = u->out[0].taken = false;
   u->in[0].toggle = u->out[0].toggle = true;
   u->control_stalled = false;
   u->status_allowed = sets_address(u); /* it answers that by itself */

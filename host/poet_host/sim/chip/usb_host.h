@@ -88,8 +88,9 @@ struct usb_host {
   bool busy, wants_open, open;
   uint32_t wants_baud, baud;
   unsigned stalled; /* bit of a pipe whose halt must be cleared */
-  bool asks;        /* a request of somebody else's waits or runs */
-  int answered;     /* and how it ended */
+  enum pipe_name clearing;
+  bool asks;    /* a request of somebody else's waits or runs */
+  int answered; /* and how it ended */
   uint8_t asked[8], asked_data[CONTROL_BYTES];
 
   struct serial_ring to_device, from_device;

@@ -32,12 +32,9 @@ static void foreign_answered(struct usb_bus *bus, int result) {
 
 static void halt_cleared(struct usb_bus *bus, int result) {
   struct usb_host *h = bus->host;
-  for (unsigned i = PIPE_IN; i < PIPES; i++)
-    if (h->stalled & 1u << i) {
-      usb_bus_open(bus, (enum pipe_name)i, h->endpoints[i]);
-      usb_bus_activate(bus, (enum pipe_name)i, h->open);
-    }
-  h->stalled = 0;
+  usb_bus_open(bus, h->clearing, h->endpoints[h->clearing]);
+  usb_bus_activate(bus, h->clearing, h->open);
+  h->stalled &= ~(1u << h->clearing);
   request_answered(bus, result);
 }
 
@@ -64,16 +61,14 @@ static void set_lines(struct usb_bus *bus, unsigned lines,
 
 void usb_tty_next(struct usb_bus *bus) {
   struct usb_host *h = bus->host;
-  const unsigned in_stalled = h->stalled & 1u << PIPE_IN;
   if (h->busy || h->state != USB_READY)
     return;
   if (h->asks) {
     usb_host_send(bus, h->asked, h->asked_data, foreign_answered);
   } else if (h->stalled) {
-    h->stalled = in_stalled ? in_stalled : h->stalled;
+    h->clearing = h->stalled & 1u << PIPE_IN ? PIPE_IN : PIPE_OUT;
     usb_host_ask(bus, SET_OF_ENDPOINT, CLEAR_FEATURE, 0,
-                 h->endpoints[in_stalled ? PIPE_IN : PIPE_OUT], 0, NULL,
-                 halt_cleared);
+                 h->endpoints[h->clearing], 0, NULL, halt_cleared);
   } else if (h->wants_open && !h->open) {
     set_lines(bus, DTR_RTS, opened);
   } else if (h->open && h->baud != h->wants_baud) {

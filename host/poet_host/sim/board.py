@@ -42,7 +42,8 @@ class SimulatedBoard:
 
     `storage` is the card's image (None: no card). `faults` and `seed` make the card misbehave
     and vary, the same way every time; `card` changes its times (fields of sdcard_config in
-    chip/api.h). The board ends with its parent.
+    chip/api.h). `alone`: no host speaks in the first seconds, so that the board trains by the job
+    on its card, if there is one. The board ends with its parent.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class SimulatedBoard:
         faults: Sequence[CardFault] = (),
         card: Mapping[str, int] | None = None,
         seed: int = 1,
+        alone: bool = False,
     ) -> None:
         self.board = load_board(board)
         build_library()  # here, where an error is seen
@@ -67,6 +69,7 @@ class SimulatedBoard:
                 "faults": [fault_to_json(fault) for fault in faults],
                 "card": dict(card or {}),
                 "seed": seed,
+                "alone": alone,
                 "meter": file.fileno(),
             }
             self.process = subprocess.Popen(

@@ -26,6 +26,8 @@ class start_board:  # noqa: N801 (a verb: used as a function)
     `storage` is its card's file, made by `prepare_storage`; None: a temporary one.
     `arena_bytes` and `listen`, [ADDRESS:]PORT of a socket to speak at, are not for simulated
     chips, which have the RAM and the port that they have; `faults`, of the card, only for them.
+    `alone`: as at power-up without a host, train by the job on the card, if there is one; else it
+    waits for a host.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         arena_bytes: int | None = None,
         faults: Sequence[CardFault] = (),
         listen: str | None = None,
+        alone: bool = False,
     ) -> None:
         facts = load_board(board)
         programs = ("native", *linux_boards())
@@ -60,6 +63,7 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         self.storage = storage
         self.faults = faults
         self.listen = listen
+        self.alone = alone
         self.arena_bytes = facts.arena_bytes if arena_bytes is None else arena_bytes
 
     def __enter__(self) -> NativeBoard | SimulatedBoard:
@@ -78,9 +82,14 @@ class start_board:  # noqa: N801 (a verb: used as a function)
             board: NativeBoard | SimulatedBoard
             if self.board in simulated_boards():
                 firmware = build_firmware(self.board)
-                board = SimulatedBoard(self.board, firmware, storage, faults=self.faults)
+                board = SimulatedBoard(
+                    self.board, firmware, storage, faults=self.faults, alone=self.alone
+                )
             else:
-                board = NativeBoard(storage, self.arena_bytes, board=self.board, listen=self.listen)
+                board = NativeBoard(
+                    storage, self.arena_bytes, board=self.board, listen=self.listen,
+                    alone=self.alone,
+                )  # fmt: skip
             stack.enter_context(board)
             self._stack = stack.pop_all()
             return board

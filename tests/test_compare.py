@@ -51,7 +51,7 @@ def test_all_methods_are_compared_and_every_plan_can_be_checked(
 ) -> None:
     out, graph = tmp_path / "out", saved(with_parameters(), tmp_path)
     command = ("compare", graph, "--budgets", "100%,80", "--deadlines", "none,2x", "-o", out)
-    compared = poet_host(*command, "--time-limit", 5, "--json")
+    compared = poet_host(*command, "--time-limit", 30, "--json")
     assert compared.code == 0
     rows = compared.json["points"]
     assert [(r["method"], r["ram_bytes"], r["deadline_us"] is None) for r in rows] == [
@@ -79,7 +79,7 @@ def test_all_methods_are_compared_and_every_plan_can_be_checked(
 
     # The same again solves nothing, and says the same.
     monkeypatch.setattr(sweeping, "_executor", no_solving)
-    again = poet_host(*command, "--time-limit", 5, "--json")
+    again = poet_host(*command, "--time-limit", 30, "--json")
     assert again.json == compared.json
     assert json.loads((out / "table.json").read_text()) == table
     names = {path.name for path in (out / "figures").iterdir()}
@@ -301,6 +301,24 @@ def test_properties_count_what_was_really_done(tmp_path: Path) -> None:
     result = store.add(residuals, solve_job(residuals.job))
     assert isinstance(result, Result)
     assert drawing.properties([(residuals, result)])[0][8] == "1"
+
+
+def test_boards_stand_side_by_side_and_deadlines_apart(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    graph = with_parameters()
+    costs = [graph, replace(graph, nodes=tuple(replace(n, energy_uj=7.0) for n in graph.nodes))]
+    cases = [Case("m", board, "paper", one) for board, one in zip("ab", costs, strict=True)]
+    assert cases[0].keeping is not None
+    limit_us = 2 * (cases[0].keeping.time_us or 0.0)
+    wanted = [
+        Point(case, "checkpoint-all", ram, limit, 5.0, 0.0)
+        for case in cases for ram in (160, 72) for limit in (None, limit_us)
+    ]  # fmt: skip
+    found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
+    assert set(drawing.figures(found)) == {
+        "energy-m-paper.png", "energy-m-paper-2x.png",
+        "deadline-m-paper-160.png", "deadline-m-paper-72.png", "methods.png",
+    }  # fmt: skip
 
 
 def test_figures_of_points_without_any_plan_are_drawn_too(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_an_empty_path_fails(
     code, found = checks(poet_host)
     assert code == 1
     missing = {name: one["found"] for name, one in found.items() if not one["ok"]}
-    assert missing.keys() == {
+    assert missing.keys() - {"emulator"} == {  # which stays loaded, once it is
         "C compiler", "native board", "cross compiler", "Linux boards", "flashing", "PlatformIO",
     }  # fmt: skip
     assert "cc is not on the PATH" in missing["C compiler"]

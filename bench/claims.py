@@ -182,7 +182,7 @@ def against_pofo(view: View) -> str:
 
 def _span(found: Sequence[tuple[float, float]]) -> str:
     """Least and most of the second numbers."""
-    shares = sorted(100 * share for _, share in found)
+    shares = sorted(round(100 * share, 1) + 0.0 for _, share in found)  # no -0.0
     return f"{shares[0]:+.1f} to {shares[-1]:+.1f} %"
 
 

@@ -16,6 +16,7 @@ from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 
+from poet_host.device.board import load_board
 from poet_host.errors import PoetError
 from poet_host.files import write_whole
 from poet_host.plan.baselines.method import largest_operator_bytes
@@ -46,11 +47,9 @@ from .second_look import ENOUGH, PATIENCE, better, once_more, shared
 ROOT = Path(__file__).parents[1]
 FINISHED = ROOT / "build" / "paper"
 REPORT = ROOT / "schedules" / "paper"
-KIB, MIB, GIB = 1024, 1024**2, 1024**3
-AXES = {"Cortex-M0+": 32 * KIB, "Cortex-M4": 256 * KIB, "A72": 2 * GIB, "TX2": 8 * GIB}
 
 
-def report(found: Found, scope: Scope, command: str, drawn: Iterable[Figure]) -> str:
+def report(found: Found, scope: Scope, drawn: Iterable[Figure]) -> str:
     planned = sum(result.row["plan"] is not None for _, result in found)
     kinds = views(found)
     head = ("claim", "the paper", *(view.title for view in kinds))
@@ -60,7 +59,7 @@ def report(found: Found, scope: Scope, command: str, drawn: Iterable[Figure]) ->
         f"{percent(ENOUGH, 0)} % was left, and stopped at a gap of {percent(GAP, 1)} %"
     )
     about = (
-        f"{datetime.now(UTC):%Y-%m-%d}, `{command}`, poet-host {version('poet-host')}, HiGHS "
+        f"{datetime.now(UTC):%Y-%m-%d}, `{scope.command}`, poet-host {version('poet-host')}, HiGHS "
         f"{version('highspy')}, {cores()} processor cores. {len(found)} points, {planned} plans. "
         f"Solving was limited to {limits}."
     )
@@ -85,7 +84,7 @@ def report(found: Found, scope: Scope, command: str, drawn: Iterable[Figure]) ->
 
 
 def floors(found: Found) -> str:
-    """The smallest RAM at which a model runs at all, against the boards of the paper's axes."""
+    """The smallest RAM at which a model runs at all, against the boards of the paper."""
     rows = []
     for case in {point.case.model: point.case for point, _ in found}.values():
         floor, keep = largest_operator_bytes(case.costs), case.keeping
@@ -93,7 +92,7 @@ def floors(found: Found) -> str:
             result.row["plan"] is not None and point.ram_bytes == floor
             for point, result in found if point.case.model == case.model
         )  # fmt: skip
-        fits = [name for name, size in AXES.items() if floor <= size]
+        fits = [board for board in BOARDS if floor <= load_board(board).arena_bytes]
         rows.append(
             (
                 case.model, f"{floor:,}", _operator(case), "yes" if reached else "not tried",
@@ -102,7 +101,7 @@ def floors(found: Found) -> str:
         )  # fmt: skip
     head = (
         "model", "smallest RAM, bytes", "operator", "a plan in it", "keeping everything, bytes",
-        "fits the RAM of",
+        "fits the arena of",
     )  # fmt: skip
     return table(head, rows, words=True)
 
@@ -130,7 +129,7 @@ def solved(wanted: Sequence[Point], scope: Scope, store: Store, jobs: int, say: 
     return shared(found)
 
 
-def write(found: Found, scope: Scope, store: Store, folder: Path, command: str) -> None:
+def write(found: Found, scope: Scope, store: Store, folder: Path) -> None:
     """REPORT.md, table.csv, the figures, and the cited plans with their graphs."""
     store.write_table()
     for part in ("figures", "plans", "graphs"):
@@ -147,7 +146,7 @@ def write(found: Found, scope: Scope, store: Store, folder: Path, command: str) 
     for row in cited(found):
         for path in (row["plan"], row["graph"]):
             write_whole(folder / path, (store.folder / path).read_bytes())
-    write_whole(folder / "REPORT.md", report(found, scope, command, drawn))
+    write_whole(folder / "REPORT.md", report(found, scope, drawn))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -162,7 +161,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", type=Path, default=REPORT, metavar="DIR")
     options = parser.parse_args(arguments)
     lists = {
-        name: getattr(options, name).split(",") for name in ("models", "boards", "methods", "parts")
+        name: tuple(getattr(options, name).split(","))
+        for name in ("models", "boards", "methods", "parts")
     }
     say = lambda done, total, word: print(f"{done} of {total} {word}", flush=True)  # noqa: E731
     try:
@@ -172,8 +172,7 @@ def main(arguments: Sequence[str]) -> int:
     except PoetError as error:
         print(f"bench.paper: {error}", file=sys.stderr)
         return 2
-    command = " ".join(["python -m bench.paper", *arguments])
-    write(found, scope, store, options.output, command)
+    write(found, scope, store, options.output)
     print(f"written: {options.output / 'REPORT.md'}")
     return 0
 

@@ -5,7 +5,7 @@ everything takes: so they mean something for every model.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 import poet_host as poet
@@ -22,10 +22,9 @@ WHOLE_ON = {
     "linear": BOARDS,
     "transformer": TX2,
     "vgg16-cifar": ("nrf52840_dk", "rpi4b", "jetson_tx2"),
-    "resnet18-cifar": ("nrf52840_dk", "rpi4b", "jetson_tx2"),
+    "resnet18-cifar": BOARDS,
     "bert": TX2,
 }  # whole steps take long to solve, and the others do not fit the boards by far
-ESTIMATED_ON = {"resnet18-cifar": ("rpi4b", "jetson_tx2"), "bert": TX2}  # otherwise on all
 PREFIX = "ref-"  # of the names of the paper's graphs in the table
 MODELS = {
     "linear": "linear",
@@ -62,6 +61,18 @@ class Scope:
             wrong = [word for word in getattr(self, name) if word not in words]
             if wrong:
                 raise BadInput(f"--{name}: there is no {wrong[0]}; choose of {', '.join(words)}")
+
+    @property
+    def command(self) -> str:
+        """What makes the report of it."""
+        options = [
+            f"--{field.name} {','.join(given)}"
+            for field in fields(self)
+            if (given := getattr(self, field.name)) != field.default and field.name != "limit_s"
+        ]
+        if self.limit_s != LIMIT_S:
+            options.append(f"--limit {self.limit_s:g}")
+        return f'make paper OPTIONS="{" ".join(options)}"' if options else "make paper"
 
     def point(self, case: Case, method: str, ram: int, limit_us: float | None = None) -> Point:
         return Point(case, method, ram, limit_us, self.limit_s, GAP)
@@ -126,7 +137,7 @@ def repository(scope: Scope) -> Iterator[Point]:
 def estimate(scope: Scope) -> Iterator[Point]:
     """The paper's graphs with realistic constants."""
     for model in scope.models:
-        for board in scope.on(ESTIMATED_ON.get(model, BOARDS)):
+        for board in scope.on(TX2 if model == "bert" else BOARDS):
             yield from _swept(scope, reference_case(model, board, "estimate"), SHARES)
 
 

@@ -83,9 +83,9 @@ def test_all_methods_are_compared_and_every_plan_can_be_checked(
     assert again.json == compared.json
     assert json.loads((out / "table.json").read_text()) == table
     names = {path.name for path in (out / "figures").iterdir()}
-    assert {"methods.png", "energy-three layers.png", "timeline-three layers.png"} <= names
-    assert {"poet-capuchin-three layers.png", "poet-pofo-three layers.png"} <= names
-    assert {"deadline-three layers-160.png", "deadline-three layers-80.png"} <= names
+    assert {"methods.png", "energy-three_layers.png", "timeline-three_layers.png"} <= names
+    assert {"poet-capuchin-three_layers.png", "poet-pofo-three_layers.png"} <= names
+    assert {"deadline-three_layers-160.png", "deadline-three_layers-80.png"} <= names
     assert all(path.read_bytes()[:8] == PNG for path in (out / "figures").iterdir())
     assert (out / "methods.md").read_text().count("\n") == 2 + len(METHODS)
 
@@ -307,7 +307,7 @@ def test_boards_stand_side_by_side_and_deadlines_apart(tmp_path: Path) -> None:
     store = Store(tmp_path)
     graph = with_parameters()
     costs = [graph, replace(graph, nodes=tuple(replace(n, energy_uj=7.0) for n in graph.nodes))]
-    cases = [Case("m", board, "paper", one) for board, one in zip("ab", costs, strict=True)]
+    cases = [Case("a/b", board, "paper", one) for board, one in zip("ab", costs, strict=True)]
     assert cases[0].keeping is not None
     limit_us = 2 * (cases[0].keeping.time_us or 0.0)
     wanted = [
@@ -316,8 +316,8 @@ def test_boards_stand_side_by_side_and_deadlines_apart(tmp_path: Path) -> None:
     ]  # fmt: skip
     found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
     assert set(drawing.figures(found)) == {
-        "energy-m-paper.png", "energy-m-paper-2x.png",
-        "deadline-m-paper-160.png", "deadline-m-paper-72.png", "methods.png",
+        "energy-a_b-paper.png", "energy-a_b-paper-2x.png",
+        "deadline-a_b-paper-160.png", "deadline-a_b-paper-72.png", "methods.png",
     }  # fmt: skip
 
 
@@ -327,4 +327,4 @@ def test_figures_of_points_without_any_plan_are_drawn_too(tmp_path: Path) -> Non
     found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
     assert all(result.row["plan"] is None for _, result in found)
     files = drawing.figures(found)
-    assert set(files) == {"energy-three layers.png", "poet-pofo-three layers.png", "methods.png"}
+    assert set(files) == {"energy-three_layers.png", "poet-pofo-three_layers.png", "methods.png"}

@@ -10,7 +10,7 @@ from ..plan.baselines.method import largest_operator_bytes
 from ..plan.baselines.registry import SCHEDULERS
 from ..plan.plan import Statement
 from .picture import draw
-from .sweep import INAPPLICABLE, Case, Point, Result
+from .sweep import INAPPLICABLE, Case, Point, Result, file_name
 
 Axes = Any
 Found = tuple[Point, Result]
@@ -143,11 +143,11 @@ def _joined(*parts: str, by: str) -> str:
 
 def _family(case: Case) -> str:
     """Of the cases whose panels stand in one figure."""
-    return _joined(case.model, case.profile, by="-")
+    return file_name(case.model, case.profile)
 
 
 def _slug(case: Case) -> str:
-    return _joined(case.model, case.board, case.profile, by="-")
+    return file_name(case.model, case.board, case.profile)
 
 
 def _times(point: Point) -> float | None:

@@ -224,9 +224,14 @@ class Store:
         return name
 
 
-def _slug(case: Case) -> str:
-    name = "-".join(part for part in (case.model, case.board, case.profile) if part)
+def file_name(*parts: str) -> str:
+    """Of the parts that are not empty; whatever a model is called, it names a file."""
+    name = "-".join(part for part in parts if part)
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)
+
+
+def _slug(case: Case) -> str:
+    return file_name(case.model, case.board, case.profile)
 
 
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:

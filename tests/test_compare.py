@@ -97,6 +97,9 @@ def test_without_a_folder_a_table_is_shown_and_notes_below(
     shown = poet_host("compare", *graphs, "--budgets", "72", "--methods", QUICK, "-j", 1)
     assert shown.code == 0
     assert "three layers" in shown.out
+    planned = [line.split() for line in shown.out.splitlines() if " feasible" in line]
+    assert planned
+    assert all(words[-1].isdigit() for words in planned)  # bytes of the peak
     assert "inapplicable" in shown.out
     assert "chen-sqrt does not apply to residual" in shown.out.replace("\n", " ")
     assert "* parameters and data leave RAM between uses" in shown.out

@@ -198,6 +198,7 @@ def test_a_board_runs_until_ctrl_c(board: str) -> None:
         (("simulate", "mkr1000", "--arena", "20KiB"), "has the RAM of its chip"),
         (("simulate", "mkr1000", "--listen", "3333"), "has the serial port of its chip"),
         (("simulate", "native", "--listen", "70000"), "cannot listen there"),
+        (("simulate", "rpi4b", "--arena", "4GiB"), "less than 4 GiB"),
         (("simulate", "mkr1000", "--storage", "/no/card.img"), "storage prepare /no/card.img"),
         (("simulate", "mkr1000", "--card-fault", "bent:1"), "a card has no fault bent: choose"),
         (("simulate", "mkr1000", "--card-fault", "power_cut"), "write KIND:FIRST"),

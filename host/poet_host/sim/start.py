@@ -65,6 +65,11 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         self.listen = listen
         self.alone = alone
         self.arena_bytes = facts.arena_bytes if arena_bytes is None else arena_bytes
+        if not 4 <= self.arena_bytes < 2**32:
+            raise BadInput(
+                f"an arena of {self.arena_bytes:,} bytes: give it 4 bytes at least, and less than "
+                "4 GiB"
+            )
 
     def __enter__(self) -> NativeBoard | SimulatedBoard:
         with ExitStack() as stack:

@@ -45,10 +45,11 @@ from .run.data import Dataset, example, fit, load_data, steps_per_epoch
 from .run.evaluate import Evaluation, Half, accuracy
 from .run.evaluate import Told as Counted
 from .run.evaluate import evaluate as evaluate_on
-from .run.job import JobState, make_job, read_job, write_job
+from .run.job import JobState, check_room, make_job, read_job, write_job
 from .run.limits import deadline_us, ram_bytes
 from .run.run import Run, Weights
 from .run.train import OnStep, Training, begin, read_weights, resumed
+from .run.train import load as load_schedule
 from .run.train import train as train_until
 from .run.weights import load_weights, save_weights, step_of_weights
 from .schedule.encode import QUEUE_CAPACITY, encode_costs
@@ -87,6 +88,11 @@ class Connection:
         self.board = load_board(device.info.board)
         self.running = running
         self._stack = stack
+
+    @property
+    def is_emulated(self) -> bool:
+        """Does QEMU run the board's program, so that its times mean nothing?"""
+        return isinstance(self.running, NativeBoard) and self.running.is_emulated
 
     def profile(
         self,
@@ -447,13 +453,15 @@ def write_card(
     graph, device = graph_of(schedule), connection.device
     dataset = fit(data if isinstance(data, Dataset) else load_data(data), graph)
     last = epochs * steps_per_epoch(dataset, graph.batch) if steps is None else steps
-    if resume:
-        first = resumed(device, schedule)
-    else:
-        first = begin(device, graph, schedule, seed, weights, first_step)
+    first = resumed(device, schedule) if resume else first_step
     if first >= last:
         raise BadInput(f"nothing is left to train: step {first} is done, {last} is the last one")
-    write_job(device, make_job(schedule, dataset, seed, first, last - first), told)
+    job = make_job(schedule, dataset, seed, first, last - first)
+    load_schedule(device, schedule)
+    check_room(device, job)
+    if not resume:
+        begin(device, graph, schedule, seed, weights, first)
+    write_job(device, job, told)
     state = read_job(device)
     assert state is not None
     return state

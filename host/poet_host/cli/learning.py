@@ -159,6 +159,11 @@ def profile(
         )
     arena = PROFILING_BYTES if port == "native" else None
     with api.connect(port, storage=storage, arena_bytes=arena) as connection:
+        if connection.is_emulated:
+            say(
+                f"QEMU executes the program of {connection.board.name} here: results are the "
+                "board's, times are not"
+            )
         measured = None
         for graph in graphs:
             with progress(f"profiling {graph.name} on {connection.board.name}") as report:

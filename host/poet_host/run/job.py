@@ -98,16 +98,17 @@ def _sample(dataset: Dataset, number: int) -> bytes:
     return values + zlib.crc32(values, number).to_bytes(4, "little")
 
 
-def write_job(device: Device, job: Job, told: Progress | None = None) -> None:
-    """Put a job on the card of a board that has loaded its schedule and committed its first step.
-
-    Raises BadInput if it does not fit.
-    """
+def check_room(device: Device, job: Job) -> None:
+    """Raise BadInput if the card of a board, which has loaded the schedule, is too small."""
     if job.size_bytes > (room := _room(device)):
         raise BadInput(
             f"the samples and their order need {job.size_bytes:,} bytes of the card, which has "
             f"{room:,} behind the model's tensors: use a larger card, fewer samples or fewer steps"
         )
+
+
+def write_job(device: Device, job: Job, told: Progress | None = None) -> None:
+    """Put a job on the card of a board that has committed the step with which it begins."""
     parts = [
         (0, bytes(_BLOCK)),  # no job, while the parts of another one are replaced
         (job.loss_block, np.full(job.steps, np.nan, dtype="<f4").tobytes()),

@@ -242,6 +242,30 @@ def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
 
 
+def test_nobody_goes_on_when_the_command_is_killed(tmp_path: Path) -> None:
+    sizes = [64 + 8 * (k % 5) for k in range(120)]
+    graph = saved(chain(sizes, [1.0 + k % 7 for k in range(120)]), tmp_path)
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "poet_host", "compare", str(graph), "-o", str(out), "-j", "1",
+            "--methods", "checkpoint-all,poet-remat", "--budgets", "1500", "--time-limit", "300",
+        ],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not list((out / "points").glob("*.json")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)  # the next one is being solved
+    finally:
+        process.kill()
+    process.wait(timeout=10)
+    assert nobody_left(process.pid)
+
+
 def nobody_left(group: int) -> bool:
     """Are all processes of a group gone, within ten seconds?"""
     for _ in range(200):

@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -298,12 +299,21 @@ def _local(jobs: int) -> tuple[Executor, Callable[[bool], None]]:
 
     # Not forked: the progress bar and the solver have threads.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_ignore_interrupts), close
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin), close
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the first one decides."""
+def _begin() -> None:
+    """In a process that solves. Ctrl-C reaches every process of a terminal; the first one
+    decides. If that one is killed, this one ends too, instead of waiting for it forever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _dask(address: str) -> tuple[Executor, Callable[[bool], None]]:

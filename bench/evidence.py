@@ -6,7 +6,7 @@ from typing import Any
 from poet_host.plan.baselines.method import largest_operator_bytes
 from poet_host.plan.plan import Plan
 
-from .claims import Found, Setting, View, no_plan_but_poet, rivals, views
+from .claims import Found, Setting, View, no_plan_but_poet, resnet_on_a72, rivals, views
 from .graphs import Kind
 from .paper_points import FASTER, LESS_PEAK, MODELS, reference_case
 from .report import number, percent
@@ -25,7 +25,7 @@ def overhead_rows(found: Found) -> Iterator[Sequence[str]]:
     for whole in (False, True):
         for kind, word in kinds.items():
             view = View("", whole, kind, found)
-            for one in view.of(model="resnet18-cifar", board="rpi4b"):
+            for one in resnet_on_a72(view):
                 methods = ("poet", "poet-paging", "poet-remat", "dtr", "capuchin")
                 overs = [percent(one.overhead(m), 1) for m in methods]
                 for account in (_waiting_uj, _whole_board_uj):
@@ -160,7 +160,7 @@ def cited(found: Found) -> list[dict[str, Any]]:
         if point.ram_bytes == largest_operator_bytes(point.case.costs)
     ]  # fmt: skip
     for view in views(found):
-        rows += _tightest(list(view.of(model="resnet18-cifar", board="rpi4b")), "capuchin")
+        rows += _tightest(resnet_on_a72(view), "capuchin")
         rows += _farthest(list(view.of(board="jetson_tx2")), "dtr")
         for other in ("poet-paging", "poet-remat"):
             rows += _farthest(list(view.of(free=False)), other)

@@ -3,7 +3,7 @@
 # make lint          formatters, linters and types alone
 # make bench         what a RAM budget costs on a board, measured beside keep-everything
 # make bench-solver  the planner beside the paper's formulation (half an hour; OPTIONS=--quick)
-# make paper         the POET paper's claims beside ours (many hours; OPTIONS, see bench/paper.py)
+# make paper         the POET paper's claims beside ours (over an hour; OPTIONS, see bench/paper.py)
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
 # make schedules     the examples in schedules/, solved again
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes

@@ -2,26 +2,41 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from poet_host.device.board import Paper, load_board
 from poet_host.graph import models
 from poet_host.plan.build import cost_graph
 from poet_host.plan.costgraph import load_cost_graph
 from poet_host.plan.problem import CostGraph, CostNode
-from poet_host.profile.profile import estimate_profile
+from poet_host.profile.profile import Profile, estimate_profile
 
 INSTANCES = Path(__file__).with_name("instances")
 TOKENS = 128
 M4 = "nrf52840_dk"  # whose costs the instances have
+FLOP_PER_MAC = 2
+
+# ShishirPatil/poet, poet/chipsets.py, RPi: 16283 x 10^5 FLOP in 13.53 s at 3 W. Its times are
+# those of 2 GFLOP/s; on the other boards energies and times are of one rate.
+A72_FLOP_PER_UJ = 1628.3 / (13.53 * 3.0)
+
+Kind = Literal["paper", "repository", "estimate"]
 
 
-def reference(name: str, board: str = M4) -> CostGraph:
-    """A graph of the reference repository, as "vgg16-cifar", with the paper's costs of a board.
+def reference(name: str, board: str = M4, kind: Kind = "paper") -> CostGraph:
+    """A graph of the reference repository, as "vgg16-cifar", with a board's costs.
 
-    The instances are FLOP / rate of an M4. Another board's times are those times the ratio of
-    the rates, its transfers latency + bytes / bandwidth; energy is time x power for both.
+    The instances are FLOP / rate of an M4, which gives the FLOP back. "paper": time is FLOP /
+    the paper's rate, a transfer latency + bytes / bandwidth, energy time x power.
+    "repository": the same, but the A72's energy of computing is FLOP / (FLOP per joule) as in
+    the repository's table. "estimate": the board's estimated rate for multiply-accumulates,
+    and its estimated transfers.
     """
     graph = load_cost_graph(INSTANCES / f"ref-{name}-m4.graph.json")
+    if kind == "estimate":
+        return _estimated(graph, board)
+    if kind == "repository":
+        return _with_flop_per_uj(reference(name, board), graph, A72_FLOP_PER_UJ)
     if board == M4:
         return graph
     m4, other = _paper(M4), _paper(board)
@@ -46,6 +61,11 @@ def _paper(board: str) -> Paper:
     return paper
 
 
+def _flop(node: CostNode) -> float:
+    """Of a node with an M4's costs."""
+    return node.time_us * _paper(M4).flop_per_us
+
+
 def _on(node: CostNode, m4: Paper, other: Paper) -> CostNode:
     time_us = node.time_us * m4.flop_per_us / other.flop_per_us
     page_in_us = other.page_in_us + node.bytes / other.page_in_bytes_per_us
@@ -58,4 +78,40 @@ def _on(node: CostNode, m4: Paper, other: Paper) -> CostNode:
         page_in_uj=page_in_us * other.storage_uw / 1e6,
         page_out_us=page_out_us,
         page_out_uj=page_out_us * other.storage_uw / 1e6,
+    )
+
+
+def _with_flop_per_uj(graph: CostGraph, of_m4: CostGraph, flop_per_uj: float) -> CostGraph:
+    nodes = tuple(
+        replace(node, energy_uj=_flop(m4) / flop_per_uj)
+        for node, m4 in zip(graph.nodes, of_m4.nodes, strict=True)
+    )
+    return replace(graph, nodes=nodes)
+
+
+def _estimated(of_m4: CostGraph, board: str) -> CostGraph:
+    profile = estimate_profile(load_board(board))
+    return replace(
+        of_m4,
+        name=f"{of_m4.name} on {board}, estimated",
+        nodes=tuple(_estimated_node(node, profile) for node in of_m4.nodes),
+        base_power_uw=profile.power.base_uw,
+    )
+
+
+def _estimated_node(m4: CostNode, profile: Profile) -> CostNode:
+    """A node without work, as the data, stays free."""
+    flop, rates = _flop(m4), profile.rates
+    time_us = rates.base_us + rates.us_per_mac * flop / FLOP_PER_MAC if flop else 0.0
+    page = profile.transfer(m4.bytes, is_page=True)
+    return replace(
+        m4,
+        time_us=time_us,
+        energy_uj=time_us * profile.power.compute_uw / 1e6,
+        page_in_us=page.page_in_us,
+        page_in_uj=page.page_in_uj,
+        page_in_cpu_us=page.page_in_cpu_us,
+        page_out_us=page.page_out_us,
+        page_out_uj=page.page_out_uj,
+        page_out_cpu_us=page.page_out_cpu_us,
     )

@@ -1,341 +1,181 @@
 """`make paper`: the POET paper's claims, its numbers beside ours, from plans that all can check.
 
-A sweep (run/sweep.py) over the paper's models and boards, with the paper's constants and
-with realistic ones, by every method. What is finished stays in build/paper, and an interrupted
-run goes on. Writes schedules/paper/REPORT.md, its table and its figures.
+Sweeps (run/sweep.py) what paper_points.py lists. What is finished stays in build/paper, and an
+interrupted run goes on. Writes schedules/paper: REPORT.md, its table, its figures, and the plans
+that it cites.
 """
 
 import argparse
+import csv
+import os
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from io import StringIO
 from pathlib import Path
-from typing import Literal
 
-import poet_host as poet
-from poet_host import api
+from poet_host.device.board import load_board
 from poet_host.errors import PoetError
 from poet_host.files import write_whole
 from poet_host.plan.baselines.method import largest_operator_bytes
 from poet_host.plan.baselines.registry import METHODS
-from poet_host.run.figures import PROPERTIES, figures, properties
-from poet_host.run.limits import deadline_us, ram_bytes
-from poet_host.run.sweep import Case, Point, Result, Store, cores, sweep
+from poet_host.run.figures import PROPERTIES, properties
+from poet_host.run.sweep import COLUMNS, Case, Point, Progress, Store, cores, sweep
 
-from .report import number, percent
+from . import paper_text as text
+from .claims import Found, claims, views
+from .evidence import (
+    ALONE_HEAD,
+    ASKED,
+    DTR_HEAD,
+    OVERHEAD_HEAD,
+    POFO_HEAD,
+    alone_rows,
+    cited,
+    dtr_rows,
+    overhead_rows,
+    paging_everything,
+    pofo_rows,
+)  # fmt: skip
+from .paper_figures import Figure, figures
+from .paper_points import BOARDS, GAP, LIMIT_S, MODELS, PARTS, Scope, points
+from .report import percent, table
+from .second_look import ENOUGH, PATIENCE, better, once_more, shared
 
 ROOT = Path(__file__).parents[1]
 FINISHED = ROOT / "build" / "paper"
 REPORT = ROOT / "schedules" / "paper"
-BOARDS = ("mkr1000", "nrf52840_dk", "rpi4b", "jetson_tx2")
-MODELS = ("linear", "resnet18-cifar", "vgg16-cifar", "bert-base")
-KINDS: tuple[Literal["paper", "estimate"], ...] = ("paper", "estimate")  # profiles
-BUDGETS = ("100%", "75%", "60%", "50%", "40%", "30%")
-DEADLINES = ("none", "1.2x")
-LIMIT_S, GAP = 600.0, 0.01
-NEITHER = "no point at which both have a plan"
-
-Found = Sequence[tuple[Point, Result]]
-Rows = dict[tuple[str, str, str, int, float | None], dict[str, Result]]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is swept."""
-
-    models: Sequence[str] = MODELS
-    boards: Sequence[str] = BOARDS
-    budgets: Sequence[str] = BUDGETS
-    deadlines: Sequence[str] = DEADLINES
-    methods: Sequence[str] = METHODS
-    limit_s: float = LIMIT_S
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper; `ours` finds the same number among the rows of one profile."""
-
-    text: str
-    paper: str
-    ours: Callable[[Rows], str]
-    why: str
-
-
-def cases(plan: Plan) -> list[Case]:
-    found = []
-    for model in plan.models:
-        graph = poet.load(model)
-        for board in plan.boards:
-            for kind in KINDS:
-                profile = poet.estimate_profile(poet.load_board(board), kind)
-                found.append(Case(graph.name, board, kind, poet.costs_of(graph, profile)))
-    return found
-
-
-def points(plan: Plan) -> list[Point]:
-    wanted = []
-    for case in cases(plan):
-        keep = case.keeping
-        assert keep is not None
-        for deadline in plan.deadlines:
-            limit = deadline_us(deadline, keep.time_us)
-            for budget in plan.budgets:
-                ram = ram_bytes(budget, keep.peak_bytes)
-                for method in plan.methods:
-                    wanted.append(Point(case, method, ram, limit, plan.limit_s, GAP))
-    return wanted
-
-
-# Numbers from rows.
-
-
-def rows_of(found: Found, kind: str) -> Rows:
-    """Results by (model, board, profile, RAM, deadline) and method."""
-    rows: Rows = {}
-    for point, result in found:
-        case = point.case
-        if case.profile == kind:
-            key = (case.model, case.board, case.profile, point.ram_bytes, point.deadline_us)
-            rows.setdefault(key, {})[point.method] = result
-    return rows
-
-
-def _value(results: dict[str, Result], method: str, key: str) -> float | None:
-    found = results.get(method)
-    return None if found is None or not found.row["plan"] else float(found.row[key])
-
-
-def _pairs(rows: Rows, other: str, key: str, **where: str) -> list[tuple[float, float]]:
-    """(poet's, the other's) where both have a plan."""
-    pairs = []
-    for (model, board, _, _, _), results in rows.items():
-        if where.get("model", model) == model and where.get("board", board) == board:
-            mine, theirs = _value(results, "poet", key), _value(results, other, key)
-            if mine and theirs:
-                pairs.append((mine, theirs))
-    return pairs
-
-
-def _less(rows: Rows, *others: str, board: str | None = None) -> str:
-    """How much less energy poet spends, in per cent of the other's, at most and in the middle."""
-    where = {} if board is None else {"board": board}
-    texts = []
-    for other in others:
-        saved = sorted(
-            1 - mine / theirs for mine, theirs in _pairs(rows, other, "energy_uj", **where)
-        )
-        if not saved:
-            texts.append(f"{other}: {NEITHER}")
-            continue
-        middle = percent(saved[len(saved) // 2], 1)
-        texts.append(
-            f"{other}: up to {percent(saved[-1], 1)} %, median {middle} % ({len(saved)} points)"
-        )
-    return "; ".join(texts)
-
-
-def _overhead(rows: Rows, cases_: Sequence[Case], model: str, board: str) -> str:
-    keep = {(c.model, c.board, c.profile): c.keeping for c in cases_}
-    texts = []
-    for method in ("poet", "capuchin"):
-        over = []
-        for key, results in rows.items():
-            kept, mine = keep[key[:3]], _value(results, method, "energy_uj")
-            if key[:2] == (model, board) and mine is not None and kept and kept.energy_uj:
-                over.append(mine / kept.energy_uj - 1)
-        span = f"{percent(min(over), 1)} to {percent(max(over), 1)} %" if over else "no plan"
-        texts.append(f"{method} {span}")
-    return ", ".join(texts)
-
-
-def _pofo(rows: Rows) -> str:
-    """Least peak of any plan, and steps per hour at the same budget."""
-    texts = []
-    for model in dict.fromkeys(key[0] for key in rows):
-        peaks = {
-            method: min(
-                (peak for key, results in rows.items() if key[0] == model
-                 and (peak := _value(results, method, "peak_bytes")) is not None),
-                default=None,
-            )
-            for method in ("poet", "pofo")
-        }  # fmt: skip
-        times = sorted(
-            theirs / mine - 1 for mine, theirs in _pairs(rows, "pofo", "time_us", model=model)
-        )
-        if peaks["poet"] and peaks["pofo"]:
-            saved, faster = 1 - peaks["poet"] / peaks["pofo"], times[len(times) // 2]
-            texts.append(
-                f"{model}: {percent(abs(saved), 1)} % {'less' if saved >= 0 else 'more'}, "
-                f"{percent(abs(faster), 1)} % {'faster' if faster >= 0 else 'slower'} (median)"
-            )
-    return "; ".join(texts) or NEITHER
-
-
-def _solving(rows: Rows) -> str:
-    solved = [results["poet"] for results in rows.values() if "poet" in results]
-    seconds = [float(one.row["solve_s"]) for one in solved]
-    optimal = sum(one.row["gap"] is not None and one.row["gap"] <= GAP for one in solved)
-    return (
-        f"at most {number(max(seconds, default=0.0), 0)} s; {optimal} of {len(solved)} within "
-        f"{percent(GAP, 0)} % of the bound"
-    )
-
-
-def _bytes(found: Found, kind: Literal["paper", "estimate"]) -> str:
-    """Of poet's schedules as a board gets them."""
-    sizes = []
-    for point, result in found:
-        if point.case.profile == kind and point.method == "poet" and result.row["plan"]:
-            graph = poet.load(point.case.model)
-            profile = poet.estimate_profile(poet.load_board(point.case.board), kind)
-            assert result.plan is not None
-            try:
-                sizes.append(len(api.encode(graph, profile, result.plan).plan_part))
-            except PoetError:
-                continue  # too large an offset for the format: not a schedule
-    if not sizes:
-        return "no schedule"
-    sizes.sort()
-    return f"{sizes[0]:,} to {sizes[-1]:,} bytes, median {sizes[len(sizes) // 2]:,}"
-
-
-def claims(found: Found) -> list[Claim]:
-    known = list({point.case.digest: point.case for point, _ in found}.values())
-    return [
-        Claim(
-            "Energy overhead over keeping everything, ResNet-18 on the Cortex-A72",
-            "poet below 1 %, Capuchin 73 to 141 %",
-            lambda rows: _overhead(rows, known, "resnet18-cifar", "rpi4b"),
-            "Least and most over the budgets and deadlines tried. Our step has parameters and "
-            "updates, which every method pages; the paper's has activations alone.",
-        ),
-        Claim(
-            "Less energy than DTR on the Jetson TX2",
-            "up to 35 %",
-            lambda rows: _less(rows, "dtr", board="jetson_tx2"),
-            "The paper measures every operator on the board and does not publish the times; ours "
-            "come from a rate. DTR knows no energy, so that the ratio follows the costs.",
-        ),
-        Claim(
-            "Less energy than paging alone or rematerialisation alone",
-            "up to 40 %",
-            lambda rows: _less(rows, "poet-paging", "poet-remat"),
-            "Both are allowed to page parameters, which are most of the bytes of these models.",
-        ),
-        Claim(
-            "Against POFO: peak memory and throughput",
-            "8.3 % less, 13 % faster",
-            _pofo,
-            "Peak: the smallest of any plan among the budgets. Both minimise energy, not time.",
-        ),
-        Claim(
-            "Time for solving",
-            "under ten minutes",
-            _solving,
-            "Another formulation (HiGHS), and graphs with parameters.",
-        ),
-    ]  # fmt: skip
-
-
-def floors(found: Found) -> str:
-    """The smallest RAM at which a model runs at all, against the boards of the paper's axes."""
-    rows = []
-    for case in {point.case.model: point.case for point, _ in found}.values():
-        floor = largest_operator_bytes(case.costs)
-        widest = max(case.costs.nodes, key=lambda node: 0 if node.stored else node.bytes)
-        keep = case.keeping
-        fits = ["32 KiB" * (floor <= 32 * 1024), "256 KiB" * (floor <= 256 * 1024)]
-        rows.append(
-            (
-                case.model, f"{floor:,}", f"{keep.peak_bytes:,}" if keep else "-",
-                widest.name, ", ".join(one for one in fits if one) or "neither",
-            )
-        )  # fmt: skip
-    head = ("model", "smallest RAM, bytes", "keeping everything, bytes", "largest result", "fits")
-    return _table(head, rows)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """As report.table, but all of it text."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def report(found: Found, plan: Plan, command: str, drawn: Iterable[str]) -> str:
-    """The text; `drawn` are the names of its figures."""
-    kinds = {kind: rows_of(found, kind) for kind in KINDS}
+def report(found: Found, scope: Scope, drawn: Iterable[Figure]) -> str:
     planned = sum(result.row["plan"] is not None for _, result in found)
-    lines: list[Sequence[str]] = []
-    for claim in claims(found):
-        numbers = [claim.ours(kinds[kind]) for kind in KINDS]
-        lines.append((claim.text, claim.paper, *numbers, claim.why))
-    sizes = [_bytes(found, kind) for kind in KINDS]
-    why = "The plan part of a .poet file; what operators do is in the model part, once."
-    lines.append(("Size of a schedule", "a few hundred bytes", *sizes, why))
-    head = ("claim", "the paper", "ours, its constants", "ours, realistic", "why they differ")
+    kinds = views(found)
+    head = ("claim", "the paper", *(view.title for view in kinds))
+    lines = [(c.text, c.paper, *(c.ours(view) for view in kinds)) for c in claims()]
+    limits = (
+        f"{scope.limit_s:g} s a point, {PATIENCE * scope.limit_s:g} s where a gap above "
+        f"{percent(ENOUGH, 0)} % was left, and stopped at a gap of {percent(GAP, 1)} %"
+    )
+    about = (
+        f"{datetime.now(UTC):%Y-%m-%d}, `{scope.command}`, poet-host {version('poet-host')}, HiGHS "
+        f"{version('highspy')}, {cores()} processor cores. {len(found)} points, {planned} plans. "
+        f"Solving was limited to {limits}."
+    )
+    load = os.getloadavg()[1]
+    if load > cores() + 1:
+        about += f" {text.BUSY} The load of the machine was {load:.0f} at the end."
     parts = [
-        "# The paper's claims",
-        "Patil et al., *POET: Training Neural Networks on Tiny Devices with Integrated "
-        "Rematerialization and Paging*, ICML 2022, arXiv 2207.07697. "
-        f"{datetime.now(UTC):%Y-%m-%d}, `{command}`, poet-host {version('poet-host')}, "
-        f"HiGHS {version('highspy')}, {cores()} processor cores.",
-        f"{len(found)} points, {planned} plans. Every plan passed the verifier, and its energy is "
-        "what the verifier computed. `table.csv` has a row for each point; a method's note says "
-        f"what it was given beyond its publication. Solving was limited to {plan.limit_s:g} s a "
-        f"point, and stopped at a gap of {percent(GAP, 0)} %.",
-        _table(head, lines),
-        "## The floor",
-        "One operator with its inputs and its result must be in RAM together, whatever the "
-        "schedule, as long as operators are not split. The paper's axes are the boards' 32 KiB "
-        "(Cortex-M0+) and 256 KiB (Cortex-M4).",
-        floors(found),
-        "## Methods",
-        "Points planned, proved infeasible, without answer, not applicable, and planned beyond the "
-        "published method; results computed again and paged in, per plan.",
-        _table(PROPERTIES, properties(found)),
-        "## Figures",
-        *(f"![{name}](figures/{name})" for name in sorted(drawn)),
-    ]
+        "# The paper's claims", text.PAPER, about, text.HOW, table(head, lines, words=True),
+        "## Why the numbers differ",
+        text.OVERHEAD.format(**paging_everything()), table(OVERHEAD_HEAD, overhead_rows(found)),
+        text.DTR, table(DTR_HEAD, dtr_rows(found)),
+        text.ALONE, table(ALONE_HEAD, alone_rows(found)),
+        text.POFO, ASKED, table(POFO_HEAD, pofo_rows(found)),
+        text.SOLVING, text.SIZES,
+        "## The floor", text.FLOOR, floors(found),
+        "## Methods", text.METHODS, table(PROPERTIES, properties(found)),
+        "## Figures", text.FIGURES,
+        *(f"{one.caption}\n\n![{one.caption}](figures/{one.name})" for one in drawn),
+        "## Checking", text.CHECKING,
+    ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
 
-def write(found: Found, plan: Plan, store: Store, folder: Path, command: str) -> None:
-    """REPORT.md, table.csv and the figures, all but the single timelines."""
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
+def floors(found: Found) -> str:
+    """The smallest RAM at which a model runs at all, against the boards of the paper."""
+    rows = []
+    for case in {point.case.model: point.case for point, _ in found}.values():
+        floor, keep = largest_operator_bytes(case.costs), case.keeping
+        reached = any(
+            result.row["plan"] is not None and point.ram_bytes == floor
+            for point, result in found if point.case.model == case.model
+        )  # fmt: skip
+        fits = [board for board in BOARDS if floor <= load_board(board).arena_bytes]
+        rows.append(
+            (
+                case.model, f"{floor:,}", _operator(case), "yes" if reached else "not tried",
+                f"{keep.peak_bytes:,}" if keep else "-", ", ".join(fits) or "none",
+            )
+        )  # fmt: skip
+    head = (
+        "model", "smallest RAM, bytes", "operator", "a plan in it", "keeping everything, bytes",
+        "fits the arena of",
+    )  # fmt: skip
+    return table(head, rows, words=True)
+
+
+def _operator(case: Case) -> str:
+    """The one that needs most RAM."""
+    nodes = case.costs.nodes
+
+    def need(node: int) -> int:
+        one = nodes[node]
+        own = one.bytes if one.overwrites is None else 0
+        return own + one.workspace_bytes + sum(nodes[j].bytes for j in one.inputs)
+
+    computed = [i for i, node in enumerate(nodes) if not node.stored]
+    return f"`{nodes[max(computed, key=need)].name}`"
+
+
+def solved(wanted: Sequence[Point], scope: Scope, store: Store, jobs: int, say: Progress) -> Found:
+    """All points, those that were too hard also with more time; the best plan counts."""
+    found = shared(list(zip(wanted, sweep(wanted, store, jobs=jobs, progress=say), strict=True)))
+    again = once_more(found, scope)
+    longer = sweep(list(again.values()), store, jobs=jobs, progress=say)
+    for (i, point), result in zip(again.items(), longer, strict=True):
+        found[i] = better(found[i], (point, result))
+    return shared(found)
+
+
+def write(found: Found, scope: Scope, store: Store, folder: Path) -> None:
+    """REPORT.md, table.csv, the figures, and the cited plans with their graphs."""
     store.write_table()
-    write_whole(folder / "table.csv", (store.folder / "table.csv").read_bytes())
-    drawn = {k: png for k, png in figures(found).items() if not k.startswith("timeline-")}
-    for name, png in drawn.items():
-        write_whole(folder / "figures" / name, png)
-    write_whole(folder / "REPORT.md", report(found, plan, command, drawn))
+    for part in ("figures", "plans", "graphs"):
+        shutil.rmtree(folder / part, ignore_errors=True)
+        (folder / part).mkdir(parents=True)
+    lines = StringIO()
+    writer = csv.DictWriter(lines, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(result.row for _, result in found)
+    write_whole(folder / "table.csv", lines.getvalue())
+    drawn = figures(found)
+    for one in drawn:
+        write_whole(folder / "figures" / one.name, one.png or b"")
+    for row in cited(found):
+        for path in (row["plan"], row["graph"]):
+            write_whole(folder / path, (store.folder / path).read_bytes())
+    write_whole(folder / "REPORT.md", report(found, scope, drawn))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench.paper", description=__doc__)
     parser.add_argument("--models", default=",".join(MODELS), metavar="LIST")
     parser.add_argument("--boards", default=",".join(BOARDS), metavar="LIST")
-    parser.add_argument("--budgets", default=",".join(BUDGETS), metavar="LIST")
-    parser.add_argument("--deadlines", default=",".join(DEADLINES), metavar="LIST")
     parser.add_argument("--methods", default=",".join(METHODS), metavar="LIST")
+    parser.add_argument("--parts", default=",".join(PARTS), metavar="LIST")
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help="for each plan")
     parser.add_argument("--jobs", type=int, default=cores(), metavar="N")
     parser.add_argument("--finished", type=Path, default=FINISHED, metavar="DIR")
     parser.add_argument("-o", "--output", type=Path, default=REPORT, metavar="DIR")
     options = parser.parse_args(arguments)
-    names = ("models", "boards", "budgets", "deadlines", "methods")
-    lists = {name: getattr(options, name).split(",") for name in names}
-    plan = Plan(**lists, limit_s=options.limit)
-    store = Store(options.finished)
-    wanted = points(plan)
+    lists = {
+        name: tuple(getattr(options, name).split(","))
+        for name in ("models", "boards", "methods", "parts")
+    }
     say = lambda done, total, word: print(f"{done} of {total} {word}", flush=True)  # noqa: E731
-    results = sweep(wanted, store, jobs=options.jobs, progress=say)
-    command = " ".join(["python -m bench.paper", *(arguments or sys.argv[1:])])
-    write(list(zip(wanted, results, strict=True)), plan, store, options.output, command)
+    try:
+        scope, store = Scope(**lists, limit_s=options.limit), Store(options.finished)
+        wanted = points(scope, store)
+        found = solved(wanted, scope, store, options.jobs, say)
+    except PoetError as error:
+        print(f"bench.paper: {error}", file=sys.stderr)
+        return 2
+    write(found, scope, store, options.output)
     print(f"written: {options.output / 'REPORT.md'}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; numbers, that is all but the first column, to the right."""
-    lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = False) -> str:
+    """A Markdown table; all but the first column to the right, being numbers, unless `words`."""
+    lines = [head, ["---", *("---" if words else "---:" for _ in head[1:])], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -24,7 +24,7 @@ def about(command: str, *packages: str) -> str:
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    return "-" if share is None else f"{100 * share:.{digits}f}"
+    return "-" if share is None else f"{round(100 * share, digits) + 0.0:.{digits}f}"  # not -0.0
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -63,7 +63,7 @@ def test_help_is_there_for_every_command(poet_host: Command) -> None:
     assert top.code == 0
     for name in (
         "boards", "models", "doctor", "simulate", "build", "flash", "storage", "profile", "solve",
-        "train", "evaluate", "export", "show", "compare", "demo",
+        "train", "card", "evaluate", "export", "show", "compare", "demo",
     ):  # fmt: skip
         assert f"\n  {name} " in top.out
         assert poet_host(name, "--help").code == 0

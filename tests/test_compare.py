@@ -51,7 +51,7 @@ def test_all_methods_are_compared_and_every_plan_can_be_checked(
 ) -> None:
     out, graph = tmp_path / "out", saved(with_parameters(), tmp_path)
     command = ("compare", graph, "--budgets", "100%,80", "--deadlines", "none,2x", "-o", out)
-    compared = poet_host(*command, "--time-limit", 5, "--json")
+    compared = poet_host(*command, "--time-limit", 30, "--json")
     assert compared.code == 0
     rows = compared.json["points"]
     assert [(r["method"], r["ram_bytes"], r["deadline_us"] is None) for r in rows] == [
@@ -79,13 +79,13 @@ def test_all_methods_are_compared_and_every_plan_can_be_checked(
 
     # The same again solves nothing, and says the same.
     monkeypatch.setattr(sweeping, "_executor", no_solving)
-    again = poet_host(*command, "--time-limit", 5, "--json")
+    again = poet_host(*command, "--time-limit", 30, "--json")
     assert again.json == compared.json
     assert json.loads((out / "table.json").read_text()) == table
     names = {path.name for path in (out / "figures").iterdir()}
-    assert {"methods.png", "energy-three layers.png", "timeline-three layers.png"} <= names
-    assert {"poet-capuchin-three layers.png", "poet-pofo-three layers.png"} <= names
-    assert {"deadline-three layers-160.png", "deadline-three layers-80.png"} <= names
+    assert {"methods.png", "energy-three_layers.png", "timeline-three_layers.png"} <= names
+    assert {"poet-capuchin-three_layers.png", "poet-pofo-three_layers.png"} <= names
+    assert {"deadline-three_layers-160.png", "deadline-three_layers-80.png"} <= names
     assert all(path.read_bytes()[:8] == PNG for path in (out / "figures").iterdir())
     assert (out / "methods.md").read_text().count("\n") == 2 + len(METHODS)
 
@@ -97,6 +97,9 @@ def test_without_a_folder_a_table_is_shown_and_notes_below(
     shown = poet_host("compare", *graphs, "--budgets", "72", "--methods", QUICK, "-j", 1)
     assert shown.code == 0
     assert "three layers" in shown.out
+    planned = [line.split() for line in shown.out.splitlines() if " feasible" in line]
+    assert planned
+    assert all(words[-1].isdigit() for words in planned)  # bytes of the peak
     assert "inapplicable" in shown.out
     assert "chen-sqrt does not apply to residual" in shown.out.replace("\n", " ")
     assert "* parameters and data leave RAM between uses" in shown.out
@@ -239,6 +242,30 @@ def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
 
 
+def test_nobody_goes_on_when_the_command_is_killed(tmp_path: Path) -> None:
+    sizes = [64 + 8 * (k % 5) for k in range(120)]
+    graph = saved(chain(sizes, [1.0 + k % 7 for k in range(120)]), tmp_path)
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "poet_host", "compare", str(graph), "-o", str(out), "-j", "1",
+            "--methods", "checkpoint-all,poet-remat", "--budgets", "1500", "--time-limit", "300",
+        ],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not list((out / "points").glob("*.json")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)  # the next one is being solved
+    finally:
+        process.kill()
+    process.wait(timeout=10)
+    assert nobody_left(process.pid)
+
+
 def nobody_left(group: int) -> bool:
     """Are all processes of a group gone, within ten seconds?"""
     for _ in range(200):
@@ -303,10 +330,28 @@ def test_properties_count_what_was_really_done(tmp_path: Path) -> None:
     assert drawing.properties([(residuals, result)])[0][8] == "1"
 
 
+def test_boards_stand_side_by_side_and_deadlines_apart(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    graph = with_parameters()
+    costs = [graph, replace(graph, nodes=tuple(replace(n, energy_uj=7.0) for n in graph.nodes))]
+    cases = [Case("a/b", board, "paper", one) for board, one in zip("ab", costs, strict=True)]
+    assert cases[0].keeping is not None
+    limit_us = 2 * (cases[0].keeping.time_us or 0.0)
+    wanted = [
+        Point(case, "checkpoint-all", ram, limit, 5.0, 0.0)
+        for case in cases for ram in (160, 72) for limit in (None, limit_us)
+    ]  # fmt: skip
+    found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
+    assert set(drawing.figures(found)) == {
+        "energy-a_b-paper.png", "energy-a_b-paper-2x.png",
+        "deadline-a_b-paper-160.png", "deadline-a_b-paper-72.png", "methods.png",
+    }  # fmt: skip
+
+
 def test_figures_of_points_without_any_plan_are_drawn_too(tmp_path: Path) -> None:
     store = Store(tmp_path)
     wanted = [point(method, ram) for method in ("poet", "pofo") for ram in (40, 44)]
     found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
     assert all(result.row["plan"] is None for _, result in found)
     files = drawing.figures(found)
-    assert set(files) == {"energy-three layers.png", "poet-pofo-three layers.png", "methods.png"}
+    assert set(files) == {"energy-three_layers.png", "poet-pofo-three_layers.png", "methods.png"}

@@ -1,6 +1,7 @@
 """Boards that run Linux: the native port, cross-compiled for them, executed by QEMU; and a board
 that hosts reach over the network."""
 
+import platform
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import poet_host as poet
 import pytest
 import whole_runs as runs
 from command import Command
+from poet_host.device import device as devices
 from poet_host.device.device import connect
 from poet_host.errors import BadInput, NoDevice, PoetError
 from poet_host.sim.native import NativeBoard, build_native, linux_boards
@@ -60,6 +62,7 @@ def test_weights_trained_on_aarch64_are_the_same_bits(method: str) -> None:
     wanted = runs.train(schedule, steps=STEPS)
     with poet.connect("sim:rpi4b", arena_bytes=plan.ram_bytes // 4 * 4) as board:
         assert board.board.name == "rpi4b"
+        assert board.is_emulated == (platform.machine() != "aarch64")
         found = poet.train(schedule, board, "digits", steps=STEPS)
     assert found.board == "rpi4b"
     assert [step.loss for step in found.steps] == [step.loss for step in wanted.steps]
@@ -94,7 +97,9 @@ def far(card: Path) -> Iterator[NativeBoard]:
         yield board
 
 
-def test_hosts_take_turns_at_a_socket(far: NativeBoard) -> None:
+def test_hosts_take_turns_at_a_socket(far: NativeBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not far.is_emulated
+    monkeypatch.setattr(devices, "CONNECT_PATIENCE_S", 0.5)
     for _ in range(3):
         with connect(far.port) as device:
             device.format()

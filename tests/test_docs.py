@@ -166,7 +166,7 @@ def test_the_guide_to_boards(poet_host: Command) -> None:
             "--board planned": "--board mkr1000",
         }
         done = follow("boards.md", poet_host, ports, ("flash", "build rpi4b", "mine"))
-    assert done == 12
+    assert done >= 12
 
 
 @pytest.mark.slow  # 10 s
@@ -184,7 +184,8 @@ def test_the_guides_to_models_and_data(poet_host: Command) -> None:
     np.savez("mine.npz", x=x, y=y)
     rows = [",".join((*map(str, one.ravel()), str(label))) for one, label in zip(x, y, strict=True)]
     Path("mine.csv").write_text("\n".join(rows))
-    assert follow("models.md", poet_host, {"--steps 200": "--steps 60"}, ()) == 4
-    assert follow("data.md", poet_host, {}, ()) == 2
+    assert follow("models.md", poet_host, {"--steps 200": "--steps 60"}, ()) >= 4
+    card = {"--port /dev/ttyACM0": "--port native --storage card.img"}
+    assert follow("data.md", poet_host, card, ()) >= 4
     assert Path("trained.onnx").is_file()
     assert len(Path("log.jsonl").read_text().splitlines()) > 20

@@ -57,6 +57,26 @@ def test_gemm(turned: int, bias: tuple[int, ...]) -> None:
         assert np.array_equal(named[name], value)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    "attributes", [{"alpha": 0.5}, {"beta": -2.0}, {"transA": 1}, {"beta": 0.0, "transB": 1}]
+)
+def test_gemm_of_every_kind(attributes: dict[str, Any], bias: bool) -> None:
+    shape = (5, 3)[:: -1 if "transB" in attributes else 1]
+    nodes = [helper.make_node("Gemm", ["x", "w", *["b"][:bias]], ["y"], **attributes)]
+    constants = {"w": random(*shape)} | ({"b": random(3)} if bias else {})
+    if "transA" in attributes:
+        nodes.insert(0, helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]))
+        nodes[1].input[0] = "t"
+    graph = same_as_runtime(model(nodes, (4, 5), constants))
+    assert {node.name for node in graph.trainable} >= {"w"}
+
+
+def test_a_constant_times_a_computed_tensor() -> None:
+    data = model([helper.make_node("MatMul", ["w", "x"], ["y"])], (2, 5, 4), {"w": random(3, 5)})
+    assert [node.name for node in same_as_runtime(data).trainable] == ["w"]
+
+
 @pytest.mark.parametrize("shape", [(4, 5), (2, 3, 5), (2, 2, 3, 5)])
 def test_matmul_with_a_weight_takes_the_bias_behind_it(shape: tuple[int, ...]) -> None:
     nodes = [
@@ -135,6 +155,13 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "unsqueeze": ("Unsqueeze", {"axes": np.array([1, 5])}, {}),
     "identity": ("Identity", {}, {}),
     "cast": ("Cast", {}, {"to": onnx.TensorProto.FLOAT}),
+    "leaky relu": ("LeakyRelu", {}, {"alpha": 0.2}),
+    "relu with a slope": ("PRelu", {"slope": random(4, 1, 1)}, {}),
+    "hard sigmoid": ("HardSigmoid", {}, {"alpha": 0.3}),
+    "hard swish": ("HardSwish", {}, {}),
+    "maximum of planes": ("GlobalMaxPool", {}, {}),
+    "sum of all": ("Sum", {"a": random(8), "b": random(4, 1, 1)}, {}),
+    "softmax over channels": ("Softmax", {}, {"axis": 1}),
     "concat with a constant": ("Concat", {"c": random(2, 1, 8, 8)}, {"axis": 1}),
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import poet_host as poet
 import pytest
+import torch
 from onnx import helper
 from onnx_judge import (
     IMAGE,
@@ -22,10 +23,12 @@ from onnx_judge import (
 from onnx_models import model, one_node
 from poet_host.errors import BadInput
 from poet_host.graph.evaluate import logits
+from poet_host.graph.reference import run_step
 from poet_host.graph.weights import start_values, to_named
 from poet_host.run.evaluate import accuracy
 from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule, parse
+from torch.nn import functional
 
 # Batch and length.
 
@@ -112,9 +115,60 @@ def test_the_loss_takes_the_place_of_a_softmax_at_the_end(op: str) -> None:
     assert op.encode() in graph.origin  # the model that comes back has it
 
 
+@pytest.mark.parametrize(
+    ("tail", "ops"),
+    [
+        (["Softmax", "Identity"], ["linear", "softmax_xent"]),
+        (["Softmax", "Flatten"], ["linear", "softmax_xent"]),
+        (["Sigmoid"], ["linear", "sigmoid", "softmax_xent"]),  # of three numbers, no softmax
+        (["Softmax", "Neg"], ["linear", "softmax", "scale", "softmax_xent"]),
+    ],
+)
+def test_only_shapes_may_change_behind_a_softmax_at_the_end(
+    tail: list[str], ops: list[str]
+) -> None:
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["0"], transB=1)]
+    for i, op in enumerate(tail):
+        output = "y" if i + 1 == len(tail) else str(i + 1)
+        nodes.append(helper.make_node(op, [str(i)], [output]))
+    graph = imported(model(nodes, (2, 5), {"w": random(3, 5)}), loss="cross-entropy")
+    assert [node.op for node in graph if node.phase == "forward"] == ops
+
+
+def test_a_softmax_over_another_axis_than_the_classes_stays() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["l"]),
+        helper.make_node("Softmax", ["l"], ["y"], axis=1),
+    ]
+    graph = imported(model(nodes, (2, 4, 5), {"w": random(5, 3)}), loss="cross-entropy")
+    assert any(node.op == "softmax" for node in graph)
+
+
+@pytest.mark.parametrize("sigmoid", [True, False])
+def test_one_number_for_two_classes_has_the_binary_cross_entropy(sigmoid: bool) -> None:
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["l" if sigmoid else "y"], transB=1)]
+    nodes += [helper.make_node("Sigmoid", ["l"], ["y"])] if sigmoid else []
+    weight = random(1, 5)
+    data = model(nodes, (4, 5), {"w": weight})
+    graph = imported(data, loss="cross-entropy", optimizer="sgd", learning_rate=1.0)
+    x, y = random(4, 5), np.array([0, 1, 1, 0], np.int32)
+    found = run_step(graph, {**start_values(graph, 0), "data": x, "label": y}, 1)
+    w = torch.tensor(weight, requires_grad=True)
+    loss = functional.binary_cross_entropy_with_logits(
+        torch.tensor(x) @ w[0], torch.tensor(y, dtype=torch.float32)
+    )
+    loss.backward()
+    assert found[graph.loss] == pytest.approx(loss.item(), abs=1e-6)
+    assert np.allclose(found["w:new"], (w - w.grad).detach(), atol=1e-6)
+    assert np.array_equal(
+        logits(graph, start_values(graph, 0), x).argmax(1),
+        by_runtime(graph.origin, x)[:, 0] > (0.5 if sigmoid else 0),
+    )
+
+
 def test_an_output_that_gives_no_classes_is_refused() -> None:
     with pytest.raises(BadInput, match="cross-entropy needs"):
-        imported(one_node("Gemm", (2, 5), {"w": random(1, 5)}, transB=1), loss="cross-entropy")
+        imported(one_node("Conv", IMAGE, {"w": random(3, 4, 3, 3)}), loss="cross-entropy")
     with pytest.raises(BadInput, match="choose of cross-entropy, mse"):
         imported(one_node("Gemm", (2, 5), {"w": random(1, 5)}, transB=1), loss="hinge")
 

@@ -16,6 +16,7 @@ import whole_runs as runs
 from poet_host import api
 from poet_host.errors import LinkBroken
 from poet_host.schedule.schedule import Schedule
+from poet_host.sim import start as sim_start
 from poet_host.sim.firmware import build_firmware
 from poet_host.sim.image import read_elf
 from poet_host.sim.machine import FAULT_KINDS
@@ -197,6 +198,7 @@ def test_a_board_runs_until_ctrl_c(board: str) -> None:
         (("simulate", "mkr1000", "--arena", "20KiB"), "has the RAM of its chip"),
         (("simulate", "mkr1000", "--listen", "3333"), "has the serial port of its chip"),
         (("simulate", "native", "--listen", "70000"), "cannot listen there"),
+        (("simulate", "rpi4b", "--arena", "4GiB"), "less than 4 GiB"),
         (("simulate", "mkr1000", "--storage", "/no/card.img"), "storage prepare /no/card.img"),
         (("simulate", "mkr1000", "--card-fault", "bent:1"), "a card has no fault bent: choose"),
         (("simulate", "mkr1000", "--card-fault", "power_cut"), "write KIND:FIRST"),
@@ -223,7 +225,7 @@ def test_a_fault_of_the_firmware_is_told_where_it_is_used(
     at = data.index(code)
     data[at : at + 2] = b"\x00\xde"
     (tmp_path / "broken.elf").write_bytes(data)
-    monkeypatch.setattr(api, "build_firmware", lambda board: tmp_path / "broken.elf")
+    monkeypatch.setattr(sim_start, "build_firmware", lambda board: tmp_path / "broken.elf")
     words = f"the simulated {BOARD} stopped: illegal instruction 0xde00 at 0x{address:08x}"
     with pytest.raises(LinkBroken, match=words), poet.connect(f"sim:{BOARD}") as connection:
         poet.train(Schedule.load(schedule), connection, "digits", steps=1)

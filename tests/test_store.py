@@ -159,7 +159,10 @@ def test_tensors_may_arrive_in_any_pieces() -> None:
         (2, 0, 0xFFFFFFFF, 4),
         (2, 4, 0, 1),
         (2, 0xFFFF, 0, 1),
-        (3, 0, 0, 1),
+        (3, 0, 4096, 1),  # the arena
+        (3, 0, 0xFFFFFFFF, 4),
+        (4, 0, 0xFFFFFFFF, 4),  # a job
+        (5, 0, 0, 1),
     ],
 )
 def test_ranges_outside_an_object_are_refused(

@@ -22,6 +22,7 @@ static bool is_staged(const struct poet *p, uint32_t tensor) {
 static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
                   struct place *place) {
   place->tensor.size_bytes = 0;
+  place->size_bytes = 0;
   TRY(poet_ready(p));
   if (object == POET_OBJECT_MODEL || object == POET_OBJECT_PLAN) {
     const bool model = object == POET_OBJECT_MODEL;
@@ -32,6 +33,15 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
   }
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
+  }
+  if (object == POET_OBJECT_JOB) {
+    const uint32_t most = UINT32_MAX / POET_BLOCK; /* as far as offsets reach */
+    place->block = poet_job_block(p->model.data_blocks);
+    if (place->block < p->store.total_blocks) {
+      const uint32_t left = p->store.total_blocks - place->block;
+      place->size_bytes = (left < most ? left : most) * POET_BLOCK;
+    }
+    return 0;
   }
   if (object != POET_OBJECT_TENSOR || number >= p->model.stored_count) {
     return poet_fail(p, POET_ERROR_bad_object, number);
@@ -128,7 +138,9 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
   if (place.tensor.size_bytes) {
     return write_tensor(p, &place, tensor, offset, from, size);
   }
-  poet_reset(p);
+  if (object != POET_OBJECT_JOB) {
+    poet_reset(p);
+  }
   return poet_put(p, place.block, offset, from, size);
 }
 
@@ -215,6 +227,10 @@ int poet_begin(struct poet *p, uint32_t step) {
   } else if (step == p->committed.step) {
     return 0;
   }
+  /* Where there is no room for a job, this is refused. */
+  const uint32_t none = 0;
+  (void)poet_write(p, POET_OBJECT_JOB, 0, 0, &none, sizeof none);
+  TRY(p->storage_status);
   TRY(poet_commit(p, commit));
   p->staging = false;
   p->verified = POET_NONE;

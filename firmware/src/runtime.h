@@ -41,6 +41,9 @@ int poet_copy_block(struct poet *p, uint32_t from, uint32_t to);
 int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
                     uint32_t size, uint32_t *crc);
 
+/* job.c */
+uint32_t poet_job_block(uint32_t data_blocks); /* where one would begin */
+
 /* model.c */
 uint32_t poet_tensor_blocks(uint32_t size_bytes);
 /* First block, in the partition, of the slot a tensor is read from or written

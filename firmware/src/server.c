@@ -299,6 +299,7 @@ static void answer(struct poet_server *server, uint32_t received) {
                       .out = frame + HEAD + STATUS,
                       .room = server->frame_bytes - STATUS};
   const uint8_t code = frame[1];
+  server->attended = true;
   server->poet->detail = 0;
   const int status = dispatch(&r, code);
   if (status != REPLIED) {
@@ -342,4 +343,21 @@ void poet_serve(struct poet_server *server, uint32_t wait_ms) {
                                                  sizeof server->input, wait_ms);
     wait_ms = 0;
   } while (server->input_size);
+}
+
+void poet_serve_alone(struct poet_server *server) {
+  struct poet *p = server->poet;
+  struct poet_job job;
+  if (poet_job_open(p, &job)) {
+    return;
+  }
+  p->poll = poll;
+  p->poll_context = server;
+  server->stepping = true;
+  do {
+    server->step = p->committed.step + 1;
+  } while (!poet_job_next(p, &job) &&
+           !poet_step(p, server->step, 0, 0, &p->result));
+  server->stepping = false;
+  poet_reset(p);
 }

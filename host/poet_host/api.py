@@ -45,9 +45,11 @@ from .run.data import Dataset, example, fit, load_data, steps_per_epoch
 from .run.evaluate import Evaluation, Half, accuracy
 from .run.evaluate import Told as Counted
 from .run.evaluate import evaluate as evaluate_on
+from .run.job import JobState, check_room, make_job, read_job, write_job
 from .run.limits import deadline_us, ram_bytes
 from .run.run import Run, Weights
-from .run.train import OnStep, Training, read_weights, resumed
+from .run.train import OnStep, Training, begin, read_weights, resumed
+from .run.train import load as load_schedule
 from .run.train import train as train_until
 from .run.weights import load_weights, save_weights, step_of_weights
 from .schedule.encode import QUEUE_CAPACITY, encode_costs
@@ -60,11 +62,11 @@ from .sim.native import NativeBoard
 from .sim.start import prepare_storage, start_board
 
 __all__ = [
-    "MODELS", "Connection", "CostGraph", "Evaluation", "Graph", "Plan", "PoetError", "Profile",
-    "Run", "Schedule", "accuracy", "board_names", "connect", "costs_of", "encode",
+    "MODELS", "Connection", "CostGraph", "Evaluation", "Graph", "JobState", "Plan", "PoetError",
+    "Profile", "Run", "Schedule", "accuracy", "board_names", "connect", "costs_of", "encode",
     "estimate_profile", "evaluate", "export", "flash", "keep_everything", "load", "load_board",
-    "load_data", "load_weights", "prepare_storage", "save_weights", "solve", "start_board",
-    "step_of_weights", "train",
+    "load_data", "load_weights", "prepare_storage", "read_card", "save_weights", "solve",
+    "start_board", "step_of_weights", "train", "write_card",
 ]  # fmt: skip
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
@@ -87,6 +89,11 @@ class Connection:
         self.board = load_board(device.info.board)
         self.running = running
         self._stack = stack
+
+    @property
+    def is_emulated(self) -> bool:
+        """Does QEMU run the board's program, so that its times mean nothing?"""
+        return isinstance(self.running, NativeBoard) and self.running.is_emulated
 
     def profile(
         self,
@@ -425,3 +432,45 @@ def evaluate(
     return evaluate_on(
         connection.device, connection.board, graph, weights, dataset, half, samples, told
     )
+
+
+def write_card(
+    schedule: Schedule,
+    connection: Connection,
+    data: str | Path | Dataset,
+    *,
+    epochs: int = 1,
+    steps: int | None = None,
+    seed: int = 0,
+    weights: Weights | None = None,
+    first_step: int = 0,
+    resume: bool = False,
+    told: Counted | None = None,
+) -> JobState:
+    """Put on a board's card what it needs to train alone until step `steps`, or for `epochs`
+    epochs: schedule, starting weights and data. The other options are as train's.
+
+    The board begins when it is switched on and no host speaks to it. Raises BadInput if the data
+    does not fit, or nothing is left to train.
+    """
+    graph, device = graph_of(schedule), connection.device
+    dataset = fit(data if isinstance(data, Dataset) else load_data(data), graph)
+    last = epochs * steps_per_epoch(dataset, graph.batch) if steps is None else steps
+    first = resumed(device, schedule) if resume else first_step
+    if first >= last:
+        raise BadInput(f"nothing is left to train: step {first} is done, {last} is the last one")
+    job = make_job(schedule, dataset, seed, first, last - first)
+    load_schedule(device, schedule)
+    check_room(device, job)
+    if not resume:
+        begin(device, graph, schedule, seed, weights, first)
+    write_job(device, job, told)
+    state = read_job(device)
+    assert state is not None
+    return state
+
+
+def read_card(schedule: Schedule, connection: Connection) -> tuple[JobState | None, Weights]:
+    """How far a board has come alone, with the losses of its steps, and its weights."""
+    resumed(connection.device, schedule)
+    return read_job(connection.device), read_weights(connection.device, schedule)

@@ -24,6 +24,7 @@
  *          192  model part (512 KiB)
  *         1216  plan part (64 KiB)
  *         1344  data area, in which poet_tensor.block counts
+ *       behind  a job, if there is one
  */
 #ifndef POET_POET_H
 #define POET_POET_H
@@ -194,6 +195,13 @@ int poet_begin(struct poet *p, uint32_t step);
  * are traced. detail: the committed step, or the damaged tensor. */
 int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
               uint16_t trace_count, struct poet_step_result *result);
+
+/* Training without a host: load what the job on storage says; then before each
+ * step write down the loss of the last one, and put a batch where the step
+ * reads it. poet_step(board, committed.step + 1, ...) then trains it. An error
+ * other than that of the storage: there is no job, or nothing left of it. */
+int poet_job_open(struct poet *p, struct poet_job *job);
+int poet_job_next(struct poet *p, const struct poet_job *job);
 
 /* Forget the schedule. Storage stays as it is. */
 void poet_reset(struct poet *p);

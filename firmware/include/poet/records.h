@@ -24,6 +24,7 @@
 #define POET_ORIGIN_MAGIC 0x4f544f50u /* "POTO" */
 #define POET_STORE_MAGIC 0x53544f50u  /* "POTS" */
 #define POET_COMMIT_MAGIC 0x43544f50u /* "POTC" */
+#define POET_JOB_MAGIC 0x57544f50u    /* "POTW" */
 #define POET_VERSION 1
 
 /* Where a tensor lives on storage (poet_tensor.place). */
@@ -38,6 +39,7 @@
 #define POET_OBJECT_PLAN 1
 #define POET_OBJECT_TENSOR 2 /* a FIXED or CURRENT tensor */
 #define POET_OBJECT_ARENA 3  /* RAM, between steps; it has no checksum */
+#define POET_OBJECT_JOB 4    /* what a board trains alone by */
 
 #define POET_FLAG_STORED 1 /* on storage at the start; has no operator */
 #define POET_FLAG_KEEP 2   /* must be on storage when a step ends */
@@ -139,6 +141,30 @@ struct poet_commit {
   uint32_t crc;         /* of the fields above */
 };
 POET_LAYOUT(poet_commit, 32);
+
+/* A job: training without a host. It begins at the first erase group behind the
+ * data area, with this record in a block of its own; `begin` ends it. In the
+ * next block begin steps * batch u32, the samples of each step in turn; in
+ * block sample_block the samples, each its data, its label and the CRC-32 of
+ * both that goes on from the sample's number; in block loss_block a float for
+ * each step, which the board writes. Blocks count from the job's first. */
+struct poet_job {
+  uint32_t magic;
+  uint32_t first; /* the committed step with which it begins */
+  uint32_t steps; /* and so many follow */
+  uint32_t model_bytes;
+  uint32_t plan_bytes;
+  uint32_t data_bytes; /* of one sample */
+  uint32_t label_bytes;
+  uint16_t data; /* tensors that take a batch of them */
+  uint16_t label;
+  uint32_t batch;
+  uint32_t sample_block;
+  uint32_t loss_block;
+  uint32_t order_crc; /* CRC-32 of the samples of all steps */
+  uint32_t crc;       /* of the fields above */
+};
+POET_LAYOUT(poet_job, 52);
 
 struct poet_hello {
   uint16_t version;

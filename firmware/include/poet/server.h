@@ -25,6 +25,7 @@ struct poet_server {
   uint8_t input[64];
   uint32_t input_size, input_next;
 
+  bool attended; /* a host has spoken since the start */
   bool stepping;
   bool stop;
   uint32_t step;
@@ -33,6 +34,12 @@ struct poet_server {
 
 /* Answer what arrives within wait_ms. Call it forever. */
 void poet_serve(struct poet_server *server, uint32_t wait_ms);
+
+/* Train by the job on storage, if there is one with steps left, until it is
+ * done, a step fails, or a host asks for a reset; requests are answered as in
+ * any step. Call it when `attended` is still false some time after the start.
+ */
+void poet_serve_alone(struct poet_server *server);
 
 /* COBS. decode works in place and returns the size, or UINT32_MAX if the bytes
  * are no code; encode hands pieces to the port, zero at the end included. */

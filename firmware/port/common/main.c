@@ -7,7 +7,12 @@
 #include "sizes.h"
 #include "usb.h"
 
-enum { IDLE_US = 10 * 1000, FOREVER_MS = 0xffffffff / 1000 };
+enum {
+  IDLE_US = 10 * 1000,
+  FOREVER_MS = 0xffffffff / 1000,
+  ATTEND_MS = 750, /* for a host, before the board trains alone; noise ... */
+  ATTEND_TIMES = 4 /* ... on the line ends but one of them */
+};
 
 static uint32_t arena[BOARD_ARENA_BYTES / 4] __attribute__((section(".arena")));
 static struct poet_resident residents[BOARD_RESIDENTS];
@@ -93,6 +98,12 @@ int main(void) {
   struct poet_server server = {
       .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = BOARD_FRAME};
   poet_init(&board, &port, &memory);
+  for (int i = 0; i < ATTEND_TIMES && !server.attended; i++) {
+    poet_serve(&server, ATTEND_MS);
+  }
+  if (!server.attended) {
+    poet_serve_alone(&server);
+  }
   for (;;) {
     poet_serve(&server, UINT32_MAX);
   }

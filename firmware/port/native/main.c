@@ -6,7 +6,9 @@
  * committed.
  *
  *   poet-native --storage FILE --arena BYTES [--board NAME] [--id TEXT]
- *               [--listen [ADDRESS:]PORT]
+ *               [--listen [ADDRESS:]PORT] [--alone]
+ *
+ * With --alone it trains by what its card says before it listens to anybody.
  */
 #define _GNU_SOURCE
 #include <getopt.h>
@@ -49,6 +51,7 @@ static struct poet_trace trace[TRACE];
 static struct poet_cache cache[CACHE];
 static uint32_t frame[(POET_FRAME_BUFFER(FRAME) + 3) / 4];
 static struct poet board;
+static pid_t parent;
 
 static uint32_t ticks(void *context) {
   struct timespec t;
@@ -58,11 +61,22 @@ static uint32_t ticks(void *context) {
                     (uint64_t)t.tv_nsec / (1000000000 / TICK_HZ));
 }
 
+/* Asked for all the time, also in a step. A signal at the parent's death would
+ * come when the thread that started this process ends, so look at the parent
+ * instead. */
+static size_t receive(void *context, uint8_t *data, size_t size,
+                      uint32_t wait_ms) {
+  if (getppid() != parent) {
+    exit(0);
+  }
+  return native_receive(context, data, size, wait_ms);
+}
+
 static int usage(const char *why) {
   fprintf(stderr,
           "poet-native: %s\n"
           "usage: poet-native --storage FILE --arena BYTES [--board NAME] "
-          "[--id TEXT] [--listen [ADDRESS:]PORT]\n",
+          "[--id TEXT] [--listen [ADDRESS:]PORT] [--alone]\n",
           why);
   return USAGE;
 }
@@ -70,6 +84,7 @@ static int usage(const char *why) {
 int main(int argc, char **argv) {
   static const struct option options[] = {
       {"storage", required_argument, 0, 's'},
+      {"alone", no_argument, 0, 'o'},
       {"arena", required_argument, 0, 'a'},
       {"board", required_argument, 0, 'b'},
       {"id", required_argument, 0, 'i'},
@@ -87,7 +102,7 @@ int main(int argc, char **argv) {
                            .flush = native_flush,
                            .submit = native_submit,
                            .lane_checks = true,
-                           .receive = native_receive,
+                           .receive = receive,
                            .send = native_send};
   struct poet_memory memory = {.residents = residents,
                                .resident_capacity = RESIDENTS,
@@ -101,12 +116,13 @@ int main(int argc, char **argv) {
                                .trace_capacity = TRACE};
   struct poet_server server = {
       .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = FRAME};
-  const pid_t parent = getppid();
   const char *storage = NULL, *listen = NULL;
   char *rest = "";
   unsigned long arena_bytes = 0;
+  bool alone = false;
   int option;
 
+  parent = getppid();
   /* A shell lets its background jobs ignore these, and children inherit it. */
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
@@ -117,6 +133,9 @@ int main(int argc, char **argv) {
       break;
     case 'a':
       arena_bytes = strtoul(optarg, &rest, 10);
+      break;
+    case 'o':
+      alone = true;
       break;
     case 'b':
       port.board = optarg;
@@ -158,10 +177,10 @@ int main(int argc, char **argv) {
   poet_init(&board, &port, &memory);
   printf("%s\n", path);
   fflush(stdout);
-  /* A signal at the parent's death would come when the thread that started this
-   * process ends, so look at the parent instead. */
-  while (getppid() == parent) {
+  if (alone) {
+    poet_serve_alone(&server);
+  }
+  for (;;) {
     poet_serve(&server, WATCH_MS);
   }
-  return 0;
 }

@@ -231,7 +231,7 @@ def _row(point: Point, result: Result) -> tuple[str, ...]:
         """Six digits, or all before the point."""
         if row[key] is None:
             return ""
-        number = row[key] / scale
+        number = row[key] if scale == 1.0 else row[key] / scale
         whole = isinstance(number, int) or number >= 1e5
         return f"{number:,.0f}" if whole else f"{number:,.{6 - len(str(int(number)))}f}"
 

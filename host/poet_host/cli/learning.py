@@ -1,4 +1,4 @@
-"""Commands that use a board: simulate, storage, profile, train."""
+"""Commands that use a board: simulate, profile, train."""
 
 import signal
 import threading
@@ -99,7 +99,7 @@ def simulate(
     wanted = [CardFault.parse(text) for text in faults]
     with (
         interrupts("stopping the board") as asked,
-        api.start_board(board, storage, size, wanted, listen, usb=usb) as running,
+        api.start_board(board, storage, size, wanted, listen, alone=True, usb=usb) as running,
     ):
         if as_json:
             emit({"port": running.port})
@@ -117,27 +117,6 @@ def simulate(
             + (f" {storage}" if storage else ", which is gone too: keep one with --storage")
         )
     raise PoetError(f"the board {board} ended by itself: {reason}")
-
-
-@click.group()
-def storage() -> None:
-    """Card images of native boards."""
-
-
-@storage.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--size", default="64MiB", show_default=True, metavar="SIZE")
-@click.option("--force", is_flag=True, help="Replace a file that exists: its weights are lost.")
-@json_option
-def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
-    """Make FILE a card image with an empty poet partition."""
-    if file.exists() and not force:
-        raise BadInput(f"{file} exists: choose another name, or replace it with --force")
-    size_bytes = ram_bytes(size, 0)
-    api.prepare_storage(file, size_bytes)
-    say(f"wrote {file}: {size_bytes:,} bytes, which fill up as they are used")
-    if as_json:
-        emit({"file": str(file), "size_bytes": size_bytes})
 
 
 @click.command()
@@ -182,6 +161,11 @@ def profile(
         )
     arena = PROFILING_BYTES if port == "native" else None
     with api.connect(port, storage=storage, arena_bytes=arena) as connection:
+        if connection.is_emulated:
+            say(
+                f"QEMU executes the program of {connection.board.name} here: results are the "
+                "board's, times are not"
+            )
         measured = None
         for graph in graphs:
             with progress(f"profiling {graph.name} on {connection.board.name}") as report:

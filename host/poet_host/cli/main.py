@@ -9,6 +9,7 @@ from importlib.metadata import version
 import click
 
 from ..errors import PoetError
+from .cards import card, storage
 from .compare import compare
 from .console import emit, say
 from .demo import demo
@@ -17,7 +18,7 @@ from .evaluating import evaluate
 from .exporting import export
 from .hardware import boards, build, flash
 from .inspect import models
-from .learning import INTERRUPTED, profile, simulate, storage, train
+from .learning import INTERRUPTED, profile, simulate, train
 from .planning import solve
 from .showing import show
 
@@ -40,7 +41,7 @@ def commands(context: click.Context) -> None:
 
 
 for command in (
-    boards, models, doctor, simulate, build, flash, storage, profile, solve, train, evaluate,
+    boards, models, doctor, simulate, build, flash, storage, profile, solve, train, card, evaluate,
     export, show, compare, demo,
 ):  # fmt: skip
     commands.add_command(command)

@@ -3,7 +3,7 @@
 import struct
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -22,8 +22,8 @@ from .wire import (
 )
 
 _C = isa.constants()
-MODEL, PLAN, TENSOR, ARENA = (
-    _C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR", "ARENA")
+MODEL, PLAN, TENSOR, ARENA, JOB = (
+    _C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR", "ARENA", "JOB")
 )
 NOTHING_COMMITTED = 0xFFFFFFFF  # poet_hello.committed_step
 CONNECT_PATIENCE_S = 5.0  # a board may reset when its port is opened
@@ -103,17 +103,53 @@ class Device:
         self._request("format", total_blocks=total_blocks)
 
     def write(
-        self, object: int, tensor: int, data: bytes, progress: Progress | None = None
+        self,
+        object: int,
+        tensor: int,
+        data: bytes,
+        progress: Progress | None = None,
+        *,
+        start: int = 0,
     ) -> None:
-        """Write an object from its start, in pieces that a frame holds."""
-        self._write_pieces({"object": object, "tensor": tensor}, 0, data, progress)
+        """Write an object, or what comes `start` bytes into it, in pieces that a frame holds.
+
+        Each reply names the next offset that the board wants; so nothing is sent twice.
+        """
+        room = self._piece(self.info.frame_bytes - size_of(messages()["write"].request))
+        done = 0
+        while done < len(data):
+            piece = data[done : done + room]
+            values = {"object": object, "tensor": tensor, "offset": start + done, "bytes": piece}
+            following = int(self._request("write", **values)["next"]) - start
+            if not done < following <= done + len(piece):
+                raise self._nonsense(f"write: wants offset {following} after {done}")
+            done = following
+            if progress:
+                progress(done, len(data))
 
     def read(
-        self, object: int, tensor: int, size_bytes: int, progress: Progress | None = None
+        self,
+        object: int,
+        tensor: int,
+        size_bytes: int,
+        progress: Progress | None = None,
+        *,
+        start: int = 0,
     ) -> bytes:
-        """The first bytes of an object."""
-        fixed = {"object": object, "tensor": tensor}
-        return self._read_pieces(fixed, 0, size_bytes, progress)
+        """So many bytes of an object, the first of them `start` bytes into it."""
+        room = self._piece(self.info.frame_bytes - STATUS_BYTES)
+        data = bytearray()
+        while len(data) < size_bytes:
+            count = min(room, size_bytes - len(data))
+            offset = start + len(data)
+            values = {"object": object, "tensor": tensor, "offset": offset, "count": count}
+            piece = self._request("read", **values)["bytes"]
+            if len(piece) != count:
+                raise self._nonsense(f"{len(piece)} bytes where {count} were asked for")
+            data += piece
+            if progress:
+                progress(len(data), size_bytes)
+        return bytes(data)
 
     def checksum(self, object: int, tensor: int, size_bytes: int) -> int:
         """CRC-32 of an object's first bytes."""
@@ -178,11 +214,11 @@ class Device:
 
     def probe_write(self, offset: int, data: bytes) -> None:
         """Write into the arena."""
-        self._write_pieces({"object": ARENA, "tensor": 0}, offset, data, None)
+        self.write(ARENA, 0, data, start=offset)
 
     def probe_read(self, offset: int, size_bytes: int) -> bytes:
         """Bytes of the arena."""
-        return self._read_pieces({"object": ARENA, "tensor": 0}, offset, size_bytes, None)
+        return self.read(ARENA, 0, size_bytes, start=offset)
 
     def probe_op(self, op: bytes, offsets: Sequence[int], *, step: int = 1, repeat: int = 1) -> int:
         """Ticks of `repeat` runs of a poet_op in the arena.
@@ -234,38 +270,6 @@ class Device:
         except WireError as error:
             raise self._nonsense(f"{name}: {error}") from error
         raise board_error(status, detail, name)
-
-    def _read_pieces(
-        self, fixed: Mapping[str, int], start: int, size_bytes: int, progress: Progress | None
-    ) -> bytes:
-        room = self._piece(self.info.frame_bytes - STATUS_BYTES)
-        data = bytearray()
-        while len(data) < size_bytes:
-            count = min(room, size_bytes - len(data))
-            values = {**fixed, "offset": start + len(data), "count": count}
-            piece = self._request("read", **values)["bytes"]
-            if len(piece) != count:
-                raise self._nonsense(f"{len(piece)} bytes where {count} were asked for")
-            data += piece
-            if progress:
-                progress(len(data), size_bytes)
-        return bytes(data)
-
-    def _write_pieces(
-        self, fixed: Mapping[str, int], start: int, data: bytes, progress: Progress | None
-    ) -> None:
-        """Each reply names the next offset that the board wants; so nothing is sent twice."""
-        room = self._piece(self.info.frame_bytes - size_of(messages()["write"].request))
-        done = 0
-        while done < len(data):
-            piece = data[done : done + room]
-            values = {**fixed, "offset": start + done, "bytes": piece}
-            following = int(self._request("write", **values)["next"]) - start
-            if not done < following <= done + len(piece):
-                raise self._nonsense(f"write: wants offset {following} after {done}")
-            done = following
-            if progress:
-                progress(done, len(data))
 
     @staticmethod
     def _piece(room: int) -> int:

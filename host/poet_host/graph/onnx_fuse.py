@@ -6,7 +6,7 @@ a few numbers and compared with the function, whatever the order in which its op
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from math import erf, pi, sqrt
+from math import erf, erfc, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ Constants = Mapping[str, Array]
 
 _SAMPLES = np.linspace(-4, 4, 33)
 _MOST = 20  # nodes of a cone
+_CURVES = {"Erf", "Erfc", "Tanh"}  # one of which is in every gelu
 _NUMPY: dict[str, Callable[..., Array]] = {
     "Add": np.add,
     "Sub": np.subtract,
@@ -30,6 +31,7 @@ _NUMPY: dict[str, Callable[..., Array]] = {
     "Neg": np.negative,
     "Tanh": np.tanh,
     "Erf": np.vectorize(erf, otypes=[float]),
+    "Erfc": np.vectorize(erfc, otypes=[float]),  # no operator of ONNX; Keras' exporter writes it
     "ReduceMean": lambda x: x.mean(-1, keepdims=True),
 }
 
@@ -87,7 +89,7 @@ def _match(
     """The known function that `output` is of another tensor, and the nodes that it is made of."""
     ops = [node.op for node in cone.values()]
     attributes: dict[str, Any]
-    if "Erf" not in ops and "Tanh" not in ops and ops.count("ReduceMean") < 2:
+    if _CURVES.isdisjoint(ops) and ops.count("ReduceMean") < 2:
         return None
     sources = {
         name for node in cone.values() for name in node.inputs if name and name not in constants
@@ -97,7 +99,7 @@ def _match(
         if not needed:
             continue
         ops = [node.op for node in needed]
-        if "Erf" in ops or "Tanh" in ops:
+        if not _CURVES.isdisjoint(ops):
             answer = _evaluated(source, _SAMPLES, output, needed, constants)
             for approximate, function in (("none", _gelu), ("tanh", _gelu_tanh)):
                 if _same(answer, function(_SAMPLES)):

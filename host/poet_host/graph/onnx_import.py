@@ -17,7 +17,7 @@ from .autodiff import Sgd, optimiser, training_graph
 from .build import Builder, Model, Tensor
 from .graph import Graph
 from .models import MAX_BATCH
-from .onnx_model import OnnxInput, OnnxModel, onnx_package, read_file
+from .onnx_model import OnnxInput, OnnxModel, OnnxNode, onnx_package, read_file
 from .onnx_operators import RULES
 from .onnx_walk import Walk
 
@@ -25,6 +25,7 @@ LOSSES = {"cross-entropy": "softmax_xent", "mse": "mse"}
 DEFAULT_LOSS = "cross-entropy"
 DEFAULT_OPTIMISER = Sgd(0.01)
 _SOFTMAX = ("Softmax", "LogSoftmax")
+_VIEWS = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze")
 
 
 def load(
@@ -98,7 +99,7 @@ def import_model(
         raise BadInput(f"{model.where}: its input is {model.input.dtype}: export it in float32")
     builder = Builder(re.sub(r"[^\w.-]+", "-", name), shape, dtype)
     walk = Walk(model, builder, RULES, before if isinstance(before, int) else shape[0])
-    logits = _logits(walk.run(), shape[0], loss, model.where)
+    logits = _logits(builder, walk, walk.run(), loss)
     found = builder.model(builder.layer(LOSSES[loss], (logits,), name=walk.free_name("loss")))
     return replace(found, origin=_origin(model, walk))
 
@@ -137,14 +138,40 @@ def _text(shape: tuple[Any, ...]) -> str:
 
 
 def _drop_softmax(model: OnnxModel) -> None:
-    """The loss computes the softmax itself: train on what goes into one at the end."""
-    last = model.nodes[-1]
-    if last.op in _SOFTMAX and last.outputs[0] == model.output:
-        model.output, model.nodes = last.inputs[0], model.nodes[:-1]
+    """The loss computes the softmax itself, or the sigmoid of one number: train on what goes into
+    one at the end. Behind it, only shapes may change.
+    """
+    output, views = model.output, []
+    makers = {name: node for node in model.nodes for name in node.outputs}
+    while output in makers and makers[output].op in _VIEWS:
+        views.append(makers[output])
+        output = makers[output].inputs[0]
+    last = makers.get(output)
+    if last is None or not _is_of_classes(model, last):
+        return
+    model.output = last.inputs[0]
+    model.nodes = tuple(node for node in model.nodes if node is not last and node not in views)
+    for view in reversed(views):
+        model.nodes += (replace(view, inputs=(model.output, *view.inputs[1:])),)
+        model.output = view.outputs[0]
 
 
-def _logits(output: Tensor, batch: int, loss: str, where: str) -> Tensor:
-    """The output as the loss takes it; sizes of 1 behind the classes are dropped."""
+def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
+    """Is it a softmax over the last axis, but for sizes of 1, or the sigmoid of one number?"""
+    shape = model.shapes.get(node.outputs[0], ())
+    if node.op == "Sigmoid":
+        return len(shape) > 0 and prod(shape[1:]) == 1
+    axis = node.attributes.get("axis", -1 if model.opsets[""] >= 13 else 1)
+    return node.op in _SOFTMAX and (axis == -1 or prod(shape[axis + 1 :]) == 1)
+
+
+def _logits(builder: Builder, walk: Walk, output: Tensor, loss: str) -> Tensor:
+    """The output as the loss takes it; sizes of 1 behind the classes are dropped.
+
+    One number for two classes is that of the second: the other's is 0, so that the cross-entropy
+    is the binary one.
+    """
+    batch, where = builder.data.shape[0], walk.model.where
     if output.shape[0] != batch:
         raise BadInput(
             f"{where}: its output has shape {output.shape}, it must begin with the batch, {batch}: "
@@ -152,6 +179,13 @@ def _logits(output: Tensor, batch: int, loss: str, where: str) -> Tensor:
         )
     if loss == "cross-entropy" and len(output.shape) > 2 and prod(output.shape[2:]) == 1:
         output = Tensor(output.name, output.shape[:2])
+    if loss == "cross-entropy" and output.shape in ((batch,), (batch, 1)):
+        name = walk.free_name("first_class")
+        zeros = builder.layer(
+            "parameter", (), (batch, 1), start="zeros", trainable=False, name=name
+        )
+        both = (zeros, Tensor(output.name, (batch, 1)))
+        output = builder.layer("concat", both, 1, name=walk.free_name("classes"))
     if loss == "cross-entropy" and (len(output.shape) not in (2, 3) or output.shape[-1] < 2):
         raise BadInput(
             f"{where}: its output has shape {output.shape}, cross-entropy needs (batch, classes) "

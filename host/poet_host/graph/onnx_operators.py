@@ -96,12 +96,24 @@ def _conv(at: At) -> Tensor:
 
 
 def _gemm(at: At) -> Tensor:
-    if at.attribute("transA", 0):
-        raise Unsupported("it transposes its data (transA): transpose the data in the model before")
-    if at.attribute("alpha", 1.0) != 1 or (at.has(2) and at.attribute("beta", 1.0) != 1):
-        raise Unsupported("alpha and beta are not 1: multiply the weights by them")
-    weight = at.matrix(1) if at.attribute("transB", 0) else at.turned(1)
-    return _linear(at, weight)
+    alpha, beta = at.attribute("alpha", 1.0), at.attribute("beta", 1.0)
+    plain = not at.attribute("transA", 0) and alpha == 1 and not at.is_tensor(1)
+    if plain and (beta == 1 or not at.has(2)):
+        return _linear(at, at.matrix(1) if at.attribute("transB", 0) else at.turned(1))
+    sides, turns = (
+        (at.operand(0), at.operand(1)),
+        [bool(at.attribute(f"trans{s}", 0)) for s in "AB"],
+    )
+    name = at.made_name("product") if at.has(2) else None
+    y = at.layer(
+        "matmul", sides, transpose_a=turns[0], transpose_b=turns[1], factor=alpha, name=name
+    )
+    if not at.has(2) or beta == 0:
+        return y
+    bias = at.operand(2)
+    if beta != 1:
+        bias = at.layer("scale", (bias,), beta, name=at.made_name("bias"))
+    return at.layer("add", (y, bias))
 
 
 def _matmul(at: At) -> Tensor | Moved:
@@ -113,7 +125,11 @@ def _matmul(at: At) -> Tensor | Moved:
 def _product(at: At) -> Tensor | Moved:
     """A product of two computed tensors; attention reads heads where they are."""
     if not at.is_tensor(0):
-        raise Unsupported("a constant times a computed tensor: exchange them in the model")
+        weight, rank = at.matrix(0), len(at.view(1).order)
+        columns = Moved(at.tensor(1), (*range(rank - 2), rank - 1, rank - 2))
+        rows = at.walk.made_of(columns, at.walk.plain_name(at.node))
+        y = _linear_of(at, rows, weight, None)
+        return Moved(y, columns.order)
     a, b = at.moved(0), at.moved(1)
     if (a.order, b.order) == (_SPLIT, _SPLIT_TURNED):
         sides = (_joined(a.tensor), _joined(b.tensor))
@@ -145,11 +161,15 @@ def _is_turned(side: Moved) -> bool:
 
 def _linear(at: At, weight: Constant) -> Tensor:
     """A weight (outputs, inputs) applied to the last axis of the data."""
-    x, outputs = at.tensor(0), weight.value.shape[0]
+    outputs = weight.value.shape[0]
     bias = at.bias(2, outputs, -1)
     if bias and bias.value.size != outputs:
         raise Unsupported(f"a bias of shape {bias.value.shape} is not one number for each output")
-    name = at.layer_name(weight, bias)
+    return _linear_of(at, at.tensor(0), weight, bias)
+
+
+def _linear_of(at: At, x: Tensor, weight: Constant, bias: Constant | None) -> Tensor:
+    outputs, name = weight.value.shape[0], at.layer_name(weight, bias)
     parameters = {"weight": at.parameter(name, "weight", weight)}
     if bias:
         parameters["bias"] = at.parameter(name, "bias", bias, (outputs,))
@@ -233,6 +253,12 @@ def _global_average(at: At) -> Tensor:
     return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
 
 
+def _global_maximum(at: At) -> Tensor:
+    x = at.tensor(0)
+    y = at.layer("maxpool2d", (_image(x),), _image(x).shape[2:])
+    return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
+
+
 RULES: dict[str, Rule] = {
     **TENSOR_RULES,
     "AveragePool": _pool("avgpool2d"),
@@ -240,6 +266,7 @@ RULES: dict[str, Rule] = {
     "Conv": _conv,
     "Gemm": _gemm,
     "GlobalAveragePool": _global_average,
+    "GlobalMaxPool": _global_maximum,
     "LayerNormalization": _layernorm,
     "MatMul": _matmul,
     "MaxPool": _pool("maxpool2d"),

@@ -33,6 +33,53 @@ def _clipped(at: At, low: float | None, high: float | None) -> Tensor:
     return at.layer("clip", (at.tensor(0),), low, high)
 
 
+def _leaky_relu(at: At) -> Tensor:
+    below, slope = _below(at), at.attribute("alpha", 0.01)
+    return _bent(at, at.layer("scale", (below,), slope, name=at.made_name("slope")))
+
+
+def _prelu(at: At) -> Tensor:
+    slope = at.operand(1)
+    return _bent(at, at.layer("mul", (_below(at), slope), name=at.made_name("slope")))
+
+
+def _below(at: At) -> Tensor:
+    return at.layer("clip", (at.tensor(0),), -inf, 0.0, name=at.made_name("below"))
+
+
+def _bent(at: At, below: Tensor) -> Tensor:
+    above = at.layer("relu", (at.tensor(0),), name=at.made_name("above"))
+    return at.layer("add", (above, below))
+
+
+def _hard_sigmoid(at: At) -> Tensor:
+    return _hard(at, at.attribute("alpha", 0.2), at.attribute("beta", 0.5))
+
+
+def _hard_swish(at: At) -> Tensor:
+    return at.layer("mul", (at.tensor(0), _hard(at, 1 / 6, 0.5)))
+
+
+def _hard(at: At, slope: float, middle: float) -> Tensor:
+    """slope * x + middle, from 0 to 1."""
+    if slope <= 0 or middle <= 0:
+        raise Unsupported(f"its alpha {slope} and beta {middle} must be more than 0")
+    ends = (-middle / slope, (1 - middle) / slope)
+    x = at.layer("clip", (at.tensor(0),), *ends, name=at.made_name("clip"))
+    x = at.layer("scale", (x,), slope / middle, name=at.made_name("slope"))
+    one = at.layer("parameter", (), (1,), start="ones", trainable=False, name=at.made_name("one"))
+    x = at.layer("add", (x, one), name=at.made_name("sum"))
+    return at.layer("scale", (x,), middle, name=at.made_name("whole"))
+
+
+def _sum_of_all(at: At) -> Tensor:
+    """Sum: of one tensor or more."""
+    total = at.operand(0)
+    for number in range(1, len(at.node.inputs)):
+        total = at.layer("add", (total, at.operand(number)))
+    return total
+
+
 def _bound(which: str) -> Rule:
     """Min or Max of a tensor and a number."""
 
@@ -215,11 +262,17 @@ def _pad(at: At) -> Moved:
     return replace(x, pads=tuple((a + c, b + d) for (a, b), (c, d) in both), filling=filling)
 
 
-def _softmax(at: At) -> Tensor:
+def _softmax(at: At) -> Tensor | Moved:
     x = at.view(0)
-    axis = at.attribute("axis", -1 if at.walk.model.opsets[""] >= 13 else 1)
-    if axis_of(axis, len(x.shape)) != len(x.shape) - 1:
-        raise Unsupported(f"it goes along axis {axis}: only the last is built")
+    newer, rank = at.walk.model.opsets[""] >= 13, len(x.shape)
+    axis = axis_of(at.attribute("axis", -1 if newer else 1), rank)
+    if not newer and prod(x.shape[axis + 1 :]) > 1:
+        raise Unsupported(f"before opset 13 it goes along all axes from {axis}: export a newer one")
+    if newer and axis != rank - 1:
+        order = [*range(rank)]
+        order[axis], order[-1] = order[-1], order[axis]
+        last = at.layer("transpose", (at.tensor(0),), tuple(order), name=at.made_name("moved"))
+        return Moved(at.layer("softmax", (last,)), tuple(order))
     causal = "future" in x.hides
     scores = at.walk.made_of(replace(x, hides=NOTHING), at.walk.plain_name(at.node))
     if "padding" in x.hides:
@@ -313,7 +366,10 @@ TENSOR_RULES: dict[str, Rule] = {
     "Flatten": _flatten,
     "Gather": _gather,
     "Gelu": _gelu,
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _hard_swish,
     "Identity": _same,
+    "LeakyRelu": _leaky_relu,
     "LogSoftmax": _log_softmax,
     "IsNaN": _is_nan,
     "Max": _bound("Max"),
@@ -321,6 +377,7 @@ TENSOR_RULES: dict[str, Rule] = {
     "Mul": _mul,
     "Neg": _neg,
     "Pad": _pad,
+    "PRelu": _prelu,
     "Pow": _pow,
     "ReduceMean": _reduced("mean"),
     "ReduceSum": _reduced("sum"),
@@ -332,6 +389,7 @@ TENSOR_RULES: dict[str, Rule] = {
     "Split": _split,
     "Squeeze": _squeeze,
     "Sub": _sub,
+    "Sum": _sum_of_all,
     "Tanh": _elementwise("tanh"),
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,

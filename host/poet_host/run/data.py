@@ -10,6 +10,7 @@ alone, which is what lets a run resume at any committed step.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 
@@ -326,10 +327,19 @@ def steps_per_epoch(dataset: Dataset, batch: int) -> int:
 
 
 def batch_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> tuple[Array, Array]:
-    """Samples and labels of step `step` (from 0): every epoch has its own seeded order."""
-    epoch, place = divmod(step, steps_per_epoch(dataset, batch))
-    order = np.arange(len(dataset.x))
-    if dataset.shuffle:
-        order = np.random.default_rng([seed, epoch]).permutation(order)
-    chosen = order[place * batch : (place + 1) * batch]
+    """Samples and labels of step `step` (from 0)."""
+    chosen = samples_of_step(dataset, batch, seed, step)
     return dataset.x[chosen], dataset.y[chosen]
+
+
+def samples_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> Array:
+    """Numbers of the samples of step `step` (from 0): every epoch has its own seeded order."""
+    epoch, place = divmod(step, steps_per_epoch(dataset, batch))
+    count = len(dataset.x)
+    order = _shuffled(count, seed, epoch) if dataset.shuffle else np.arange(count)
+    return order[place * batch : (place + 1) * batch]
+
+
+@lru_cache(maxsize=2)
+def _shuffled(count: int, seed: int, epoch: int) -> Array:
+    return np.random.default_rng([seed, epoch]).permutation(np.arange(count))

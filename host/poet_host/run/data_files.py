@@ -59,13 +59,13 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
     """A row for each sample, the last column its label; and the names of the classes, if they are
     words.
 
-    The first row may be a header. Columns are separated by comma, semicolon or tab. Labels that
-    are all whole numbers are classes, other numbers are targets, words are classes in the order
-    of the alphabet.
+    The first row is a header if none of its cells, but for the last, is a number. Columns are
+    separated by comma, semicolon or tab. Labels that are all whole numbers are classes, other
+    numbers are targets, words are classes in the order of the alphabet.
     """
     rows = _rows(path)
-    header = not _is_number(rows[0][1][0]) or not all(_is_number(c) for c in rows[0][1][:-1])
-    rows = rows[1:] if header else rows
+    if not any(_is_number(cell) for cell in rows[0][1][:-1]):
+        rows = rows[1:]
     if not rows:
         raise BadInput(f"data {path}: it has a header and no samples")
     x = np.array([_numbers(path, line, cells[:-1]) for line, cells in rows], np.float32)
@@ -80,6 +80,9 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
         names = tuple(sorted(set(labels)))
         return {"x": x, "y": np.array([names.index(label) for label in labels], np.int32)}, names
     targets = np.array([float(label) for label in labels])
+    if not np.isfinite(targets).all():
+        line = rows[int(np.argmin(np.isfinite(targets)))][0]
+        raise BadInput(f"data {path}, line {line}: the label is no finite number: clean the data")
     whole = bool((targets == np.floor(targets)).all()) and not any("." in one for one in labels)
     y = targets.astype(np.int64) if whole else targets.astype(np.float32)[:, None]
     return {"x": x, "y": y}, ()
@@ -123,6 +126,6 @@ def _numbers(path: Path, line: int, cells: list[str]) -> list[float]:
         if not _is_number(cell):
             raise BadInput(
                 f"data {path}, line {line}, column {column}: {cell!r} is no number: only the last "
-                "column, the label, may be a word"
+                "column, the label, may be a word, and the first line, if it holds words alone"
             )
     return [float(cell) for cell in cells]

@@ -10,7 +10,7 @@ from ..plan.baselines.method import largest_operator_bytes
 from ..plan.baselines.registry import SCHEDULERS
 from ..plan.plan import Statement
 from .picture import draw
-from .sweep import INAPPLICABLE, Case, Point, Result
+from .sweep import INAPPLICABLE, Case, Point, Result, file_name
 
 Axes = Any
 Found = tuple[Point, Result]
@@ -39,26 +39,28 @@ STYLES: dict[str, Style] = {
 
 
 def figures(found: Sequence[Found]) -> dict[str, bytes]:
-    """All figures that the results give, as PNG by file name.
+    """All figures that the results give, as PNG by file name; boards stand side by side.
 
     Raises BadInput if matplotlib is missing.
     """
     files: dict[str, bytes] = {}
-    for group in _groups(found, lambda p: (_slug(p.case), p.deadline_us)):
-        point = group[0][0]
-        if len({p.ram_bytes for p, _ in group}) > 1:
-            files[f"energy-{_name(point)}.png"] = _energy_figure(group)
-            for other in ("capuchin", "pofo"):
-                if {"poet", other} <= {p.method for p, _ in group}:
-                    files[f"poet-{other}-{_name(point)}.png"] = _pair_figure(group, other)
-    for group in _groups(found, lambda p: (_slug(p.case), p.ram_bytes)):
-        if len({p.deadline_us for p, _ in group}) > 1:
-            name = f"deadline-{_slug(group[0][0].case)}-{group[0][0].ram_bytes}.png"
-            files[name] = _deadline_figure(group)
+    for group in _groups(found, lambda p: (_family(p.case), _limit(p))):
+        if any(len(_rams(panel)) > 1 for panel in _panels(group)):
+            files[f"energy-{_family(group[0][0].case)}{_tag(group[0][0])}.png"] = energy(group)
+    for group in _groups(found, lambda p: (_slug(p.case), _limit(p))):
+        for other in ("capuchin", "pofo"):
+            methods = {p.method for p, _ in group}
+            if len(_rams(group)) > 1 and {"poet", other} <= methods:
+                name = f"poet-{other}-{_slug(group[0][0].case)}{_tag(group[0][0])}.png"
+                files[name] = pair(group, other)
+    for group in _groups(found, lambda p: (_family(p.case), p.ram_bytes)):
+        if any(len(_limits(panel)) > 1 for panel in _panels(group)):
+            name = f"deadline-{_family(group[0][0].case)}-{group[0][0].ram_bytes}.png"
+            files[name] = deadlines(group)
     for group in _groups(found, lambda p: _slug(p.case)):
-        timeline = _timeline(group)
-        if timeline is not None:
-            files[f"timeline-{_slug(group[0][0].case)}.png"] = timeline
+        drawn = timeline(group)
+        if drawn is not None:
+            files[f"timeline-{_slug(group[0][0].case)}.png"] = drawn
     if found:
         files["methods.png"] = _properties_figure(found)
     return files
@@ -122,38 +124,77 @@ def _groups(found: Sequence[Found], key: Callable[[Point], Any]) -> list[list[Fo
     return list(groups.values())
 
 
+def _rams(found: Sequence[Found]) -> set[int]:
+    return {p.ram_bytes for p, _ in found}
+
+
+def _limits(found: Sequence[Found]) -> set[float | None]:
+    return {p.deadline_us for p, _ in found}
+
+
+def _panels(found: Sequence[Found]) -> list[list[Found]]:
+    """One for each board."""
+    return _groups(found, lambda p: p.case.digest)
+
+
+def _joined(*parts: str, by: str) -> str:
+    return by.join(part for part in parts if part)
+
+
+def _family(case: Case) -> str:
+    """Of the cases whose panels stand in one figure."""
+    return file_name(case.model, case.profile)
+
+
 def _slug(case: Case) -> str:
-    return "-".join(part for part in (case.model, case.board, case.profile) if part)
+    return file_name(case.model, case.board, case.profile)
 
 
-def _name(point: Point) -> str:
-    limit = "" if point.deadline_us is None else f"-{point.deadline_us / 1e3:.6g}ms"
-    return _slug(point.case) + limit
+def _times(point: Point) -> float | None:
+    """The deadline as a multiple of keep-everything's time; None if that is not known, or 0."""
+    keeping = point.case.keeping
+    if point.deadline_us is None or keeping is None or not keeping.time_us:
+        return None
+    return point.deadline_us / keeping.time_us
 
 
-def _title(point: Point, *more: str) -> str:
-    case = point.case
-    return ", ".join(part for part in (case.model, case.board, case.profile, *more) if part)
+def _tag(point: Point) -> str:
+    """Of a file's name."""
+    return "" if point.deadline_us is None else "-" + _limit(point).split()[1]
+
+
+def _title(case: Case, *more: str, above: str = "") -> str:
+    """In two lines if there is something to say about keeping everything."""
+    names = _joined(case.model, case.board, case.profile, by=", ")
+    if not above:
+        return _joined(names, *more, by=", ")
+    return names + "\n" + _joined(*more, above, by="; ")
 
 
 def _limit(point: Point) -> str:
     if point.deadline_us is None:
         return "no deadline"
-    if point.case.keeping is None or not point.case.keeping.time_us:
-        return f"deadline {point.deadline_us / 1e3:,.4g} ms"
-    return f"deadline {point.deadline_us / point.case.keeping.time_us:.3g}x"
+    times = _times(point)
+    if times is None:
+        return f"deadline {point.deadline_us / 1e3:.6g}ms"
+    return f"deadline {times:.5g}x"
 
 
-def _figure(width: float, height: float, panels: int = 1) -> tuple[Any, list[Axes]]:
+def _figure(panels: int, columns: int, width: float, height: float) -> tuple[Any, list[Axes]]:
+    """A figure of so many axes in rows of `columns`; sizes are a panel's, in inches."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise BadInput("figures need matplotlib: try `pip install 'poet-host[plot]'`") from error
-    figure = Figure(figsize=(width, height), layout="constrained")
+    columns = min(columns, panels)
+    rows = -(-panels // columns)
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, panels, squeeze=False)[0]
-    return figure, list(axes)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for unused in axes[panels:]:
+        unused.axis("off")
+    return figure, axes[:panels]
 
 
 def _png(figure: Any) -> bytes:
@@ -188,96 +229,143 @@ def _lines(
             )  # fmt: skip
 
 
+MARGIN = "outside right center"
+FINE_PERCENT = 0.1  # above it the axis of overheads is logarithmic
+
+
 def _finish(axes: Axes, x: str, y: str, title: str) -> None:
     axes.set(xlabel=x, ylabel=y)
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
 
 
-def _reference(axes: Axes, value: float, label: str) -> None:
-    axes.axhline(value, color="#555555", linewidth=0.8, linestyle=(0, (6, 3)), label=label)
+def _legend(figure: Any, panels: Sequence[Axes]) -> None:
+    """One for all panels, in the order of methods."""
+    found: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    order = [*(name for name in STYLES if name in found), *(x for x in found if x not in STYLES)]
+    figure.legend([found[x] for x in order], order, loc=MARGIN, fontsize=9, handlelength=3.2)
 
 
-def _energy_figure(group: Sequence[Found]) -> bytes:
-    """Energy against RAM, with the least RAM that any schedule needs."""
-    point = group[0][0]
-    floor = largest_operator_bytes(point.case.costs)
-    ram_unit, ram_name = _unit([p.ram_bytes for p, _ in group], _BYTES)
-    unit, unit_name = _unit([r.row["energy_uj"] or 0.0 for _, r in group], _ENERGY)
-    figure, (axes,) = _figure(9, 5.2)
-    _lines(axes, group, lambda p: p.ram_bytes / ram_unit, lambda r: r.row["energy_uj"] / unit)
-    axes.axvline(floor / ram_unit, color="#555555", linewidth=1, linestyle=":", label="floor")
-    keeping = point.case.keeping
-    if keeping is not None and keeping.energy_uj is not None:
-        _reference(axes, keeping.energy_uj / unit, "keeping everything")
-    title = _title(point, _limit(point))
-    _finish(axes, f"RAM budget, {ram_name}", f"energy of a step, {unit_name}", title)
-    if all(r.row["plan"] is None for _, r in group):
-        axes.text(0.5, 0.5, "no plan within these budgets", transform=axes.transAxes, ha="center")
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+def _energies(axes: Axes, group: Sequence[Found], x: Callable[[Point], float]) -> tuple[str, str]:
+    """Lines of energies: what they take above keeping everything, or all where that is not known.
+
+    Returns the axis's label, and what it is above.
+    """
+    keeping = group[0][0].case.keeping
+    units = [r.row["energy_uj"] or 0.0 for _, r in group]
+    if keeping is None or not keeping.energy_uj:
+        unit, name = _unit(units, _ENERGY)
+        _lines(axes, group, x, lambda r: r.row["energy_uj"] / unit)
+        return f"energy of a step, {name}", ""
+    least_uj = keeping.energy_uj
+    _lines(axes, group, x, lambda r: 100 * (r.row["energy_uj"] / least_uj - 1))
+    axes.axhline(
+        0, color="#555555", linewidth=0.8, linestyle=(0, (6, 3)), label="keeping everything"
+    )
+    axes.set_yscale("symlog", linthresh=FINE_PERCENT, linscale=0.5)
+    axes.yaxis.set_major_formatter("{x:g}")
+    overs = [100 * (r.row["energy_uj"] / least_uj - 1) for _, r in group if r.row["plan"]]
+    most, least = max([*overs, FINE_PERCENT]), min([*overs, 0.0])
+    axes.set_ylim(1.6 * least - FINE_PERCENT / 4, 1.6 * most)
+    unit, name = _unit([least_uj], _ENERGY)
+    above = f"keeping everything: {least_uj / unit:,.4g} {name}"
+    return "energy above keeping everything, %", above
+
+
+def energy(found: Sequence[Found]) -> bytes:
+    """Energy against RAM, with the least RAM that any schedule needs; a panel for each board."""
+    panels = _panels(found)
+    figure, every = _figure(len(panels), 2, 5.4, 4.0)
+    for axes, group in zip(every, panels, strict=True):
+        _energy_of(axes, group)
+    _legend(figure, every)
     return _png(figure)
 
 
-def _pair_figure(group: Sequence[Found], other: str) -> bytes:
-    """POET against one other method: energy and steps per hour, against RAM."""
+def _energy_of(axes: Axes, group: Sequence[Found]) -> None:
+    point = group[0][0]
+    floor = largest_operator_bytes(point.case.costs)
+    ram_unit, ram_name = _unit([p.ram_bytes for p, _ in group], _BYTES)
+    label, above = _energies(axes, group, lambda p: p.ram_bytes / ram_unit)
+    axes.axvline(floor / ram_unit, color="#555555", linewidth=1, linestyle=":", label="floor")
+    _finish(axes, f"RAM budget, {ram_name}", label, _title(point.case, _limit(point), above=above))
+    if all(r.row["plan"] is None for _, r in group):
+        _nothing(axes, "no plan within these budgets")
+
+
+def _nothing(axes: Axes, why: str) -> None:
+    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center")
+
+
+def pair(group: Sequence[Found], other: str) -> bytes:
+    """POET against one other method: energy and steps per hour, against RAM, on one board."""
     pair = [(p, r) for p, r in group if p.method in ("poet", other)]
     point = group[0][0]
     ram_unit, ram_name = _unit([p.ram_bytes for p, _ in pair], _BYTES)
-    unit, unit_name = _unit([r.row["energy_uj"] or 0.0 for _, r in pair], _ENERGY)
-    figure, (left, right) = _figure(11, 4.4, panels=2)
-    _lines(left, pair, lambda p: p.ram_bytes / ram_unit, lambda r: r.row["energy_uj"] / unit)
+    figure, (left, right) = _figure(2, 2, 5.5, 4.4)
+    label, above = _energies(left, pair, lambda p: p.ram_bytes / ram_unit)
     _lines(right, pair, lambda p: p.ram_bytes / ram_unit, lambda r: 3.6e9 / r.row["time_us"])
-    title, x = _title(point, _limit(point)), f"RAM budget, {ram_name}"
-    _finish(left, x, f"energy of a step, {unit_name}", title)
+    x = f"RAM budget, {ram_name}"
+    _finish(left, x, label, _title(point.case, _limit(point), above=above))
     _finish(right, x, "steps per hour", f"poet and {other}")
+    right.yaxis.set_major_formatter("{x:,g}")
     for axes in (left, right):
         if axes.get_lines():
             axes.legend(fontsize=8)
         else:
-            axes.text(0.5, 0.5, "neither has a plan", transform=axes.transAxes, ha="center")
+            _nothing(axes, "neither has a plan")
     return _png(figure)
 
 
-def _deadline_figure(group: Sequence[Found]) -> bytes:
-    """Energy against the deadline within one RAM budget; none stands at the right end."""
+def deadlines(found: Sequence[Found]) -> bytes:
+    """Energy against the deadline within one RAM budget, a panel for each board; no deadline
+    stands at the right end."""
+    panels = [one for one in _panels(found) if len(_limits(one)) > 1]
+    figure, every = _figure(len(panels), 2, 5.4, 4.0)
+    for axes, group in zip(every, panels, strict=True):
+        _deadlines_of(axes, group)
+    _legend(figure, every)
+    return _png(figure)
+
+
+def _deadlines_of(axes: Axes, group: Sequence[Found]) -> None:
     point = group[0][0]
     keeping = point.case.keeping
     times = keeping is not None and bool(keeping.time_us)
     scale = (keeping.time_us or 1e3) if keeping is not None and times else 1e3
     limits = [p.deadline_us / scale for p, _ in group if p.deadline_us is not None]
-    free = max(limits) * 1.08
-    unit, unit_name = _unit([r.row["energy_uj"] or 0.0 for _, r in group], _ENERGY)
-    figure, (axes,) = _figure(9, 5.2)
+    free = max(limits, default=1.0) * 1.08
 
     def at(one: Point) -> float:
         return free if one.deadline_us is None else one.deadline_us / scale
 
-    _lines(axes, group, at, lambda r: r.row["energy_uj"] / unit)
+    height, above = _energies(axes, group, at)
     ticks = sorted(set(limits))
     labels = [f"{tick:.3g}" for tick in ticks]
     if any(p.deadline_us is None for p, _ in group):
         ticks, labels = [*ticks, free], [*labels, "none"]
     axes.set_xticks(ticks, labels)
     label = "deadline, multiples of keeping everything" if times else "deadline, ms"
-    title = _title(point, f"{point.ram_bytes:,} bytes of RAM")
-    _finish(axes, label, f"energy of a step, {unit_name}", title)
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return _png(figure)
+    title = _title(point.case, f"{point.ram_bytes:,} bytes", above=above)
+    _finish(axes, label, height, title)
 
 
-def _timeline(group: Sequence[Found]) -> bytes | None:
+def timeline(group: Sequence[Found]) -> bytes | None:
     """The plan of `poet` for the least RAM, as `show --png` draws it."""
     mine = [(p, r.plan) for p, r in group if p.method == "poet" and r.plan and r.plan.statements]
     if not mine:
         return None
     point, plan = min(mine, key=lambda one: (one[0].ram_bytes, one[0].deadline_us or 0.0))
-    title = _title(point, f"{point.ram_bytes:,} bytes of RAM", _limit(point), "poet")
+    title = _title(point.case, f"{point.ram_bytes:,} bytes of RAM", _limit(point), "poet")
     return draw(point.case.costs, plan, title=title)
 
 
 def _properties_figure(found: Sequence[Found]) -> bytes:
     rows = properties(found)
-    figure, (axes,) = _figure(15, 1.0 + 0.36 * len(rows))
+    figure, (axes,) = _figure(1, 1, 15, 1.0 + 0.36 * len(rows))
     axes.axis("off")
     table = axes.table(rows, colLabels=PROPERTIES, loc="center", cellLoc="left")
     table.auto_set_font_size(False)

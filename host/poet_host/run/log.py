@@ -45,13 +45,15 @@ class Log:
         self._power: Power | None = None
         self._ended = True
 
-    def begin(self, about: Mapping[str, Any], from_step: int, per_epoch: int, power: Power) -> None:
+    def begin(
+        self, about: Mapping[str, Any], from_step: int, per_epoch: int | None, power: Power
+    ) -> None:
         """`about`: what runs, in JSON's types; `per_epoch`: steps; `power`: the board's."""
         if self._tensorboard:
             self._sinks.append(_Scalars(self._tensorboard))
         if self._lines:
             self._sinks.append(_Lines(self._lines, self._resume))
-        self._per_epoch, self._power, self._ended = per_epoch, power, False
+        self._per_epoch, self._power, self._ended = per_epoch or 1, power, False
         head = {"format": FORMAT, "version": VERSION, "event": "begin", "time": time.time()}
         self._write({**head, "from_step": from_step, "steps_per_epoch": per_epoch, **about})
 
@@ -61,6 +63,10 @@ class Log:
         epoch = (step.step - 1) // self._per_epoch + 1
         energy = {"energy_uj": above_uj, "total_energy_uj": total_uj}
         self._write({"event": "step", "epoch": epoch, **asdict(step), **energy})
+
+    def noted(self, step: int, loss: float | None) -> None:
+        """A step of which no more is known."""
+        self._write({"event": "step", "step": step, "loss": loss})
 
     def end(self, **facts: Any) -> None:
         self._ended = True

@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -224,9 +225,14 @@ class Store:
         return name
 
 
-def _slug(case: Case) -> str:
-    name = "-".join(part for part in (case.model, case.board, case.profile) if part)
+def file_name(*parts: str) -> str:
+    """Of the parts that are not empty; whatever a model is called, it names a file."""
+    name = "-".join(part for part in parts if part)
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)
+
+
+def _slug(case: Case) -> str:
+    return file_name(case.model, case.board, case.profile)
 
 
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -293,12 +299,21 @@ def _local(jobs: int) -> tuple[Executor, Callable[[bool], None]]:
 
     # Not forked: the progress bar and the solver have threads.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_ignore_interrupts), close
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin), close
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the first one decides."""
+def _begin() -> None:
+    """In a process that solves. Ctrl-C reaches every process of a terminal; the first one
+    decides. If that one is killed, this one ends too, instead of waiting for it forever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _dask(address: str) -> tuple[Executor, Callable[[bool], None]]:

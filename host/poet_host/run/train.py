@@ -147,6 +147,12 @@ def resumed(device: Device, schedule: Schedule) -> int:
     return int(info.committed_step)
 
 
+def load(device: Device, schedule: Schedule) -> None:
+    """Bring the schedule to a board that has storage; weights stay as they are."""
+    _with_storage(device)
+    device.load(schedule.model_part, schedule.plan_part)
+
+
 def begin(
     device: Device,
     graph: Graph,
@@ -156,8 +162,7 @@ def begin(
     step: int,
 ) -> int:
     """Load the schedule and write what every parameter and state starts with: those of `step`."""
-    _with_storage(device)
-    device.load(schedule.model_part, schedule.plan_part)
+    load(device, schedule)
     values = starting_values(graph, seed, weights)
     for number, name in enumerate(schedule.names):
         if name in values:

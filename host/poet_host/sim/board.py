@@ -42,8 +42,9 @@ class SimulatedBoard:
 
     `storage` is the card's image (None: no card). `faults` and `seed` make the card misbehave
     and vary, the same way every time; `card` changes its times (fields of sdcard_config in
-    chip/api.h). `usb`: the port is that of its USB, not of its UART. The board ends with its
-    parent.
+    chip/api.h). `alone`: no host speaks in the first seconds, so that the board trains by the job
+    on its card, if there is one. `usb`: the port is that of its USB, not of its UART. The board
+    ends with its parent.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SimulatedBoard:
         card: Mapping[str, int] | None = None,
         seed: int = 1,
         usb: bool = False,
+        alone: bool = False,
     ) -> None:
         self.board = load_board(board)
         build_library()  # here, where an error is seen
@@ -70,6 +72,7 @@ class SimulatedBoard:
                 "card": dict(card or {}),
                 "seed": seed,
                 "usb": usb,
+                "alone": alone,
                 "meter": file.fileno(),
             }
             self.process = subprocess.Popen(

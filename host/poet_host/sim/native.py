@@ -166,7 +166,9 @@ class NativeBoard:
     ) -> None:
         target = load_board(board).target
         program = build_native(sanitize, target)
-        command = [*_runner(target), str(program), "--storage", str(storage)]
+        runner = _runner(target)
+        self.is_emulated = bool(runner)
+        command = [*runner, str(program), "--storage", str(storage)]
         command += ["--arena", str(arena_bytes), "--board", board, "--id", unique_id]
         command += ["--alone"] if alone else []
         self.process = subprocess.Popen(

@@ -2,11 +2,12 @@
 
     python -m poet_host.sim.process SETTINGS
 
-Prints the path of its serial port once the program has started and waits for input. Simulated
+Prints the path of its serial port once the program has started. Simulated
 time stands still while the program sleeps with nothing but input to wake it, and then takes one
 whole frame (up to a zero byte, as COBS ends them): so the cycle count depends on what the host
 sends, never on when. Only what has waited for long while the program was busy is handed over in
-between, so that a run can be interrupted.
+between, so that a run can be interrupted. At the start a program waits a while for a host before it
+goes on by itself: unless it is to be alone, time stands still there too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .bridge import Bridge, UsbBridge
 from .machine import METER_FIELDS, CardFault, Machine
 
 SLICE_TICKS = 2_000_000
+STARTED_S = 1.0  # of simulated time, after which a program waits for a host or never will
 FAULT_CODE = 70
 POWER_CUT_CODE = 75
 METER = struct.Struct(f"<{len(METER_FIELDS) + 1}Q")
@@ -51,6 +53,7 @@ class Process:
         self.control = bytearray()
         self.parent = os.getppid()
         self.announced = False
+        self.attended = bool(settings["alone"])
 
     def update_meter(self) -> None:
         meter = self.machine.meter
@@ -96,6 +99,10 @@ class Process:
         self.machine.usb_open(*self.line)
         return True
 
+    def started(self) -> bool:
+        meter = self.machine.meter
+        return int(meter.ticks) > STARTED_S * meter.tick_hz
+
     def announce(self) -> None:
         if not self.announced:
             self.machine.check_usb()
@@ -107,9 +114,10 @@ class Process:
             result = self.machine.run(SLICE_TICKS)
             self.update_meter()
             self.bridge.push(self.machine.take())
-            if result == "idle":
+            if result == "idle" or (result == "slice" and self.started()):
                 self.announce()
-                self.listen(asleep=True)
+                self.listen(asleep=result == "idle" or not self.attended)
+                self.attended = True
             elif result == "slice":
                 self.listen(asleep=False)
             elif result == "reset":

@@ -93,7 +93,8 @@ class _Bound:
     def _targets(self, name: str, entered: tuple[str, ...]) -> set[int]:
         """What a function's pointers may hold."""
         rule = self.rule_of[name]
-        groups = rule["again"] if entered.count(name) > 1 and "again" in rule else rule["to"]
+        inside = (groups for outer, groups in rule.get("inside", {}).items() if outer in entered)
+        groups = next(inside, rule["to"])
         return {address for group in groups for address in self.groups[group]}
 
     def deepest(self, address: int, entered: tuple[str, ...] = ()) -> int:

@@ -26,6 +26,8 @@ class start_board:  # noqa: N801 (a verb: used as a function)
     `storage` is its card's file, made by `prepare_storage`; None: a temporary one.
     `arena_bytes` and `listen`, [ADDRESS:]PORT of a socket to speak at, are not for simulated
     chips, which have the RAM and the port that they have; `faults`, of the card, only for them.
+    `alone`: as at power-up without a host, train by the job on the card, if there is one; else it
+    waits for a host.
     `usb`: the port is that of a simulated chip's USB.
     """
 
@@ -37,6 +39,7 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         faults: Sequence[CardFault] = (),
         listen: str | None = None,
         *,
+        alone: bool = False,
         usb: bool = False,
     ) -> None:
         facts = load_board(board)
@@ -68,7 +71,13 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         self.faults = faults
         self.listen = listen
         self.usb = usb
+        self.alone = alone
         self.arena_bytes = facts.arena_bytes if arena_bytes is None else arena_bytes
+        if not 4 <= self.arena_bytes < 2**32:
+            raise BadInput(
+                f"an arena of {self.arena_bytes:,} bytes: give it 4 bytes at least, and less than "
+                "4 GiB"
+            )
 
     def __enter__(self) -> NativeBoard | SimulatedBoard:
         with ExitStack() as stack:
@@ -87,10 +96,18 @@ class start_board:  # noqa: N801 (a verb: used as a function)
             if self.board in simulated_boards():
                 firmware = build_firmware(self.board)
                 board = SimulatedBoard(
-                    self.board, firmware, storage, faults=self.faults, usb=self.usb
+                    self.board,
+                    firmware,
+                    storage,
+                    faults=self.faults,
+                    alone=self.alone,
+                    usb=self.usb,
                 )
             else:
-                board = NativeBoard(storage, self.arena_bytes, board=self.board, listen=self.listen)
+                board = NativeBoard(
+                    storage, self.arena_bytes, board=self.board, listen=self.listen,
+                    alone=self.alone,
+                )  # fmt: skip
             stack.enter_context(board)
             self._stack = stack.pop_all()
             return board

@@ -1,0 +1,281 @@
+"""The paper's claims as questions to a table of plans, and the answers as text."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+from poet_host.errors import PoetError
+from poet_host.plan.plan import Plan
+from poet_host.run.sweep import Point, Result
+from poet_host.schedule.encode import encode_costs
+
+from .paper_points import CHAINS, GAP, MODELS, PREFIX
+from .report import number, percent
+
+Found = Sequence[tuple[Point, Result]]
+NOTHING = "not swept"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One problem, with the results of all methods that were tried on it."""
+
+    point: Point  # of any method
+    results: dict[str, Result]
+
+    def value(self, method: str, key: str) -> float | None:
+        """Of a method's plan; None if it has none."""
+        found = self.results.get(method)
+        return None if found is None or not found.row["plan"] else float(found.row[key])
+
+    def plan(self, method: str) -> Plan | None:
+        found = self.results.get(method)
+        return found.plan if found is not None and found.row["plan"] else None
+
+    @property
+    def least_uj(self) -> float:
+        """What keeping everything takes."""
+        keeping = self.point.case.keeping
+        return 0.0 if keeping is None else keeping.energy_uj or 0.0
+
+    def overhead(self, method: str) -> float | None:
+        """Of energy over keeping everything, as a share of it."""
+        mine = self.value(method, "energy_uj")
+        return None if mine is None else mine / self.least_uj - 1
+
+    def saving(self, other: str) -> float | None:
+        """How much less energy poet spends, as a share of the other's."""
+        mine, theirs = (self.value(m, "energy_uj") for m in ("poet", other))
+        return None if mine is None or not theirs else 1 - mine / theirs
+
+    @property
+    def name(self) -> str:
+        case = self.point.case
+        return f"{case.model} on {case.board}, {self.point.ram_bytes:,} bytes"
+
+
+@dataclass(frozen=True)
+class View:
+    """Part of the table: the paper's graphs or whole steps, with one kind of constants."""
+
+    title: str
+    whole: bool
+    kind: str
+    found: Found
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        groups: dict[tuple[object, ...], Setting] = {}
+        for point, result in self.found:
+            case = point.case
+            is_whole = not case.model.startswith(PREFIX)
+            if (is_whole, case.profile) == (self.whole, self.kind):
+                key = (case.model, case.board, point.ram_bytes, point.deadline_us)
+                groups.setdefault(key, Setting(point, {})).results[point.method] = result
+        return list(groups.values())
+
+    def model(self, name: str) -> str:
+        """As the table calls a model of the paper here."""
+        return MODELS[name] if self.whole else PREFIX + name
+
+    def of(
+        self, *, model: str | None = None, board: str | None = None, free: bool = True
+    ) -> Iterator[Setting]:
+        """Settings of a model of the paper, of a board; `free`: those without a deadline."""
+        for one in self.settings:
+            case = one.point.case
+            right_model = model is None or case.model == self.model(model)
+            right_board = board is None or case.board == board
+            if right_model and right_board and (not free or one.point.deadline_us is None):
+                yield one
+
+
+def views(found: Found) -> list[View]:
+    return [
+        View("its graphs, its constants", False, "paper", found),
+        View("its graphs, realistic constants", False, "estimate", found),
+        View("whole steps, realistic constants", True, "estimate", found),
+    ]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper; `ours` finds the same number in a view."""
+
+    text: str
+    paper: str
+    ours: Callable[[View], str]
+
+
+def claims() -> list[Claim]:
+    return [
+        Claim(
+            "Energy overhead over keeping everything, ResNet-18 on the Cortex-A72",
+            "POET below 1 %, Capuchin 73 to 141 %",
+            overheads,
+        ),
+        Claim("Less energy than DTR on the Jetson TX2", "up to 35 %", less_than_dtr),
+        Claim(
+            "Less energy than paging alone, than rematerialisation alone", "up to 40 %", less_alone
+        ),
+        Claim("Less peak memory, more throughput than POFO", "8.3 %, 13 %", against_pofo),
+        Claim("Time for solving", "under ten minutes", solving),
+        Claim("Size of a schedule", "a few hundred bytes", sizes),
+    ]
+
+
+def overheads(view: View) -> str:
+    settings = resnet_on_a72(view)
+    texts = []
+    for method in ("poet", "capuchin"):
+        known = [share for one in settings if (share := one.overhead(method)) is not None]
+        span = f"{percent(min(known), 1)} to {percent(max(known), 1)} %" if known else "no plan"
+        texts.append(f"{method} {span}")
+    return ", ".join(texts) if settings else NOTHING
+
+
+def resnet_on_a72(view: View) -> list[Setting]:
+    """Those that Capuchin was tried on too, in the order of RAM."""
+    found = view.of(model="resnet18-cifar", board="rpi4b")
+    tried = [one for one in found if "capuchin" in one.results]
+    return sorted(tried, key=lambda one: one.point.ram_bytes)
+
+
+def less_than_dtr(view: View) -> str:
+    return less(list(view.of(board="jetson_tx2")), "dtr")
+
+
+def less_alone(view: View) -> str:
+    settings = list(view.of(free=False))
+    return "; ".join(less(settings, other) for other in ("poet-paging", "poet-remat"))
+
+
+def less(settings: Sequence[Setting], other: str) -> str:
+    """How much less poet spends than another method: at most, where, and in the middle."""
+    known = [(share, one) for one in settings if (share := one.saving(other)) is not None]
+    if not known:
+        return f"{other}: {NOTHING}"
+    most, where = max(known, key=lambda pair: pair[0])
+    middle = percent(median(share for share, _ in known), 1)
+    alone = no_plan_but_poet(settings, other)
+    text = f"{other}: up to {percent(most, 1)} % ({where.name}), median {middle} % of {len(known)}"
+    return text + (f"; at {alone} more it has no plan" if alone else "")
+
+
+def no_plan_but_poet(settings: Sequence[Setting], other: str) -> int:
+    """Settings at which poet has a plan, and the other was tried and has none."""
+    return sum(
+        other in one.results and one.plan("poet") is not None and one.plan(other) is None
+        for one in settings
+    )
+
+
+def against_pofo(view: View) -> str:
+    """For each chain, over its boards: peak memory, and steps per hour there and in POFO's RAM."""
+    texts = []
+    every = rivals(view)
+    for model in dict.fromkeys(rival.least.point.case.model for rival in every):
+        mine = [rival for rival in every if rival.least.point.case.model == model]
+        below = [one for rival in mine if (one := rival.won(less=True)) is not None]
+        equal = [one for rival in mine if (one := rival.won(less=False)) is not None]
+        if below and equal:
+            texts.append(
+                f"{model}: {percent(max(share for share, _ in below), 1)} % less with "
+                f"{_span(below)} throughput, {_span(equal)} in the same RAM"
+            )
+    return "; ".join(texts) or NOTHING
+
+
+def _span(found: Sequence[tuple[float, float]]) -> str:
+    """Least and most of the second numbers."""
+    shares = sorted(round(100 * share, 1) + 0.0 for _, share in found)  # no -0.0
+    return f"{shares[0]:+.1f} to {shares[-1]:+.1f} %"
+
+
+@dataclass(frozen=True)
+class Rival:
+    """POFO in the least RAM in which it has a plan, and POET's plans there and in less."""
+
+    least: Setting
+    others: list[Setting]
+
+    @property
+    def time_us(self) -> float:
+        return self.least.value("pofo", "time_us") or 0.0
+
+    def fastest(self, *, less: bool) -> tuple[int, float, float] | None:
+        """RAM, time and energy of POET's fastest plan in POFO's RAM, or in less."""
+        plans = []
+        for one in (self.least, *self.others):
+            time_us, energy_uj = (one.value("poet", key) for key in ("time_us", "energy_uj"))
+            ram = one.point.ram_bytes
+            if (ram < self.least.point.ram_bytes) == less and time_us and energy_uj:
+                plans.append((ram, time_us, energy_uj))
+        return min(plans, key=lambda plan: plan[1], default=None)
+
+    def won(self, *, less: bool) -> tuple[float, float] | None:
+        """How much less RAM POET's fastest plan needs, and how many more steps an hour it does."""
+        found = self.fastest(less=less)
+        if found is None:
+            return None
+        ram, time_us, _ = found
+        return 1 - ram / self.least.point.ram_bytes, self.time_us / time_us - 1
+
+
+def rivals(view: View) -> list[Rival]:
+    """One for each chain and board on which POET was tried in less RAM than POFO's least."""
+    found = []
+    for model in CHAINS:
+        boards = dict.fromkeys(one.point.case.board for one in view.of(model=model))
+        for board in boards:
+            every = list(view.of(model=model, board=board, free=False))
+            known = [
+                one for one in every
+                if one.plan("pofo") is not None and one.point.deadline_us is None
+                and "poet" in one.results
+            ]  # fmt: skip
+            if known:
+                least = min(known, key=lambda one: one.point.ram_bytes)
+                most = least.point.ram_bytes
+                others = [
+                    one for one in every
+                    if one.point.ram_bytes <= most and one is not least and "poet" in one.results
+                ]  # fmt: skip
+                if others:
+                    found.append(Rival(least, others))
+    return found
+
+
+def solving(view: View) -> str:
+    solved = [one.results["poet"] for one in view.of(free=False) if "poet" in one.results]
+    if not solved:
+        return NOTHING
+    seconds = [float(one.row["solve_s"]) for one in solved]
+    gaps = [one.row["gap"] for one in solved if one.row["gap"] is not None]
+    never = sum(one.row["status"] == "infeasible" for one in solved)
+    proved = sum(gap <= GAP for gap in gaps) + never
+    unbound = len(solved) - len(gaps) - never
+    text = (
+        f"median {number(median(seconds), 1)} s, at most {number(max(seconds), 1)} s; {proved} of "
+        f"{len(solved)} proved to {percent(GAP, 1)} %"
+    )
+    if gaps and max(gaps) > GAP:
+        text += f", {len(gaps) + never - proved} to {percent(max(gaps), 1)} % at worst"
+    return text + (f", {unbound} without answer" if unbound else "")
+
+
+def sizes(view: View) -> str:
+    """Of poet's schedules as boards get them."""
+    found, too_large = [], 0
+    for one in view.of(free=False):
+        plan = one.plan("poet")
+        if plan is not None:
+            try:
+                found.append(len(encode_costs(one.point.case.costs, plan).plan_part))
+            except PoetError:
+                too_large += 1
+    if not found:
+        return NOTHING
+    text = f"{min(found):,} to {max(found):,} bytes, median {median(found):,.0f}"
+    return text + (f"; {too_large} exceed the format" if too_large else "")

@@ -1,0 +1,249 @@
+"""Commands about cards: empty ones, and cards by which a board trains alone."""
+
+from math import isfinite
+from pathlib import Path
+
+import click
+
+from .. import api
+from ..errors import BadInput
+from ..graph.graph import Graph
+from ..profile.profile import board_power
+from ..run.data import Dataset, fit, load_data, steps_per_epoch
+from ..run.job import JobState, make_job
+from ..run.limits import ram_bytes
+from ..run.log import Log
+from ..schedule.recover import graph_of
+from ..schedule.schedule import Schedule
+from .console import emit, progress, say, show_table
+from .options import (
+    data_options,
+    json_option,
+    output,
+    seed_option,
+    storage_option,
+    writable,
+)
+
+IMAGE_BYTES = 64 << 20  # of a new image, at least; it fills up as it is used
+_MIB = 1 << 20
+_BESIDES_BYTES = 4 * _MIB  # of a card: what comes before the tensors, and some room
+
+_port_option = click.option(
+    "--port", "-p", metavar="PORT",
+    help="A board that has the card in it: as of train.",
+)  # fmt: skip
+
+
+@click.group()
+def storage() -> None:
+    """Empty card images, for boards that run here."""
+
+
+@storage.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--size", default="64MiB", show_default=True, metavar="SIZE")
+@click.option("--force", is_flag=True, help="Replace a file that exists: its weights are lost.")
+@json_option
+def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
+    """Make FILE a card image with an empty poet partition."""
+    _only_files(file)
+    if file.exists() and not force:
+        raise BadInput(f"{file} exists: choose another name, or replace it with --force")
+    size_bytes = ram_bytes(size, 0)
+    api.prepare_storage(file, size_bytes)
+    say(f"wrote {file}: {size_bytes:,} bytes, which fill up as they are used")
+    if as_json:
+        emit({"file": str(file), "size_bytes": size_bytes})
+
+
+@click.group()
+def card() -> None:
+    """Cards by which a board trains alone."""
+
+
+@card.command()
+@click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
+@data_options
+@click.option(
+    "--output", "-o", "image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="A card image, made if there is none; copy it to a card with dd.",
+)  # fmt: skip
+@_port_option
+@click.option("--shuffle/--no-shuffle", default=True, help="Each epoch in another order.")
+@click.option("--epochs", type=click.IntRange(1), help="Times through the data; default: 1.")
+@click.option("--steps", type=click.IntRange(1), help="The last step, in place of epochs.")
+@click.option(
+    "--load-weights", type=click.Path(path_type=Path), metavar="FILE",
+    help="Starting weights in place of random ones.",
+)  # fmt: skip
+@click.option(
+    "--resume", is_flag=True,
+    help="Go on from the weights that the card holds, or, with --load-weights, from the step that "
+    "the file was saved after.",
+)  # fmt: skip
+@storage_option
+@seed_option
+@json_option
+def write(
+    schedule: Path,
+    data: str,
+    normalize: str,
+    test_split: float | None,
+    image: Path | None,
+    port: str | None,
+    shuffle: bool,
+    epochs: int | None,
+    steps: int | None,
+    load_weights: Path | None,
+    resume: bool,
+    storage: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Put schedule, starting weights and data on a card, so that a board trains alone.
+
+    The board begins when it is switched on and no host speaks to it, and goes on after a power cut.
+    """
+    if (image is None) == (port is None):
+        raise BadInput("say where the card is: as an image (-o FILE), or in a board (--port PORT)")
+    if epochs is not None and steps is not None:
+        raise BadInput("give --epochs or --steps, not both")
+    if image and storage:
+        raise BadInput(f"-o {image} is the card's image: leave out --storage")
+    if image:
+        _only_files(image)
+        writable(image, read=(schedule, data, load_weights))
+    loaded = Schedule.load(schedule)
+    graph = graph_of(loaded)
+    read = load_data(
+        data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
+    )
+    dataset = fit(read, graph)
+    last = steps or (epochs or 1) * steps_per_epoch(dataset, graph.batch)
+    first = api.step_of_weights(load_weights) if resume and load_weights else 0
+    start = api.load_weights(load_weights, graph) if load_weights else None
+    from_card = resume and load_weights is None
+    made = image is not None and not image.exists()
+    if made and from_card:
+        raise BadInput(f"--resume goes on from a card's weights, and there is no {image}")
+    if first >= last:
+        raise BadInput(f"nothing is left to train: step {first} is done, {last} is the last one")
+    if made and image:
+        api.prepare_storage(image, _image_bytes(loaded, dataset, seed, first, last))
+    try:
+        with (
+            api.connect(
+                port or "native", storage=image or storage, arena_bytes=_arena(loaded, port)
+            ) as connection,
+            progress(f"writing {graph.name} and {dataset.name}") as report,
+        ):
+            held = connection.device.info
+            if held.committed_model not in (0, loaded.model.crc):
+                say(
+                    "the card held the weights of another model after "
+                    f"{held.committed_step} steps: they are replaced"
+                )
+            state = api.write_card(
+                loaded, connection, dataset, steps=last, seed=seed, weights=start,
+                first_step=first, resume=from_card,
+                told=lambda done, total: report(done, total, "bytes"),
+            )  # fmt: skip
+    except BaseException:
+        if made and image:
+            image.unlink(missing_ok=True)
+        raise
+    where = str(image) if image else f"the card of the board at {port}"
+    say(f"wrote {where}: steps {state.first + 1} to {state.last} of {graph.name}")
+    if as_json:
+        emit({**_facts(graph, state), "file": str(image) if image else None})
+
+
+@card.command()
+@click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
+@_port_option
+@storage_option
+@output("--save-weights", help="The weights of the last committed step, a safetensors file.")
+@output("--log", "log_path", help="The loss of each step, as JSON lines.")
+@json_option
+def read(
+    schedule: Path,
+    port: str | None,
+    storage: Path | None,
+    save_weights: Path | None,
+    log_path: Path | None,
+    as_json: bool,
+) -> None:
+    """How far a board has trained alone, with its losses and weights.
+
+    The card is in a board (--port PORT), which stops for it, or a copy of it is an image (--storage
+    FILE). A board that was stopped goes on when it is switched on again.
+    """
+    if port is None and storage is None:
+        raise BadInput("say where the card is: an image (--storage FILE), or in a board (--port)")
+    writable(save_weights, log_path, read=(schedule, storage))
+    loaded = Schedule.load(schedule)
+    graph = graph_of(loaded)
+    with api.connect(
+        port or "native", storage=storage, arena_bytes=_arena(loaded, port)
+    ) as connection:
+        state, weights = api.read_card(loaded, connection)
+        committed = int(connection.device.info.committed_step)
+    if save_weights:
+        api.save_weights(save_weights, graph, weights, committed)
+        say(f"wrote {save_weights}")
+    if log_path:
+        with Log(log_path, None) as log:
+            about = {"model": graph.name, "board": connection.board.name, "to_step": committed}
+            begun = state.first if state else committed
+            log.begin(about, begun, None, board_power(connection.board))
+            for step, loss in state.noted() if state else ():
+                log.noted(step, loss)
+            log.end(ended="read")
+        say(f"wrote {log_path}")
+    if as_json:
+        emit({**_facts(graph, state), "committed": committed})
+    else:
+        show_table(("", ">"), _table(committed, state))
+
+
+def _only_files(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise BadInput(
+            f"{path} is no file: make an image, see with lsblk which device the card is and that "
+            "none of it is mounted, and copy it with `sudo dd if=card.img of=/dev/CARD bs=1M "
+            "conv=fsync`"
+        )
+
+
+def _arena(schedule: Schedule, port: str | None) -> int | None:
+    """The native board stands for whichever board the card will be in."""
+    if port not in (None, "native"):
+        return None
+    ram: int = schedule.meta["plan"]["ram_bytes"]
+    return ram
+
+
+def _image_bytes(schedule: Schedule, dataset: Dataset, seed: int, first: int, last: int) -> int:
+    job = make_job(schedule, dataset, seed, first, last - first)
+    needed = _BESIDES_BYTES + 512 * schedule.model.data_blocks + job.size_bytes
+    return max(IMAGE_BYTES, -(-needed // _MIB) * _MIB)
+
+
+def _facts(graph: Graph, state: JobState | None) -> dict[str, object]:
+    facts: dict[str, object] = {"model": graph.name, "job": None}
+    if state:
+        losses = [loss if isfinite(loss) else None for loss in state.losses.tolist()]
+        job = {"first_step": state.first, "last_step": state.last, "losses": losses}
+        facts |= {"job": job, "committed": state.committed}
+    return facts
+
+
+def _table(committed: int, state: JobState | None) -> list[tuple[str, str]]:
+    if state is None:
+        return [("steps", str(committed)), ("left to train alone", "none: this card has no data")]
+    rows = [("steps", f"{committed} of {max(committed, state.last)}")]
+    known = [(step, loss) for step, loss in state.noted() if loss is not None]
+    for step, loss in dict([*known[:1], *known[-1:]]).items():
+        rows.append((f"loss of step {step}", f"{loss:.4f}"))
+    return rows

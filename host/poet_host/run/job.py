@@ -1,0 +1,160 @@
+"""A job: all that a board needs to train alone, on its card behind the tensors.
+
+The record (poet_job of records.h) comes first; then which samples each step takes, the samples,
+and room for the losses. The board reads a batch from there before each step, as it gets one over
+serial otherwise, so the weights are the same bits. Written are the losses' room, samples and order
+before the record, which makes a job of them: a power cut in between leaves none.
+"""
+
+import zlib
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+
+from .. import isa
+from ..device.device import JOB, Device, Progress
+from ..errors import BadInput, BoardError
+from ..schedule.layout import ERASE_BLOCKS
+from ..schedule.recover import graph_of
+from ..schedule.schedule import Schedule
+from .data import Dataset, samples_of_step
+from .run import Array
+
+_C = isa.constants()
+_BLOCK, _MAGIC = _C["POET_BLOCK"], _C["POET_JOB_MAGIC"]
+_SCRATCH_BYTES = 256 * _BLOCK  # at the card's end, for measuring (firmware/src/probe.c)
+
+
+@dataclass(frozen=True)
+class Job:
+    """`steps` steps that follow the committed step `first`, in the board's own form."""
+
+    first: int
+    steps: int
+    record: bytes
+    order: bytes
+    samples: bytes
+    sample_block: int
+    loss_block: int
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of a card."""
+        return (self.loss_block + _blocks(4 * self.steps)) * _BLOCK + _SCRATCH_BYTES
+
+
+@dataclass(frozen=True)
+class JobState:
+    """How far a job is. `losses` are of the steps behind `first`, NaN where none was noted."""
+
+    first: int
+    steps: int
+    committed: int
+    losses: Array
+
+    @property
+    def last(self) -> int:
+        return self.first + self.steps
+
+    def noted(self) -> list[tuple[int, float | None]]:
+        """Steps and losses; None where the power went before it was noted."""
+        known = (loss if isfinite(loss) else None for loss in self.losses.tolist())
+        return list(enumerate(known, self.first + 1))
+
+
+def make_job(schedule: Schedule, dataset: Dataset, seed: int, first: int, steps: int) -> Job:
+    """Training steps `first` + 1 to `first` + `steps`, of a data set that fits the graph."""
+    graph = graph_of(schedule)
+    samples = b"".join(_sample(dataset, i) for i in range(len(dataset.x)))
+    chosen = [samples_of_step(dataset, graph.batch, seed, first + i) for i in range(steps)]
+    order = np.concatenate(chosen).astype("<u4").tobytes()
+    sample_block = 1 + _blocks(len(order))
+    # What the board writes has erase groups of its own.
+    groups = -(-(sample_block + _blocks(len(samples))) // ERASE_BLOCKS)
+    loss_block = groups * ERASE_BLOCKS
+    values = {
+        "magic": _MAGIC,
+        "first": first,
+        "steps": steps,
+        "model_bytes": len(schedule.model_part),
+        "plan_bytes": len(schedule.plan_part),
+        "data_bytes": dataset.x[0].nbytes,
+        "label_bytes": dataset.y[0].nbytes,
+        "data": schedule.names.index(graph.data),
+        "label": schedule.names.index(graph.label),
+        "batch": graph.batch,
+        "sample_block": sample_block,
+        "loss_block": loss_block,
+        "order_crc": zlib.crc32(order),
+    }
+    crc = zlib.crc32(isa.pack("poet_job", **values)[:-4])
+    record = isa.pack("poet_job", **values, crc=crc)
+    return Job(first, steps, record, order, samples, sample_block, loss_block)
+
+
+def _sample(dataset: Dataset, number: int) -> bytes:
+    values: bytes = dataset.x[number].tobytes() + dataset.y[number].tobytes()
+    return values + zlib.crc32(values, number).to_bytes(4, "little")
+
+
+def check_room(device: Device, job: Job) -> None:
+    """Raise BadInput if the card of a board, which has loaded the schedule, is too small."""
+    if job.size_bytes > (room := _room(device)):
+        raise BadInput(
+            f"the samples and their order need {job.size_bytes:,} bytes of the card, which has "
+            f"{room:,} behind the model's tensors: use a larger card, fewer samples or fewer steps"
+        )
+
+
+def write_job(device: Device, job: Job, told: Progress | None = None) -> None:
+    """Put a job on the card of a board that has committed the step with which it begins."""
+    parts = [
+        (0, bytes(_BLOCK)),  # no job, while the parts of another one are replaced
+        (job.loss_block, np.full(job.steps, np.nan, dtype="<f4").tobytes()),
+        (job.sample_block, job.samples),
+        (1, job.order),
+        (0, job.record),
+    ]
+    total, done = sum(len(data) for _, data in parts), 0
+    for block, data in parts:
+        device.write(JOB, 0, data, _shifted(told, done, total), start=block * _BLOCK)
+        done += len(data)
+
+
+def read_job(device: Device) -> JobState | None:
+    """The job on the card of a board that has loaded its schedule; None if there is none."""
+    size = isa.record_size("poet_job")
+    if _room(device) < size:
+        return None
+    raw = device.read(JOB, 0, size)
+    record = isa.unpack("poet_job", raw)
+    committed = int(device.hello().committed_step)
+    whole = record["magic"] == _MAGIC and record["crc"] == zlib.crc32(raw[:-4])
+    if not whole or committed < record["first"]:
+        return None
+    done = min(committed - record["first"], record["steps"])
+    noted = device.read(JOB, 0, 4 * done, start=record["loss_block"] * _BLOCK)
+    losses = np.frombuffer(bytearray(noted), "<f4")
+    if 0 < done == committed - record["first"]:  # the power may have gone before it was noted
+        losses[-1] = device.step(committed).loss
+    return JobState(record["first"], record["steps"], committed, losses)
+
+
+def _shifted(told: Progress | None, before: int, total: int) -> Progress | None:
+    return told and (lambda done, _: told(before + done, total))
+
+
+def _blocks(size_bytes: int) -> int:
+    return -(-size_bytes // _BLOCK)
+
+
+def _room(device: Device) -> int:
+    """Bytes of the card that a job may take, which the board says when asked for more."""
+    try:
+        device.read(JOB, 0, 4, start=2**32 - 4)
+    except BoardError as error:
+        if error.name == "bad_object":
+            return error.detail
+        raise
+    raise AssertionError("a job cannot reach so far")

@@ -224,6 +224,13 @@ def test_weights_that_the_model_computes_are_trained_as_they_come_out() -> None:
     assert b"Mul" not in graph.origin
 
 
+def test_what_the_file_repeats_for_its_batch_keeps_that_batch() -> None:
+    data = one_node("Concat", (2, 3, 4), {"tokens": random(2, 1, 4)}, axis=1)
+    assert imported(data).batch == 2
+    with pytest.raises(BadInput, match=r"the_node \(Concat\): what the file repeats"):
+        imported(data, batch=3)
+
+
 @pytest.mark.parametrize("how", ["as it is", "repeated"])
 def test_a_token_that_all_samples_share_is_one_parameter(how: str) -> None:
     make = helper.make_node

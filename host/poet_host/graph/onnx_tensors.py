@@ -353,6 +353,11 @@ def _concat(at: At) -> Tensor:
         if part.shape[0] == 1 < batch and axis_of(axis, rank) > 0:
             whole, name = (batch, *part.shape[1:]), at.made_name("repeated")
             parts[i] = at.layer("expand", (part,), whole, name=name)
+    if axis_of(axis, rank) > 0 and len({part.shape[0] for part in parts}) > 1:
+        raise Unsupported(
+            "what the file repeats for its own batch cannot go with another: export it with an "
+            "open batch size, or keep its own"
+        )
     x = parts[0]
     for part in parts[1:]:
         x = at.layer("concat", (x, part), axis)

@@ -62,7 +62,7 @@ def test_an_unknown_board_is_answered_with_the_known_ones() -> None:
         ("[power]", "[[power]]", "power must be a table"),
         ("title =", "titel =", "unknown key titel"),
         ('title = "', 'title = 3 # "', "title must be text"),
-        ("[power]", "target = 64\n[power]", "target must be text"),
+        ("title =", "target = 64\ntitle =", "target must be text"),
         ("arena_bytes = 24576", "arena_bytes = 24577", "arena_bytes"),
         ("arena_bytes = 24576", "arena_bytes = 0", "arena_bytes"),
         ("us_per_mac = 5.3", "", "us_per_mac is missing"),

@@ -151,6 +151,24 @@ def test_operators_of_one_tensor(ours: Ours, theirs: Theirs, shape: Shape) -> No
     judge(ours, theirs, shape)
 
 
+def test_a_tensor_is_repeated_along_any_axes() -> None:
+    for shape in ((4,), (3, 1), (2, 1, 1), (1, 3, 4), (2, 3, 4)):
+        judge(lambda b, x: b.expand(x, (2, 3, 4)), lambda x: x.expand(2, 3, 4), shape)
+    with pytest.raises(BadInput, match=r"cannot be repeated to \(4, 4\)"):
+        judge(lambda b, x: b.expand(x, (4, 4)), lambda x: x, (4, 3))
+
+
+def test_zeros_stand_around_any_axis() -> None:
+    for axis, sides in enumerate(((0, 0, 0, 0, 2, 1), (0, 0, 0, 3), (1, 0))):
+        judge(
+            lambda b, x, axis=axis, sides=sides: b.pad(x, axis, *sides[-2:]),
+            lambda x, sides=sides: F.pad(x, sides),
+            (2, 3, 4),
+        )
+    with pytest.raises(BadInput, match="both must be from 0"):
+        judge(lambda b, x: b.pad(x, 0, -1, 0), lambda x: x, (4, 3))
+
+
 def test_concat_along_any_axis() -> None:
     for axis, shapes in (
         (0, ((2, 3), (4, 3))),

@@ -14,6 +14,7 @@ from onnx import helper
 from onnx_judge import (
     IMAGE,
     RNG,
+    answers,
     by_runtime,
     imported,
     random,
@@ -221,6 +222,37 @@ def test_weights_that_the_model_computes_are_trained_as_they_come_out() -> None:
     graph = same_as_runtime(model(nodes, (2, 5), {"v": random(3, 5), "g": random(3, 1)}))
     assert [node.name for node in graph.trainable] == ["w"]
     assert b"Mul" not in graph.origin
+
+
+def test_what_the_file_repeats_for_its_batch_keeps_that_batch() -> None:
+    data = one_node("Concat", (2, 3, 4), {"tokens": random(2, 1, 4)}, axis=1)
+    assert imported(data).batch == 2
+    with pytest.raises(BadInput, match=r"the_node \(Concat\): what the file repeats"):
+        imported(data, batch=3)
+
+
+@pytest.mark.parametrize("how", ["as it is", "repeated"])
+def test_a_token_that_all_samples_share_is_one_parameter(how: str) -> None:
+    make = helper.make_node
+    nodes = [
+        make("Shape", ["x"], ["shape"]),
+        make("Slice", ["shape", "zero", "one"], ["n"]),
+        make("Concat", ["n", "minus", "minus"], ["whole"], axis=0),
+        make("Expand", ["token", "whole"], ["tokens"]),
+        make("Concat", ["tokens" if how == "repeated" else "token", "x"], ["y"], axis=1),
+    ]
+    places = {"zero": np.array([0]), "one": np.array([1]), "minus": np.array([1])}
+    data = model(nodes, ("n", 3, 4), {"token": random(1, 1, 4), **places})
+    graph = imported(data, batch=5)
+    assert [node.name for node in graph.trainable] == ["token"]
+    x = random(5, 3, 4)
+    if how == "repeated":
+        assert np.allclose(answers(graph, x)[1], by_runtime(data, x))
+    found = run_step(
+        graph, {**start_values(graph, 0), "data": x, "label": np.zeros((5, 4, 4), np.float32)}, 1
+    )
+    token = start_values(graph, 0)["token"]
+    assert np.allclose(found["token:new"], token * (1 - 0.01 * 2 * 5 / 80), atol=1e-6)
 
 
 def test_optimisers_are_chosen_by_name() -> None:

@@ -1,4 +1,4 @@
-"""Random models written as ONNX: ONNX Runtime answers as they do, and read again they learn alike."""
+"""Random models written as ONNX: ONNX Runtime answers alike, and read again they learn alike."""
 
 import numpy as np
 import onnx

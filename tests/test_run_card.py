@@ -203,6 +203,8 @@ def test_an_image_is_made_written_and_read(files: Path, capsys: pytest.CaptureFi
         (("-o", "{0}/new.img", "--port", "native"), "say where the card is"),
         (("-o", "{0}/new.img", "--storage", "{0}/other.img"), "leave out --storage"),
         (("-o", "{0}/new.img", "--epochs", 1, "--steps", 1), "not both"),
+        (("--port", "native"), "has a card for this command alone: name an image"),
+        (("--port", "sim:mkr1000"), "has a card for this command alone: name an image"),
         (("-o", "{0}/new.img", "--resume"), "there is no"),
         (("-o", "{0}/new.img", "--data", "synthetic:3x8x8:10"), "x has shape"),
         (("-o", "{0}/none/new.img"), "there is no folder"),

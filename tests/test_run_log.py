@@ -165,7 +165,9 @@ def event_type() -> Any:
         into = file.message_type.add(name=message)
         for name, number, kind, type_name in rows:
             label = of.LABEL_REPEATED if name == "value" else of.LABEL_OPTIONAL
-            into.field.add(name=name, number=number, type=kind, type_name=type_name, label=label)
+            field = into.field.add(name=name, number=number, type=kind, label=label)
+            if type_name:
+                field.type_name = type_name
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Event"))

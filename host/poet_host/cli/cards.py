@@ -111,6 +111,7 @@ def write(
         raise BadInput("give --epochs or --steps, not both")
     if image and storage:
         raise BadInput(f"-o {image} is the card's image: leave out --storage")
+    _kept(port, storage)
     if image:
         _only_files(image)
         writable(image, read=(schedule, data, load_weights))
@@ -181,6 +182,7 @@ def read(
     """
     if port is None and storage is None:
         raise BadInput("say where the card is: an image (--storage FILE), or in a board (--port)")
+    _kept(port, storage)
     writable(save_weights, log_path, read=(schedule, storage))
     loaded = Schedule.load(schedule)
     graph = graph_of(loaded)
@@ -205,6 +207,14 @@ def read(
         emit({**_facts(graph, state), "committed": committed})
     else:
         show_table(("", ">"), _table(committed, state))
+
+
+def _kept(port: str | None, storage: Path | None) -> None:
+    if port and storage is None and (port == "native" or port.startswith("sim:")):
+        raise BadInput(
+            f"the board that {port} starts has a card for this command alone: name an image with "
+            "--storage"
+        )
 
 
 def _only_files(path: Path) -> None:

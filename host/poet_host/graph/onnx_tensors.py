@@ -342,17 +342,35 @@ def _split(at: At) -> list[Tensor]:
 
 
 def _concat(at: At) -> Tensor:
-    x, axis = at.operand(0), at.attribute("axis")
-    for number in range(1, len(at.node.inputs)):
-        x = at.layer("concat", (x, at.operand(number)), axis)
+    """One behind the other; a constant that all samples share, as a class token, is repeated."""
+    parts, axis = (
+        [at.operand(number) for number in range(len(at.node.inputs))],
+        at.attribute("axis"),
+    )
+    batch = max(part.shape[0] for part in parts)
+    rank = len(parts[0].shape)
+    for i, part in enumerate(parts):
+        if part.shape[0] == 1 < batch and axis_of(axis, rank) > 0:
+            whole, name = (batch, *part.shape[1:]), at.made_name("repeated")
+            parts[i] = at.layer("expand", (part,), whole, name=name)
+    if axis_of(axis, rank) > 0 and len({part.shape[0] for part in parts}) > 1:
+        raise Unsupported(
+            "what the file repeats for its own batch cannot go with another: export it with an "
+            "open batch size, or keep its own"
+        )
+    x = parts[0]
+    for part in parts[1:]:
+        x = at.layer("concat", (x, part), axis)
     return x
 
 
-def _expand(at: At) -> Tensor:
-    x, shape = at.tensor(0), at.constant(1).value
-    if tuple(np.broadcast_shapes(x.shape, tuple(shape))) != x.shape:
-        raise Unsupported(f"it repeats {x.shape} to {tuple(shape)}: operators do so themselves")
-    return x
+def _expand(at: At) -> Tensor | Constant:
+    wanted = [int(size) for size in at.constant(1).value]
+    if not at.is_tensor(0):  # see Walk.is_shared
+        return at.constant(0)
+    x = at.tensor(0)
+    shape = np.broadcast_shapes(x.shape, tuple(at.for_batch(x.shape, wanted)))
+    return x if shape == x.shape else at.layer("expand", (x,), shape)
 
 
 TENSOR_RULES: dict[str, Rule] = {

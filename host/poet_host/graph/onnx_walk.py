@@ -113,7 +113,7 @@ class Walk:
         inputs = [self.values.get(name) for name in node.inputs]
         known = [one for one in inputs if one is None or isinstance(one, Constant)]
         missing = any(name and name not in self.values for name in node.inputs)
-        if missing or len(known) < len(inputs) or "Random" in node.op:
+        if missing or len(known) < len(inputs) or "Random" in node.op or self.is_shared(node):
             return
         try:
             self.values |= fold(self.model, node, known)
@@ -121,6 +121,15 @@ class Walk:
             self._complain(
                 node, f"it cannot be computed ({error}): simplify the model and export again"
             )
+
+    def is_shared(self, node: OnnxNode) -> bool:
+        """Does it repeat what the file holds, to be concatenated with every sample?
+
+        That is trained as it is in the file; the concatenation repeats it.
+        """
+        first = self.values.get(node.inputs[0]) if node.op == "Expand" else None
+        plain = isinstance(first, Constant) and not first.computed and first.value.size > 1
+        return plain and {reader.op for reader in self.readers(node.outputs[0])} == {"Concat"}
 
     def _node(self, node: OnnxNode) -> None:
         """Second pass: shapes are known, so what depends on them alone is constant too."""

@@ -125,6 +125,15 @@ def _sum(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Sp
     return _over(x, axes, keepdims, mean=False)
 
 
+def _expand(x: Shape, shape: tuple[int, ...]) -> Spec:
+    """x repeated along axes of which it has 1, or which it lacks in front."""
+    own = (1,) * (len(shape) - len(x)) + x
+    if len(own) != len(shape) or any(a not in (1, b) for a, b in zip(own, shape, strict=True)):
+        raise ValueError(f"it cannot be repeated to {shape}")
+    sizes, marks = _grouped(shape, [a != b for a, b in zip(own, shape, strict=True)])
+    return Spec(shape, _last(sizes) | {"variant": _bits(marks), "epsilon": 1.0})
+
+
 def _flatten(x: Shape) -> Spec:
     """x (N, C, H, W) -> (N, C * H * W), the same memory."""
     return Spec((x[0], prod(x[1:])), {})
@@ -280,6 +289,9 @@ TENSOR_OPERATORS = {
     ),
     "mean": _over_axes(_mean),
     "sum": _over_axes(_sum),
+    "expand": Operator(
+        _expand, forward=(Rule("y", "scale", "x"),), backward=(Rule("x", "reduce", "dy"),)
+    ),
     "clip": _function("clip", _clip, "x"),
     "sigmoid": _function("sigmoid", _elementwise),
     "tanh": _function("tanh", _elementwise),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from poet_host.device.device import ARENA
 from sim_helper import needs_compiler
 from usb_board import UsbBoard
 
@@ -18,10 +19,10 @@ def kilobytes_per_second(name: str, *, usb: bool) -> tuple[float, float]:
     """Payload to the board, into its arena, and from it; a request waits for the last's reply."""
     board = UsbBoard(name, usb=usb)
     data = random.Random(1).randbytes(PAYLOAD[name])
-    board.ask("probe_write", offset=0, bytes=data)
+    board.ask("write", object=ARENA, tensor=0, offset=0, bytes=data)
     begun_us = board.time_us
     for _ in range(TIMES):
-        board.ask("probe_write", offset=0, bytes=data)
+        board.ask("write", object=ARENA, tensor=0, offset=0, bytes=data)
     written_us = board.time_us
     given = sum(len(board.ask("rows", offset=0)["bytes"]) for _ in range(TIMES))
     return (

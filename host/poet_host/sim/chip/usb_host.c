@@ -324,8 +324,11 @@ const char *machine_usb_complaint(const struct machine *m) {
 }
 
 void machine_usb_reset(struct machine *m) {
-  if (m->usb->host->state != USB_ABSENT)
+  struct usb_host *h = m->usb->host;
+  if (h->state != USB_ABSENT) {
+    h->to_device.tail = h->to_device.head; /* as when a port hangs up */
     enumerate(m->usb);
+  }
 }
 
 uint32_t machine_usb_requests(const struct machine *m) {

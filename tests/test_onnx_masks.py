@@ -52,6 +52,13 @@ def selected(scores: Tensor, tokens: Tensor) -> Tensor:
     return torch.where(tokens.gt(0)[:, None, None], scores, torch.tensor(-1e9)).softmax(-1)
 
 
+def indexed(scores: Tensor, tokens: Tensor) -> Tensor:
+    """As Hugging Face's models look into a mask."""
+    texts, words = torch.arange(len(tokens)), torch.arange(tokens.shape[1])
+    seen = (tokens != 0)[texts[:, None, None, None], words[None, None, None, :]]
+    return torch.where(seen, scores, torch.tensor(-1e9)).softmax(-1)
+
+
 def guarded(scores: Tensor, tokens: Tensor) -> Tensor:
     """Weights of what is not seen are zeros once more."""
     weights = filled(scores, tokens)
@@ -110,6 +117,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "as gpt": lambda: Masked(as_gpt),
     "twice": lambda: Masked(twice),
     "selected": lambda: Masked(selected),
+    "indexed": lambda: Masked(indexed),
     "guarded": lambda: Masked(guarded),
     "scaled": lambda: Scaled(lambda _, tokens: ~shut(tokens)),
     "scaled, numbers": lambda: Scaled(

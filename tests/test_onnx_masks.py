@@ -206,12 +206,23 @@ def test_tokens_that_are_only_looked_over_are_tokens() -> None:
     assert np.allclose(found, by_runtime(data, TEXTS))
 
 
-def test_scores_that_are_masked_must_meet_a_softmax() -> None:
+@pytest.mark.parametrize(
+    ("op", "attributes", "message"),
+    [
+        ("Tanh", {}, "it reads masked scores"),
+        ("Transpose", {"perm": [0, 2, 1]}, "it changes masked scores"),  # what is hidden turns too
+        ("Neg", {}, "it changes masked scores"),
+    ],
+)
+def test_scores_that_are_masked_must_meet_a_softmax(
+    op: str, attributes: dict[str, Any], message: str
+) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"]),
         helper.make_node("Add", ["s", "mask"], ["m"]),
-        helper.make_node("Tanh", ["m"], ["y"], "tanh"),
+        helper.make_node(op, ["m"], ["n"], "then", **attributes),
+        helper.make_node("Softmax", ["n"], ["y"], axis=-1),
     ]
     mask = np.triu(np.full((6, 6), -1e9, np.float32), 1)
-    with pytest.raises(BadInput, match=r"tanh \(Tanh\): it reads masked scores"):
+    with pytest.raises(BadInput, match=rf"then \({op}\): {message}"):
         imported(model(nodes, (2, 6, 6), {"w": random(6, 6), "mask": mask}))

@@ -27,7 +27,8 @@ class Setting:
     def value(self, method: str, key: str) -> float | None:
         """Of a method's plan; None if it has none."""
         found = self.results.get(method)
-        return None if found is None or not found.row["plan"] else float(found.row[key])
+        known = found is not None and found.row["plan"] and found.row[key] is not None
+        return float(found.row[key]) if found is not None and known else None
 
     def plan(self, method: str) -> Plan | None:
         found = self.results.get(method)

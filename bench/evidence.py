@@ -8,7 +8,7 @@ from poet_host.plan.plan import Plan
 
 from .claims import Found, Setting, View, no_plan_but_poet, resnet_on_a72, rivals, views
 from .graphs import Kind
-from .paper_points import FASTER, LESS_PEAK, MODELS, reference_case
+from .paper_points import FASTER, GAP, LESS_PEAK, MODELS, reference_case
 from .report import number, percent
 
 OVERHEAD_HEAD = (
@@ -150,6 +150,26 @@ ASKED = (
     f"POFO's, in the same RAM and in {percent(1 - LESS_PEAK, 1)} % less (or at the floor, which "
     "is more); its fastest plan stands here."
 )
+
+
+BEHIND_HEAD = (
+    "graph, constants", "model", "board", "RAM, bytes", "poet", "its gap", "the best", "by",
+)  # fmt: skip
+
+
+def behind_rows(found: Found) -> Iterator[Sequence[str]]:
+    """Where another method's plan takes less than poet's, by more than the gap to stop at."""
+    for view in views(found):
+        for one in view.of():
+            mine = one.value("poet", "energy_uj")
+            others = {m: uj for m in one.results if (uj := one.value(m, "energy_uj")) is not None}
+            best = min(others, key=lambda name: others[name], default="poet")
+            if mine is not None and others[best] < mine * (1 - GAP):
+                case, over, gap = one.point.case, one.overhead("poet"), one.value("poet", "gap")
+                yield (
+                    view.title, case.model, case.board, f"{one.point.ram_bytes:,}",
+                    percent(over, 1), percent(gap, 1), best, percent(one.overhead(best), 1),
+                )  # fmt: skip
 
 
 def cited(found: Found) -> list[dict[str, Any]]:

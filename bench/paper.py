@@ -29,10 +29,12 @@ from .claims import Found, claims, views
 from .evidence import (
     ALONE_HEAD,
     ASKED,
+    BEHIND_HEAD,
     DTR_HEAD,
     OVERHEAD_HEAD,
     POFO_HEAD,
     alone_rows,
+    behind_rows,
     cited,
     dtr_rows,
     overhead_rows,
@@ -42,7 +44,7 @@ from .evidence import (
 from .paper_figures import Figure, figures
 from .paper_points import BOARDS, GAP, LIMIT_S, MODELS, PARTS, Scope, points
 from .report import percent, table
-from .second_look import ENOUGH, PATIENCE, better, once_more, shared
+from .second_look import ENOUGH, PATIENCE, beaten, better, once_more, shared
 
 ROOT = Path(__file__).parents[1]
 FINISHED = ROOT / "build" / "paper"
@@ -56,7 +58,8 @@ def report(found: Found, scope: Scope, drawn: Iterable[Figure]) -> str:
     lines = [(c.text, c.paper, *(c.ours(view) for view in kinds)) for c in claims()]
     limits = (
         f"{scope.limit_s:g} s a point, {PATIENCE * scope.limit_s:g} s where a gap above "
-        f"{percent(ENOUGH, 0)} % was left, and stopped at a gap of {percent(GAP, 1)} %"
+        f"{percent(ENOUGH, 0)} % was left, {PATIENCE**2 * scope.limit_s:g} s where another method "
+        f"was better than poet, and stopped at a gap of {percent(GAP, 1)} %"
     )
     about = (
         f"{datetime.now(UTC):%Y-%m-%d}, `{scope.command}`, poet-host {version('poet-host')}, HiGHS "
@@ -73,7 +76,7 @@ def report(found: Found, scope: Scope, drawn: Iterable[Figure]) -> str:
         text.DTR, table(DTR_HEAD, dtr_rows(found)),
         text.ALONE, table(ALONE_HEAD, alone_rows(found)),
         text.POFO, ASKED, table(POFO_HEAD, pofo_rows(found)),
-        text.SOLVING, text.SIZES,
+        text.SOLVING, *behind(found), text.SIZES,
         "## The floor", text.FLOOR, floors(found),
         "## Methods", text.METHODS, table(PROPERTIES, properties(found)),
         "## Figures", text.FIGURES,
@@ -81,6 +84,11 @@ def report(found: Found, scope: Scope, drawn: Iterable[Figure]) -> str:
         "## Checking", text.CHECKING,
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
+
+
+def behind(found: Found) -> list[str]:
+    rows = list(behind_rows(found))
+    return [text.BEHIND, table(BEHIND_HEAD, rows)] if rows else []
 
 
 def floors(found: Found) -> str:
@@ -122,11 +130,13 @@ def _operator(case: Case) -> str:
 def solved(wanted: Sequence[Point], scope: Scope, store: Store, jobs: int, say: Progress) -> Found:
     """All points, those that were too hard also with more time; the best plan counts."""
     found = shared(list(zip(wanted, sweep(wanted, store, jobs=jobs, progress=say), strict=True)))
-    again = once_more(found, scope)
-    longer = sweep(list(again.values()), store, jobs=jobs, progress=say)
-    for (i, point), result in zip(again.items(), longer, strict=True):
-        found[i] = better(found[i], (point, result))
-    return shared(found)
+    for harder in (once_more, beaten):
+        again = harder(found, scope)
+        longer = sweep(list(again.values()), store, jobs=jobs, progress=say)
+        for (i, point), result in zip(again.items(), longer, strict=True):
+            found[i] = better(found[i], (point, result))
+        found = shared(found)
+    return found
 
 
 def write(found: Found, scope: Scope, store: Store, folder: Path) -> None:

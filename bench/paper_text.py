@@ -49,13 +49,13 @@ OVERHEAD = (
     "*Whole board* counts what the sleeping board draws besides, for as long as the step takes "
     "(the paper's constants have no such power). With realistic constants on this board that is "
     "most of the energy, so that time counts more than what statements take, and without a "
-    "deadline the planner does not look at time. Whole steps have overheads of several per cent "
-    "in any RAM: parameters leave and come back, which keeping everything does not need, and "
-    "updates are written in any case."
+    "deadline the planner does not look at time. Whole steps cost more in the same share of RAM: "
+    "parameters leave and come back, which keeping everything does not need."
 )
 DTR = (
     "### DTR on the Jetson TX2\n\n"
-    "Energy above keeping everything, in per cent, and how much less POET spends. DTR recomputes "
+    "Energy above keeping everything, in per cent, and how much less POET spends: the paper's "
+    "number, for ResNet-18 with any constants, on its graph and as a whole step. DTR recomputes "
     "whatever is gone, in the order in which the program asks, and pages nothing: in much RAM it "
     "finds nearly the best plan, in little RAM it computes the same again and again. So the claim "
     "depends on where the RAM axis ends: *up to* is the smallest budget in which DTR still has a "
@@ -70,7 +70,8 @@ ALONE = (
     "microseconds, as in `linear`, or 330 mW of a card against 11 mW of a Cortex-M4F) paging alone "
     "pays several times the energy, and in little RAM rematerialisation alone has no plan at all. "
     "The last column is what mixing them is worth: less than the better of the two on the same "
-    "point."
+    "point, or than the one that has a plan. It is most where RAM is far from enough "
+    "and pages are dear, on ResNet-18 and BERT in little RAM; VGG-16 has hardly anything to mix."
 )
 POFO = (
     "### POFO (Table 3)\n\n"
@@ -91,6 +92,12 @@ SOLVING = (
     f"program for HiGHS (docs/planner.md). What was not proved to {percent(ENOUGH, 0)} % in the "
     "first limit got the longer one; nothing ran for ten minutes. `bench/RESULTS-solver.md` has "
     "the planner measured by itself, beside the paper's formulation."
+)
+BEHIND = (
+    "Solving did not end everywhere. Here another method's plan takes less than the best that this "
+    "planner found in its time (energy above keeping everything, in per cent); the gap says how "
+    "much less any plan could take, as far as it was proved. Heuristics are soon done with steps "
+    "of hundreds of nodes; a search beside other jobs is not."
 )
 SIZES = (
     "### Size of a schedule\n\n"

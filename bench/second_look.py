@@ -25,30 +25,37 @@ Found = list[tuple[Point, Result]]
 
 
 def once_more(found: Found, scope: Scope) -> dict[int, Point]:
-    """What gets more time, by its position: plans with a large gap, and poet where it has no
-    answer or another method's plan takes less."""
+    """What gets more time, by its position: plans with a large gap, and poet without an answer."""
+    return {
+        i: replace(point, time_limit_s=PATIENCE * scope.limit_s)
+        for i, (point, result) in enumerate(found)
+        if point.method in SERVES and _is_open(point, result)
+    }
+
+
+def beaten(found: Found, scope: Scope) -> dict[int, Point]:
+    """What gets still more: poet where another method's plan takes less, by its position."""
     least: dict[tuple[object, ...], float] = {}
     for point, result in found:
         if result.row["plan"]:
             here = _place(point)
             least[here] = min(least.get(here, inf), result.row["energy_uj"])
     return {
-        i: replace(point, time_limit_s=PATIENCE * scope.limit_s)
+        i: replace(point, time_limit_s=PATIENCE**2 * scope.limit_s)
         for i, (point, result) in enumerate(found)
-        if point.method in SERVES and _is_open(point, result, least.get(_place(point), inf))
-    }
+        if point.method == "poet" and result.row["status"] != "infeasible"
+        and (result.row["energy_uj"] or inf) * (1 - GAP) > least.get(_place(point), inf)
+    }  # fmt: skip
 
 
 def _place(point: Point) -> tuple[object, ...]:
     return point.case.digest, point.ram_bytes, point.deadline_us
 
 
-def _is_open(point: Point, result: Result, least_uj: float) -> bool:
+def _is_open(point: Point, result: Result) -> bool:
     row = result.row
     if not row["plan"]:
         return point.method == "poet" and row["status"] == "unknown"
-    if point.method == "poet" and row["energy_uj"] > least_uj * (1 + GAP):
-        return True
     return row["gap"] is None or float(row["gap"]) > ENOUGH
 
 

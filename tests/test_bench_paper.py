@@ -22,7 +22,7 @@ from poet_host.run.sweep import Point, Result, Store, solve_job
 
 from bench import graphs, paper, paper_check
 from bench.paper_points import Scope, points, ram_of, reference_case
-from bench.second_look import better, once_more, shared
+from bench.second_look import beaten, better, once_more, shared
 
 METHODS = "poet,poet-paging,poet-remat,dtr,capuchin,pofo"
 ARGUMENTS = (
@@ -213,18 +213,24 @@ def test_plans_are_not_shared_the_other_way(few: list[tuple[Point, Result]]) -> 
 
 def test_what_is_open_gets_more_time(few: list[tuple[Point, Result]]) -> None:
     scope = Scope(limit_s=3.0)
-    assert once_more(few, scope) == {}
+    assert once_more(few, scope) == beaten(few, scope) == {}
     for i, (point, result) in enumerate(few):
         changed = list(few)
         changed[i] = (point, Result(result.row | {"gap": 0.02}, result.plan))
         again = once_more(changed, scope)
         assert set(again) == ({i} if point.method != "dtr" else set())
+        assert all(one.time_limit_s == 9.0 for one in again.values())
         changed[i] = (point, without_plan(result, status="unknown"))
         assert set(once_more(changed, scope)) == ({i} if point.method == "poet" else set())
         changed[i] = (point, Result(result.row | {"energy_uj": 1e9}, result.plan))
-        again = once_more(changed, scope)
+        again = beaten(changed, scope)
         assert set(again) == ({i} if point.method == "poet" else set())
-        assert all(one.time_limit_s == 9.0 for one in again.values())
+        assert all(one.time_limit_s == 27.0 for one in again.values())
+        changed[i] = (point, without_plan(result, status="infeasible"))
+        assert beaten(changed, scope) == {}
+
+
+def test_of_two_plans_the_one_of_less_energy_counts(few: list[tuple[Point, Result]]) -> None:
     (one, first), (two, second) = few[0], few[1]
     low = (one, Result(first.row | {"energy_uj": 1.0}, first.plan))
     high = (two, Result(second.row | {"energy_uj": 2.0}, second.plan))

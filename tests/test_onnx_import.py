@@ -339,6 +339,19 @@ def test_part_of_a_tensor_may_be_a_bias_or_be_added() -> None:
     assert np.array_equal(named["table"], constants["table"])  # all of it, as in the file
 
 
+def test_a_row_that_is_added_to_every_word_is_trained() -> None:
+    """As BERT's first type of token."""
+    nodes = [
+        helper.make_node("Gather", ["table", "types"], ["type"]),
+        helper.make_node("Mul", ["x", "gain"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "type"], ["y"]),
+    ]
+    constants = {"table": random(2, 5), "types": np.zeros((1, 3), np.int64), "gain": random(5)}
+    graph = same_as_runtime(model(nodes, (2, 3, 5), constants))
+    assert {node.name for node in graph.trainable} == {"table", "gain"}
+    assert to_named(graph, start_values(graph, 0))["table"].shape == (2, 5)
+
+
 @pytest.mark.parametrize("outputs", [["y", "rest"], ["rest", "y"]])
 def test_half_of_a_split_may_be_the_output(outputs: list[str]) -> None:
     same_as_runtime(with_gain(helper.make_node("Split", ["scaled"], outputs, axis=1), IMAGE))

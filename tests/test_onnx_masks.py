@@ -52,6 +52,13 @@ def selected(scores: Tensor, tokens: Tensor) -> Tensor:
     return torch.where(tokens.gt(0)[:, None, None], scores, torch.tensor(-1e9)).softmax(-1)
 
 
+def indexed(scores: Tensor, tokens: Tensor) -> Tensor:
+    """As Hugging Face's models look into a mask."""
+    texts, words = torch.arange(len(tokens)), torch.arange(tokens.shape[1])
+    seen = (tokens != 0)[texts[:, None, None, None], words[None, None, None, :]]
+    return torch.where(seen, scores, torch.tensor(-1e9)).softmax(-1)
+
+
 def guarded(scores: Tensor, tokens: Tensor) -> Tensor:
     """Weights of what is not seen are zeros once more."""
     weights = filled(scores, tokens)
@@ -110,6 +117,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "as gpt": lambda: Masked(as_gpt),
     "twice": lambda: Masked(twice),
     "selected": lambda: Masked(selected),
+    "indexed": lambda: Masked(indexed),
     "guarded": lambda: Masked(guarded),
     "scaled": lambda: Scaled(lambda _, tokens: ~shut(tokens)),
     "scaled, numbers": lambda: Scaled(
@@ -198,12 +206,23 @@ def test_tokens_that_are_only_looked_over_are_tokens() -> None:
     assert np.allclose(found, by_runtime(data, TEXTS))
 
 
-def test_scores_that_are_masked_must_meet_a_softmax() -> None:
+@pytest.mark.parametrize(
+    ("op", "attributes", "message"),
+    [
+        ("Tanh", {}, "it reads masked scores"),
+        ("Transpose", {"perm": [0, 2, 1]}, "it changes masked scores"),  # what is hidden turns too
+        ("Neg", {}, "it changes masked scores"),
+    ],
+)
+def test_scores_that_are_masked_must_meet_a_softmax(
+    op: str, attributes: dict[str, Any], message: str
+) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"]),
         helper.make_node("Add", ["s", "mask"], ["m"]),
-        helper.make_node("Tanh", ["m"], ["y"], "tanh"),
+        helper.make_node(op, ["m"], ["n"], "then", **attributes),
+        helper.make_node("Softmax", ["n"], ["y"], axis=-1),
     ]
     mask = np.triu(np.full((6, 6), -1e9, np.float32), 1)
-    with pytest.raises(BadInput, match=r"tanh \(Tanh\): it reads masked scores"):
+    with pytest.raises(BadInput, match=rf"then \({op}\): {message}"):
         imported(model(nodes, (2, 6, 6), {"w": random(6, 6), "mask": mask}))

@@ -90,11 +90,24 @@ def _rows(
     others = [one.value if one else None for one in inputs[1:]]
     places = evaluate(model, node, [np.arange(size), *others])
     chosen = places[0].reshape(-1)
+    if len(chosen) > 1 and (chosen == chosen[0]).all() and _is_only_added(model, node):
+        places[0] = chosen[:1].reshape((1,) * places[0].ndim)  # the sum repeats it
+        chosen = chosen[:1]
     if not len(chosen) or (chosen != np.arange(chosen[0], chosen[0] + len(chosen))).any():
         return None
     begin, end = int(chosen[0]), int(chosen[-1]) + 1
     value = table.value[begin:end].reshape(*places[0].shape, *table.value.shape[1:])
     return replace(table, value=value, rows=None if (begin, end) == (0, size) else (begin, end))
+
+
+def _is_only_added(model: OnnxModel, node: OnnxNode) -> bool:
+    """Is a node's output added, and nothing else, to what is not known to be as small?"""
+    readers = [one for one in model.nodes if node.outputs[0] in one.inputs]
+    known = {name for one in model.nodes if not one.inputs for name in one.outputs}
+    return bool(readers) and all(
+        one.op == "Add" and not (known | model.constants.keys()) & set(one.inputs)
+        for one in readers
+    )
 
 
 def evaluate(model: OnnxModel, node: OnnxNode, inputs: Sequence[Array | None]) -> list[Array]:

@@ -165,7 +165,15 @@ def _neg(at: At) -> Moved:
     return _scaled(at.view(0), -1.0)
 
 
+def _plain(x: Moved) -> Moved:
+    """A tensor of which nothing is hidden: masks know their axes, and a sign would show it."""
+    if x.hides:
+        raise Unsupported("it changes masked scores: mask them right in front of the softmax")
+    return x
+
+
 def _scaled(x: Moved, factor: float) -> Moved:
+    x = x if factor > 0 else _plain(x)
     return replace(x, factor=x.factor * factor, filling=x.filling * factor)
 
 
@@ -228,7 +236,7 @@ def _unsqueeze(at: At) -> Tensor:
 
 
 def _transpose(at: At) -> Tensor | Moved:
-    x = at.view(0)
+    x = _plain(at.view(0))
     order = at.attribute("perm") or list(range(len(x.order)))[::-1]
     whole = tuple(x.order[axis] for axis in order)
     pads = tuple(x.pads[axis] for axis in order) if x.pads else ()
@@ -240,7 +248,7 @@ def _transpose(at: At) -> Tensor | Moved:
 
 
 def _pad(at: At) -> Moved:
-    x, sides = at.view(0), at.integers(1, "pads") or []
+    x, sides = _plain(at.view(0)), at.integers(1, "pads") or []
     mode, rank = at.attribute("mode", "constant"), len(x.order)
     filling = float(at.constant(2).value.reshape(-1)[0]) if at.has(2) else 0.0
     filling = LEFT_OUT if filling < -3e38 else filling

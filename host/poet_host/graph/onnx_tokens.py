@@ -29,9 +29,10 @@ _SAMPLES = 3
 # Operators of whole numbers and masks; what only changes a shape, where it is not of the data.
 _OPERATORS = frozenset(
     (
-        *("Add", "And", "Cast", "Ceil", "Clip", "Concat", "Div", "Equal", "Expand", "Gather"),
-        *("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg", "Not"),
-        *("Or", "Pad", "ReduceSum", "Sign", "Slice", "Split", "Sub", "Tile", "Transpose", "Trilu"),
+        *("Add", "And", "Cast", "Ceil", "Clip", "Concat", "CumSum", "Div", "Equal", "Expand"),
+        *("Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Less"),
+        *("LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pad", "ReduceSum", "Sign"),
+        *("Slice", "Split", "Sub", "Tile", "Transpose", "Trilu"),
         *("Where", "Xor"),
     )
 )

@@ -197,6 +197,10 @@ def _figure(panels: int, columns: int, width: float, height: float) -> tuple[Any
     return figure, axes[:panels]
 
 
+def _boards_figure(panels: int) -> tuple[Any, list[Axes]]:
+    return _figure(panels, 2, 5.4 if panels > 1 else 7.0, 4.0)
+
+
 def _png(figure: Any) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=120, bbox_inches="tight")
@@ -210,7 +214,7 @@ def _unit(values: Sequence[float], units: Sequence[tuple[float, str]]) -> tuple[
 
 
 _BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1.0, "bytes"))
-_ENERGY = ((1e6, "J"), (1e3, "mJ"), (1.0, "uJ"))
+_ENERGY = ((1e9, "kJ"), (1e6, "J"), (1e3, "mJ"), (1.0, "uJ"))
 
 
 def _lines(
@@ -278,7 +282,7 @@ def _energies(axes: Axes, group: Sequence[Found], x: Callable[[Point], float]) -
 def energy(found: Sequence[Found]) -> bytes:
     """Energy against RAM, with the least RAM that any schedule needs; a panel for each board."""
     panels = _panels(found)
-    figure, every = _figure(len(panels), 2, 5.4, 4.0)
+    figure, every = _boards_figure(len(panels))
     for axes, group in zip(every, panels, strict=True):
         _energy_of(axes, group)
     _legend(figure, every)
@@ -324,7 +328,7 @@ def deadlines(found: Sequence[Found]) -> bytes:
     """Energy against the deadline within one RAM budget, a panel for each board; no deadline
     stands at the right end."""
     panels = [one for one in _panels(found) if len(_limits(one)) > 1]
-    figure, every = _figure(len(panels), 2, 5.4, 4.0)
+    figure, every = _boards_figure(len(panels))
     for axes, group in zip(every, panels, strict=True):
         _deadlines_of(axes, group)
     _legend(figure, every)

@@ -63,14 +63,12 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Schedule, V
     return path, schedule, views[0]
 
 
-def middle(
-    tab: Page, panel: int, box: Box, end_us: float, part: float = 0.5
-) -> tuple[float, float]:
+def place(tab: Page, panel: int, box: Box, end_us: float, part: float = 0.5) -> tuple[float, float]:
     """Where the plan says that the middle of a box is, on an axis from 0 to `end_us`; `part`: or
-    another part of its time."""
+    another part of its time and of its bytes, where its label is not."""
     frame = tab.run(f"poet.panel({panel})")
     time_us = box.begin_us + (box.end_us - box.begin_us) * part
-    height = (box.offset + box.size_bytes / 2) / frame["bytes"]
+    height = (box.offset + box.size_bytes * part) / frame["bytes"]
     x = frame["left"] + frame["width"] * time_us / end_us
     return x, frame["top"] + frame["height"] * (1 - height)
 
@@ -125,8 +123,8 @@ def test_boxes_are_drawn_where_the_plan_has_them(
     words = {"forward": "computed", "again": "computed again", "page_in": "paged in"}
     for kind, word in words.items():
         for box in large(view, kind):
-            x, y = middle(tab, 0, box, view.end_us)
-            beside = middle(tab, 0, box, view.end_us, 0.94)  # its label
+            x, y = place(tab, 0, box, view.end_us)
+            beside = place(tab, 0, box, view.end_us, 0.92)
             assert nearest_kind(tab, colour(tab, *beside)) == word
             see(tab, x, y)
             assert text(tab, "#tip h3") == box.node
@@ -146,7 +144,7 @@ def test_the_tip_says_why_a_tensor_left(tab: Page, example: tuple[Path, Schedule
     away = {(one.node, one.back): one for one in absences(costs, statements, view)}
     box = large(view, "again")[-1]
     one = away[box.node, box.statement]
-    see(tab, *middle(tab, 0, box, view.end_us))
+    see(tab, *place(tab, 0, box, view.end_us))
     told = text(tab, "#tip")
     assert one.instead
     assert f"Computing {box.node} again costs {one.spent.energy_uj:,.1f} µJ" in told
@@ -200,7 +198,7 @@ def test_search_marks_boxes_and_rows(tab: Page, example: tuple[Path, Schedule, V
     path, schedule, view = example
     tab.open(path, height=1400)
     box, other = large(view, "again")[-1], large(view, "forward")[-1]
-    spots = [middle(tab, 0, one, view.end_us, 0.94) for one in (box, other)]
+    spots = [place(tab, 0, one, view.end_us, 0.92) for one in (box, other)]
     before = [colour(tab, *spot) for spot in spots]
     tab.press("/")
     tab.type(box.node)
@@ -261,7 +259,7 @@ def test_time_moves_by_keys_wheel_and_drag(tab: Page, example: tuple[Path, Sched
     assert tab.run("document.querySelector('#listing tr.chosen').dataset.statement") == "1"
     assert tab.run("document.activeElement.id") == "chart"
     box = large(view, "again")[-1]
-    tab.click(*middle(tab, 0, box, view.end_us))
+    tab.click(*place(tab, 0, box, view.end_us))
     assert tab.run("document.querySelector('#listing tr.chosen').dataset.statement") == str(
         box.statement
     )
@@ -279,7 +277,7 @@ def test_a_recorded_run_lies_below_the_plan(tab: Page, tmp_path: Path) -> None:
     end_us = max(view.end_us for view in views)
     for number, view in enumerate(views):
         box = large(view, "forward")[-1]
-        see(tab, *middle(tab, number, box, end_us))
+        see(tab, *place(tab, number, box, end_us))
         assert text(tab, "#tip h3") == box.node
         assert f"computed, {view.name}" in text(tab, "#tip")
     lanes = tab.run("[0, 1].map(i => poet.panel(i).processor)")
@@ -312,7 +310,7 @@ def test_a_recorded_run_lies_below_the_plan(tab: Page, tmp_path: Path) -> None:
     assert "%" not in text(tab, "#beside")
     assert "stretched to the plan's length: the plan is for native" in text(tab, "#beside")
     box = large(views[1], "forward")[-1]
-    see(tab, *middle(tab, 1, box, views[1].end_us))
+    see(tab, *place(tab, 1, box, views[1].end_us))
     assert text(tab, "#tip h3") == box.node
     begin, unit = text(tab, "#tip").split("in RAM")[1].split(" to ")[0].split()
     one_us = {"µs": 1, "ms": 1e3, "s": 1e6}[unit]

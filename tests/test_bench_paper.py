@@ -124,6 +124,13 @@ def test_a_second_run_solves_nothing_and_says_the_same(
     assert names == {"energy-ref-linear-paper.png"}
 
 
+def test_the_plans_of_the_committed_report_hold() -> None:
+    kept = {path.name for path in (paper.REPORT / "plans").iterdir()}
+    rows = {Path(row["plan"]).name for row in rows_of(paper.REPORT) if row["plan"]}
+    assert kept <= rows
+    assert paper_check.check(paper.REPORT) >= len(kept) > 40
+
+
 def test_words_that_are_none_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

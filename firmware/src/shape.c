@@ -172,10 +172,8 @@ static uint32_t letter_bytes(const struct poet_op *op, int letter) {
  * as much padding behind them. */
 static bool slides(uint32_t size, uint32_t out, uint32_t window,
                    uint32_t stride, uint32_t pad) {
-  const uint64_t last = (uint64_t)(out - 1) * stride;
-  const uint64_t padded = (uint64_t)size + pad;
-  return window && stride &&
-         (pad < window ? last < padded : last + window <= padded + pad);
+  const uint32_t last = pad < window ? size + pad - 1 : size + 2 * pad - window;
+  return window && stride && out - 1 <= last / stride;
 }
 
 /* Does the variant name each of four axes once? */

@@ -9,15 +9,17 @@ from ..plan.plan import Plan, start_offsets
 from ..plan.problem import CostGraph
 from .lanes import TRANSFERS, WORDS, Kind, View, planned
 
-# Also those of the page (page.css), where they follow light and dark.
+# Each of another lightness, for whoever prints or sees greys; page.css has the same hues, which
+# follow light and dark there.
 COLOURS: dict[Kind, str] = {
-    "forward": "#4878a8",
+    "forward": "#2f5d8c",
     "again": "#e08030",
-    "page_in": "#58a068",
-    "page_out": "#b05a7a",
-    "wait": "#b8bec6",
+    "page_in": "#a6d8a0",
+    "page_out": "#8a2f66",
+    "wait": "#dfe3e8",
     "commit": "#6b5b95",
 }
+LABELS: dict[Kind, str] = {"page_in": "black"}  # white on the others
 
 
 def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:
@@ -79,7 +81,7 @@ def _draw_memory(axes: Any, view: View, end_ms: float, ram_bytes: int) -> None:
         if width > 0.06 * end_ms and height > 0.035 * ram_bytes / 1024:
             axes.text(
                 begin_ms + width / 2, low + height / 2, box.node, fontsize=6,
-                color="white", ha="center", va="center", clip_on=True,
+                color=LABELS.get(box.kind, "white"), ha="center", va="center", clip_on=True,
             )  # fmt: skip
     limit_kib = ram_bytes / 1024
     axes.axhline(limit_kib, color="black", linewidth=1, linestyle="--")

@@ -15,7 +15,7 @@ from .evaluate import evaluation
 from .graph import Graph, Node
 from .onnx_model import onnx_package
 from .onnx_write_tensors import TENSOR_WRITERS
-from .onnx_writer import Unwritten, Writer
+from .onnx_writer import Unwritten, Writer, fields
 from .weights import to_named
 
 OPSET, IR_VERSION = 20, 9  # the first with gelu
@@ -58,57 +58,53 @@ def write_model(graph: Graph, values: Mapping[str, NDArray[Any]]) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _sizes(node: Node, *fields: str) -> tuple[int, ...]:
-    return tuple(int(node.attrs.get(field, 0)) for field in fields)
-
-
 def _window(node: Node) -> dict[str, Any]:
     """Attributes of a sliding window; padding behind as in front, if that is as many windows."""
     fronts, behinds = [], []
     for axis in "hw":
-        size, out, taps, step, front = _sizes(
+        size, out, taps, step, front = fields(
             node, axis, f"o{axis}", f"kernel_{axis}", f"stride_{axis}", f"pad_{axis}"
         )
         alike = (size + 2 * front - taps) // step + 1 == out
         fronts.append(front)
         behinds.append(front if alike else max((out - 1) * step + taps - size - front, 0))
     return {
-        "kernel_shape": list(_sizes(node, "kernel_h", "kernel_w")),
-        "strides": list(_sizes(node, "stride_h", "stride_w")),
+        "kernel_shape": list(fields(node, "kernel_h", "kernel_w")),
+        "strides": list(fields(node, "stride_h", "stride_w")),
         "pads": fronts + behinds,
     }
 
 
 def _conv(writer: Writer, node: Node) -> None:
     x, *parameters = node.inputs
-    seen = writer.seen(x, _sizes(node, "c", "h", "w"))
-    writer.add("Conv", node, seen, *parameters, group=_sizes(node, "groups")[0], **_window(node))
+    seen = writer.seen(x, fields(node, "c", "h", "w"))
+    writer.add("Conv", node, seen, *parameters, group=fields(node, "groups")[0], **_window(node))
 
 
 def _linear(writer: Writer, node: Node) -> None:
     x, *parameters = node.inputs
-    rows = writer.rows(x, _sizes(node, "c", "h", "w"))
+    rows = writer.rows(x, fields(node, "c", "h", "w"))
     writer.finish(node, writer.make("Gemm", rows, *parameters, transB=1), node.shape[-1:])
 
 
 def _batchnorm(writer: Writer, node: Node) -> None:
     x, running, weight, bias = node.inputs
-    seen = writer.seen(x, _sizes(node, "c", "h", "w"))
+    seen = writer.seen(x, fields(node, "c", "h", "w"))
     epsilon = float(node.attrs["epsilon"])
     writer.add("BatchNormalization", node, seen, weight, bias, running, epsilon=epsilon)
 
 
 def _pool(op: str) -> Callable[[Writer, Node], None]:
     def write(writer: Writer, node: Node) -> None:
-        counts = {} if op == "MaxPool" else {"count_include_pad": 1 - _sizes(node, "variant")[0]}
-        seen = writer.seen(node.inputs[0], _sizes(node, "c", "h", "w"))
+        counts = {} if op == "MaxPool" else {"count_include_pad": 1 - fields(node, "variant")[0]}
+        seen = writer.seen(node.inputs[0], fields(node, "c", "h", "w"))
         writer.add(op, node, seen, **_window(node), **counts)
 
     return write
 
 
 def _global_average(writer: Writer, node: Node) -> None:
-    seen = writer.seen(node.inputs[0], _sizes(node, "c", "h", "w"))
+    seen = writer.seen(node.inputs[0], fields(node, "c", "h", "w"))
     writer.add("ReduceMean", node, seen, writer.constant(np.array([2, 3])), keepdims=0)
 
 
@@ -122,7 +118,7 @@ def _clip(writer: Writer, node: Node) -> None:
 
 
 def _gelu(writer: Writer, node: Node) -> None:
-    approximate = "tanh" if _sizes(node, "variant")[0] else "none"
+    approximate = "tanh" if fields(node, "variant")[0] else "none"
     writer.add("Gelu", node, *node.inputs, approximate=approximate)
 
 

@@ -9,19 +9,15 @@ from collections.abc import Callable
 import numpy as np
 
 from .graph import Node
-from .onnx_writer import Sizes, Unwritten, Writer
+from .onnx_writer import Sizes, Unwritten, Writer, fields
 from .operators_attention import A_SPLIT, A_TURNED, B_SPLIT, B_TURNED, Y_SPLIT
 
 _LOWEST = float(np.finfo(np.float32).min)
 _NO_TAIL: Sizes = (0,)  # nothing ends with it: always to be reshaped
 
 
-def _fields(node: Node, *fields: str) -> tuple[int, ...]:
-    return tuple(int(node.attrs.get(field, 0)) for field in fields)
-
-
 def _four(node: Node) -> Sizes:
-    return _fields(node, "n", "c", "h", "w")
+    return fields(node, "n", "c", "h", "w")
 
 
 def _batch_axis(writer: Writer, sizes: Sizes) -> int:
@@ -33,7 +29,7 @@ def _batch_axis(writer: Writer, sizes: Sizes) -> int:
 
 def _arithmetic(op: str) -> Callable[[Writer, Node], None]:
     def write(writer: Writer, node: Node) -> None:
-        sizes, variant = _four(node), _fields(node, "variant")[0]
+        sizes, variant = _four(node), fields(node, "variant")[0]
         axis = _batch_axis(writer, sizes)
         whole = [writer.is_from_data(name) for name in node.inputs]
         if not variant and all(whole):
@@ -59,7 +55,7 @@ def _scale(writer: Writer, node: Node) -> None:
 
 
 def _reduce(writer: Writer, node: Node) -> None:
-    sizes, variant = _four(node), _fields(node, "variant")[0]
+    sizes, variant = _four(node), fields(node, "variant")[0]
     axis, factor = _batch_axis(writer, sizes), np.float32(node.attrs["epsilon"])
     axes = [at for at in range(4) if variant >> at & 1]
     if axis in axes and sizes[axis] > 1:
@@ -74,7 +70,7 @@ def _reduce(writer: Writer, node: Node) -> None:
 
 
 def _transpose(writer: Writer, node: Node) -> None:
-    sizes, variant = _four(node), _fields(node, "variant")[0]
+    sizes, variant = _four(node), fields(node, "variant")[0]
     order, axis = [variant >> 2 * at & 3 for at in range(4)], _batch_axis(writer, sizes)
     if any(sizes[at] > 1 for at in order[: order.index(axis)]) and writer.graph.batch > 1:
         raise Unwritten
@@ -84,7 +80,7 @@ def _transpose(writer: Writer, node: Node) -> None:
 
 
 def _concat(writer: Writer, node: Node) -> None:
-    n, c, h, w, k = _fields(node, "n", "c", "h", "w", "k")
+    n, c, h, w, k = fields(node, "n", "c", "h", "w", "k")
     if len({writer.is_from_data(name) for name in node.inputs}) > 1:
         raise Unwritten
     sides = [
@@ -95,7 +91,7 @@ def _concat(writer: Writer, node: Node) -> None:
 
 
 def _slice(writer: Writer, node: Node) -> None:
-    n, c, h, w, k, begin = _fields(node, "n", "c", "h", "w", "k", "oh")
+    n, c, h, w, k, begin = fields(node, "n", "c", "h", "w", "k", "oh")
     x, axis = node.inputs[0], 0
     if writer.is_from_data(x) or writer.graph[x].shape[0] != c or n != 1:
         x, axis = writer.led(x, (n, c, h * w), 0), 2
@@ -104,14 +100,14 @@ def _slice(writer: Writer, node: Node) -> None:
 
 
 def _pad(writer: Writer, node: Node) -> None:
-    n, c, h, w, k, begin = _fields(node, "n", "c", "h", "w", "k", "oh")
+    n, c, h, w, k, begin = fields(node, "n", "c", "h", "w", "k", "oh")
     x = writer.led(node.inputs[0], (n, k, h * w), 0)
     pads = writer.constant(np.array([0, 0, begin, 0, 0, 0, c - k - begin, 0]))
     writer.finish(node, writer.make("Pad", x, pads), _NO_TAIL)
 
 
 def _matmul(writer: Writer, node: Node) -> None:
-    n, groups, h, w, k, variant = _fields(node, "n", "groups", "h", "w", "k", "variant")
+    n, groups, h, w, k, variant = fields(node, "n", "groups", "h", "w", "k", "variant")
     a, b = node.inputs
     batch = writer.graph.batch
     merged = n % batch != 0  # one matrix b for all of a, whose rows are those of every sample

@@ -17,6 +17,11 @@ class Unwritten(Exception):
     """ONNX has no operator for a node that does the same for every batch."""
 
 
+def fields(node: Node, *names: str) -> Sizes:
+    """Sizes that the kernel of a node is told; 0 where there is nothing to tell."""
+    return tuple(int(node.attrs.get(name, 0)) for name in names)
+
+
 class Writer:
     """Collects nodes and constants. A tensor of the graph has its name and, if it follows from the
     data, its shape with the batch in front open.
@@ -95,14 +100,13 @@ class Writer:
             self._shaped[name, shape] = self.make("Reshape", name, shape)
         return self._shaped[name, shape]
 
-    def led(self, name: str, sizes: Sizes, axis: int | None) -> str:
-        """The tensor `name` in these sizes behind the batch, which `axis` held too.
-
-        With None it is of no sample: each sample reads the same.
+    def led(self, name: str, sizes: Sizes, axis: int) -> str:
+        """The tensor `name` in these sizes behind the batch, which `axis` held too; each sample
+        reads the same of what is of no sample.
         """
         if not self.is_from_data(name):
             return self.shaped(name, (1, *sizes))
-        if axis is None or sizes[axis] % self.graph.batch:
+        if sizes[axis] % self.graph.batch:
             raise Unwritten
         rest = (*sizes[:axis], sizes[axis] // self.graph.batch, *sizes[axis + 1 :])
         return self.shaped(name, (-1, *rest))

@@ -197,10 +197,6 @@ def _figure(panels: int, columns: int, width: float, height: float) -> tuple[Any
     return figure, axes[:panels]
 
 
-def _boards_figure(panels: int) -> tuple[Any, list[Axes]]:
-    return _figure(panels, 2, 5.4 if panels > 1 else 7.0, 4.0)
-
-
 def _png(figure: Any) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=120, bbox_inches="tight")
@@ -281,10 +277,14 @@ def _energies(axes: Axes, group: Sequence[Found], x: Callable[[Point], float]) -
 
 def energy(found: Sequence[Found]) -> bytes:
     """Energy against RAM, with the least RAM that any schedule needs; a panel for each board."""
-    panels = _panels(found)
-    figure, every = _boards_figure(len(panels))
+    return _by_board(_panels(found), _energy_of)
+
+
+def _by_board(panels: list[list[Found]], draw_on: Callable[[Axes, Sequence[Found]], None]) -> bytes:
+    """A panel for each board, with one legend."""
+    figure, every = _figure(len(panels), 2, 5.4 if len(panels) > 1 else 7.0, 4.0)
     for axes, group in zip(every, panels, strict=True):
-        _energy_of(axes, group)
+        draw_on(axes, group)
     _legend(figure, every)
     return _png(figure)
 
@@ -328,11 +328,7 @@ def deadlines(found: Sequence[Found]) -> bytes:
     """Energy against the deadline within one RAM budget, a panel for each board; no deadline
     stands at the right end."""
     panels = [one for one in _panels(found) if len(_limits(one)) > 1]
-    figure, every = _boards_figure(len(panels))
-    for axes, group in zip(every, panels, strict=True):
-        _deadlines_of(axes, group)
-    _legend(figure, every)
-    return _png(figure)
+    return _by_board(panels, _deadlines_of)
 
 
 def _deadlines_of(axes: Axes, group: Sequence[Found]) -> None:

@@ -604,7 +604,9 @@ function recorded() {
 function learning({steps, data: set, batch, ended}) {
   const box = $("learning"), W = 900, H = 220, L = 60, B = 30;
   box.hidden = false;
-  const losses = steps.map(one => one[1]), most = Math.max(...losses), least = Math.min(...losses, 0);
+  const losses = steps.map(one => one[1]);
+  // One by one, as Math.max cannot take a hundred thousand at once.
+  const most = losses.reduce((a, b) => Math.max(a, b)), least = losses.reduce((a, b) => Math.min(a, b), 0);
   const px = i => L + (steps.length > 1 ? i / (steps.length - 1) : .5) * (W - L - 12), py = v => 12 + (1 - (v - least) / (most - least || 1)) * (H - B - 12);
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("viewBox", `0 0 ${W} ${H}`);

@@ -82,7 +82,7 @@ def test_alone_a_board_trains_as_with_a_host(make: Any, card: Path) -> None:
 
 def test_it_goes_on_where_its_power_went_and_where_a_host_left_it(card: Path) -> None:
     schedule = small()
-    write(schedule, card, steps=300)
+    write(schedule, card, steps=10_000)  # more than it makes before a kill that comes late
     for _ in range(3):
         alone(schedule, card, committed(card) + 3)  # which ends in the middle of a step
     at = committed(card)
@@ -194,6 +194,25 @@ def test_an_image_is_made_written_and_read(files: Path, capsys: pytest.CaptureFi
     assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
     more = ("--load-weights", files / "w.safetensors", "--resume", "--steps", 4, "--json")
     assert written(*more).json["job"]["first_step"] == 3
+
+
+def test_weights_of_another_model_are_replaced_and_not_gone_on_with(
+    files: Path, card: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.train(runs.schedule(runs.digits(0.9, 0.0005)), storage=card, steps=1)
+    before = card.read_bytes()
+
+    def written(*more: object) -> Result:
+        return Command(capsys)(
+            "card", "write", files / "m.poet", "--data", "digits", "-o", card, *more
+        )
+
+    refused = written("--resume")
+    assert refused.code == 2
+    assert "no trained weights of resnet-digits as this schedule has it" in refused.err
+    assert "replaced" not in refused.err
+    assert card.read_bytes() == before
+    assert "weights of another model after 1 steps: they are replaced" in written().err
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,18 @@ def test_a_loss_that_is_no_number_is_an_error() -> None:
         on_board(graph, 1 << 20, huge)
 
 
+@pytest.mark.parametrize(
+    ("how", "message"), [({"half": "held-out"}, "held out"), ({"samples": 0}, "give 1 or more")]
+)
+def test_samples_that_are_not_there_are_refused(how: Any, message: str) -> None:
+    graph = runs.mixed()
+    with poet.connect("native") as at, pytest.raises(BadInput, match=message):
+        evaluate(
+            at.device, at.board, graph, start_values(graph, 0), data_for(graph),
+            **{"half": None, **how},
+        )  # fmt: skip
+
+
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("port", ["sim:mkr1000", "sim:nrf52840_dk"])

@@ -424,8 +424,6 @@ def evaluate(
     """
     graph = graph_of(schedule)
     dataset = fit(data if isinstance(data, Dataset) else load_data(data), graph)
-    if half is None:
-        half = "training" if dataset.x_test is None else "held-out"
     if weights is None:
         resumed(connection.device, schedule)
         weights = read_weights(connection.device, schedule)

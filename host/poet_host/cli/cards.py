@@ -2,6 +2,7 @@
 
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -140,11 +141,6 @@ def write(
             progress(f"writing {graph.name} and {dataset.name}") as report,
         ):
             held = connection.device.info
-            if held.committed_model not in (0, loaded.model.crc):
-                say(
-                    "the card held the weights of another model after "
-                    f"{held.committed_step} steps: they are replaced"
-                )
             state = api.write_card(
                 loaded, connection, dataset, steps=last, seed=seed, weights=start,
                 first_step=first, resume=from_card,
@@ -154,6 +150,7 @@ def write(
         if made and image:
             image.unlink(missing_ok=True)
         raise
+    say_replaced(held, loaded)
     where = str(image) if image else f"the card of the board at {port}"
     say(f"wrote {where}: steps {state.first + 1} to {state.last} of {graph.name}")
     if as_json:
@@ -207,6 +204,16 @@ def read(
         emit({**_facts(graph, state), "committed": committed})
     else:
         show_table(("", ">"), _table(committed, state))
+
+
+def say_replaced(held: Any, schedule: Schedule) -> None:
+    """What becomes of the weights of another model on a card that `held`, its board's hello, told
+    of."""
+    if held.committed_model not in (0, schedule.model.crc):
+        say(
+            f"the card held the weights of another model after {held.committed_step} steps: they "
+            "are replaced"
+        )
 
 
 def _kept(port: str | None, storage: Path | None) -> None:

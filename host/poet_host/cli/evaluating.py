@@ -7,10 +7,11 @@ import click
 from .. import api
 from ..errors import BadInput
 from ..run.data import fit, load_data
-from ..run.evaluate import Evaluation, Half
+from ..run.evaluate import Evaluation, Half, half_of
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .console import emit, progress, show_table
+from .learning import say_emulated
 from .options import data_options, json_option, port_option, seed_option, storage_option
 
 
@@ -53,18 +54,16 @@ def evaluate(
     graph = graph_of(loaded)
     read = load_data(data, normalize=normalize, test_split=test_split or 0.0, seed=seed)
     dataset = fit(read, graph)
-    if half == "held-out" and dataset.x_test is None:
-        raise BadInput(f"data {dataset.name}: no samples are held out: give --test-split too")
+    half = half_of(dataset, half)
     given = api.load_weights(weights, graph) if weights else None
     ram = loaded.meta["plan"]["ram_bytes"] if port == "native" else None
-    with (
-        api.connect(port, storage=storage, arena_bytes=ram) as connection,
-        progress(f"evaluating {graph.name} on {connection.board.name}") as report,
-    ):
-        found = api.evaluate(
-            loaded, connection, dataset, weights=given, half=half, samples=samples,
-            told=lambda done, total: report(done, total, "samples"),
-        )  # fmt: skip
+    with api.connect(port, storage=storage, arena_bytes=ram) as connection:
+        say_emulated(connection)
+        with progress(f"evaluating {graph.name} on {connection.board.name}") as report:
+            found = api.evaluate(
+                loaded, connection, dataset, weights=given, half=half, samples=samples,
+                told=lambda done, total: report(done, total, "samples"),
+            )  # fmt: skip
     if as_json:
         emit(found.to_json())
     else:

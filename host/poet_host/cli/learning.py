@@ -24,6 +24,7 @@ from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from ..sim.board import POWER_CUT
 from ..sim.machine import FAULT_KINDS, CardFault
+from .cards import say_replaced
 from .console import Report, emit, progress, say, show_table, show_text, to_json
 from .options import (
     FiniteRange,
@@ -58,6 +59,15 @@ def interrupts(message: str) -> Iterator[Callable[[], bool]]:
         yield asked.is_set
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def say_emulated(connection: api.Connection) -> None:
+    """Whose times they are, where they are not the board's."""
+    if connection.is_emulated:
+        say(
+            f"QEMU executes the program of {connection.board.name} here: results are the board's, "
+            "times are not"
+        )
 
 
 @click.command()
@@ -161,11 +171,7 @@ def profile(
         )
     arena = PROFILING_BYTES if port == "native" else None
     with api.connect(port, storage=storage, arena_bytes=arena) as connection:
-        if connection.is_emulated:
-            say(
-                f"QEMU executes the program of {connection.board.name} here: results are the "
-                "board's, times are not"
-            )
+        say_emulated(connection)
         measured = None
         for graph in graphs:
             with progress(f"profiling {graph.name} on {connection.board.name}") as report:
@@ -307,11 +313,9 @@ def train(
     ):
         held = connection.device.info
         begun = held.committed_step if from_board else first
-        if held.committed_model not in (0, loaded.model.crc) and not from_board:
-            say(
-                f"the card held the weights of another model after {held.committed_step} steps: "
-                "they are replaced"
-            )
+        say_emulated(connection)
+        if not from_board:
+            say_replaced(held, loaded)
         about = {
             "model": graph.name, "board": connection.board.name, "data": dataset.name,
             "seed": seed, "batch": graph.batch, "samples": len(dataset.x), "to_step": last,

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..device.board import Board
 from ..device.device import Device
-from ..errors import Infeasible, PoetError
+from ..errors import BadInput, Infeasible, PoetError
 from ..graph.evaluate import inference, logits
 from ..graph.graph import Graph, Node
 from ..plan.baselines.registry import plan_by
@@ -82,16 +82,19 @@ def evaluate(
     graph: Graph,
     weights: Weights,
     dataset: Dataset,
-    half: Half,
+    half: Half | None,
     samples: int | None = None,
     told: Told | None = None,
 ) -> Evaluation:
-    """Run the first `samples` samples (None: all) of a half of `dataset`, which fits the graph,
-    forward on a board.
+    """Run the first `samples` samples (None: all) of a half of `dataset` (see half_of), which fits
+    the graph, forward on a board.
 
-    Raises Infeasible if the model's forward part does not fit the board's arena, PoetError if the
-    loss is no number.
+    Raises BadInput if there are no such samples, Infeasible if the model's forward part does not
+    fit the board's arena, PoetError if the loss is no number.
     """
+    if samples is not None and samples < 1:
+        raise BadInput(f"{samples} samples to evaluate: give 1 or more")
+    half = half_of(dataset, half)
     x, y = (dataset.x_test, dataset.y_test) if half == "held-out" else (dataset.x, dataset.y)
     assert x is not None
     assert y is not None
@@ -117,6 +120,15 @@ def evaluate(
         graph.name, board.name, dataset.name, half, len(x), loss,
         share_right(found, y) if classes else None, device.us(forward.ticks), found,
     )  # fmt: skip
+
+
+def half_of(dataset: Dataset, half: Half | None) -> Half:
+    """The half that is meant: without one the samples held out, if there are any."""
+    if dataset.x_test is not None:
+        return half or "held-out"
+    if half == "held-out":
+        raise BadInput(f"data {dataset.name}: no samples are held out: give --test-split too")
+    return "training"
 
 
 def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, Plan]:

@@ -127,6 +127,7 @@ def test_boards_profiles_and_models_are_multiplied(poet_host: Command) -> None:
         (("G", "--deadlines", "soon"), "1.2x, or none"),
         (("G", "--board", "mkr1000"), "leave out --board"),
         (("G", "-o", "G"), "is a file"),
+        (("G", "-o", "G/within"), "cannot be made (not a directory): -o names a folder"),
         (("G", "--jobs", "0"), "--jobs"),
         (("G", "--cluster", "nowhere"), "Dask"),
         (("linear",), "--board NAME"),
@@ -140,7 +141,7 @@ def test_wrong_input_is_explained(
     poet_host: Command, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     graph = saved(chain([8] * 4), tmp_path)
-    given = [graph if one == "G" else one for one in arguments]
+    given = [graph if one == "G" else one.replace("G/", f"{graph}/") for one in arguments]
     result = poet_host("compare", *given)
     assert result.code == 2
     assert words in result.err.replace("\n", " ")

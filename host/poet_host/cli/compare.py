@@ -160,9 +160,13 @@ def _limits(case: Case, budgets: list[str], deadlines: list[str]) -> list[tuple[
 def _store(output: Path | None) -> Iterator[Store]:
     if output is not None:
         try:
-            yield Store(output)
-        except FileExistsError as error:
-            raise BadInput(f"{error.filename} is a file: -o names a folder") from error
+            store = Store(output)
+        except OSError as error:
+            raise BadInput(
+                f"{error.filename} cannot be made ({(error.strerror or str(error)).lower()}): "
+                "-o names a folder that you may write to"
+            ) from error
+        yield store
         return
     with TemporaryDirectory(prefix="poet-compare-") as folder:
         yield Store(Path(folder))

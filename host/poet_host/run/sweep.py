@@ -319,11 +319,13 @@ def _end_with_parent() -> None:
 def _dask(address: str) -> tuple[Executor, Callable[[bool], None]]:
     try:
         from distributed import Client
+        from distributed.comm import get_address_host_port
     except ImportError as error:
         raise BadInput(
             "--cluster needs Dask: try `pip install 'poet-host[cluster]'`, here and on the workers"
         ) from error
     try:
+        get_address_host_port(address)  # a client that cannot read it does not end
         client = Client(address, timeout="10s", set_as_default=False)
     except (OSError, ValueError) as error:
         raise BadInput(

@@ -71,6 +71,7 @@ def test_each_step_is_a_line_and_a_resumed_run_goes_on(
     begin, *steps, end = rows(log)[4:]
     assert begin["from_step"] == 2
     assert [row["step"] for row in steps] == [3, 4]
+    assert train("--steps", 4, "--resume").json["steps"] == 4  # done already
     # Without --resume it is another run's.
     assert train("--steps", 1).code == 0
     assert [row["event"] for row in rows(log)] == ["begin", "step", "end"]

@@ -351,10 +351,11 @@ def train(
         save(run)
         accuracy = held_out_accuracy(graph, run.weights, dataset)
         log.end(ended=run.ended, accuracy=accuracy, weights_sha256=weights_sha256(run.weights))
+    done = run.last_step or begun
     if as_json:
-        emit({**summary(run), "accuracy": accuracy})
+        emit({**summary(run), "steps": done, "accuracy": accuracy})
     else:
-        show_table(("", ">"), _facts(run, accuracy))
+        show_table(("", ">"), [("steps", str(done)), *_facts(run, accuracy)])
     return INTERRUPTED if run.ended == "interrupted" else 0
 
 
@@ -374,12 +375,11 @@ def _on_step(report: Report) -> OnStep:
 
 def summary(run: Run) -> dict[str, object]:
     """run.json without its long lists."""
-    whole = {key: value for key, value in run.to_json().items() if key != "trace"}
-    return {**whole, "steps": run.last_step}
+    return {key: value for key, value in run.to_json().items() if key not in ("steps", "trace")}
 
 
 def _facts(run: Run, accuracy: float | None) -> list[tuple[str, str]]:
-    rows = [("steps", str(run.last_step)), ("ended", run.ended.replace("_", " "))]
+    rows = [("ended", run.ended.replace("_", " "))]
     if run.steps:
         rows += [
             ("loss", f"{run.loss('first'):.4f} to {run.loss('last'):.4f}"),

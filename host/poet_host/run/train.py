@@ -174,7 +174,7 @@ def begin(
 def _with_storage(device: Device) -> Any:
     info = device.hello()
     if info.storage_status:
-        raise board_error(info.storage_status, 0, "to train")
+        raise board_error(info.storage_status, 0, "to use its card")
     return info
 
 

@@ -43,10 +43,10 @@ static void idle(void *context) {
 static size_t receive(void *context, uint8_t *data, size_t size,
                       uint32_t wait_ms) {
   (void)context;
+  const uint32_t started = chip_ticks(); /* first: the wake-up comes once */
   if (wait_ms && wait_ms < FOREVER_MS) {
     chip_wake(wait_ms * 1000);
   }
-  const uint32_t started = chip_ticks();
   const uint32_t was = chip_lock();
   while (!link_waiting() &&
          (wait_ms >= FOREVER_MS || chip_ticks() - started < wait_ms * 1000)) {

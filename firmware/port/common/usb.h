@@ -67,9 +67,9 @@ void usb_reset(void);
 void usb_setup(const uint8_t packet[8]);
 /* What chip_usb_send was given has reached the host. */
 void usb_sent(uint8_t endpoint);
-/* A packet has come into the buffer that chip_usb_receive was given. If the
- * host ends a control read early, with a status stage while data are wanted,
- * this is usb_received(USB_CONTROL_OUT, 0). */
+/* A packet has come into the buffer that chip_usb_receive was given. A control
+ * read that the host ends early is not reported: it gets NAK until the next
+ * SETUP. */
 void usb_received(uint8_t endpoint, uint32_t size);
 /* The host has taken part in the status stage. A controller that does not
  * learn of it calls this from chip_usb_status. */

@@ -1,10 +1,12 @@
 """The command line: the whole path by hand, and what each command prints where."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import whole_runs as runs
 from command import Command
 from poet_host import api
 from poet_host.cli import learning
+from poet_host.cli.console import say
 from poet_host.device.board import names as board_names
 from poet_host.graph.models import MODELS
 from poet_host.plan.costgraph import dump_cost_graph
@@ -273,6 +276,33 @@ def test_a_second_ctrl_c_stops_at_once(interrupted: Any, tmp_path: Path) -> None
     assert result.code == 130
     assert result.json == {"error": "interrupted", "exit_code": 130}
     assert not (tmp_path / "w.safetensors").exists()
+
+
+class Printer(io.StringIO):
+    """A stderr at which Ctrl-C comes while it prints; as a real one, no thread enters it twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock, self.owner, self.pressed = threading.Lock(), 0, False
+
+    def write(self, text: str) -> int:
+        assert self.owner != threading.get_ident(), "reentrant call"
+        with self.lock:
+            self.owner = threading.get_ident()
+            if not self.pressed:
+                self.pressed = True
+                os.kill(os.getpid(), signal.SIGINT)
+            self.owner = 0
+            return super().write(text)
+
+
+def test_ctrl_c_may_come_while_something_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = Printer()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with learning.interrupts("stopping") as asked:
+        say("working")
+        assert asked()
+    assert sorted(stderr.getvalue().split()) == ["stopping", "working"]
 
 
 # Boards.

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
 import click
 
@@ -46,19 +47,30 @@ INTERRUPTED = 130  # what shells use for a command that Ctrl-C ended
 @contextmanager
 def interrupts(message: str) -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C asks to stop, the second stops. Yields: was it asked?"""
-    asked = threading.Event()
+    asked = False
+    messages: SimpleQueue[str] = SimpleQueue()
 
     def ask(number: int, frame: object) -> None:
-        if asked.is_set():
+        nonlocal asked
+        if asked:
             raise KeyboardInterrupt
-        asked.set()
-        say(message)
+        asked = True
+        messages.put(message)
 
+    def tell() -> None:
+        for one in iter(messages.get, ""):
+            say(one)
+
+    # In a thread: what the signal interrupts may be printing itself.
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
     before = signal.signal(signal.SIGINT, ask)
     try:
-        yield asked.is_set
+        yield lambda: asked
     finally:
         signal.signal(signal.SIGINT, before)
+        messages.put("")
+        teller.join()
 
 
 def say_emulated(connection: api.Connection) -> None:

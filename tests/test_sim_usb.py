@@ -118,7 +118,10 @@ def test_it_sleeps_through_a_suspended_bus(name: str) -> None:
     board = UsbBoard(name)
     board.machine.give(board.frame("status"))
     board.lib.machine_usb_suspend(board.chip, True)
+    before = board.machine.meter
     board.run_us(500_000)
+    after = board.machine.meter
+    assert after.asleep_ticks - before.asleep_ticks > 0.99 * (after.ticks - before.ticks) > 0
     assert board.machine.take() == b""
     board.lib.machine_usb_suspend(board.chip, False)
     assert board.reply("status")["status"].running == 0

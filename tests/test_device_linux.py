@@ -71,12 +71,18 @@ def test_weights_trained_on_aarch64_are_the_same_bits(method: str) -> None:
 
 
 @needs_cross
-def test_a_profile_says_whose_times_it_has(tmp_path: Path, capsys: Any) -> None:
-    command = ("profile", "lenet-digits", "--no-validate", "--output", tmp_path / "profile.json")
-    done = Command(capsys)(*command, "--port", "sim:jetson_tx2", "--json")
-    assert (done.code, done.json["board"]) == (0, "jetson_tx2")
-    assert ("QEMU executes" in done.err) == (platform.machine() != "aarch64")
-    assert "QEMU" not in Command(capsys)(*command, "--port", "native").err
+def test_commands_say_whose_times_they_tell(tmp_path: Path, capsys: Any) -> None:
+    schedule, weights = tmp_path / "digits.poet", tmp_path / "w.safetensors"
+    runs.schedule(runs.digits()).save(schedule)
+    for command in (
+        ("profile", "lenet-digits", "--no-validate", "--output", tmp_path / "profile.json"),
+        ("train", schedule, "--data", "digits", "--steps", 1, "--save-weights", weights),
+        ("evaluate", schedule, "--data", "digits", "--samples", 4, "--weights", weights),
+    ):
+        done = Command(capsys)(*command, "--port", "sim:jetson_tx2", "--json")
+        assert (done.code, done.json["board"]) == (0, "jetson_tx2")
+        assert ("QEMU executes" in done.err) == (platform.machine() != "aarch64")
+        assert "QEMU" not in Command(capsys)(*command, "--port", "native").err
 
 
 def test_a_missing_cross_compiler_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

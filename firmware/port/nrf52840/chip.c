@@ -93,6 +93,8 @@ void timer1_handler(void) {
 /* -- UART: one byte a buffer, so that a frame's end is seen at once -- */
 
 static void start_uart(void) {
+  /* The debugger may be off: what floats would seem to speak. */
+  P0_PIN_CNF(UART_RX_PIN) = PIN_CNF_PULL_UP;
   UARTE_PSEL_TXD = UART_TX_PIN;
   UARTE_PSEL_RXD = UART_RX_PIN;
   UARTE_BAUDRATE = UARTE_1MBAUD;

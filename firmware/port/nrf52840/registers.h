@@ -24,7 +24,9 @@
 /* NVMC */
 #define NVMC_ICACHECNF REG32(0x4001e540)
 
-/* GPIO, port 1 */
+/* GPIO */
+#define P0_PIN_CNF(n) REG32(0x50000700 + 4 * (n))
+#define PIN_CNF_PULL_UP (3u << 2)
 #define P1_OUTSET REG32(0x50000808)
 #define P1_OUTCLR REG32(0x5000080c)
 #define P1_DIRSET REG32(0x50000818)

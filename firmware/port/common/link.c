@@ -18,9 +18,11 @@ bool link_waiting(void) {
       (link.port == USB && usb_is_suspended() && chip_uart_waiting())) {
     link.port = chip_uart_waiting() ? UART : usb_waiting() ? USB : NOBODY;
   }
-  while (link.port == USB && chip_uart_receive(&dropped, 1)) {
+  while (link.port == USB && chip_uart_waiting()) {
+    chip_uart_receive(&dropped, 1);
   }
-  while (link.port == UART && usb_receive(&dropped, 1)) {
+  while (link.port == UART && usb_waiting()) {
+    usb_receive(&dropped, 1);
   }
   return link.port == USB ? usb_waiting() : chip_uart_waiting();
 }

@@ -40,11 +40,9 @@ static void idle(void *context) {
   chip_unlock(was);
 }
 
-static size_t receive(void *context, uint8_t *data, size_t size,
-                      uint32_t wait_ms) {
-  (void)context;
+static void await_input(uint32_t wait_ms) {
   const uint32_t started = chip_ticks(); /* first: the wake-up comes once */
-  if (wait_ms && wait_ms < FOREVER_MS) {
+  if (wait_ms < FOREVER_MS) {
     chip_wake(wait_ms * 1000);
   }
   const uint32_t was = chip_lock();
@@ -56,6 +54,14 @@ static size_t receive(void *context, uint8_t *data, size_t size,
   }
   chip_unlock(was);
   chip_wake(0);
+}
+
+static size_t receive(void *context, uint8_t *data, size_t size,
+                      uint32_t wait_ms) {
+  (void)context;
+  if (wait_ms) {
+    await_input(wait_ms);
+  }
   return link_receive(data, (uint32_t)size);
 }
 

@@ -21,7 +21,7 @@ from .energy import energy_uj
 from .run import Step
 from .train import Training
 
-STEPS = 16  # that are counted, or fewer if they take longer than
+STEPS = 64  # that are counted, for a card pauses in few of them; or fewer if they take longer than
 ENOUGH_US = 10e6
 _PAGES = ("page_in", "page_out")
 

@@ -30,11 +30,12 @@ class Recipe:
     sources: tuple[Path, ...]
     script: Path
     script_folders: tuple[Path, ...]
-    optimise: dict[Path, str]  # how the sources of a folder are optimised
+    optimise: dict[Path, str]  # how a source, or else those of a folder, are optimised
 
     def flags(self, source: Path) -> tuple[str, ...]:
         """All that one source is compiled with, but for the folders of headers."""
-        return (*self.core, *self.compile, self.optimise[source.parent])
+        how = self.optimise.get(source) or self.optimise[source.parent]
+        return (*self.core, *self.compile, how)
 
     @property
     def headers(self) -> list[Path]:

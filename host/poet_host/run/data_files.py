@@ -27,9 +27,7 @@ def read_npz(path: Path) -> Arrays:
         with opened:
             arrays = {name: opened[name] for name in opened.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise BadInput(
-            f"data {path}: this is no readable .npz file of plain arrays ({error})"
-        ) from error
+        raise BadInput(f"data {path}: this is no readable .npz file of plain arrays") from error
     return _checked(path, arrays)
 
 
@@ -41,7 +39,7 @@ def read_folder(path: Path) -> Arrays:
             arrays[file.stem] = np.load(file, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise BadInput(
-                f"data {file}: this is no readable .npy file of plain numbers ({error})"
+                f"data {file}: this is no readable .npy file of plain numbers"
             ) from error
     return _checked(path, arrays)
 

@@ -32,7 +32,7 @@ SAMPLE_US = 500.0  # shortest measurement: clocks of boards tick once a microsec
 ENOUGH_US = 50_000.0  # a single run of this length is repeatable as it is
 MAX_REPEAT = 65_535
 MAX_TRANSFER_BLOCKS = 128
-MOVED_BLOCKS = 1024  # of each size of transfers: a card's pauses are part of the cost, and seldom
+MOVED_BLOCKS = 256  # of each size of transfers: cards pause now and then, which is part of the cost
 COMMITS = 16
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 

@@ -75,8 +75,6 @@ def test_the_demo_keeps_its_promises(demo: Any) -> None:
     told, _, steps = demo
     check_promises(told, steps)
     assert (told["board"], told["keep_all_measured"]) == ("native", True)
-    for name in ("activations_recomputed", "activations_paged_out", "activations_paged_in"):
-        assert told[name] > 0
 
 
 @needs_compiler

@@ -35,7 +35,9 @@ from .console import Report, to_json
 MODEL = "resnet-digits"
 PORTS = ("sim:mkr1000", "sim:nrf52840_dk", "native")
 RAM_BYTES = 24 * 1024  # what a 32 KiB MKR1000 can spare
-DEADLINE = "1.1x"  # of keep-everything's time
+# Of keep-everything's time; the next where no plan is found, as when a busy computer measured its
+# transfers.
+DEADLINES = ("1.1x", "2x", None)
 GAP = 0.02  # a plan proved to be this close to the best is good enough for a demo
 SOLVING_S = 45.0
 SAMPLES = 512
@@ -285,12 +287,16 @@ def _side_by_side(both: list[Training], steps: int, teller: Teller) -> list[Run]
 
 def _solved(graph: Graph, profile: Profile, costs: CostGraph, out: Path, teller: Teller) -> Plan:
     with teller.step("solving with HiGHS for the least energy") as report:
-        plan = api.solve(
-            graph, profile, ram=RAM_BYTES, deadline=DEADLINE, gap=GAP, time_limit_s=SOLVING_S,
-            progress=lambda energy, bound, gap, seconds: report(
-                0, 0, "searching" if gap is None or gap > 0.5 else f"within {gap:.1%} of the best"
-            ),
-        )  # fmt: skip
+        for deadline in DEADLINES:
+            plan = api.solve(
+                graph, profile, ram=RAM_BYTES, deadline=deadline, gap=GAP, time_limit_s=SOLVING_S,
+                progress=lambda energy, bound, gap, seconds: report(
+                    0, 0,
+                    "searching" if gap is None or gap > 0.5 else f"within {gap:.1%} of the best",
+                ),
+            )  # fmt: skip
+            if plan.statements:
+                break
         if not plan.statements:
             raise PoetError(api.why_infeasible(plan))
         write_whole(out / "plan.json", to_json(plan_to_json(plan)))

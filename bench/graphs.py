@@ -1,6 +1,6 @@
 """What the benchmarks solve: the reference repository's graphs, and real training graphs."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -103,15 +103,9 @@ def _estimated_node(m4: CostNode, profile: Profile) -> CostNode:
     """A node without work, as the data, stays free."""
     flop, rates = _flop(m4), profile.rates
     time_us = rates.base_us + rates.us_per_mac * flop / FLOP_PER_MAC if flop else 0.0
-    page = profile.transfer(m4.bytes, is_page=True)
     return replace(
         m4,
         time_us=time_us,
         energy_uj=time_us * profile.power.compute_uw / 1e6,
-        page_in_us=page.page_in_us,
-        page_in_uj=page.page_in_uj,
-        page_in_cpu_us=page.page_in_cpu_us,
-        page_out_us=page.page_out_us,
-        page_out_uj=page.page_out_uj,
-        page_out_cpu_us=page.page_out_cpu_us,
+        **asdict(profile.transfer(m4.bytes, is_page=True)),
     )

@@ -390,10 +390,8 @@ def train(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Run:
     """Train on a board for `epochs` epochs or `steps` steps; see run.train for the rest."""
-    dataset = data if isinstance(data, Dataset) else load_data(data)
-    if steps is None:
-        graph = graph_of(schedule)
-        steps = epochs * steps_per_epoch(fit(dataset, graph), graph.batch)
+    graph = graph_of(schedule)
+    dataset = _fitting_data(data, graph)
     training = Training(
         connection.device,
         connection.board,
@@ -404,7 +402,15 @@ def train(
         first_step=first_step,
         resume=resume,
     )
-    return train_until(training, steps, on_step, stopped)
+    return train_until(training, _last_step(dataset, graph, epochs, steps), on_step, stopped)
+
+
+def _fitting_data(data: str | Path | Dataset, graph: Graph) -> Dataset:
+    return fit(data if isinstance(data, Dataset) else load_data(data), graph)
+
+
+def _last_step(dataset: Dataset, graph: Graph, epochs: int, steps: int | None) -> int:
+    return epochs * steps_per_epoch(dataset, graph.batch) if steps is None else steps
 
 
 def evaluate(
@@ -423,7 +429,7 @@ def evaluate(
     first `samples` of them. Changes nothing that is committed.
     """
     graph = graph_of(schedule)
-    dataset = fit(data if isinstance(data, Dataset) else load_data(data), graph)
+    dataset = _fitting_data(data, graph)
     if weights is None:
         resumed(connection.device, schedule)
         weights = read_weights(connection.device, schedule)
@@ -452,8 +458,8 @@ def write_card(
     does not fit, or nothing is left to train.
     """
     graph, device = graph_of(schedule), connection.device
-    dataset = fit(data if isinstance(data, Dataset) else load_data(data), graph)
-    last = epochs * steps_per_epoch(dataset, graph.batch) if steps is None else steps
+    dataset = _fitting_data(data, graph)
+    last = _last_step(dataset, graph, epochs, steps)
     first = resumed(device, schedule) if resume else first_step
     if first >= last:
         raise BadInput(f"nothing is left to train: step {first} is done, {last} is the last one")

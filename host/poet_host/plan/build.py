@@ -1,5 +1,7 @@
 """From a training graph and a profile to the cost graph that planners see."""
 
+from dataclasses import asdict
+
 from ..graph.graph import Graph
 from ..profile.profile import Profile
 from .problem import CostGraph, CostNode
@@ -16,7 +18,6 @@ def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGrap
     for node in graph:
         time_us, energy_uj = (0.0, 0.0) if node.stored else profile.cost(node, graph)
         is_page = not node.stored and node.updates is None
-        page = profile.transfer(node.size_bytes, is_page=is_page)
         nodes.append(
             CostNode(
                 node.name,
@@ -24,12 +25,7 @@ def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGrap
                 node.size_bytes,
                 time_us=time_us,
                 energy_uj=energy_uj,
-                page_in_us=page.page_in_us,
-                page_in_uj=page.page_in_uj,
-                page_out_us=page.page_out_us,
-                page_out_uj=page.page_out_uj,
-                page_in_cpu_us=page.page_in_cpu_us,
-                page_out_cpu_us=page.page_out_cpu_us,
+                **asdict(profile.transfer(node.size_bytes, is_page=is_page)),
                 stored=node.stored,
                 keep=node.updates is not None,
                 overwrites=None if node.overwrites is None else number[node.overwrites],

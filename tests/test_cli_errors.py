@@ -1,8 +1,10 @@
 """Bad input on the command line: each has its exit code and a sentence that helps, no traceback."""
 
+import io
 import os
 import threading
 import tty
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -395,6 +397,25 @@ def test_data_that_is_not_there(train: Any) -> None:
     result = train(data="none.npz")
     assert result.code == BAD
     assert "an .npz file, a folder of .npy files, a .csv file, `digits`, synthetic" in result.err
+
+
+def test_what_is_typed_is_said_as_it_is(train: Any) -> None:
+    """Not `:a:` as the picture that has that name."""
+    refused = train("--data", "synthetic:a:b")
+    assert refused.code == BAD
+    assert "data 'synthetic:a:b': write it as" in refused.err
+
+
+def test_data_larger_than_the_memory(train: Any, tmp_path: Path) -> None:
+    header = io.BytesIO()
+    facts = {"descr": "<f4", "fortran_order": False, "shape": (1 << 50,)}
+    np.lib.format.write_array_header_1_0(header, facts)
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as file:
+        file.writestr("x.npy", header.getvalue())
+        file.writestr("y.npy", header.getvalue())
+    refused = train("--data", tmp_path / "d.npz")
+    assert refused.code == 1
+    assert "not enough memory on this computer (Unable to allocate" in refused.err
 
 
 def test_weights_that_are_none(train: Any, tmp_path: Path) -> None:

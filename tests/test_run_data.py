@@ -29,14 +29,14 @@ def classifier(batch: int = 4, shape: tuple[int, ...] = (3,), classes: int = 2) 
     )
 
 
-def regression(batch: int = 4) -> Graph:
+def regression(batch: int = 4, outputs: int = 2) -> Graph:
     return Graph(
         "line",
         (
             Node("x", (batch, 3), role="data"),
-            Node("target", (batch, 2), role="data"),
-            Node("w", (2, 3), role="parameter"),
-            Node("y", (batch, 2), op="linear", phase="forward", inputs=("x", "w")),
+            Node("target", (batch, outputs), role="data"),
+            Node("w", (outputs, 3), role="parameter"),
+            Node("y", (batch, outputs), op="linear", phase="forward", inputs=("x", "w")),
             Node("loss", (1,), op="mse", phase="forward", inputs=("y", "target")),
         ),
         data="x",
@@ -88,9 +88,18 @@ def test_bad_synthetic_is_refused(spec: str) -> None:
         load_data(spec)
 
 
-def test_synthetic_data_that_would_fill_the_host_is_refused() -> None:
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "synthetic:3x1024x1024:10",
+        "synthetic:3:99999999999",
+        "tokens:999999:20:2",
+        "tokens:8:20:999999999",
+    ],
+)
+def test_built_in_data_that_would_fill_the_host_is_refused(spec: str) -> None:
     with pytest.raises(BadInput, match="more than 1 GiB"):
-        load_data("synthetic:3x1024x1024:10")
+        load_data(spec)
 
 
 def test_a_file_is_read_and_cast(tmp_path: Path) -> None:
@@ -163,6 +172,11 @@ REFUSED: list[tuple[str, Any, Any, str]] = [
     ("infinite", np.full((8, 3), np.inf), GOOD_Y, "24 numbers"),
     ("too large for fp32", np.full((8, 3), 1e300), GOOD_Y, "NaN or infinity"),
     ("float labels", GOOD_X, GOOD_Y + 0.5, "integers from 0"),
+    ("whole float labels", GOOD_X, GOOD_Y * 1.0, r"y\.astype\(int\) would do"),
+    ("truths", GOOD_X, GOOD_Y == 1, r"y\.astype\(int\) would do"),
+    ("one-hot labels", GOOD_X, np.eye(2)[GOOD_Y], r"y\.argmax\(-1\) would do"),
+    ("a column of labels", GOOD_X, GOOD_Y[:, None], r"y\.reshape\(-1\) would do"),
+    ("a column more", GOOD_X[:, :, None], GOOD_Y, r"x\.reshape\(-1, 3\) would do"),
     ("label high", GOOD_X, GOOD_Y + 1, r"label 2 of sample 1 is not in 0\.\.1"),
     ("label negative", GOOD_X, GOOD_Y - 1, r"label -1 of sample 0"),
 ]
@@ -174,6 +188,12 @@ def test_data_that_does_not_fit_the_model_is_refused(
 ) -> None:
     with pytest.raises(BadInput, match=message):
         fit(Dataset("d", np.asarray(x), y), classifier())
+
+
+def test_channels_that_come_last_are_told_of() -> None:
+    graph = classifier(shape=(3, 4, 4))
+    with pytest.raises(BadInput, match=r"numpy\.moveaxis\(x, -1, 1\) would do"):
+        fit(Dataset("d", np.zeros((8, 4, 4, 3)), GOOD_Y), graph)
 
 
 def test_held_out_data_is_checked_too() -> None:

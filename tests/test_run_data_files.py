@@ -1,5 +1,6 @@
 """Data in folders and tables, held out, normalised, in order: what is read, what is refused."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,34 @@ def test_a_folder_without_samples_or_labels_is_refused(tmp_path: Path) -> None:
         load_data(broken)
 
 
+def test_what_stands_beside_the_arrays_is_not_read(tmp_path: Path) -> None:
+    x, y = RNG.random((8, 3)), np.arange(8) % 2
+    pickled = np.array([{}], dtype=object)
+    np.savez(tmp_path / "a.npz", x=x, y=y, names=pickled)
+    assert np.array_equal(load_data(tmp_path / "a.npz").x, x)
+    assert np.array_equal(load_data(folder(tmp_path / "b", x=x, y=y, names=pickled)).x, x)
+
+
+def test_files_that_hold_something_else_under_the_name_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        file.writestr("x.npy", b"junk")
+        file.writestr("y.npy", b"junk")
+    with pytest.raises(BadInput, match="x is no array"):
+        load_data(tmp_path / "a.npz")
+    (tmp_path / "b").mkdir()
+    for name in ("x", "y"):
+        with (tmp_path / "b" / f"{name}.npy").open("wb") as raw:
+            np.savez(raw, x=np.zeros(3))
+    with pytest.raises(BadInput, match=r"x\.npy: this is an \.npz file"):
+        load_data(tmp_path / "b")
+    np.savez_compressed(tmp_path / "c.npz", x=RNG.random((64, 64)), y=np.zeros(64))
+    raw_bytes = bytearray((tmp_path / "c.npz").read_bytes())
+    raw_bytes[300:340] = bytes(40)
+    (tmp_path / "c.npz").write_bytes(raw_bytes)
+    with pytest.raises(BadInput, match=r"no readable \.npz file"):
+        load_data(tmp_path / "c.npz")
+
+
 # Tables.
 
 
@@ -58,6 +87,8 @@ def test_a_folder_without_samples_or_labels_is_refused(tmp_path: Path) -> None:
         "1,2,3,0\n4,5,6,1\n",
         "a;b;c;label\n1;2;3;0\n4;5;6;1\n\n",
         "\ufeffa\tb\tc\td\n1\t2\t3\t0\n4\t5\t6\t1",
+        "\r\n \r\n1;2;3;0\r\n   \r\n4;5;6;1\r\n  \r\n",
+        '"a, in m","b\nof c",c,d\n"1","2",3,0\n4,5,6,1',
     ],
 )
 def test_a_table_is_a_row_for_each_sample_with_the_label_last(tmp_path: Path, text: str) -> None:
@@ -82,6 +113,17 @@ def test_words_are_classes_in_the_order_of_the_alphabet(tmp_path: Path) -> None:
     assert np.array_equal(found.y, [1, 0, 1])
 
 
+def test_only_ends_of_lines_end_a_row(tmp_path: Path) -> None:
+    found = load_data(table(tmp_path / "t.csv", "1,2,a\u2028b\n2,3,c\x0cd\n"))
+    assert found.classes == ("a\u2028b", "c\x0cd")
+
+
+def test_words_are_no_targets_of_a_regression(tmp_path: Path) -> None:
+    rows = "".join(f"1,2,{i},{'ab'[i % 2]}\n" for i in range(8))
+    with pytest.raises(BadInput, match="labels are words, line learns numbers"):
+        fit(load_data(table(tmp_path / "t.csv", rows)), regression(outputs=1))
+
+
 def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
     found = load_data(table(tmp_path / "t.csv", "1,2,3,0.5\n" * 4))
     assert found.y.shape == (4, 1)
@@ -104,6 +146,11 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
         ("1,2,nan\n1,2,0\n", "line 1: the label is no finite number"),
         ("1,2,0\n1,2,one\n", "numbers in some rows and words in others, line 2"),
         ("1,nan,0\n" * 4, "x holds NaN"),
+        ("1,1e39,0\n" * 4, "x holds NaN or infinity"),
+        ("1,2,a\n1,2,\n", "line 2: its last column, the label, is empty"),
+        ("1,2,0,\n1,2,1,\n", "line 1: its last column, the label, is empty"),
+        ("1,2,1e30\n" * 4, "labels are integers from 0"),
+        ("1,2,1.0\n" * 4, r"y\.astype\(int\) would do, and 3 in place of 3\.0 in a table"),
     ],
 )
 def test_what_is_no_table_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
@@ -133,8 +180,9 @@ def test_every_sample_is_trained_on_or_held_out(tmp_path: Path) -> None:
     assert np.array_equal(found.x_test[:, 0] % 2, found.y_test)
     assert np.array_equal(found.x_test, again.x_test)  # type: ignore[arg-type]
     assert not np.array_equal(found.x_test, other.x_test)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="leaves none to train on, or none to test with"):
-        load_data(path, test_split=0.01)
+    for share in (0.01, 0.99, 1.5, float("nan")):
+        with pytest.raises(BadInput, match="leaves none to train on, or none to test with"):
+            load_data(path, test_split=share)
 
 
 # Normalised.
@@ -170,6 +218,14 @@ def test_mean_and_deviation_may_be_given() -> None:
     data = images()
     assert np.allclose(normalized(data, "0.5:0.25").x, (data.x - 0.5) / 0.25)
     assert normalized(data, "none") is data
+
+
+@pytest.mark.filterwarnings("error")
+def test_large_numbers_are_normalised_or_refused() -> None:
+    far = Dataset("far", np.array([[-3e38], [3e38], [0]]), np.zeros(3))
+    assert normalized(far, "scale").x.tolist() == [[0], [1], [0.5]]
+    with pytest.raises(BadInput, match="far: normalized by 0:1e-9, samples are too large"):
+        normalized(far, "0:1e-9")
 
 
 @pytest.mark.parametrize("how", ["minmax", "1", "1:0", "1:-1", "1:2:3", "nan:1"])

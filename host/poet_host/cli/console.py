@@ -29,7 +29,7 @@ Report = Callable[[int, int, str], None]
 
 def _stderr() -> Console:
     # Made anew each time: tests and shells may redirect stderr in between.
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def say(message: str) -> None:
@@ -73,7 +73,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
         )
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
-    console = Console(highlight=False, file=sys.stdout)
+    console = Console(highlight=False, file=sys.stdout, emoji=False)
     if not console.is_terminal:
         console.width = WIDTH
     console.print(table)

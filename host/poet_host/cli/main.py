@@ -66,6 +66,9 @@ def run(arguments: Sequence[str]) -> int:
         # The reader of our output has gone: so must the rest of it, at exit too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except MemoryError as error:
+        reason = f" ({error})" if str(error) else ""
+        return _fail(arguments, f"not enough memory on this computer{reason}: give it less", 1)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(arguments, f"{where}{error.strerror or error}", 1)

@@ -97,7 +97,7 @@ def _split(dataset: Dataset, share: float, seed: int) -> Dataset:
     if not dataset.x.ndim or not dataset.y.ndim or len(dataset.x) != len(dataset.y):
         raise BadInput(f"data {dataset.name}: x and y do not have the same number of samples")
     count = len(dataset.x)
-    held = round(count * share)
+    held = round(count * share) if 0 < share < 1 else 0
     if not 0 < held < count:
         raise BadInput(
             f"data {dataset.name}: a test split of {share} of {count} samples leaves none to "
@@ -120,8 +120,10 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
     if dataset.x.dtype.kind not in "fiub" or not dataset.x.size:
         raise BadInput(f"data {dataset.name}: x holds no numbers that could be normalised")
     x = _finite(f"data {dataset.name}", "x", dataset.x)
+    shift: float | Array
+    scale: float | Array
     if how == "scale":
-        shift, scale = x.min(), np.ptp(x)
+        shift, scale = float(x.min()), float(x.max()) - float(x.min())
     elif how == "standard":
         axes = tuple(axis for axis in range(x.ndim) if axis != 1)
         shift = x.mean(axes, np.float64, keepdims=True)
@@ -131,7 +133,13 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
     scale = np.where(np.asarray(scale) > 0, scale, 1)  # what never changes becomes 0
 
     def changed(samples: Array) -> Array:
-        values: Array = ((samples - shift) / scale).astype(np.float32)
+        with np.errstate(over="ignore"):
+            values: Array = ((samples - shift) / scale).astype(np.float32)
+        if not np.isfinite(values).all():
+            raise BadInput(
+                f"data {dataset.name}: normalized by {how}, samples are too large for 32-bit "
+                "floats: choose another way"
+            )
         return values
 
     test = None
@@ -173,8 +181,11 @@ def _synthetic(spec: str) -> Dataset:
         raise BadInput(f"data {spec!r}: write it as synthetic:3x32x32:10, SHAPE then CLASSES")
     shape = tuple(int(size) for size in found[1].split("x"))
     count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
-    if prod(shape) * count > 2**28:
-        raise BadInput(f"data {spec!r}: {count} samples of this shape take more than 1 GiB")
+    if prod(shape) * (count + int(found[2])) > 2**28:
+        raise BadInput(
+            f"data {spec!r}: {count} samples of this shape, and one of each class, take more than "
+            "1 GiB: ask for less"
+        )
     rng = np.random.default_rng(0)
     patterns = rng.standard_normal((int(found[2]), *shape), dtype=np.float32)
     y = rng.integers(0, len(patterns), count).astype(np.int32)
@@ -197,8 +208,11 @@ def _tokens(spec: str) -> Dataset:
             "CLASSES (from 1)"
         )
     count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
-    if length * count > 2**28:
-        raise BadInput(f"data {spec!r}: {count} samples of this length take more than 1 GiB")
+    if length * count + 8 * classes > 2**28:
+        raise BadInput(
+            f"data {spec!r}: {count} samples of this length, and eight words of each class, take "
+            "more than 1 GiB: ask for less"
+        )
     rng = np.random.default_rng(0)
     favoured = rng.integers(2, words, (classes, 8))
     y = rng.integers(0, classes, count).astype(np.int32)
@@ -238,15 +252,24 @@ def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> 
     ):
         if array.ndim == 0 or array.shape[1:] != wanted:
             raise BadInput(
-                f"{where}: {array_name} has shape {_shape(array.shape)}, "
-                f"{graph.name} needs {_shape(('N', *wanted))}"
+                f"{where}: {array_name} has shape {_shape(array.shape)}, {graph.name} needs "
+                f"{_shape(('N', *wanted))}: {_made_to_fit(array_name, array, wanted, graph)}"
             )
         if array.dtype.kind not in "fiub":
-            raise BadInput(f"{where}: {array_name} holds {array.dtype}, which are no numbers")
+            raise BadInput(
+                f"{where}: {array_name} holds {array.dtype}, which are no numbers: save numbers"
+            )
     if len(x) != len(y):
-        raise BadInput(f"{where}: {names[0]} has {len(x)} samples, {names[1]} has {len(y)}")
+        raise BadInput(
+            f"{where}: {names[0]} has {len(x)} samples, {names[1]} has {len(y)}: a label for each"
+        )
     if len(x) == 0:
-        raise BadInput(f"{where}: {names[0]} holds no samples")
+        raise BadInput(f"{where}: {names[0]} holds no samples: give some")
+    if dataset.classes and label.dtype == "float32":
+        raise BadInput(
+            f"{where}: labels are words, {graph.name} learns numbers: write numbers, or solve it "
+            "with --loss cross-entropy"
+        )
     if data.dtype == "int32":
         samples = _indices(where, names[0], "token", x, tokens_of(graph), "words")
     else:
@@ -265,6 +288,19 @@ def tokens_of(graph: Graph) -> int:
     """How many words the table has that a model looks its tokens up in."""
     table = next(node for node in graph if node.op == "embedding" and graph.data in node.inputs)
     return graph[table.inputs[1]].shape[0]
+
+
+def _made_to_fit(name: str, array: Array, wanted: tuple[int, ...], graph: Graph) -> str:
+    """What to do with an array of another shape."""
+    shape = array.shape[1:]
+    if len(wanted) > 1 and shape == (*wanted[1:], wanted[0]):
+        return f"channels come first: numpy.moveaxis({name}, -1, 1) would do"
+    if array.ndim and prod(shape) == prod(wanted):
+        sizes = ", ".join(map(str, (-1, *wanted)))
+        return f"the numbers are as many: {name}.reshape({sizes}) would do"
+    if name.startswith("y") and shape == (*wanted, classes_of(graph)):
+        return f"labels are numbers of classes: {name}.argmax(-1) would do"
+    return "make samples of that shape, or solve a model for samples of this one"
 
 
 def _shaped(array: Array, wanted: tuple[int, ...]) -> Array:
@@ -288,12 +324,16 @@ def _finite(where: str, name: str, array: Array) -> Array:
 
 def _indices(where: str, name: str, what: str, values: Array, count: int, of: str) -> Array:
     if values.dtype.kind not in "iu":
-        raise BadInput(f"{where}: {name} holds {values.dtype}; {what}s are integers from 0")
+        whole = values.dtype.kind == "b" or (values == np.floor(values)).all()
+        raise BadInput(
+            f"{where}: {name} holds {values.dtype}; {what}s are integers from 0"
+            + (f": {name}.astype(int) would do, and 3 in place of 3.0 in a table" if whole else "")
+        )
     wrong = np.argwhere((values < 0) | (values >= count))
     if len(wrong):
         raise BadInput(
             f"{where}: {what} {values[tuple(wrong[0])]} of sample {wrong[0][0]} is not in "
-            f"0..{count - 1}, the {count} {of} of the model"
+            f"0..{count - 1}, the {count} {of} of the model: change the data, or the model"
         )
     result: Array = np.ascontiguousarray(values, dtype=np.int32)
     return result

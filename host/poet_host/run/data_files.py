@@ -1,7 +1,9 @@
 """Data sets in files: .npz, a folder of .npy files, or a table as CSV."""
 
 import csv
+import io
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]
 
 NAMES = ("x", "y", "x_test", "y_test")
+_EXACT = 2**53  # whole numbers up to here are the same as floats
 
 
 def read_npz(path: Path) -> Arrays:
@@ -25,32 +28,49 @@ def read_npz(path: Path) -> Arrays:
                 "x.npy and y.npy into a folder"
             )
         with opened:
-            arrays = {name: opened[name] for name in opened.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise BadInput(f"data {path}: this is no readable .npz file of plain arrays") from error
-    return _checked(path, arrays)
+            # What is no array is given as its bytes.
+            arrays = {name: opened[name] for name in NAMES if name in opened.files}
+            broken = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+            others = [name for name in opened.files if name not in NAMES]
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise BadInput(
+            f"data {path}: this is no readable .npz file of plain arrays (the name of a table ends "
+            "in .csv)"
+        ) from error
+    if broken:
+        raise BadInput(f"data {path}: {broken[0]} is no array: save it with numpy.savez")
+    return _checked(path, arrays, others)
 
 
 def read_folder(path: Path) -> Arrays:
     """x.npy, y.npy and, where samples are held out, x_test.npy and y_test.npy."""
-    arrays = {}
+    arrays, others = {}, []
     for file in sorted(path.glob("*.npy")):
+        if file.stem not in NAMES:
+            others.append(file.stem)
+            continue
         try:
-            arrays[file.stem] = np.load(file, allow_pickle=False)
+            array = np.load(file, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise BadInput(
-                f"data {file}: this is no readable .npy file of plain numbers"
+                f"data {file}: this is no readable .npy file of plain numbers: save it with "
+                "numpy.save"
             ) from error
-    return _checked(path, arrays)
+        if not isinstance(array, np.ndarray):
+            array.close()
+            raise BadInput(f"data {file}: this is an .npz file: save one array with numpy.save")
+        arrays[file.stem] = array
+    return _checked(path, arrays, others)
 
 
-def _checked(path: Path, arrays: Arrays) -> Arrays:
+def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
+    """`others`: names that stand beside, of which nothing is read."""
     if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
         raise BadInput(
-            f"data {path}: it holds {', '.join(sorted(arrays)) or 'no arrays'}; it must hold "
-            "x and y, and x_test with y_test if samples are held out"
+            f"data {path}: it holds {', '.join(sorted([*arrays, *others])) or 'no arrays'}; it "
+            "must hold x and y, and x_test with y_test if samples are held out"
         )
-    return {name: array for name, array in arrays.items() if name in NAMES}
+    return arrays
 
 
 def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
@@ -66,8 +86,14 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
         rows = rows[1:]
     if not rows:
         raise BadInput(f"data {path}: it has a header and no samples")
-    x = np.array([_numbers(path, line, cells[:-1]) for line, cells in rows], np.float32)
+    with np.errstate(over="ignore"):  # infinity, which is refused with its sample
+        x = np.array([_numbers(path, line, cells[:-1]) for line, cells in rows], np.float32)
     labels = [cells[-1] for _, cells in rows]
+    if "" in labels:
+        raise BadInput(
+            f"data {path}, line {rows[labels.index('')][0]}: its last column, the label, is empty: "
+            "complete the row, or leave it out"
+        )
     if not all(_is_number(label) for label in labels):
         if any(_is_number(label) for label in labels):
             line = next(n for n, cells in rows if _is_number(cells[-1]) != _is_number(labels[0]))
@@ -81,7 +107,8 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
     if not np.isfinite(targets).all():
         line = rows[int(np.argmin(np.isfinite(targets)))][0]
         raise BadInput(f"data {path}, line {line}: the label is no finite number: clean the data")
-    whole = bool((targets == np.floor(targets)).all()) and not any("." in one for one in labels)
+    exact = bool((targets == np.floor(targets)).all()) and np.abs(targets).max() <= _EXACT
+    whole = exact and not any("." in one for one in labels)
     y = targets.astype(np.int64) if whole else targets.astype(np.float32)[:, None]
     return {"x": x, "y": y}, ()
 
@@ -89,11 +116,12 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
     """Cells of each line that is not empty, with the line's number."""
     text = read_text(path).removeprefix("\ufeff")
-    first = text.partition("\n")[0]
-    separator = max(",;\t", key=first.count)
-    reader = csv.reader(text.splitlines(), delimiter=separator)
+    first = text.lstrip(" \r\n").splitlines()[:1]
+    separator = max(",;\t", key="".join(first).count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
-        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
+        stripped = ((reader.line_num, [cell.strip() for cell in row]) for row in reader)
+        rows = [(line, cells) for line, cells in stripped if any(cells)]
     except csv.Error as error:
         raise BadInput(f"data {path}, line {reader.line_num}: this is no CSV ({error})") from error
     if not rows or len(rows[0][1]) < 2:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -120,8 +121,8 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
     if dataset.x.dtype.kind not in "fiub" or not dataset.x.size:
         raise BadInput(f"data {dataset.name}: x holds no numbers that could be normalised")
     x = _finite(f"data {dataset.name}", "x", dataset.x)
-    shift: float | Array
-    scale: float | Array
+    shift: Any
+    scale: Any
     if how == "scale":
         shift, scale = float(x.min()), float(x.max()) - float(x.min())
     elif how == "standard":
@@ -130,7 +131,8 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
         scale = x.std(axes, np.float64, keepdims=True)
     else:
         shift, scale = _mean_and_deviation(how)
-    scale = np.where(np.asarray(scale) > 0, scale, 1)  # what never changes becomes 0
+    shift = np.asarray(shift, np.float64)
+    scale = np.where(np.asarray(scale) > 0, scale, 1.0)  # what never changes becomes 0
 
     def changed(samples: Array) -> Array:
         with np.errstate(over="ignore"):

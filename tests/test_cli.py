@@ -18,6 +18,7 @@ from command import Command
 from poet_host import api
 from poet_host.cli import learning
 from poet_host.cli.console import say
+from poet_host.cli.signals import interrupts
 from poet_host.device.board import names as board_names
 from poet_host.graph.models import MODELS
 from poet_host.plan.costgraph import dump_cost_graph
@@ -240,11 +241,11 @@ def interrupted(poet_host: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     schedule = tmp_path / "digits.poet"
     runs.schedule(runs.digits()).save(schedule)
 
-    def call(*steps: int) -> Any:
+    def call(*steps: int, sent: signal.Signals = signal.SIGINT) -> Any:
         def on_step(report: Any) -> Any:
             def press(step: Step, total: int) -> None:
                 for _ in range(steps.count(step.step)):
-                    os.kill(os.getpid(), signal.SIGINT)
+                    os.kill(os.getpid(), sent)
 
             return press
 
@@ -269,6 +270,20 @@ def test_ctrl_c_ends_after_the_step_with_the_weights_saved(
     straight = runs.train(runs.schedule(runs.digits()), steps=3)
     assert weights_sha256(saved) == weights_sha256(straight.weights)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_sigterm_ends_after_the_step_too(interrupted: Any, tmp_path: Path) -> None:
+    """As batch systems and `timeout` send it."""
+    before = signal.getsignal(signal.SIGTERM)
+    result = interrupted(3, sent=signal.SIGTERM)
+    assert result.code == 143
+    assert (result.json["ended"], result.json["steps"]) == ("interrupted", 3)
+    assert api.step_of_weights(tmp_path / "w.safetensors") == 3
+    assert signal.getsignal(signal.SIGTERM) is before
+    (tmp_path / "w.safetensors").unlink()
+    with pytest.raises(SystemExit, match="143"):
+        interrupted(2, 2, sent=signal.SIGTERM)
+    assert not (tmp_path / "w.safetensors").exists()
 
 
 def test_a_second_ctrl_c_stops_at_once(interrupted: Any, tmp_path: Path) -> None:
@@ -299,7 +314,7 @@ class Printer(io.StringIO):
 def test_ctrl_c_may_come_while_something_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = Printer()
     monkeypatch.setattr(sys, "stderr", stderr)
-    with learning.interrupts("stopping") as asked:
+    with interrupts("stopping") as asked:
         say("working")
         assert asked()
     assert sorted(stderr.getvalue().split()) == ["stopping", "working"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from poet_host.errors import BadInput, PoetError
-from poet_host.files import read_bytes, read_json, read_text, write_whole
+from poet_host.files import is_stream, read_bytes, read_json, read_text, write_whole
 
 
 def test_written_and_read(tmp_path: Path) -> None:
@@ -41,6 +41,26 @@ def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:
     mine.chmod(0o600)
     write_whole(mine, "again")
     assert mine.stat().st_mode & 0o777 == 0o600
+
+
+def test_links_stay_and_streams_are_written_through(tmp_path: Path) -> None:
+    """As /dev/null and /dev/stdout, which must be there afterwards."""
+    (tmp_path / "to").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "to" / "file")
+    for text in ("new", "again"):
+        write_whole(link, text)
+        assert link.is_symlink()
+        assert read_text(tmp_path / "to" / "file") == text
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(tmp_path / "pipe", "through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert is_stream(tmp_path / "pipe")
+    with pytest.raises(PoetError, match="/dev/full cannot be written"):
+        write_whole("/dev/full", "x")
+    assert is_stream(Path("/dev/full"))
 
 
 def test_problems_name_the_file(tmp_path: Path) -> None:

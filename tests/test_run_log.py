@@ -147,6 +147,42 @@ def test_logs_that_cannot_be_are_refused_before_anything_is_lost(
     assert len(rows(log)) == 3
 
 
+def test_a_log_that_cannot_be_written_any_more_stops_no_training(
+    train: Any, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(row: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    def begin(self: Log, *about: Any) -> None:
+        start(self, *about)
+        monkeypatch.setattr(self._sinks[0], "write", full)
+
+    start = Log.begin
+    monkeypatch.setattr(Log, "begin", begin)
+    result = train("--steps", 2)
+    assert result.code == 1
+    assert "run.jsonl cannot be written (no space left on device): the weights are saved" in (
+        result.err
+    )
+    assert poet.step_of_weights(tmp_path / "w.safetensors") == 2
+    assert len(rows(log)) == 1
+
+
+def test_a_log_may_be_a_pipe_but_no_full_disk(train: Any, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert train("--steps", 2, "--log", pipe).code == 0
+    lines = os.read(reader, 1 << 16).splitlines()
+    os.close(reader)
+    assert [json.loads(line)["event"] for line in lines] == ["begin", "step", "step", "end"]
+    (tmp_path / "w.safetensors").unlink()
+    refused = train("--steps", 2, "--log", "/dev/full")
+    assert refused.code == 2
+    assert "/dev/full cannot be written (no space left on device)" in refused.err
+    assert not (tmp_path / "w.safetensors").exists()
+
+
 # TensorBoard.
 
 

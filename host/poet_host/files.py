@@ -4,7 +4,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import BadInput, PoetError
 
@@ -12,12 +12,17 @@ from .errors import BadInput, PoetError
 def write_whole(path: Path | str, data: bytes | str) -> None:
     """Write under a temporary name beside `path`, then rename: never half a file.
 
-    Text is written as UTF-8. Raises PoetError if the folder cannot be written to.
+    A link stays, and the file that it leads to is written; so are devices and pipes, in place. Text
+    is written as UTF-8. Raises PoetError if the folder cannot be written to.
     """
     path = Path(path)
     raw = data.encode("utf-8") if isinstance(data, str) else data
     temporary: Path | None = None
     try:
+        if is_stream(path):
+            path.write_bytes(raw)
+            return
+        path = path.resolve()
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
@@ -35,6 +40,18 @@ def write_whole(path: Path | str, data: bytes | str) -> None:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def write_all(file: BinaryIO, data: bytes) -> None:
+    """Write to an unbuffered file, which may take less at a time. Raises OSError."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
+def is_stream(path: Path) -> bool:
+    """A device or a pipe, as /dev/stdout: what is written to it cannot be replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def read_bytes(path: Path | str) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .. import api
-from ..errors import BadInput
+from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..profile.profile import board_power
 from ..run.data import Dataset, fit, load_data, steps_per_epoch
@@ -121,6 +121,7 @@ def write(
     read = load_data(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
     )
+    say_classes(read)
     dataset = fit(read, graph)
     last = steps or (epochs or 1) * steps_per_epoch(dataset, graph.batch)
     first = api.step_of_weights(load_weights) if resume and load_weights else 0
@@ -199,11 +200,19 @@ def read(
             for step, loss in state.noted() if state else ():
                 log.noted(step, loss)
             log.end(ended="read")
+        if log.broken:
+            raise PoetError(log.broken)
         say(f"wrote {log_path}")
     if as_json:
         emit({**_facts(graph, state), "committed": committed})
     else:
         show_table(("", ">"), _table(committed, state))
+
+
+def say_classes(dataset: Dataset) -> None:
+    """Which numbers a table's words became: another table may have others."""
+    if dataset.classes:
+        say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(dataset.classes))}")
 
 
 def say_replaced(held: Any, schedule: Schedule) -> None:

@@ -10,6 +10,7 @@ from ..run.data import fit, load_data
 from ..run.evaluate import Evaluation, Half, half_of
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
+from .cards import say_classes
 from .console import emit, progress, show_table
 from .learning import say_emulated
 from .options import data_options, json_option, port_option, seed_option, storage_option
@@ -53,6 +54,7 @@ def evaluate(
     loaded = Schedule.load(schedule)
     graph = graph_of(loaded)
     read = load_data(data, normalize=normalize, test_split=test_split or 0.0, seed=seed)
+    say_classes(read)
     dataset = fit(read, graph)
     half = half_of(dataset, half)
     given = api.load_weights(weights, graph) if weights else None

@@ -1,12 +1,8 @@
 """Commands that use a board: simulate, profile, train."""
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
 
 import click
 
@@ -25,7 +21,7 @@ from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from ..sim.board import POWER_CUT
 from ..sim.machine import FAULT_KINDS, CardFault
-from .cards import say_replaced
+from .cards import say_classes, say_replaced
 from .console import Report, emit, progress, say, show_table, show_text, to_json
 from .options import (
     FiniteRange,
@@ -38,39 +34,10 @@ from .options import (
     storage_option,
     writable,
 )
+from .signals import interrupts
 
 SUPPLY_MV = 3300.0  # of the boards that have a firmware image
 PROFILING_BYTES = 64 << 20  # of a native board: what does not fit would be fitted, not measured
-INTERRUPTED = 130  # what shells use for a command that Ctrl-C ended
-
-
-@contextmanager
-def interrupts(message: str) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C asks to stop, the second stops. Yields: was it asked?"""
-    asked = False
-    messages: SimpleQueue[str] = SimpleQueue()
-
-    def ask(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        messages.put(message)
-
-    def tell() -> None:
-        for one in iter(messages.get, ""):
-            say(one)
-
-    # In a thread: what the signal interrupts may be printing itself.
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
-        messages.put("")
-        teller.join()
 
 
 def say_emulated(connection: api.Connection) -> None:
@@ -298,8 +265,7 @@ def train(
     read = load_data(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
     )
-    if read.classes:
-        say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(read.classes))}")
+    say_classes(read)
     dataset = fit(read, graph)
     first = api.step_of_weights(load_weights) if resume and load_weights else 0
     start = api.load_weights(load_weights, graph) if load_weights else None
@@ -330,6 +296,7 @@ def train(
             say_replaced(held, loaded)
         about = {
             "model": graph.name, "board": connection.board.name, "data": dataset.name,
+            "normalize": normalize, "test_split": test_split, "shuffle": shuffle,
             "seed": seed, "batch": graph.batch, "samples": len(dataset.x), "to_step": last,
             "schedule": str(schedule), "plan_crc": loaded.header.crc,
         }  # fmt: skip
@@ -351,7 +318,7 @@ def train(
                     first_step=first,
                     resume=from_board,
                     on_step=_both(log.step, _on_step(report)),
-                    stopped=asked,
+                    stopped=lambda: asked() != 0,
                 )
         except NotFinite as error:
             try:
@@ -368,7 +335,9 @@ def train(
         emit({**summary(run), "steps": done, "accuracy": accuracy})
     else:
         show_table(("", ">"), [("steps", str(done)), *_facts(run, accuracy)])
-    return INTERRUPTED if run.ended == "interrupted" else 0
+    if log.broken:
+        raise PoetError(f"{log.broken}: the weights are saved, but the log is not whole")
+    return 128 + asked() if run.ended == "interrupted" else 0
 
 
 def _both(log: Callable[[Step], None], tell: OnStep) -> OnStep:

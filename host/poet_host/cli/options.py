@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import BadInput
+from ..files import is_stream
 from ..graph.autodiff import BATCHNORM, OPTIMISERS
 from ..graph.onnx_import import DEFAULT_LOSS, LOSSES
 
@@ -126,9 +127,12 @@ def writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) -> Non
         taken[path.resolve()] = "is written"
         if path.is_dir():
             raise BadInput(f"{path} cannot be written: it is a folder")
-        if not path.parent.is_dir():
+        if is_stream(path):
+            continue
+        folder = path.resolve().parent
+        if not folder.is_dir():
             raise BadInput(f"{path} cannot be written: there is no folder {path.parent}")
         try:
-            TemporaryFile(dir=path.parent).close()
+            TemporaryFile(dir=folder).close()
         except OSError as error:
             raise BadInput(f"{path} cannot be written: {error.strerror}") from error

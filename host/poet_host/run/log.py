@@ -6,15 +6,15 @@ in the same file with a "begin" of its own; every line is written before the nex
 """
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
-from ..errors import BadInput, PoetError
+from ..errors import BadInput
+from ..files import is_stream, write_all
 from ..profile.profile import Power
 from .energy import energy_uj
 from .run import Step
@@ -24,6 +24,10 @@ FORMAT, VERSION = "poet-log", 1
 
 
 class _Sink(Protocol):
+    """A file or folder; `write` raises OSError, `close` nothing."""
+
+    path: Path
+
     def write(self, row: Mapping[str, Any]) -> None: ...
 
     def close(self) -> None: ...
@@ -34,8 +38,9 @@ class Log:
 
     `lines` is the file of JSON lines, `tensorboard` the folder of event files; None: none. With
     `resume` the lines are added to those that are there. Files are opened, and replaced, by
-    `begin`. What ends the block by an exception is logged as the end. Methods raise BadInput if a
-    file cannot be written, or is no log to go on with.
+    `begin`, which raises BadInput if one cannot be written, or is no log to go on with. What ends
+    the block by an exception is logged as the end. A file that cannot be written later on is given
+    up, since training goes on without it; `broken` says why, empty if all is well.
     """
 
     def __init__(self, lines: Path | None, tensorboard: Path | None, resume: bool = False) -> None:
@@ -44,6 +49,7 @@ class Log:
         self._per_epoch = 1
         self._power: Power | None = None
         self._ended = True
+        self.broken = ""
 
     def begin(
         self, about: Mapping[str, Any], from_step: int, per_epoch: int | None, power: Power
@@ -56,6 +62,8 @@ class Log:
         self._per_epoch, self._power, self._ended = per_epoch or 1, power, False
         head = {"format": FORMAT, "version": VERSION, "event": "begin", "time": time.time()}
         self._write({**head, "from_step": from_step, "steps_per_epoch": per_epoch, **about})
+        if self.broken:
+            raise BadInput(self.broken)
 
     def step(self, step: Step) -> None:
         assert self._power is not None
@@ -73,8 +81,13 @@ class Log:
         self._write({"event": "end", "time": time.time(), **facts})
 
     def _write(self, row: Mapping[str, Any]) -> None:
-        for sink in self._sinks:
-            sink.write(row)
+        for sink in [*self._sinks]:
+            try:
+                sink.write(row)
+            except OSError as error:
+                self.broken = _unwritable(sink.path, error)
+                self._sinks.remove(sink)
+                sink.close()
 
     def __enter__(self) -> "Log":
         return self
@@ -96,17 +109,22 @@ class Log:
 
 class _Lines:
     def __init__(self, path: Path, resume: bool) -> None:
-        self._path = path
+        self.path = path
+        # Unbuffered: a line that does not fit on the disk is not tried again when the file closes.
         try:
-            self._file = path.open("r+b" if resume and path.exists() else "w+b")
-            self._file.truncate(self._whole_lines())
-            self._file.seek(0, os.SEEK_END)
+            if not resume or is_stream(path) or not path.exists():
+                self._file: BinaryIO = path.open("wb", buffering=0)
+                return
+            with path.open("rb") as before:
+                size_bytes = self._whole_lines(before)
+            self._file = path.open("ab", buffering=0)
+            self._file.truncate(size_bytes)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise BadInput(_unwritable(path, error)) from error
 
-    def _whole_lines(self) -> int:
+    def _whole_lines(self, file: BinaryIO) -> int:
         """Bytes of the lines that are there, but for a last one that was cut off."""
-        first = self._file.readline()
+        first = file.readline()
         if not first:
             return 0
         try:
@@ -114,17 +132,12 @@ class _Lines:
         except (ValueError, TypeError, KeyError):
             known = False
         if not known:
-            self._file.close()
-            raise BadInput(f"{self._path} is no log that could be gone on with: name another file")
-        self._file.seek(0)
-        return sum(len(line) for line in self._file if line.endswith(b"\n"))
+            raise BadInput(f"{self.path} is no log that could be gone on with: name another file")
+        file.seek(0)
+        return sum(len(line) for line in file if line.endswith(b"\n"))
 
     def write(self, row: Mapping[str, Any]) -> None:
-        try:
-            self._file.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
-            self._file.flush()
-        except OSError as error:
-            raise _unwritable(self._path, error) from error
+        write_all(self._file, json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
@@ -147,22 +160,19 @@ class _Scalars:
             folder.mkdir(parents=True, exist_ok=True)
             self._events = EventFile(folder)
         except OSError as error:
-            raise _unwritable(folder, error) from error
-        self._folder, self._step = folder, 0
+            raise BadInput(_unwritable(folder, error)) from error
+        self.path, self._step = folder, 0
 
     def write(self, row: Mapping[str, Any]) -> None:
         names = self.CURVES if row["event"] == "step" else ("accuracy",)
         self._step = row.get("step", self._step)
         values = {name: float(row[name]) for name in names if row.get(name) is not None}
-        try:
-            if values:
-                self._events.add(self._step, values)
-        except OSError as error:
-            raise _unwritable(self._folder, error) from error
+        if values:
+            self._events.add(self._step, values)
 
     def close(self) -> None:
         self._events.close()
 
 
-def _unwritable(path: Path, error: OSError) -> PoetError:
-    return BadInput(f"{path} cannot be written ({(error.strerror or str(error)).lower()})")
+def _unwritable(path: Path, error: OSError) -> str:
+    return f"{path} cannot be written ({(error.strerror or str(error)).lower()})"

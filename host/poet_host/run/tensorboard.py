@@ -12,6 +12,9 @@ import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
+
+from ..files import write_all
 
 _MASK = 0xA282EAD8
 
@@ -24,7 +27,7 @@ class EventFile:
         number = 0
         while (path := folder / f"{name}.{number}").exists():
             number += 1
-        self._file = path.open("xb")
+        self._file: BinaryIO = path.open("xb", buffering=0)
         self._append(_event(_bytes(3, b"brain.Event:2")))
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
@@ -38,8 +41,7 @@ class EventFile:
 
     def _append(self, event: bytes) -> None:
         length = struct.pack("<Q", len(event))
-        self._file.write(length + _checked(length) + event + _checked(event))
-        self._file.flush()
+        write_all(self._file, length + _checked(length) + event + _checked(event))
 
 
 def _event(rest: bytes) -> bytes:

@@ -50,13 +50,14 @@ def test_graphs_of_costs_have_a_listing_too() -> None:
     plan = Plan("optimal", 64, None, 1.0, 1.0, 0.0, 1.0, 1.0, 12, 0.0, statements)
     text = listing(encode_costs(CostGraph("costs", nodes), plan))
     assert "costs: 3 statements" in text
-    assert "none(größe)" in text
+    assert "from größe" in text
+    assert "at most 2 tensors at once and 1 transfer queued" in text
 
 
 TIMED = CostGraph(
     "timed",
     (
-        CostNode("w", (), 8, page_in_us=4000.0, page_out_us=5000.0, stored=True),
+        CostNode("w", (), 8, page_in_us=40_000.0, page_out_us=50_000.0, stored=True),
         CostNode("a", (0,), 16, time_us=10.0, page_in_us=6.0, page_out_us=7.0),
         CostNode("b", (1,), 16, time_us=2000.0),
     ),
@@ -78,19 +79,47 @@ def timed_rows(took_us: dict[int, float] | None = None) -> list[list[str]]:
 def test_statements_have_times_if_the_costs_are_known() -> None:
     head, *found = timed_rows()
     assert head[:5] == ["#", "begins ms", "takes ms", "statement", "tensor"]
-    assert found[0][:5] == ["0", "0.000", "4.000", "page in", "w"]
+    assert found[0][:5] == ["0", "0.000", "40.000", "page in", "w"]
     assert found[1][:2] == ["1", "wait"]
-    assert found[2][:5] == ["2", "4.000", "0.010", "compute", "a"]
-    assert found[3][:5] == ["3", "4.010", "2.000", "compute", "b"]
+    assert found[2][:5] == ["2", "40.000", "0.010", "compute", "a"]
+    assert found[3][:5] == ["3", "40.010", "2.000", "compute", "b"]
     assert found[4] == ["4", "free", "a", "16", "24"]
-    assert found[5][1:4] == ["6.010", "0.010", "compute again"]
-    assert found[5][-1] == "none(w), back after 0.000 ms"
-    assert found[-1][:5] == ["8", "6.020", "0.007", "free", "a"]  # the wait for its page-out
+    assert found[5][1:4] == ["42.010", "0.010", "compute again"]
+    assert found[5][-1] == "from w, back after 0.000 ms"
+    assert found[-1][:5] == ["8", "42.020", "0.007", "free", "a"]  # the wait for its page-out
 
 
 def test_what_a_board_took_stands_beside_it() -> None:
-    head, *found = timed_rows({0: 4321.0, 4: 1.0})
+    head, *found = timed_rows({0: 43210.0, 4: 1.0})
     assert head[:4] == ["#", "begins ms", "takes ms", "took ms"]
-    assert found[0][:4] == ["0", "0.000", "4.000", "4.321"]
+    assert found[0][:4] == ["0", "0.000", "40.000", "43.210"]
     assert found[4][:3] == ["4", "0.001", "free"]
-    assert found[2][:4] == ["2", "4.000", "0.010", "compute"]
+    assert found[2][:4] == ["2", "40.000", "0.010", "compute"]
+
+
+def test_short_steps_are_told_in_microseconds() -> None:
+    head, *found = timed_rows({0: 4321.0, 4: 1.25})  # by a faster board than the plan is for
+    assert head[:4] == ["#", "begins ms", "takes ms", "took us"]
+    assert found[0][:4] == ["0", "0.000", "40.000", "4,321.0"]
+    nodes = (CostNode("a", (), 4, 0.25), CostNode("b", (0,), 4, 9000.5))
+    statements = (
+        Statement("compute", "a", 0), Statement("compute", "b", 4), Statement("free", "a"),
+        Statement("compute", "a", 0),
+    )  # fmt: skip
+    schedule = api.encode(CostGraph("c", nodes), None, Plan("feasible", 8, statements=statements))
+    text = listing(schedule)
+    assert "begins us  takes us" in text
+    assert "0.2   9,000.5  compute" in text
+    assert "back after 0.0 us" in text
+
+
+def test_long_names_lose_their_middle() -> None:
+    name = "a" * 40 + "/" + "z" * 40
+    nodes = (CostNode(name, (), 4, 1.0), CostNode("b", (0,), 4, 1.0))
+    statements = (Statement("compute", name, 0), Statement("compute", "b", 4))
+    schedule = api.encode(CostGraph("c", nodes), None, Plan("feasible", 8, statements=statements))
+    text = listing(schedule)
+    short = "a" * 28 + "..." + "z" * 28
+    assert f"compute    {short}" in text
+    assert f"from {short}" in text
+    assert max(map(len, text.splitlines())) < 200

@@ -33,14 +33,14 @@ def test_the_listing_has_the_run_beside_it(poet: Command, trained: tuple[Path, P
     shown = poet("show", schedule, "--run", run)
     assert shown.code == 0
     head = next(line for line in shown.out.splitlines() if line.strip().startswith("#"))
-    assert head.split()[:7] == ["#", "begins", "ms", "takes", "ms", "took", "ms"]
+    assert head.split()[:7] == ["#", "begins", "us", "takes", "us", "took", "us"]
     assert "2 steps on native, medians" in shown.out
     assert "between statements" in shown.out
     assert "a step without its commit" in shown.out
     conv = next(line for line in shown.out.splitlines() if line.split()[:1] == ["conv2d"])
     assert conv.endswith("%  ")
     plain = poet("show", schedule)
-    assert "took ms" not in plain.out
+    assert "took us" not in plain.out
 
 
 def test_everything_is_written_at_once(

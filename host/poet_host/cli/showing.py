@@ -14,7 +14,7 @@ from ..run.page import page
 from ..run.picture import draw_views
 from ..run.run import Run, load_run
 from ..schedule.decode import decode
-from ..schedule.listing import listing
+from ..schedule.listing import listing, unit_of
 from ..schedule.schedule import Schedule
 from ..schedule.times import costs_of_schedule
 from .console import emit, say, show_table, show_text, to_json
@@ -104,23 +104,26 @@ def _about(schedule: Schedule, run: Run | None, found: tuple[Beside, ...]) -> di
 def _show_beside(schedule: Schedule, run: Run, found: tuple[Beside, ...]) -> None:
     planned_for = schedule.meta.get("board")
     same = run.board == planned_for
+    promised, took_us = schedule.meta["plan"]["time_us"], step_us(run)
+    unit, measured_in = unit_of(promised), unit_of(took_us or 0.0)
     rows = [
         (
             one.what,
             f"{one.count:,}",
-            "" if one.predicted_us is None else f"{one.predicted_us / 1e3:,.3f}",
-            f"{one.measured_us / 1e3:,.3f}",
+            unit.text(one.predicted_us),
+            measured_in.text(one.measured_us),
             _error(one.predicted_us, one.measured_us, same),
         )
         for one in found
     ]
-    promised = schedule.meta["plan"]["time_us"]
-    if (took_us := step_us(run)) is not None:
-        times = (f"{promised / 1e3:,.3f}", f"{took_us / 1e3:,.3f}", _error(promised, took_us, same))
+    if took_us is not None:
+        error = _error(promised, took_us, same)
+        times = (unit.text(promised), measured_in.text(took_us), error)
         rows.append(("a step without its commit", "", *times))
     other = "" if same else f"; the plan is for {planned_for}"
     title = f"{len(run.steps)} steps on {run.board}, medians{other}"
-    show_table(("of a step", ">times", ">predicted ms", ">measured ms", ">error"), rows, title)
+    heads = (f">predicted {unit.name}", f">measured {measured_in.name}")
+    show_table(("of a step", ">times", *heads, ">error"), rows, title)
 
 
 def _error(predicted_us: float | None, measured_us: float, same: bool) -> str:

@@ -17,7 +17,11 @@ const same = !data.run || data.run.board === data.board;
 const number = (value, digits = 0) => value == null ? "" :
   value.toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits});
 const bytes = value => `${number(value)} bytes`;
-const ms = us => us == null ? "" : number(us / 1e3, 3);
+// Times in tables: of a fast board's step in microseconds; of a run on another board by its own.
+const unit = us => us < 1e4
+  ? {name: "µs", long: "ms", text: us => us == null ? "" : number(us, 1)}
+  : {name: "ms", long: "s", text: us => us == null ? "" : number(us / 1e3, 3)};
+const planned = unit(data.views[0].end_us), measured = same ? planned : unit(data.run.step_us ?? 0);
 const uj = value => value >= 1e6 ? `${number(value / 1e6, 3)} J` : `${number(value, value && value < 10 ? 3 : 1)} µJ`;
 function time(us) {
   if (us >= 1e6) return `${number(us / 1e6, 3)} s`;
@@ -76,6 +80,8 @@ function card(title, value, ...lines) {
   $("cards").append(el("div", {class: "card"}, el("span", {}, title), el("b", {}, value),
     ...lines.filter(Boolean).map(line => el("span", {}, line))));
 }
+// The step's time; the last bar may end before the processor has done the work of a transfer.
+const promised = data.plan.time_us ?? data.views[0].end_us;
 function totals() {
   const {plan, keep, run} = data, view = data.views[0];
   $("name").textContent = data.name;
@@ -85,8 +91,8 @@ function totals() {
   const times = (mine, all) => all ? `${number(mine / all, 2)} × keeping everything (${all === keep.energy_uj ? uj(all) : time(all)})` : "";
   if (plan.energy_uj != null) card("energy of a step", uj(plan.energy_uj), times(plan.energy_uj, keep?.energy_uj),
     run?.energy_uj != null && `measured ${uj(run.energy_uj)}, commit included, by the powers of the board's states`);
-  card("time of a step", time(view.end_us), times(view.end_us, keep?.time_us),
-    run?.step_us != null && `measured ${time(run.step_us)}${same ? ` (${signed(view.end_us / run.step_us - 1)} predicted)` : ` on ${run.board}`}, and ${time(run.time_us - run.step_us)} of commit`);
+  card("time of a step", time(promised), times(promised, keep?.time_us),
+    run?.step_us != null && `measured ${time(run.step_us)}${same ? ` (${signed(promised / run.step_us - 1)} predicted)` : ` on ${run.board}`}, and ${time(run.time_us - run.step_us)} of commit`);
   card("RAM at the peak", bytes(view.peak_bytes), `budget ${bytes(plan.ram_bytes)}`,
     keep?.peak_bytes && `keeping everything needs ${number(keep.peak_bytes)}`,
     run && `measured high-water mark ${number(run.peak_bytes)}`);
@@ -311,11 +317,13 @@ function drawLabels(g, panel) {
   g.fillStyle = colours.limit;
   g.textAlign = "right";
   const crowded = seen && px + 12 + room > width - RIGHT - g.measureText(budget).width - 12;
-  g.fillText(budget, crowded ? LEFT + g.measureText(budget).width + 6 : width - RIGHT - 4, y);
+  const left = LEFT + g.measureText(budget).width + 6, flipped = px + 12 + room > width - RIGHT;
+  // Where both have no place, as on a telephone, the budget stands in the totals alone.
+  if (!crowded || left + 12 < (flipped ? px - 9 - room : px - 6)) g.fillText(budget, crowded ? left : width - RIGHT - 4, y);
   if (seen) {
     g.fillStyle = colours.ink;
-    g.textAlign = px + 12 + room > width - RIGHT ? "right" : "left";
-    g.fillText(words, g.textAlign === "left" ? px + 9 : px - 9, y);
+    g.textAlign = flipped ? "right" : "left";
+    g.fillText(words, flipped ? Math.max(px - 9, LEFT + room) : px + 9, y);
   }
 }
 function drawOverview() {
@@ -516,24 +524,27 @@ function sort(head, column) {
 const cell = (text, kind = "", value = null) => el("td", {class: kind, ...(value == null ? {} : {"data-value": value})}, text);
 const KINDS = {"compute": FORWARD, "compute again": AGAIN, "page in": PAGE_IN, "page out": PAGE_OUT, "wait": WAIT};
 
+const WIDEST = 48;  // characters of a tensor's name in a table
 function listing() {
-  const measured = data.run != null;
-  const columns = [["#", "n"], ["begins ms", "n"], ["takes ms", "n"], ...(measured ? [["took ms", "n"]] : []),
+  const ran = data.run != null;
+  const columns = [["#", "n"], [`begins ${planned.name}`, "n"], [`takes ${planned.name}`, "n"], ...(ran ? [[`took ${measured.name}`, "n"]] : []),
     ["statement", ""], ["tensor", ""], ["bytes", "n"], ["at", "n"], ["RAM used", "n"], ["what", ""]];
   const texts = data.rows.map((row, i) => {
     const tensor = data.tensors[row[ROW.tensor]];
-    return [String(i), ms(row[ROW.begin]), ms(row[ROW.takes]), ...(measured ? [ms(row[ROW.took])] : []), row[ROW.statement],
+    return [String(i), planned.text(row[ROW.begin]), planned.text(row[ROW.takes]), ...(ran ? [measured.text(row[ROW.took])] : []), row[ROW.statement],
       tensor ? tensor[T.name] : "", tensor ? number(tensor[T.bytes]) : "", number(row[ROW.offset]), number(row[ROW.ram]), row[ROW.what]];
   });
   const name = columns.findIndex(([word]) => word === "tensor");
   const lines = texts.map((words, i) => {
     const kind = KINDS[data.rows[i][ROW.statement]];
     const cells = words.map((word, column) => cell(word, column === name ? "name" : column === name - 1 ? "k" : columns[column][1]));
+    if (words[name].length > WIDEST) cells[name].title = words[name];
     if (kind != null) cells[name - 1].style.setProperty("--c", `var(--k${kind})`);
     return el("tr", {"data-statement": i, "data-tensor": data.rows[i][ROW.tensor]}, ...cells);
   });
   // Tables of some rows each, with columns of one width: the browser lays out those that are seen.
   const widths = columns.map(([word], column) => texts.reduce((most, words) => Math.max(most, words[column].length), word.length));
+  widths[name] = Math.min(widths[name], WIDEST);
   const sizes = () => el("colgroup", {}, ...widths.map(count => el("col", {style: `width: calc(${count}ch + 26px)`})));
   const head = table(columns, []);
   head.prepend(sizes());
@@ -561,20 +572,20 @@ function reasons() {
   section.append(el("p", {class: "quiet"},
     "The other way: what paging it out and in, or computing it again, would have cost by the same profile. " +
     "Inputs that came back for its sake have rows of their own. RAM had it stayed, and how much over the budget that is: the most bytes in use while it was away, its own included, all other statements the same; a sum, which placement can only raise."));
-  const columns = [["tensor", ""], ["bytes", "n"], ["left ms", "n"], ["away ms", "n"], ["KiB × s freed", "n"], ["came back", ""],
-    ["costs µJ", "n"], ["ms", "n"], ["other way µJ", "n"], ["ms", "n"], ["RAM had it stayed", "n"], ["over", "n"]];
+  const columns = [["tensor", ""], ["bytes", "n"], [`left ${planned.name}`, "n"], [`away ${planned.name}`, "n"], [`KiB × ${planned.long} freed`, "n"], ["came back", ""],
+    ["costs µJ", "n"], [planned.name, "n"], ["other way µJ", "n"], [planned.name, "n"], ["RAM had it stayed", "n"], ["over", "n"]];
   const rows = data.away.map(away => {
     const [us, energy] = away.spent, gone = away.back_us - away.left_us, over = away.without_bytes - plan.ram_bytes;
-    const freed = away.size_bytes / 1024 * gone / 1e6;
+    const freed = away.size_bytes / 1024 * gone / (planned.long === "s" ? 1e6 : 1e3);
     const back = cell(data.kinds[away.how], "k");
     back.style.setProperty("--c", `var(--k${away.how})`);
     const other = away.instead
-      ? [cell(number(away.instead[1], 1) + (away.missing.length && away.how === PAGE_IN ? " +" : ""), "n", away.instead[1]), cell(ms(away.instead[0]), "n", away.instead[0])]
+      ? [cell(number(away.instead[1], 1) + (away.missing.length && away.how === PAGE_IN ? " +" : ""), "n", away.instead[1]), cell(planned.text(away.instead[0]), "n", away.instead[0])]
       : [cell("cannot", "n", 0), cell("", "n", 0)];
     const line = el("tr", {"data-statement": away.back, "data-tensor": away.node, title: why(away)},
       cell(data.tensors[away.node][T.name], "name"), cell(number(away.size_bytes), "n", away.size_bytes),
-      cell(ms(away.left_us), "n", away.left_us), cell(ms(gone), "n", gone), cell(number(freed, freed < 1 ? 3 : 1), "n", freed),
-      back, cell(number(energy, 1), "n", energy), cell(ms(us), "n", us), ...other,
+      cell(planned.text(away.left_us), "n", away.left_us), cell(planned.text(gone), "n", gone), cell(number(freed, freed < 1 ? 3 : 1), "n", freed),
+      back, cell(number(energy, 1), "n", energy), cell(planned.text(us), "n", us), ...other,
       cell(number(away.without_bytes), "n", away.without_bytes), cell(over > 0 ? `+${number(over)}` : away.place_taken ? "place taken" : "fits", "n", over));
     return line;
   });
@@ -585,19 +596,18 @@ function reasons() {
 function recorded() {
   const {run} = data;
   if (!run) return;
-  const predicted = data.views[0].end_us;
   $("beside").hidden = false;
   const error = (mine, real) => mine != null && real && same ? signed(mine / real - 1) : "";
-  const line = (what, count, mine, real) => el("tr", {}, cell(what), cell(count, "n", count), cell(ms(mine), "n", mine ?? 0),
-    cell(ms(real), "n", real), cell(error(mine, real), "n", mine != null && real && same ? mine / real - 1 : 0));
+  const line = (what, count, mine, real) => el("tr", {}, cell(what), cell(count, "n", count), cell(planned.text(mine), "n", mine ?? 0),
+    cell(measured.text(real), "n", real), cell(error(mine, real), "n", mine != null && real && same ? mine / real - 1 : 0));
   const rows = run.beside.map(([what, count, mine, real]) => line(what, number(count), mine, real));
   const head = el("h2", {}, "Predicted and measured");
   const text = `Of one step, on ${run.board}: each statement's time is the median over the steps that traced it. ` +
     "A prediction contains what passes between statements, the trace of an operator does not: that has a row of its own. " +
     "The measured lanes above are the latest step that was traced" +
     (same ? "." : `, stretched to the plan's length: the plan is for ${data.board}, and the run was on another board.`);
-  const body = table([["kind of work", ""], ["times", "n"], ["predicted ms", "n"], ["measured ms", "n"], ["error", "n"]], rows, true);
-  if (run.step_us != null) body.append(el("tfoot", {}, line("a step without its commit", "", predicted, run.step_us)));
+  const body = table([["kind of work", ""], ["times", "n"], [`predicted ${planned.name}`, "n"], [`measured ${measured.name}`, "n"], ["error", "n"]], rows, true);
+  if (run.step_us != null) body.append(el("tfoot", {}, line("a step without its commit", "", promised, run.step_us)));
   $("beside").append(head, el("p", {class: "quiet"}, text), el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Predicted and measured"}, body));
   if (run.steps.length) learning(run);
 }
@@ -641,7 +651,7 @@ function search(text) {
   if (words.length) {
     hits = new Set();
     data.tensors.forEach((tensor, i) => {
-      const where = `${tensor[T.name]} ${String(tensor[T.what]).split("(")[0]}`.toLowerCase();
+      const where = `${tensor[T.name]} ${String(tensor[T.what]).split(/[ (]/)[0]}`.toLowerCase();
       if (words.every(word => where.includes(word))) hits.add(i);
     });
   }

@@ -28,7 +28,25 @@ class Row:
     what: str
 
 
-_NUMBERS = ("#", "begins ms", "takes ms", "took ms", "bytes", "at", "RAM used")  # columns
+_NUMBERS = ("#", "begins", "takes", "took", "bytes", "at", "RAM used")  # columns, without units
+NAME_WIDTH = 60  # of a tensor's name in the table; longer ones lose their middle
+SHORT_US = 10_000  # steps below are told in microseconds
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How times of a step are told: so that a fast board's operators do not all take 0.000 ms."""
+
+    name: str
+    us: float
+    digits: int
+
+    def text(self, time_us: float | None) -> str:
+        return "" if time_us is None else f"{time_us / self.us:,.{self.digits}f}"
+
+
+def unit_of(step_us: float) -> Unit:
+    return Unit("us", 1.0, 1) if step_us < SHORT_US else Unit("ms", 1e3, 3)
 
 
 def listing(schedule: Schedule, took_us: Mapping[int, float] | None = None) -> str:
@@ -39,27 +57,35 @@ def listing(schedule: Schedule, took_us: Mapping[int, float] | None = None) -> s
     if the statements break a rule.
     """
     found = rows(schedule)
+    ends_us = max((row.begin_us + (row.time_us or 0) for row in found if row.begin_us), default=0.0)
     head = [*_header(schedule), ""]
     timed = any(row.begin_us is not None for row in found)
-    return "\n".join([*head, *_table(list(_cells(found, timed, took_us)))]) + "\n"
+    return "\n".join([*head, *_table(list(_cells(found, unit_of(ends_us), timed, took_us)))]) + "\n"
 
 
 def _cells(
-    found: tuple[Row, ...], timed: bool, took_us: Mapping[int, float] | None
+    found: tuple[Row, ...], unit: Unit, timed: bool, took_us: Mapping[int, float] | None
 ) -> Iterator[tuple[str, ...]]:
-    times = ("begins ms", "takes ms") if timed else ()
-    took = ("took ms",) if took_us is not None else ()
+    times = (f"begins {unit.name}", f"takes {unit.name}") if timed else ()
+    measured_in = unit_of(sum(took_us.values()) if took_us else 0.0)  # maybe of another board
+    took = (f"took {measured_in.name}",) if took_us is not None else ()
     yield "#", *times, *took, "statement", "tensor", "bytes", "at", "RAM used", "what"
     for row in found:
-        planned = (_ms(row.begin_us), _ms(row.time_us)) if timed else ()
-        measured = (_ms(took_us.get(row.index)),) if took_us is not None else ()
+        planned = (unit.text(row.begin_us), unit.text(row.time_us)) if timed else ()
+        measured = (measured_in.text(took_us.get(row.index)),) if took_us is not None else ()
         sizes = (row.size_bytes, row.offset, row.ram_bytes)
         numbers = ("" if size is None else f"{size:,}" for size in sizes)
-        yield str(row.index), *planned, *measured, row.statement, row.tensor, *numbers, row.what
+        name = _shortened(row.tensor)
+        yield str(row.index), *planned, *measured, row.statement, name, *numbers, row.what
 
 
-def _ms(time_us: float | None) -> str:
-    return "" if time_us is None else f"{time_us / 1e3:,.3f}"
+def _shortened(name: str) -> str:
+    half = (NAME_WIDTH - 3) // 2
+    return name if len(name) <= NAME_WIDTH else f"{name[:half]}...{name[-half:]}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _header(schedule: Schedule) -> Iterator[str]:
@@ -72,8 +98,8 @@ def _header(schedule: Schedule) -> Iterator[str]:
         f"{len(schedule.model_part):,} bytes"
     )
     yield (
-        f"RAM {header.arena_bytes:,} bytes, at most {header.resident_max} tensors at once and "
-        f"{header.queue_max} transfers queued"
+        f"RAM {header.arena_bytes:,} bytes, at most {_count(header.resident_max, 'tensor')} at "
+        f"once and {_count(header.queue_max, 'transfer')} queued"
     )
     plan = meta.get("plan", {})
     if plan.get("energy_uj") is not None:
@@ -100,7 +126,8 @@ def _storage(model: Model) -> Iterator[str]:
     for place, name in _PLACES.items():
         there = [tensor for tensor in model.tensors if tensor.place == place]
         if there and place != NEXT:
-            yield f"{len(there)} tensors {name} ({sum(t.size_bytes for t in there):,} bytes)"
+            size_bytes = sum(tensor.size_bytes for tensor in there)
+            yield f"{_count(len(there), 'tensor')} {name} ({size_bytes:,} bytes)"
     yield f"{model.data_blocks:,} blocks in all"
 
 
@@ -121,6 +148,7 @@ def _rows(
     resident: set[int] = set()
     left_us: dict[int, float] = {}  # when a tensor left RAM
     computed: set[int] = set()
+    unit = unit_of(max((timed.end_us for timed in times if timed), default=0.0))
     ram_bytes = 0
     for index, (statement, timed) in enumerate(zip(statements, times, strict=True)):
         if isinstance(statement, Wait):
@@ -140,7 +168,7 @@ def _rows(
             resident.add(tensor)
             ram_bytes += size
             if timed and tensor in left_us:
-                away = f"back after {_ms(timed.begin_us - left_us[tensor])} ms"
+                away = f"back after {unit.text(timed.begin_us - left_us[tensor])} {unit.name}"
                 what = f"{what}, {away}" if what else away
         if gone is not None:
             resident.discard(gone)
@@ -159,14 +187,19 @@ def _waited_for(remaining: int) -> str:
 
 
 def operator_text(schedule: Schedule, tensor: int, statement: Statement | None = None) -> str:
-    """The operator that makes a tensor, as kernel(inputs); with where its workspace is."""
+    """The operator that makes a tensor, as kernel(inputs); with where its workspace is. Of a graph
+    of costs, which has no kernels, the inputs."""
     op, names = schedule.model.operator(tensor), schedule.names
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
-    text = f"{kernel}({', '.join(names[i] for i in op.inputs)})"
+    inputs = ", ".join(_shortened(names[i]) for i in op.inputs)
+    if kernel == "none":
+        text = f"from {inputs}" if inputs else "from nothing"
+    else:
+        text = f"{kernel}({inputs})"
     if op.sink:
         text += f" into {sink}"
     if op.overwrites is not None:
-        text += f", in place of {names[op.overwrites]}"
+        text += f", in place of {_shortened(names[op.overwrites])}"
     if op.workspace_bytes and statement:
         text += f", workspace {op.workspace_bytes:,} bytes at {statement.workspace_offset:,}"
     return text
@@ -175,7 +208,8 @@ def operator_text(schedule: Schedule, tensor: int, statement: Statement | None =
 def _table(table: list[tuple[str, ...]]) -> Iterator[str]:
     """Columns as wide as they need; numbers to the right."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    numeric = [column for column, name in enumerate(table[0]) if name in _NUMBERS]
+    plain = [name.removesuffix(" ms").removesuffix(" us") for name in table[0]]
+    numeric = [column for column, name in enumerate(plain) if name in _NUMBERS]
     for row in table:
         cells = [
             text.rjust(width) if column in numeric else text.ljust(width)

@@ -1,7 +1,10 @@
 """The doctor: what is missing is named, with what to do; and only what all need fails it."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,6 +107,50 @@ def test_a_program_that_not_all_need_fails_nothing(
     assert not found[check]["ok"]
     assert found[check]["found"].startswith("only needed for")
     assert words in found[check]["found"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("exit 1", "does not start"), ("echo ${1#-print-file-name=}", "has no library to link with")],
+)
+def test_a_cross_compiler_that_is_not_whole_is_told(
+    poet_host: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, words: str
+) -> None:
+    compiler = tmp_path / "arm-none-eabi-gcc"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    code, found = checks(poet_host)
+    assert code == 0
+    assert not found["cross compiler"]["ok"]
+    assert f"{compiler} {words}: try 'apt install" in found["cross compiler"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("module", "content", "package"),
+    [
+        ("highspy", 'raise ImportError("libhighs.so is not there")', "highspy"),
+        (
+            "serial",
+            'raise ModuleNotFoundError("No module named serial", name="serial")',
+            "pyserial",
+        ),
+    ],
+)
+def test_a_package_that_cannot_be_imported_is_told_without_a_traceback(
+    tmp_path: Path, module: str, content: str, package: str
+) -> None:
+    (tmp_path / f"{module}.py").write_text(content)
+    done = subprocess.run(
+        [sys.executable, "-m", "poet_host", "doctor", "--json"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == json.loads(done.stdout)["exit_code"] == 1
+    assert f"try `pip install --force-reinstall {package}`" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_missing_emulator_is_told(poet_host: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,8 +139,18 @@ def _permissions() -> str:
 
 
 def _cross_compiler() -> str:
+    """Raises PoetError if it does not start, or has no library to link with."""
     made = recipe(simulated_boards()[0])
-    return f"{made.compiler} {compiler_version(made)} at {find_compiler(made)}"
+    program = find_compiler(made)
+    compiled = compiler_version(made)
+    again = "try 'apt install --reinstall gcc-arm-none-eabi libnewlib-arm-none-eabi'"
+    if not compiled:
+        raise PoetError(f"{program} does not start: {again}")
+    asked = [program, "-print-file-name=libc.a"]  # a path if there is one, else the bare name
+    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    if not Path(found).is_absolute():
+        raise PoetError(f"{program} has no library to link with: {again}")
+    return f"{made.compiler} {compiled} at {program}"
 
 
 def _linux() -> str:
@@ -181,7 +191,10 @@ def _platformio() -> str:
         stdin=subprocess.DEVNULL,
     )
     if done.returncode != 0:
-        raise PoetError(f"{program} does not start: try `pip install --force-reinstall platformio`")
+        reason = f" ({lines[-1]})" if (lines := done.stderr.strip().splitlines()) else ""
+        raise PoetError(
+            f"{program} does not start{reason}: try `pip install --force-reinstall platformio`"
+        )
     return f"{done.stdout.strip()} at {program}"
 
 

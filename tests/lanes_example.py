@@ -31,5 +31,5 @@ def run_of(spans_us: tuple[tuple[float, float], ...] = SPANS_US) -> Run:
         Traced(one.op, one.node, False, True, end - begin, number, begin, end)
         for number, (one, (begin, end)) in enumerate(zip(PLAN, spans_us, strict=False))
     )
-    step = Step(1, 0.5, 63.0, 46.0, 19.0, 2.0, 0.0, 5.0, 13.0, 44)
+    step = Step(1, 0.5, 63.0, 46.0, 19.0, 2.0, 0.0, 5.0, 13.0, 0.0, 44)
     return Run("small", "native", "data", 0, 1, 7, 9, "done", (step,), trace, 1.0, 2.0, weights={})

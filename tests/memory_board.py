@@ -85,6 +85,7 @@ class MemoryBoard:
         self.survive = survive
         self.reads = self.writes = 0
         self.failing = False  # reads and writes report an error
+        self.bad_blocks = range(0)  # of the card: only writes there do
         self.unflushed: list[tuple[int, bytes, bytes]] = []  # where, before, after
         self.now = 0
         self.state = ffi.new("struct poet *")
@@ -158,8 +159,8 @@ class MemoryBoard:
         if self.failing or (block + count) * BLOCK > len(self.storage):
             return -1
         for i in range(count):
-            if self.writes == self.cut_at:
-                return -1  # nobody is there to see it
+            if self.writes == self.cut_at or block + i in self.bad_blocks:
+                return -1  # nobody is there to see it, or the block is worn
             self.writes += 1
             at = (block + i) * BLOCK
             new = bytes(self.ffi.buffer(data, count * BLOCK)[i * BLOCK : (i + 1) * BLOCK])

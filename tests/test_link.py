@@ -5,6 +5,7 @@ import threading
 import time
 import tty
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_board import FakeBoard
@@ -161,6 +162,48 @@ def test_a_long_step_is_waited_for_and_pinged() -> None:
         assert (result.step, result.loss) == (4, 0.5)
         assert board.names().count("step") == 1
         assert board.requests[1] == ("step", {"step": 4, "trace_first": 1, "trace_count": 2})
+
+
+def test_other_requests_may_be_made_while_a_step_runs() -> None:
+    """Also when the step ends, and its reply comes, before theirs."""
+
+    def write(**fields: Any) -> dict[str, int]:
+        if fields["offset"] > 0:
+            sequence = board.sequences[board.names().index("step")]
+            body = bytes(6) + isa.pack("poet_step_result", step=4, loss=0.5)
+            board.say(frame(sequence, STEP | 0x80, body))
+        return {"next": fields["offset"] + len(fields["bytes"])}
+
+    handlers = {
+        "status": lambda: {"status": {"running": 1}},
+        "step": lambda **fields: None,
+        "write": write,
+    }
+    written: list[int] = []
+    with FakeBoard(handlers) as board:
+        with connect(board.port, timeout_s=10) as device:
+
+            def meanwhile() -> None:
+                device.write(2, 3, bytes(150))
+                written.append(150)
+
+            result = device.step(4, meanwhile=meanwhile)
+        assert (result.step, result.loss, written) == (4, 0.5, [150])
+        assert board.names()[1:] == ["step", "status", "write", "write"]
+
+
+def test_nothing_is_written_ahead_of_a_step_that_does_not_run() -> None:
+    """It ended already, or it was never heard of: then the next batch would replace this one."""
+    asked: list[str] = []
+
+    def step(**fields: int) -> dict[str, object] | None:
+        asked.append("step")
+        return {"result": {"step": 4}} if len(asked) == 2 else None
+
+    handlers = {"status": lambda: {"status": {"running": 0}}, "step": step}
+    with FakeBoard(handlers) as board, connect(board.port, timeout_s=0.02) as device:
+        assert device.step(4, meanwhile=lambda: asked.append("written")).step == 4
+        assert asked == ["step", "step"]
 
 
 def test_a_step_whose_reply_was_lost_is_asked_for_again() -> None:

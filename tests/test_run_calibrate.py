@@ -12,7 +12,7 @@ from poet_host.schedule.decode import decode
 
 Record = namedtuple("Record", "statement kind begin end")
 CODE = {name: row.code for name, row in isa.by_name("STATEMENT").items()}
-STEP = Step(1, 0.5, 1000.0, 400.0, 200.0, 30.0, 50.0, 80.0, 150.0, 64)
+STEP = Step(1, 0.5, 1000.0, 400.0, 200.0, 30.0, 50.0, 80.0, 150.0, 0.0, 64)
 
 
 def traced(*statements: tuple[str, int]) -> tuple[Record, ...]:

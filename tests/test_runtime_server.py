@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 import toy
+import toy_boards
 from cobs import cobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_board import MemoryBoard, card, library
+from memory_board import DATA_BLOCK, PARTITION, MemoryBoard, card, library
 from poet_host import isa
 
 CODE = {name: row.code for name, row in isa.by_name("MESSAGE").items()}
 ERROR = {row.code: name for name, row in isa.by_name("ERROR").items()}
 FRAME_BYTES = 576
-ARENA = isa.constants()["POET_OBJECT_ARENA"]
+ARENA, JOB = (isa.constants()[f"POET_OBJECT_{name}"] for name in ("ARENA", "JOB"))
 
 
 def buffer_bytes(payload: int) -> int:
@@ -179,6 +180,86 @@ def test_rows_come_in_pieces() -> None:
         text += piece
     assert text == isa.fingerprint_text()
     assert server.ask("rows", struct.pack("<I", len(text) + 1))[0] == "bad_message"
+
+
+# While a step runs.
+
+
+def piece(tensor: int, data: bytes, start: int = 0, object: int = 2) -> bytes:
+    return struct.pack("<BHI", object, tensor, start) + data
+
+
+def batches(count: int) -> list[tuple[bytes, bytes]]:
+    return [tuple(toy.values(seed)[:2]) for seed in range(2, 2 + count)]  # type: ignore[misc]
+
+
+def with_batches(ahead: bool, cut: int = toy.SIZES[toy.X]) -> tuple[list[bytes], bytes, bytes]:
+    """Train three steps on a batch each, written between them or each during the step before;
+    of those, the data from byte `cut` on only after it. Losses, weights and momentum."""
+    server, losses = trained(), []
+    given = batches(3)
+    for number, (x, t) in enumerate(given, 1):
+        if not ahead or number == 1:
+            upload(server, 2, toy.X, x)
+            upload(server, 2, toy.T, t)
+        line = request("step", step(number), 200)
+        if ahead and number < 3:
+            x, t = given[number]
+            line += request("write", piece(toy.T, t), 201)
+            for at in range(0, cut, 512):
+                line += request("write", piece(toy.X, x[at : min(at + 512, cut)], at), 202)
+        replies = {reply[0]: status_of(reply) for reply in server.feed(line)}
+        result = isa.unpack("poet_step_result", replies[200][2])
+        losses.append(replies[200][2][4:8])
+        if ahead and number < 3:
+            assert list(replies) == [201, 202, 200]  # the step ended last
+            assert [replies[n][0] for n in (201, 202)] == ["ok"] * 2
+            assert result["serving_ticks"] > 0
+            for at in range(cut, len(x), 512):
+                assert server.ask("write", piece(toy.X, x[at : at + 512], at))[0] == "ok"
+        else:
+            assert result["serving_ticks"] == 0
+    return losses, server.board.tensor(toy.W, 900), server.board.tensor(toy.V, 900)
+
+
+@pytest.mark.parametrize("cut", [4, 512, toy.SIZES[toy.X]])
+def test_the_next_batch_may_be_written_while_a_step_runs(cut: int) -> None:
+    between = with_batches(ahead=False)
+    assert len(set(between[0])) == 3  # the batches make a difference
+    assert with_batches(ahead=True, cut=cut) == between
+
+
+def test_nothing_else_may_be_written_while_a_step_runs() -> None:
+    server, quiet = trained(), trained()
+    others = [(0, 0), (1, 0), (ARENA, 0), (JOB, 0)]
+    others += [(2, toy.W), (2, toy.V)]
+    line = request("step", step(1), 200)
+    for sequence, (object, tensor) in enumerate(others, 1):
+        line += request("write", piece(tensor, bytes(4), 0, object), sequence)
+    replies = {reply[0]: status_of(reply)[0] for reply in server.feed(line)}
+    assert replies == {**dict.fromkeys(range(1, len(others) + 1), "busy"), 200: "ok"}
+    quiet.ask("step", step(1))
+    assert server.board.tensor(toy.W, 900) == quiet.board.tensor(toy.W, 900)
+    strange = request("write", piece(9, bytes(4)), 9)
+    answers = server.feed(request("step", step(2), 200) + strange)
+    assert {reply[0]: status_of(reply)[0] for reply in answers} == {9: "bad_object", 200: "ok"}
+
+
+def test_a_card_that_fails_under_the_next_batch_does_not_lose_the_step() -> None:
+    server, quiet = trained(), trained()
+    x, t = batches(1)[0]
+    model = toy.schedule().model
+    first = PARTITION + DATA_BLOCK + model.tensors[toy.X].block + model.slot_stride
+    server.board.bad_blocks = range(first, first + model.tensors[toy.X].blocks)
+    line = request("step", step(1), 200) + request("write", piece(toy.X, x[:512]), 1)
+    line += request("write", piece(toy.T, t), 2)  # the store is not looked at again in a step
+    replies = {reply[0]: status_of(reply)[0] for reply in server.feed(line)}
+    assert replies == {1: "storage_failed", 2: "storage_failed", 200: "ok"}
+    quiet.ask("step", step(1))
+    server.board.bad_blocks = range(0)
+    toy_boards.load(server.board)  # as after any failure of the card
+    assert server.board.hello()["committed_step"] == 1
+    assert server.board.tensor(toy.W, 900) == quiet.board.tensor(toy.W, 900)
 
 
 def test_an_error_carries_status_and_detail_alone() -> None:

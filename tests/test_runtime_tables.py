@@ -34,6 +34,7 @@ from poet_host import isa
 from poet_host.schedule.model import (
     CURRENT,
     FIXED,
+    INPUT,
     KEEP,
     NEXT,
     ONCE,
@@ -94,13 +95,14 @@ BROKEN_MODELS = {
     "size of a broken word": changed_tensor(A, size_bytes=18),
     "size that the kernel does not make": changed_tensor(C, size_bytes=20),
     "size that the kernel does not read": changed_tensor(S, size_bytes=12),
-    "unknown place": changed_tensor(A, place=5),
+    "unknown place": changed_tensor(A, place=6),
     "unknown flag": changed_tensor(A, flags=16),
     "stored flag of a computed tensor": changed_tensor(A, flags=STORED),
     "no stored flag of a stored tensor": changed_tensor(S, flags=0),
     "stored page": changed_tensor(S, place=PAGE, block=132),
     "computed fixed tensor": changed_tensor(A, place=FIXED, block=2),
     "computed current tensor": changed_tensor(A, place=CURRENT, block=2),
+    "computed input tensor": changed_tensor(A, place=INPUT, block=2),
     "stored next tensor": changed_tensor(S, place=NEXT),
     "overlapping stored tensors": changed_tensor(P, block=0),
     "stored tensor behind the stride": changed_tensor(P, block=64),
@@ -110,6 +112,9 @@ BROKEN_MODELS = {
     "page behind the data area": changed_tensor(D, block=132),
     "page far behind the data area": changed_tensor(D, block=0xFFFFFFFF),
     "second slot behind the data area": replace(MODEL, slot_stride=1 << 20),
+    "second slot of an input over that of its neighbour": changed_tensor(
+        S, place=INPUT, size_bytes=1024
+    ),
     "stride within an erase group": replace(MODEL, slot_stride=63),
     "next tensor that is not kept": changed_tensor(Q, flags=ONCE),
     "next tensor of no current one": changed_tensor(Q, block=0),

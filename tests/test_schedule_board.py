@@ -18,7 +18,7 @@ from poet_host.plan.problem import CostGraph
 from poet_host.profile.profile import estimate_profile
 from poet_host.schedule.decode import _Decoder, decode
 from poet_host.schedule.encode import encode, model_part
-from poet_host.schedule.model import with_crc
+from poet_host.schedule.model import CURRENT, FIXED, INPUT, PAGE, with_crc
 from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule, parse
 from random_plans import random_plan
@@ -151,22 +151,27 @@ def test_a_schedule_tells_its_graph(name: str) -> None:
 
 
 def test_places_on_storage() -> None:
-    """Frozen tensors and data never share an erase group with what a step writes."""
+    """What is written during a step never shares an erase group with what must outlive it."""
     model = some_schedule("part").model
-    groups: dict[str, set[int]] = {"fixed": set(), "first": set(), "second": set(), "page": set()}
+    names = ["fixed", "first", "second", "input", "next input", "page"]
+    groups: dict[str, set[int]] = {name: set() for name in names}
     for tensor in model.tensors:
         blocks = range(tensor.block, tensor.block + tensor.blocks)
-        if tensor.place == 2:
-            groups["fixed"] |= {block // 64 for block in blocks}
-        elif tensor.place == 3:
-            groups["first"] |= {block // 64 for block in blocks}
-            groups["second"] |= {(block + model.slot_stride) // 64 for block in blocks}
-        elif tensor.place == 1:
-            groups["page"] |= {block // 64 for block in blocks}
-    names = list(groups)
+        here = {block // 64 for block in blocks}
+        there = {(block + model.slot_stride) // 64 for block in blocks}
+        if tensor.place == FIXED:
+            groups["fixed"] |= here
+        elif tensor.place == CURRENT:
+            groups["first"] |= here
+            groups["second"] |= there
+        elif tensor.place == INPUT:
+            groups["input"] |= here
+            groups["next input"] |= there
+        elif tensor.place == PAGE:
+            groups["page"] |= here
     for i, one in enumerate(names):
         assert groups[one]
         for other in names[i + 1 :]:
             assert not groups[one] & groups[other], (one, other)
     assert model.slot_stride % 64 == 0
-    assert model.data_blocks == max(t.block + t.blocks for t in model.tensors if t.place == 1)
+    assert model.data_blocks == max(t.block + t.blocks for t in model.tensors if t.place == PAGE)

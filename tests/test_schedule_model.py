@@ -13,7 +13,7 @@ from poet_host.schedule.encode import encode, model_part
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.model import (
     CURRENT,
-    FIXED,
+    INPUT,
     KEEP,
     LOSS,
     NEXT,
@@ -47,7 +47,7 @@ def test_places_and_flags_follow_the_graph() -> None:
     model = model_of_graph(GRAPH)
     names = [node.name for node in GRAPH if node.stored] + [n.name for n in GRAPH if not n.stored]
     by_name = dict(zip(names, model.tensors, strict=True))
-    assert [by_name[name].place for name in ("x", "t")] == [FIXED] * 2
+    assert [by_name[name].place for name in ("x", "t")] == [INPUT] * 2
     assert [by_name[name].place for name in ("w", "v")] == [CURRENT] * 2
     assert [by_name[name].place for name in ("y", "z", "loss", "dz", "dy")] == [PAGE] * 5
     for new, old in (("v1", "v"), ("w1", "w")):
@@ -57,10 +57,10 @@ def test_places_and_flags_follow_the_graph() -> None:
     assert by_name["x"].flags == STORED
     assert by_name["loss"].flags == LOSS
     # Second slots lie behind all first ones, and no two areas overlap.
-    end = max(t.block + t.blocks for t in model.tensors if t.place in (FIXED, CURRENT))
+    end = max(t.block + t.blocks for t in model.tensors if t.place in (INPUT, CURRENT))
     assert end <= model.slot_stride
     pages = [t for t in model.tensors if t.place == PAGE]
-    second = max(t.block + t.blocks for t in model.tensors if t.place == CURRENT)
+    second = max(t.block + t.blocks for t in model.tensors if t.place in (INPUT, CURRENT))
     assert min(t.block for t in pages) >= second + model.slot_stride
 
 

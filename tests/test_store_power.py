@@ -1,6 +1,7 @@
 """Power cuts: whatever write is the last, the store comes up with a whole step."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 import toy
@@ -80,6 +81,47 @@ def test_power_cut_at_every_write_of_a_run(survive: str) -> None:
         again.step(step + 1)  # and training goes on as if nothing had been
         assert weights(again) == truth()[step + 1], f"cut at write {cut_at}"
     assert seen == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("survive", SURVIVE)
+def test_power_cut_while_the_next_batch_is_written_during_a_step(survive: str) -> None:
+    start = bytes(trained(card(), 1).storage)
+    batch = toy.values(2)[: toy.W]
+
+    def steps(board: MemoryBoard) -> None:
+        load(board)
+
+        def next_batch(_: object) -> int:
+            if board.state.status.statement == 5 and board.state.status.step == 2:
+                with suppress(Refused):
+                    for number, data in enumerate(batch):
+                        board.write(2, number, 0, data)
+            return 0
+
+        poll = board.ffi.callback("int(void *)", next_batch)
+        board.state.poll = poll
+        for step in (2, 3):
+            board.step(step)
+
+    whole = MemoryBoard(bytearray(start))
+    steps(whole)
+    after = {1: truth()[1], 2: truth()[2], 3: weights(whole)}
+    assert after[3] != truth()[3]  # of another batch
+    seen = set()
+    for cut_at in range(whole.writes + 2):  # the last one is never reached
+        board = MemoryBoard(bytearray(start), cut_at=cut_at, survive=SURVIVE[survive])
+        with suppress(Refused):
+            steps(board)
+        again = MemoryBoard(board.after_the_cut())
+        step = again.hello()["committed_step"]
+        seen.add(step)
+        load(again)
+        assert weights(again) == after[step], f"cut at write {cut_at}"
+        for number, data in enumerate(toy.values(1)[: toy.W] if step < 2 else batch):
+            again.write(2, number, 0, data)  # as a host does that goes on
+        again.step(step + 1)
+        assert step == 3 or weights(again) == after[step + 1], f"cut at write {cut_at}"
+    assert seen == {1, 2, 3}
 
 
 @pytest.mark.parametrize("survive", SURVIVE)

@@ -14,7 +14,8 @@ uint32_t poet_parity(const struct poet *p) {
 uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
                    uint32_t parity) {
   uint32_t slot = 0;
-  if (tensor->place == POET_PLACE_CURRENT) {
+  if (tensor->place == POET_PLACE_CURRENT ||
+      tensor->place == POET_PLACE_INPUT) {
     slot = parity;
   } else if (tensor->place == POET_PLACE_NEXT) {
     slot = 1 - parity;
@@ -111,7 +112,8 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
     return stored &&
            range_is_free(&layout->stored_end, tensor->block, blocks, first_end);
   case POET_PLACE_CURRENT:
-    layout->current_count++;
+  case POET_PLACE_INPUT:
+    layout->current_count += tensor->place == POET_PLACE_CURRENT;
     if (!stored ||
         !range_is_free(&layout->stored_end, tensor->block, blocks, first_end) ||
         tensor->block > model->data_blocks - first_end) {

@@ -47,7 +47,9 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
   TRY(poet_read_tensor(p, number, &place->tensor));
-  const bool other = write || is_staged(p, number);
+  const bool other = place->tensor.place == POET_PLACE_INPUT
+                         ? p->status.running
+                         : write || is_staged(p, number);
   if (place->tensor.place == POET_PLACE_NONE ||
       (place->tensor.place == POET_PLACE_CURRENT && !other &&
        !poet_committed(p))) {
@@ -100,11 +102,11 @@ static int write_tensor(struct poet *p, const struct place *place,
   if (p->committed.step != POET_NO_STEP && !poet_committed(p)) {
     TRY(poet_commit(p, (struct poet_commit){.step = POET_NO_STEP}));
   }
-  if (!p->staging) {
-    clear_bitmap(p);
-    p->staging = true;
-  }
   if (place->tensor.place == POET_PLACE_CURRENT) {
+    if (!p->staging) {
+      clear_bitmap(p);
+      p->staging = true;
+    }
     *staged_word(p, number) |= 1u << (number & 31);
   }
   p->verified = POET_NONE;
@@ -128,10 +130,19 @@ static int copy_arena(struct poet *p, uint32_t offset, void *to,
 int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
                const void *from, uint32_t size) {
   struct place place;
+  if (p->status.running) {
+    if (object != POET_OBJECT_TENSOR) {
+      return POET_ERROR_busy;
+    }
+    TRY(p->storage_status); /* mounting it again would forget the schedule */
+  }
   if (object == POET_OBJECT_ARENA) {
     return copy_arena(p, offset, NULL, from, size);
   }
   TRY(locate(p, object, tensor, true, &place));
+  if (p->status.running && place.tensor.place != POET_PLACE_INPUT) {
+    return POET_ERROR_busy;
+  }
   if (!in_range(&place, offset, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
   }
@@ -194,17 +205,20 @@ static int complete_other_slots(struct poet *p) {
   for (uint32_t i = 0; i < p->model.stored_count; i++) {
     struct poet_tensor tensor;
     TRY(poet_read_tensor(p, i, &tensor));
-    if (tensor.place != POET_PLACE_CURRENT) {
+    const bool input = tensor.place == POET_PLACE_INPUT;
+    if (tensor.place != POET_PLACE_CURRENT && !input) {
       continue;
     }
     const uint32_t other = poet_slot(p, &tensor, 1 - parity);
     if (!is_staged(p, i)) {
-      if (!poet_committed(p)) {
+      if (!poet_committed(p) && !input) {
         return poet_fail(p, POET_ERROR_bad_object, i);
       }
       TRY(copy(p, poet_slot(p, &tensor, parity), other, &tensor));
     }
-    TRY(verify(p, other, &tensor, i));
+    if (!input) {
+      TRY(verify(p, other, &tensor, i));
+    }
   }
   return 0;
 }

@@ -269,7 +269,8 @@ static handler *const handlers[] = {
 
 static int dispatch(struct request *r, uint8_t code) {
   const bool always = code == POET_MESSAGE_status ||
-                      code == POET_MESSAGE_reset || code == POET_MESSAGE_step;
+                      code == POET_MESSAGE_reset || code == POET_MESSAGE_step ||
+                      code == POET_MESSAGE_write;
   if (code >= sizeof handlers / sizeof *handlers || !handlers[code]) {
     return POET_ERROR_bad_message;
   }
@@ -299,11 +300,17 @@ static void answer(struct poet_server *server, uint32_t received) {
                       .out = frame + HEAD + STATUS,
                       .room = server->frame_bytes - STATUS};
   const uint8_t code = frame[1];
+  struct poet *p = server->poet;
+  const bool stepping = server->stepping;
+  const uint32_t begin = p->port->ticks(p->port->context);
   server->attended = true;
-  server->poet->detail = 0;
+  p->detail = 0;
   const int status = dispatch(&r, code);
   if (status != REPLIED) {
     send_reply(server, r.sequence, code, status, frame, r.size);
+  }
+  if (stepping) {
+    p->result.serving_ticks += p->port->ticks(p->port->context) - begin;
   }
 }
 

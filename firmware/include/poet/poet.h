@@ -166,8 +166,10 @@ void poet_hello(struct poet *p, struct poet_hello *hello);
 /* Write bytes of an object (POET_OBJECT_*). A tensor is complete when its last
  * byte is written: then its CRC is taken from storage and put behind it. What
  * is written to a CURRENT tensor counts only after poet_begin: the committed
- * values stay. Writing a model or plan part unloads the schedule; the first
- * tensor of another model gives up the commit of the one before. */
+ * values stay. What is written to an INPUT tensor is for the next step: while
+ * one runs (poll), for the one behind it, and nothing else may be written then.
+ * Writing a model or plan part unloads the schedule; the first tensor of
+ * another model gives up the commit of the one before. */
 int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
                const void *from, uint32_t size);
 

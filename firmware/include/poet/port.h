@@ -76,7 +76,8 @@ struct poet_port {
   bool lane_checks;
 
   /* Only for the serial application. receive waits at most `wait_ms` for the
-   * first byte and returns how many it has stored; send returns when the bytes
+   * first byte and returns how many it has stored; what comes while nobody
+   * asks, a frame at least, is kept. send returns when the bytes
    * are on their way or nobody takes them. */
   size_t (*receive)(void *context, uint8_t *data, size_t size,
                     uint32_t wait_ms);

@@ -30,14 +30,15 @@
 /* Where a tensor lives on storage (poet_tensor.place). */
 #define POET_PLACE_NONE 0  /* never on storage */
 #define POET_PLACE_PAGE 1  /* page of this step; contents mean nothing later */
-#define POET_PLACE_FIXED 2 /* one slot, written by the host: data, frozen */
+#define POET_PLACE_FIXED 2 /* one slot, written by the host: frozen */
 #define POET_PLACE_CURRENT 3 /* the slot of the last committed step */
 #define POET_PLACE_NEXT 4    /* the other slot, current once committed */
+#define POET_PLACE_INPUT 5   /* two slots, for this step and for the next one */
 
 /* Objects of the messages write, read and checksum. */
 #define POET_OBJECT_MODEL 0
 #define POET_OBJECT_PLAN 1
-#define POET_OBJECT_TENSOR 2 /* a FIXED or CURRENT tensor */
+#define POET_OBJECT_TENSOR 2 /* a FIXED, CURRENT or INPUT tensor */
 #define POET_OBJECT_ARENA 3  /* RAM, between steps; it has no checksum */
 #define POET_OBJECT_JOB 4    /* what a board trains alone by */
 
@@ -205,10 +206,11 @@ struct poet_step_result {
   uint32_t asleep_ticks;   /* of the processor */
   uint32_t reading_ticks;  /* of storage: transfers, and all else */
   uint32_t writing_ticks;
-  uint32_t peak_bytes; /* high-water mark of the painted arena */
+  uint32_t serving_ticks; /* in which requests of the host were answered */
+  uint32_t peak_bytes;    /* high-water mark of the painted arena */
   uint32_t trace_records;
 };
-POET_LAYOUT(poet_step_result, 44);
+POET_LAYOUT(poet_step_result, 48);
 
 struct poet_trace {
   uint16_t statement; /* index in the plan */

@@ -2,7 +2,8 @@
  * server.h - the serial application: frames in, library calls, frames out.
  *
  * Messages and fields are the rows of wire.def. While a step runs the server
- * answers status and reset, and every other request with `busy`.
+ * answers status and reset, takes what is written for the next step, and
+ * answers every other request with `busy`.
  */
 #ifndef POET_SERVER_H
 #define POET_SERVER_H

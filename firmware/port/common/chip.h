@@ -71,6 +71,11 @@ void chip_unlock(uint32_t was);
 void chip_sleep(void);
 #endif
 
+/* Sections that the lane's interrupts may not enter, and the line's may: they
+ * may last longer than it takes a byte to come. */
+uint32_t chip_lock_lane(void);
+void chip_unlock_lane(uint32_t was);
+
 /* Called from interrupts. */
 void card_exchanged(void);
 void card_alarm(void);

@@ -118,7 +118,7 @@ static void request_ended(int error) {
   start_next();
 }
 
-/* With interrupts locked out, or from one. */
+/* With the lane's interrupts locked out, or from one. */
 static void start_next(void) {
   if (lane.busy) {
     return;
@@ -145,7 +145,7 @@ static void start_next(void) {
 }
 
 static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
-  const uint32_t was = chip_lock();
+  const uint32_t lane_was = chip_lock_lane();
   lane.data = data;
   lane.request = (struct card_job){.block = block,
                                    .count = count,
@@ -156,6 +156,8 @@ static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
                                    .ended = request_ended};
   lane.asked = true;
   start_next();
+  chip_unlock_lane(lane_was);
+  const uint32_t was = chip_lock();
   while (lane.asked) {
     lane_sleep();
     chip_unlock(was);
@@ -191,7 +193,7 @@ int lane_flush(void *context) {
 
 void lane_submit(void *context, struct poet_transfer *transfer) {
   (void)context;
-  const uint32_t was = chip_lock();
+  const uint32_t was = chip_lock_lane();
   transfer->next = NULL;
   if (lane.first) {
     lane.last->next = transfer;
@@ -200,7 +202,7 @@ void lane_submit(void *context, struct poet_transfer *transfer) {
   }
   lane.last = transfer;
   start_next();
-  chip_unlock(was);
+  chip_unlock_lane(was);
 }
 
 void lane_sleep(void) {

@@ -5,12 +5,12 @@
 
 #include "parts.h"
 #include "registers.h"
+#include "ring.h"
 #include "startup.h"
 
 enum {
   UART_TX_PIN = 6, /* P0.06 and P0.08: the kit's debugger */
   UART_RX_PIN = 8,
-  RING = 512,
   SEND_BUFFER = 256,
   NOW = 0, /* capture and compare channels of TIMER1 */
   ALARM = 1,
@@ -18,12 +18,11 @@ enum {
   SOONEST_US = 2,
 };
 
+static struct ring ring;
 static struct {
-  uint8_t bytes[RING];
-  volatile uint16_t head, tail;
-  uint8_t incoming[2]; /* the DMA's: one fills while the other is emptied */
+  uint8_t bytes[2]; /* the DMA's: one fills while the other is emptied */
   uint8_t which;
-} ring;
+} incoming;
 
 static uint8_t sending[SEND_BUFFER]; /* EasyDMA reads RAM only */
 static volatile bool sent = true;
@@ -31,6 +30,19 @@ static volatile bool sent = true;
 void nrf52840_interrupt(unsigned irq, unsigned priority) {
   NVIC_IPR(irq) = (uint8_t)priority;
   NVIC_ISER(irq / 32) = 1u << irq % 32;
+}
+
+uint32_t chip_lock_lane(void) {
+  uint32_t was;
+  __asm volatile("mrs %0, basepri\n msr basepri, %1"
+                 : "=&r"(was)
+                 : "r"(LANE_PRIORITY)
+                 : "memory");
+  return was;
+}
+
+void chip_unlock_lane(uint32_t was) {
+  __asm volatile("msr basepri, %0" : : "r"(was) : "memory");
 }
 
 static uint32_t address(const volatile void *pointer) {
@@ -102,28 +114,20 @@ static void start_uart(void) {
   UARTE_SHORTS = UARTE_ENDRX_STARTRX;
   UARTE_INTENSET = UARTE_INT_ENDRX | UARTE_INT_RXSTARTED | UARTE_INT_ENDTX;
   UARTE_RXD_MAXCNT = 1;
-  UARTE_RXD_PTR = address(&ring.incoming[0]);
+  UARTE_RXD_PTR = address(&incoming.bytes[0]);
   nrf52840_interrupt(IRQ_UARTE0, LINE_PRIORITY);
   UARTE_TASKS_STARTRX = 1;
-}
-
-/* A byte that finds the ring full is dropped: its frame fails its CRC. */
-static void keep(uint8_t byte) {
-  if ((uint16_t)(ring.head - ring.tail) < RING) {
-    ring.bytes[ring.head % RING] = byte;
-    ring.head++;
-  }
 }
 
 void uarte0_handler(void) {
   if (UARTE_EVENTS_ENDRX) {
     UARTE_EVENTS_ENDRX = 0;
-    keep(ring.incoming[ring.which]);
-    ring.which ^= 1;
+    ring_put(&ring, incoming.bytes[incoming.which]);
+    incoming.which ^= 1;
   }
   if (UARTE_EVENTS_RXSTARTED) { /* the pointer may be set for the next byte */
     UARTE_EVENTS_RXSTARTED = 0;
-    UARTE_RXD_PTR = address(&ring.incoming[ring.which ^ 1]);
+    UARTE_RXD_PTR = address(&incoming.bytes[incoming.which ^ 1]);
   }
   if (UARTE_EVENTS_ENDTX) {
     UARTE_EVENTS_ENDTX = 0;
@@ -132,16 +136,11 @@ void uarte0_handler(void) {
 }
 
 bool chip_uart_waiting(void) {
-  return ring.head != ring.tail;
+  return ring_holds(&ring);
 }
 
 uint32_t chip_uart_receive(uint8_t *data, uint32_t size) {
-  uint32_t count = 0;
-  while (count < size && chip_uart_waiting()) {
-    data[count++] = ring.bytes[ring.tail % RING];
-    ring.tail++;
-  }
-  return count;
+  return ring_take(&ring, data, size);
 }
 
 static void wait_until_sent(void) {

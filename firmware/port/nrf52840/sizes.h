@@ -8,6 +8,6 @@
 #define BOARD_QUEUE 32
 #define BOARD_TRACE 512
 #define BOARD_CACHE 24
-#define BOARD_FRAME 2048
+#define BOARD_FRAME 1544 /* three blocks in a write, and its fields */
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "parts.h"
 #include "registers.h"
+#include "ring.h"
 #include "startup.h"
 
 enum {
@@ -10,16 +11,12 @@ enum {
   UART_TX_PIN = 32 + 22,
   UART_RX_PIN = 32 + 23,
   UART_BAUD = 3, /* 48 MHz / 16 / 3: 1 Mbaud */
-  RING = 128,
-  ALARM = 0, /* compare channels of TC4 */
+  ALARM = 0,     /* compare channels of TC4 */
   WAKE = 1,
   SOONEST_US = 4, /* a compare value must not be missed while it is written */
 };
 
-static struct {
-  uint8_t bytes[RING];
-  volatile uint16_t head, tail;
-} ring;
+static struct ring ring;
 
 /* -- clocks: 48 MHz from the DFLL, locked to the 32 kHz crystal -- */
 
@@ -70,6 +67,20 @@ void samd21_interrupt(unsigned irq, unsigned priority) {
   const unsigned shift = irq % 4 * 8;
   NVIC_IPR(irq) = (NVIC_IPR(irq) & ~(0xffu << shift)) | priority << shift;
   NVIC_ISER = 1u << irq;
+}
+
+/* An ARMv6-M cannot mask by priority. */
+uint32_t chip_lock_lane(void) {
+  const uint32_t lane = 1u << IRQ_DMAC | 1u << IRQ_TC4;
+  const uint32_t was = NVIC_ISER & lane;
+  NVIC_ICER = lane;
+  __asm volatile("dsb\n isb" ::: "memory");
+  return was;
+}
+
+void chip_unlock_lane(uint32_t was) {
+  __asm volatile("" ::: "memory");
+  NVIC_ISER = was;
 }
 
 /* -- TC4 and TC5: 32 bits at 1 MHz; compares are alarm and wake-up -- */
@@ -152,26 +163,16 @@ static void start_uart(void) {
   samd21_interrupt(IRQ_SERCOM5, LINE_PRIORITY);
 }
 
-/* A byte that finds the ring full is dropped: its frame fails its CRC. */
 void sercom5_handler(void) {
-  const uint8_t byte = (uint8_t)SERCOM_DATA(UART);
-  if ((uint16_t)(ring.head - ring.tail) < RING) {
-    ring.bytes[ring.head % RING] = byte;
-    ring.head++;
-  }
+  ring_put(&ring, (uint8_t)SERCOM_DATA(UART));
 }
 
 bool chip_uart_waiting(void) {
-  return ring.head != ring.tail;
+  return ring_holds(&ring);
 }
 
 uint32_t chip_uart_receive(uint8_t *data, uint32_t size) {
-  uint32_t count = 0;
-  while (count < size && chip_uart_waiting()) {
-    data[count++] = ring.bytes[ring.tail % RING];
-    ring.tail++;
-  }
-  return count;
+  return ring_take(&ring, data, size);
 }
 
 void chip_uart_send(const uint8_t *data, uint32_t size) {

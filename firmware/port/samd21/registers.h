@@ -182,6 +182,7 @@ struct usb_bank { /* 32.8.4 */
 
 /* Cortex-M0+: NVIC and SCB */
 #define NVIC_ISER REG32(0xe000e100)
+#define NVIC_ICER REG32(0xe000e180)
 #define NVIC_IPR(n) REG32(0xe000e400 + 4 * ((n) / 4))
 #define SCB_VTOR REG32(0xe000ed08)
 #define SCB_AIRCR REG32(0xe000ed0c)

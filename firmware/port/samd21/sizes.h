@@ -2,12 +2,12 @@
 #ifndef POET_SIZES_H
 #define POET_SIZES_H
 
-#define BOARD_ARENA_BYTES 25568
+#define BOARD_ARENA_BYTES 24976
 #define BOARD_RESIDENTS 40
 #define BOARD_TENSORS 384
 #define BOARD_QUEUE 8
 #define BOARD_TRACE 22
 #define BOARD_CACHE 4
-#define BOARD_FRAME 512
+#define BOARD_FRAME 520 /* a block in a write, and its fields */
 
 #endif

@@ -181,8 +181,18 @@ class Device:
         """The tensors as written are the weights after this step."""
         self._request("begin", step=step)
 
-    def step(self, step: int, trace_first: int = 0, trace_count: int = 0) -> Any:
-        """Run one training step and wait for it: poet_step_result."""
+    def step(
+        self,
+        step: int,
+        trace_first: int = 0,
+        trace_count: int = 0,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Any:
+        """Run one training step and wait for it: poet_step_result.
+
+        `meanwhile` is called once while the step runs, unless it ends too early to tell: what
+        it writes to INPUT tensors is for the step behind.
+        """
         message = messages()["step"]
         values = {"step": step, "trace_first": trace_first, "trace_count": trace_count}
         ping = messages()["status"]
@@ -191,7 +201,7 @@ class Device:
             return bool(self._fields("status", payload)["status"].running)
 
         payload = pack(message.request, values)
-        reply = self.link.request_long(message.code, payload, ping.code, is_running)
+        reply = self.link.request_long(message.code, payload, ping.code, is_running, meanwhile)
         return self._fields("step", reply)["result"]
 
     def trace(self) -> tuple[Any, ...]:

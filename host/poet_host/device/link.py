@@ -37,6 +37,8 @@ class Link:
         self._sequence = 0
         self._received = bytearray()
         self._frames: deque[bytes] = deque()
+        self._long: tuple[int, int] | None = None  # the reply that request_long awaits
+        self._early: bytes | None = None  # that reply, if it came while others were awaited
         self._foreign_bytes = 0
         self._serial = _open(port, patience_s)
 
@@ -71,19 +73,29 @@ class Link:
             pause_s *= 2
 
     def request_long(
-        self, code: int, payload: bytes, ping: int, is_running: Callable[[bytes], bool]
+        self,
+        code: int,
+        payload: bytes,
+        ping: int,
+        is_running: Callable[[bytes], bool],
+        meanwhile: Callable[[], None] | None = None,
     ) -> bytes:
         """The same for work that takes long: the board is asked meanwhile whether it lives.
 
         `ping` is the code of a request without fields that the board answers while it works;
         `is_running` judges its reply: if not running, request or reply was lost, and the
-        request is sent again.
+        request is sent again. `meanwhile` is called once when the work is known to run, if that
+        is known before its end, and may make other requests.
         """
-        awaited = (self._next_sequence(), code | REPLY)
-        self._send(awaited[0], code, payload)
+        awaited = self._long = (self._next_sequence(), code | REPLY)
+        self._early = None
+        # At once with the request, a simulated board takes the ping for sure while it works.
+        self._send(awaited[0], code, payload, *([ping] if meanwhile else []))
         heard = time.monotonic()
         pause_s = self.timeout_s
         while True:
+            if self._early is not None:
+                return self._early
             reply = self._reply(awaited, ping | REPLY, time.monotonic() + pause_s)
             now = time.monotonic()
             if reply is None:
@@ -98,16 +110,21 @@ class Link:
             if not is_running(reply[1]):
                 self.resent += 1
                 self._send(awaited[0], code, payload)
+            elif meanwhile:
+                meanwhile()
+                meanwhile = None
+                heard = time.monotonic()
 
     def _next_sequence(self) -> int:
         """1 to 255 in turn; 0 is for pings, whose replies are told by their code."""
         self._sequence = self._sequence % 255 + 1
         return self._sequence
 
-    def _send(self, sequence: int, code: int, payload: bytes) -> None:
+    def _send(self, sequence: int, code: int, payload: bytes, *pings: int) -> None:
         # A zero in front ends whatever half a frame the board may have received before.
+        frames = [frame(sequence, code, payload), *(frame(0, ping, b"") for ping in pings)]
         try:
-            self._serial.write(b"\0" + frame(sequence, code, payload))
+            self._serial.write(b"\0" + b"".join(frames))
         except (OSError, serial.SerialException) as error:
             raise self._broken(error) from error
 
@@ -129,6 +146,8 @@ class Link:
             if (sequence, code) == awaited or code == ping:
                 self.answered = True
                 return code, payload
+            if (sequence, code) == self._long:
+                self._early = payload
             if not self.answered:  # an echo of the request, for one
                 self._foreign_bytes += len(raw)
         return None

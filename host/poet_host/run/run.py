@@ -36,7 +36,8 @@ _PLAIN: Mapping[Any, Any] = {
 class Step:
     """One training step; times by the board's clock, `time_us` includes the commit.
 
-    `asleep_us`: the processor slept; `reading_us`, `writing_us`: storage was read or written.
+    `asleep_us`: the processor slept; `reading_us`, `writing_us`: storage was read or written;
+    `serving_us`: the board answered its host, which includes taking in the next batch.
     """
 
     step: int
@@ -48,6 +49,7 @@ class Step:
     asleep_us: float
     reading_us: float
     writing_us: float
+    serving_us: float
     peak_bytes: int
 
 

@@ -5,6 +5,7 @@ the last step that ended; `resume` goes on from them.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from statistics import median
 from typing import Any
 
@@ -67,17 +68,21 @@ class Training:
         else:
             self.committed = begin(device, self.graph, schedule, seed, weights, first_step)
         self.done: list[Step] = []
+        self._sent: int | None = None  # the step whose batch the board has
         self._numbers = {name: number for number, name in enumerate(schedule.names)}
         self.trace = Trace(schedule, self.graph, device.info.trace_capacity)
 
-    def step(self) -> Step:
-        """Train one batch. Raises NotFinite, LinkBroken; the step before stays committed."""
-        device, graph, step = self.device, self.graph, self.committed
-        x, y = batch_of_step(self.data, graph.batch, self.seed, step)
+    def step(self, *, more: bool = False) -> Step:
+        """Train one batch. Raises NotFinite, LinkBroken; the step before stays committed.
+
+        If `more` steps follow, the next batch is sent while the board computes this one.
+        """
+        device, step = self.device, self.committed
+        meanwhile = (lambda: self._send_ahead(step + 1)) if more else None
         try:
-            device.write(TENSOR, self._numbers[graph.data], x.tobytes())
-            device.write(TENSOR, self._numbers[graph.label], y.tobytes())
-            result = device.step(step + 1, *self.trace.window(step))
+            if self._sent != step:
+                self._send(step)
+            result = device.step(step + 1, *self.trace.window(step), meanwhile)
             self.trace.add(device.trace())
         except BoardError as error:
             if error.name != "not_finite":
@@ -91,6 +96,17 @@ class Training:
         self.done.append(_step(device, result))
         self.committed += 1
         return self.done[-1]
+
+    def _send(self, step: int) -> None:
+        x, y = batch_of_step(self.data, self.graph.batch, self.seed, step)
+        self.device.write(TENSOR, self._numbers[self.graph.data], x.tobytes())
+        self.device.write(TENSOR, self._numbers[self.graph.label], y.tobytes())
+        self._sent = step
+
+    def _send_ahead(self, step: int) -> None:
+        # Whatever the board has against it, it is asked again between the steps.
+        with suppress(BoardError):
+            self._send(step)
 
     def finish(self, ended: Ended = "done") -> Run:
         """Read the weights back, and put together what was measured."""
@@ -124,7 +140,7 @@ def train(
     When `stopped()` is true after a step, the run ends there as "interrupted".
     """
     while training.committed < steps:
-        step = training.step()
+        step = training.step(more=training.committed + 1 < steps)
         if on_step:
             on_step(step, steps)
         if stopped() and training.committed < steps:
@@ -225,5 +241,6 @@ def _step(device: Device, result: Any) -> Step:
         asleep_us=device.us(result.asleep_ticks),
         reading_us=device.us(result.reading_ticks),
         writing_us=device.us(result.writing_ticks),
+        serving_us=device.us(result.serving_ticks),
         peak_bytes=result.peak_bytes,
     )

@@ -14,6 +14,7 @@ from ..plan.problem import CostGraph, CostNode
 from .model import (
     CURRENT,
     FIXED,
+    INPUT,
     KEEP,
     LOSS,
     MAX_INPUTS,
@@ -28,6 +29,7 @@ from .model import (
     Tensor,
 )
 
+TWO_SLOTS = (CURRENT, INPUT)
 ERASE_BLOCKS = 64  # of an SD card's erase group, at most
 TENSOR_META = ("name", "shape", "role", "phase", "dtype", "start")
 _N = TypeVar("_N", Node, CostNode)
@@ -58,7 +60,7 @@ def model_of_graph(graph: Graph) -> Model:
                     f"graph {graph.name}: {node.name} is not as large as what it updates"
                 )
         elif node.stored:
-            place, flags = (CURRENT if node.name in renewed else FIXED), STORED
+            place, flags = _stored_place(graph, node, renewed), STORED
         else:
             place, flags = PAGE, 0
         flags |= LOSS if node.name == graph.loss else 0
@@ -66,6 +68,12 @@ def model_of_graph(graph: Graph) -> Model:
     operators = [_operator(graph, node, number) for node in nodes if not node.stored]
     renews = {number[node.name]: number[node.updates] for node in nodes if node.updates is not None}
     return lay_out(tensors, operators, renews)
+
+
+def _stored_place(graph: Graph, node: Node, renewed: list[str]) -> int:
+    if node.name in renewed:
+        return CURRENT
+    return INPUT if node.name in (graph.data, graph.label) else FIXED
 
 
 def _operator(graph: Graph, node: Node, number: Mapping[str, int]) -> Operator:
@@ -124,20 +132,20 @@ def _rounded(size_bytes: int) -> int:
 def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[int, int]) -> Model:
     """Give every tensor its blocks; `renews`: NEXT tensor -> CURRENT tensor.
 
-    A new erase group begins wherever FIXED and CURRENT tensors meet, so that no step writes
-    into the group of something that only the host can write again.
+    A new erase group begins wherever stored tensors of different places meet, so that nothing
+    writes during a step into the group of something that only the host can write again.
     """
     placed: dict[int, Tensor] = {}
     end, last = 0, None
     for i, tensor in enumerate(tensors):
-        if tensor.place in (FIXED, CURRENT):
+        if tensor.place in (FIXED, *TWO_SLOTS):
             if last is not None and tensor.place != last:
                 end = _whole_groups(end)
             placed[i] = replace(tensor, block=end)
             end, last = end + tensor.blocks, tensor.place
     stride = _whole_groups(end)
-    if CURRENT in (tensor.place for tensor in tensors):
-        end = stride + max(t.block + t.blocks for t in placed.values() if t.place == CURRENT)
+    if twice := [tensor for tensor in placed.values() if tensor.place in TWO_SLOTS]:
+        end = stride + max(tensor.block + tensor.blocks for tensor in twice)
     end = _whole_groups(end)
     for i, tensor in enumerate(tensors):
         if tensor.place == PAGE:

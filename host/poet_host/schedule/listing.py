@@ -6,11 +6,17 @@ from dataclasses import dataclass
 from .. import isa
 from ..plan.plan import Statement
 from .decode import Wait, decode
-from .model import CURRENT, FIXED, NEXT, PAGE, Model
+from .model import CURRENT, FIXED, INPUT, NEXT, PAGE, Model
 from .schedule import Schedule
 from .times import Timed, costs_of_schedule, planned_times
 
-_PLACES = {FIXED: "data or frozen", CURRENT: "trained, two slots", PAGE: "page", NEXT: "update"}
+_PLACES = {
+    INPUT: "of a batch, two slots",
+    FIXED: "frozen",
+    CURRENT: "trained, two slots",
+    PAGE: "page",
+    NEXT: "update",
+}
 
 
 @dataclass(frozen=True)

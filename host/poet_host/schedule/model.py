@@ -13,8 +13,8 @@ _C = isa.constants()
 NONE = _C["POET_NONE"]
 MAX_INPUTS = _C["POET_INPUTS"]
 BLOCK = _C["POET_BLOCK"]
-PLACE_NONE, PAGE, FIXED, CURRENT, NEXT = (
-    _C[f"POET_PLACE_{name}"] for name in ("NONE", "PAGE", "FIXED", "CURRENT", "NEXT")
+PLACE_NONE, PAGE, FIXED, CURRENT, NEXT, INPUT = (
+    _C[f"POET_PLACE_{name}"] for name in ("NONE", "PAGE", "FIXED", "CURRENT", "NEXT", "INPUT")
 )
 STORED, KEEP, ONCE, LOSS = (_C[f"POET_FLAG_{name}"] for name in ("STORED", "KEEP", "ONCE", "LOSS"))
 
@@ -23,9 +23,6 @@ _BEHIND_CRC = isa.ffi().offsetof("struct poet_model", "crc") + 4
 
 # Fields of poet_op that say how tensors and operators hang together; all others are attributes.
 STRUCTURE = ("kernel", "sink", "input_count", "output", "overwrites", "input")
-
-
-_BEHIND_CRC = 8
 
 
 @dataclass(frozen=True)

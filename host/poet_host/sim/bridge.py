@@ -10,6 +10,7 @@ import time
 import tty
 
 PATIENCE_S = 0.5  # of a frame's unsent end, and of input while the program is busy
+REACTION_S = 0.005  # in which a host goes on after a reply
 WATCH_S = 0.2
 UNOPENED_WATCH_S = 0.02  # nobody says when a pty is opened
 OUTPUT_LIMIT_BYTES = 1 << 20  # what nobody reads is dropped
@@ -42,17 +43,24 @@ class Bridge:
             self._input += data
             self._since = time.monotonic()
 
-    def frame(self, *, complete: bool) -> bytes:
-        """The next whole frame, or, if it may be in pieces or has waited, what there is."""
-        end = self._input.find(0) + 1
+    def frames(self, *, late: bool) -> bytes:
+        """All whole frames, or what there is if it has waited; nothing else if it is `late`."""
+        end = self._input.rfind(0) + 1
         waited = time.monotonic() - self._since > PATIENCE_S
         if not end and self._input and waited:
             end = len(self._input)
-        if complete and not waited:
+        if late and not waited:
             return b""
-        frame = bytes(self._input[:end])
+        frames = bytes(self._input[:end])
         del self._input[:end]
-        return frame
+        return frames
+
+    def await_frame(self) -> None:
+        """Wait until a whole frame is there, or the host does not go on."""
+        until = time.monotonic() + REACTION_S
+        while 0 not in self._input and (left_s := until - time.monotonic()) > 0:
+            select.select([self.master], [], [], left_s)
+            self.pull()
 
     def push(self, data: bytes) -> None:
         """Write to the host what it takes, and keep the rest."""

@@ -3,10 +3,11 @@
     python -m poet_host.sim.process SETTINGS
 
 Prints the path of its serial port once the program has started. Simulated
-time stands still while the program sleeps with nothing but input to wake it, and then takes one
-whole frame (up to a zero byte, as COBS ends them): so the cycle count depends on what the host
-sends, never on when. Only what has waited for long while the program was busy is handed over in
-between, so that a run can be interrupted. At the start a program waits a while for a host before it
+time stands still while the program sleeps with nothing but input to wake it, and then takes what
+the host sends at once, in whole frames (each up to a zero byte, as COBS ends them): so the cycle
+count depends on what the host sends, never on when. While the program is busy, time stands still
+only for a moment behind a reply, in case the host goes on; and what has waited for long is handed
+over, so that a run can be interrupted. At the start a program waits a while for a host before it
 goes on by itself: unless it is to be alone, time stands still there too.
 """
 
@@ -25,6 +26,7 @@ from .bridge import Bridge, UsbBridge
 from .machine import METER_FIELDS, CardFault, Machine
 
 SLICE_TICKS = 2_000_000
+TALKING_TICKS = 100_000  # the same while host and busy program talk
 STARTED_S = 1.0  # of simulated time, after which a program waits for a host or never will
 FAULT_CODE = 70
 POWER_CUT_CODE = 75
@@ -54,6 +56,8 @@ class Process:
         self.parent = os.getppid()
         self.announced = False
         self.attended = bool(settings["alone"])
+        self.said = b""  # by a busy program, and not passed on as there may be more
+        self.talking = False  # a busy program has been heard or spoken to
 
     def update_meter(self) -> None:
         meter = self.machine.meter
@@ -72,13 +76,16 @@ class Process:
             self.machine.set_card_present(bool(json.loads(line)["card"]))
 
     def listen(self, *, asleep: bool) -> None:
-        """Take input: wait for it if the program does, else only glance."""
+        """Take input: wait for it if the program does, a moment if it has spoken, else glance."""
+        if self.talking and not asleep:
+            self.bridge.await_frame()
         while True:
             self.bridge.pull()
-            frame = self.bridge.frame(complete=not asleep)
-            if frame:
-                self.machine.give(frame)
-            if self.line_changed() or frame or not asleep:
+            frames = self.bridge.frames(late=not asleep and not self.talking)
+            if frames:
+                self.machine.give(frames)
+            self.talking = bool(frames) and not asleep
+            if self.line_changed() or frames or not asleep:
                 break
             if 0 in self.bridge.wait(0):
                 self.obey()
@@ -87,6 +94,14 @@ class Process:
             self.bridge.push(b"")
         if select.select([0], [], [], 0)[0]:
             self.obey()
+
+    def pass_on(self, more: bytes, *, busy: bool) -> None:
+        """Tell the host what the program says: a whole reply at once."""
+        self.said += more
+        if not busy or not more:
+            self.bridge.push(self.said)
+            self.talking = bool(self.said) and busy
+            self.said = b""
 
     def line_changed(self) -> bool:
         """Has a program opened or closed the USB port, or changed its baud rate?"""
@@ -111,9 +126,9 @@ class Process:
 
     def run(self) -> int:
         while True:
-            result = self.machine.run(SLICE_TICKS)
+            result = self.machine.run(TALKING_TICKS if self.talking or self.said else SLICE_TICKS)
             self.update_meter()
-            self.bridge.push(self.machine.take())
+            self.pass_on(self.machine.take(), busy=result == "slice")
             if result == "idle" or (result == "slice" and self.started()):
                 self.announce()
                 self.listen(asleep=result == "idle" or not self.attended)

@@ -12,7 +12,7 @@ from usb_board import UsbBoard
 pytestmark = needs_compiler
 TIMES = 8
 WORST_KB_S = 400  # docs/usb.md
-PAYLOAD = {"mkr1000": 480, "nrf52840_dk": 2000}  # bytes of a request that a frame has room for
+PAYLOAD = {"mkr1000": 512, "nrf52840_dk": 1536}  # bytes of a request that a frame has room for
 
 
 def kilobytes_per_second(name: str, *, usb: bool) -> tuple[float, float]:

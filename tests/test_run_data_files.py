@@ -4,7 +4,9 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import poet_host as poet
 import pytest
+import whole_runs as runs
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.build import Builder
@@ -232,6 +234,19 @@ def test_large_numbers_are_normalised_or_refused() -> None:
 def test_other_ways_to_normalise_are_refused(how: str) -> None:
     with pytest.raises(BadInput, match="choose of none, scale, standard, or write MEAN:STD"):
         normalized(images(), how)
+
+
+def test_seeds_and_lengths_that_are_none_are_refused() -> None:
+    with pytest.raises(BadInput, match="a seed of -1: give 0 or more"):
+        load_data("digits", seed=-1)
+    schedule = runs.schedule(runs.digits())
+    with poet.connect("native", arena_bytes=1 << 20) as board:
+        for verb in (poet.train, poet.write_card):
+            with pytest.raises(BadInput, match="a seed of -1: give 0 or more"):
+                verb(schedule, board, "digits", seed=-1)
+            for wrong in ({"steps": -1}, {"epochs": 0}):
+                with pytest.raises(BadInput, match="give 1 or more"):
+                    verb(schedule, board, "digits", **wrong)
 
 
 # In order.

@@ -82,6 +82,16 @@ def test_activations_wait_at_the_host_where_ram_is_short() -> None:
         on_board(graph, least - 4)
 
 
+def test_weights_that_are_not_the_models_are_refused() -> None:
+    graph = runs.digits()
+    weights = dict(start_values(graph, 3))
+    left_out = {name: value for name, value in weights.items() if name != "conv1.weight"}
+    with pytest.raises(BadInput, match=r"weights: conv1\.weight of resnet-digits is missing"):
+        on_board(graph, 1 << 20, left_out)
+    with pytest.raises(BadInput, match=r"conv1\.weight has shape \(3,\), resnet-digits has"):
+        on_board(graph, 1 << 20, {**weights, "conv1.weight": np.zeros(3)})
+
+
 def test_a_loss_that_is_no_number_is_an_error() -> None:
     graph = runs.mixed()
     huge = {name: np.full_like(value, 1e30) for name, value in start_values(graph, 0).items()}
@@ -90,7 +100,12 @@ def test_a_loss_that_is_no_number_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "message"), [({"half": "held-out"}, "held out"), ({"samples": 0}, "give 1 or more")]
+    ("how", "message"),
+    [
+        ({"half": "held-out"}, "held out"),
+        ({"half": "best"}, "there is no half 'best': choose one of held-out, training"),
+        ({"samples": 0}, "give 1 or more"),
+    ],
 )
 def test_samples_that_are_not_there_are_refused(how: Any, message: str) -> None:
     graph = runs.mixed()

@@ -41,7 +41,7 @@ from .profile.measure import measure
 from .profile.meter import hold_states, powers, read_log, wait_for
 from .profile.profile import Profile, estimate_profile
 from .run.calibrate import Told, Validation, calibrated, observe, validation
-from .run.data import Dataset, example, fit, load_data, steps_per_epoch
+from .run.data import Dataset, check_seed, example, fit, load_data, steps_per_epoch
 from .run.evaluate import Evaluation, Half, accuracy
 from .run.evaluate import Told as Counted
 from .run.evaluate import evaluate as evaluate_on
@@ -62,11 +62,11 @@ from .sim.native import NativeBoard
 from .sim.start import prepare_storage, start_board
 
 __all__ = [
-    "MODELS", "Connection", "CostGraph", "Evaluation", "Graph", "JobState", "Plan", "PoetError",
-    "Profile", "Run", "Schedule", "accuracy", "board_names", "connect", "costs_of", "encode",
-    "estimate_profile", "evaluate", "export", "flash", "keep_everything", "load", "load_board",
-    "load_data", "load_weights", "prepare_storage", "read_card", "save_weights", "solve",
-    "start_board", "step_of_weights", "train", "write_card",
+    "MODELS", "Connection", "CostGraph", "Dataset", "Evaluation", "Graph", "JobState", "Plan",
+    "PoetError", "Profile", "Run", "Schedule", "accuracy", "board_names", "connect", "costs_of",
+    "encode", "estimate_profile", "evaluate", "export", "flash", "keep_everything", "load",
+    "load_board", "load_data", "load_weights", "prepare_storage", "read_card", "save_weights",
+    "solve", "start_board", "step_of_weights", "train", "write_card",
 ]  # fmt: skip
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
@@ -390,8 +390,10 @@ def train(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Run:
     """Train on a board for `epochs` epochs or `steps` steps; see run.train for the rest."""
+    check_seed(seed)
     graph = graph_of(schedule)
     dataset = _fitting_data(data, graph)
+    last = _last_step(dataset, graph, epochs, steps)
     training = Training(
         connection.device,
         connection.board,
@@ -402,7 +404,7 @@ def train(
         first_step=first_step,
         resume=resume,
     )
-    return train_until(training, _last_step(dataset, graph, epochs, steps), on_step, stopped)
+    return train_until(training, last, on_step, stopped)
 
 
 def _fitting_data(data: str | Path | Dataset, graph: Graph) -> Dataset:
@@ -410,6 +412,8 @@ def _fitting_data(data: str | Path | Dataset, graph: Graph) -> Dataset:
 
 
 def _last_step(dataset: Dataset, graph: Graph, epochs: int, steps: int | None) -> int:
+    if epochs < 1 or (steps is not None and steps < 0):
+        raise BadInput(f"{epochs} epochs, {steps} steps: give 1 or more")
     return epochs * steps_per_epoch(dataset, graph.batch) if steps is None else steps
 
 
@@ -457,6 +461,7 @@ def write_card(
     The board begins when it is switched on and no host speaks to it. Raises BadInput if the data
     does not fit, or nothing is left to train.
     """
+    check_seed(seed)
     graph, device = graph_of(schedule), connection.device
     dataset = _fitting_data(data, graph)
     last = _last_step(dataset, graph, epochs, steps)

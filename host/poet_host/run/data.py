@@ -60,10 +60,16 @@ def load_data(
     `test_split` is the share of samples, drawn by `seed`, that is held out where the data holds
     none out itself. `normalize`: see `normalized`.
     """
+    check_seed(seed)
     dataset = replace(_load(spec), shuffle=shuffle)
     if test_split:
         dataset = _split(dataset, test_split, seed)
     return normalized(dataset, normalize)
+
+
+def check_seed(seed: int) -> None:
+    if seed < 0:
+        raise BadInput(f"a seed of {seed}: give 0 or more")
 
 
 def _load(spec: str | Path) -> Dataset:

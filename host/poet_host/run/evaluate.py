@@ -8,7 +8,7 @@ a card can be evaluated too. Weights stay in the arena where it has room for all
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -122,8 +122,23 @@ def evaluate(
     )  # fmt: skip
 
 
+def _check_weights(graph: Graph, weights: Weights) -> None:
+    for node in graph:
+        if node.role not in ("parameter", "state"):
+            continue
+        if node.name not in weights:
+            raise BadInput(f"weights: {node.name} of {graph.name} is missing: give all of them")
+        if weights[node.name].shape != node.shape:
+            raise BadInput(
+                f"weights: {node.name} has shape {weights[node.name].shape}, {graph.name} has "
+                f"{node.shape}: give those of this model"
+            )
+
+
 def half_of(dataset: Dataset, half: Half | None) -> Half:
     """The half that is meant: without one the samples held out, if there are any."""
+    if half not in (None, *get_args(Half)):
+        raise BadInput(f"there is no half {half!r}: choose one of {', '.join(get_args(Half))}")
     if dataset.x_test is not None:
         return half or "held-out"
     if half == "held-out":
@@ -159,6 +174,7 @@ class _Forward:
     """The forward part of a model on a board, batch by batch."""
 
     def __init__(self, device: Device, board: Board, graph: Graph, weights: Weights) -> None:
+        _check_weights(graph, weights)
         self.device, self.graph = device, graph
         costs, plan = _planned(graph, board, int(device.info.arena_bytes) // 4 * 4)
         self.statements = plan.statements

@@ -179,9 +179,9 @@ def test_operators_of_one_tensor(case: str) -> None:
 def test_arithmetic_with_a_parameter_of_another_shape(
     op: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> None:
-    data = one_node(op, shapes[0], {"p": random(*shapes[1])})
-    graph = same_as_runtime(data)
-    assert [node.name for node in graph.trainable] == ["p"]
+    node = helper.make_node(op, ["scaled", "p"], ["y"])
+    graph = same_as_runtime(with_gain(node, shapes[0], {"p": random(*shapes[1])}))
+    assert {node.name for node in graph.trainable} == {"gain", "p"}
 
 
 def test_split_and_concat_put_together_what_they_took_apart() -> None:

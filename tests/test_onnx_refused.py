@@ -28,7 +28,8 @@ def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
         "first (Conv)", "second (Selu)", "third (MaxPool)", "fourth (LSTM)",
     ]  # fmt: skip
     assert "use dilation 1" in lines[0]
-    assert "this operator is not built" in lines[1]
+    assert "this activation is not built: use Relu" in lines[1]
+    assert "recurrent layers are not built: use convolutions" in lines[3]
     assert "operators that are built: Add, AveragePool, BatchNormalization" in last
 
 

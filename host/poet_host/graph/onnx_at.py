@@ -58,7 +58,17 @@ class Moved:
         return replace(self, pads=(), filling=0.0)
 
 
-Value = Tensor | Moved | Constant | OfTokens
+@dataclass(frozen=True)
+class Parts:
+    """Ranges of a tensor along one axis, which is `dropped` where each is 1; a sequence of ONNX."""
+
+    whole: Moved
+    axis: int
+    ranges: tuple[tuple[int, int], ...]
+    dropped: bool
+
+
+Value = Tensor | Moved | Constant | OfTokens | Parts
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,16 @@ class At:
                     "embeddings, and masks in front of a softmax, are built"
                 )
             value = Tensor(self.walk.builder.data.name, value.shape)
+        if isinstance(value, Parts):
+            raise Unsupported(f"its input {self.node.input(number)} is a sequence: take one part")
         return value if isinstance(value, Moved) else Moved(value, tuple(range(len(value.shape))))
+
+    def parts(self, number: int) -> Parts:
+        """An input that is a sequence."""
+        value = self._value(number)
+        if not isinstance(value, Parts):
+            raise Unsupported(f"its input {self.node.input(number)} is no split tensor")
+        return value
 
     def moved(self, number: int) -> Moved:
         """An input that is computed from the data, its axes perhaps still to be moved."""
@@ -131,29 +150,50 @@ class At:
         self.walk.values[self.node.input(number)] = made
         return made
 
-    def operand(self, number: int) -> Tensor:
+    def is_made_ready(self, number: int, first: bool) -> bool:
+        """Is this input the data, less their mean perhaps? The `first` such takes it away."""
+        value = self._value(number)
+        tensor = value.tensor if isinstance(value, Moved) else value
+        name = tensor.name if isinstance(tensor, Tensor) else ""
+        return name in self.walk.ready or (first and name == self.walk.builder.data.name)
+
+    def operand(self, number: int, single: bool = False, fixed: bool = False) -> Tensor:
         """An input that is a tensor, or a constant as a tensor that is stored.
 
-        A constant of the file with several numbers is trained like a weight, all others stay.
+        A constant of the file with several numbers is trained like a weight, a `single` one only
+        where it is said, or known to be a parameter; all others stay, and what is `fixed`.
         """
         if self.is_tensor(number):
             return self.tensor(number)
         given, part = self.weight(number), self.constant(number)
-        if part.rows and not self.walk.is_fixed(part):
-            return self.walk.rows_of(self.made_name("constant"), part)
-        fixed = given.computed or given.value.size == 1 or self.walk.is_fixed(given)
+        if part.part and not self.walk.is_fixed(part):
+            return self.walk.part_of(self.made_name("constant"), part)
+        learnt = self.walk.is_learnt(given)
+        plain = not fixed and not given.computed and (single or given.value.size > 1)
+        fixed = self.walk.is_fixed(given) or not (learnt or plain)
         role: Literal["parameter", "state"] = "state" if fixed else "parameter"
         return self.walk.stored(self.made_name("constant"), given, role)
 
+    def inverse(self, number: int) -> Tensor:
+        """The inverse of a constant, as a tensor that is stored; the file then multiplies by it."""
+        given, name = self.weight(number), self.walk.free_name(f"{self.node.input(number)}.inverse")
+        if self.walk.is_learnt(given):
+            raise Unsupported("it divides by a parameter that is trained: multiply by one instead")
+        if not given.value.all():
+            raise Unsupported(f"{self.node.input(number)}, by which it divides, holds zeros")
+        self.node.proto.op_type, self.node.proto.input[number] = "Mul", name
+        return self.walk.stored(self.made_name("inverse"), computed(name, 1 / given.value), "state")
+
     def scalar(self, number: int) -> float | None:
-        """An input that is one constant number."""
+        """An input that is one constant number, and is not learnt."""
         value = self._value(number)
-        return float(value.value.reshape(-1)[0]) if is_scalar(value) else None
+        plain = is_scalar(value) and not self.walk.is_learnt(value)
+        return float(value.value.reshape(-1)[0]) if plain else None  # type: ignore[union-attr]
 
     def added_mask(self, number: int) -> list[Array] | None:
         """Where an input that is added hides scores, if it does nothing else: for each text."""
         values = self.known(number)
-        hidden = [value < LOW for value in values or []]
+        hidden = [value <= LOW for value in values or []]
         if not values or not any(map(np.any, hidden)):
             return None
         plain = all((v[~h] == 0).all() for v, h in zip(values, hidden, strict=True))
@@ -305,7 +345,7 @@ class At:
         return self.walk.values[name]
 
 
-Made = Tensor | Moved | Constant | list[Tensor]
+Made = Tensor | Moved | Constant | Parts | list[Tensor | Moved]
 Rule = Callable[[At], Made]
 """Adds layers for a node; a list is several outputs."""
 

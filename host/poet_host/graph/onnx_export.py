@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from .graph import Graph
@@ -27,6 +26,5 @@ def export(graph: Graph, values: Mapping[str, NDArray[Any]]) -> bytes:
     named = to_named(graph, values)
     for node in weight_nodes(graph):
         for name in source_of(graph, node).names if is_given(node) else ():
-            value = np.ascontiguousarray(named[name])
-            tensors[name].CopyFrom(onnx.numpy_helper.from_array(value, name))
+            tensors[name].CopyFrom(onnx.numpy_helper.from_array(named[name], name))
     return bytes(proto.SerializeToString())

@@ -20,17 +20,17 @@ class Constant:
     """A tensor that is known, and from where in the model's file its values come.
 
     A `computed` one is no initialiser: the tensor `source` names is the output of a node. One with
-    `rows`, begin and end, is that part of an initialiser, along its first axis.
+    `part`, axis, begin and end, is that part of an initialiser.
     """
 
     value: Array
     source: Source
     computed: bool = False
-    rows: tuple[int, int] | None = None
+    part: tuple[int, int, int] | None = None
 
     def whole(self, name: str) -> "Constant":
-        """Without rows: if it is a part, by the name that it has itself."""
-        return computed(name, self.value) if self.rows else self
+        """Without a part: if it is one, by the name that it has itself."""
+        return computed(name, self.value) if self.part else self
 
     @property
     def transposed(self) -> "Constant":
@@ -68,10 +68,9 @@ def fold(
         if node.attributes.get("perm", [1, 0]) == [1, 0]:
             return {name: first.transposed}
         return {name: first}
-    if node.op in ("Gather", "Slice") and first and node.attributes.get("axis", 0) == 0:
-        part = _rows(model, node, first, inputs)
-        if part:
-            return {name: part}
+    part = _part(model, node, first, inputs) if first else None
+    if part:
+        return {name: part}
     values = evaluate(model, node, [one.value if one else None for one in inputs])
     found = {name: computed(name, value) for name, value in zip(node.outputs, values, strict=True)}
     if node.op in _VIEWS and first and not first.source.transposed:
@@ -79,15 +78,42 @@ def fold(
     return found
 
 
-def _rows(
+def _part(
     model: OnnxModel, node: OnnxNode, table: Constant, inputs: Sequence[Constant | None]
 ) -> Constant | None:
-    """What a node takes of a table of the file, if that is rows which follow one another."""
-    size = len(table.value) if table.value.ndim else 0
-    plain = not (table.computed or table.rows or table.source.transposed)
+    """What a node takes of a tensor of the file, if that follows one another along one axis."""
+    plain = not (table.computed or table.part or table.source.transposed)
     if not plain or table.value.dtype != np.float32 or table.value.shape != table.source.shape:
         return None
     others = [one.value if one else None for one in inputs[1:]]
+    if node.op == "Slice":
+        return _range(table, model, node, others)
+    if node.op == "Gather" and node.attributes.get("axis", 0) == 0 and table.value.ndim:
+        return _rows(table, model, node, others)
+    return None
+
+
+def _range(
+    table: Constant, model: OnnxModel, node: OnnxNode, others: list[Array | None]
+) -> Constant | None:
+    shape = table.value.shape
+    places = np.arange(table.value.size).reshape(shape)
+    chosen = evaluate(model, node, [places, *others])[0]
+    if not chosen.size:
+        return None
+    begins = [int(begin) for begin in np.unravel_index(chosen.flat[0], shape)]
+    box = tuple(slice(begin, begin + n) for begin, n in zip(begins, chosen.shape, strict=True))
+    cut = [axis for axis, size in enumerate(shape) if chosen.shape[axis] != size]
+    if len(cut) > 1 or not np.array_equal(places[box], chosen):
+        return None
+    part = (cut[0], begins[cut[0]], begins[cut[0]] + chosen.shape[cut[0]]) if cut else None
+    return replace(table, value=table.value[box], part=part)
+
+
+def _rows(
+    table: Constant, model: OnnxModel, node: OnnxNode, others: list[Array | None]
+) -> Constant | None:
+    size = len(table.value)
     places = evaluate(model, node, [np.arange(size), *others])
     chosen = places[0].reshape(-1)
     if len(chosen) > 1 and (chosen == chosen[0]).all() and _is_only_added(model, node):
@@ -97,7 +123,7 @@ def _rows(
         return None
     begin, end = int(chosen[0]), int(chosen[-1]) + 1
     value = table.value[begin:end].reshape(*places[0].shape, *table.value.shape[1:])
-    return replace(table, value=value, rows=None if (begin, end) == (0, size) else (begin, end))
+    return replace(table, value=value, part=None if (begin, end) == (0, size) else (0, begin, end))
 
 
 def _is_only_added(model: OnnxModel, node: OnnxNode) -> bool:

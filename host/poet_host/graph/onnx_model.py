@@ -66,7 +66,7 @@ class OnnxModel:
     """A checked model of one input and one output; `proto` is the file.
 
     `nodes` are those that the output needs, in topological order; `constants` are initialisers,
-    `buffers` those that are known to be no parameters.
+    `learnt` those that are known to be parameters, `fixed` those that are known not to be trained.
     """
 
     def __init__(self, proto: Any, where: str) -> None:
@@ -94,12 +94,13 @@ class OnnxModel:
         self.input = _only(inputs, [one.name for one in inputs], "input", where)
         self.output: str = _only(outputs, outputs, "output", where)
         self.nodes = needed_for(self.output, _nodes(onnx, graph))
-        self.buffers: frozenset[str] = frozenset()
+        self.learnt: frozenset[str] = frozenset()
+        self.fixed: frozenset[str] = frozenset()
         self.opsets = _opsets(self.proto)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes that onnx.shape_inference finds for an input of the sizes that are set."""
+        """Shapes of float32 that onnx.shape_inference finds for an input of the sizes set."""
         onnx = onnx_package()
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
@@ -114,7 +115,12 @@ class OnnxModel:
             inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
         except Exception:  # they only help to report more problems at once
             return {}
-        found = {one.name: _sizes(one) for one in (*inferred.value_info, *inferred.output)}
+        found = {
+            one.name: _sizes(one)
+            for one in (*inferred.value_info, *inferred.output)
+            if one.type.tensor_type.HasField("shape")
+            and one.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+        }
         return {
             name: tuple(size for size in sizes if isinstance(size, int))
             for name, sizes in found.items()

@@ -14,15 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
+Uses = dict[str, list[tuple[Any, int]]]
+"""Which nodes read a tensor, and as which input."""
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
-_NUMBERED = re.compile(r"onnx::\w+_\d+|val_\d+")
+_NUMBERED = re.compile(r"onnx::\w+_\d+|val_\d+(_\d+)?")
+_LAYERS = {"BatchNormalization", "Conv", "Gemm", "LayerNormalization", "MatMul", "Transpose"}
 _SLOTS = ("weight", "bias", "running_mean", "running_var")
 
 
 def module_of(node: Any) -> str:
     """What people call a node of the file: /layer1/layer1.0/relu/Relu is layer1.0.relu."""
-    scopes = next((one.value for one in node.metadata_props if one.key == _SCOPES), None)
+    scopes = _scopes(node)
     if scopes is not None:
         *modules, function = ast.literal_eval(scopes)
         return modules[-1] if modules and modules[-1] else str(function)
@@ -37,19 +40,34 @@ def module_of(node: Any) -> str:
     return ".".join(kept)
 
 
+def _scopes(node: Any) -> str | None:
+    return next((one.value for one in node.metadata_props if one.key == _SCOPES), None)
+
+
+def is_numbered(name: str) -> bool:
+    """Did an exporter number it, for want of a name?"""
+    return _NUMBERED.fullmatch(name) is not None
+
+
 def restore(onnx: ModuleType, graph: Any) -> None:
     """Change the file's graph as above; it computes what it did."""
     arrays = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
     taken = arrays.keys() | {name for node in graph.node for name in node.output}
     taken |= {one.name for one in (*graph.input, *graph.output)}
     added = _untied(graph, arrays, taken)
-    added |= _turned_back(onnx, graph, arrays, taken)
-    for name, value in added.items():
+    turned, gone = _turned_back(onnx, graph, arrays | added, taken)
+    for one in [one for one in graph.initializer if one.name in gone]:
+        graph.initializer.remove(one)
+    for name, value in (added | turned).items():
+        if name in gone:
+            continue
         graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
 
 
 def _untied(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
-    """Give each use its own of initialisers that are one number repeated."""
+    """Give each use its own of initialisers that are one number repeated, or that layers of the
+    same kind in different modules read: copies of a layer, which are equal until they are trained.
+    """
     even = {
         name: value
         for name, value in arrays.items()
@@ -57,17 +75,37 @@ def _untied(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
     }
     added: Arrays = {}
     outputs = {one.name for one in graph.output}
-    for node in list(graph.node):
-        if node.op_type == "Identity" and node.input[0] in even and node.output[0] not in outputs:
-            even[node.output[0]] = added[node.output[0]] = even[node.input[0]]
-            graph.node.remove(node)
-    uses: dict[str, list[tuple[Any, int]]] = {}
+    uses: Uses = {}
     for node in graph.node:
         for i, name in enumerate(node.input):
             uses.setdefault(name, []).append((node, i))
-    for name, value in even.items():
+    copies: Arrays = {}
+    for name, value in arrays.items():
         readers = uses.get(name, [])
-        wanted = [f"{module_of(node)}.{_slot(node.op_type, i)}" for node, i in readers]
+        again = [node for node, _ in readers if node.op_type == "Identity"]
+        again = [node for node in again if node.output[0] not in outputs and "/" not in node.name]
+        whole = [one for one in readers if one[0] not in again]
+        whole += [one for node in again for one in uses.get(node.output[0], [])]
+        if _are_of_copies(value, whole):
+            copies[name] = value
+        elif name not in even:
+            continue
+        for node in again:
+            copy = node.output[0]
+            added[copy] = even[copy] = value
+            graph.node.remove(node)
+        uses[name] = [one for one in readers if one[0] not in again]
+    for name, value in (even | copies).items():
+        readers = uses.get(name, [])
+        modules = [module_of(node) for node, _ in readers]
+        wanted = [
+            f"{module}.{_slot(node.op_type, i)}"
+            for module, (node, i) in zip(modules, readers, strict=True)
+        ]
+        if is_numbered(name):
+            wanted = [name] * len(readers)
+        elif name in copies and modules and name.startswith(f"{modules[0]}."):
+            wanted = [module + name.removeprefix(modules[0]) for module in modules]
         owner = wanted.index(name) if name in wanted else 0
         for place, ((node, i), own) in enumerate(zip(readers, wanted, strict=True)):
             if place != owner:
@@ -78,28 +116,62 @@ def _untied(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
     return added
 
 
+def _are_of_copies(value: NDArray[Any], readers: list[tuple[Any, int]]) -> bool:
+    """Do layers of the same kind, each in a module of its own, read this?"""
+    kinds = {(node.op_type, _slot(node.op_type, i)) for node, i in readers}
+    (op, _), *others = kinds or {("", "")}
+    known = all("/" in node.name or _scopes(node) is not None for node, _ in readers)
+    plain = op in _LAYERS or (op == "Add" and value.ndim == 1)
+    modules = {module_of(node) for node, _ in readers}
+    return plain and known and not others and 1 < len(readers) == len(modules) and value.size > 1
+
+
 def _slot(op: str, number: int) -> str:
     """What a layer calls the parameter that is input `number` of its node."""
+    if op == "Transpose":
+        return "weight"
     return "bias" if op == "Add" else _SLOTS[(number - 1) % len(_SLOTS)]
 
 
-def _turned_back(onnx: ModuleType, graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
-    """Weights of linear layers, which exporters turned, under the names of their modules."""
+def _turned_back(
+    onnx: ModuleType, graph: Any, arrays: Arrays, taken: set[str]
+) -> tuple[Arrays, set[str]]:
+    """Weights of linear layers, which exporters turned, under the names of their modules, and the
+    names that they had. One that is a table of words, turned, is that table.
+    """
     added: Arrays = {}
+    gone: set[str] = set()
     nodes = list(graph.node)
+    tables = [node.input[0] for node in nodes if node.op_type == "Gather"]
     for at, node in enumerate(nodes):
         weight = node.input[1] if node.op_type == "MatMul" else ""
-        if weight not in arrays or arrays[weight].ndim != 2 or not _NUMBERED.fullmatch(weight):
+        if weight not in arrays or arrays[weight].ndim != 2 or not is_numbered(weight):
             continue
-        own = f"{module_of(node)}.weight"
-        sums = [one for one in nodes[at:] if one.op_type == "Add" and node.output[0] in one.input]
-        biases = {name for one in sums for name in one.input if name in arrays}
-        shared = sum(weight in one.input for one in nodes) > 1
-        if own in taken or shared or biases - {f"{module_of(node)}.bias"}:
+        if sum(weight in one.input for one in nodes) > 1:
             continue
-        taken.add(own)
-        added[own] = arrays[weight].T
+        value = np.ascontiguousarray(arrays[weight].T)
+        own = next((name for name in tables if _equal(arrays.get(name), value)), None)
+        if own is None:
+            own = _own_name(node, nodes[at:], arrays)
+            if own is None or own in taken:
+                continue
+            taken.add(own)
+            added[own] = value
+        gone.add(weight)
         turn = onnx.helper.make_node("Transpose", [own], [weight], f"{own}.T", perm=[1, 0])
         graph.node.insert(list(graph.node).index(node), turn)
-        graph.initializer.remove(next(one for one in graph.initializer if one.name == weight))
-    return added
+    return added, gone
+
+
+def _equal(a: NDArray[Any] | None, b: NDArray[Any]) -> bool:
+    return a is not None and a.dtype == b.dtype and np.array_equal(a, b)
+
+
+def _own_name(node: Any, behind: list[Any], arrays: Arrays) -> str | None:
+    """What the weight of a linear layer is called, by its module and the bias that is added."""
+    module = module_of(node)
+    sums = [one for one in behind if one.op_type == "Add" and node.output[0] in one.input]
+    biases = {name for one in sums for name in one.input if name in arrays} or {f"{module}.bias"}
+    bias = biases.pop()
+    known = not biases and bias.startswith(f"{module}.") and bias.endswith("bias")
+    return f"{bias.removesuffix('bias')}weight" if known else None

@@ -12,7 +12,9 @@ from typing import Any
 from .build import Tensor
 from .onnx_at import At, Moved, Rule, Unsupported
 from .onnx_fold import Constant
-from .onnx_tensors import LEFT_OUT, TENSOR_RULES
+from .onnx_names import is_numbered
+from .onnx_tensors import TENSOR_RULES
+from .onnx_views import LEFT_OUT
 from .operators import Shape
 from .operators_tensor import axis_of
 
@@ -215,6 +217,45 @@ def _layernorm(at: At) -> Tensor:
     )  # fmt: skip
 
 
+def _instancenorm(at: At) -> Tensor:
+    """Each channel of each sample less its mean, over its deviation."""
+    x = at.tensor(0)
+    return _normed_groups(at, x, x.shape[1], (x.shape[1], *[1] * (len(x.shape) - 2)))
+
+
+def _groupnorm(at: At) -> Tensor:
+    x, groups = at.tensor(0), at.attribute("num_groups")
+    count = at.weight(1).value.size  # before opset 21, a scale for each group
+    tail = [1] * (len(x.shape) - 2)
+    seen = (groups, 1) if count == groups != x.shape[1] else (x.shape[1], *tail)
+    return _normed_groups(at, x, groups, seen)
+
+
+def _normed_groups(at: At, x: Tensor, groups: int, seen: Shape) -> Tensor:
+    """Layer normalisation of groups of channels; scaled and shifted by what is `seen` so."""
+    rows = Tensor(x.name, (x.shape[0] * groups, prod(x.shape[1:]) // groups))
+    name = at.made_name("normed")
+    fixed = {
+        slot: at.fixed(name, slot, rows.shape[1:], start)
+        for slot, start in (("weight", "ones"), ("bias", "zeros"))
+    }
+    epsilon = at.attribute("epsilon", 1e-5)
+    y = at.layer("layernorm", (rows,), name=name, parameters=fixed, epsilon=epsilon)
+    shape = (x.shape[0], groups, rows.shape[1]) if len(seen) == 2 else x.shape
+    y = Tensor(y.name, shape)
+    for number, kind, nothing in ((1, "mul", 1), (2, "add", 0)):
+        given = at.weight(number)
+        made = given.computed or is_numbered(given.source.names[0])
+        if not made or (given.value != nothing).any():
+            operand = at.operand(number)
+            last = kind == "add"
+            y = at.layer(
+                kind, (y, Tensor(operand.name, seen)),
+                name=None if last else at.made_name("scaled"),
+            )  # fmt: skip
+    return Tensor(y.name, x.shape)
+
+
 def _pool(kind: str) -> Rule:
     def rule(at: At) -> Tensor:
         kernel = tuple(at.attribute("kernel_shape"))
@@ -267,6 +308,8 @@ RULES: dict[str, Rule] = {
     "Gemm": _gemm,
     "GlobalAveragePool": _global_average,
     "GlobalMaxPool": _global_maximum,
+    "GroupNormalization": _groupnorm,
+    "InstanceNormalization": _instancenorm,
     "LayerNormalization": _layernorm,
     "MatMul": _matmul,
     "MaxPool": _pool("maxpool2d"),

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 Hidden = frozenset[Literal["future", "padding"]]
 """What the queries of an attention do not see."""
 
-LOW = -1e4  # a score of this or less weighs nothing
+LOW = -1e3  # a score of this or less weighs nothing: exp of it is 0
 NOTHING: Hidden = frozenset()
 FUTURE: Hidden = frozenset({"future"})
 PADDING: Hidden = frozenset({"padding"})

@@ -60,7 +60,10 @@ def export_module(module: Any, example: Any) -> OnnxModel:
         ) from error
     model = read_bytes(file.getvalue(), f"model {type(module).__name__}")
     _as_it_stands(model, module.state_dict())
-    model.buffers = frozenset(name for name, _ in module.named_buffers())
+    weights = dict(module.named_parameters(remove_duplicate=False))
+    model.learnt = frozenset(name for name, one in weights.items() if one.requires_grad)
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    model.fixed = frozenset(weights.keys() - model.learnt | buffers.keys())
     return model
 
 

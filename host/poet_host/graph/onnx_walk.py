@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ..errors import BadInput
 from .build import Builder, Tensor
 from .graph import Node
-from .onnx_at import At, Moved, Rule, Unknown, Unsupported, Value, is_scalar
+from .onnx_advice import advice
+from .onnx_at import At, Moved, Parts, Rule, Unknown, Unsupported, Value, is_scalar
 from .onnx_fold import Constant, computed, fold, initial_constants
 from .onnx_fuse import fused
 from .onnx_model import OnnxModel, OnnxNode, needed_for
@@ -57,6 +58,7 @@ class Walk:
         self._stored: dict[str, Tensor] = {}
         self.texts = sample_texts(builder.data.shape) if self._reads_tokens else ()
         self.hidden: dict[str, Hidden] = {}  # what softmaxes took no notice of, by their tensors
+        self.ready: set[str] = set()  # the data, less their mean and so on
         self._names = {"data", "label"}
         self._done: dict[str, str] = {}  # outputs of nodes that did what the node behind them does
 
@@ -80,6 +82,8 @@ class Walk:
                 f"{self.model.where}: {count} of {total} nodes cannot be trained here:{listed}"
             )
         found = self.values.get(self.model.output)
+        if isinstance(found, Parts):
+            raise BadInput(f"{self.model.where}: its output is a sequence: export one tensor of it")
         if found is None or isinstance(found, Constant | OfTokens):
             raise BadInput(f"{self.model.where}: its output does not depend on its input")
         try:
@@ -142,7 +146,7 @@ class Walk:
                 return
             if rule is None:
                 self._unbuilt = True
-                raise Unsupported("this operator is not built: use another in its place")
+                raise Unsupported(advice(node.op))
             made = rule(At(self, node))
             self.values |= zip(
                 node.outputs, made if isinstance(made, list) else [made], strict=False
@@ -194,9 +198,9 @@ class Walk:
             self.values[node.outputs[0]] = computed(node.outputs[0], part)
         given = self.values.get(node.inputs[0]) if node.inputs else None
         if node.op == "CastLike" and isinstance(x, Tensor | Moved) and isinstance(given, Constant):
-            self.values[node.outputs[0]] = computed(
-                node.outputs[0], given.value.astype(self.model.input.dtype)
-            )
+            name = x.name if isinstance(x, Tensor) else x.tensor.name
+            kind = self.model.input.dtype if name == self.builder.data.name else np.float32
+            self.values[node.outputs[0]] = computed(node.outputs[0], given.value.astype(kind))
 
     def _complain(self, node: OnnxNode, problem: str) -> None:
         self.problems.setdefault(node.outputs[0], f"{node.name} ({node.op}): {problem}")
@@ -226,10 +230,12 @@ class Walk:
             tuple(name for one in given for name in one.source.names),
             given[0].source.shape,
             given[0].source.transposed,
+            any(one.computed for one in given),
         )
         if len({(one.source.shape, one.source.transposed) for one in given}) > 1:
             raise Unsupported("its running statistics differ in shape")
         start = source.start()
+        role = "state" if any(map(self.is_fixed, given)) else role
         if start not in self._parameters:
             name = source.names[0]
             if role == "state" or not _LEGAL.fullmatch(name) or name in self._names:
@@ -262,8 +268,12 @@ class Walk:
         return name
 
     def is_fixed(self, given: Constant) -> bool:
-        """Is it a buffer of a module, which PyTorch does not train either?"""
-        return given.source.names[0] in self.model.buffers
+        """Is it a buffer or a frozen parameter of a module, which PyTorch does not train either?"""
+        return given.source.names[0] in self.model.fixed
+
+    def is_learnt(self, given: Constant) -> bool:
+        """Is it known to be a parameter, even if it is but a number?"""
+        return not given.computed and given.source.names[0] in self.model.learnt
 
     def stored(self, layer: str, given: Constant, role: Literal["parameter", "state"]) -> Tensor:
         """A constant as a tensor of the model."""
@@ -287,6 +297,7 @@ class Walk:
         if (
             other is None
             or not is_scalar(other)
+            or self.is_learnt(other)
             or (after.op == "Div" and after.inputs[0] != output)
         ):
             return 1.0
@@ -294,14 +305,13 @@ class Walk:
         self._done[output] = after.outputs[0]
         return 1 / factor if after.op == "Div" else factor
 
-    def rows_of(self, layer: str, part: Constant) -> Tensor:
-        """Rows of a constant of the file, all of which is stored and trained."""
-        assert part.rows
-        name = part.source.names[0]
-        whole = Constant(self.model.constants[name], part.source)
+    def part_of(self, layer: str, given: Constant) -> Tensor:
+        """Part of a tensor of the file, all of which is stored and trained."""
+        assert given.part
+        whole = Constant(self.model.constants[given.source.names[0]], given.source)
         kept = self.stored(layer, whole, "parameter")
-        rows = self.builder.layer("slice", (kept,), 0, *part.rows, name=self.free_name(layer))
-        return Tensor(rows.name, part.value.shape)
+        part = self.builder.layer("slice", (kept,), *given.part, name=self.free_name(layer))
+        return Tensor(part.name, given.value.shape)
 
     def readers(self, name: str) -> list[OnnxNode]:
         return [node for node in self.model.nodes if name in node.inputs]

@@ -26,12 +26,14 @@ _MODEL = "model:"
 class Source:
     """Tensors of a file, each of `shape`; several are the rows of one of ours.
 
-    `transposed`: the file's axes are in reverse order.
+    `transposed`: the file's axes are in reverse order. `computed`: no tensor of the file that
+    people brought, but an output of one of its nodes.
     """
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
     transposed: bool = False
+    computed: bool = False
 
     def turned(self) -> "Source":
         """The same tensors, for one of ours whose axes are exchanged."""
@@ -39,7 +41,10 @@ class Source:
 
     def start(self) -> str:
         """The `start` of a node that begins with these tensors of the model's file."""
-        about = {"names": self.names, "shape": self.shape, "transposed": self.transposed}
+        about: dict[str, Any] = {
+            "names": self.names, "shape": self.shape, "transposed": self.transposed
+        }  # fmt: skip
+        about |= {"computed": True} if self.computed else {}
         return _MODEL + json.dumps(about, separators=(",", ":"))
 
     def ours(self, tensors: Sequence[Array], shape: tuple[int, ...]) -> Array:
@@ -72,7 +77,10 @@ def source_of(graph: Graph, node: Node) -> Source:
         return _prefixed(f"{kind}:", source_of(graph, graph[name]))
     if is_given(node):
         about: Mapping[str, Any] = json.loads(node.start.removeprefix(_MODEL))
-        return Source(tuple(about["names"]), tuple(about["shape"]), about["transposed"])
+        return Source(
+            tuple(about["names"]), tuple(about["shape"]), about["transposed"],
+            about.get("computed", False),
+        )  # fmt: skip
     if node.start == "running":
         base = node.name.removesuffix(RUNNING)
         return Source((f"{base}.running_mean", f"{base}.running_var"), node.shape[1:])

@@ -28,6 +28,13 @@ def weight_nodes(graph: Graph) -> tuple[Node, ...]:
     return tuple(node for node in graph if node.role in ("parameter", "state"))
 
 
+def is_constant(graph: Graph, node: Node) -> bool:
+    """Is it but a number that an operator needs: neither learnt, nor a tensor that people know?"""
+    plain = node.start in ("zeros", "ones") or source_of(graph, node).computed
+    renewed = any(other.updates == node.name for other in graph)
+    return node.role == "state" and plain and not renewed
+
+
 def start_values(graph: Graph, seed: int) -> dict[str, Array]:
     """What every parameter and state starts with, by node name.
 
@@ -72,10 +79,13 @@ def _start(graph: Graph, node: Node, seed: int) -> Array:
     raise BadInput(f"graph {graph.name}, node {node.name}: there is no start {node.start!r}")
 
 
-def to_named(graph: Graph, values: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
+def to_named(
+    graph: Graph, values: Mapping[str, NDArray[Any]], constants: bool = True
+) -> dict[str, Array]:
     """Values by node name -> by name in a file, checked against the graph.
 
-    Raises BadInput for a tensor that is missing, of another shape, or not finite.
+    `constants`: with those that only operators need, which a file of weights leaves out. Raises
+    BadInput for a tensor that is missing, of another shape, or not finite.
     """
     named: dict[str, Array] = {}
     for node in weight_nodes(graph):
@@ -84,6 +94,8 @@ def to_named(graph: Graph, values: Mapping[str, NDArray[Any]]) -> dict[str, Arra
         value = np.asarray(values[node.name])
         if value.shape != node.shape:
             raise BadInput(_wrong_shape(graph, node.name, value.shape, node.shape))
+        if not constants and is_constant(graph, node):
+            continue
         for name, part in source_of(graph, node).theirs(value).items():
             named[name] = _finite(graph, name, part)
     return named
@@ -93,14 +105,19 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
     """Values by name in a file -> by node name, for all parameters and state of the graph.
 
     A file without any of the optimiser's states starts them at zero, and states that this graph
-    does not have are left aside, so that weights pass between optimisers. Raises BadInput
-    for a tensor that is missing, unknown, of another shape or type, or not finite.
+    does not have are left aside, so that weights pass between optimisers. Constants are what they
+    are. Raises BadInput for a tensor that is missing, unknown, of another shape or type, or not
+    finite.
     """
-    sources = [(node, source_of(graph, node)) for node in weight_nodes(graph)]
+    nodes = weight_nodes(graph)
+    constants = [node for node in nodes if is_constant(graph, node)]
+    start = start_values(graph, 0) if constants else {}
+    sources = [(node, source_of(graph, node)) for node in nodes if node not in constants]
     known = {name for _, source in sources for name in source.names}
+    unread = {name for node in constants for name in source_of(graph, node).names}
     extra = sorted(
         name
-        for name in named.keys() - known
+        for name in named.keys() - known - unread
         if not name.startswith(_STATES) and not name.endswith(_COUNTER)
     )
     if extra:
@@ -113,7 +130,7 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
     )
     if missing:
         raise BadInput(f"weights: {_some(missing)} of {graph.name} missing from the file")
-    return {
+    return {node.name: start[node.name] for node in constants} | {
         node.name: source.ours(
             [_part(graph, name, named, source.shape) for name in source.names], node.shape
         )
@@ -136,7 +153,7 @@ def _part(
 
 def _finite(graph: Graph, name: str, part: NDArray[Any]) -> Array:
     with np.errstate(over="ignore"):
-        array: Array = np.ascontiguousarray(part, dtype=np.float32)
+        array: Array = np.asarray(part, dtype=np.float32, order="C")
     if not np.isfinite(array).all():
         raise BadInput(f"weights: {name} of {graph.name} holds NaN or infinity")
     return array

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as tensors_to_bytes
@@ -18,11 +17,11 @@ _ABOUT = "poet-host"
 
 
 def save_weights(path: Path | str, graph: Graph, weights: Weights, step: int | None = None) -> None:
-    """Write all parameters and states of `graph` to a safetensors file.
+    """Write all parameters and states of `graph`, but its constants, to a safetensors file.
 
     `step` is after how many steps of training they are so: what lets a run go on from the file.
     """
-    named = {name: np.ascontiguousarray(a) for name, a in to_named(graph, weights).items()}
+    named = to_named(graph, weights, constants=False)
     about = {"model": graph.name} | ({} if step is None else {"step": step})
     # As one text: several would stand in the file in any order.
     write_whole(path, tensors_to_bytes(named, metadata={_ABOUT: json.dumps(about)}))

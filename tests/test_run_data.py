@@ -1,5 +1,6 @@
 """Data sets: the built-in digits, files, what is refused, and the order of batches."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,14 @@ def test_a_file_is_read_and_cast(tmp_path: Path) -> None:
     assert data.y.dtype == np.int32
     assert data.y_test is not None
     assert data.y_test.dtype == np.int32
+
+
+def test_a_file_may_be_named_as_built_in_data_begins(tmp_path: Path) -> None:
+    for name in ("synthetic.npz", "synthetic_2", "digits.npz", "tokens.npz"):
+        with (tmp_path / name).open("wb") as file:
+            np.savez(file, x=GOOD_X, y=GOOD_Y)
+        with contextlib.chdir(tmp_path):
+            assert load_data(name).name == name
 
 
 def test_regression_targets_stay_floats() -> None:

@@ -76,7 +76,7 @@ def _load(spec: str | Path) -> Dataset:
     path = Path(spec)
     if str(spec) == "digits":
         return _digits()
-    if str(spec).startswith("synthetic"):
+    if str(spec) == "synthetic" or str(spec).startswith("synthetic:"):
         return _synthetic(str(spec))
     if str(spec).startswith("tokens:"):
         return _tokens(str(spec))

@@ -70,11 +70,17 @@ def check_promises(told: Any, steps: str) -> None:
     assert steps.index("solving") < steps.index("verifying") < steps.index("training 128 steps")
 
 
+def check_activations(told: Any) -> None:
+    for name in ("activations_recomputed", "activations_paged_out", "activations_paged_in"):
+        assert told[name] > 0
+
+
 @pytest.mark.slow
 def test_the_demo_keeps_its_promises(demo: Any) -> None:
     told, _, steps = demo
     check_promises(told, steps)
     assert (told["board"], told["keep_all_measured"]) == ("native", True)
+    check_activations(told)
 
 
 @needs_compiler

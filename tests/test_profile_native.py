@@ -11,7 +11,7 @@ from poet_host.device.device import Device, connect
 from poet_host.errors import BoardError
 from poet_host.graph import models, weights
 from poet_host.profile.measure import distinct, measure
-from poet_host.profile.profile import signature
+from poet_host.profile.profile import moved_bytes, signature
 from poet_host.sim.native import NativeBoard, create_storage
 
 GRAPH = models.load("resnet-digits", batch=8)  # its largest operator does not fit the arena
@@ -76,6 +76,28 @@ def values_of(stored: dict[str, Any]) -> Any:
     from poet_host.graph.reference import run_step
 
     return run_step(GRAPH, stored, 1)
+
+
+@pytest.mark.parametrize("name", ["native", "mkr1000"])
+def test_what_else_a_computer_does_is_no_cost_of_transfers(
+    device: Device, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """On a chip nothing else runs, and what takes long is a card's pause, which is a cost."""
+    tick_us, asked = device.us(1), dict[tuple[bool, int], int]()
+
+    def probe_transfer(write: bool, size_bytes: int, *, repeat: int) -> tuple[int, int]:
+        times = asked[write, size_bytes] = asked.get((write, size_bytes), 0) + 1
+        slow = 100 if times % 7 in (1, 3, 4, 6) else 1
+        return slow * repeat * (500 + moved_bytes(size_bytes)), slow * repeat * 40
+
+    monkeypatch.setattr(device, "probe_transfer", probe_transfer)
+    found = measure(device, load_board(name), GRAPH, stored_values())
+    slow = 1 if name == "native" else 100
+    assert set(asked.values()) == {7 if name == "native" else 1}
+    for lane in (found.page_in, found.page_out):
+        times_us = lane.times_us(4096)
+        assert times_us[0] == pytest.approx(slow * tick_us * (500 + moved_bytes(4096)))
+        assert times_us[1] == pytest.approx(slow * tick_us * 40)
 
 
 def test_nothing_fits_a_tiny_arena(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import whole_runs as runs
 from poet_host import isa
-from poet_host.run.calibrate import Observed, calibrated, statement_costs
+from poet_host.run.calibrate import Observed, calibrated, statement_costs, typical
 from poet_host.run.run import Step
 from poet_host.schedule.decode import decode
 
@@ -68,3 +68,29 @@ def test_what_updates_take_beyond_the_probe_is_part_of_every_transfer_out() -> N
     found = calibrated(profile, graph, replace(seen, steps=(step,), records=(late,)))
     assert found.page_out.base_us == pytest.approx(profile.page_out.base_us + 50, abs=1)
     assert found.page_turn_us == 0.0  # this schedule pages no activation out
+
+
+def test_a_computers_typical_steps_are_its_quickest_of_every_window() -> None:
+    assert typical([5, 1, 9, 2, 8, 3, 7, 4], 1) == [1, 3]
+    # Every other step traces the same statements.
+    assert typical([5, 1, 9, 2, 8, 3, 7, 4, 6, 0], 2) == [0, 1, 8, 9]
+    assert typical([5, 1, 9], 3) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("board", ["native", "mkr1000"])
+def test_handing_a_page_to_a_thread_is_counted_once(board: str) -> None:
+    """A chip serves transfers while it computes, too, which gaps between statements do not show."""
+    graph, profile = runs.digits(), replace(runs.profile(), board=board)
+    profile = replace(profile, page_in=replace(profile.page_in, cpu_base_us=7.0))
+    paging = observed(traced(("free", 0), ("free", 20), ("page_in", 0), ("free", 60)))
+    found = calibrated(profile, graph, paging)
+    assert found.statements.page_us == 0.5 * 40
+    lanes = {(lane.cpu_base_us, lane.cpu_us_per_byte) for lane in (found.page_in, found.page_out)}
+    if board == "native":
+        assert lanes == {(0.0, 0.0)}
+        assert found.transfer(4096).page_in_cpu_us == 0.5 * 40
+    else:
+        assert found.page_in.cpu_base_us == 7.0
+    # Where no page was traced, nothing better is known than what transfers alone took.
+    pageless = calibrated(profile, graph, observed(traced(("free", 0), ("free", 20))))
+    assert pageless.page_in == profile.page_in

@@ -33,18 +33,18 @@ from ..schedule.schedule import Schedule
 from .console import Report, to_json
 
 MODEL = "resnet-digits"
-PORTS = ("sim:mkr1000", "sim:nrf52840_dk", "native")
+NATIVE = "native"
+# Deadlines, of keep-everything's time. On a chip pages take less time than computing again, and
+# more energy: one that is tight makes use of both. On a computer it is the other way round.
+DEADLINES = {"sim:mkr1000": "1.1x", "sim:nrf52840_dk": "1.1x", NATIVE: "1.5x"}
+PORTS = tuple(DEADLINES)
 RAM_BYTES = 24 * 1024  # what a 32 KiB MKR1000 can spare
-# Of keep-everything's time; the next where no plan is found, as when a busy computer measured its
-# transfers.
-DEADLINES = ("1.1x", "2x", None)
-GAP = 0.02  # a plan proved to be this close to the best is good enough for a demo
+GAP = 0.01  # a plan proved to be this close to the best is good enough for a demo
 SOLVING_S = 45.0
 SAMPLES = 512
 KNOWN_DIGITS = 7  # the starting weights have met 0 to 6
 PRETRAINING_EPOCHS = 3
 SEED = 0
-NATIVE = "native"
 
 
 class Teller(Protocol):
@@ -166,12 +166,20 @@ def walk(out: Path, teller: Teller, port: str = PORTS[0]) -> Demo:
             before = _accuracy(graph, start, ten)
             teller.result(f"{before:.1%} of held-out digits (0 to 9) are right")
         with teller.step(f"profiling every operator and the storage on {port}") as report:
-            profile = connection.profile(graph, progress=report)
+            alone = connection.profile(graph, progress=report)
+            teller.result(f"{len(alone.operators)} operators measured")
+        with teller.step("running two schedules, to compare with what is predicted") as report:
+            profile, found = connection.validate(
+                graph, alone, lambda done, steps: report(done, steps, "steps")
+            )
             profile.save(out / "profile.json")
-            teller.result(f"{len(profile.operators)} operators measured; wrote profile.json")
+            teller.result(
+                f"a step was predicted {found.predicted_us / 1e3:,.2f} ms and took "
+                f"{found.time_us / 1e3:,.2f}; wrote profile.json"
+            )
         costs = api.costs_of(graph, profile)
         keep = keep_everything(costs)
-        plan = _solved(graph, profile, costs, out, teller)
+        plan = _solved(graph, profile, costs, DEADLINES[port], out, teller)
         schedule = _encoded(graph, profile, plan, out, teller)
         _drawn(costs, plan, out, teller)
         with teller.step("starting a native board with unlimited memory, to compare"):
@@ -285,18 +293,16 @@ def _side_by_side(both: list[Training], steps: int, teller: Teller) -> list[Run]
     return runs
 
 
-def _solved(graph: Graph, profile: Profile, costs: CostGraph, out: Path, teller: Teller) -> Plan:
+def _solved(
+    graph: Graph, profile: Profile, costs: CostGraph, deadline: str, out: Path, teller: Teller
+) -> Plan:
     with teller.step("solving with HiGHS for the least energy") as report:
-        for deadline in DEADLINES:
-            plan = api.solve(
-                graph, profile, ram=RAM_BYTES, deadline=deadline, gap=GAP, time_limit_s=SOLVING_S,
-                progress=lambda energy, bound, gap, seconds: report(
-                    0, 0,
-                    "searching" if gap is None or gap > 0.5 else f"within {gap:.1%} of the best",
-                ),
-            )  # fmt: skip
-            if plan.statements:
-                break
+        plan = api.solve(
+            graph, profile, ram=RAM_BYTES, deadline=deadline, gap=GAP, time_limit_s=SOLVING_S,
+            progress=lambda energy, bound, gap, seconds: report(
+                0, 0, "searching" if gap is None or gap > 0.5 else f"within {gap:.1%} of the best"
+            ),
+        )  # fmt: skip
         if not plan.statements:
             raise PoetError(api.why_infeasible(plan))
         write_whole(out / "plan.json", to_json(plan_to_json(plan)))

@@ -98,6 +98,11 @@ class Board:
     target: str = ""
 
     @property
+    def is_computer(self) -> bool:
+        """Does it run the firmware as a program, beside whatever else it does?"""
+        return self.loading is None
+
+    @property
     def processor_active_uw(self) -> float:
         return self.power.processor_active_uw
 

@@ -32,13 +32,13 @@ SAMPLE_US = 500.0  # shortest measurement: clocks of boards tick once a microsec
 ENOUGH_US = 50_000.0  # a single run of this length is repeatable as it is
 MAX_REPEAT = 65_535
 MAX_TRANSFER_BLOCKS = 128
-MOVED_BLOCKS = 256  # of each size of transfers: cards pause now and then, which is part of the cost
+MOVED_BLOCKS = 256  # of each size of transfers: cards pause now and then
 COMMITS = 16
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
 Progress = Callable[[int, int, str], None]  # measurements done, in all, what comes next
 Array = NDArray[np.generic]
-_Point = tuple[int, float, float]  # bytes of a tensor, time and processor time in us
+_Times = tuple[float, float]  # time and processor time of a transfer, in us
 
 
 def measure(
@@ -58,7 +58,8 @@ def measure(
     todo = [node for node in distinct(graph) if _Places.of(node, graph).bytes <= arena_bytes]
     values = run_step(graph, stored_values, 1) if todo else {}
     sizes = _transfer_sizes(arena_bytes)
-    total = len(todo) + 2 * len(sizes) + 1
+    rounds = SAMPLES if board.is_computer else 1
+    total = len(todo) + rounds * (2 * len(sizes) + 1)
     done = 0
 
     def tell(what: str) -> None:
@@ -74,14 +75,16 @@ def measure(
         time_us = _operator_us(device, node, graph, values)
         operators[signature(node)] = Measured(time_us, **asdict(load))
 
-    page_in: list[_Point] = []
-    page_out: list[_Point] = []
-    for size_bytes in sizes:
-        for points, write, what in ((page_out, True, "out"), (page_in, False, "in")):
-            tell(f"page {what} {size_bytes} bytes")
-            points.append(_transfer(device, write, size_bytes))
-    tell("commit")
-    commit_us = device.us(device.probe_commit(repeat=COMMITS)) / COMMITS
+    page_in: dict[int, list[_Times]] = {}
+    page_out: dict[int, list[_Times]] = {}
+    commits_us = []
+    for _ in range(rounds):
+        for size_bytes in sizes:
+            for found, write, what in ((page_out, True, "out"), (page_in, False, "in")):
+                tell(f"page {what} {size_bytes} bytes")
+                found.setdefault(size_bytes, []).append(_transfer(device, write, size_bytes))
+        tell("commit")
+        commits_us.append(device.us(device.probe_commit(repeat=COMMITS)) / COMMITS)
     if progress:
         progress(total, total, "done")
     return Profile(
@@ -91,7 +94,7 @@ def measure(
         estimate_profile(board).rates,
         _lane(page_in),
         _lane(page_out),
-        commit_us,
+        _typical(commits_us),
         transfer_queue=int(device.info.queue_capacity),
         unique_id=str(device.info.unique_id),
         operators=operators,
@@ -165,16 +168,22 @@ def _transfer_sizes(arena_bytes: int) -> list[int]:
     return sorted(full + nearly_empty) or [arena_bytes // 4 * 4]
 
 
-def _transfer(device: Device, write: bool, size_bytes: int) -> _Point:
+def _transfer(device: Device, write: bool, size_bytes: int) -> _Times:
+    """On average: a card's pauses are part of what transfers cost."""
     repeat = -(-MOVED_BLOCKS * _BLOCK // moved_bytes(size_bytes))
     ticks, cpu_ticks = device.probe_transfer(write, size_bytes, repeat=repeat)
-    return size_bytes, device.us(ticks) / repeat, device.us(cpu_ticks) / repeat
+    return device.us(ticks) / repeat, device.us(cpu_ticks) / repeat
 
 
-def _lane(points: Sequence[_Point]) -> Lane:
-    sizes = [(moved_bytes(size_bytes), size_bytes % _BLOCK) for size_bytes, _, _ in points]
-    base_us, per_byte, per_rest = fit_plane(sizes, [time_us for _, time_us, _ in points])
-    cpu_base_us, cpu_per_byte, cpu_per_rest = fit_plane(sizes, [cpu_us for _, _, cpu_us in points])
+def _lane(found: Mapping[int, Sequence[_Times]]) -> Lane:
+    """A fit of what transfers took, by the bytes of their tensors."""
+    sizes = [(moved_bytes(size_bytes), size_bytes % _BLOCK) for size_bytes in found]
+    times_us, cpu_us = (
+        [_typical([times[kind] for times in samples]) for samples in found.values()]
+        for kind in (0, 1)
+    )
+    base_us, per_byte, per_rest = fit_plane(sizes, times_us)
+    cpu_base_us, cpu_per_byte, cpu_per_rest = fit_plane(sizes, cpu_us)
     return Lane(base_us, per_byte, cpu_base_us, cpu_per_byte, per_rest, cpu_per_rest)
 
 

@@ -11,11 +11,12 @@ from statistics import fmean
 from typing import Any
 
 from .. import isa
+from ..device.board import load_board
 from ..graph.graph import Graph, Node
 from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
-from ..profile.profile import Profile, Statements
+from ..profile.profile import Lane, Profile, Statements
 from ..schedule.decode import Wait
 from .energy import energy_uj
 from .run import Step
@@ -23,6 +24,7 @@ from .train import Training
 
 STEPS = 64  # that are counted, for a card pauses in few of them; or fewer if they take longer than
 ENOUGH_US = 10e6
+TYPICAL = 4  # of a computer's steps, the quickest one in so many: what else it does only adds time
 _PAGES = ("page_in", "page_out")
 
 Told = Callable[[int, int], None]  # steps done, in all
@@ -30,7 +32,8 @@ Told = Callable[[int, int], None]  # steps done, in all
 
 @dataclass(frozen=True)
 class Observed:
-    """Traced steps. The first one of a run is left out: it fills the board's cache."""
+    """Traced steps. The first one of a run is left out: it fills the board's cache; of a computer's
+    all but the quickest."""
 
     steps: tuple[Step, ...]
     records: tuple[tuple[Any, ...], ...]  # poet_trace, of each step
@@ -52,7 +55,21 @@ def observe(training: Training, told: Told | None = None) -> Observed:
         steps.append(training.step())
         records.append(training.trace.records)
     statements, tick_us = tuple(training.trace.statements), training.device.us(1)
-    return Observed(tuple(steps), tuple(records), statements, tick_us)
+    kept: Sequence[int] = range(len(steps))
+    if training.board.is_computer:
+        kept = typical([step.time_us for step in steps], max(windows, 1))
+    return Observed(
+        tuple(steps[i] for i in kept), tuple(records[i] for i in kept), statements, tick_us
+    )
+
+
+def typical(times_us: Sequence[float], windows: int) -> list[int]:
+    """Which steps are the quickest of those that trace the same one of so many windows."""
+    kept: list[int] = []
+    for window in range(windows):
+        steps = sorted(range(window, len(times_us), windows), key=lambda step: times_us[step])
+        kept += steps[: -(-len(steps) // TYPICAL)]
+    return sorted(kept)
 
 
 def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
@@ -81,13 +98,23 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     )
     spent_us = fmean(step.writing_us - step.commit_us for step in observed.steps)
     turns_us = max(0.0, spent_us - sum(expected_us.values()) - more_us * len(outs))
-    lane = profile.page_out
+    page_in, page_out = profile.page_in, profile.page_out
+    statements = statement_costs(observed)
+    if load_board(profile.board).is_computer and statements.page_us:
+        page_in, page_out = _unattended(page_in), _unattended(page_out)
     return replace(
         profile,
-        statements=statement_costs(observed),
-        page_out=replace(lane, base_us=lane.base_us + more_us),
+        statements=statements,
+        page_in=page_in,
+        page_out=replace(page_out, base_us=page_out.base_us + more_us),
         page_turn_us=turns_us / len(pages) if pages else profile.page_turn_us,
     )
+
+
+def _unattended(lane: Lane) -> Lane:
+    """Where the lane is a thread, all that a transfer takes of the processor is to hand it over,
+    which is part of what passes between statements."""
+    return replace(lane, cpu_base_us=0.0, cpu_us_per_byte=0.0, cpu_us_per_rest_byte=0.0)
 
 
 def _outs(graph: Graph, observed: Observed) -> dict[int, Node]:

@@ -147,6 +147,16 @@ def test_what_is_no_model_is_refused(poet_host: Command, tmp_path: Path) -> None
     (tmp_path / "empty.onnx").write_bytes(b"")
     assert "it has no operators" in solve(tmp_path / "empty.onnx")
     assert "ends in .onnx" in solve("resnet-9")
+    (tmp_path / "folder.onnx").mkdir()
+    assert "this is a folder" in solve(tmp_path / "folder.onnx")
+    model = onnx.load_model_from_string(one_node("Gemm", ("n", 4), {"w": np.ones((4, 3), "f4")}))
+    onnx.save(
+        model, tmp_path / "apart.onnx", save_as_external_data=True, location="w", size_threshold=0
+    )
+    assert poet_host("solve", tmp_path / "apart.onnx", "--board", "native", "--ram", "100%",
+                     "--method", "keep-everything").code == 0  # fmt: skip
+    (tmp_path / "w").unlink()
+    assert "put that file beside it" in solve(tmp_path / "apart.onnx")
 
 
 def test_built_in_models_have_their_own_loss_and_no_file(

@@ -162,6 +162,20 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "maximum of planes": ("GlobalMaxPool", {}, {}),
     "sum of all": ("Sum", {"a": random(8), "b": random(4, 1, 1)}, {}),
     "softmax over channels": ("Softmax", {}, {"axis": 1}),
+    "cube": ("Pow", {"three": np.float32(3)}, {}),
+    "square by a whole number": ("Pow", {"two": np.array(2)}, {}),
+    "divided by many": ("Div", {"divisors": 2 ** random(4, 1, 1).round()}, {}),
+    "tile": ("Tile", {"times": np.array([1, 1, 2, 1])}, {}),
+    "largest": ("ReduceMax", {}, {"axes": [2, 3], "keepdims": 0}),
+    "largest kept": ("ReduceMax", {}, {"axes": [-1]}),
+    "twice as large": (
+        "Resize", {"region": None, "factors": np.float32([1, 1, 2, 3])},
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    ),
+    "as large as that": ("Resize", {"r": None, "f": None, "sizes": np.array([2, 4, 16, 8])}, {}),
+    "instance normalisation": (
+        "InstanceNormalization", {"scale": random(4), "shift": random(4)}, {"epsilon": 0.01},
+    ),
     "concat with a constant": ("Concat", {"c": random(2, 1, 8, 8)}, {"axis": 1}),
 }  # fmt: skip
 
@@ -182,6 +196,50 @@ def test_arithmetic_with_a_parameter_of_another_shape(
     node = helper.make_node(op, ["scaled", "p"], ["y"])
     graph = same_as_runtime(with_gain(node, shapes[0], {"p": random(*shapes[1])}))
     assert {node.name for node in graph.trainable} == {"gain", "p"}
+
+
+@pytest.mark.parametrize(("opset", "count"), [(18, 2), (21, 4)])
+def test_groups_of_channels_are_normalised(opset: int, count: int) -> None:
+    constants = {"scale": random(count), "shift": random(count)}
+    node = helper.make_node(
+        "GroupNormalization", ["scaled", *constants], ["y"], num_groups=2, epsilon=0.01
+    )
+    graph = same_as_runtime(with_gain(node, IMAGE, constants, opset=opset))
+    assert {node.name for node in graph.trainable} == {"gain", "scale", "shift"}
+
+
+def test_swish() -> None:
+    node = helper.make_node("Swish", ["scaled"], ["y"], alpha=0.5)
+    data = with_gain(node, IMAGE, opset=24)
+    x, y = answers(imported(data))
+    gain = onnx.numpy_helper.to_array(onnx.load_model_from_string(data).graph.initializer[0])
+    scaled = x * gain
+    assert np.allclose(y, scaled / (1 + np.exp(-scaled / 2)), atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [(), (1,), (4, 1), (4, 3)])
+def test_gemm_adds_what_is_no_bias(bias: tuple[int, ...]) -> None:
+    constants = {"w": random(5, 3), "b": np.float32(2) if not bias else random(*bias)}
+    same_as_runtime(one_node("Gemm", (4, 5), constants))
+
+
+def test_a_weight_with_an_axis_of_one_in_front_keeps_it() -> None:
+    graph = same_as_runtime(one_node("MatMul", (4, 3, 5), {"w": random(1, 5, 2)}))
+    assert to_named(graph, start_values(graph, 0))["w"].shape == (1, 5, 2)
+
+
+@pytest.mark.parametrize("reciprocal", [False, True])
+def test_what_makes_the_data_ready_is_not_trained(reciprocal: bool) -> None:
+    nodes = [
+        helper.make_node("Sub", ["x", "mean"], ["centred"]),
+        helper.make_node("Mul" if reciprocal else "Div", ["centred", "deviation"], ["ready"]),
+        helper.make_node("MatMul", ["ready", "w"], ["y"]),
+    ]
+    constants = {"mean": random(5), "deviation": 2 ** random(5).round(), "w": random(5, 3)}
+    graph = same_as_runtime(model(nodes, (2, 5), constants))
+    assert [node.name for node in graph.trainable] == ["w"]
+    saved = set(to_named(graph, start_values(graph, 0), constants=False))
+    assert saved == ({"w", "mean", "deviation"} if reciprocal else {"w", "mean"})
 
 
 def test_split_and_concat_put_together_what_they_took_apart() -> None:

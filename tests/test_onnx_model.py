@@ -174,6 +174,31 @@ def test_an_output_that_gives_no_classes_is_refused() -> None:
         imported(one_node("Gemm", (2, 5), {"w": random(1, 5)}, transB=1), loss="hinge")
 
 
+def test_the_example_of_a_module_is_its_one_input() -> None:
+    module, x = torch.nn.Linear(4, 3), torch.zeros(1, 4)
+    assert poet.load(module, (x,)).nodes == poet.load(module, x).nodes  # type: ignore[union-attr]
+    for wrong, what in (((x, x), "tuple of 2"), ({"x": x}, "dict"), (None, "NoneType")):
+        with pytest.raises(BadInput, match=f"needs the one input of it, .* not {what}"):
+            poet.load(module, wrong)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"batch": "4"}, "a batch of '4' samples must be 1 to"),
+        ({"batch": 1.5}, "a batch of 1.5 samples"),
+        ({"learning_rate": "fast"}, "learning_rate is 'fast', it must be a finite number"),
+        ({"momentum": 1.0}, "momentum is 1.0, it must be less than 1"),
+        ({"train": 3}, "train 3: write all, last:N, or a pattern"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_refused(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        imported(two_layers(), **option)
+    with pytest.raises(BadInput, match=message):
+        poet.load("resnet-digits", **option)
+
+
 # What is trained.
 
 

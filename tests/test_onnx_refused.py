@@ -98,10 +98,63 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         ),
         "only whole ranges",
     ),
-    "a cube": (
-        with_gain(helper.make_node("Pow", ["scaled", "p"], ["y"]), IMAGE, {"p": np.float32(3)}),
-        "second power",
+    "a root": (
+        with_gain(helper.make_node("Pow", ["scaled", "p"], ["y"]), IMAGE, {"p": np.float32(0.5)}),
+        "only powers of 1 to 4",
     ),
+    "whole numbers of what is computed": (
+        with_gain(helper.make_node("Cast", ["scaled"], ["y"], to=onnx.TensorProto.INT64), IMAGE),
+        "only float32 is computed with",
+    ),
+    "places that are not there": (
+        with_gain(
+            helper.make_node("Gather", ["scaled", "i"], ["y"], axis=1), IMAGE, {"i": np.array([9])}
+        ),
+        r"picks places \[9\] of 4",
+    ),
+    "weights that are no numbers": (
+        one_node("Gemm", (2, 5), {"w": np.full((3, 5), np.nan, np.float32)}, transB=1),
+        "w holds NaN or infinity",
+    ),
+    "a cycle": (
+        model(
+            [helper.make_node("Add", ["x", "y"], ["a"]), helper.make_node("Relu", ["a"], ["y"])],
+            IMAGE,
+        ),
+        "its node 'a' reads 'y', which no node before it computes: export it again",
+    ),
+    "a name for two": (
+        model([helper.make_node("Relu", ["x"], ["y"])] * 2, IMAGE),
+        "its node 'y' computes 'y', which is there already",
+    ),
+    "branches": (
+        model([helper.make_node("If", ["c"], ["y"], "if")], IMAGE, {"c": np.array(True)}),
+        r"if \(If\): choices that depend on the data are not built",
+    ),
+    "quantised weights": (
+        model(
+            [
+                helper.make_node("DequantizeLinear", ["q", "s"], ["w"]),
+                helper.make_node("Gemm", ["x", "w"], ["y"]),
+            ],
+            (2, 5),
+            {"q": np.ones((5, 3), np.int8), "s": np.float32(0.1)},
+        ),
+        r"w \(DequantizeLinear\): the model is quantised: export it in float32, before it is",
+    ),
+    "what a runtime made": (
+        model([helper.make_node("BiasGelu", ["x"], ["y"], domain="com.microsoft")], IMAGE),
+        "operators of com.microsoft are not built: export the model without optimising",
+    ),
+    "a larger picture between its numbers": (
+        with_gain(
+            helper.make_node("Resize", ["scaled", "", "f"], ["y"], mode="linear"),
+            IMAGE,
+            {"f": np.float32([1, 1, 2, 2])},
+        ),
+        "use the mode nearest and a whole factor",
+    ),
+    "a new opset": (one_node("Relu", IMAGE, opset=999), "opset 999 is newer than"),
     "an old opset": (one_node("Relu", IMAGE, opset=9), "opset 9 is older than 11"),
 }
 

@@ -70,6 +70,8 @@ def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> fr
             names |= dict.fromkeys(own)
     if not names:
         raise BadInput(f"model {model.name} has no parameters, so nothing of it can be trained")
+    if not isinstance(train, str):
+        raise BadInput(f"train {train!r}: write all, last:N, or a pattern of names")
     if train.startswith("last:"):
         count = train.removeprefix("last:")
         if not count.isdecimal() or not 1 <= int(count) <= len(owners):

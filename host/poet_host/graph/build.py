@@ -151,7 +151,10 @@ class Builder:
         for slot, given in (parameters or {}).items():
             own = nodes.get(slot)
             if own is None or own.shape != given.shape:
-                raise BadInput(f"{where}: {given.name} of shape {given.shape} is no {slot} of it")
+                needs = f": it must have the shape {own.shape}" if own else ""
+                raise BadInput(
+                    f"{where}: {given.name} of shape {given.shape} is no {slot} of it{needs}"
+                )
             nodes[slot] = self._new_or_same(where, given)
         for node in (*nodes.values(), Node(name, spec.shape)):
             if prod(node.shape) * 4 >= 2**32:

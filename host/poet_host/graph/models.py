@@ -202,6 +202,13 @@ MODELS = {
 }
 
 
+def check_batch(where: str, batch: object) -> None:
+    """Raise BadInput unless it is a number of samples for a step, or None."""
+    if batch is None or (type(batch) is int and 1 <= batch <= MAX_BATCH):
+        return
+    raise BadInput(f"{where}: a batch of {batch!r} samples must be 1 to {MAX_BATCH}")
+
+
 def load(
     name: str,
     *,
@@ -221,8 +228,7 @@ def load(
     Raises BadInput for an unknown name or wrong number.
     """
     built_in = find(name)
-    if batch is not None and not 1 <= batch <= MAX_BATCH:
-        raise BadInput(f"model {name}: a batch of {batch} samples must be 1 to {MAX_BATCH}")
+    check_batch(f"model {name}", batch)
     chosen = optimiser(
         built_in.optimiser, optimizer, learning_rate=learning_rate, momentum=momentum,
         weight_decay=weight_decay,

@@ -1,6 +1,6 @@
 """What to do about operators of ONNX that are not built."""
 
-_ADVICE: dict[str, tuple[str, ...]] = {
+_OPERATORS: dict[str, tuple[str, ...]] = {
     "recurrent layers are not built: use convolutions along the time, or attention": (
         *("GRU", "LSTM", "RNN"),
     ),
@@ -28,7 +28,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
         "RandomUniformLike",
     ),
 }
-_OF = {op: advice for advice, ops in _ADVICE.items() for op in ops}
+ADVICE = {op: text for text, ops in _OPERATORS.items() for op in ops}
 
 
 def advice(op: str) -> str:
@@ -39,4 +39,4 @@ def advice(op: str) -> str:
             f"operators of {domain} are not built: export the model without optimising it for a "
             "runtime"
         )
-    return _OF.get(op, "this operator is not built: use another in its place")
+    return ADVICE.get(op, "this operator is not built: use another in its place")

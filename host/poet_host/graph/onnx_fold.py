@@ -39,9 +39,14 @@ class Constant:
 
     @property
     def turns(self) -> bool:
-        """Has `value` the axes of the file's tensor, in their order or in reverse?"""
-        file = self.source.shape[::-1] if self.source.transposed else self.source.shape
-        return self.value.shape == file
+        """Has `value` the axes of the file's tensor, in their order or in reverse, but for axes of
+        1 in front of them?
+        """
+        file, rank = self.source.shape, self.value.ndim
+        front, own = file[: len(file) - rank], file[len(file) - rank :]
+        return set(front) <= {1} and self.value.shape == (
+            own[::-1] if self.source.transposed else own
+        )
 
 
 def initial_constants(model: OnnxModel) -> dict[str, Constant]:

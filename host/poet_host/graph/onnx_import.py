@@ -16,7 +16,7 @@ from ..errors import BadInput
 from .autodiff import Sgd, optimiser, training_graph
 from .build import Builder, Model, Tensor
 from .graph import Graph
-from .models import MAX_BATCH
+from .models import check_batch
 from .onnx_model import OnnxInput, OnnxModel, OnnxNode, onnx_package, read_file
 from .onnx_operators import RULES
 from .onnx_walk import Walk
@@ -57,9 +57,11 @@ def training(
     sequence_length: int | None = None,
     loss: str | None = None,
     optimizer: str | None = None,
+    learning_rate: float | None = None,
+    momentum: float | None = None,
+    weight_decay: float | None = None,
     train: str = "all",
     batchnorm: str = "train",
-    **rates: float | None,
 ) -> Graph:
     """The training graph of a model.
 
@@ -69,9 +71,9 @@ def training(
     forward = import_model(
         model, name, batch=batch, sequence_length=sequence_length, loss=loss or DEFAULT_LOSS
     )
-    return training_graph(
-        forward, optimiser(DEFAULT_OPTIMISER, optimizer, **rates), train, batchnorm
-    )
+    rates = {"learning_rate": learning_rate, "momentum": momentum, "weight_decay": weight_decay}
+    chosen = optimiser(DEFAULT_OPTIMISER, optimizer, **rates)
+    return training_graph(forward, chosen, train, batchnorm)
 
 
 def import_model(
@@ -110,8 +112,7 @@ def _shape(
     sizes = list(given.shape)
     if not sizes:
         raise BadInput(f"{where}: its input {given.name} has no sizes: export it with an example")
-    if batch is not None and not 1 <= batch <= MAX_BATCH:
-        raise BadInput(f"{where}: a batch of {batch} samples must be 1 to {MAX_BATCH}")
+    check_batch(where, batch)
     sizes[0] = batch or (sizes[0] if isinstance(sizes[0], int) else 1)
     if sequence_length is not None:
         if len(sizes) < 2 or (isinstance(sizes[1], int) and sizes[1] != sequence_length):

@@ -132,11 +132,21 @@ def read_file(path: Path | str) -> OnnxModel:
     """The model in an .onnx file, with the data that it keeps in files of their own."""
     onnx = onnx_package()
     if not Path(path).is_file():
-        raise BadInput(f"model {path}: there is no such file: check the name")
+        problem = "this is a folder" if Path(path).is_dir() else "there is no such file"
+        raise BadInput(f"model {path}: {problem}: check the name")
     try:
-        proto = onnx.load(str(path))
+        proto = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # as above
-        raise BadInput(f"model {path}: this is no readable .onnx file ({error})") from error
+        raise BadInput(
+            f"model {path}: this is no readable .onnx file ({error}): export it again"
+        ) from error
+    try:
+        onnx.load_external_data_for_model(proto, str(Path(path).parent))
+    except Exception as error:  # as above
+        raise BadInput(
+            f"model {path}: weights that it keeps in a file of their own cannot be read ({error}): "
+            "put that file beside it, or export it with external_data=False"
+        ) from error
     return OnnxModel(proto, f"model {Path(path).name}")
 
 
@@ -161,9 +171,35 @@ def _checked(onnx: ModuleType, proto: Any, where: str) -> Any:
             f"{where}: its opset {opset} is older than {OLDEST_OPSET}: export it again with "
             "opset_version=17, or convert it with onnx.version_converter"
         )
+    newest = onnx.defs.onnx_opset_version()
+    if opset > newest:
+        raise BadInput(
+            f"{where}: its opset {opset} is newer than {newest}, the last that the package onnx "
+            "knows: export it again with opset_version=17, or install a newer onnx"
+        )
     proto = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
+    _check_order(proto.graph, where)
     restore(onnx, proto.graph)
     return proto
+
+
+def _check_order(graph: Any, where: str) -> None:
+    """What a node reads is the input, or computed before it; by one node only."""
+    known = {one.name for one in (*graph.input, *graph.initializer)} | {""}
+    known |= {one.values.name for one in graph.sparse_initializer}
+    made: set[str] = set()
+    for node in graph.node:
+        name = node.name or node.output[0]
+        missing = next((one for one in node.input if one not in known | made), None)
+        twice = next((one for one in node.output if one and one in known | made), None)
+        if missing is not None or twice is not None:
+            problem = (
+                f"reads {missing!r}, which no node before it computes"
+                if missing is not None
+                else f"computes {twice!r}, which is there already"
+            )
+            raise BadInput(f"{where}: its node {name!r} {problem}: export it again")
+        made |= set(node.output)
 
 
 def _opsets(proto: Any) -> dict[str, int]:

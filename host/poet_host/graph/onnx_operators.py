@@ -100,8 +100,10 @@ def _conv(at: At) -> Tensor:
 def _gemm(at: At) -> Tensor:
     alpha, beta = at.attribute("alpha", 1.0), at.attribute("beta", 1.0)
     plain = not at.attribute("transA", 0) and alpha == 1 and not at.is_tensor(1)
-    if plain and (beta == 1 or not at.has(2)):
-        return _linear(at, at.matrix(1) if at.attribute("transB", 0) else at.turned(1))
+    if plain and (not at.has(2) or (beta == 1 and not at.is_tensor(2))):
+        weight = at.matrix(1) if at.attribute("transB", 0) else at.turned(1)
+        if not at.has(2) or at.weight(2).value.size == weight.value.shape[0]:
+            return _linear(at, weight)
     sides, turns = (
         (at.operand(0), at.operand(1)),
         [bool(at.attribute(f"trans{s}", 0)) for s in "AB"],
@@ -164,10 +166,7 @@ def _is_turned(side: Moved) -> bool:
 def _linear(at: At, weight: Constant) -> Tensor:
     """A weight (outputs, inputs) applied to the last axis of the data."""
     outputs = weight.value.shape[0]
-    bias = at.bias(2, outputs, -1)
-    if bias and bias.value.size != outputs:
-        raise Unsupported(f"a bias of shape {bias.value.shape} is not one number for each output")
-    return _linear_of(at, at.tensor(0), weight, bias)
+    return _linear_of(at, at.tensor(0), weight, at.bias(2, outputs, -1))
 
 
 def _linear_of(at: At, x: Tensor, weight: Constant, bias: Constant | None) -> Tensor:

@@ -106,6 +106,25 @@ def _reduced(kind: str) -> Rule:
     return rule
 
 
+def _largest(at: At) -> Tensor:
+    """ReduceMax over the last axes, or all but samples and channels: a window as large as they."""
+    x, axes = at.tensor(0), at.integers(1, "axes") or []
+    over = sorted({axis_of(axis, len(x.shape)) for axis in axes})
+    if not over or over != [*range(over[0], len(x.shape))] or over[0] == 0:
+        raise Unsupported("only the largest along the last axes is built: transpose in front of it")
+    lead, count = x.shape[: over[0]], prod(x.shape[over[0] :])
+    rows = Tensor(x.name, (lead[0], prod(lead[1:]), 1, count))
+    y = at.layer("maxpool2d", (rows,), (1, count))
+    return Tensor(y.name, (*lead, *(1 for _ in over)) if at.attribute("keepdims", 1) else lead)
+
+
+def _swish(at: At) -> Tensor:
+    x = at.tensor(0)
+    inner = replace(at.view(0), factor=at.view(0).factor * at.attribute("alpha", 1.0))
+    scaled = at.walk.made_of(inner, at.made_name("slope"))
+    return at.layer("mul", (x, at.layer("sigmoid", (scaled,), name=at.made_name("sigmoid"))))
+
+
 def _add(at: At) -> Tensor | Moved:
     for x, mask in ((0, 1), (1, 0)):
         hidden = at.added_mask(mask)
@@ -179,9 +198,14 @@ def _scaled(x: Moved, factor: float) -> Moved:
 
 
 def _pow(at: At) -> Tensor:
-    if at.scalar(1) != 2:
-        raise Unsupported("only the second power is built: multiply instead")
-    return at.layer("mul", (at.tensor(0), at.tensor(0)))
+    given = at.constant(1).value
+    power = float(given.reshape(-1)[0]) if given.size == 1 else 0.0
+    if power not in (1, 2, 3, 4):
+        raise Unsupported("only powers of 1 to 4 are built: multiply instead")
+    x = y = at.tensor(0)
+    for left in range(int(power) - 1, 0, -1):
+        y = at.layer("mul", (y, x), name=None if left == 1 else at.made_name("power"))
+    return y
 
 
 def _dropout(at: At) -> Tensor | Moved:
@@ -238,6 +262,7 @@ TENSOR_RULES: dict[str, Rule] = {
     "Neg": _neg,
     "PRelu": _prelu,
     "Pow": _pow,
+    "ReduceMax": _largest,
     "ReduceMean": _reduced("mean"),
     "ReduceSum": _reduced("sum"),
     "Relu": _elementwise("relu"),
@@ -245,6 +270,7 @@ TENSOR_RULES: dict[str, Rule] = {
     "Softmax": _softmax,
     "Sub": _sub,
     "Sum": _sum_of_all,
+    "Swish": _swish,
     "Tanh": _elementwise("tanh"),
     "Where": _where,
 }

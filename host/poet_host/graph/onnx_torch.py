@@ -22,28 +22,31 @@ def is_module(model: object) -> bool:
 def export_module(module: Any, example: Any) -> OnnxModel:
     """The module as it trains: batchnorm and dropout stay what they are, names too.
 
-    `example` is the module's input, a tensor with the batch in front. Raises BadInput with the
-    exporter's reason for what it cannot express.
+    `example` is the module's input, a tensor with the batch in front, perhaps in a tuple of one.
+    Raises BadInput with the exporter's reason for what it cannot express.
     """
     onnx_package()
     import torch
 
-    if not isinstance(example, torch.Tensor):
+    given = example[0] if isinstance(example, tuple | list) and len(example) == 1 else example
+    if not isinstance(given, torch.Tensor):
+        what = f"{type(example).__name__}"
+        what += f" of {len(example)}" if isinstance(example, tuple | list) else ""
         raise BadInput(
-            f"model {type(module).__name__}: poet.load(module, example) needs an input of it, a "
-            f"torch.Tensor with the batch in front, not {type(example).__name__}"
+            f"model {type(module).__name__}: poet.load(module, example) needs the one input of it, "
+            f"a torch.Tensor with the batch in front, not {what}"
         )
     file = io.BytesIO()
-    # Of a copy: tracing batchnorm in training mode changes its running statistics.
-    traced = copy.deepcopy(module).cpu().train()
     try:
+        # Of a copy: tracing batchnorm in training mode changes its running statistics.
+        traced = copy.deepcopy(module).cpu().train()
         # The exporter prints what it met where it fails; the error below says it in a line.
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             export: Any = torch.onnx.export  # its types know files by name only
             export(
                 traced,
-                (example.cpu(),),
+                (given.detach().cpu(),),
                 file,
                 dynamo=False,
                 training=torch.onnx.TrainingMode.TRAINING,

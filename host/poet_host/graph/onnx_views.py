@@ -14,8 +14,10 @@ import numpy as np
 from .build import Tensor
 from .onnx_at import At, Moved, Parts, Rule, Unsupported
 from .onnx_fold import Constant
+from .operators import Shape
 from .operators_tensor import axis_of
 
+_FLOATS = (1, 11)  # ONNX's numbers of float32 and float64
 LEFT_OUT = -inf  # padding that a window's maximum takes no notice of
 
 
@@ -28,6 +30,14 @@ def plain(x: Moved) -> Moved:
 
 def _same(at: At) -> Moved:
     return at.view(0)
+
+
+def _cast(at: At) -> Moved:
+    x, data = at.view(0), at.walk.model.input.dtype
+    tokens = x.tensor.name == at.walk.builder.data.name and data.kind in "iu"
+    if not tokens and at.attribute("to") not in _FLOATS:
+        raise Unsupported("only float32 is computed with: export the model in float32")
+    return x
 
 
 def _flatten(at: At) -> Tensor:
@@ -128,7 +138,12 @@ def _gather(at: At) -> Tensor | Moved:
         )
     x, chosen = at.moved(0), at.constant(1).value
     axis = axis_of(axis, len(x.shape))
-    places = [int(place) % x.shape[axis] for place in chosen.reshape(-1)]
+    size = x.shape[axis]
+    if (chosen >= size).any() or (chosen < -size).any():
+        raise Unsupported(
+            f"it picks places {chosen.tolist()} of {size}, some of which are not there"
+        )
+    places = [int(place) % size for place in chosen.reshape(-1)]
     if places != list(range(places[0], places[0] + len(places))):
         raise Unsupported("it picks places that do not follow one another: slice instead")
     part = _part(at, x, axis, places[0], places[-1] + 1)
@@ -242,11 +257,25 @@ def _resize(at: At) -> Tensor:
             "only sizes that are doubled, or multiplied otherwise, by repeating what is nearest "
             "are built: use the mode nearest and a whole factor"
         )
-    apart = [(size, 1) for size in x.shape]
-    whole = [(size, n // size) for size, n in zip(x.shape, wanted, strict=True)]
-    seen = Tensor(x.name, tuple(n for pair in apart for n in pair))
-    y = at.layer("expand", (seen,), tuple(n for pair in whole for n in pair))
-    return Tensor(y.name, tuple(wanted))
+    return _repeated(at, x, tuple(wanted), behind=True)
+
+
+def _repeated(at: At, x: Tensor, wanted: Shape, behind: bool) -> Tensor:
+    """Along each axis, every number several times (`behind` itself), or the whole of it."""
+    pairs = [(size, n // size) for size, n in zip(x.shape, wanted, strict=True)]
+    order = (0, 1) if behind else (1, 0)
+    seen = tuple((size, 1)[i] for size, _ in pairs for i in order)
+    whole = tuple(pair[i] for pair in pairs for i in order)
+    if seen == whole:
+        return x
+    y = at.layer("expand", (Tensor(x.name, seen),), whole)
+    return Tensor(y.name, wanted)
+
+
+def _tile(at: At) -> Tensor:
+    x, times = at.tensor(0), at.constant(1).value.tolist()
+    wanted = tuple(size * n for size, n in zip(x.shape, times, strict=True))
+    return _repeated(at, x, wanted, behind=False)
 
 
 def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
@@ -280,7 +309,7 @@ def _expand(at: At) -> Tensor | Constant:
 
 
 VIEW_RULES: dict[str, Rule] = {
-    "Cast": _same,
+    "Cast": _cast,
     "Concat": _concat,
     "Expand": _expand,
     "Flatten": _flatten,
@@ -294,6 +323,7 @@ VIEW_RULES: dict[str, Rule] = {
     "Split": _split,
     "SplitToSequence": _split_to_sequence,
     "Squeeze": _squeeze,
+    "Tile": _tile,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }

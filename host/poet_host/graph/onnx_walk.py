@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import BadInput
 from .build import Builder, Tensor
 from .graph import Node
-from .onnx_advice import advice
+from .onnx_advice import ADVICE, advice
 from .onnx_at import At, Moved, Parts, Rule, Unknown, Unsupported, Value, is_scalar
 from .onnx_fold import Constant, computed, fold, initial_constants
 from .onnx_fuse import fused
@@ -122,9 +122,8 @@ class Walk:
         try:
             self.values |= fold(self.model, node, known)
         except Exception as error:  # whatever the reference implementation has to say
-            self._complain(
-                node, f"it cannot be computed ({error}): simplify the model and export again"
-            )
+            reason = f"it cannot be computed ({error}): simplify the model and export again"
+            self._complain(node, ADVICE.get(node.op, reason))
 
     def is_shared(self, node: OnnxNode) -> bool:
         """Does it repeat what the file holds, to be concatenated with every sample?
@@ -203,7 +202,8 @@ class Walk:
             self.values[node.outputs[0]] = computed(node.outputs[0], given.value.astype(kind))
 
     def _complain(self, node: OnnxNode, problem: str) -> None:
-        self.problems.setdefault(node.outputs[0], f"{node.name} ({node.op}): {problem}")
+        text = "".join(one if one.isprintable() else "?" for one in f"{node.name} ({node.op})")
+        self.problems.setdefault(node.outputs[0], f"{text}: {problem}")
         for name in node.outputs:
             if name in self.model.shapes:
                 self.unknown.add(name)
@@ -237,6 +237,10 @@ class Walk:
         start = source.start()
         role = "state" if any(map(self.is_fixed, given)) else role
         if start not in self._parameters:
+            if not all(np.isfinite(one.value).all() for one in given):
+                raise Unsupported(
+                    f"{source.names[0]} holds NaN or infinity: export a model with finite weights"
+                )
             name = source.names[0]
             if role == "state" or not _LEGAL.fullmatch(name) or name in self._names:
                 name = f"{layer}.{slot}"

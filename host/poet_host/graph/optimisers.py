@@ -1,7 +1,9 @@
 """Optimisers: how a gradient renews a parameter. Their operators are autodiff's to emit."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
+from numbers import Real
 
 from ..errors import BadInput
 
@@ -18,9 +20,9 @@ class Sgd:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not isfinite(value) or value < 0:
-                raise BadInput(f"{name} is {value}, it must be a finite number from 0")
+        _check(vars(self))
+        if self.momentum >= 1:
+            raise BadInput(f"momentum is {self.momentum}, it must be less than 1")
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,16 @@ class Adam:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        _check(vars(self))
         for name, value in vars(self).items():
-            if not isfinite(value) or value < 0:
-                raise BadInput(f"{name} is {value}, it must be a finite number from 0")
             if name.startswith("beta") and value > MAX_BETA:
                 raise BadInput(f"{name} is {value}, it must be at most {MAX_BETA}")
+
+
+def _check(rates: Mapping[str, object]) -> None:
+    for name, value in rates.items():
+        if not isinstance(value, Real) or not isfinite(value) or value < 0:
+            raise BadInput(f"{name} is {value!r}, it must be a finite number from 0")
 
 
 Optimiser = Sgd | Adam

@@ -399,6 +399,23 @@ def test_data_that_is_not_there(train: Any) -> None:
     assert "an .npz file, a folder of .npy files, a .csv file, `digits`, synthetic" in result.err
 
 
+def test_a_profile_replaces_no_model_and_no_card(
+    poet_host: Command, storage: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"a model")
+    for out, more in (
+        (model, ()), (tmp_path / "m.onnx.data", ()), (storage, ("--storage", storage)),
+    ):  # fmt: skip
+        refused = poet_host("profile", model, "--port", "native", "-o", out, *more)
+        assert refused.code == BAD
+        assert f"{out} is read by this command too" in refused.err
+    refused = poet_host("solve", model, "--board", "native", "--ram", "1KiB", "-o", f"{model}.data")
+    assert refused.code == BAD
+    assert "is read by this command too" in refused.err
+    assert model.read_bytes() == b"a model"
+
+
 def test_what_is_typed_is_said_as_it_is(train: Any) -> None:
     """Not `:a:` as the picture that has that name."""
     refused = train("--data", "synthetic:a:b")

@@ -2,7 +2,7 @@
 
 import pytest
 from poet_host.errors import BadInput
-from poet_host.run.limits import deadline_us, ram_bytes
+from poet_host.run.limits import deadline_us, ram_bytes, size_bytes
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,15 @@ def test_ram(text: str | int, size: int) -> None:
 def test_bad_ram(text: str) -> None:
     with pytest.raises(BadInput, match="RAM budget"):
         ram_bytes(text, 1000)
+
+
+def test_sizes_are_bytes_and_no_shares() -> None:
+    assert size_bytes("1.5KiB", "--size") == 1536
+    for text in ("50%", "-5MiB", "9999999TiB", "abc"):
+        with pytest.raises(BadInput, match=f"--size '{text}': write bytes"):
+            size_bytes(text, "--size")
+    with pytest.raises(BadInput, match="--arena '9999999999GiB': the most is"):
+        size_bytes("9999999999GiB", "--arena")
 
 
 def test_shares_need_a_whole() -> None:

@@ -12,7 +12,7 @@ from ..graph.graph import Graph
 from ..profile.profile import board_power
 from ..run.data import Dataset, fit, load_data, steps_per_epoch
 from ..run.job import JobState, make_job
-from ..run.limits import ram_bytes
+from ..run.limits import size_bytes
 from ..run.log import Log
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
@@ -51,11 +51,11 @@ def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
     _only_files(file)
     if file.exists() and not force:
         raise BadInput(f"{file} exists: choose another name, or replace it with --force")
-    size_bytes = ram_bytes(size, 0)
-    api.prepare_storage(file, size_bytes)
-    say(f"wrote {file}: {size_bytes:,} bytes, which fill up as they are used")
+    asked_bytes = size_bytes(size, "--size")
+    api.prepare_storage(file, asked_bytes)
+    say(f"wrote {file}: {asked_bytes:,} bytes, which fill up as they are used")
     if as_json:
-        emit({"file": str(file), "size_bytes": size_bytes})
+        emit({"file": str(file), "size_bytes": asked_bytes})
 
 
 @click.group()

@@ -13,7 +13,7 @@ from ..profile.profile import board_power
 from ..run.calibrate import Told, Validation
 from ..run.data import fit, load_data, steps_per_epoch
 from ..run.evaluate import held_out_accuracy
-from ..run.limits import ram_bytes
+from ..run.limits import size_bytes
 from ..run.log import Log
 from ..run.run import Run, Step, weights_sha256
 from ..run.train import NotFinite, OnStep
@@ -26,6 +26,7 @@ from .console import Report, emit, progress, say, show_table, show_text, to_json
 from .options import (
     FiniteRange,
     data_options,
+    files_of,
     json_option,
     model_options,
     output,
@@ -84,7 +85,7 @@ def simulate(
     BOARD: native, a board that runs Linux (rpi4b; QEMU executes its program), or one whose chip is
     simulated (mkr1000).
     """
-    size = None if arena is None else ram_bytes(arena, 0)
+    size = None if arena is None else size_bytes(arena, "--arena")
     wanted = [CardFault.parse(text) for text in faults]
     with (
         interrupts("stopping the board") as asked,
@@ -140,8 +141,8 @@ def profile(
     **options: object,
 ) -> None:
     """Measure on a board what operators of MODELs (resnet-digits) and its storage cost."""
+    writable(output, read=(*(of for model in models for of in files_of(model)), storage))
     graphs = [api.load_graph(model, **options) for model in models or ("resnet-digits",)]
-    writable(output)
     if supply_mv is not None and power_log is None:
         raise BadInput("--supply-mv is for a meter's log: give --power-log too")
     if power_log and power_log.exists():

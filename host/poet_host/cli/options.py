@@ -114,6 +114,11 @@ def output(flag: str, *names: str, **settings: Any) -> Callable[[F], F]:
     )
 
 
+def files_of(model: str) -> list[str]:
+    """What a MODEL is read from: none if it is built in; the weights of .onnx may be beside it."""
+    return [model, f"{model}.data"] if Path(model).suffix else []
+
+
 def writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) -> None:
     """Before hours of work: can the results be saved, each to a file of its own, and to none of
     those that were `read`?

@@ -15,7 +15,7 @@ from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph
 from ..profile.profile import Profile, estimate_profile
 from .console import emit, progress, say, show_table, to_json
-from .options import FiniteRange, json_option, model_options, output, writable
+from .options import FiniteRange, files_of, json_option, model_options, output, writable
 
 EXIT_INFEASIBLE, EXIT_GAP, EXIT_UNKNOWN = 5, 6, 7
 
@@ -78,8 +78,7 @@ def solve(
         raise BadInput("give --deadline or --deadline-us, not both")
     if deadline_us is not None and not (math.isfinite(deadline_us) and deadline_us > 0):
         raise BadInput(f"--deadline-us {deadline_us}: a deadline is a positive number")
-    files = (model if Path(model).suffix else None, profile_name)
-    writable(output, plan_path, read=files)
+    writable(output, plan_path, read=(*files_of(model), profile_name))
     if unplaced and output:
         raise BadInput("a schedule needs offsets: leave out --unplaced, or write a --plan")
     graph = api.load(model, **options)

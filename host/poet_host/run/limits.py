@@ -20,10 +20,22 @@ def ram_bytes(text: str | int, keep_all_bytes: int | None) -> int:
         raise BadInput(f"RAM budget {text!r}: nothing to take per cent of; write bytes, as 24576")
     # A fraction, because 33.3 % of 1000 bytes are 333 of them, not 332.
     number, unit = Fraction(found[1]), (found[2] or "").lower()
-    size = int(number / 100 * (keep_all_bytes or 0) if unit == "%" else number * _UNITS[unit])
+    size = number / 100 * (keep_all_bytes or 0) if unit == "%" else number * _UNITS[unit]
+    return _bounded(size, f"RAM budget {text!r}")
+
+
+def size_bytes(text: str, what: str) -> int:
+    """Bytes of `24576`, `24KiB` or `1MiB`, of `what`."""
+    found = _RAM.fullmatch(text.strip())
+    if not found or found[2] == "%":
+        raise BadInput(f"{what} {text!r}: write bytes, as 24576, or 24KiB, or 64MiB")
+    return _bounded(Fraction(found[1]) * _UNITS[(found[2] or "").lower()], f"{what} {text!r}")
+
+
+def _bounded(size: Fraction, what: str) -> int:
     if size > MOST_BYTES:
-        raise BadInput(f"RAM budget {text!r}: the most is {MOST_BYTES} bytes")
-    return size
+        raise BadInput(f"{what}: the most is {MOST_BYTES} bytes")
+    return int(size)
 
 
 def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | None:

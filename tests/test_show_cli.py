@@ -101,7 +101,7 @@ def test_wrong_runs_are_refused_in_a_sentence(
     trace = json.loads(run.read_text())["trace"]
     cases: list[tuple[dict[str, Any], str]] = [
         ({"plan_crc": 1}, "is a run of another schedule (resnet-digits on native, plan 00000001"),
-        ({"trace": []}, "has no trace: its board cannot trace statements"),
+        ({"trace": []}, "has no trace, as its board keeps none"),
         ({"trace": trace[3:]}, "3 of "),
         (
             {"trace": [*trace[1:], {**trace[0], "node": "fc"}]},

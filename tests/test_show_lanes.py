@@ -108,7 +108,7 @@ def test_where_windows_of_a_trace_meet_nothing_overlaps() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda trace: (), "run.json has no trace: its board cannot trace statements"),
+        (lambda trace: (), "run.json has no trace, as its board keeps none"),
         (lambda trace: trace[:3], r"5 of 8 statements were never traced.*train 3 steps or more"),
         (lambda trace: (*trace[:-1], trace[0]), "has a statement twice"),
         (

@@ -13,7 +13,7 @@ from ..schedule.schedule import Schedule
 from .cards import say_classes
 from .console import emit, progress, show_table
 from .learning import say_emulated
-from .options import data_options, json_option, port_option, seed_option, storage_option
+from .options import MOST_SEED, data_options, json_option, port_option, storage_option
 
 
 @click.command()
@@ -30,7 +30,10 @@ from .options import data_options, json_option, port_option, seed_option, storag
 )  # fmt: skip
 @click.option("--samples", type=click.IntRange(1), metavar="N", help="Only the first N of them.")
 @storage_option
-@seed_option
+@click.option(
+    "--seed", type=click.IntRange(0, MOST_SEED), default=0, show_default=True,
+    help="That of the training, from which follows what --test-split holds out.",
+)  # fmt: skip
 @json_option
 def evaluate(
     schedule: Path,

@@ -13,6 +13,8 @@ from ..files import is_stream
 from ..graph.autodiff import BATCHNORM, OPTIMISERS
 from ..graph.onnx_import import DEFAULT_LOSS, LOSSES
 
+MOST_SEED = 2**31 - 1
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -42,8 +44,8 @@ storage_option = click.option(
     help="Card image of a board that runs here; without it a temporary one is used.",
 )  # fmt: skip
 seed_option = click.option(
-    "--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True,
-    help="Of starting weights and of the order of samples.",
+    "--seed", type=click.IntRange(0, MOST_SEED), default=0, show_default=True,
+    help="Of starting weights, of the order of samples, and of what --test-split holds out.",
 )  # fmt: skip
 
 

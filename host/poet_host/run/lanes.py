@@ -121,8 +121,8 @@ def recorded(
 def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -> None:
     if not run.trace:
         raise BadInput(
-            f"{where} has no trace, as its board keeps none or nothing was left to train: give a run "
-            "that has trained steps"
+            f"{where} has no trace, as its board keeps none or nothing was left to train: give a "
+            "run that has trained steps"
         )
     traced = {one.statement: one for one in run.trace}
     for number, one in traced.items():

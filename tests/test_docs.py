@@ -3,6 +3,7 @@ guides are run, as far as they need no hardware."""
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -140,6 +141,14 @@ def test_links_lead_to_files(page: Path) -> None:
 # Followed, in an empty folder.
 
 
+def python_of(page: Path) -> str:
+    """The block that begins with the import of the package."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    first = lines.index("    import poet_host as poet")
+    last = next(i for i in range(first, len(lines)) if lines[i] and lines[i][0] != " ")
+    return textwrap.dedent("\n".join(lines[first:last]))
+
+
 def follow(
     page: str, poet_host: Command, stands_for: dict[str, str], leave_out: Sequence[str]
 ) -> int:
@@ -178,6 +187,22 @@ def test_the_guide_to_boards(poet_host: Command) -> None:
         }
         done = follow("boards.md", poet_host, ports, ("flash", "build rpi4b", "mine"))
     assert done >= 12
+
+
+@pytest.mark.slow  # 5 s
+def test_the_guide_to_models_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(64, 2),
+    )  # fmt: skip
+    x = np.random.default_rng(0).standard_normal((40, 1, 8, 8), dtype=np.float32)
+    np.savez("mine.npz", x=x, y=(x.mean((1, 2, 3)) > 0).astype(np.int64))
+    before = {name: value.clone() for name, value in module.named_parameters()}
+    names = {"module": module, "example": torch.zeros(1, 1, 8, 8)}
+    exec(python_of(ROOT / "docs" / "models.md"), names)
+    assert all(not torch.equal(before[name], now) for name, now in module.named_parameters())
 
 
 @pytest.mark.slow  # 10 s

@@ -167,6 +167,7 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "divided by many": ("Div", {"divisors": 2 ** random(4, 1, 1).round()}, {}),
     "tile": ("Tile", {"times": np.array([1, 1, 2, 1])}, {}),
     "largest": ("ReduceMax", {}, {"axes": [2, 3], "keepdims": 0}),
+    "largest over time": ("ReduceMax", {}, {"axes": [1, 2], "keepdims": 0}),
     "largest kept": ("ReduceMax", {}, {"axes": [-1]}),
     "twice as large": (
         "Resize", {"region": None, "factors": np.float32([1, 1, 2, 3])},
@@ -351,6 +352,24 @@ def test_layer_normalisation_spelt_out(root: str, missing: tuple[str, ...]) -> N
     ops = [node.op for node in graph if node.phase == "forward"]
     assert ops == ["mul", "layernorm_stats", "layernorm", "mse"]
     assert {"w", "b", "gain"} - set(missing) == {node.name for node in graph.trainable}
+
+
+def test_layer_normalisation_as_keras_spells_it_out() -> None:
+    """Axes counted from the front, scale and shift computed before they are applied."""
+    make = helper.make_node
+    nodes = [
+        make("Mul", ["x", "gain"], ["s"]), make("ReduceMean", ["s"], ["mean"], axes=[2]),
+        make("Sub", ["s", "mean"], ["d"]), make("Mul", ["d", "d"], ["squares"]),
+        make("ReduceMean", ["squares"], ["variance"], axes=[2]),
+        make("Add", ["variance", "eps"], ["more"]), make("Sqrt", ["more"], ["deviation"]),
+        make("Reciprocal", ["deviation"], ["r"]), make("Mul", ["r", "w"], ["scale"]),
+        make("Mul", ["mean", "scale"], ["moved"]), make("Sub", ["b", "moved"], ["shift"]),
+        make("Mul", ["s", "scale"], ["n"]), make("Add", ["n", "shift"], ["y"]),
+    ]  # fmt: skip
+    constants = {"gain": random(3, 1), "eps": np.float32(1e-3), "w": random(8), "b": random(8)}
+    graph = same_as_runtime(model(nodes, (2, 3, 8), constants))
+    ops = [node.op for node in graph if node.phase == "forward"]
+    assert ops == ["mul", "layernorm_stats", "layernorm", "mse"]
 
 
 @pytest.mark.parametrize("form", ["divided", "halved first", "tanh"])

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .onnx_model import OnnxNode
+from .operators import Shape
 
 Array = NDArray[Any]
 Constants = Mapping[str, Array]
@@ -44,8 +45,14 @@ def _gelu_tanh(x: Array) -> Array:
     return np.asarray(x / 2 * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))))
 
 
-def fused(nodes: tuple[OnnxNode, ...], constants: Constants) -> tuple[OnnxNode, ...]:
-    """The nodes, one in place of each cone that is a known function; the rest of it is dropped."""
+def fused(
+    nodes: tuple[OnnxNode, ...], constants: Constants, shapes: Mapping[str, Shape]
+) -> tuple[OnnxNode, ...]:
+    """The nodes, one in place of each cone that is a known function; the rest of it is dropped.
+
+    `shapes` are those that are known.
+    """
+    nodes = tuple(_over_the_last(node, constants, shapes) for node in nodes)
     makers = {name: node for node in nodes for name in node.outputs}
     found: dict[str, OnnxNode] = {}
     inside: set[str] = set()
@@ -60,14 +67,26 @@ def fused(nodes: tuple[OnnxNode, ...], constants: Constants) -> tuple[OnnxNode, 
     return tuple(found.get(node.outputs[0], node) for node in nodes)
 
 
+def _over_the_last(node: OnnxNode, constants: Constants, shapes: Mapping[str, Shape]) -> OnnxNode:
+    """A mean over the last axis says so by -1, however the file counts it."""
+    rank, axes = len(shapes.get(node.input(0), ())), _axes(node, constants)
+    if node.op != "ReduceMean" or not rank or axes != [rank - 1]:
+        return node
+    return replace(node, inputs=node.inputs[:1], attributes={**node.attributes, "axes": [-1]})
+
+
+def _axes(node: OnnxNode, constants: Constants) -> list[int] | None:
+    axes: list[int] | None = node.attributes.get("axes")
+    if axes is None and node.input(1) in constants:
+        axes = constants[node.input(1)].tolist()
+    return axes
+
+
 def _usable(node: OnnxNode, constants: Constants) -> bool:
     """Can a cone have this node in it?"""
     if node.op != "ReduceMean":
         return node.op in _NUMPY
-    axes = node.attributes.get("axes")
-    if axes is None and node.input(1) in constants:
-        axes = constants[node.input(1)].tolist()
-    return axes == [-1] and node.attributes.get("keepdims", 1) == 1
+    return _axes(node, constants) == [-1] and node.attributes.get("keepdims", 1) == 1
 
 
 def _cone(output: str, makers: Mapping[str, OnnxNode], constants: Constants) -> dict[str, OnnxNode]:

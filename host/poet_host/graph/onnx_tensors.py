@@ -107,15 +107,20 @@ def _reduced(kind: str) -> Rule:
 
 
 def _largest(at: At) -> Tensor:
-    """ReduceMax over the last axes, or all but samples and channels: a window as large as they."""
-    x, axes = at.tensor(0), at.integers(1, "axes") or []
-    over = sorted({axis_of(axis, len(x.shape)) for axis in axes})
-    if not over or over != [*range(over[0], len(x.shape))] or over[0] == 0:
-        raise Unsupported("only the largest along the last axes is built: transpose in front of it")
-    lead, count = x.shape[: over[0]], prod(x.shape[over[0] :])
-    rows = Tensor(x.name, (lead[0], prod(lead[1:]), 1, count))
+    """ReduceMax: a window as large as what it goes over, which is moved to the end."""
+    x, axes = at.moved(0), at.integers(1, "axes") or []
+    rank = len(x.shape)
+    over = sorted({axis_of(axis, rank) for axis in axes})
+    if not over or 0 in over:
+        raise Unsupported("only the largest of each sample is built: give it axes behind the batch")
+    lead = [axis for axis in range(rank) if axis not in over]
+    order = tuple(x.order[axis] for axis in (*lead, *over))
+    made = at.walk.made_of(replace(x, order=order), at.made_name("moved"))
+    sizes, count = made.shape[: len(lead)], prod(made.shape[len(lead) :])
+    rows = Tensor(made.name, (sizes[0], prod(sizes[1:]), 1, count))
     y = at.layer("maxpool2d", (rows,), (1, count))
-    return Tensor(y.name, (*lead, *(1 for _ in over)) if at.attribute("keepdims", 1) else lead)
+    kept = tuple(1 if axis in over else x.shape[axis] for axis in range(rank))
+    return Tensor(y.name, kept if at.attribute("keepdims", 1) else sizes)
 
 
 def _swish(at: At) -> Tensor:

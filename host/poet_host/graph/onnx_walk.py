@@ -67,7 +67,7 @@ class Walk:
         for node in self.model.nodes:
             self._constant(node)
         known = {name: v.value for name, v in self.values.items() if isinstance(v, Constant)}
-        nodes = fused(self.model.nodes, known)
+        nodes = fused(self.model.nodes, known, self.model.shapes)
         self.model.nodes = needed_for(self.model.output, nodes)
         self._readers = Counter(name for node in self.model.nodes for name in node.inputs)
         for node in self.model.nodes:

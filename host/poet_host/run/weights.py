@@ -53,4 +53,7 @@ def load_weights(path: Path | str, graph: Graph) -> Weights:
     try:
         return from_named(graph, named)
     except BadInput as error:
-        raise BadInput(f"weights {path}: {error}") from error
+        reason = str(error).removeprefix("weights: ")
+        raise BadInput(
+            f"weights {path}: {reason}: give a file that `train` wrote for this model"
+        ) from error

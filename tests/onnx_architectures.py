@@ -131,3 +131,26 @@ class Between(nn.Module):
         x = x + self.up(small * weights.view(n, c, 1, 1).expand_as(small))
         logits: Tensor = self.classifier(x.mean((2, 3)))
         return logits
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(self.norm(self.linear(x)))
+
+
+class Repeated(nn.Module):
+    """A block that is called again, between other norms that begin with the same numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.LayerNorm(8), nn.LayerNorm(8)
+        self.block, self.classifier = Block(), nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.block(self.norm_2(self.block(self.norm_1(x[:, 0]))))
+        logits: Tensor = self.classifier(x.flatten(1))
+        return logits

@@ -12,6 +12,7 @@ from onnx_architectures import (
     Language,
     Normalised,
     Padded,
+    Repeated,
     VisionTransformer,
 )
 from onnx_judge import by_runtime, imported
@@ -39,6 +40,7 @@ MODULES: dict[type[nn.Module], Callable[[], torch.Tensor]] = {
     VisionTransformer: images,
     Between: images,
     Normalised: images,
+    Repeated: images,
     Language: texts,
     Padded: texts,
 }

@@ -67,13 +67,14 @@ class OnnxModel:
 
     `nodes` are those that the output needs, in topological order; `constants` are initialisers,
     `learnt` those that are known to be parameters, `fixed` those that are known not to be trained.
+    What an exporter merged is taken apart unless the file is not `merged`.
     """
 
-    def __init__(self, proto: Any, where: str) -> None:
+    def __init__(self, proto: Any, where: str, merged: bool = True) -> None:
         onnx = onnx_package()
         self.where = where
         try:
-            self.proto = _checked(onnx, proto, where)
+            self.proto = _checked(onnx, proto, where, merged)
             self._read(onnx)
         except PoetError:
             raise
@@ -150,9 +151,9 @@ def read_file(path: Path | str) -> OnnxModel:
     return OnnxModel(proto, f"model {Path(path).name}")
 
 
-def read_bytes(data: bytes, where: str) -> OnnxModel:
+def read_bytes(data: bytes, where: str, merged: bool = True) -> OnnxModel:
     """The model in the bytes of an .onnx file."""
-    return OnnxModel(onnx_package().load_model_from_string(data), where)
+    return OnnxModel(onnx_package().load_model_from_string(data), where, merged)
 
 
 def initial_values(data: bytes) -> dict[str, Array]:
@@ -162,7 +163,7 @@ def initial_values(data: bytes) -> dict[str, Array]:
     return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
 
 
-def _checked(onnx: ModuleType, proto: Any, where: str) -> Any:
+def _checked(onnx: ModuleType, proto: Any, where: str, merged: bool) -> Any:
     if not proto.graph.node:
         raise BadInput(f"{where}: it has no operators: export the model again")
     opset = _opsets(proto).get("", 0)
@@ -179,7 +180,8 @@ def _checked(onnx: ModuleType, proto: Any, where: str) -> Any:
         )
     proto = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
     _check_order(proto.graph, where)
-    restore(onnx, proto.graph)
+    if merged:
+        restore(onnx, proto.graph)
     return proto
 
 

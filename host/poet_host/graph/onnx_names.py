@@ -19,6 +19,7 @@ Uses = dict[str, list[tuple[Any, int]]]
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _NUMBERED = re.compile(r"onnx::\w+_\d+|val_\d+(_\d+)?")
+_CALL = re.compile(r"_\d+(?=\.|$)")
 _LAYERS = {"BatchNormalization", "Conv", "Gemm", "LayerNormalization", "MatMul", "Transpose"}
 _SLOTS = ("weight", "bias", "running_mean", "running_var")
 
@@ -76,6 +77,7 @@ def _untied(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
     added: Arrays = {}
     outputs = {one.name for one in graph.output}
     uses: Uses = {}
+    layers = _layers(graph)
     for node in graph.node:
         for i, name in enumerate(node.input):
             uses.setdefault(name, []).append((node, i))
@@ -86,7 +88,7 @@ def _untied(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
         again = [node for node in again if node.output[0] not in outputs and "/" not in node.name]
         whole = [one for one in readers if one[0] not in again]
         whole += [one for node in again for one in uses.get(node.output[0], [])]
-        if _are_of_copies(value, whole):
+        if _are_of_copies(value, whole, layers):
             copies[name] = value
         elif name not in even:
             continue
@@ -97,33 +99,62 @@ def _untied(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
         uses[name] = [one for one in readers if one[0] not in again]
     for name, value in (even | copies).items():
         readers = uses.get(name, [])
-        modules = [module_of(node) for node, _ in readers]
+        own = [layers[node.output[0]] for node, _ in readers]
         wanted = [
-            f"{module}.{_slot(node.op_type, i)}"
-            for module, (node, i) in zip(modules, readers, strict=True)
+            f"{layer}.{_slot(node.op_type, i)}"
+            for layer, (node, i) in zip(own, readers, strict=True)
         ]
         if is_numbered(name):
             wanted = [name] * len(readers)
-        elif name in copies and modules and name.startswith(f"{modules[0]}."):
-            wanted = [module + name.removeprefix(modules[0]) for module in modules]
+        elif name in copies and own and name.startswith(f"{own[0]}."):
+            wanted = [layer + name.removeprefix(own[0]) for layer in own]
         owner = wanted.index(name) if name in wanted else 0
-        for place, ((node, i), own) in enumerate(zip(readers, wanted, strict=True)):
-            if place != owner:
-                free = (own if k == 1 else f"{own}_{k}" for k in range(1, len(taken) + 2))
-                node.input[i] = next(text for text in free if text not in taken)
-                taken.add(node.input[i])
-                added[node.input[i]] = value
+        given = {wanted[owner]: (name, readers[owner][0])} if readers else {}
+        for place, ((node, i), want) in enumerate(zip(readers, wanted, strict=True)):
+            if place == owner:
+                continue
+            before, first = given.get(want, ("", node))
+            same = node.op_type in _LAYERS or module_of(first) != module_of(node)
+            if before and same and layers[first.output[0]] == layers[node.output[0]]:
+                node.input[i] = before  # the same layer, called again
+                continue
+            free = (want if k == 1 else f"{want}_{k}" for k in range(1, len(taken) + 2))
+            node.input[i] = next(text for text in free if text not in taken)
+            taken.add(node.input[i])
+            added[node.input[i]] = value
+            given[want] = node.input[i], node
     return added
 
 
-def _are_of_copies(value: NDArray[Any], readers: list[tuple[Any, int]]) -> bool:
+def _layers(graph: Any) -> dict[str, str]:
+    """The module that each node belongs to, by its first output; where a module is called again,
+    exporters number it.
+    """
+    modules = {node.output[0]: module_of(node) for node in graph.node}
+    inside = {
+        name: module
+        for (name, module), node in zip(modules.items(), graph.node, strict=True)
+        if _scopes(node) is not None or node.name.count("/") > 1
+    }
+    known = set(inside.values())
+    for name, module in inside.items():
+        for call in reversed([*_CALL.finditer(module)]):
+            whole = module[: call.start()] + module[call.end() :]
+            module = whole if whole in known else module
+        modules[name] = module
+    return modules
+
+
+def _are_of_copies(
+    value: NDArray[Any], readers: list[tuple[Any, int]], layers: dict[str, str]
+) -> bool:
     """Do layers of the same kind, each in a module of its own, read this?"""
     kinds = {(node.op_type, _slot(node.op_type, i)) for node, i in readers}
     (op, _), *others = kinds or {("", "")}
     known = all("/" in node.name or _scopes(node) is not None for node, _ in readers)
     plain = op in _LAYERS or (op == "Add" and value.ndim == 1)
-    modules = {module_of(node) for node, _ in readers}
-    return plain and known and not others and 1 < len(readers) == len(modules) and value.size > 1
+    own = {layers[node.output[0]] for node, _ in readers}
+    return plain and known and not others and len(own) > 1 and value.size > 1
 
 
 def _slot(op: str, number: int) -> str:

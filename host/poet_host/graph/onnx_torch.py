@@ -61,7 +61,8 @@ def export_module(module: Any, example: Any) -> OnnxModel:
             f"model {type(module).__name__}: torch.onnx cannot export it ({reason}): check that "
             "module(example) runs, and uses operators that ONNX has"
         ) from error
-    model = read_bytes(file.getvalue(), f"model {type(module).__name__}")
+    # In training mode, only what is one tensor in the module is one in the file.
+    model = read_bytes(file.getvalue(), f"model {type(module).__name__}", merged=False)
     _as_it_stands(model, module.state_dict())
     weights = dict(module.named_parameters(remove_duplicate=False))
     model.learnt = frozenset(name for name, one in weights.items() if one.requires_grad)

@@ -341,6 +341,35 @@ def test_a_simulated_board_runs_until_interrupted() -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGTERM])
+def test_a_command_that_is_ended_leaves_no_card(sent: signal.Signals, tmp_path: Path) -> None:
+    schedule = tmp_path / "digits.poet"
+    runs.schedule(runs.digits()).save(schedule)
+    weights = tmp_path / "w.safetensors"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with spawn(
+        "train", schedule, "-p", "native", "--data", "digits", "--steps", 10**6,
+        "--log", tmp_path / "log", "--save-weights", weights, env=environment,
+    ) as process:  # fmt: skip
+        ends_at = time.monotonic() + 30
+        while not ((tmp_path / "log").exists() and b'"step"' in (tmp_path / "log").read_bytes()):
+            assert time.monotonic() < ends_at
+            time.sleep(0.05)
+        boards = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        cards = [Path(os.readlink(link)) for one in boards for link in cards_of(one)]
+        assert cards
+        process.send_signal(sent)
+        assert process.wait(timeout=30) == 128 + sent
+    assert not any(card.exists() for card in cards)
+    assert weights.exists() == (sent == signal.SIGTERM)
+
+
+def cards_of(board: str) -> list[Path]:
+    """Its open files that are card images."""
+    links = Path(f"/proc/{board}/fd").iterdir()
+    return [link for link in links if "poet-" in os.readlink(link)]
+
+
 def test_a_simulated_board_tells_its_port_as_json(tmp_path: Path) -> None:
     card = tmp_path / "card.img"
     poet.prepare_storage(card, 4 * runs.MIB)

@@ -83,6 +83,8 @@ def _fail(arguments: Sequence[str], message: str, code: int) -> int:
 
 
 def main() -> None:
-    # As on Ctrl-C, what was started must be ended: boards are processes of their own.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # As on Ctrl-C, what was started must be ended: boards are processes of their own, with cards.
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(one) != signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(one, lambda number, frame: sys.exit(128 + number))
     sys.exit(run(sys.argv[1:]))

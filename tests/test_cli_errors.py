@@ -416,6 +416,14 @@ def test_a_profile_replaces_no_model_and_no_card(
     assert model.read_bytes() == b"a model"
 
 
+def test_links_in_a_circle_take_no_weights(train: Any, tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    refused = train("--save-weights", tmp_path / "a")
+    assert refused.code == BAD
+    assert "cannot be written: its links go in a circle" in refused.err
+
+
 def test_what_is_typed_is_said_as_it_is(train: Any) -> None:
     """Not `:a:` as the picture that has that name."""
     refused = train("--data", "synthetic:a:b")

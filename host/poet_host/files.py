@@ -22,7 +22,7 @@ def write_whole(path: Path | str, data: bytes | str) -> None:
         if is_stream(path):
             path.write_bytes(raw)
             return
-        path = path.resolve()
+        path = Path(os.path.realpath(path))
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:

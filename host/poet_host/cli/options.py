@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -125,21 +126,25 @@ def writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) -> Non
     """Before hours of work: can the results be saved, each to a file of its own, and to none of
     those that were `read`?
     """
-    taken = {Path(path).resolve(): "is read" for path in read if path is not None}
+    # realpath, as Path.resolve raises RuntimeError for links in a circle.
+    taken = {os.path.realpath(path): "is read" for path in read if path is not None}
     for path in paths:
         if path is None:
             continue
-        if use := taken.get(path.resolve()):
+        real = os.path.realpath(path)
+        if use := taken.get(real):
             raise BadInput(f"{path} {use} by this command too: write to another file")
-        taken[path.resolve()] = "is written"
+        taken[real] = "is written"
         if path.is_dir():
             raise BadInput(f"{path} cannot be written: it is a folder")
         if is_stream(path):
             continue
-        folder = path.resolve().parent
+        folder = Path(real).parent
         if not folder.is_dir():
             raise BadInput(f"{path} cannot be written: there is no folder {path.parent}")
         try:
             TemporaryFile(dir=folder).close()
         except OSError as error:
             raise BadInput(f"{path} cannot be written: {error.strerror}") from error
+        if path.is_symlink() and Path(real).is_symlink():
+            raise BadInput(f"{path} cannot be written: its links go in a circle")

@@ -307,6 +307,7 @@ def test_a_recorded_run_lies_below_the_plan(tab: Page, tmp_path: Path) -> None:
     assert f"{run.steps[-1].loss:.4f} at last" in text(tab, "#learning")
     assert tab.run("document.querySelectorAll('#curve polyline').length") == 1
     assert "%" in beside
+    assert "://" not in path.read_text()  # it names no other place, and fetches nothing
 
     elsewhere = replace(run, board="mkr1000")  # drawn as long as the plan, told as it was
     path.write_text(page(schedule, views, elsewhere))

@@ -28,6 +28,7 @@ function time(us) {
   return us >= 1e3 ? `${number(us / 1e3, 3)} ms` : `${number(us, 1)} µs`;
 }
 const share = value => `${value < 0 ? "\u2212" : ""}${number(Math.abs(100 * value), 1)} %`;
+const counted = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s"}`;
 const signed = value => `${value >= 0 ? "+" : "\u2212"}${number(Math.abs(100 * value), 1)} %`;
 
 function el(tag, attributes = {}, ...children) {
@@ -618,13 +619,11 @@ function learning({steps, data: set, batch, ended}) {
   // One by one, as Math.max cannot take a hundred thousand at once.
   const most = losses.reduce((a, b) => Math.max(a, b)), least = losses.reduce((a, b) => Math.min(a, b), 0);
   const px = i => L + (steps.length > 1 ? i / (steps.length - 1) : .5) * (W - L - 12), py = v => 12 + (1 - (v - least) / (most - least || 1)) * (H - B - 12);
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const svg = $("curve");
   svg.setAttribute("viewBox", `0 0 ${W} ${H}`);
-  svg.setAttribute("id", "curve");
-  svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", `Loss from ${number(losses[0], 4)} to ${number(losses.at(-1), 4)}`);
   const add = (tag, attributes, text) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    const made = document.createElementNS(svg.namespaceURI, tag);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
     if (text != null) made.textContent = text;
     svg.append(made);
@@ -639,7 +638,7 @@ function learning({steps, data: set, batch, ended}) {
   add("text", {x: L, y: H - 8}, `step ${steps[0][0]}`);
   add("text", {x: W - 12, y: H - 8, "text-anchor": "end"}, `step ${steps.at(-1)[0]}`);
   const word = ended === "done" ? "" : `; it ended as ${ended.replace("_", " ")}`;
-  box.append(el("h2", {}, "Loss"), el("p", {class: "quiet"}, `${steps.length} steps of ${batch} samples of ${set}: ${number(losses[0], 4)} at first, ${number(losses.at(-1), 4)} at last${word}.`), svg);
+  box.prepend(el("h2", {}, "Loss"), el("p", {class: "quiet"}, `${counted(steps.length, "step")} of ${counted(batch, "sample")} of ${set}: ${number(losses[0], 4)} at first, ${number(losses.at(-1), 4)} at last${word}.`));
 }
 
 // Search.
@@ -655,7 +654,7 @@ function search(text) {
       if (words.every(word => where.includes(word))) hits.add(i);
     });
   }
-  $("count").textContent = hits ? `${hits.size} tensor${hits.size === 1 ? "" : "s"}` : "";
+  $("count").textContent = hits ? counted(hits.size, "tensor") : "";
   for (const row of document.querySelectorAll("tr[data-tensor]")) {
     const hit = hits && hits.has(Number(row.dataset.tensor));
     row.classList.toggle("hit", Boolean(hit));

@@ -86,7 +86,7 @@ def test_without_committed_weights_there_is_nothing_to_resume(storage: Path) -> 
 
 def test_weights_of_another_model_are_not_resumed(storage: Path) -> None:
     runs.train(runs.schedule(runs.digits(0.9, 0.0005)), storage=storage, steps=1)
-    with pytest.raises(BadInput, match="train without --resume"):
+    with pytest.raises(BadInput, match="name the schedule that trained them, or train anew"):
         runs.train(small(), storage=storage, steps=2, resume=True)
 
 

@@ -157,7 +157,7 @@ def resumed(device: Device, schedule: Schedule) -> int:
     if info.committed_step == NOTHING_COMMITTED or info.committed_model != schedule.model.crc:
         raise BadInput(
             f"the board's storage holds no trained weights of {schedule.meta['graph']['name']} as "
-            "this schedule has it: train without --resume, or name a file of weights"
+            "this schedule has it: name the schedule that trained them, or train anew"
         )
     device.load(schedule.model_part, schedule.plan_part)
     return int(info.committed_step)

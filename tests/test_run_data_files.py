@@ -144,6 +144,8 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
         ("1,2,0\n1,2\n", "line 2: it has 2 columns, the first line has 3"),
         ("1,2,0\n1,x,0\n", "line 2, column 2: 'x' is no number"),
         ("1,x,0\n1,2,0\n", "line 1, column 2: 'x' is no number"),  # and no header
+        ("?,?,0\n1,2,0\n", "line 1, column 1: '\\?' is no number"),
+        (",,rose\n1,2,iris\n", "line 1, column 1: '' is no number"),
         ("1,2,0\n1,2,inf\n", "line 2: the label is no finite number"),
         ("1,2,nan\n1,2,0\n", "line 1: the label is no finite number"),
         ("1,2,0\n1,2,one\n", "numbers in some rows and words in others, line 2"),

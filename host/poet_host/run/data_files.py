@@ -77,12 +77,13 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
     """A row for each sample, the last column its label; and the names of the classes, if they are
     words.
 
-    The first row is a header if none of its cells, but for the last, is a number. Columns are
+    The first row is a header if it holds words alone, and not only a label. Columns are
     separated by comma, semicolon or tab. Labels that are all whole numbers are classes, other
     numbers are targets, words are classes in the order of the alphabet.
     """
     rows = _rows(path)
-    if not any(_is_number(cell) for cell in rows[0][1][:-1]):
+    first = rows[0][1]
+    if any(first[:-1]) and not any(_is_number(cell) for cell in first):
         rows = rows[1:]
     if not rows:
         raise BadInput(f"data {path}: it has a header and no samples")

@@ -68,6 +68,10 @@ def test_what_updates_take_beyond_the_probe_is_part_of_every_transfer_out() -> N
     found = calibrated(profile, graph, replace(seen, steps=(step,), records=(late,)))
     assert found.page_out.base_us == pytest.approx(profile.page_out.base_us + 50, abs=1)
     assert found.page_turn_us == 0.0  # this schedule pages no activation out
+    assert found.commit_us == pytest.approx(profile.commit_us, abs=5)
+    step = replace(step, writing_us=step.writing_us + 1500)  # to turn from a commit's record
+    found = calibrated(profile, graph, replace(seen, steps=(step,), records=(late,)))
+    assert found.commit_us == pytest.approx(profile.commit_us + 1500, abs=5)
 
 
 def test_a_computers_typical_steps_are_its_quickest_of_every_window() -> None:

@@ -33,7 +33,7 @@ ENOUGH_US = 50_000.0  # a single run of this length is repeatable as it is
 MAX_REPEAT = 65_535
 MAX_TRANSFER_BLOCKS = 128
 MOVED_BLOCKS = 256  # of each size of transfers: cards pause now and then
-COMMITS = 16
+COMMITS = 64
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
 Progress = Callable[[int, int, str], None]  # measurements done, in all, what comes next

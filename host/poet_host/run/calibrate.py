@@ -22,7 +22,7 @@ from .energy import energy_uj
 from .run import Step
 from .train import Training
 
-STEPS = 64  # that are counted, for a card pauses in few of them; or fewer if they take longer than
+STEPS = 256  # that are counted, for a card pauses in few of them; or fewer if they take longer than
 ENOUGH_US = 10e6
 TYPICAL = 4  # of a computer's steps, the quickest one in so many: what else it does only adds time
 _PAGES = ("page_in", "page_out")
@@ -77,7 +77,8 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     out take beyond those that were measured one after another.
 
     A card pauses when another of its erase groups is written. What updates take behind updates
-    becomes part of every transfer out, and the rest is for the pages that come between them.
+    becomes part of every transfer out, and the rest is for the pages that come between them; a
+    schedule without pages has one such pause, between a commit's record and its first update.
     """
     outs = _outs(graph, observed)
     expected_us = {
@@ -108,6 +109,7 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
         page_in=page_in,
         page_out=replace(page_out, base_us=page_out.base_us + more_us),
         page_turn_us=turns_us / len(pages) if pages else profile.page_turn_us,
+        commit_us=profile.commit_us if pages else profile.commit_us + turns_us,
     )
 
 

@@ -112,7 +112,7 @@ class Desk:
                 manufacturer=maker,
                 product=product,
             )
-            for path, ((vid, pid), number) in self.ids.items()
+            for path, ((vid, pid), number) in list(self.ids.items())
             for maker, product in [self.names.get(path, (None, None))]
             if os.path.lexists(path)
         ]

@@ -35,7 +35,8 @@ from .console import Report, to_json
 MODEL = "resnet-digits"
 NATIVE = "native"
 # Deadlines, of keep-everything's time. On a chip pages take less time than computing again, and
-# more energy: one that is tight makes use of both. On a computer it is the other way round.
+# more energy: one that is tight makes use of both. On a computer pages take the processor's time
+# too, and so tight a one may be out of reach.
 DEADLINES = {"sim:mkr1000": "1.1x", "sim:nrf52840_dk": "1.1x", NATIVE: "1.5x"}
 PORTS = tuple(DEADLINES)
 RAM_BYTES = 24 * 1024  # what a 32 KiB MKR1000 can spare

@@ -1,5 +1,6 @@
 """Networks as people write them: by every exporter, they learn what they learn in PyTorch."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -118,9 +119,28 @@ def test_copies_of_a_layer_are_layers_of_their_own() -> None:
     for data in (by_dynamo(module, x, dynamic_shapes=shapes), legacy(module, x, opset_version=18)):
         graph = imported(data)
         learnt = {node.name for node in graph.trainable}
-        for name in ("linear1.weight", "linear2.bias", "norm2.weight", "self_attn.in_proj_bias"):
-            assert {f"layers.0.{name}", f"layers.1.{name}"} <= learnt
+        for i, (name, _) in itertools.product((0, 1), layer.named_parameters()):
+            assert f"layers.{i}.{name}" in learnt
         assert len({node.start for node in graph.trainable}) == len(learnt)
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (2, 3, 4)])
+def test_biases_of_zeros_that_an_exporter_left_out_are_trained(shape: tuple[int, ...]) -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 3, bias=False)
+            nn.init.zeros_(self.a.bias)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.b(torch.relu(self.a(torch.relu(self.a(x)))))
+            return y
+
+    folded = {"training": torch.onnx.TrainingMode.EVAL, "do_constant_folding": True}
+    module, x = Twice(), torch.zeros(shape)
+    for data in (by_dynamo(module, x), legacy(module, x), legacy(module, x, **folded)):
+        graph = imported(data)
+        assert {node.name for node in graph.trainable} == {"a.weight", "a.bias", "b.weight"}
 
 
 def test_what_a_module_does_not_train_stays() -> None:

@@ -33,6 +33,19 @@ def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
     assert "operators that are built: Add, AveragePool, BatchNormalization" in last
 
 
+def test_nodes_that_leave_their_first_output_out_are_listed_each() -> None:
+    make = helper.make_node
+    nodes = [
+        make("GRU", ["x", "w", "w"], ["", "a"], "first", hidden_size=3),
+        make("Transpose", ["a"], ["b"], perm=[1, 0, 2]),
+        make("GRU", ["b", "w", "w"], ["", "y"], "second", hidden_size=3),
+    ]
+    with pytest.raises(BadInput) as caught:
+        imported(model(nodes, (2, 3, 4), {"w": random(1, 9, 4)}))
+    assert "first (GRU): recurrent layers" in str(caught.value)
+    assert "second (GRU): recurrent layers" in str(caught.value)
+
+
 REFUSED: dict[str, tuple[bytes, str]] = {
     "mirrored edges": (
         with_gain(

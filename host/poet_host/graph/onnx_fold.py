@@ -155,7 +155,9 @@ def evaluate(model: OnnxModel, node: OnnxNode, inputs: Sequence[Array | None]) -
         )
         for name, value in known.items()
     ]
-    outputs = [onnx.ValueInfoProto(name=name) for name in node.outputs]
+    wanted = [name for name in node.proto.output if name]
+    outputs = [onnx.ValueInfoProto(name=name) for name in wanted]
     graph = onnx.helper.make_graph([node.proto], "one", infos, outputs)
     evaluator = ReferenceEvaluator(graph, opsets=model.opsets)
-    return [np.asarray(value) for value in evaluator.run(None, known)]
+    values = dict(zip(wanted, evaluator.run(None, known), strict=True))
+    return [np.asarray(values.get(name, ())) for name in node.proto.output]

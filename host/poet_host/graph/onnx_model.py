@@ -191,7 +191,7 @@ def _check_order(graph: Any, where: str) -> None:
     known |= {one.values.name for one in graph.sparse_initializer}
     made: set[str] = set()
     for node in graph.node:
-        name = node.name or node.output[0]
+        name = node.name or next((one for one in node.output if one), node.op_type)
         missing = next((one for one in node.input if one not in known | made), None)
         twice = next((one for one in node.output if one and one in known | made), None)
         if missing is not None or twice is not None:
@@ -221,16 +221,17 @@ def _only(found: list[Any], names: list[str], what: str, where: str) -> Any:
 
 def _nodes(onnx: ModuleType, graph: Any) -> list[OnnxNode]:
     nodes = []
-    for proto in graph.node:
+    for number, proto in enumerate(graph.node):
         if not all(isinstance(name, str) for name in (*proto.input, *proto.output, proto.op_type)):
             raise ValueError("a name in it is not UTF-8")
         domain = "" if proto.domain in ("", "ai.onnx") else f"{proto.domain}."
         nodes.append(
             OnnxNode(
-                proto.name or proto.output[0],
+                proto.name or next(name for name in proto.output if name),
                 domain + proto.op_type,
                 tuple(proto.input),
-                tuple(proto.output),
+                # What is left out gets a name too, so that each node is known by its first output.
+                tuple(name or f"left out:{number}:{i}" for i, name in enumerate(proto.output)),
                 {one.name: _attribute(onnx, one) for one in proto.attribute},
                 module_of(proto),
                 proto,

@@ -1,4 +1,4 @@
-"""Names that people know: what exporters renamed, merged and turned is put back as it was.
+"""Names that people know: what exporters renamed, merged, turned and left out is put back.
 
 PyTorch's exporters merge equal initialisers, such as the ones and zeros that batchnorms begin with,
 and store the weights of linear layers turned, under numbers. Each parameter gets its own again, by
@@ -18,6 +18,8 @@ Uses = dict[str, list[tuple[Any, int]]]
 """Which nodes read a tensor, and as which input."""
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
+_RULE = "pkg.onnxscript.rewriter.rule_name"
+_NO_BIAS = ("RemoveOptionalBiasFromConv", "RemoveOptionalBiasFromGemm")
 _NUMBERED = re.compile(r"onnx::\w+_\d+|val_\d+(_\d+)?")
 _CALL = re.compile(r"_\d+(?=\.|$)")
 _LAYERS = {"BatchNormalization", "Conv", "Gemm", "LayerNormalization", "MatMul", "Transpose"}
@@ -26,11 +28,11 @@ _SLOTS = ("weight", "bias", "running_mean", "running_var")
 
 def module_of(node: Any) -> str:
     """What people call a node of the file: /layer1/layer1.0/relu/Relu is layer1.0.relu."""
-    scopes = _scopes(node)
+    scopes = _about(node, _SCOPES)
     if scopes is not None:
         *modules, function = ast.literal_eval(scopes)
         return modules[-1] if modules and modules[-1] else str(function)
-    parts = [part for part in (node.name or node.output[0]).split("/") if part]
+    parts = [part for part in (node.name or _output(node)).split("/") if part]
     if len(parts) > 1 and re.fullmatch(rf"{re.escape(node.op_type)}(_\d+)?", parts[-1]):
         parts.pop()
     kept: list[str] = []
@@ -41,8 +43,14 @@ def module_of(node: Any) -> str:
     return ".".join(kept)
 
 
-def _scopes(node: Any) -> str | None:
-    return next((one.value for one in node.metadata_props if one.key == _SCOPES), None)
+def _output(node: Any) -> str:
+    """The first output of a node that is not left out."""
+    return next((name for name in node.output if name), "")
+
+
+def _about(node: Any, key: str) -> str | None:
+    """What an exporter noted of a node."""
+    return next((one.value for one in node.metadata_props if one.key == key), None)
 
 
 def is_numbered(name: str) -> bool:
@@ -56,6 +64,7 @@ def restore(onnx: ModuleType, graph: Any) -> None:
     taken = arrays.keys() | {name for node in graph.node for name in node.output}
     taken |= {one.name for one in (*graph.input, *graph.output)}
     added = _untied(graph, arrays, taken)
+    added |= _biases(graph, arrays | added, taken)
     turned, gone = _turned_back(onnx, graph, arrays | added, taken)
     for one in [one for one in graph.initializer if one.name in gone]:
         graph.initializer.remove(one)
@@ -99,42 +108,79 @@ def _untied(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
         uses[name] = [one for one in readers if one[0] not in again]
     for name, value in (even | copies).items():
         readers = uses.get(name, [])
-        own = [layers[node.output[0]] for node, _ in readers]
+        own = [layers[_output(node)] for node, _ in readers]
         wanted = [
             f"{layer}.{_slot(node.op_type, i)}"
             for layer, (node, i) in zip(own, readers, strict=True)
         ]
-        if is_numbered(name):
+        if is_numbered(name) and all(node.op_type == "MatMul" for node, _ in readers):
             wanted = [name] * len(readers)
         elif name in copies and own and name.startswith(f"{own[0]}."):
             wanted = [layer + name.removeprefix(own[0]) for layer in own]
         owner = wanted.index(name) if name in wanted else 0
-        given = {wanted[owner]: (name, readers[owner][0])} if readers else {}
-        for place, ((node, i), want) in enumerate(zip(readers, wanted, strict=True)):
+        given: dict[tuple[str, str], tuple[str, Any]] = {}
+        if readers:
+            given[own[owner], wanted[owner]] = name, readers[owner][0]
+        for place, ((node, i), key) in enumerate(
+            zip(readers, zip(own, wanted, strict=True), strict=True)
+        ):
             if place == owner:
                 continue
-            before, first = given.get(want, ("", node))
-            same = node.op_type in _LAYERS or module_of(first) != module_of(node)
-            if before and same and layers[first.output[0]] == layers[node.output[0]]:
+            before, first = given.get(key, ("", node))
+            numbered = module_of(first) != module_of(node)
+            same = numbered or node.op_type in _LAYERS or _adds_to_the_same(graph, first, node)
+            if before and same:
                 node.input[i] = before  # the same layer, called again
                 continue
+            want = key[1]
             free = (want if k == 1 else f"{want}_{k}" for k in range(1, len(taken) + 2))
             node.input[i] = next(text for text in free if text not in taken)
             taken.add(node.input[i])
             added[node.input[i]] = value
-            given[want] = node.input[i], node
+            given[key] = node.input[i], node
+    return added
+
+
+def _adds_to_the_same(graph: Any, first: Any, second: Any) -> bool:
+    """Do two nodes add to products with one weight?"""
+    products = [
+        {one.input[1] for one in graph.node if one.op_type == "MatMul" and one.output[0] in of}
+        for of in (set(first.input), set(second.input))
+    ]
+    return bool(products[0] & products[1])
+
+
+def _biases(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
+    """Biases that an exporter left out, and noted so, because they were zeros."""
+    added: Arrays = {}
+    of: dict[str, str] = {}
+    for node in graph.node:
+        weight = arrays.get(node.input[1]) if len(node.input) == 2 else None
+        if weight is None or _about(node, _RULE) not in _NO_BIAS:
+            continue
+        turned = any(one.name == "transB" and one.i for one in node.attribute)
+        size = weight.shape[0 if turned or node.op_type == "Conv" else 1]
+        name = of.get(node.input[1])
+        if name is None:
+            layer = node.input[1].removesuffix("weight")
+            own = f"{layer}bias" if layer != node.input[1] else f"{module_of(node)}.bias"
+            free = (own if k == 1 else f"{own}_{k}" for k in range(1, len(taken) + 2))
+            name = of[node.input[1]] = next(text for text in free if text not in taken)
+            taken.add(name)
+            added[name] = np.zeros(size, np.float32)
+        node.input.append(name)
     return added
 
 
 def _layers(graph: Any) -> dict[str, str]:
-    """The module that each node belongs to, by its first output; where a module is called again,
+    """The module that each node belongs to, by an output of it; where a module is called again,
     exporters number it.
     """
-    modules = {node.output[0]: module_of(node) for node in graph.node}
+    modules = {_output(node): module_of(node) for node in graph.node}
     inside = {
         name: module
         for (name, module), node in zip(modules.items(), graph.node, strict=True)
-        if _scopes(node) is not None or node.name.count("/") > 1
+        if _about(node, _SCOPES) is not None or node.name.count("/") > 1
     }
     known = set(inside.values())
     for name, module in inside.items():
@@ -151,9 +197,9 @@ def _are_of_copies(
     """Do layers of the same kind, each in a module of its own, read this?"""
     kinds = {(node.op_type, _slot(node.op_type, i)) for node, i in readers}
     (op, _), *others = kinds or {("", "")}
-    known = all("/" in node.name or _scopes(node) is not None for node, _ in readers)
+    known = all("/" in node.name or _about(node, _SCOPES) is not None for node, _ in readers)
     plain = op in _LAYERS or (op == "Add" and value.ndim == 1)
-    own = {layers[node.output[0]] for node, _ in readers}
+    own = {layers[_output(node)] for node, _ in readers}
     return plain and known and not others and len(own) > 1 and value.size > 1
 
 
@@ -172,13 +218,14 @@ def _turned_back(
     """
     added: Arrays = {}
     gone: set[str] = set()
-    nodes = list(graph.node)
+    nodes, layers = list(graph.node), _layers(graph)
     tables = [node.input[0] for node in nodes if node.op_type == "Gather"]
     for at, node in enumerate(nodes):
         weight = node.input[1] if node.op_type == "MatMul" else ""
         if weight not in arrays or arrays[weight].ndim != 2 or not is_numbered(weight):
             continue
-        if sum(weight in one.input for one in nodes) > 1:
+        readers = [one for one in nodes if weight in one.input]
+        if weight in gone or len({layers[_output(one)] for one in readers}) > 1:
             continue
         value = np.ascontiguousarray(arrays[weight].T)
         own = next((name for name in tables if _equal(arrays.get(name), value)), None)

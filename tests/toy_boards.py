@@ -14,10 +14,15 @@ def in_partition(block: int) -> slice:
 
 
 def trained(
-    storage: bytearray, steps: int = 0, kind: str = "frugal", seed: int = 1, cache: int = 3
+    storage: bytearray,
+    steps: int = 0,
+    kind: str = "frugal",
+    seed: int = 1,
+    cache: int = 3,
+    arena_bytes: int = 4096,
 ) -> MemoryBoard:
     """A board with the toy's tensors of `seed`, after so many steps."""
-    board = MemoryBoard(storage, cache=cache)
+    board = MemoryBoard(storage, arena_bytes, cache=cache)
     board.format()
     load(board, kind)
     for number, data in enumerate(toy.values(seed)):

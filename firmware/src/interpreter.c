@@ -21,21 +21,33 @@
  * been written. */
 #define PAINT 0x7fa5c3d1u
 
+enum { BEYOND = 4096 };
+
 static uint32_t now(const struct poet *p) {
   return p->port->ticks(p->port->context);
 }
 
+/* Bytes of the arena that are painted and looked at: some more than the plan's.
+ * On a computer the whole is far larger. */
+static uint32_t watched(const struct poet *p) {
+  const uint32_t beyond = p->memory.arena_bytes - p->plan.arena_bytes;
+  return (p->plan.arena_bytes + (beyond < BEYOND ? beyond : BEYOND)) & ~3u;
+}
+
 static void paint(struct poet *p) {
   const uint32_t word = PAINT;
-  for (uint32_t i = 0; i + 4 <= p->dirty_bytes; i += 4) {
+  const uint32_t size = watched(p);
+  for (uint32_t i = 0; i < size && i < p->dirty_bytes; i += 4) {
     memcpy(p->memory.arena + i, &word, sizeof word);
   }
-  p->dirty_bytes = 0;
+  if (p->dirty_bytes <= size) {
+    p->dirty_bytes = 0;
+  }
 }
 
 /* Height to which the arena was written since it was painted. */
 static uint32_t high_water(const struct poet *p) {
-  uint32_t height = p->memory.arena_bytes & ~3u;
+  uint32_t height = watched(p);
   uint32_t word = PAINT;
   while (height && word == PAINT) {
     height -= 4;
@@ -192,7 +204,9 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   account(p);
   SHOW(p, 0, p->memory.arena_bytes);
   p->result.peak_bytes = high_water(p);
-  p->dirty_bytes = p->result.peak_bytes;
+  if (!p->dirty_bytes) {
+    p->dirty_bytes = p->result.peak_bytes;
+  }
   p->status.running = 0;
   p->status.error = (int16_t)error;
   *result = p->result;

@@ -142,7 +142,7 @@ struct poet {
   uint32_t retired;         /* those whose end has been seen */
   uint32_t started;         /* ticks */
   struct poet_usage before; /* the step */
-  uint32_t dirty_bytes;     /* of the arena, from its start: not painted */
+  uint32_t dirty_bytes;     /* of the arena, from its start: may be unpainted */
   uint16_t trace_first;
   uint16_t trace_count;
   struct poet_status status;

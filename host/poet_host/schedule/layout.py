@@ -102,8 +102,8 @@ def model_of_costs(graph: CostGraph) -> Model:
     """
     if not graph.storage and any(node.stored or node.keep for node in graph.nodes):
         raise BadInput(
-            f"graph {graph.name}: a schedule cannot say where stored or kept tensors sit on a board "
-            "without storage: save the plan alone with --plan"
+            f"graph {graph.name}: a schedule cannot say where stored or kept tensors sit on a "
+            "board without storage: save the plan alone with --plan"
         )
     order = numbered(graph.nodes)
     number = {node.name: i for i, node in enumerate(order)}

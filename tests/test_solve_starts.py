@@ -84,11 +84,11 @@ def test_no_method_without_a_search_needs_less_than_poet(graph: CostGraph) -> No
 
 
 def test_plans_of_one_kind_need_no_less_than_mixed_ones() -> None:
-    for share in (0.1, 0.4):
-        problem = at(with_parameters(), share)
-        ours = uj(planned("poet", problem))
-        for method in ("poet-paging", "poet-remat", "checkmate"):
-            assert ours <= uj(planned(method, problem)) * (1 + 1e-9), (share, method)
+    problem = at(with_parameters(), 0.1)
+    ours = uj(planned("poet", problem))
+    theirs = [uj(planned(method, problem)) for method in ("poet-paging", "poet-remat", "checkmate")]
+    assert ours <= min(theirs) * (1 + 1e-9)
+    assert max(theirs) > ours  # where they differ
 
 
 def test_without_the_others_the_search_is_behind_them() -> None:

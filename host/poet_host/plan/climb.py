@@ -51,18 +51,18 @@ def climb(task: Task, line: Line) -> None:
         return
     climber.begin()
     bound_uj = relax(task, line)
-    share = 0.25 if task.deadline_us is None else 0.05
+    late = task.deadline_us is not None and task.known is None
+    share = 0.05 if late else 0.25
     many = len(task.graph.nodes) > MANY_NODES
     climber.climb(FIRST[:1], share)
     if many:
         climber.climbed(bound_uj)
     climber.climb(FIRST[1:], share)
-    if task.deadline_us is not None:
+    if late:
         climber.hurry()
     if not many:
         climber.climbed(bound_uj)
     climber.start()
-    climber.restrict()
     climber.climb(HIGHER, 0.1)
     climber.improve()
     climber.climb(HIGHEST, 0.5)
@@ -97,8 +97,9 @@ class _Climber(Searcher):
             return True
         events = found.events if deadline_us is not None else tidy(task.graph, found.events)
         self.offer(events)
-        self.line.emit("bound", energy_uj(task.graph, events))
-        return self.best is not None
+        least_uj = energy_uj(task.graph, events)
+        self.line.emit("bound", least_uj)
+        return self.best_uj <= least_uj * (1 + TOLERANCE)
 
     def begin(self) -> None:
         """A plan without search: what is needed latest is paged; if need be, everything."""
@@ -250,20 +251,10 @@ class _Climber(Searcher):
             weight *= factor if self.misfit.excess_us else 1 / factor
             factor **= 0.6
 
-    def restrict(self) -> None:
-        """Plans that compute everything once, and plans that page no result: smaller models."""
-        if self.task.graph.storage and self.task.recompute and self.task.page:
-            self.aside(replace(self.task, recompute=False))
-            self.aside(replace(self.task, page=False))
-
     def hasty(self, weight: float) -> Candidate | None:
         """The best plan with time beside energy, offered for the deadline."""
-        return self.aside(self.task.hasty(weight))
-
-    def aside(self, task: Task) -> Candidate | None:
-        """The best plan of another task, soon found; offered."""
         ends_at = time.monotonic() + self.task.left_s * 0.1
-        task = replace(task, ends_at=min(ends_at, self.task.ends_at))
+        task = replace(self.task.hasty(weight), ends_at=min(ends_at, self.task.ends_at))
         climber = _Climber(task, Line(lambda kind, found: None, self.line.stopped))
         climber.begin()
         climber.climb(FIRST, 0.4)

@@ -39,7 +39,7 @@ class Task:
     ends_at: float  # time.monotonic()
     exhaustive: bool = True  # search small graphs exhaustively
     starts: tuple[Start, ...] = ()  # what other methods plan, to begin from
-    known: Candidate | None = None  # a plan that has been found already
+    known: Candidate | None = None  # a plan that was found before
 
     @property
     def again(self) -> list[bool]:

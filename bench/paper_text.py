@@ -28,7 +28,8 @@ HOW = (
     "A plan of `poet-paging` or `poet-remat` is one of `poet` too, and a plan for less RAM or an "
     "earlier deadline serves for more: where such a plan of the same sweep is better than the one "
     "that the search found in its time, it stands in the row, and the note says whose it is. "
-    "Nothing is taken from other authors' methods."
+    "The search for a plan of `poet` begins from the plans of the methods that need no search "
+    "(docs/planner.md); nothing else is taken from other authors' methods."
 )
 BUSY = "Other jobs ran on the same cores: alone, solving takes less, and proves more."
 

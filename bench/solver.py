@@ -13,12 +13,12 @@ from pathlib import Path
 
 from poet_host.files import write_whole
 from poet_host.plan import milp
+from poet_host.plan.baselines.registry import plan_by
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import Problem
 from poet_host.plan.program import INFINITY
 from poet_host.plan.reach import Reach, recomputable
 from poet_host.plan.search import unavoidable_uj
-from poet_host.plan.solve import solve
 from poet_host.plan.timeline import Lanes, lanes
 from poet_host.plan.verify import verify
 from poet_host.plan.workers import POOL
@@ -110,7 +110,7 @@ def run_ours(point: Point, limit_s: float) -> Ours:
         if gap is not None and gap <= 0.01 and not proved:
             proved.append(time.monotonic() - began)
 
-    plan = solve(problem, time_limit_s=limit_s, gap=GAP, progress=progress)
+    plan = plan_by("poet", problem, time_limit_s=limit_s, gap=GAP, progress=progress)
     POOL.close()  # ended processes are counted
     time_s, cpu_s = time.monotonic() - began, _cpu_s() - cpu_began_s
     one_percent_s = proved[0] if proved else None

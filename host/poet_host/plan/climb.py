@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from . import conflicts, exact, milp, solution
 from .fit import Candidate, Misfit
-from .program import INFINITY, Result, minimise
+from .plan import Plan
+from .program import INFINITY, TOLERANCE, Result, minimise
 from .prove import relax
 from .reach import Reach, Rung
-from .search import Searcher, Task
-from .statements import energy_uj, everything_paged, latest_paged, tidy
+from .search import Searcher, Start, Task
+from .statements import energy_uj, everything_paged, latest_paged, lazy, tidy
+from .verify import verify
 from .workers import Line
 
 LITTLE, MUCH = 40_000, 2_000_000  # labels of the exhaustive search: first, and at the end
@@ -31,25 +33,36 @@ MOST_VAIN = 50  # parts in a row without a better plan
 SHARES = (1.0, 0.9, 0.7, 0.5)  # of the RAM, for a plan without search
 MANY_NODES = 500  # the prover does not wait for the first rungs
 WEIGHTS = 8  # of time, tried for a deadline
+FAR = 0.01  # from the first bound, relative: no proof is to be expected soon
+EXHAUSTING = 0.2  # of the time, for the first exhaustive search
+SHORT_S = 2.0  # of time: the plans of other methods come first
+STARTING = 0.5  # for each plan of another method, at most: most take next to nothing
 SEED = 1
 
 
 def climb(task: Task, line: Line) -> None:
     """Emit better and better plans, and "climbed" when the first few are out."""
-    climber = _Climber(task, line)
-    if climber.exhaust(LITTLE):
+    climber = _Climber(task, line, starts=task.starts)
+    if task.known is not None:
+        climber.best, climber.best_uj = task.known, energy_uj(task.graph, task.known.events)
+    if task.left_s < SHORT_S:
+        climber.start()
+    if climber.exhaust(LITTLE, EXHAUSTING):
         return
     climber.begin()
-    relax(task, line)
-    share = 0.25 if task.deadline_us is None else 0.05
+    bound_uj = relax(task, line)
+    late = task.deadline_us is not None and task.known is None
+    share = 0.05 if late else 0.25
+    many = len(task.graph.nodes) > MANY_NODES
     climber.climb(FIRST[:1], share)
-    if len(task.graph.nodes) > MANY_NODES:
-        line.emit("climbed", None)
+    if many:
+        climber.climbed(bound_uj)
     climber.climb(FIRST[1:], share)
-    if task.deadline_us is not None:
+    if late:
         climber.hurry()
-    if len(task.graph.nodes) <= MANY_NODES:
-        line.emit("climbed", None)
+    if not many:
+        climber.climbed(bound_uj)
+    climber.start()
     climber.climb(HIGHER, 0.1)
     climber.improve()
     climber.climb(HIGHEST, 0.5)
@@ -59,10 +72,12 @@ def climb(task: Task, line: Line) -> None:
 @dataclass
 class _Climber(Searcher):
     known: dict[conflicts.Conflict, None] = field(default_factory=dict)
+    starts: tuple[Start, ...] = ()
 
-    def exhaust(self, most_labels: int) -> bool:
-        """Whether exhaustive search has settled it."""
+    def exhaust(self, most_labels: int, share: float = 1.0) -> bool:
+        """Whether exhaustive search, in a share of the time that is left, has settled it."""
         task, deadline_us = self.task, self.task.deadline_us
+        ends_at = time.monotonic() + task.left_s * share
         if not task.exhaustive or self.over:
             return False
         found = exact.exhaust(
@@ -73,7 +88,7 @@ class _Climber(Searcher):
             deadline_us=deadline_us,
             unit=task.unit,
             most_labels=most_labels,
-            out_of_time=lambda: self.over,
+            out_of_time=lambda: self.over or time.monotonic() > ends_at,
         )
         if found is None:
             return False
@@ -82,8 +97,9 @@ class _Climber(Searcher):
             return True
         events = found.events if deadline_us is not None else tidy(task.graph, found.events)
         self.offer(events)
-        self.line.emit("bound", energy_uj(task.graph, events))
-        return self.best is not None
+        least_uj = energy_uj(task.graph, events)
+        self.line.emit("bound", least_uj)
+        return self.best_uj <= least_uj * (1 + TOLERANCE)
 
     def begin(self) -> None:
         """A plan without search: what is needed latest is paged; if need be, everything."""
@@ -98,6 +114,40 @@ class _Climber(Searcher):
                 return
         if self.best is None:
             self.offer(everything_paged(task.graph))
+
+    def climbed(self, bound_uj: float) -> None:
+        """Let the prover begin: where it is far from a proof, with the plans of other methods."""
+        if self.best_uj * (1 - FAR) > bound_uj:
+            self.start()
+        self.line.emit("climbed", None)
+
+    def start(self) -> None:
+        """Plans of other methods, once; of the best one's recomputations, the best plan."""
+        task, before_uj = self.task, self.best_uj
+        starts, self.starts = self.starts, ()
+        for start in starts:
+            if self.over:
+                return
+            plan = start(task.problem, task.placed, self.best_uj, task.left_s * STARTING)
+            if plan is not None:
+                self.adopt(plan)
+        if self.best is not None and self.best_uj < before_uj:
+            stages = solution.again(task.graph, self.best.events).values()
+            self.sequenced([sorted(stage) for stage in stages], task.left_s * 0.1)
+
+    def adopt(self, plan: Plan) -> None:
+        """Take a plan as it is, unless it can be taken in the order that the models know."""
+        task = self.task
+        numbers = {node.name: i for i, node in enumerate(task.graph.nodes)}
+        events = [(it.op, numbers[it.node]) for it in plan.statements]
+        plan_uj = energy_uj(task.graph, events)
+        self.offer(lazy(task.graph, events))
+        if plan_uj < self.best_uj * (1 - TOLERANCE):
+            free = replace(task.problem, deadline_us=None)
+            totals = verify(free, replace(plan, deadline_us=None), task.placed)
+            self.best_uj = plan_uj
+            self.best = Candidate(plan.statements, plan.initial_offsets, totals, tuple(events))
+            self.line.emit("plan", self.best)
 
     def climb(self, rungs: Iterable[Rung], share: float) -> None:
         """Solve the models of some rungs, each within a share of the time that is left."""

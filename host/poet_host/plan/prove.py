@@ -21,14 +21,14 @@ RELAXING = 0.1  # of the time, for the first bound
 WORTH = 1e-5  # relative rise of a bound that is worth another round
 
 
-def relax(task: Task, line: Line) -> None:
-    """Emit a bound on all plans that is soon found: recomputing needs no inputs."""
+def relax(task: Task, line: Line) -> float:
+    """Emit a bound on all plans that is soon found: recomputing needs no inputs; return it."""
     prover = _Prover(task, line)
     model = prover.build(
         Reach(task.graph, task.again, rung=RELAXED), task.ram_bytes, task.deadline_us
     )
     if model is None:
-        return
+        return -INFINITY
 
     def watch(bound_uj: float, values: Any) -> bool:
         prover.raise_bound(bound_uj)
@@ -38,6 +38,7 @@ def relax(task: Task, line: Line) -> None:
         limit_s = task.left_s * RELAXING
         found = minimise(model.program, limit_s, integer=integer, watch=watch)
         prover.raise_bound(found.bound)
+    return prover.bound_uj
 
 
 def prove(task: Task, best: Candidate | None, line: Line) -> None:

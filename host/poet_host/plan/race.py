@@ -22,6 +22,7 @@ class Found:
     fastest: Candidate | None = None
     bound_uj: float = 0.0
     interrupted: bool = False
+    ended: bool = False  # by themselves, before time was out
 
     @property
     def best(self) -> Candidate | None:
@@ -43,6 +44,10 @@ class Found:
         """Nothing better than the plan exists (within the gap), or no plan at all."""
         return self.bound_uj >= self.energy_uj * (1 - gap) * (1 - TOLERANCE)
 
+    def settled(self, gap: float) -> bool:
+        """More time would find nothing else."""
+        return self.ended or self.proves(gap)
+
 
 class Race:
     """The climber, and from its first plans on the prover, until one of them settles it."""
@@ -63,6 +68,7 @@ class Race:
                     break
                 for results in ready:
                     self._hear(busy[results])  # type: ignore[index]
+            self.found.ended = not self._busy() and self.task.left_s > 0
         except KeyboardInterrupt:
             self.found.interrupted = True
         finally:

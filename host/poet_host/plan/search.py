@@ -5,12 +5,13 @@ Two searches run beside each other (solve.py), each in a process of its own: `cl
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import milp, sequence, solution
 from .fit import Candidate, Effort, Misfit, fit
+from .plan import Plan
 from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE, minimise
 from .reach import Reach, recomputable
@@ -19,6 +20,9 @@ from .workers import Line
 
 PASSES = (1, 2)
 NEARLY = 0.02  # of the deadline: a plan so late may become faster with more effort
+
+Start = Callable[[Problem, bool, float, float], Plan | None]
+"""(problem, placed, energy that it has to be below, time limit) -> a plan made without search."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Task:
     gap: float
     ends_at: float  # time.monotonic()
     exhaustive: bool = True  # search small graphs exhaustively
+    starts: tuple[Start, ...] = ()  # what other methods plan, to begin from
+    known: Candidate | None = None  # a plan that was found before
 
     @property
     def again(self) -> list[bool]:

@@ -12,7 +12,7 @@ from .plan import Plan, Statement, Status
 from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE
 from .race import Found, Race
-from .search import Task, unavoidable_uj
+from .search import Start, Task, unavoidable_uj
 from .statements import Event
 from .workers import POOL, Line
 
@@ -33,6 +33,7 @@ def solve(
     placed: bool = True,
     progress: Progress | None = None,
     exhaustive: bool = True,
+    starts: Sequence[Start] = (),
 ) -> Plan:
     """The plan of least energy within the RAM budget and the deadline.
 
@@ -40,7 +41,8 @@ def solve(
     "poet-remat" pages nothing that was computed. `gap`: relative distance from the bound at
     which to stop. `placed`: every tensor gets a fixed offset; otherwise the sum of bytes is
     bounded only. `progress(energy_uj, bound_uj, gap, elapsed_s)` is called on every change.
-    `exhaustive` False: no exhaustive search, even if the graph is small.
+    `exhaustive` False: no exhaustive search, even if the graph is small. `starts`: functions of a
+    module, whose plans the search begins from if its own first ones are not soon proved.
 
     Never raises for a problem without solution: the plan's status says "infeasible"
     (proved) or "unknown" (out of time). "optimal" is proved against all plans of the
@@ -48,7 +50,7 @@ def solve(
     Ctrl-C ends the search with the best plan so far. Equal input gives equal plans, unless
     time ran out or `gap` ended the search early.
     """
-    return _Solver(problem, method, time_limit_s, gap, placed, progress, exhaustive).solve()
+    return _Solver(problem, method, time_limit_s, gap, placed, progress, exhaustive, starts).solve()
 
 
 class _Solver:
@@ -61,9 +63,11 @@ class _Solver:
         placed: bool,
         progress: Progress | None,
         exhaustive: bool,
+        starts: Sequence[Start],
     ) -> None:
         self.problem, self.method, self.placed = problem, method, placed
         self.gap, self.progress, self.exhaustive = gap, progress, exhaustive
+        self.starts = tuple(starts)
         self.started_at = time.monotonic()
         self.ends_at = self.started_at + time_limit_s
         reserve_s = POLISHING_S * (1 + len(problem.graph.nodes) / 1000)
@@ -89,12 +93,13 @@ class _Solver:
             return self._too_small()
         if found.best is not None:
             found = replace(found, first=self._polished(found.best), proved=None, later=None)
-        if deadline_us is not None and not self._in_time(found.best):
-            free_uj = found.bound_uj
+        in_time = self._in_time(found.best)
+        if deadline_us is not None and not (in_time and found.settled(self.gap)):
             if least_time_us(self.graph) > deadline_us * (1 + TOLERANCE):
                 return self._too_late(None if found.interrupted else self._fastest())
+            free_uj, known = found.bound_uj, found.best if in_time else None
             if not found.interrupted:
-                found = self._search(self.problem, 1.0)
+                found = self._search(self.problem, 1.0, known)
             if found.infeasible:
                 return self._too_late(found.fastest or self._fastest())
             found.bound_uj = max(free_uj, found.bound_uj)
@@ -120,10 +125,11 @@ class _Solver:
             POOL.give_back(worker)
         return best
 
-    def _search(self, problem: Problem, share: float) -> Found:
+    def _search(self, problem: Problem, share: float, known: Candidate | None = None) -> Found:
         """Both searches beside each other, for a share of the time that is left."""
-        found = Found(bound_uj=unavoidable_uj(self.graph))
-        Race(self._task(problem, share), found, self._report).run()
+        found = Found(first=known, bound_uj=unavoidable_uj(self.graph))
+        task = replace(self._task(problem, share), starts=self.starts, known=known)
+        Race(task, found, self._report).run()
         return found
 
     def _task(self, problem: Problem, share: float) -> Task:

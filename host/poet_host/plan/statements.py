@@ -34,6 +34,30 @@ def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
     return total
 
 
+def lazy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
+    """The same work with each page-in right before the first use, each page-out, once, right after
+    the first computation: what takes least RAM, and what the models know. Tidy.
+    """
+    written = {i for op, i in events if op == "page_out" and not graph.nodes[i].stored}
+    done: set[int] = set()
+    coming: list[int] = []
+    moved: list[Event] = []
+    for op, i in events:
+        if op == "page_in":
+            coming.append(i)
+        if op == "free" and i in coming:
+            coming.remove(i)
+        if op != "compute":
+            continue
+        moved += [("page_in", j) for j in coming if j in graph.nodes[i].inputs]
+        coming = [j for j in coming if j not in graph.nodes[i].inputs]
+        moved.append(("compute", i))
+        if i in written - done:
+            moved.append(("page_out", i))
+        done.add(i)
+    return tidy(graph, moved)
+
+
 def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
     """For each event that creates a tensor, the last event that needs it there.
 

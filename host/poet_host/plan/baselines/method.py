@@ -31,12 +31,17 @@ class GaveUp(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """As `solve` takes them. Methods without a search use `placed` and `time_limit_s` alone."""
+    """As `solve` takes them. Methods without a search use `placed`, `time_limit_s` and `below_uj`.
+
+    `below_uj`: the plan is for another search to begin from. It has to need less than this, nobody
+    asks why there is none, and transfers start early only if a deadline asks for it.
+    """
 
     time_limit_s: float = 60.0
     gap: float = 0.0
     placed: bool = True
     progress: Progress | None = None
+    below_uj: float | None = None
     started_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -90,11 +95,13 @@ def realise(
             failure = _Failure(False, str(error))
             break
         settled = [(draft, settle(graph, draft.events, limit)) for draft in proposed]
-        if attempt == 0:
+        if attempt == 0 and settings.below_uj is None:
             failure = _failure(
                 replace(problem, graph=graph, ram_bytes=room), settled, settings, every
             )
         fitting = [(d, s) for d, s in settled if s.statements is not None]
+        if settings.below_uj is not None:
+            fitting = [pair for pair in fitting if _cost_uj(graph, pair[1]) < settings.below_uj]
         fitting.sort(key=lambda pair: _rank(graph, *pair))
         excess = 0
         for draft, one in fitting:
@@ -114,8 +121,11 @@ def realise(
 
 def _rank(graph: CostGraph, draft: Draft, settled: Settled) -> tuple[float, bool, bool]:
     """By energy; as published before extended."""
-    energy = energy_of(graph, settled.statements or ())
-    return round(energy, 9), settled.left > 0, EXTENSION in draft.note
+    return round(_cost_uj(graph, settled), 9), settled.left > 0, EXTENSION in draft.note
+
+
+def _cost_uj(graph: CostGraph, settled: Settled) -> float:
+    return energy_of(graph, settled.statements or ())
 
 
 def energy_of(graph: CostGraph, statements: Sequence[Statement]) -> float:
@@ -181,12 +191,13 @@ def finished(
     settings: Settings,
 ) -> Plan | None:
     """A verified plan of statements within the RAM budget; None if it is late."""
-    early = overlap(problem, statements, settings.left_s)
+    limit_us = problem.deadline_us
+    if settings.below_uj is None or limit_us is not None:
+        statements = overlap(problem, statements, settings.left_s)
     plan = empty_plan(problem, method, "feasible", settings)
-    plan = replace(plan, statements=early, initial_offsets=initial, note=note)
+    plan = replace(plan, statements=statements, initial_offsets=initial, note=note)
     free = replace(problem, deadline_us=None)
     totals = verify(free, replace(plan, deadline_us=None), placed=settings.placed)
-    limit_us = problem.deadline_us
     if limit_us is not None and totals.time_us > limit_us * (1 + TOLERANCE):
         return None
     return replace(

@@ -11,11 +11,12 @@ from ..plan import Plan
 from ..problem import Problem
 from ..solve import solve
 from .method import Settings
+from .starts import STARTS
 
 
 def poet(problem: Problem, settings: Settings) -> Plan:
-    """The plan of least energy among all."""
-    return solve(problem, method="poet", **_given(settings))
+    """The plan of least energy among all; never one of more energy than a cheap method's."""
+    return solve(problem, method="poet", starts=STARTS, **_given(settings))
 
 
 def poet_paging(problem: Problem, settings: Settings) -> Plan:

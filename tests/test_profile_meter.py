@@ -138,7 +138,7 @@ def test_the_command_line_refuses_what_makes_no_sense(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
 def test_the_simulators_own_meter_is_recovered(name: str, tmp_path: Path) -> None:
-    """Within 3 per cent: between blocks the card rests while the driver does its work."""
+    """Within 4 per cent: between blocks the card rests while the driver does its work."""
     create_storage(tmp_path / "card.img", 16 << 20)
     with ExitStack() as stack:
         board = stack.enter_context(
@@ -163,4 +163,4 @@ def test_the_simulators_own_meter_is_recovered(name: str, tmp_path: Path) -> Non
     write_log(tmp_path / "log.csv", log)
     found = powers(*read_log(tmp_path / "log.csv"), states, SUPPLY_MV)
     for one in ("compute_uw", "page_in_uw", "page_out_uw", "base_uw"):
-        assert getattr(found, one) == pytest.approx(getattr(true, one), rel=0.03), one
+        assert getattr(found, one) == pytest.approx(getattr(true, one), rel=0.04), one

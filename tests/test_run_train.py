@@ -17,7 +17,7 @@ from poet_host.profile.profile import board_power
 from poet_host.run.energy import energy_uj
 from poet_host.run.run import Run, Step, Traced, count, load_run, weights_sha256
 from poet_host.run.trace import KEPT, Trace
-from poet_host.run.train import NotFinite, Training
+from poet_host.run.train import NotFinite, Training, train
 from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule
 
@@ -102,6 +102,45 @@ def test_a_killed_board_breaks_the_link_and_loses_nothing(storage: Path) -> None
         with pytest.raises(LinkBroken, match=r"weights of step 2 or 3 are safe.*--resume"):
             training.step()
     assert runs.same(runs.train(small(), storage=storage, steps=4, resume=True), straight(4))
+
+
+# The next batch.
+
+
+@pytest.mark.parametrize("name", ["busy", "storage_failed"])
+def test_what_a_board_has_against_the_next_batch(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it takes none during a step, the batch comes behind it; a card that fails is told of
+    when the step is done."""
+    with runs.board(small()) as connection:
+        device = connection.device
+        training = Training(device, connection.board, small(), poet.load_data("digits"))
+        write, run = device.write, device.step
+        running = False
+
+        def refuse(*arguments: Any) -> None:
+            if running:
+                raise BoardError("the board refused write", name)
+            write(*arguments)
+
+        def step(number: int, first: int, count: int, meanwhile: Any) -> Any:
+            nonlocal running
+            result, running = run(number, first, count), True
+            if meanwhile:
+                meanwhile()
+            running = False
+            return result
+
+        monkeypatch.setattr(device, "write", refuse)
+        monkeypatch.setattr(device, "step", step)
+        if name == "busy":
+            assert runs.same(train(training, 3), straight(3))
+            return
+        with pytest.raises(BoardError, match="refused write"):
+            train(training, 3)
+        assert [one.step for one in training.done] == [1]
+        assert runs.same(training.finish("interrupted"), straight(1))
 
 
 # Losses that are no numbers.

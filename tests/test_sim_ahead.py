@@ -8,7 +8,7 @@ import pytest
 from poet_host.device.device import connect
 from poet_host.resources import resource
 from poet_host.run.run import Run
-from poet_host.run.train import Training, train
+from poet_host.run.train import Batch, Training, train
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.start import start_board
 from sim_helper import needs_compiler
@@ -51,11 +51,11 @@ def test_a_host_that_talks_through_a_whole_step_is_heard_to_the_last_byte(
     training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a chip does meanwhile: kernels, checks of pages, blocks that go to its card."""
-    send: Callable[[int], None] = training._send
+    send: Callable[[int, Batch], None] = training._send
 
-    def again_and_again(step: int) -> None:
+    def again_and_again(step: int, batch: Batch) -> None:
         for _ in range(10):
-            send(step)
+            send(step, batch)
 
     monkeypatch.setattr(training, "_send_ahead", again_and_again)
     assert training.step(more=True).serving_us > 1000

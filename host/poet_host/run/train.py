@@ -5,7 +5,6 @@ the last step that ended; `resume` goes on from them.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from statistics import median
 from typing import Any
 
@@ -24,6 +23,8 @@ from .energy import energy_uj
 from .run import Array, Ended, Run, Step, Weights
 from .trace import Trace
 
+Batch = tuple[tuple[int, bytes], ...]
+"""Numbers of tensors, and what they hold."""
 OnStep = Callable[[Step, int], None]
 """Called after every step with it and the number of the last one."""
 
@@ -69,6 +70,7 @@ class Training:
             self.committed = begin(device, self.graph, schedule, seed, weights, first_step)
         self.done: list[Step] = []
         self._sent: int | None = None  # the step whose batch the board has
+        self._refused: BoardError | None = None  # what it said of the next one
         self._numbers = {name: number for number, name in enumerate(schedule.names)}
         self.trace = Trace(schedule, self.graph, device.info.trace_capacity)
 
@@ -78,10 +80,12 @@ class Training:
         If `more` steps follow, the next batch is sent while the board computes this one.
         """
         device, step = self.device, self.committed
-        meanwhile = (lambda: self._send_ahead(step + 1)) if more else None
+        # Before the step: a board may wait for what it is asked to take meanwhile.
+        following = self._batch(step + 1) if more else ()
+        meanwhile = (lambda: self._send_ahead(step + 1, following)) if more else None
         try:
             if self._sent != step:
-                self._send(step)
+                self._send(step, self._batch(step))
             result = device.step(step + 1, *self.trace.window(step), meanwhile)
             self.trace.add(device.trace())
         except BoardError as error:
@@ -95,18 +99,27 @@ class Training:
             ) from error
         self.done.append(_step(device, result))
         self.committed += 1
+        if self._refused is not None:
+            raise self._refused
         return self.done[-1]
 
-    def _send(self, step: int) -> None:
+    def _batch(self, step: int) -> Batch:
         x, y = batch_of_step(self.data, self.graph.batch, self.seed, step)
-        self.device.write(TENSOR, self._numbers[self.graph.data], x.tobytes())
-        self.device.write(TENSOR, self._numbers[self.graph.label], y.tobytes())
+        numbers = self._numbers
+        return (numbers[self.graph.data], x.tobytes()), (numbers[self.graph.label], y.tobytes())
+
+    def _send(self, step: int, batch: Batch) -> None:
+        self._sent = None
+        for number, data in batch:
+            self.device.write(TENSOR, number, data)
         self._sent = step
 
-    def _send_ahead(self, step: int) -> None:
-        # Whatever the board has against it, it is asked again between the steps.
-        with suppress(BoardError):
-            self._send(step)
+    def _send_ahead(self, step: int, batch: Batch) -> None:
+        try:
+            self._send(step, batch)
+        except BoardError as error:
+            if error.name != "busy":  # as where inputs have one slot: they go between the steps
+                self._refused = error
 
     def finish(self, ended: Ended = "done") -> Run:
         """Read the weights back, and put together what was measured."""

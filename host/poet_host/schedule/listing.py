@@ -12,7 +12,7 @@ from .times import Timed, costs_of_schedule, planned_times
 
 _PLACES = {
     INPUT: "of a batch, two slots",
-    FIXED: "frozen",
+    FIXED: "data or frozen",
     CURRENT: "trained, two slots",
     PAGE: "page",
     NEXT: "update",

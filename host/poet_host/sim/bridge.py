@@ -43,9 +43,14 @@ class Bridge:
             self._input += data
             self._since = time.monotonic()
 
+    def _whole(self) -> int:
+        """Bytes of whole frames; a zero in front of one waits for it."""
+        frames = self._input[: self._input.rfind(0) + 1].rstrip(b"\0")
+        return len(frames) + 1 if frames else 0
+
     def frames(self, *, late: bool) -> bytes:
         """All whole frames, or what there is if it has waited; nothing else if it is `late`."""
-        end = self._input.rfind(0) + 1
+        end = self._whole()
         waited = time.monotonic() - self._since > PATIENCE_S
         if not end and self._input and waited:
             end = len(self._input)
@@ -58,7 +63,7 @@ class Bridge:
     def await_frame(self) -> None:
         """Wait until a whole frame is there, or the host does not go on."""
         until = time.monotonic() + REACTION_S
-        while 0 not in self._input and (left_s := until - time.monotonic()) > 0:
+        while not self._whole() and (left_s := until - time.monotonic()) > 0:
             select.select([self.master], [], [], left_s)
             self.pull()
 
@@ -74,7 +79,7 @@ class Bridge:
 
     def wait(self, control: int) -> list[int]:
         """Sleep until the host, or the parent on `control`, has something to say."""
-        waiting = [self.master] if not self._input else []
+        waiting = [] if self._whole() else [self.master]
         ready, _, _ = select.select(
             [*waiting, control], [self.master] if self._output else [], [], WATCH_S
         )

@@ -27,6 +27,7 @@ from .machine import METER_FIELDS, CardFault, Machine
 
 SLICE_TICKS = 2_000_000
 TALKING_TICKS = 100_000  # the same while host and busy program talk
+LONGEST_REPLY_BYTES = 4096
 STARTED_S = 1.0  # of simulated time, after which a program waits for a host or never will
 FAULT_CODE = 70
 POWER_CUT_CODE = 75
@@ -98,7 +99,7 @@ class Process:
     def pass_on(self, more: bytes, *, busy: bool) -> None:
         """Tell the host what the program says: a whole reply at once."""
         self.said += more
-        if not busy or not more:
+        if not busy or not more or len(self.said) > LONGEST_REPLY_BYTES:
             self.bridge.push(self.said)
             self.talking = bool(self.said) and busy
             self.said = b""
@@ -128,7 +129,7 @@ class Process:
         while True:
             result = self.machine.run(TALKING_TICKS if self.talking or self.said else SLICE_TICKS)
             self.update_meter()
-            self.pass_on(self.machine.take(), busy=result == "slice")
+            self.pass_on(self.machine.take(), busy=result == "slice" and self.attended)
             if result == "idle" or (result == "slice" and self.started()):
                 self.announce()
                 self.listen(asleep=result == "idle" or not self.attended)

@@ -40,12 +40,6 @@ class Infeasible(PoetError):
         self.smallest_ram_bytes = smallest_ram_bytes
 
 
-class GapTooWide(PoetError):
-    """A plan was found and saved, but not proved as good as was asked for."""
-
-    exit_code = 6
-
-
 class OutOfTime(PoetError):
     """No plan was found within the time limit, and none was proved impossible."""
 

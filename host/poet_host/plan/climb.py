@@ -35,7 +35,7 @@ MANY_NODES = 500  # the prover does not wait for the first rungs
 WEIGHTS = 8  # of time, tried for a deadline
 FAR = 0.01  # from the first bound, relative: no proof is to be expected soon
 EXHAUSTING = 0.2  # of the time, for the first exhaustive search
-SHORT_S = 2.0  # of time: the plans of other methods come first
+SHORT_S = 2.0  # of time: plans without search come first
 STARTING = 0.5  # for each plan of another method, at most: most take next to nothing
 SEED = 1
 
@@ -45,11 +45,14 @@ def climb(task: Task, line: Line) -> None:
     climber = _Climber(task, line, starts=task.starts)
     if task.known is not None:
         climber.best, climber.best_uj = task.known, energy_uj(task.graph, task.known.events)
-    if task.left_s < SHORT_S:
+    short = task.left_s < SHORT_S
+    if short:
+        climber.begin()
         climber.start()
     if climber.exhaust(LITTLE, EXHAUSTING):
         return
-    climber.begin()
+    if not short:
+        climber.begin()
     bound_uj = relax(task, line)
     late = task.deadline_us is not None and task.known is None
     share = 0.05 if late else 0.25

@@ -15,7 +15,7 @@ from .starts import STARTS
 
 
 def poet(problem: Problem, settings: Settings) -> Plan:
-    """The plan of least energy among all; never one of more energy than a cheap method's."""
+    """The plan of least energy among all; none of STARTS that is asked has one of less."""
     return solve(problem, method="poet", starts=STARTS, **_given(settings))
 
 

@@ -1,7 +1,8 @@
 """Starts: what the cheap methods plan, for `poet` to begin from.
 
-So `poet` never needs more energy than they do. These methods have no search, and each is asked only
-about graphs that it is soon done with: the work of some grows with the cube of their size.
+So `poet` needs no more energy than they do, where it asks them. They have no search, and each is
+asked only about graphs that it is soon done with: the work of some grows with the cube of their
+size.
 """
 
 from collections.abc import Callable
@@ -49,9 +50,9 @@ class Cheap:
 
 STARTS = (
     Cheap(checkpoint_all),
-    Cheap(dtr),
+    Cheap(dtr, most_nodes=1000),
     Cheap(chen_sqrt),
-    Cheap(chen_greedy),
+    Cheap(chen_greedy, most_nodes=2000),
     Cheap(pofo, most_links=64),
     Cheap(griewank, most_links=128),
     Cheap(capuchin, most_nodes=500),

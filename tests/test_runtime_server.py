@@ -5,6 +5,7 @@ import struct
 import zlib
 from typing import Any
 
+import numpy as np
 import pytest
 import toy
 import toy_boards
@@ -227,6 +228,21 @@ def test_the_next_batch_may_be_written_while_a_step_runs(cut: int) -> None:
     between = with_batches(ahead=False)
     assert len(set(between[0])) == 3  # the batches make a difference
     assert with_batches(ahead=True, cut=cut) == between
+
+
+def test_a_step_that_fails_leaves_its_own_batch_to_be_written_again() -> None:
+    """What comes meanwhile for the step behind it does not replace it."""
+    server, quiet = trained(), trained()
+    (good, next_one), endless = batches(2), np.full(toy.SIZES[toy.X] // 4, 1e38, "<f4").tobytes()
+    upload(server, 2, toy.X, endless)
+    line = request("step", step(1), 200) + request("write", piece(toy.T, next_one[1]), 201)
+    replies = {reply[0]: status_of(reply)[0] for reply in server.feed(line)}
+    assert replies == {201: "ok", 200: "not_finite"}
+    for number, data in enumerate(good):
+        upload(server, 2, number, data)
+        upload(quiet, 2, number, data)
+    assert server.ask("step", step(1))[0] == quiet.ask("step", step(1))[0] == "ok"
+    assert server.board.tensor(toy.W, 900) == quiet.board.tensor(toy.W, 900)
 
 
 def test_nothing_else_may_be_written_while_a_step_runs() -> None:

@@ -74,7 +74,7 @@ def test_cycles_depend_on_what_is_sent_not_on_when(echo: Path) -> None:
     found = []
     for pieces in (1, 7):
         with SimulatedBoard("mkr1000", echo, None) as board:
-            assert talk(board, FRAME, 200, pieces) == ECHO
+            assert talk(board, b"\0" + FRAME, 201, pieces) == b"\1" + ECHO  # as hosts begin them
             found.append((settled(board), board.meter.ticks))
     assert found[0] == found[1]
 

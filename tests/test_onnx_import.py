@@ -189,6 +189,31 @@ def test_operators_of_one_tensor(case: str) -> None:
     same_as_runtime(with_gain(node, IMAGE, constants))
 
 
+@pytest.mark.parametrize("opset", [11, 12, 13, 17])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((2, 5), None),
+        ((2, 5, 4), None),
+        ((2, 5, 4), -2),
+        ((2, 5, 4), 0),
+        ((2, 4, 1, 1), 1),
+        ((2, 4, 1, 1), -3),
+        ((2, 4, 5, 1), 2),
+        ((2, 4, 5, 3), 2),
+        ((2, 4, 5, 1), 3),
+    ],
+)
+def test_softmax_goes_along_the_axis_that_its_opset_means(
+    shape: tuple[int, ...], axis: int | None, opset: int
+) -> None:
+    """Before opset 13 it takes all axes from its own on, which is the second unless told."""
+    attributes = {} if axis is None else {"axis": axis}
+    same_as_runtime(
+        with_gain(helper.make_node("Softmax", ["scaled"], ["y"], **attributes), shape, opset=opset)
+    )
+
+
 @pytest.mark.parametrize("shapes", [((2, 3, 4), (2, 3, 4)), ((2, 3, 4), (4,)), ((2, 3, 4), (3, 1))])
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
 def test_arithmetic_with_a_parameter_of_another_shape(

@@ -145,6 +145,31 @@ def test_a_softmax_over_another_axis_than_the_classes_stays() -> None:
     assert any(node.op == "softmax" for node in graph)
 
 
+@pytest.mark.parametrize("opset", [12, 17])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_a_softmax_over_classes_that_have_axes_of_1_behind_them_gives_way(
+    op: str, opset: int
+) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["l"]),
+        helper.make_node(op, ["l"], ["y"], axis=1),
+    ]
+    data = model(nodes, (2, 4, 3, 3), {"w": random(5, 4, 3, 3)}, opset)
+    graph = imported(data, loss="cross-entropy")
+    assert graph[graph.label].shape == (2,)
+    assert [node.op for node in graph if node.phase == "forward"] == ["conv2d", "softmax_xent"]
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 2])
+def test_a_softmax_over_what_are_no_classes_does_not_give_way(axis: int) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["l"]),
+        helper.make_node("LogSoftmax", ["l"], ["y"], axis=axis),
+    ]
+    with pytest.raises(BadInput, match="only as the model's last operator, over the classes"):
+        imported(model(nodes, (2, 4, 5), {"w": random(5, 1)}), loss="cross-entropy")
+
+
 @pytest.mark.parametrize("sigmoid", [True, False])
 def test_one_number_for_two_classes_has_the_binary_cross_entropy(sigmoid: bool) -> None:
     nodes = [helper.make_node("Gemm", ["x", "w"], ["l" if sigmoid else "y"], transB=1)]

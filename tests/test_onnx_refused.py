@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_judge import IMAGE, imported, random, same_as_runtime, two_layers, with_gain
+from onnx_judge import IMAGE, imported, random, two_layers, with_gain
 from onnx_models import model, one_node
 from poet_host.errors import BadInput
 
@@ -196,14 +196,6 @@ def test_what_is_no_onnx_file_inside_is_refused() -> None:
         imported(broken.SerializeToString())
     with pytest.raises(BadInput, match=r"b has shape \(1,\), bias needs \(6,\)"):
         imported(one_node("Conv", IMAGE, {"w": random(6, 4, 3, 3), "b": random(1)}))
-
-
-def test_old_softmax_goes_along_the_second_axis_unless_told() -> None:
-    node = helper.make_node("Softmax", ["scaled"], ["y"])
-    same_as_runtime(with_gain(node, (2, 5), opset=12))
-    same_as_runtime(with_gain(node, (2, 5, 4), opset=13))
-    with pytest.raises(BadInput, match="before opset 13 it goes along all axes from 1"):
-        imported(with_gain(node, (2, 5, 4), opset=12))
 
 
 def test_a_second_output_that_is_not_built_is_named() -> None:

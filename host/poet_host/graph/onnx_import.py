@@ -163,7 +163,10 @@ def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
     if node.op == "Sigmoid":
         return len(shape) > 0 and prod(shape[1:]) == 1
     axis = node.attributes.get("axis", -1 if model.opsets[""] >= 13 else 1)
-    return node.op in _SOFTMAX and (axis == -1 or prod(shape[axis + 1 :]) == 1)
+    if node.op not in _SOFTMAX or not -len(shape) <= axis < len(shape):
+        return node.op in _SOFTMAX and not shape
+    axis %= len(shape)
+    return axis > 0 and shape[axis] > 1 and prod(shape[axis + 1 :]) == 1
 
 
 def _logits(builder: Builder, walk: Walk, output: Tensor, loss: str) -> Tensor:

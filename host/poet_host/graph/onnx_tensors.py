@@ -224,9 +224,12 @@ def _softmax(at: At) -> Tensor | Moved:
     x = at.view(0)
     newer, rank = at.walk.model.opsets[""] >= 13, len(x.shape)
     axis = axis_of(at.attribute("axis", -1 if newer else 1), rank)
-    if not newer and prod(x.shape[axis + 1 :]) > 1:
-        raise Unsupported(f"before opset 13 it goes along all axes from {axis}: export a newer one")
-    if newer and axis != rank - 1:
+    behind = prod(x.shape[axis + 1 :])
+    if axis != rank - 1 and (behind == 1 or not newer):  # older opsets take all axes from this on
+        whole = at.tensor(0)
+        rows = Tensor(whole.name, (prod(x.shape[:axis]), x.shape[axis] * behind))
+        return Tensor(at.layer("softmax", (rows,)).name, x.shape)
+    if axis != rank - 1:
         order = [*range(rank)]
         order[axis], order[-1] = order[-1], order[axis]
         last = at.layer("transpose", (at.tensor(0),), tuple(order), name=at.made_name("moved"))
@@ -246,7 +249,9 @@ def _softmax(at: At) -> Tensor | Moved:
 
 
 def _log_softmax(at: At) -> Tensor:
-    raise Unsupported("only as the model's last operator, where the loss takes its place")
+    raise Unsupported(
+        "only as the model's last operator, over the classes, where the loss takes its place"
+    )
 
 
 TENSOR_RULES: dict[str, Rule] = {

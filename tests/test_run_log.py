@@ -161,9 +161,11 @@ def test_a_log_that_cannot_be_written_any_more_stops_no_training(
     monkeypatch.setattr(Log, "begin", begin)
     result = train("--steps", 2)
     assert result.code == 1
-    assert "run.jsonl cannot be written (no space left on device): the weights are saved" in (
-        result.err
-    )
+    assert "run.jsonl cannot be written (no space left on device): give a path" in result.err
+    assert "the weights are saved, but the log is not whole" in result.err
+    found = result.json  # one object, with the error and what was trained
+    assert "the weights are saved" in found["error"]
+    assert (found["exit_code"], found["steps"], found["ended"]) == (1, 2, "done")
     assert poet.step_of_weights(tmp_path / "w.safetensors") == 2
     assert len(rows(log)) == 1
 

@@ -332,13 +332,18 @@ def train(
         accuracy = held_out_accuracy(graph, run.weights, dataset)
         log.end(ended=run.ended, accuracy=accuracy, weights_sha256=weights_sha256(run.weights))
     done = run.last_step or begun
+    code = 128 + asked() if run.ended == "interrupted" else 0
+    failed: dict[str, object] = {}
+    if log.broken:
+        code = PoetError.exit_code
+        message = f"{log.broken}; the weights are saved, but the log is not whole"
+        failed = {"error": message, "exit_code": code}
+        say(f"poet-host: {message}")
     if as_json:
-        emit({**summary(run), "steps": done, "accuracy": accuracy})
+        emit({**summary(run), "steps": done, "accuracy": accuracy, **failed})
     else:
         show_table(("", ">"), [("steps", str(done)), *_facts(run, accuracy)])
-    if log.broken:
-        raise PoetError(f"{log.broken}: the weights are saved, but the log is not whole")
-    return 128 + asked() if run.ended == "interrupted" else 0
+    return code
 
 
 def _both(log: Callable[[Step], None], tell: OnStep) -> OnStep:

@@ -175,4 +175,7 @@ class _Scalars:
 
 
 def _unwritable(path: Path, error: OSError) -> str:
-    return f"{path} cannot be written ({(error.strerror or str(error)).lower()})"
+    return (
+        f"{path} cannot be written ({(error.strerror or str(error)).lower()}): give a path that "
+        "you may write to, where there is room"
+    )

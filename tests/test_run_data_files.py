@@ -1,5 +1,6 @@
 """Data in folders and tables, held out, normalised, in order: what is read, what is refused."""
 
+import io
 import zipfile
 from pathlib import Path
 
@@ -78,6 +79,51 @@ def test_files_that_hold_something_else_under_the_name_are_refused(tmp_path: Pat
     (tmp_path / "c.npz").write_bytes(raw_bytes)
     with pytest.raises(BadInput, match=r"no readable \.npz file"):
         load_data(tmp_path / "c.npz")
+
+
+def array_file() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.zeros((4, 3), np.float32))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("place", "byte"),
+    [(6, 1), (8, 99), (4, 99)],  # in the member's header
+    ids=["encrypted", "unknown method", "unknown version"],
+)
+def test_archives_that_cannot_be_opened_are_refused(tmp_path: Path, place: int, byte: int) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        file.writestr("x.npy", array_file())
+    raw = bytearray((tmp_path / "a.npz").read_bytes())
+    raw[place] = raw[raw.rindex(b"PK\x01\x02") + place + 2] = byte
+    (tmp_path / "a.npz").write_bytes(raw)
+    with pytest.raises(BadInput, match=r"no readable \.npz file"):
+        load_data(tmp_path / "a.npz")
+
+
+def test_damage_in_a_compressed_member_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_LZMA) as file:
+        file.writestr("x.npy", array_file())
+    raw = bytearray((tmp_path / "a.npz").read_bytes())
+    raw[35 + 9 : 35 + 40] = b"\xff" * 31  # behind the name and the coder's properties
+    (tmp_path / "a.npz").write_bytes(raw)
+    with pytest.raises(BadInput, match=r"no readable \.npz file"):
+        load_data(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"(4, 3)", b"(4, 3("), (b"(4, 3)", b"(4, 3\\"), (b"(4, 3), }", b"(%d, 3)}" % 2**70)],
+)
+def test_arrays_with_a_damaged_header_are_refused(tmp_path: Path, old: bytes, new: bytes) -> None:
+    path = folder(tmp_path / "a", y=np.zeros(4))
+    spaces = b" " * (len(new) - len(old))
+    damaged = array_file().replace(old + spaces, new)
+    assert len(damaged) == len(array_file())
+    (path / "x.npy").write_bytes(damaged)
+    with pytest.raises(BadInput, match=r"x\.npy: this is no readable \.npy file"):
+        load_data(path)
 
 
 # Tables.

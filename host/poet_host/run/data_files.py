@@ -2,6 +2,9 @@
 
 import csv
 import io
+import lzma
+import struct
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,6 +20,10 @@ Arrays = dict[str, Array]
 
 NAMES = ("x", "y", "x_test", "y_test")
 _EXACT = 2**53  # whole numbers up to here are the same as floats
+_UNREADABLE = (  # what NumPy and zipfile raise for damaged, encrypted or unknown files
+    OSError, ValueError, EOFError, RuntimeError, OverflowError, SyntaxError, struct.error,
+    tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 
 
 def read_npz(path: Path) -> Arrays:
@@ -32,7 +39,7 @@ def read_npz(path: Path) -> Arrays:
             arrays = {name: opened[name] for name in NAMES if name in opened.files}
             broken = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
             others = [name for name in opened.files if name not in NAMES]
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except _UNREADABLE as error:
         raise BadInput(
             f"data {path}: this is no readable .npz file of plain arrays (the name of a table ends "
             "in .csv)"
@@ -51,7 +58,7 @@ def read_folder(path: Path) -> Arrays:
             continue
         try:
             array = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+        except _UNREADABLE as error:
             raise BadInput(
                 f"data {file}: this is no readable .npy file of plain numbers: save it with "
                 "numpy.save"

@@ -82,11 +82,32 @@ def test_synthetic_data_is_the_same_every_time_and_separable() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["synthetic", "synthetic:3x32x32", "synthetic:0x3:2", "synthetic:3:0", "synthetic:3:x"]
-)
+    "spec",
+    [
+        "synthetic", "synthetic:3x32x32", "synthetic:0x3:2", "synthetic:00x3:2", "synthetic:3:0",
+        "synthetic:3:00", "synthetic:3:x", f"synthetic:{'9' * 5000}:2", f"synthetic:3:{'9' * 5000}",
+        f"synthetic:{'1x' * 70}1:2",
+    ],
+)  # fmt: skip
 def test_bad_synthetic_is_refused(spec: str) -> None:
     with pytest.raises(BadInput, match="SHAPE then CLASSES"):
         load_data(spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["tokens:64:99999999999999999999:10", "tokens:64:2147483649:10", f"tokens:{'9' * 5000}:64:10"],
+)
+def test_bad_tokens_are_refused(spec: str) -> None:
+    with pytest.raises(BadInput, match=r"LENGTH \(from 2\), WORDS \(from 12, to 2147483648\)"):
+        load_data(spec)
+
+
+def test_tokens_of_the_most_words_fit_their_type() -> None:
+    found = load_data("tokens:8:2147483648:2").x
+    assert found.dtype == np.int32
+    assert found.min() == 0
+    assert found.max() > 2**30
 
 
 @pytest.mark.parametrize(

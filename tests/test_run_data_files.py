@@ -3,6 +3,7 @@
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import poet_host as poet
@@ -166,6 +167,46 @@ def test_only_ends_of_lines_end_a_row(tmp_path: Path) -> None:
     assert found.classes == ("a\u2028b", "c\x0cd")
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("0,1,label\n3,4,a\n5,6,b\n5,7,a\n", 1),
+        ("0,1,label\n3,4,0\n5,6,1\n", 1),
+        ("\n0;1;2\n3;4;0.5\n", 2),
+        ("0,1,2\n3,4,0\n5,6,1\n", 1),
+    ],
+)
+def test_a_header_of_numbers_is_no_sample(tmp_path: Path, text: str, line: int) -> None:
+    message = f"line {line}: it looks like a header of numbers: delete it, or"
+    with pytest.raises(BadInput, match=message):
+        load_data(table(tmp_path / "t.csv", text))
+    rest = text.strip().splitlines()[1:]
+    assert len(load_data(table(tmp_path / "t.csv", "\n".join(rest))).x) == len(rest)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0,1,a\n3,4,b\n5,6,a\n",  # another sample is of its class
+        "0,1,2\n3,4,0\n5,6,2\n",
+        "0,1,7\n3,4,5\n",
+        "0,2,a\n3,4,b\n",
+        "0,1\n3,4\n",
+        "3,4,b\n0,1,a\n",  # as the message says
+        "a,b,c\n0,1,2\n3,4,5\n",  # behind a header there is no other
+    ],
+)
+def test_samples_may_look_like_numbers_of_columns(tmp_path: Path, text: str) -> None:
+    rows = [line for line in text.splitlines() if line != "a,b,c"]
+    assert len(load_data(table(tmp_path / "t.csv", text)).x) == len(rows)
+
+
+def test_an_unclosed_quote_swallows_no_rows(tmp_path: Path) -> None:
+    text = '1,2,rose\n3,4,"iris\n5,6,rose\n7,8,iris\n'
+    with pytest.raises(BadInput, match=r"line 2: this is no CSV .*: check where its quotes end"):
+        load_data(table(tmp_path / "t.csv", text))
+
+
 def test_words_are_no_targets_of_a_regression(tmp_path: Path) -> None:
     rows = "".join(f"1,2,{i},{'ab'[i % 2]}\n" for i in range(8))
     with pytest.raises(BadInput, match="labels are words, line learns numbers"):
@@ -199,10 +240,12 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
         ("1,1e39,0\n" * 4, "x holds NaN or infinity"),
         ("1,2,a\n1,2,\n", "line 2: its last column, the label, is empty"),
         ("1,2,0,\n1,2,1,\n", "line 1: its last column, the label, is empty"),
-        ("1,2,1e30\n" * 4, "labels are integers from 0"),
+        ("1,2,1e30\n" * 4, "labels are integers from 0$"),
+        ("1,2,1e300\n" * 4, "labels are integers from 0$"),
         ("1,2,1.0\n" * 4, r"y\.astype\(int\) would do, and 3 in place of 3\.0 in a table"),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_what_is_no_table_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         fit(load_data(table(tmp_path / "t.csv", text)), classifier(shape=(2,)))
@@ -278,19 +321,20 @@ def test_large_numbers_are_normalised_or_refused() -> None:
         normalized(far, "0:1e-9")
 
 
-@pytest.mark.parametrize("how", ["minmax", "1", "1:0", "1:-1", "1:2:3", "nan:1"])
-def test_other_ways_to_normalise_are_refused(how: str) -> None:
+@pytest.mark.parametrize("how", ["minmax", "1", "1:0", "1:-1", "1:2:3", "nan:1", None, 0.5])
+def test_other_ways_to_normalise_are_refused(how: Any) -> None:
     with pytest.raises(BadInput, match="choose of none, scale, standard, or write MEAN:STD"):
         normalized(images(), how)
 
 
 def test_seeds_and_lengths_that_are_none_are_refused() -> None:
-    with pytest.raises(BadInput, match="a seed of -1: give 0 or more"):
-        load_data("digits", seed=-1)
+    for seed in (-1, "7", 1.0, None):
+        with pytest.raises(BadInput, match=f"a seed of {seed!r}: give a whole number from 0"):
+            load_data("digits", seed=seed)  # type: ignore[arg-type]
     schedule = runs.schedule(runs.digits())
     with poet.connect("native", arena_bytes=1 << 20) as board:
         for verb in (poet.train, poet.write_card):
-            with pytest.raises(BadInput, match="a seed of -1: give 0 or more"):
+            with pytest.raises(BadInput, match="a seed of -1: give a whole number from 0"):
                 verb(schedule, board, "digits", seed=-1)
             for wrong in ({"steps": -1}, {"epochs": 0}):
                 with pytest.raises(BadInput, match="give 1 or more"):
@@ -310,6 +354,7 @@ def test_without_shuffling_every_epoch_has_the_order_of_the_samples(tmp_path: Pa
 # Tokens.
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_table_may_hold_tokens(tmp_path: Path) -> None:
     b = Builder("words", (2, 3), "int32")
     words = b.mean(b.embedding(b.data, 5, 4, name="table"), 1)
@@ -318,6 +363,6 @@ def test_a_table_may_hold_tokens(tmp_path: Path) -> None:
     assert (found.x.dtype, found.x.tolist()) == (np.int32, [[0, 1, 4], [3, 3, 3]])
     with pytest.raises(BadInput, match=r"token 5 of sample 1 is not in 0\.\.4, the 5 words"):
         fit(load_data(table(tmp_path / "t.csv", "0,1,4,0\n3,5,3,1\n")), graph)
-    for cell in ("0.5", "nan"):
-        with pytest.raises(BadInput, match="x holds float32; tokens are integers"):
+    for cell in ("0.5", "nan", "1e999", "1e30"):
+        with pytest.raises(BadInput, match=r"x holds float32; tokens are integers from 0$"):
             fit(load_data(table(tmp_path / "t.csv", f"0,1,4,0\n3,{cell},3,1\n")), graph)

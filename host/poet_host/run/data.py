@@ -26,6 +26,7 @@ DIGITS_HELD_OUT = 360
 SYNTHETIC_SAMPLES = 512
 SYNTHETIC_HELD_OUT = 128
 NORMALIZATIONS = ("none", "scale", "standard")
+_SIZE = r"\d{1,30}"  # more digits make no number that int() would take
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ def load_data(
 
 
 def check_seed(seed: int) -> None:
-    if seed < 0:
-        raise BadInput(f"a seed of {seed}: give 0 or more")
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise BadInput(f"a seed of {seed!r}: give a whole number from 0")
 
 
 def _load(spec: str | Path) -> Dataset:
@@ -163,7 +164,7 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
 
 def _mean_and_deviation(text: str) -> tuple[float, float]:
     try:
-        mean, deviation = (float(part) for part in text.split(":"))
+        mean, deviation = (float(part) for part in str(text).split(":"))
         if np.isfinite(mean) and 0 < deviation < np.inf:
             return mean, deviation
     except ValueError:
@@ -184,19 +185,20 @@ def _digits() -> Dataset:
 
 def _synthetic(spec: str) -> Dataset:
     """One random pattern a class, each sample its pattern plus noise; always the same numbers."""
-    found = re.fullmatch(r"synthetic:(\d+(?:x\d+)*):(\d+)", spec)
-    if not found or int(found[2]) == 0 or "0" in found[1].split("x"):
+    found = re.fullmatch(rf"synthetic:({_SIZE}(?:x{_SIZE}){{0,7}}):({_SIZE})", spec)
+    shape = tuple(int(size) for size in found[1].split("x")) if found else ()
+    classes = int(found[2]) if found else 0
+    if not prod(shape) * classes:
         raise BadInput(f"data {spec!r}: write it as synthetic:3x32x32:10, SHAPE then CLASSES")
-    shape = tuple(int(size) for size in found[1].split("x"))
     count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
-    if prod(shape) * (count + int(found[2])) > 2**28:
+    if prod(shape) * (count + classes) > 2**28:
         raise BadInput(
             f"data {spec!r}: {count} samples of this shape, and one of each class, take more than "
             "1 GiB: ask for less"
         )
     rng = np.random.default_rng(0)
-    patterns = rng.standard_normal((int(found[2]), *shape), dtype=np.float32)
-    y = rng.integers(0, len(patterns), count).astype(np.int32)
+    patterns = rng.standard_normal((classes, *shape), dtype=np.float32)
+    y = rng.integers(0, classes, count).astype(np.int32)
     x = patterns[y] + rng.standard_normal((count, *shape), dtype=np.float32)
     cut = SYNTHETIC_SAMPLES
     return Dataset(spec, x[:cut], y[:cut], x[cut:], y[cut:])
@@ -208,12 +210,12 @@ def _tokens(spec: str) -> Dataset:
     Each text is token 1, a quarter to all of LENGTH words, and zeros behind. Half of the words are
     drawn from the eight that its topic favours, half from all.
     """
-    found = re.fullmatch(r"tokens:(\d+):(\d+):(\d+)", spec)
+    found = re.fullmatch(rf"tokens:({_SIZE}):({_SIZE}):({_SIZE})", spec)
     length, words, classes = (int(size) for size in found.groups()) if found else (0, 0, 0)
-    if length < 2 or words < 12 or classes < 1:
+    if length < 2 or not 12 <= words <= 2**31 or classes < 1:
         raise BadInput(
-            f"data {spec!r}: write it as tokens:64:512:10, LENGTH (from 2), WORDS (from 12) and "
-            "CLASSES (from 1)"
+            f"data {spec!r}: write it as tokens:64:512:10, LENGTH (from 2), WORDS (from 12, "
+            f"to {2**31}) and CLASSES (from 1)"
         )
     count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
     if length * count + 8 * classes > 2**28:
@@ -252,7 +254,7 @@ def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> 
     data, label = graph[graph.data], graph[graph.label]
     if dataset.flat:
         x, y = _shaped(x, data.shape[1:]), _shaped(y, label.shape[1:])
-        if data.dtype == "int32" and (x == np.floor(x)).all():  # a table's cells are read as floats
+        if data.dtype == "int32" and _whole(x):  # a table's cells are read as floats
             x = x.astype(np.int64)
     for array, wanted, array_name in (
         (x, data.shape[1:], names[0]),
@@ -332,7 +334,7 @@ def _finite(where: str, name: str, array: Array) -> Array:
 
 def _indices(where: str, name: str, what: str, values: Array, count: int, of: str) -> Array:
     if values.dtype.kind not in "iu":
-        whole = values.dtype.kind == "b" or (values == np.floor(values)).all()
+        whole = values.dtype.kind == "b" or _whole(values)
         raise BadInput(
             f"{where}: {name} holds {values.dtype}; {what}s are integers from 0"
             + (f": {name}.astype(int) would do, and 3 in place of 3.0 in a table" if whole else "")
@@ -345,6 +347,11 @@ def _indices(where: str, name: str, what: str, values: Array, count: int, of: st
         )
     result: Array = np.ascontiguousarray(values, dtype=np.int32)
     return result
+
+
+def _whole(values: Array) -> bool:
+    """Could these numbers be integers of the model?"""
+    return bool(((values == np.floor(values)) & (np.abs(values) < 2**31)).all())
 
 
 def _shape(sizes: tuple[int | str, ...]) -> str:

@@ -84,9 +84,10 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
     """A row for each sample, the last column its label; and the names of the classes, if they are
     words.
 
-    The first row is a header if it holds words alone, and not only a label. Columns are
-    separated by comma, semicolon or tab. Labels that are all whole numbers are classes, other
-    numbers are targets, words are classes in the order of the alphabet.
+    The first row is a header if it holds words alone, and not only a label; one of numbers, as
+    libraries write it, is refused. Columns are separated by comma, semicolon or tab. Labels that
+    are all whole numbers are classes, other numbers are targets, words are classes in the order
+    of the alphabet.
     """
     rows = _rows(path)
     first = rows[0][1]
@@ -101,6 +102,11 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
         raise BadInput(
             f"data {path}, line {rows[labels.index('')][0]}: its last column, the label, is empty: "
             "complete the row, or leave it out"
+        )
+    if rows[0][1] is first and _counts(first) and labels.count(first[-1]) == 1:
+        raise BadInput(
+            f"data {path}, line {rows[0][0]}: it looks like a header of numbers: delete it, or, if "
+            "it is a sample, move it behind another one"
         )
     if not all(_is_number(label) for label in labels):
         if any(_is_number(label) for label in labels):
@@ -117,7 +123,8 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
         raise BadInput(f"data {path}, line {line}: the label is no finite number: clean the data")
     exact = bool((targets == np.floor(targets)).all()) and np.abs(targets).max() <= _EXACT
     whole = exact and not any("." in one for one in labels)
-    y = targets.astype(np.int64) if whole else targets.astype(np.float32)[:, None]
+    with np.errstate(over="ignore"):
+        y = targets.astype(np.int64) if whole else targets.astype(np.float32)[:, None]
     return {"x": x, "y": y}, ()
 
 
@@ -126,12 +133,18 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
     text = read_text(path).removeprefix("\ufeff")
     first = text.lstrip(" \r\n").splitlines()[:1]
     separator = max(",;\t", key="".join(first).count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows: list[tuple[int, list[str]]] = []
+    read = 0  # lines of whole rows
     try:
-        stripped = ((reader.line_num, [cell.strip() for cell in row]) for row in reader)
-        rows = [(line, cells) for line, cells in stripped if any(cells)]
+        for row in reader:
+            read = reader.line_num
+            if any(cells := [cell.strip() for cell in row]):
+                rows.append((read, cells))
     except csv.Error as error:
-        raise BadInput(f"data {path}, line {reader.line_num}: this is no CSV ({error})") from error
+        raise BadInput(
+            f"data {path}, line {read + 1}: this is no CSV ({error}): check where its quotes end"
+        ) from error
     if not rows or len(rows[0][1]) < 2:
         raise BadInput(
             f"data {path}: a row must have at least two columns, the last one the label, separated "
@@ -145,6 +158,16 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
                 f"{columns}: complete the row, or leave it out"
             )
     return rows
+
+
+def _counts(cells: list[str]) -> bool:
+    """Are these the columns' numbers, from 0, the last one of them or a word for the label?
+
+    Of a single column `0,1` is more likely a sample.
+    """
+    numbers = [str(number) for number in range(len(cells))]
+    same_label = cells[-1] == numbers[-1] or not _is_number(cells[-1])
+    return len(cells) > 2 and cells[:-1] == numbers[:-1] and same_label
 
 
 def _is_number(cell: str) -> bool:

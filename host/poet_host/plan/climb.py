@@ -31,11 +31,11 @@ WIDE, MOST_COLUMNS = (16, 6, 4, 3, 2), 40_000  # recomputations in a row, of par
 PART, PART_S = 0.1, 3.0  # share of the stages to begin with; time for one part
 MOST_VAIN = 50  # parts in a row without a better plan
 SHARES = (1.0, 0.9, 0.7, 0.5)  # of the RAM, for a plan without search
-MANY_NODES = 500  # the prover does not wait for the first rungs
+MANY_NODES = 500  # plans without search come first, the prover does not wait for the first rungs
 WEIGHTS = 8  # of time, tried for a deadline
 FAR = 0.01  # from the first bound, relative: no proof is to be expected soon
 EXHAUSTING = 0.2  # of the time, for the first exhaustive search
-SHORT_S = 2.0  # of time: plans without search come first
+SHORT_S = 2.0  # of time: plans without search come first here, too
 STARTING = 0.5  # for each plan of another method, at most: most take next to nothing
 SEED = 1
 
@@ -45,18 +45,18 @@ def climb(task: Task, line: Line) -> None:
     climber = _Climber(task, line, starts=task.starts)
     if task.known is not None:
         climber.best, climber.best_uj = task.known, energy_uj(task.graph, task.known.events)
-    short = task.left_s < SHORT_S
-    if short:
+    many = len(task.graph.nodes) > MANY_NODES
+    at_once = many or task.left_s < SHORT_S
+    if at_once:
         climber.begin()
         climber.start()
     if climber.exhaust(LITTLE, EXHAUSTING):
         return
-    if not short:
+    if not at_once:
         climber.begin()
     bound_uj = relax(task, line)
     late = task.deadline_us is not None and task.known is None
     share = 0.05 if late else 0.25
-    many = len(task.graph.nodes) > MANY_NODES
     climber.climb(FIRST[:1], share)
     if many:
         climber.climbed(bound_uj)

@@ -21,7 +21,7 @@ from onnx_judge import (
     same_as_runtime,
     two_layers,
 )
-from onnx_models import model, one_node
+from onnx_models import legacy, model, one_node
 from poet_host.errors import BadInput
 from poet_host.graph.evaluate import logits
 from poet_host.graph.reference import run_step
@@ -82,6 +82,19 @@ def test_an_open_length_must_be_given() -> None:
 
 def graph_data(data: bytes) -> str:
     return imported(data, sequence_length=7).data
+
+
+@pytest.mark.parametrize("ir_version", [3, 8])
+def test_initialisers_may_stand_among_the_inputs(ir_version: int) -> None:
+    """As exporters wrote them before version 4, and still do if they are told."""
+    module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    proto = onnx.load_model_from_string(
+        legacy(module, torch.zeros(2, 3, 4), keep_initializers_as_inputs=True)
+    )
+    assert len(proto.graph.input) == 5
+    proto.ir_version = ir_version
+    graph = same_as_runtime(proto.SerializeToString())
+    assert {node.name for node in graph.trainable} == set(module.state_dict())
 
 
 def test_shapes_that_the_model_computes_are_constants() -> None:

@@ -182,6 +182,7 @@ def _checked(onnx: ModuleType, proto: Any, where: str, merged: bool) -> Any:
     _check_order(proto.graph, where)
     if merged:
         restore(onnx, proto.graph)
+        proto.ir_version = max(proto.ir_version, 4)  # initialisers need be no inputs from this on
     return proto
 
 

@@ -58,9 +58,19 @@ def is_numbered(name: str) -> bool:
     return _NUMBERED.fullmatch(name) is not None
 
 
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, or with a number behind it if something has it; it is `taken` from now on."""
+    numbered = (name if i == 1 else f"{name}_{i}" for i in range(1, len(taken) + 2))
+    found = next(one for one in numbered if one not in taken)
+    taken.add(found)
+    return found
+
+
 def restore(onnx: ModuleType, graph: Any) -> None:
     """Change the file's graph as above; it computes what it did."""
     arrays = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+    for one in [one for one in graph.input if one.name in arrays]:
+        graph.input.remove(one)  # only their defaults are ever used
     taken = arrays.keys() | {name for node in graph.node for name in node.output}
     taken |= {one.name for one in (*graph.input, *graph.output)}
     added = _untied(graph, arrays, taken)
@@ -132,10 +142,7 @@ def _untied(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
             if before and same:
                 node.input[i] = before  # the same layer, called again
                 continue
-            want = key[1]
-            free = (want if k == 1 else f"{want}_{k}" for k in range(1, len(taken) + 2))
-            node.input[i] = next(text for text in free if text not in taken)
-            taken.add(node.input[i])
+            node.input[i] = free_name(key[1], taken)
             added[node.input[i]] = value
             given[key] = node.input[i], node
     return added
@@ -164,9 +171,7 @@ def _biases(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
         if name is None:
             layer = node.input[1].removesuffix("weight")
             own = f"{layer}bias" if layer != node.input[1] else f"{module_of(node)}.bias"
-            free = (own if k == 1 else f"{own}_{k}" for k in range(1, len(taken) + 2))
-            name = of[node.input[1]] = next(text for text in free if text not in taken)
-            taken.add(name)
+            name = of[node.input[1]] = free_name(own, taken)
             added[name] = np.zeros(size, np.float32)
         node.input.append(name)
     return added

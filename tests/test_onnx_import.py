@@ -224,6 +224,51 @@ def test_arithmetic_with_a_parameter_of_another_shape(
     assert {node.name for node in graph.trainable} == {"gain", "p"}
 
 
+@pytest.mark.parametrize("order", [["scaled", "c"], ["c", "scaled"]])
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Pow"])
+def test_a_number_with_more_axes_than_the_data_gives_it_as_many(op: str, order: list[str]) -> None:
+    order = ["scaled", "c"] if op in ("Div", "Pow") else order
+    nodes = [
+        helper.make_node("Mul", ["x", "gain"], ["scaled"]),
+        helper.make_node(op, order, ["more"]),
+        helper.make_node("Squeeze", ["more", "first"], ["y"]),
+    ]
+    constants = {"gain": random(4), "c": np.full((1, 1, 1), 2, np.float32), "first": np.array([0])}
+    same_as_runtime(model(nodes, (2, 4), constants))
+
+
+@pytest.mark.parametrize("order", [["scaled", "c"], ["c", "scaled"]])
+@pytest.mark.parametrize("op", ["Max", "Min"])
+def test_the_larger_or_smaller_of_a_tensor_and_a_number(op: str, order: list[str]) -> None:
+    constants = {"c": np.float32(0.5)}
+    same_as_runtime(with_gain(helper.make_node(op, order, ["y"]), IMAGE, constants))
+
+
+def test_what_gives_a_product_more_axes_is_no_bias_of_it() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Add", ["product", "b"], ["more"]),
+        helper.make_node("Squeeze", ["more", "first"], ["y"]),
+    ]
+    constants = {"w": random(5, 3), "b": random(1, 1, 3), "first": np.array([0])}
+    graph = same_as_runtime(model(nodes, (2, 5), constants))
+    assert {node.name for node in graph.trainable} == {"w", "b"}
+
+
+def test_what_gives_a_product_more_axes_does_not_scale_it() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["a", "turned"], ["product"]),
+        helper.make_node("Mul", ["product", "half"], ["more"]),
+        helper.make_node("Squeeze", ["more", "first"], ["y"]),
+    ]
+    constants = {
+        "w": random(5, 5), "half": np.full((1, 1, 1), 0.5, np.float32), "first": np.array([0]),
+    }  # fmt: skip
+    same_as_runtime(model(nodes, (2, 5), constants))
+
+
 @pytest.mark.parametrize(("opset", "count"), [(18, 2), (21, 4)])
 def test_groups_of_channels_are_normalised(opset: int, count: int) -> None:
     constants = {"scale": random(count), "shift": random(count)}
@@ -247,6 +292,11 @@ def test_swish() -> None:
 def test_gemm_adds_what_is_no_bias(bias: tuple[int, ...]) -> None:
     constants = {"w": random(5, 3), "b": np.float32(2) if not bias else random(*bias)}
     same_as_runtime(one_node("Gemm", (4, 5), constants))
+
+
+def test_gemm_adds_a_number_to_each_row_where_the_file_has_it_so() -> None:
+    data = one_node("Gemm", (3, 5), {"w": random(5, 3), "b": random(3, 1)})
+    assert {node.name for node in same_as_runtime(data).trainable} == {"w", "b"}
 
 
 def test_a_weight_with_an_axis_of_one_in_front_keeps_it() -> None:

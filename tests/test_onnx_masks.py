@@ -226,3 +226,29 @@ def test_scores_that_are_masked_must_meet_a_softmax(
     mask = np.triu(np.full((6, 6), -1e9, np.float32), 1)
     with pytest.raises(BadInput, match=rf"then \({op}\): {message}"):
         imported(model(nodes, (2, 6, 6), {"w": random(6, 6), "mask": mask}))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_masked_scores_are_no_side_of_a_product(side: str) -> None:
+    """Turned, as the product could read them."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["s"]),
+        helper.make_node("Transpose", ["s"], ["turned"], perm=[0, 2, 1]),
+        helper.make_node("Add", ["turned", "mask"], ["m"]),
+        helper.make_node("MatMul", ["m", "x"] if side == "left" else ["x", "m"], ["y"], "then"),
+    ]
+    mask = np.triu(np.full((6, 6), -1e9, np.float32), 1)
+    with pytest.raises(BadInput, match=r"then \(MatMul\): it changes masked scores"):
+        imported(model(nodes, (2, 6, 6), {"w": random(6, 6), "mask": mask}))
+
+
+def test_a_mask_that_hides_nothing_may_still_give_more_axes() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["s"]),
+        helper.make_node("Where", ["seen", "s", "low"], ["y"], "mask"),
+    ]
+    constants = {"w": random(6, 6), "low": np.float32(-1e9)}
+    flat = model(nodes, (2, 6, 6), {**constants, "seen": np.ones((6, 6), bool)})
+    assert [node.op for node in imported(flat) if node.phase == "forward"] == ["linear", "mse"]
+    with pytest.raises(BadInput, match=r"mask \(Where\): only a mask of padding"):
+        imported(model(nodes, (2, 6, 6), {**constants, "seen": np.ones((3, 1, 6, 6), bool)}))

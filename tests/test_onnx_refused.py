@@ -140,6 +140,23 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         model([helper.make_node("Relu", ["x"], ["y"])] * 2, IMAGE),
         "its node 'y' computes 'y', which is there already",
     ),
+    "a weight with more axes than the data": (
+        one_node("MatMul", (2, 5), {"w": random(1, 5, 3)}),
+        r"a weight of shape \(1, 5, 3\): it must have 2 dimensions",
+    ),
+    "a constant with more axes than what is computed, times that": (
+        model([helper.make_node("MatMul", ["w", "x"], ["y"])], (2, 5), {"w": random(1, 3, 2)}),
+        r"a weight of shape \(1, 3, 2\): it must have 2 dimensions",
+    ),
+    "words along another axis": (
+        model(
+            [helper.make_node("Gather", ["table", "x"], ["y"])],
+            (2, 5),
+            {"table": random(1, 7, 4)},
+            dtype=onnx.TensorProto.INT64,
+        ),
+        r"a weight of shape \(1, 7, 4\): it must have 2 dimensions",
+    ),
     "branches": (
         model([helper.make_node("If", ["c"], ["y"], "if")], IMAGE, {"c": np.array(True)}),
         r"if \(If\): choices that depend on the data are not built",

@@ -89,10 +89,6 @@ class At:
         """Is this input computed from the data?"""
         return not isinstance(self._value(number), Constant)
 
-    def is_of_tokens(self, number: int) -> bool:
-        """Does this input follow from the tokens alone?"""
-        return isinstance(self._value(number), OfTokens)
-
     def tensor(self, number: int) -> Tensor:
         """An input that is computed from the data."""
         return self._made(number, self.view(number))
@@ -185,10 +181,15 @@ class At:
         return self.walk.stored(self.made_name("inverse"), computed(name, 1 / given.value), "state")
 
     def scalar(self, number: int) -> float | None:
-        """An input that is one constant number, and is not learnt."""
+        """An input of two that is one constant number, not learnt, with no more axes than the
+        other, whose shape the output then has.
+        """
         value = self._value(number)
-        plain = is_scalar(value) and not self.walk.is_learnt(value)
-        return float(value.value.reshape(-1)[0]) if plain else None  # type: ignore[union-attr]
+        if not isinstance(value, Constant) or not self.is_tensor(1 - number):
+            return None
+        if not is_scalar(value, len(self.view(1 - number).shape)) or self.walk.is_learnt(value):
+            return None
+        return float(value.value.reshape(-1)[0])
 
     def added_mask(self, number: int) -> list[Array] | None:
         """Where an input that is added hides scores, if it does nothing else: for each text."""
@@ -223,9 +224,11 @@ class At:
         found = hidden_by(hidden, self.walk.texts, weights.shape)
         return found is not None and found <= self.walk.hidden.get(weights.tensor.name, NOTHING)
 
-    def factor_behind(self) -> float:
-        """What the only node behind this one multiplies its output with; that is then done."""
-        return self.walk.factor_behind(self.node)
+    def factor_behind(self, rank: int) -> float:
+        """What the only node behind this one multiplies its output, of so many axes, with; that is
+        then done.
+        """
+        return self.walk.factor_behind(self.node, rank)
 
     def constant(self, number: int) -> Constant:
         """An input that is known."""
@@ -262,18 +265,18 @@ class At:
             )
         return found
 
-    def matrix(self, number: int) -> Constant:
-        """A weight with two axes."""
+    def matrix(self, number: int, rank: int = 2) -> Constant:
+        """A weight with two axes; axes of 1 in front of them do nothing to data of `rank` axes."""
         found = self.weight(number)
-        if found.value.ndim > 2 and set(found.value.shape[:-2]) == {1}:
+        if 2 < found.value.ndim <= rank and set(found.value.shape[:-2]) == {1}:
             found = replace(found, value=found.value.reshape(found.value.shape[-2:]))
         if found.value.ndim != 2:
             raise Unsupported(f"a weight of shape {found.value.shape}: it must have 2 dimensions")
         return found
 
-    def turned(self, number: int) -> Constant:
-        """A weight with two axes, exchanged."""
-        found = self.matrix(number)
+    def turned(self, number: int, rank: int = 2) -> Constant:
+        """A weight with two axes, exchanged; `rank` as above."""
+        found = self.matrix(number, rank)
         whole = found if found.turns else computed(self.node.input(number), found.value)
         return whole.transposed
 
@@ -326,12 +329,15 @@ class At:
         return shape
 
     def bias(self, number: int, size: int, axis: int) -> Constant | None:
-        """This input, or a constant that an Add behind the node adds along `axis` to its output.
+        """This input, or a constant that an Add behind the node adds along `axis` to its output,
+        which has as many axes as the data.
 
         The Add is then done: the tensor that the rule returns is the sum's. Zeros that the model
         computes are no bias: exporters put them where a layer has none.
         """
-        found = self.weight(number) if self.has(number) else self.walk.added(self.node, size, axis)
+        rank = len(self.view(0).shape)
+        behind = None if self.has(number) else self.walk.added(self.node, size, axis, rank)
+        found = self.weight(number) if self.has(number) else behind
         return None if found is None or (found.computed and not found.value.any()) else found
 
     def _value(self, number: int) -> Value:
@@ -350,5 +356,7 @@ Rule = Callable[[At], Made]
 """Adds layers for a node; a list is several outputs."""
 
 
-def is_scalar(value: Value) -> TypeGuard[Constant]:
-    return isinstance(value, Constant) and value.value.size == 1 and value.value.dtype.kind == "f"
+def is_scalar(value: Value, rank: int) -> TypeGuard[Constant]:
+    """Is it one number, that leaves a tensor of so many axes the shape that it has?"""
+    single = isinstance(value, Constant) and value.value.size == 1 and value.value.ndim <= rank
+    return single and value.value.dtype.kind == "f"  # type: ignore[union-attr]

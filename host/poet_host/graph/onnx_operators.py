@@ -14,7 +14,7 @@ from .onnx_at import At, Moved, Rule, Unsupported
 from .onnx_fold import Constant
 from .onnx_names import is_numbered
 from .onnx_tensors import TENSOR_RULES
-from .onnx_views import LEFT_OUT
+from .onnx_views import LEFT_OUT, plain
 from .operators import Shape
 from .operators_tensor import axis_of
 
@@ -99,10 +99,10 @@ def _conv(at: At) -> Tensor:
 
 def _gemm(at: At) -> Tensor:
     alpha, beta = at.attribute("alpha", 1.0), at.attribute("beta", 1.0)
-    plain = not at.attribute("transA", 0) and alpha == 1 and not at.is_tensor(1)
-    if plain and (not at.has(2) or (beta == 1 and not at.is_tensor(2))):
+    simple = not at.attribute("transA", 0) and alpha == 1 and not at.is_tensor(1)
+    if simple and (not at.has(2) or (beta == 1 and not at.is_tensor(2))):
         weight = at.matrix(1) if at.attribute("transB", 0) else at.turned(1)
-        if not at.has(2) or at.weight(2).value.size == weight.value.shape[0]:
+        if not at.has(2) or _is_row(at.weight(2), weight.value.shape[0]):
             return _linear(at, weight)
     sides, turns = (
         (at.operand(0), at.operand(1)),
@@ -120,24 +120,31 @@ def _gemm(at: At) -> Tensor:
     return at.layer("add", (y, bias))
 
 
+def _is_row(given: Constant, size: int) -> bool:
+    """Has it a number for each column?"""
+    return given.value.size == size and given.value.shape[-1:] in ((), (size,))
+
+
 def _matmul(at: At) -> Tensor | Moved:
     if at.is_tensor(1):
         return _product(at)
-    return _linear(at, at.turned(1))
+    return _linear(at, at.turned(1, len(at.view(0).shape)))
 
 
 def _product(at: At) -> Tensor | Moved:
     """A product of two computed tensors; attention reads heads where they are."""
     if not at.is_tensor(0):
-        weight, rank = at.matrix(0), len(at.view(1).order)
+        rank = len(at.view(1).order)
+        weight = at.matrix(0, rank)
         columns = Moved(at.tensor(1), (*range(rank - 2), rank - 1, rank - 2))
         rows = at.walk.made_of(columns, at.walk.plain_name(at.node))
         y = _linear_of(at, rows, weight, None)
         return Moved(y, columns.order)
-    a, b = at.moved(0), at.moved(1)
+    a, b = plain(at.moved(0)), plain(at.moved(1))
+    rank = max(len(a.order), len(b.order))
     if (a.order, b.order) == (_SPLIT, _SPLIT_TURNED):
         sides = (_joined(a.tensor), _joined(b.tensor))
-        factor = a.factor * b.factor * at.factor_behind()
+        factor = a.factor * b.factor * at.factor_behind(rank)
         return at.layer("attention_scores", sides, a.tensor.shape[2], factor=factor)
     if (a.order, b.order) == ((0, 1, 2, 3), _SPLIT) and a.shape[:2] == b.shape[:2]:
         y = at.layer("attention_context", (a.tensor, _joined(b.tensor)))
@@ -146,7 +153,7 @@ def _product(at: At) -> Tensor | Moved:
         return Moved(heads, _SPLIT, a.factor * b.factor)
     turned = [_is_turned(side) for side in (a, b)]
     sides = (a.tensor if turned[0] else at.tensor(0), b.tensor if turned[1] else at.tensor(1))
-    factor = at.factor_behind()
+    factor = at.factor_behind(rank)
     for side, turn in zip((a, b), turned, strict=True):
         factor *= side.factor if turn else 1.0
     return at.layer("matmul", sides, transpose_a=turned[0], transpose_b=turned[1], factor=factor)

@@ -25,11 +25,12 @@ def _clip(at: At) -> Tensor:
     return _clipped(at, at.number(1, "min"), at.number(2, "max"))
 
 
-def _clipped(at: At, low: float | None, high: float | None) -> Tensor:
+def _clipped(at: At, low: float | None, high: float | None, number: int = 0) -> Tensor:
+    """The input `number` between bounds."""
     low, high = -inf if low is None else low, inf if high is None or high > 3e38 else high
     if low == 0 and high in (6, inf):
-        return at.layer("relu" if high == inf else "relu6", (at.tensor(0),))
-    return at.layer("clip", (at.tensor(0),), low, high)
+        return at.layer("relu" if high == inf else "relu6", (at.tensor(number),))
+    return at.layer("clip", (at.tensor(number),), low, high)
 
 
 def _leaky_relu(at: At) -> Tensor:
@@ -83,10 +84,12 @@ def _bound(which: str) -> Rule:
     """Min or Max of a tensor and a number."""
 
     def rule(at: At) -> Tensor:
-        number = at.scalar(1)
-        if number is None or len(at.node.inputs) != 2:
+        numbers = [at.scalar(i) for i in (0, 1)] if len(at.node.inputs) == 2 else []
+        x = next((1 - i for i, number in enumerate(numbers) if number is not None), None)
+        if x is None:
             raise Unsupported("only that of a tensor and a number is built")
-        return _clipped(at, *((number, None) if which == "Max" else (None, number)))
+        number = numbers[1 - x]
+        return _clipped(at, *((number, None) if which == "Max" else (None, number)), x)
 
     return rule
 
@@ -144,6 +147,9 @@ def _where(at: At) -> Tensor | Moved:
     for x, other, allowed in ((1, 2, True), (2, 1, False)):
         fill = at.known(other)
         if not condition or at.known(x) is not None:
+            continue
+        shapes = (condition[0].shape, fill[0].shape if fill else at.view(other).shape)
+        if np.broadcast_shapes(at.view(x).shape, *shapes) != at.view(x).shape:
             continue
         hidden = [value.astype(bool) != allowed for value in condition]
         if not any(map(np.any, hidden)):
@@ -210,7 +216,7 @@ def _pow(at: At) -> Tensor:
     x = y = at.tensor(0)
     for left in range(int(power) - 1, 0, -1):
         y = at.layer("mul", (y, x), name=None if left == 1 else at.made_name("power"))
-    return y
+    return Tensor(y.name, np.broadcast_shapes(x.shape, given.shape))
 
 
 def _dropout(at: At) -> Tensor | Moved:

@@ -21,6 +21,7 @@ from .onnx_at import At, Moved, Parts, Rule, Unknown, Unsupported, Value, is_sca
 from .onnx_fold import Constant, computed, fold, initial_constants
 from .onnx_fuse import fused
 from .onnx_model import OnnxModel, OnnxNode, needed_for
+from .onnx_names import free_name
 from .onnx_tokens import Hidden, OfTokens, computed_of, follows, sample_texts
 from .operators import Shape
 from .source import Source
@@ -265,11 +266,7 @@ class Walk:
         return _plain(node.module) or node.op
 
     def free_name(self, name: str) -> str:
-        """The name, or with a number behind it if something has it."""
-        free = (name if i == 1 else f"{name}_{i}" for i in range(1, len(self._names) + 2))
-        name = next(one for one in free if one not in self._names)
-        self._names.add(name)
-        return name
+        return free_name(name, self._names)
 
     def is_fixed(self, given: Constant) -> bool:
         """Is it a buffer or a frozen parameter of a module, which PyTorch does not train either?"""
@@ -292,7 +289,7 @@ class Walk:
             self._stored[node.name] = kept
         return kept
 
-    def factor_behind(self, node: OnnxNode) -> float:
+    def factor_behind(self, node: OnnxNode, rank: int) -> float:
         output = node.outputs[0]
         after = self._only_reader(output)
         if after is None or after.op not in ("Mul", "Div"):
@@ -300,7 +297,7 @@ class Walk:
         other = self.values.get(next((name for name in after.inputs if name != output), ""))
         if (
             other is None
-            or not is_scalar(other)
+            or not is_scalar(other, rank)
             or self.is_learnt(other)
             or (after.op == "Div" and after.inputs[0] != output)
         ):
@@ -325,7 +322,7 @@ class Walk:
             return None
         return self.readers(name)[0]
 
-    def added(self, node: OnnxNode, size: int, axis: int) -> Constant | None:
+    def added(self, node: OnnxNode, size: int, axis: int, rank: int) -> Constant | None:
         output = node.outputs[0]
         after = self._only_reader(output)
         if after is None or after.op != "Add":
@@ -335,7 +332,7 @@ class Walk:
         if not isinstance(other, Constant):
             return None
         other, shape = other.whole(name), other.value.shape
-        if len(shape) < -axis or shape[axis] != size or other.value.size != size:
+        if not -axis <= len(shape) <= rank or shape[axis] != size or other.value.size != size:
             return None
         self._done[output] = after.outputs[0]
         return other

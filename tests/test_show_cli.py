@@ -36,7 +36,7 @@ def test_the_listing_has_the_run_beside_it(poet: Command, trained: tuple[Path, P
     assert head.split()[:7] == ["#", "begins", "us", "takes", "us", "took", "us"]
     assert "2 steps on native, medians" in shown.out
     assert "between statements" in shown.out
-    assert "a step without its commit" in shown.out
+    assert "a step without commit and answers to the host" in shown.out
     conv = next(line for line in shown.out.splitlines() if line.split()[:1] == ["conv2d"])
     assert conv.endswith("%  ")
     plain = poet("show", schedule)

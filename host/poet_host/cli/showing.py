@@ -119,7 +119,7 @@ def _show_beside(schedule: Schedule, run: Run, found: tuple[Beside, ...]) -> Non
     if took_us is not None:
         error = _error(promised, took_us, same)
         times = (unit.text(promised), measured_in.text(took_us), error)
-        rows.append(("a step without its commit", "", *times))
+        rows.append(("a step without commit and answers to the host", "", *times))
     other = "" if same else f"; the plan is for {planned_for}"
     title = f"{len(run.steps)} steps on {run.board}, medians{other}"
     heads = (f">predicted {unit.name}", f">measured {measured_in.name}")

@@ -93,7 +93,7 @@ function totals() {
   if (plan.energy_uj != null) card("energy of a step", uj(plan.energy_uj), times(plan.energy_uj, keep?.energy_uj),
     run?.energy_uj != null && `measured ${uj(run.energy_uj)}, commit included, by the powers of the board's states`);
   card("time of a step", time(promised), times(promised, keep?.time_us),
-    run?.step_us != null && `measured ${time(run.step_us)}${same ? ` (${signed(promised / run.step_us - 1)} predicted)` : ` on ${run.board}`}, and ${time(run.time_us - run.step_us)} of commit`);
+    run?.step_us != null && `measured ${time(run.step_us)}${same ? ` (${signed(promised / run.step_us - 1)} predicted)` : ` on ${run.board}`}, and ${time(run.time_us - run.step_us)} of commit and answers to the host`);
   card("RAM at the peak", bytes(view.peak_bytes), `budget ${bytes(plan.ram_bytes)}`,
     keep?.peak_bytes && `keeping everything needs ${number(keep.peak_bytes)}`,
     run && `measured high-water mark ${number(run.peak_bytes)}`);
@@ -608,7 +608,7 @@ function recorded() {
     "The measured lanes above are the latest step that was traced" +
     (same ? "." : `, stretched to the plan's length: the plan is for ${data.board}, and the run was on another board.`);
   const body = table([["kind of work", ""], ["times", "n"], [`predicted ${planned.name}`, "n"], [`measured ${measured.name}`, "n"], ["error", "n"]], rows, true);
-  if (run.step_us != null) body.append(el("tfoot", {}, line("a step without its commit", "", promised, run.step_us)));
+  if (run.step_us != null) body.append(el("tfoot", {}, line("a step without commit and answers to the host", "", promised, run.step_us)));
   $("beside").append(head, el("p", {class: "quiet"}, text), el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Predicted and measured"}, body));
   if (run.steps.length) learning(run);
 }

@@ -1,11 +1,13 @@
 """The command line: the whole path by hand, and what each command prints where."""
 
+import fcntl
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -241,17 +243,17 @@ def interrupted(poet_host: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     schedule = tmp_path / "digits.poet"
     runs.schedule(runs.digits()).save(schedule)
 
-    def call(*steps: int, sent: signal.Signals = signal.SIGINT) -> Any:
+    def call(*at: int, sent: signal.Signals = signal.SIGINT, steps: int = 1000) -> Any:
         def on_step(report: Any) -> Any:
             def press(step: Step, total: int) -> None:
-                for _ in range(steps.count(step.step)):
+                for _ in range(at.count(step.step)):
                     os.kill(os.getpid(), sent)
 
             return press
 
         monkeypatch.setattr(learning, "_on_step", on_step)
         return poet_host(
-            "train", schedule, "-p", "native", "--data", "digits", "--json",
+            "train", schedule, "-p", "native", "--data", "digits", "--json", "--steps", steps,
             "--save-weights", tmp_path / "w.safetensors",
         )  # fmt: skip
 
@@ -281,9 +283,22 @@ def test_sigterm_ends_after_the_step_too(interrupted: Any, tmp_path: Path) -> No
     assert api.step_of_weights(tmp_path / "w.safetensors") == 3
     assert signal.getsignal(signal.SIGTERM) is before
     (tmp_path / "w.safetensors").unlink()
-    with pytest.raises(SystemExit, match="143"):
-        interrupted(2, 2, sent=signal.SIGTERM)
+    result = interrupted(2, 2, sent=signal.SIGTERM)
+    assert result.code == 143
+    assert result.json == {"error": "ended by SIGTERM", "exit_code": 143}
     assert not (tmp_path / "w.safetensors").exists()
+
+
+def test_a_signal_that_is_ignored_stays_ignored(interrupted: Any, tmp_path: Path) -> None:
+    """As a script has it for what it runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        result = interrupted(2, 3, steps=4)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert result.code == 0
+    assert (result.json["ended"], result.json["steps"]) == ("done", 4)
 
 
 def test_a_second_ctrl_c_stops_at_once(interrupted: Any, tmp_path: Path) -> None:
@@ -361,7 +376,48 @@ def test_a_command_that_is_ended_leaves_no_card(sent: signal.Signals, tmp_path: 
         process.send_signal(sent)
         assert process.wait(timeout=30) == 128 + sent
     assert not any(card.exists() for card in cards)
-    assert weights.exists() == (sent == signal.SIGTERM)
+    assert weights.exists()
+
+
+def test_the_end_of_the_terminal_loses_no_weights(tmp_path: Path) -> None:
+    """As a closed ssh session: SIGHUP, maybe twice, and nothing can be printed any more."""
+    schedule, weights, log = (tmp_path / name for name in ("s.poet", "w.safetensors", "log"))
+    runs.schedule(runs.digits()).save(schedule)
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [
+            sys.executable, "-m", "poet_host", "train", schedule, "-p", "native", "--data",
+            "digits", "--steps", str(10**6), "--log", log, "--save-weights", weights,
+        ],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        ends_at = time.monotonic() + 30
+        while not (log.exists() and b'"step"' in log.read_bytes()):
+            assert time.monotonic() < ends_at
+            time.sleep(0.05)
+        assert b"training" in os.read(ours, 1 << 16)
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(timeout=30) == 129
+    last = json.loads(log.read_text().splitlines()[-1])
+    assert (last["event"], last["ended"]) == ("end", "interrupted")
+    steps = log.read_text().count('"event": "step"')
+    assert api.step_of_weights(weights) == steps
+
+
+@pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGTERM])
+def test_what_is_ended_says_so(sent: signal.Signals) -> None:
+    options = ("--board", "rpi4b", "--ram", "30%", "--time-limit", 60, "--json")
+    with spawn("solve", "vgg16-cifar", *options) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("solving")
+        process.send_signal(sent)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + sent
+    assert err == f"poet-host: ended by {sent.name}\n"
+    assert json.loads(out) == {"error": f"ended by {sent.name}", "exit_code": 128 + sent}
 
 
 def cards_of(board: str) -> list[Path]:

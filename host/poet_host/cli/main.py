@@ -1,7 +1,6 @@
 """The command `poet-host`: a thin layer over poet_host.api."""
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -21,11 +20,11 @@ from .inspect import models
 from .learning import profile, simulate, train
 from .planning import solve
 from .showing import show
-from .signals import INTERRUPTED
+from .signals import INTERRUPTED, Ended, end_by_signals
 
 EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device; 4 link broke;
 5 infeasible (proved); 6 a schedule was found but not within the wanted gap; 7 none found in time;
-130 interrupted."""
+129, 130, 143 ended by SIGHUP (the terminal was closed), by Ctrl-C, by SIGTERM."""
 
 
 @click.group(
@@ -63,6 +62,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(arguments, str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _fail(arguments, "interrupted", INTERRUPTED)
+    except Ended as ended:
+        return _fail(arguments, f"ended by {ended.name}", ended.exit_code)
     except BrokenPipeError:
         # The reader of our output has gone: so must the rest of it, at exit too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -84,7 +85,5 @@ def _fail(arguments: Sequence[str], message: str, code: int) -> int:
 
 def main() -> None:
     # As on Ctrl-C, what was started must be ended: boards are processes of their own, with cards.
-    for one in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(one) != signal.SIG_IGN:  # as `nohup` has it
-            signal.signal(one, lambda number, frame: sys.exit(128 + number))
+    end_by_signals()
     sys.exit(run(sys.argv[1:]))

@@ -1,10 +1,15 @@
-"""Ctrl-C and SIGTERM, where something is to be ended well."""
+"""Ctrl-C, SIGTERM and SIGHUP: what was started must be ended well.
 
+A signal that whoever started the command has it ignore stays ignored: SIGHUP under `nohup`, Ctrl-C
+of what a script runs in the background.
+"""
+
+import os
 import signal
-import sys
+import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 
 from .console import say
@@ -12,21 +17,46 @@ from .console import say
 INTERRUPTED = 128 + signal.SIGINT  # what shells use for a command that Ctrl-C ended
 
 
+class Ended(SystemExit):
+    """By a signal, `name`; `exit_code` is what shells give it."""
+
+    def __init__(self, number: int) -> None:
+        self.exit_code = 128 + number
+        super().__init__(self.exit_code)
+        self.name = signal.Signals(number).name
+
+
+def end_by_signals() -> None:
+    """From now on SIGTERM and SIGHUP raise Ended."""
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(one) != signal.SIG_IGN:
+            signal.signal(one, _end)
+
+
+def _end(number: int, frame: object) -> None:
+    _leave_terminal(number)
+    raise Ended(number)
+
+
 @contextmanager
 def interrupts(message: str) -> Iterator[Callable[[], int]]:
-    """The first Ctrl-C (SIGINT) or SIGTERM asks to stop, the second stops. Yields: which signal
-    asked? 0: none."""
+    """The first Ctrl-C (SIGINT) or SIGTERM asks to stop, the second stops. SIGHUP, which shells
+    and the system send one after the other, asks. Yields: which signal asked? 0: none."""
     asked = 0
     messages: SimpleQueue[str] = SimpleQueue()
 
     def ask(number: int, frame: object) -> None:
         nonlocal asked
-        if asked and number == signal.SIGTERM:
-            sys.exit(128 + number)
-        if asked:
+        _leave_terminal(number)
+        if asked and number == signal.SIGHUP:
+            return
+        if asked in (0, signal.SIGHUP):
+            asked = number
+            messages.put(message)
+        elif number == signal.SIGTERM:
+            raise Ended(number)
+        else:
             raise KeyboardInterrupt
-        asked = number
-        messages.put(message)
 
     def tell() -> None:
         for one in iter(messages.get, ""):
@@ -35,7 +65,11 @@ def interrupts(message: str) -> Iterator[Callable[[], int]]:
     # In a thread: what the signal interrupts may be printing itself.
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, ask)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
     try:
         yield lambda: asked
     finally:
@@ -43,3 +77,15 @@ def interrupts(message: str) -> Iterator[Callable[[], int]]:
             signal.signal(number, handler)
         messages.put("")
         teller.join()
+
+
+def _leave_terminal(number: int) -> None:
+    """After SIGHUP it is gone: whatever is printed there would fail, and work with it."""
+    if number != signal.SIGHUP:
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for output in (1, 2):
+        with suppress(OSError):  # it may be closed
+            if stat.S_ISCHR(os.fstat(output).st_mode):
+                os.dup2(nowhere, output)
+    os.close(nowhere)

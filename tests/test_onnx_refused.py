@@ -46,6 +46,16 @@ def test_nodes_that_leave_their_first_output_out_are_listed_each() -> None:
     assert "second (GRU): recurrent layers" in str(caught.value)
 
 
+def parted(sizes: dict[str, Any], place: int) -> bytes:
+    """One part of a tensor's second axis, of size 4."""
+    nodes = [
+        helper.make_node("Mul", ["x", "gain"], ["scaled"]),
+        helper.make_node("SplitToSequence", ["scaled", *sizes], ["parts"], axis=1),
+        helper.make_node("SequenceAt", ["parts", "place"], ["y"]),
+    ]
+    return model(nodes, IMAGE, {**sizes, "place": np.array(place), "gain": random(4, 1, 1)})
+
+
 REFUSED: dict[str, tuple[bytes, str]] = {
     "mirrored edges": (
         with_gain(
@@ -175,6 +185,63 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "what a runtime made": (
         model([helper.make_node("BiasGelu", ["x"], ["y"], domain="com.microsoft")], IMAGE),
         "operators of com.microsoft are not built: export the model without optimising",
+    ),
+    "what somebody made": (
+        model([helper.make_node("Fold", ["x"], ["y"], domain="org.somebody")], IMAGE),
+        "operators of org.somebody are not built: use ONNX's own in their place",
+    ),
+    "a picture that keeps its sides": (
+        with_gain(
+            helper.make_node(
+                "Resize", ["scaled", "", "", "s"], ["y"], keep_aspect_ratio_policy="not_larger"
+            ),
+            IMAGE,
+            {"s": np.array([2, 4, 16, 24])},
+            opset=18,
+        ),
+        r"it keeps the aspect ratio \(not_larger\): use the policy stretch",
+    ),
+    "groups of unequal size": (
+        with_gain(
+            helper.make_node("GroupNormalization", ["scaled", "s", "b"], ["y"], num_groups=3),
+            IMAGE,
+            {"s": random(4), "b": random(4)},
+            opset=21,
+        ),
+        "its 4 channels do not make 3 groups",
+    ),
+    "the larger of two that are computed": (
+        with_gain(helper.make_node("Max", ["scaled", "x"], ["y"]), IMAGE),
+        "only that of a tensor and a number",
+    ),
+    "no places": (
+        with_gain(
+            helper.make_node("Gather", ["scaled", "i"], ["y"], axis=1),
+            IMAGE,
+            {"i": np.zeros(0, np.int64)},
+        ),
+        "it picks no places: leave it out",
+    ),
+    "parts of nothing": (
+        parted({"n": np.array(0)}, 0),
+        r"it splits 4 into \[0\]: parts must be of 1 or more",
+    ),
+    "parts that make no whole": (
+        parted({"n": np.array([1, 2])}, 0),
+        r"it splits 4 into \[1, 2\]: parts must .* make the whole",
+    ),
+    "a split that leaves some over": (
+        with_gain(
+            helper.make_node("Split", ["scaled", "n"], ["y", "rest"], axis=1),
+            IMAGE,
+            {"n": np.array([1, 2])},
+        ),
+        r"it splits 4 into \[1, 2\]: parts must",
+    ),
+    "a part that is not there": (parted({"n": np.array(2)}, 2), "takes part 2 of 2, which is not"),
+    "nothing": (
+        model([helper.make_node("Relu", ["x"], []), helper.make_node("Relu", ["x"], ["y"])], IMAGE),
+        "its node 'Relu' computes nothing: export it again",
     ),
     "a larger picture between its numbers": (
         with_gain(

@@ -28,6 +28,7 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
         "RandomUniformLike",
     ),
 }
+_RUNTIMES = ("com.microsoft", "com.ms.internal")  # domains of what optimisers put in
 ADVICE = {op: text for text, ops in _OPERATORS.items() for op in ops}
 
 
@@ -35,8 +36,10 @@ def advice(op: str) -> str:
     """Why a node with this operator cannot be trained, and what to try."""
     domain, _, name = op.rpartition(".")
     if domain and name:
-        return (
-            f"operators of {domain} are not built: export the model without optimising it for a "
-            "runtime"
+        optimised = domain.startswith(_RUNTIMES)
+        return f"operators of {domain} are not built: " + (
+            "export the model without optimising it for a runtime"
+            if optimised
+            else "use ONNX's own in their place"
         )
     return ADVICE.get(op, "this operator is not built: use another in its place")

@@ -193,6 +193,8 @@ def _check_order(graph: Any, where: str) -> None:
     made: set[str] = set()
     for node in graph.node:
         name = node.name or next((one for one in node.output if one), node.op_type)
+        if not any(node.output):
+            raise BadInput(f"{where}: its node {name!r} computes nothing: export it again")
         missing = next((one for one in node.input if one not in known | made), None)
         twice = next((one for one in node.output if one and one in known | made), None)
         if missing is not None or twice is not None:

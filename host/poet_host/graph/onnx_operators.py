@@ -231,6 +231,11 @@ def _instancenorm(at: At) -> Tensor:
 
 def _groupnorm(at: At) -> Tensor:
     x, groups = at.tensor(0), at.attribute("num_groups")
+    if groups < 1 or x.shape[1] % groups:
+        raise Unsupported(
+            f"its {x.shape[1]} channels do not make {groups} groups: choose a num_groups that "
+            "divides them"
+        )
     count = at.weight(1).value.size  # before opset 21, a scale for each group
     tail = [1] * (len(x.shape) - 2)
     seen = (groups, 1) if count == groups != x.shape[1] else (x.shape[1], *tail)

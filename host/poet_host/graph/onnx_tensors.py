@@ -84,12 +84,12 @@ def _bound(which: str) -> Rule:
     """Min or Max of a tensor and a number."""
 
     def rule(at: At) -> Tensor:
-        numbers = [at.scalar(i) for i in (0, 1)] if len(at.node.inputs) == 2 else []
-        x = next((1 - i for i, number in enumerate(numbers) if number is not None), None)
-        if x is None:
-            raise Unsupported("only that of a tensor and a number is built")
-        number = numbers[1 - x]
-        return _clipped(at, *((number, None) if which == "Max" else (None, number)), x)
+        for x in (0, 1) if len(at.node.inputs) == 2 else ():
+            number = at.scalar(1 - x)
+            if number is not None:
+                low, high = (number, None) if which == "Max" else (None, number)
+                return _clipped(at, low, high, x)
+        raise Unsupported("only that of a tensor and a number is built")
 
     return rule
 

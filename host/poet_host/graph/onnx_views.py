@@ -6,6 +6,7 @@ is put in order only where its reader needs it so.
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate, groupby, pairwise
 from math import inf, prod
 from typing import Any
 
@@ -143,6 +144,8 @@ def _gather(at: At) -> Tensor | Moved:
         raise Unsupported(
             f"it picks places {chosen.tolist()} of {size}, some of which are not there"
         )
+    if not chosen.size:
+        raise Unsupported("it picks no places: leave it out of what is exported")
     places = [int(place) % size for place in chosen.reshape(-1)]
     if places != list(range(places[0], places[0] + len(places))):
         raise Unsupported("it picks places that do not follow one another: slice instead")
@@ -181,13 +184,21 @@ def _split(at: At) -> list[Tensor | Moved]:
     axis = axis_of(at.attribute("axis", 0), len(x.shape))
     each = -(-x.shape[axis] // count)
     sizes = sizes or [min(each, x.shape[axis] - i * each) for i in range(count)]
-    begins = [sum(sizes[:i]) for i in range(count)]
     return [
-        _part(at, x, axis, begin, begin + size)
+        _part(at, x, axis, begin, end)
         if at.walk.readers(name) or name == at.walk.model.output
-        else Tensor(x.tensor.name, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
-        for begin, size, name in zip(begins, sizes, at.node.outputs, strict=True)
+        else Tensor(x.tensor.name, (*x.shape[:axis], end - begin, *x.shape[axis + 1 :]))
+        for (begin, end), name in zip(_ranges(x.shape[axis], sizes), at.node.outputs, strict=True)
     ]
+
+
+def _ranges(size: int, sizes: list[int]) -> tuple[tuple[int, int], ...]:
+    """Where parts of these sizes begin and end."""
+    if min(sizes) < 1 or sum(sizes) != size:
+        raise Unsupported(
+            f"it splits {size} into {sizes}: parts must be of 1 or more, and make the whole"
+        )
+    return tuple(pairwise(accumulate(sizes, initial=0)))
 
 
 def _split_to_sequence(at: At) -> Parts:
@@ -195,20 +206,20 @@ def _split_to_sequence(at: At) -> Parts:
     x = at.moved(0)
     axis = axis_of(at.attribute("axis", 0), len(x.shape))
     size = x.shape[axis]
-    if at.has(1):
-        given = at.constant(1).value
-        each = int(given.reshape(-1)[0])
-        sizes = [min(each, size - i) for i in range(0, size, each)] if not given.ndim else given
-    else:
-        sizes = [1] * size
-    ends = np.cumsum(sizes).tolist()
+    sizes = at.integers(1, "split") or [1] * size
+    if at.has(1) and not at.constant(1).value.ndim:
+        each = max(sizes[0], 0)
+        sizes = [min(each, size - i) for i in range(0, size, each or size)]
     dropped = not at.has(1) and not at.attribute("keepdims", 1)
-    return Parts(x, axis, tuple(zip([0, *ends], ends, strict=False)), dropped)
+    return Parts(x, axis, _ranges(size, sizes), dropped)
 
 
 def _sequence_at(at: At) -> Moved:
-    parts = at.parts(0)
-    part = _part(at, parts.whole, parts.axis, *parts.ranges[int(at.constant(1).value)])
+    parts, place = at.parts(0), int(at.constant(1).value)
+    count = len(parts.ranges)
+    if not -count <= place < count:
+        raise Unsupported(f"it takes part {place} of {count}, which is not there")
+    part = _part(at, parts.whole, parts.axis, *parts.ranges[place])
     return _without(part, {parts.axis}) if parts.dropped else part
 
 
@@ -237,7 +248,9 @@ def _concat(at: At) -> Tensor:
 
 def _resize(at: At) -> Tensor:
     """Each number repeated: nearest neighbours at whole multiples of the size."""
-    x = at.tensor(0)
+    x, policy = at.tensor(0), at.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        raise Unsupported(f"it keeps the aspect ratio ({policy}): use the policy stretch")
     axes = [axis_of(one, len(x.shape)) for one in at.attribute("axes") or range(len(x.shape))]
     if at.has(3):
         sizes = [int(size) for size in at.constant(3).value]
@@ -268,6 +281,11 @@ def _repeated(at: At, x: Tensor, wanted: Shape, behind: bool) -> Tensor:
     whole = tuple(pair[i] for pair in pairs for i in order)
     if seen == whole:
         return x
+    runs = [*groupby(a != b for a, b in zip(seen, whole, strict=True) if b != 1)]
+    if len(runs) > 4:  # than which no layer can tell more apart: the last axis by itself
+        last = max(axis for axis, (_, times) in enumerate(pairs) if times > 1)
+        x = _repeated(at, x, (*wanted[:last], *x.shape[last:]), behind)
+        return _repeated(at, x, wanted, behind)
     y = at.layer("expand", (Tensor(x.name, seen),), whole)
     return Tensor(y.name, wanted)
 

@@ -27,6 +27,11 @@ Report = Callable[[int, int, str], None]
 """Progress so far: done, total, and a word about it (total 0: not known)."""
 
 
+def of_steps(report: Report) -> Callable[[int, int], None]:
+    """`report` for what tells only of how many, which are steps."""
+    return lambda done, total: report(done, total, "steps")
+
+
 def _stderr() -> Console:
     # Made anew each time: tests and shells may redirect stderr in between.
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)

@@ -10,7 +10,7 @@ from .. import api
 from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..profile.profile import board_power
-from ..run.calibrate import Told, Validation
+from ..run.calibrate import Validation
 from ..run.data import fit, load_data, steps_per_epoch
 from ..run.evaluate import held_out_accuracy
 from ..run.limits import size_bytes
@@ -22,7 +22,7 @@ from ..schedule.schedule import Schedule
 from ..sim.board import POWER_CUT
 from ..sim.machine import FAULT_KINDS, CardFault
 from .cards import say_classes, say_replaced
-from .console import Report, emit, progress, say, show_table, show_text, to_json
+from .console import Report, emit, of_steps, progress, say, show_table, show_text, to_json
 from .options import (
     FiniteRange,
     data_options,
@@ -164,9 +164,8 @@ def profile(
         found, alone = [], measured
         for graph in graphs if validated else ():
             with progress(f"running schedules of {graph.name}") as report:
-                told = _of_steps(report)
                 try:
-                    measured, validation = connection.validate(graph, alone, told)
+                    measured, validation = connection.validate(graph, alone, of_steps(report))
                 except BadInput as error:
                     say(f"not validated: {error}")
                 else:
@@ -184,10 +183,6 @@ def profile(
                 "validation": [one.to_json() for one in found],
             }
         )
-
-
-def _of_steps(report: Report) -> Told:
-    return lambda done, total: report(done, total, "steps")
 
 
 def _asker(power_log: Path) -> Callable[[], None]:

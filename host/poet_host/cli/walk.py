@@ -30,7 +30,7 @@ from ..run.run import Run, Weights, weights_sha256
 from ..run.train import Training
 from ..run.weights import save_weights
 from ..schedule.schedule import Schedule
-from .console import Report, to_json
+from .console import Report, of_steps, to_json
 
 MODEL = "resnet-digits"
 NATIVE = "native"
@@ -263,9 +263,7 @@ def _validated(
     connection: api.Connection, graph: Graph, alone: Profile, report: Report
 ) -> tuple[Profile, str]:
     try:
-        profile, found = connection.validate(
-            graph, alone, lambda done, steps: report(done, steps, "steps")
-        )
+        profile, found = connection.validate(graph, alone, of_steps(report))
     except BadInput as error:
         return alone, f"not validated: {error}"
     predicted_ms, took_ms = found.predicted_us / 1e3, found.time_us / 1e3

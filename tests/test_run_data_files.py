@@ -336,9 +336,9 @@ def test_seeds_and_lengths_that_are_none_are_refused() -> None:
         for verb in (poet.train, poet.write_card):
             with pytest.raises(BadInput, match="a seed of -1: give a whole number from 0"):
                 verb(schedule, board, "digits", seed=-1)
-            for wrong in ({"steps": -1}, {"epochs": 0}):
-                with pytest.raises(BadInput, match="give 1 or more"):
-                    verb(schedule, board, "digits", **wrong)
+            for name, count in (("steps", -1), ("steps", 0), ("steps", "3"), ("epochs", 0)):
+                with pytest.raises(BadInput, match=f"^{count!r} {name}: give a whole number from"):
+                    verb(schedule, board, "digits", **{name: count})
 
 
 # In order.

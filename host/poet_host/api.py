@@ -412,8 +412,9 @@ def _fitting_data(data: str | Path | Dataset, graph: Graph) -> Dataset:
 
 
 def _last_step(dataset: Dataset, graph: Graph, epochs: int, steps: int | None) -> int:
-    if epochs < 1 or (steps is not None and steps < 0):
-        raise BadInput(f"{epochs} epochs, {steps} steps: give 1 or more")
+    count, what = (epochs, "epochs") if steps is None else (steps, "steps")
+    if not isinstance(count, int) or count < 1:
+        raise BadInput(f"{count!r} {what}: give a whole number from 1")
     return epochs * steps_per_epoch(dataset, graph.batch) if steps is None else steps
 
 

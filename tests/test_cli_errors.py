@@ -297,8 +297,11 @@ def test_a_storage_file_is_not_overwritten(poet_host: Command, storage: Path) ->
     assert storage.stat().st_size == 4 * runs.MIB
 
 
-@pytest.mark.parametrize(("size", "words"), [("1KiB", "no room"), ("1100KiB", "too small")])
-def test_storage_without_room_for_a_store_is_refused(
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [("1KiB", "no room"), ("1100KiB", "too small"), ("5000000GiB", "is too large: an MBR")],
+)
+def test_storage_of_a_size_that_holds_no_store_is_refused(
     poet_host: Command, tmp_path: Path, size: str, words: str
 ) -> None:
     path = tmp_path / "card.img"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from poet_host.errors import BadInput, PoetError
 from poet_host.files import is_stream, read_bytes, read_json, read_text, write_whole
+from poet_host.sim.native import create_storage
 
 
 def test_written_and_read(tmp_path: Path) -> None:
@@ -15,6 +16,14 @@ def test_written_and_read(tmp_path: Path) -> None:
     write_whole(str(path), b"\x00\x01")
     assert read_bytes(path) == b"\x00\x01"
     assert [one.name for one in tmp_path.iterdir()] == ["größe.json"]
+
+
+def test_a_name_may_be_as_long_as_a_folder_takes(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 255)
+    write_whole(path, "new")
+    create_storage(tmp_path / ("y" * 255), 4 << 20)
+    assert read_text(path) == "new"
+    assert {len(one.name) for one in tmp_path.iterdir()} == {255}
 
 
 def test_a_failed_write_leaves_the_old_file(

@@ -23,7 +23,8 @@ def write_whole(path: Path | str, data: bytes | str) -> None:
             path.write_bytes(raw)
             return
         path = Path(os.path.realpath(path))
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        # A name of its own length: the file's may be as long as the folder takes.
+        handle, name = tempfile.mkstemp(prefix=".poet-", dir=path.parent)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             file.write(raw)

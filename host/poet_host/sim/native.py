@@ -25,6 +25,7 @@ DEFAULT_ARENA_BYTES = 24 * 1024
 BLOCK_BYTES = isa.constants()["POET_BLOCK"]
 PARTITION_TYPE = isa.constants()["POET_PARTITION_TYPE"]
 PARTITION_START = 2048  # blocks; where partitioning tools begin too
+MOST_BLOCKS = 0xFFFFFFFF  # an MBR has 32 bits for a number of them
 
 # Sums in one order on every target: no contraction, no reassociation.
 _FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-math-errno", "-pthread")
@@ -121,17 +122,22 @@ def create_storage(path: Path, size_bytes: int) -> None:
     """Write an empty card image: an MBR with one partition of ours that fills the rest.
 
     The file is sparse. The board lays its store into the partition when it is asked to format.
-    Raises BadInput if the size leaves no room, or the folder cannot be written.
+    Raises BadInput if the size leaves no room or is too large, or the folder cannot be written.
     """
     blocks = size_bytes // BLOCK_BYTES - PARTITION_START
-    if blocks < 1 or size_bytes // BLOCK_BYTES > 0xFFFFFFFF:
+    if size_bytes // BLOCK_BYTES > MOST_BLOCKS:
+        raise BadInput(
+            f"a storage file of {size_bytes} bytes is too large: an MBR counts up to "
+            f"{MOST_BLOCKS * BLOCK_BYTES} bytes, give it less"
+        )
+    if blocks < 1:
         raise BadInput(
             f"a storage file of {size_bytes} bytes has no room for a partition: "
             f"give it more than {(PARTITION_START + 1) * BLOCK_BYTES} bytes"
         )
     entry = struct.pack("<BxxxBxxxII", 0, PARTITION_TYPE, PARTITION_START, blocks)
     mbr = bytes(446) + entry + bytes(48) + b"\x55\xaa"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".poet-{os.getpid()}")  # whatever the length of its name
     try:
         with temporary.open("wb") as file:
             file.write(mbr)

@@ -252,3 +252,33 @@ def test_a_mask_that_hides_nothing_may_still_give_more_axes() -> None:
     assert [node.op for node in imported(flat) if node.phase == "forward"] == ["linear", "mse"]
     with pytest.raises(BadInput, match=r"mask \(Where\): only a mask of padding"):
         imported(model(nodes, (2, 6, 6), {**constants, "seen": np.ones((3, 1, 6, 6), bool)}))
+
+
+def test_masked_scores_keep_the_axes_that_the_mask_is_of() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Relu", ["product"], ["s"]),
+        helper.make_node("Add", ["s", "mask"], ["m"]),
+        helper.make_node("Squeeze", ["m", "axis"], ["n"], "then"),
+        helper.make_node("Softmax", ["n"], ["y"], axis=-1),
+    ]
+    mask = np.where(np.arange(6) > 0, -1e9, 0).astype(np.float32)[None]  # of one query, the future
+    constants = {"w": random(6, 6), "mask": mask}
+    with pytest.raises(BadInput, match=r"then \(Squeeze\): it changes masked scores"):
+        imported(model(nodes, (2, 3, 1, 6), {**constants, "axis": np.array([2])}))
+    graph = imported(model(nodes, (3, 1, 1, 6), {**constants, "axis": np.array([1])}))
+    assert [node.attrs["variant"] for node in graph if node.op == "softmax"] == [1]
+
+
+def test_weights_that_are_turned_are_not_hidden_as_they_were() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["s"]),
+        helper.make_node("Add", ["s", "mask"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["weights"], axis=-1),
+        helper.make_node("Transpose", ["weights"], ["turned"], perm=[0, 2, 1]),
+        helper.make_node("Where", ["future", "zero", "turned"], ["y"], "then"),
+    ]
+    future = np.triu(np.ones((6, 6), bool), 1)
+    constants = {"future": future, "mask": np.where(future, -1e9, 0).astype(np.float32)}
+    with pytest.raises(BadInput, match=r"then \(Where\): only a mask of padding"):
+        imported(model(nodes, (2, 6, 6), {**constants, "w": random(6, 6), "zero": np.float32(0)}))

@@ -222,6 +222,8 @@ class At:
         """Are an input's weights zero there, as a softmax took no notice of their scores?"""
         weights = self.view(number)
         found = hidden_by(hidden, self.walk.texts, weights.shape)
+        if weights.order != tuple(range(len(weights.order))):
+            return False
         return found is not None and found <= self.walk.hidden.get(weights.tensor.name, NOTHING)
 
     def factor_behind(self, rank: int) -> float:

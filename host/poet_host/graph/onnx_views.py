@@ -71,7 +71,7 @@ def _squeeze(at: At) -> Moved:
     gone = {axis_of(axis, rank) for axis in axes or (i for i in range(rank) if x.shape[i] == 1)}
     if any(x.shape[axis] != 1 for axis in gone):
         raise Unsupported(f"it drops axes {axes} of {x.shape}, which are not all 1")
-    return _without(x, gone)
+    return _without(plain(x) if gone & {rank - 2, rank - 1} else x, gone)
 
 
 def _without(x: Moved, axes: set[int]) -> Moved:

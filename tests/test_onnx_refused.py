@@ -1,5 +1,7 @@
 """Models that cannot be trained: every node is named, with what to do about it."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from onnx import helper
 from onnx_judge import IMAGE, imported, random, two_layers, with_gain
 from onnx_models import model, one_node
 from poet_host.errors import BadInput
+from poet_host.graph.onnx_operators import RULES
 
 
 def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
@@ -261,6 +264,13 @@ def test_what_is_not_built_says_what_to_do(case: str) -> None:
     data, message = REFUSED[case]
     with pytest.raises(BadInput, match=message):
         imported(data)
+
+
+def test_the_manual_lists_every_operator() -> None:
+    manual = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
+    listed = manual.partition("Operators: ")[2].partition(".\n")[0]
+    known = set(re.findall(r"\b[A-Z]\w+", listed))
+    assert known == set(RULES)
 
 
 def test_one_input_and_one_output() -> None:

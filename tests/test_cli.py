@@ -289,16 +289,19 @@ def test_sigterm_ends_after_the_step_too(interrupted: Any, tmp_path: Path) -> No
     assert not (tmp_path / "w.safetensors").exists()
 
 
-def test_a_signal_that_is_ignored_stays_ignored(interrupted: Any, tmp_path: Path) -> None:
-    """As a script has it for what it runs in the background."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+def test_a_hangup_that_is_ignored_stays_ignored_and_ctrl_c_does_not(
+    interrupted: Any, sent: signal.Signals
+) -> None:
+    """As `nohup` has the one, and a script the other for what it runs in the background."""
+    before = signal.signal(sent, signal.SIG_IGN)
     try:
-        result = interrupted(2, 3, steps=4)
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        result = interrupted(2, sent=sent, steps=4)
+        assert signal.getsignal(sent) == signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGINT, before)
-    assert result.code == 0
-    assert (result.json["ended"], result.json["steps"]) == ("done", 4)
+        signal.signal(sent, before)
+    ended = ("interrupted", 2) if sent == signal.SIGINT else ("done", 4)
+    assert (result.json["ended"], result.json["steps"]) == ended
 
 
 def test_a_second_ctrl_c_stops_at_once(interrupted: Any, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP: what was started must be ended well.
 
-A signal that whoever started the command has it ignore stays ignored: SIGHUP under `nohup`, Ctrl-C
-of what a script runs in the background.
+Where whoever started the command has it ignore the last two, as `nohup` does, they stay ignored.
+Shells have what a script runs in the background ignore SIGINT, but whoever sends it there means it.
 """
 
 import os
@@ -68,7 +68,7 @@ def interrupts(message: str) -> Iterator[Callable[[], int]]:
     before = {
         number: signal.signal(number, ask)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) != signal.SIG_IGN
+        if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN
     }
     try:
         yield lambda: asked

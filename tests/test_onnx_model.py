@@ -88,9 +88,9 @@ def graph_data(data: bytes) -> str:
 def test_initialisers_may_stand_among_the_inputs(ir_version: int) -> None:
     """As exporters wrote them before version 4, and still do if they are told."""
     module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
-    proto = onnx.load_model_from_string(
-        legacy(module, torch.zeros(2, 3, 4), keep_initializers_as_inputs=True)
-    )
+    how = {"training": torch.onnx.TrainingMode.EVAL, "do_constant_folding": True}
+    data = legacy(module, torch.zeros(2, 3, 4), keep_initializers_as_inputs=True, **how)
+    proto = onnx.load_model_from_string(data)
     assert len(proto.graph.input) == 5
     proto.ir_version = ir_version
     graph = same_as_runtime(proto.SerializeToString())

@@ -36,7 +36,8 @@ WEIGHTS = 8  # of time, tried for a deadline
 FAR = 0.01  # from the first bound, relative: no proof is to be expected soon
 EXHAUSTING = 0.2  # of the time, for the first exhaustive search
 SHORT_S = 2.0  # of time: plans without search come first here, too
-STARTING = 0.5  # for each plan of another method, at most: most take next to nothing
+STARTING = 0.5  # of the time, for the plans of other methods: most take next to nothing, ...
+LATE = 0.15  # ... but for a deadline, which asks for their transfers to begin early
 SEED = 1
 
 
@@ -128,10 +129,13 @@ class _Climber(Searcher):
         """Plans of other methods, once; of the best one's recomputations, the best plan."""
         task, before_uj = self.task, self.best_uj
         starts, self.starts = self.starts, ()
+        share = STARTING if task.deadline_us is None else LATE
+        ends_at = time.monotonic() + task.left_s * share
         for start in starts:
-            if self.over:
-                return
-            plan = start(task.problem, task.placed, self.best_uj, task.left_s * STARTING)
+            left_s = ends_at - time.monotonic()
+            if left_s <= 0:
+                break
+            plan = start(task.problem, task.placed, self.best_uj, left_s)
             if plan is not None:
                 self.adopt(plan)
         if self.best is not None and self.best_uj < before_uj:

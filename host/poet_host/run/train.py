@@ -77,7 +77,8 @@ class Training:
     def step(self, *, more: bool = False) -> Step:
         """Train one batch. Raises NotFinite, LinkBroken; the step before stays committed.
 
-        If `more` steps follow, the next batch is sent while the board computes this one.
+        If `more` steps follow, the next batch is sent while the board computes this one; raises
+        BoardError, when this one is done, if the board could not take it.
         """
         device, step = self.device, self.committed
         # Before the step: a board may wait for what it is asked to take meanwhile.

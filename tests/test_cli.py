@@ -349,7 +349,7 @@ def test_a_simulated_board_runs_until_interrupted() -> None:
             assert connection.board.name == "native"
             assert connection.device.info.arena_bytes == 16 * 1024
         # Not the port's name: the next board of another test may get it at once.
-        boards = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        boards = children(process.pid)
         assert boards
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) == 0
@@ -373,7 +373,7 @@ def test_a_command_that_is_ended_leaves_no_card(sent: signal.Signals, tmp_path: 
         while not ((tmp_path / "log").exists() and b'"step"' in (tmp_path / "log").read_bytes()):
             assert time.monotonic() < ends_at
             time.sleep(0.05)
-        boards = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        boards = children(process.pid)
         cards = [Path(os.readlink(link)) for one in boards for link in cards_of(one)]
         assert cards
         process.send_signal(sent)
@@ -423,6 +423,10 @@ def test_what_is_ended_says_so(sent: signal.Signals) -> None:
     assert json.loads(out) == {"error": f"ended by {sent.name}", "exit_code": 128 + sent}
 
 
+def children(process: int) -> list[str]:
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
 def cards_of(board: str) -> list[Path]:
     """Its open files that are card images."""
     links = Path(f"/proc/{board}/fd").iterdir()
@@ -439,6 +443,17 @@ def test_a_simulated_board_tells_its_port_as_json(tmp_path: Path) -> None:
             assert connection.device.info.storage_status == 0
         process.send_signal(signal.SIGINT)
         process.wait(timeout=20)
+
+
+def test_a_board_that_ends_by_itself_leaves_the_port_the_one_object(tmp_path: Path) -> None:
+    with spawn("simulate", "native", "--json") as process:
+        assert process.stdout is not None
+        assert "port" in json.loads(process.stdout.readline())
+        for board in children(process.pid):
+            os.kill(int(board), signal.SIGKILL)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, "")
+    assert "the board native ended by itself" in err
 
 
 # Output.

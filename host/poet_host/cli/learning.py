@@ -101,12 +101,13 @@ def simulate(
         if asked():
             return 0
         reason = running.ended
+    what = f"the board {board} ended by itself: {reason}"
     if reason == POWER_CUT:
-        raise PoetError(
-            f"the power of {board} was cut, as asked: what it had committed is on the card"
-            + (f" {storage}" if storage else ", which is gone too: keep one with --storage")
+        what = f"the power of {board} was cut, as asked: what it had committed is on the card" + (
+            f" {storage}" if storage else ", which is gone too: keep one with --storage"
         )
-    raise PoetError(f"the board {board} ended by itself: {reason}")
+    say(f"poet-host: {what}")  # as errors are, but stdout has its one object: the port
+    return PoetError.exit_code
 
 
 @click.command()

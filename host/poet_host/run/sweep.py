@@ -38,6 +38,7 @@ COLUMNS = (
 )  # fmt: skip
 INAPPLICABLE = "inapplicable"  # a row's status besides those of plans
 _NUMBERS = ("energy_uj", "time_us", "peak_bytes", "gap", "solve_s")
+ENDING_S = 10.0  # for a pool whose processes were ended
 
 Progress = Callable[[int, int, str], None]
 Job = dict[str, Any]
@@ -292,10 +293,17 @@ def _executor(jobs: int, cluster: str | None) -> Iterator[Executor]:
 
 def _local(jobs: int) -> tuple[Executor, Callable[[bool], None]]:
     before = set(multiprocessing.active_children())
+    threads = set(threading.enumerate())
 
     def close(early: bool) -> None:
-        for child in set(multiprocessing.active_children()) - before if early else ():
+        if not early:
+            return
+        for child in set(multiprocessing.active_children()) - before:
             child.terminate()
+        # The pool's thread sees that, and ends; Python's own end would come in its way.
+        for thread in set(threading.enumerate()) - threads:
+            if not thread.daemon:
+                thread.join(ENDING_S)
 
     # Not forked: the progress bar and the solver have threads.
     context = multiprocessing.get_context("spawn")

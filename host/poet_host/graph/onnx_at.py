@@ -360,5 +360,6 @@ Rule = Callable[[At], Made]
 
 def is_scalar(value: Value, rank: int) -> TypeGuard[Constant]:
     """Is it one number, that leaves a tensor of so many axes the shape that it has?"""
-    single = isinstance(value, Constant) and value.value.size == 1 and value.value.ndim <= rank
-    return single and value.value.dtype.kind == "f"  # type: ignore[union-attr]
+    if not isinstance(value, Constant) or value.value.dtype.kind != "f":
+        return False
+    return value.value.size == 1 and value.value.ndim <= rank

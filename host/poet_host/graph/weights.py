@@ -5,7 +5,7 @@ says which.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,10 @@ def weight_nodes(graph: Graph) -> tuple[Node, ...]:
 
 def is_constant(graph: Graph, node: Node) -> bool:
     """Is it but a number that an operator needs: neither learnt, nor a tensor that people know?"""
+    if node.role != "state":
+        return False
     plain = node.start in ("zeros", "ones") or source_of(graph, node).computed
-    renewed = any(other.updates == node.name for other in graph)
-    return node.role == "state" and plain and not renewed
+    return plain and not any(other.updates == node.name for other in graph)
 
 
 def start_values(graph: Graph, seed: int) -> dict[str, Array]:
@@ -40,7 +41,10 @@ def start_values(graph: Graph, seed: int) -> dict[str, Array]:
 
     Those of an imported model are in its file; another tensor's follow from (seed, its name) alone.
     """
-    nodes = weight_nodes(graph)
+    return _starts(graph, weight_nodes(graph), seed)
+
+
+def _starts(graph: Graph, nodes: Collection[Node], seed: int) -> dict[str, Array]:
     given = initial_values(graph.origin) if any(is_given(node) for node in nodes) else {}
     return {
         node.name: _given(graph, node, given) if is_given(node) else _start(graph, node, seed)
@@ -110,11 +114,10 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
     finite.
     """
     nodes = weight_nodes(graph)
-    constants = [node for node in nodes if is_constant(graph, node)]
-    start = start_values(graph, 0) if constants else {}
-    sources = [(node, source_of(graph, node)) for node in nodes if node not in constants]
+    constants = {node.name: node for node in nodes if is_constant(graph, node)}
+    sources = [(node, source_of(graph, node)) for node in nodes if node.name not in constants]
     known = {name for _, source in sources for name in source.names}
-    unread = {name for node in constants for name in source_of(graph, node).names}
+    unread = {name for node in constants.values() for name in source_of(graph, node).names}
     extra = sorted(
         name
         for name in named.keys() - known - unread
@@ -130,7 +133,7 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
     )
     if missing:
         raise BadInput(f"weights: {_some(missing)} of {graph.name} missing from the file")
-    return {node.name: start[node.name] for node in constants} | {
+    return _starts(graph, constants.values(), 0) | {
         node.name: source.ours(
             [_part(graph, name, named, source.shape) for name in source.names], node.shape
         )

@@ -17,6 +17,7 @@ from ..device.device import Device
 from ..errors import BadInput, Infeasible, PoetError
 from ..graph.evaluate import inference, logits
 from ..graph.graph import Graph, Node
+from ..graph.weights import weight_nodes
 from ..plan.baselines.registry import plan_by
 from ..plan.build import cost_graph
 from ..plan.keepall import keep_everything
@@ -123,9 +124,7 @@ def evaluate(
 
 
 def _check_weights(graph: Graph, weights: Weights) -> None:
-    for node in graph:
-        if node.role not in ("parameter", "state"):
-            continue
+    for node in weight_nodes(graph):
         if node.name not in weights:
             raise BadInput(f"weights: {node.name} of {graph.name} is missing: give all of them")
         if weights[node.name].shape != node.shape:
@@ -149,7 +148,7 @@ def half_of(dataset: Dataset, half: Half | None) -> Half:
 def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, Plan]:
     """A plan of the forward part within the arena, all weights in it if they fit."""
     profile = estimate_profile(board)
-    weights = {node.name for node in graph if node.role in ("parameter", "state")}
+    weights = {node.name for node in weight_nodes(graph)}
     costs = cost_graph(graph, profile, storage=False)
     costs = replace(
         costs, nodes=tuple(replace(node, keep=node.name in weights) for node in costs.nodes)
@@ -181,8 +180,7 @@ class _Forward:
         self.ticks = 0
         self._stored = {
             node.name: np.ascontiguousarray(weights[node.name], dtype="<f4").tobytes()
-            for node in graph
-            if node.role in ("parameter", "state")
+            for node in weight_nodes(graph)
         }
         starts = start_offsets(costs, plan)
         self._start = {name: offset for name, offset in starts.items() if offset is not None}

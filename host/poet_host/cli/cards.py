@@ -2,7 +2,6 @@
 
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -17,6 +16,7 @@ from ..run.log import Log
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .console import emit, progress, say, show_table
+from .notices import say_classes, say_replaced
 from .options import (
     data_options,
     json_option,
@@ -207,22 +207,6 @@ def read(
         emit({**_facts(graph, state), "committed": committed})
     else:
         show_table(("", ">"), _table(committed, state))
-
-
-def say_classes(dataset: Dataset) -> None:
-    """Which numbers a table's words became: another table may have others."""
-    if dataset.classes:
-        say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(dataset.classes))}")
-
-
-def say_replaced(held: Any, schedule: Schedule) -> None:
-    """What becomes of the weights of another model on a card that `held`, its board's hello, told
-    of."""
-    if held.committed_model not in (0, schedule.model.crc):
-        say(
-            f"the card held the weights of another model after {held.committed_step} steps: they "
-            "are replaced"
-        )
 
 
 def _kept(port: str | None, storage: Path | None) -> None:

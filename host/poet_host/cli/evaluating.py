@@ -10,9 +10,8 @@ from ..run.data import fit, load_data
 from ..run.evaluate import Evaluation, Half, half_of
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
-from .cards import say_classes
 from .console import emit, progress, show_table
-from .learning import say_emulated
+from .notices import say_classes, say_emulated
 from .options import MOST_SEED, data_options, json_option, port_option, storage_option
 
 

@@ -21,8 +21,8 @@ from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from ..sim.board import POWER_CUT
 from ..sim.machine import FAULT_KINDS, CardFault
-from .cards import say_classes, say_replaced
 from .console import Report, emit, of_steps, progress, say, show_table, show_text, to_json
+from .notices import say_classes, say_emulated, say_replaced
 from .options import (
     FiniteRange,
     data_options,
@@ -39,15 +39,6 @@ from .signals import interrupts
 
 SUPPLY_MV = 3300.0  # of the boards that have a firmware image
 PROFILING_BYTES = 64 << 20  # of a native board: what does not fit would be fitted, not measured
-
-
-def say_emulated(connection: api.Connection) -> None:
-    """Whose times they are, where they are not the board's."""
-    if connection.is_emulated:
-        say(
-            f"QEMU executes the program of {connection.board.name} here: results are the board's, "
-            "times are not"
-        )
 
 
 @click.command()

@@ -18,7 +18,7 @@ const number = (value, digits = 0) => value == null ? "" :
   value.toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits});
 const bytes = value => `${number(value)} bytes`;
 // Times in tables: of a fast board's step in microseconds; of a run on another board by its own.
-const unit = us => us < 1e4
+const unit = us => us < data.short_us
   ? {name: "µs", long: "ms", text: us => us == null ? "" : number(us, 1)}
   : {name: "ms", long: "s", text: us => us == null ? "" : number(us / 1e3, 3)};
 const planned = unit(data.views[0].end_us), measured = same ? planned : unit(data.run.step_us ?? 0);

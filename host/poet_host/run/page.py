@@ -16,7 +16,7 @@ from typing import Any
 from ..files import read_text
 from ..plan.plan import Statement
 from ..schedule.decode import decode
-from ..schedule.listing import operator_text, rows
+from ..schedule.listing import SHORT_US, operator_text, rows
 from ..schedule.schedule import Schedule
 from ..schedule.times import costs_of_schedule
 from .absences import Absence, absences
@@ -56,6 +56,7 @@ def page_data(schedule: Schedule, views: Sequence[View], run: Run | None = None)
         "plan_bytes": len(schedule.plan_part),
         "plan": plan,
         "keep": keep if isinstance(keep, dict) else None,
+        "short_us": SHORT_US,
         "kinds": [WORDS[kind] for kind in _KINDS],
         "tensors": _tensors(schedule),
         "views": [_view(view, number) for view in views],

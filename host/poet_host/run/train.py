@@ -81,6 +81,7 @@ class Training:
         BoardError, when this one is done, if the board could not take it.
         """
         device, step = self.device, self.committed
+        self._refused = None
         # Before the step: a board may wait for what it is asked to take meanwhile.
         following = self._batch(step + 1) if more else ()
         meanwhile = (lambda: self._send_ahead(step + 1, following)) if more else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import toy
@@ -62,6 +63,15 @@ def run_until_cut(storage: bytearray, cut_at: int, survive: str, steps: int) -> 
     return board.after_the_cut()
 
 
+def come_up(image: bytearray, expected: Any, cut_at: int) -> tuple[MemoryBoard, int]:
+    """A board with this card, whose weights must be those of the step that it has committed."""
+    board = MemoryBoard(image)
+    step = board.hello()["committed_step"]
+    load(board)
+    assert weights(board) == expected[step], f"cut at write {cut_at}"
+    return board, step
+
+
 @pytest.mark.parametrize("survive", SURVIVE)
 def test_power_cut_at_every_write_of_a_run(survive: str) -> None:
     start = bytes(trained(card()).storage)
@@ -73,11 +83,8 @@ def test_power_cut_at_every_write_of_a_run(survive: str) -> None:
     seen = set()
     for cut_at in range(loaded, probe.writes + 2):  # the last one is never reached
         image = run_until_cut(bytearray(start), cut_at, survive, 3)
-        again = MemoryBoard(image)
-        step = again.hello()["committed_step"]
+        again, step = come_up(image, truth(), cut_at)
         seen.add(step)
-        load(again)
-        assert weights(again) == truth()[step], f"cut at write {cut_at}"
         again.step(step + 1)  # and training goes on as if nothing had been
         assert weights(again) == truth()[step + 1], f"cut at write {cut_at}"
     assert seen == {0, 1, 2, 3}
@@ -112,11 +119,8 @@ def test_power_cut_while_the_next_batch_is_written_during_a_step(survive: str) -
         board = MemoryBoard(bytearray(start), cut_at=cut_at, survive=SURVIVE[survive])
         with suppress(Refused):
             steps(board)
-        again = MemoryBoard(board.after_the_cut())
-        step = again.hello()["committed_step"]
+        again, step = come_up(board.after_the_cut(), after, cut_at)
         seen.add(step)
-        load(again)
-        assert weights(again) == after[step], f"cut at write {cut_at}"
         for number, data in enumerate(toy.values(1)[: toy.W] if step < 2 else batch):
             again.write(2, number, 0, data)  # as a host does that goes on
         again.step(step + 1)
@@ -148,11 +152,7 @@ def test_power_cut_at_every_write_of_an_upload(survive: str) -> None:
         else:
             with pytest.raises(Refused):
                 upload(board)
-        again = MemoryBoard(board.after_the_cut())
-        step = again.hello()["committed_step"]
-        seen.add(step)
-        load(again)
-        assert weights(again) == expected[step], f"cut at write {cut_at}"
+        seen.add(come_up(board.after_the_cut(), expected, cut_at)[1])
     assert seen == {0, 2}
 
 

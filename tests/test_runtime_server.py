@@ -186,6 +186,9 @@ def test_rows_come_in_pieces() -> None:
 # While a step runs.
 
 
+COMMIT_WRITES = 1  # this board counts each write as a tick of writing
+
+
 def piece(tensor: int, data: bytes, start: int = 0, object: int = 2) -> bytes:
     return struct.pack("<BHI", object, tensor, start) + data
 
@@ -216,10 +219,12 @@ def with_batches(ahead: bool, cut: int = toy.SIZES[toy.X]) -> tuple[list[bytes],
             assert list(replies) == [201, 202, 200]  # the step ended last
             assert [replies[n][0] for n in (201, 202)] == ["ok"] * 2
             assert result["serving_ticks"] > 0
+            assert COMMIT_WRITES < result["overhead_writing_ticks"] < result["writing_ticks"]
             for at in range(cut, len(x), 512):
                 assert server.ask("write", piece(toy.X, x[at : at + 512], at))[0] == "ok"
         else:
             assert result["serving_ticks"] == 0
+            assert result["overhead_writing_ticks"] == COMMIT_WRITES
     return losses, server.board.tensor(toy.W, 900), server.board.tensor(toy.V, 900)
 
 

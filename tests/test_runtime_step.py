@@ -187,6 +187,31 @@ def test_a_loss_that_is_not_finite_stops_before_the_commit(bad: float) -> None:
     assert weights(board) == weights(straight)
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", ["frugal", "lavish"])
+def test_a_parameter_that_is_not_finite_stops_before_the_commit(bad: float, kind: str) -> None:
+    """The loss of the step is finite: it was computed before the update."""
+    board = trained(card(), kind=kind)
+    board.step(1)
+    momentum = board.tensor(toy.V, toy.SIZES[toy.V])
+    board.write(2, toy.V, 0, momentum[:-4] + struct.pack("<f", bad))
+    board.begin(1)
+    before = weights(board)
+    with pytest.raises(Refused) as found:
+        board.step(2)
+    assert found.value.name == "not_finite"
+    renewed = toy.schedule(kind).model.tensors[found.value.detail]
+    assert renewed.block == toy.schedule(kind).model.tensors[toy.V].block
+    assert weights(board) == before
+    board.write(2, toy.V, 0, momentum)
+    board.begin(1)
+    straight = trained(card(), kind=kind)
+    for step in (1, 2):
+        straight.step(step)
+    board.step(2)
+    assert weights(board) == weights(straight)
+
+
 @pytest.mark.parametrize("after", range(0, 40, 7))
 def test_a_step_stops_when_it_is_asked_to(after: int) -> None:
     board = trained(card())

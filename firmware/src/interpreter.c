@@ -98,7 +98,17 @@ static int compute(struct poet *p, const struct poet_statement *s) {
   return 0;
 }
 
+void poet_count_overhead(struct poet *p, const struct poet_usage *before) {
+  struct poet_usage after;
+  p->port->usage(p->port->context, &after);
+  p->result.overhead_asleep_ticks += after.asleep - before->asleep;
+  p->result.overhead_reading_ticks += after.reading - before->reading;
+  p->result.overhead_writing_ticks += after.writing - before->writing;
+}
+
 static int commit(struct poet *p) {
+  struct poet_usage before;
+  p->port->usage(p->port->context, &before);
   const uint32_t begin = now(p);
   const struct poet_commit commit = {.step = p->status.step,
                                      .model_crc = p->model.crc,
@@ -107,7 +117,23 @@ static int commit(struct poet *p) {
                                      .loss = p->result.loss};
   const int error = poet_commit(p, commit);
   p->result.commit_ticks = now(p) - begin;
+  poet_count_overhead(p, &before);
   return error;
+}
+
+/* A parameter or state that is not finite must never be committed: training
+ * could not go on from it, and the slot of the step before would be lost. */
+static int check_renewed(struct poet *p, const struct poet_statement *s) {
+  const uint32_t exponent = 0x7f800000u;
+  const uint8_t *at = p->memory.arena + s->offset;
+  uint32_t word;
+  for (uint32_t i = 0; i < s->size_bytes; i += 4) {
+    memcpy(&word, at + i, sizeof word);
+    if ((word & exponent) == exponent) {
+      return poet_fail(p, POET_ERROR_not_finite, s->tensor);
+    }
+  }
+  return 0;
 }
 
 static int execute(struct poet *p, const struct poet_statement *s) {
@@ -120,6 +146,9 @@ static int execute(struct poet *p, const struct poet_statement *s) {
     SHOW(p, s->offset, s->size_bytes);
     return poet_page(p, s);
   case POET_STATEMENT_page_out:
+    if (s->record.place == POET_PLACE_NEXT) {
+      TRY(check_renewed(p, s));
+    }
     return poet_page(p, s);
   case POET_STATEMENT_free:
     HIDE(p, s->offset, s->size_bytes);

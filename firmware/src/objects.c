@@ -4,6 +4,10 @@
 
 #include "runtime.h"
 
+static_assert(POET_NOTE_OFFSET + 2 * POET_NOTE_BYTES ==
+                  POET_MODEL_BLOCKS * POET_BLOCK,
+              "the host's notes end the model area");
+
 struct place {
   uint32_t block; /* in the partition */
   uint32_t size_bytes;

@@ -108,5 +108,7 @@ struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);
 void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
                 uint32_t begin, uint32_t end);
 int poet_asked_to_stop(struct poet *p);
+/* Count what passed since `before` as overhead of the step. */
+void poet_count_overhead(struct poet *p, const struct poet_usage *before);
 
 #endif

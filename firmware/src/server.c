@@ -302,6 +302,8 @@ static void answer(struct poet_server *server, uint32_t received) {
   const uint8_t code = frame[1];
   struct poet *p = server->poet;
   const bool stepping = server->stepping;
+  struct poet_usage before;
+  p->port->usage(p->port->context, &before);
   const uint32_t begin = p->port->ticks(p->port->context);
   server->attended = true;
   p->detail = 0;
@@ -311,6 +313,7 @@ static void answer(struct poet_server *server, uint32_t received) {
   }
   if (stepping) {
     p->result.serving_ticks += p->port->ticks(p->port->context) - begin;
+    poet_count_overhead(p, &before);
   }
 }
 

@@ -25,6 +25,9 @@
 #define POET_STORE_MAGIC 0x53544f50u  /* "POTS" */
 #define POET_COMMIT_MAGIC 0x43544f50u /* "POTC" */
 #define POET_JOB_MAGIC 0x57544f50u    /* "POTW" */
+#define POET_NOTE_MAGIC 0x4e544f50u   /* "POTN" */
+#define POET_NOTE_OFFSET 393216u      /* of two notes in the model area */
+#define POET_NOTE_BYTES 65536u        /* of each */
 #define POET_VERSION 1
 
 /* Where a tensor lives on storage (poet_tensor.place). */
@@ -112,10 +115,11 @@ struct poet_plan_header {
 POET_LAYOUT(poet_plan_header, 28);
 
 /* Behind the plan part in a .poet file, not sent to the board: poet_meta, then
- * bytes of UTF-8 JSON (names, starting values, what the solver promised). */
+ * bytes of UTF-8 JSON (names, starting values, what the solver promised). A
+ * note on the card has the same record, then bytes of compressed JSON. */
 struct poet_meta {
   uint32_t magic;
-  uint32_t crc; /* CRC-32 of the JSON */
+  uint32_t crc; /* CRC-32 of those bytes */
   uint32_t bytes;
 };
 POET_LAYOUT(poet_meta, 12);
@@ -207,10 +211,15 @@ struct poet_step_result {
   uint32_t reading_ticks;  /* of storage: transfers, and all else */
   uint32_t writing_ticks;
   uint32_t serving_ticks; /* in which requests of the host were answered */
-  uint32_t peak_bytes;    /* high-water mark of the painted arena */
+  /* Overhead is what no plan contains: the commit and the answers to the host.
+   * So much of asleep, reading and writing is overhead. */
+  uint32_t overhead_asleep_ticks;
+  uint32_t overhead_reading_ticks;
+  uint32_t overhead_writing_ticks;
+  uint32_t peak_bytes; /* high-water mark of the painted arena */
   uint32_t trace_records;
 };
-POET_LAYOUT(poet_step_result, 48);
+POET_LAYOUT(poet_step_result, 60);
 
 struct poet_trace {
   uint16_t statement; /* index in the plan */

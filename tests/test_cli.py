@@ -18,7 +18,7 @@ import pytest
 import whole_runs as runs
 from command import Command
 from poet_host import api
-from poet_host.cli import learning
+from poet_host.cli import train
 from poet_host.cli.console import say
 from poet_host.cli.signals import interrupts
 from poet_host.device.board import names as board_names
@@ -219,7 +219,11 @@ def test_the_whole_path_by_hand(poet_host: Command, tmp_path: Path) -> None:
     assert resumed.json["weights_sha256"] == weights_sha256(straight.weights)
     named = load_file(weights)
     assert {"conv1.weight", "bn1.running_mean", "bn1.running_var", "fc.bias"} <= named.keys()
-    again = poet_host(*train, "--steps", 1, "--load-weights", weights, "--seed", 5)
+    more = ("--steps", 1, "--load-weights", weights, "--seed", 5)
+    before = card.read_bytes()
+    assert poet_host(*train, *more).code == 2
+    assert card.read_bytes() == before
+    again = poet_host(*train, *more, "--erase-card")
     assert again.code == 0
     assert again.json["loss_first"] != first.json["loss_first"]
 
@@ -244,14 +248,14 @@ def interrupted(poet_host: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     runs.schedule(runs.digits()).save(schedule)
 
     def call(*at: int, sent: signal.Signals = signal.SIGINT, steps: int = 1000) -> Any:
-        def on_step(report: Any) -> Any:
-            def press(step: Step, total: int) -> None:
-                for _ in range(at.count(step.step)):
-                    os.kill(os.getpid(), sent)
+        on_step = train._Session.on_step
 
-            return press
+        def press(self: Any, step: Step, last: int) -> None:
+            on_step(self, step, last)
+            for _ in range(at.count(step.step)):
+                os.kill(os.getpid(), sent)
 
-        monkeypatch.setattr(learning, "_on_step", on_step)
+        monkeypatch.setattr(train._Session, "on_step", press)
         return poet_host(
             "train", schedule, "-p", "native", "--data", "digits", "--json", "--steps", steps,
             "--save-weights", tmp_path / "w.safetensors",

@@ -275,8 +275,8 @@ def test_a_partition_without_a_store_is_formatted_when_asked(train: Any, tmp_pat
     refused = train("--storage", path, "--steps", 1)
     assert refused.code == BAD
     assert "prepare" in refused.err
-    assert train("--storage", path, "--steps", 1, "--format").code == 0
-    assert train("--storage", path, "--steps", 1).code == 0
+    assert train("--storage", path, "--steps", 1, "--erase-card").code == 0
+    assert train("--storage", path, "--steps", 2, "--resume").code == 0
 
 
 def test_a_storage_file_too_small_for_the_model(train: Any, tmp_path: Path) -> None:
@@ -467,7 +467,7 @@ def test_weights_of_another_model(train: Any, tmp_path: Path) -> None:
     ("more", "words"),
     [
         (("--epochs", 1, "--steps", 1), "not both"),
-        (("--resume", "--format"), "leave out --format"),
+        (("--resume", "--erase-card"), "leave out --erase-card"),
         (("--resume",), "needs the --storage file"),
         (("--run", "nowhere/run.json"), "there is no folder nowhere"),
         (("--seed", -1), "--seed"),
@@ -499,7 +499,7 @@ def test_a_loss_that_is_no_number(poet_host: Command, tmp_path: Path) -> None:
         "--run", told, "--json",
     )  # fmt: skip
     assert result.code == 1
-    assert "lower the learning rate" in result.err
+    assert "diverged at step" in result.err
     assert result.json["exit_code"] == 1
     graph = runs.digits()
     kept = api.load_weights(weights, graph)

@@ -119,7 +119,10 @@ def test_a_host_that_comes_stops_it_between_two_commits(card: Path) -> None:
 def test_training_anew_ends_a_job(card: Path) -> None:
     schedule = small()
     write(schedule, card, steps=50)
-    runs.train(schedule, storage=card, steps=1)
+    with pytest.raises(BadInput, match=r"--resume.*--erase-card"):
+        runs.train(schedule, storage=card, steps=1)
+    assert read(schedule, card)[0] is not None
+    runs.train(schedule, storage=card, steps=1, erase_card=True)
     assert read(schedule, card)[0] is None
     arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
     with (
@@ -134,7 +137,7 @@ def test_a_job_that_does_not_fit_is_refused_before_it_is_begun(tmp_path: Path) -
     poet.prepare_storage(card, (2048 + 1344 + schedule.model.data_blocks + 700) * 512)
     runs.train(schedule, storage=card, steps=1)
     with pytest.raises(BadInput, match=r"need [\d,]+ bytes of the card, which has [\d,]+ behind"):
-        write(schedule, card, steps=4)
+        write(schedule, card, steps=4, resume=True)
     assert committed(card) == 1  # and the weights are there still
     assert read(schedule, card)[0] is None
 
@@ -196,7 +199,7 @@ def test_an_image_is_made_written_and_read(files: Path, capsys: pytest.CaptureFi
     assert written(*more).json["job"]["first_step"] == 3
 
 
-def test_weights_of_another_model_are_replaced_and_not_gone_on_with(
+def test_weights_of_another_model_are_not_gone_on_with_and_replaced_only_when_asked(
     files: Path, card: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs.train(runs.schedule(runs.digits(0.9, 0.0005)), storage=card, steps=1)
@@ -209,10 +212,13 @@ def test_weights_of_another_model_are_replaced_and_not_gone_on_with(
 
     refused = written("--resume")
     assert refused.code == 2
-    assert "no trained weights of resnet-digits as this schedule has it" in refused.err
-    assert "replaced" not in refused.err
+    assert "resnet-digits" in refused.err
+    refused = written()
+    assert refused.code == 2
+    assert "--resume" in refused.err
+    assert "--erase-card" in refused.err
     assert card.read_bytes() == before
-    assert "weights of another model after 1 steps: they are replaced" in written().err
+    assert written("--erase-card").code == 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import whole_runs as runs
 from command import Command, Result
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from poet_host.cli import learning
+from poet_host.cli import train as command
 from poet_host.errors import BadInput
 from poet_host.profile.profile import board_power
 from poet_host.run.log import Log
@@ -73,7 +73,7 @@ def test_each_step_is_a_line_and_a_resumed_run_goes_on(
     assert [row["step"] for row in steps] == [3, 4]
     assert train("--steps", 4, "--resume").json["steps"] == 4  # done already
     # Without --resume it is another run's.
-    assert train("--steps", 1).code == 0
+    assert train("--steps", 1, "--erase-card").code == 0
     assert [row["event"] for row in rows(log)] == ["begin", "step", "end"]
 
 
@@ -84,14 +84,14 @@ def test_ctrl_c_leaves_a_whole_log(
     presses: int, ended: str, saved: bool, train: Any, log: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    def on_step(report: Any) -> Any:
-        def press(step: Any, total: int) -> None:
-            for _ in range(presses if step.step == 3 else 0):
-                os.kill(os.getpid(), signal.SIGINT)
+    on_step = command._Session.on_step
 
-        return press
+    def press(self: Any, step: Any, last: int) -> None:
+        on_step(self, step, last)
+        for _ in range(presses if step.step == 3 else 0):
+            os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(learning, "_on_step", on_step)
+    monkeypatch.setattr(command._Session, "on_step", press)
     assert train().code == 130
     found = rows(log)
     assert [row["event"] for row in found] == ["begin", "step", "step", "step", "end"]
@@ -125,7 +125,7 @@ def test_a_loss_that_is_no_number_is_logged(tmp_path: Path, log: Path, capsys: A
     )  # fmt: skip
     assert result.code == 1
     assert rows(log)[-1]["ended"] == "not_finite"
-    assert "lower the learning rate" in rows(log)[-1]["error"]
+    assert "diverged at step" in rows(log)[-1]["error"]
 
 
 def test_logs_that_cannot_be_are_refused_before_anything_is_lost(
@@ -141,7 +141,7 @@ def test_logs_that_cannot_be_are_refused_before_anything_is_lost(
     for name in (tmp_path / "none" / "run.jsonl", tmp_path, tmp_path / "digits.poet"):
         assert train("--log", name).code == 2
     (tmp_path / "file").write_text("")
-    refused = train("--steps", 1, "--tensorboard", tmp_path / "file" / "tb")
+    refused = train("--steps", 1, "--erase-card", "--tensorboard", tmp_path / "file" / "tb")
     assert refused.code == 2
     assert "cannot be written" in refused.err
     assert len(rows(log)) == 3
@@ -179,7 +179,7 @@ def test_a_log_may_be_a_pipe_but_no_full_disk(train: Any, tmp_path: Path) -> Non
     os.close(reader)
     assert [json.loads(line)["event"] for line in lines] == ["begin", "step", "step", "end"]
     (tmp_path / "w.safetensors").unlink()
-    refused = train("--steps", 2, "--log", "/dev/full")
+    refused = train("--steps", 2, "--erase-card", "--log", "/dev/full")
     assert refused.code == 2
     assert "/dev/full cannot be written (no space left on device)" in refused.err
     assert not (tmp_path / "w.safetensors").exists()

@@ -41,17 +41,24 @@ from .profile.measure import measure
 from .profile.meter import hold_states, powers, read_log, wait_for
 from .profile.profile import Profile, estimate_profile
 from .run.calibrate import Told, Validation, calibrated, observe, validation
-from .run.data import Dataset, check_seed, example, fit, load_data, steps_per_epoch
+from .run.card import check_replaceable, read_weights, resumed
+from .run.data import Dataset, check_seed, example, fit, load_data, named_by, steps_per_epoch
 from .run.evaluate import Evaluation, Half, accuracy
 from .run.evaluate import Told as Counted
 from .run.evaluate import evaluate as evaluate_on
 from .run.job import JobState, check_room, make_job, read_job, write_job
 from .run.limits import deadline_us, ram_bytes
 from .run.run import Run, Weights
-from .run.train import OnStep, Training, begin, read_weights, resumed
+from .run.train import OnStep, Training, take_up
 from .run.train import load as load_schedule
 from .run.train import train as train_until
-from .run.weights import load_weights, save_weights, step_of_weights
+from .run.weights import (
+    SavedWeights,
+    classes_of_weights,
+    load_weights,
+    save_weights,
+    step_of_weights,
+)
 from .schedule.encode import QUEUE_CAPACITY, encode_costs
 from .schedule.encode import encode as encode_plan
 from .schedule.recover import graph_of
@@ -88,6 +95,7 @@ class Connection:
         self.device = device
         self.board = load_board(device.info.board)
         self.running = running
+        self.written: tuple[int, int] | None = None  # a model's CRC and a step, from a Run
         self._stack = stack
 
     @property
@@ -134,7 +142,7 @@ class Connection:
         if info.committed_step != NOTHING_COMMITTED and info.committed_model:
             raise BadInput(
                 "the board's card holds weights, which a schedule would replace: use another card, "
-                "or erase it with `poet-host train --format`"
+                "or erase it with `poet-host train --erase-card`"
             )
         data = Dataset("example", *example(graph))
         plan = _fitting(graph, profile, int(info.arena_bytes))
@@ -382,19 +390,46 @@ def train(
     *,
     epochs: int = 1,
     steps: int | None = None,
+    on_step: OnStep | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    **how: Any,
+) -> Run:
+    """Train on a board for `epochs` epochs or until step `steps`; `how` is as start_training's.
+
+    `on_step` is called after every step; when `stopped()` is true after a step, the run ends there.
+    Raises Diverged if the loss or a parameter is not finite, LinkBroken if the board is gone.
+    """
+    dataset = _fitting_data(data, graph_of(schedule))
+    last = last_step(dataset, schedule, epochs, steps)
+    training = start_training(schedule, connection, dataset, **how)
+    try:
+        return train_until(training, last, on_step, stopped)
+    finally:
+        connection.written = (schedule.model.crc, training.committed)
+
+
+def start_training(
+    schedule: Schedule,
+    connection: Connection,
+    data: str | Path | Dataset,
+    *,
     seed: int = 0,
     weights: Weights | None = None,
     first_step: int = 0,
     resume: bool = False,
-    on_step: OnStep | None = None,
-    stopped: Callable[[], bool] = lambda: False,
-) -> Run:
-    """Train on a board for `epochs` epochs or `steps` steps; see run.train for the rest."""
+    erase_card: bool = False,
+    before_moving: Callable[[Weights, int], None] | None = None,
+) -> Training:
+    """Bring schedule and starting weights to a board; see Training.
+
+    Raises BadInput if the card holds weights that this would lose, unless `erase_card`.
+    """
     check_seed(seed)
-    graph = graph_of(schedule)
-    dataset = _fitting_data(data, graph)
-    last = _last_step(dataset, graph, epochs, steps)
-    training = Training(
+    dataset = _fitting_data(data, graph_of(schedule))
+    if erase_card:
+        connection.device.format()
+    check_card(connection, schedule, resume=resume, goes_on=first_step > 0)
+    return Training(
         connection.device,
         connection.board,
         schedule,
@@ -403,19 +438,33 @@ def train(
         weights=weights,
         first_step=first_step,
         resume=resume,
+        classes=classes_of_weights(weights),
+        before_moving=before_moving,
     )
-    return train_until(training, last, on_step, stopped)
+
+
+def check_card(
+    connection: Connection, schedule: Schedule, *, resume: bool = False, goes_on: bool = False
+) -> None:
+    """Raise BadInput if training would lose weights that the card holds.
+
+    Not lost are those that it begins with (`resume`), and those that this connection has trained,
+    which its caller has. Where it `goes_on` from a file, weights of the same model are replaced.
+    """
+    if not resume:
+        check_replaceable(connection.device, schedule, connection.written, goes_on)
 
 
 def _fitting_data(data: str | Path | Dataset, graph: Graph) -> Dataset:
     return fit(data if isinstance(data, Dataset) else load_data(data), graph)
 
 
-def _last_step(dataset: Dataset, graph: Graph, epochs: int, steps: int | None) -> int:
+def last_step(dataset: Dataset, schedule: Schedule, epochs: int, steps: int | None) -> int:
+    """The step at which training for `epochs` epochs or until step `steps` ends."""
     count, what = (epochs, "epochs") if steps is None else (steps, "steps")
     if not isinstance(count, int) or count < 1:
         raise BadInput(f"{count!r} {what}: give a whole number from 1")
-    return epochs * steps_per_epoch(dataset, graph.batch) if steps is None else steps
+    return epochs * steps_per_epoch(dataset, graph_of(schedule).batch) if steps is None else steps
 
 
 def evaluate(
@@ -434,10 +483,12 @@ def evaluate(
     first `samples` of them. Changes nothing that is committed.
     """
     graph = graph_of(schedule)
-    dataset = _fitting_data(data, graph)
+    dataset = data if isinstance(data, Dataset) else load_data(data)
+    classes = classes_of_weights(weights)
     if weights is None:
-        resumed(connection.device, schedule)
-        weights = read_weights(connection.device, schedule)
+        found = resumed(connection.device, schedule)
+        weights, classes = found.weights or read_weights(connection.device, schedule), found.classes
+    dataset = fit(named_by(dataset, classes, graph), graph)
     return evaluate_on(
         connection.device, connection.board, graph, weights, dataset, half, samples, told
     )
@@ -454,33 +505,46 @@ def write_card(
     weights: Weights | None = None,
     first_step: int = 0,
     resume: bool = False,
+    erase_card: bool = False,
     told: Counted | None = None,
 ) -> JobState:
     """Put on a board's card what it needs to train alone until step `steps`, or for `epochs`
     epochs: schedule, starting weights and data. The other options are as train's.
 
     The board begins when it is switched on and no host speaks to it. Raises BadInput if the data
-    does not fit, or nothing is left to train.
+    does not fit, nothing is left to train, or the card holds weights that this would lose (unless
+    `erase_card`).
     """
     check_seed(seed)
     graph, device = graph_of(schedule), connection.device
     dataset = _fitting_data(data, graph)
-    last = _last_step(dataset, graph, epochs, steps)
-    first = resumed(device, schedule) if resume else first_step
+    last = last_step(dataset, schedule, epochs, steps)
+    first, names = first_step, classes_of_weights(weights)
+    if resume:
+        found = resumed(device, schedule)
+        first, names = found.step, found.classes
     if first >= last:
         raise BadInput(f"nothing is left to train: step {first} is done, {last} is the last one")
+    dataset = fit(named_by(dataset, names, graph if resume else None), graph)
     job = make_job(schedule, dataset, seed, first, last - first)
-    load_schedule(device, schedule)
-    check_room(device, job)
+    if erase_card:
+        device.format()
+    check_card(connection, schedule, resume=resume, goes_on=first > 0)
     if not resume:
-        begin(device, graph, schedule, seed, weights, first)
+        load_schedule(device, schedule)
+        check_room(device, job)
+    take_up(device, schedule, dataset, seed, weights, first, resume, names)
+    check_room(device, job)
     write_job(device, job, told)
     state = read_job(device)
     assert state is not None
-    return state
+    return replace(state, classes=dataset.classes)
 
 
 def read_card(schedule: Schedule, connection: Connection) -> tuple[JobState | None, Weights]:
     """How far a board has come alone, with the losses of its steps, and its weights."""
-    resumed(connection.device, schedule)
-    return read_job(connection.device), read_weights(connection.device, schedule)
+    found = resumed(connection.device, schedule)
+    if found.weights is not None:
+        return None, SavedWeights(found.weights, found.classes)
+    weights = read_weights(connection.device, schedule)
+    return read_job(connection.device), SavedWeights(weights, found.classes)

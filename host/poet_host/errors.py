@@ -5,11 +5,46 @@ it as one sentence and exits with `exit_code`; anything that is not a PoetError
 is a defect of this program.
 """
 
+import re
+
+QUOTED_CHARACTERS = 60  # of a name, text or number from a file in a message
+_WORD_CHARACTERS = 256  # of a word that nobody quoted, such as a path
+_LINE_CHARACTERS = 1500
+
+
+def quoted(value: object) -> str:
+    """A value from a file for a message: one line of at most QUOTED_CHARACTERS, texts in quotes."""
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
+    text = _printable(shortened(text)).replace("\n", "\\n")
+    return f'"{text}"' if isinstance(value, str) else text
+
+
+def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:
+    """A longer text loses its middle."""
+    half = (limit - 3) // 2
+    return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def _bounded(message: str) -> str:
+    """Whatever stands in names, a message is readable: nothing in it runs on for pages."""
+    words = re.sub(rf"\S{{{_WORD_CHARACTERS},}}", lambda word: shortened(word[0]), message)
+    return "\n".join(shortened(line, _LINE_CHARACTERS) for line in _printable(words).split("\n"))
+
 
 class PoetError(Exception):
     """Something failed that is not the user's input (exit code 1)."""
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_bounded(message))
 
 
 class BadInput(PoetError):

@@ -9,16 +9,17 @@ from .. import api
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..profile.profile import board_power
-from ..run.data import Dataset, fit, load_data, steps_per_epoch
+from ..run.data import Dataset, fit, load_data
 from ..run.job import JobState, make_job
 from ..run.limits import size_bytes
 from ..run.log import Log
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .console import emit, progress, say, show_table
-from .notices import say_classes, say_replaced
+from .notices import say_classes
 from .options import (
     data_options,
+    erase_option,
     json_option,
     output,
     seed_option,
@@ -83,6 +84,7 @@ def card() -> None:
     help="Go on from the weights that the card holds, or, with --load-weights, from the step that "
     "the file was saved after.",
 )  # fmt: skip
+@erase_option
 @storage_option
 @seed_option
 @json_option
@@ -98,6 +100,7 @@ def write(
     steps: int | None,
     load_weights: Path | None,
     resume: bool,
+    erase_card: bool,
     storage: Path | None,
     seed: int,
     as_json: bool,
@@ -121,12 +124,13 @@ def write(
     read = load_data(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
     )
-    say_classes(read)
     dataset = fit(read, graph)
-    last = steps or (epochs or 1) * steps_per_epoch(dataset, graph.batch)
+    last = api.last_step(dataset, loaded, epochs or 1, steps)
     first = api.step_of_weights(load_weights) if resume and load_weights else 0
     start = api.load_weights(load_weights, graph) if load_weights else None
     from_card = resume and load_weights is None
+    if from_card and erase_card:
+        raise BadInput("--resume goes on from the card's weights: leave out --erase-card")
     made = image is not None and not image.exists()
     if made and from_card:
         raise BadInput(f"--resume goes on from a card's weights, and there is no {image}")
@@ -141,18 +145,17 @@ def write(
             ) as connection,
             progress(f"writing {graph.name} and {dataset.name}") as report,
         ):
-            held = connection.device.info
             state = api.write_card(
                 loaded, connection, dataset, steps=last, seed=seed, weights=start,
-                first_step=first, resume=from_card,
+                first_step=first, resume=from_card, erase_card=erase_card,
                 told=lambda done, total: report(done, total, "bytes"),
             )  # fmt: skip
     except BaseException:
         if made and image:
             image.unlink(missing_ok=True)
         raise
-    say_replaced(held, loaded)
     where = str(image) if image else f"the card of the board at {port}"
+    say_classes(state.classes)
     say(f"wrote {where}: steps {state.first + 1} to {state.last} of {graph.name}")
     if as_json:
         emit({**_facts(graph, state), "file": str(image) if image else None})

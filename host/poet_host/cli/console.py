@@ -2,9 +2,10 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from rich import box
 from rich.console import Console
@@ -23,8 +24,16 @@ from rich.text import Text
 
 WIDTH = 110  # of tables where there is no terminal to ask
 
-Report = Callable[[int, int, str], None]
-"""Progress so far: done, total, and a word about it (total 0: not known)."""
+LINE_EVERY_S = 60.0  # of progress where there is no terminal
+
+
+class Report(Protocol):
+    """Progress so far: done, total (0: not known), and words about it.
+
+    Without a terminal a line is printed where `is_line` asks for it, and once in a minute.
+    """
+
+    def __call__(self, done: int, total: int, word: str, is_line: bool = False) -> None: ...
 
 
 def of_steps(report: Report) -> Callable[[int, int], None]:
@@ -98,11 +107,11 @@ class _Count(MofNCompleteColumn):
 
 @contextmanager
 def progress(title: str) -> Iterator[Report]:
-    """A progress bar on stderr if that is a terminal; one line at the start if it is not."""
+    """A progress bar on stderr if that is a terminal; lines if it is not."""
     console = _stderr()
     if not console.is_terminal:
         say(f"{title} ...")
-        yield lambda done, total, word: None
+        yield _lines(title)
         return
     with Progress(
         SpinnerColumn(),
@@ -115,7 +124,20 @@ def progress(title: str) -> Iterator[Report]:
     ) as bar:
         task = bar.add_task(escape(title), total=None, word="")
 
-        def report(done: int, total: int, word: str) -> None:
+        def report(done: int, total: int, word: str, is_line: bool = False) -> None:
             bar.update(task, completed=done, total=total or None, word=escape(word))
 
         yield report
+
+
+def _lines(title: str) -> Report:
+    printed_s = time.monotonic()
+
+    def report(done: int, total: int, word: str, is_line: bool = False) -> None:
+        nonlocal printed_s
+        if is_line or time.monotonic() - printed_s >= LINE_EVERY_S:
+            printed_s = time.monotonic()
+            count = f"{done:,} of {total:,}" if total else ""
+            say(f"{title}: {', '.join(part for part in (count, word) if part)}")
+
+    return report

@@ -56,7 +56,6 @@ def evaluate(
     loaded = Schedule.load(schedule)
     graph = graph_of(loaded)
     read = load_data(data, normalize=normalize, test_split=test_split or 0.0, seed=seed)
-    say_classes(read)
     dataset = fit(read, graph)
     half = half_of(dataset, half)
     given = api.load_weights(weights, graph) if weights else None
@@ -68,6 +67,7 @@ def evaluate(
                 loaded, connection, dataset, weights=given, half=half, samples=samples,
                 told=lambda done, total: report(done, total, "samples"),
             )  # fmt: skip
+    say_classes(found.classes)
     if as_json:
         emit(found.to_json())
     else:

@@ -17,10 +17,11 @@ from .evaluating import evaluate
 from .exporting import export
 from .hardware import boards, build, flash
 from .inspect import models
-from .learning import profile, simulate, train
+from .learning import profile, simulate
 from .planning import solve
 from .showing import show
 from .signals import INTERRUPTED, Ended, end_by_signals
+from .train import train
 
 EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device; 4 link broke;
 5 infeasible (proved); 6 a schedule was found but not within the wanted gap; 7 none found in time;

@@ -1,27 +1,14 @@
-"""What several commands say of data, boards and cards, beside their own results."""
-
-from typing import Any
+"""What several commands say about data and boards, in addition to their own results."""
 
 from .. import api
-from ..run.data import Dataset
-from ..schedule.schedule import Schedule
+from ..run.classes import Classes
 from .console import say
 
 
-def say_classes(dataset: Dataset) -> None:
-    """Which numbers a table's words became: another table may have others."""
-    if dataset.classes:
-        say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(dataset.classes))}")
-
-
-def say_replaced(held: Any, schedule: Schedule) -> None:
-    """What becomes of the weights of another model on a card that `held`, its board's hello, told
-    of."""
-    if held.committed_model not in (0, schedule.model.crc):
-        say(
-            f"the card held the weights of another model after {held.committed_step} steps: they "
-            "are replaced"
-        )
+def say_classes(classes: Classes) -> None:
+    """Say which number each word of a table has."""
+    if classes:
+        say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(classes))}")
 
 
 def say_emulated(connection: api.Connection) -> None:

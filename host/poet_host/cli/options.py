@@ -15,6 +15,7 @@ from ..graph.autodiff import BATCHNORM, OPTIMISERS
 from ..graph.onnx_import import DEFAULT_LOSS, LOSSES
 
 MOST_SEED = 2**31 - 1
+_CHUNK_BYTES = 1 << 16
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,6 +48,23 @@ storage_option = click.option(
 seed_option = click.option(
     "--seed", type=click.IntRange(0, MOST_SEED), default=0, show_default=True,
     help="Of starting weights, of the order of samples, and of what --test-split holds out.",
+)  # fmt: skip
+
+
+class _Renamed(click.Option):
+    """An option whose names after the first are old ones, which work but are not in the help."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        names, self.opts = self.opts, self.opts[:1]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = names
+
+
+erase_option = click.option(
+    "--erase-card", "--format", "erase_card", cls=_Renamed, is_flag=True,
+    help="First erase the board's card, with all weights on it.",
 )  # fmt: skip
 
 
@@ -148,3 +166,20 @@ def writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) -> Non
             raise BadInput(f"{path} cannot be written: {error.strerror}") from error
         if path.is_symlink() and Path(real).is_symlink():
             raise BadInput(f"{path} cannot be written: its links go in a circle")
+
+
+def room_for(path: Path, size_bytes: int) -> None:
+    """Raise BadInput if a file of this size cannot be written where `path` is."""
+    if is_stream(path):
+        return
+    try:
+        with TemporaryFile(dir=Path(os.path.realpath(path)).parent) as file:
+            for _ in range(0, size_bytes, _CHUNK_BYTES):
+                file.write(bytes(_CHUNK_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise BadInput(
+            f"{path} cannot be written: {error.strerror}. It takes {size_bytes:,} bytes; free so "
+            "many, or write to another disk"
+        ) from error

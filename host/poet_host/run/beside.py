@@ -65,5 +65,5 @@ def beside(
 
 def step_us(run: Run) -> float | None:
     """A step without what no plan contains, its commit and answers to the host: the median."""
-    times_us = [step.time_us - step.commit_us - step.serving_us for step in run.steps]
+    times_us = [step.time_us - step.overhead_us for step in run.steps]
     return median(times_us) if times_us else None

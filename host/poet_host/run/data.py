@@ -7,7 +7,6 @@ graph once, so that training never meets bad data. The batch of a step follows f
 alone, which is what lets a run resume at any committed step.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,14 +18,11 @@ import numpy as np
 
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
+from . import data_builtin
+from .classes import NO_NAMES, Classes, examples_of, numbers_by
 from .data_files import Array, Arrays, read_csv, read_folder, read_npz
 
-DIGITS = Path(__file__).with_name("digits.npz")
-DIGITS_HELD_OUT = 360
-SYNTHETIC_SAMPLES = 512
-SYNTHETIC_HELD_OUT = 128
 NORMALIZATIONS = ("none", "scale", "standard")
-_SIZE = r"\d{1,30}"  # more digits make no number that int() would take
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,8 @@ class Dataset:
     """Samples `x` (N, ...) and labels `y` (N, ...); `*_test` are held out, or None.
 
     `flat`: samples are rows of a table, to be seen in the shape that the model needs. `classes`
-    are their names, if they have any. Without `shuffle` every epoch has the order of the samples.
+    are the names of classes, where labels were words. Without `shuffle` every epoch has the order
+    of the samples.
     """
 
     name: str
@@ -43,7 +40,7 @@ class Dataset:
     x_test: Array | None = None
     y_test: Array | None = None
     flat: bool = False
-    classes: tuple[str, ...] = ()
+    classes: Classes = NO_NAMES
     shuffle: bool = True
 
 
@@ -76,11 +73,11 @@ def check_seed(seed: int) -> None:
 def _load(spec: str | Path) -> Dataset:
     path = Path(spec)
     if str(spec) == "digits":
-        return _digits()
+        return Dataset("digits", *data_builtin.digits())
     if str(spec) == "synthetic" or str(spec).startswith("synthetic:"):
-        return _synthetic(str(spec))
+        return Dataset(str(spec), *data_builtin.synthetic(str(spec)))
     if str(spec).startswith("tokens:"):
-        return _tokens(str(spec))
+        return Dataset(str(spec), *data_builtin.tokens(str(spec)))
     if path.is_dir():
         return _of_file(path, read_folder(path))
     if not path.is_file():
@@ -89,8 +86,9 @@ def _load(spec: str | Path) -> Dataset:
             "file, `digits`, synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES"
         )
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
-        arrays, classes = read_csv(path)
-        return replace(_of_file(path, arrays), flat=True, classes=classes)
+        arrays, names = read_csv(path)
+        examples = examples_of(arrays["x"], arrays["y"]) if names else None
+        return replace(_of_file(path, arrays), flat=True, classes=Classes(names, examples))
     return _of_file(path, read_npz(path))
 
 
@@ -174,67 +172,6 @@ def _mean_and_deviation(text: str) -> tuple[float, float]:
     )
 
 
-def _digits() -> Dataset:
-    """scikit-learn's 1,797 digits, pixels / 16, (N, 1, 8, 8); the last 360 are held out."""
-    with np.load(DIGITS) as arrays:
-        x = arrays["images"].astype(np.float32)[:, None] / np.float32(16)
-        y = arrays["labels"].astype(np.int32)
-    cut = len(x) - DIGITS_HELD_OUT
-    return Dataset("digits", x[:cut], y[:cut], x[cut:], y[cut:])
-
-
-def _synthetic(spec: str) -> Dataset:
-    """One random pattern a class, each sample its pattern plus noise; always the same numbers."""
-    found = re.fullmatch(rf"synthetic:({_SIZE}(?:x{_SIZE}){{0,7}}):({_SIZE})", spec)
-    shape = tuple(int(size) for size in found[1].split("x")) if found else ()
-    classes = int(found[2]) if found else 0
-    if not prod(shape) * classes:
-        raise BadInput(f"data {spec!r}: write it as synthetic:3x32x32:10, SHAPE then CLASSES")
-    count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
-    if prod(shape) * (count + classes) > 2**28:
-        raise BadInput(
-            f"data {spec!r}: {count} samples of this shape, and one of each class, take more than "
-            "1 GiB: ask for less"
-        )
-    rng = np.random.default_rng(0)
-    patterns = rng.standard_normal((classes, *shape), dtype=np.float32)
-    y = rng.integers(0, classes, count).astype(np.int32)
-    x = patterns[y] + rng.standard_normal((count, *shape), dtype=np.float32)
-    cut = SYNTHETIC_SAMPLES
-    return Dataset(spec, x[:cut], y[:cut], x[cut:], y[cut:])
-
-
-def _tokens(spec: str) -> Dataset:
-    """Texts of LENGTH tokens about CLASSES topics; always the same ones.
-
-    Each text is token 1, a quarter to all of LENGTH words, and zeros behind. Half of the words are
-    drawn from the eight that its topic favours, half from all.
-    """
-    found = re.fullmatch(rf"tokens:({_SIZE}):({_SIZE}):({_SIZE})", spec)
-    length, words, classes = (int(size) for size in found.groups()) if found else (0, 0, 0)
-    if length < 2 or not 12 <= words <= 2**31 or classes < 1:
-        raise BadInput(
-            f"data {spec!r}: write it as tokens:64:512:10, LENGTH (from 2), WORDS (from 12, "
-            f"to {2**31}) and CLASSES (from 1)"
-        )
-    count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
-    if length * count + 8 * classes > 2**28:
-        raise BadInput(
-            f"data {spec!r}: {count} samples of this length, and eight words of each class, take "
-            "more than 1 GiB: ask for less"
-        )
-    rng = np.random.default_rng(0)
-    favoured = rng.integers(2, words, (classes, 8))
-    y = rng.integers(0, classes, count).astype(np.int32)
-    own = favoured[y[:, None], rng.integers(0, 8, (count, length))]
-    x = np.where(rng.random((count, length)) < 0.5, own, rng.integers(2, words, (count, length)))
-    x[:, 0] = 1
-    ends = rng.integers(max(2, length // 4), length + 1, count)
-    x = np.where(np.arange(length) < ends[:, None], x, 0).astype(np.int32)
-    cut = SYNTHETIC_SAMPLES
-    return Dataset(spec, x[:cut], y[:cut], x[cut:], y[cut:])
-
-
 def fit(dataset: Dataset, graph: Graph) -> Dataset:
     """The data set in the graph's types, or BadInput saying what does not fit the model."""
     x, y = _fit_half(dataset, "", dataset.x, dataset.y, graph)
@@ -287,6 +224,28 @@ def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> 
     if label.dtype == "float32":
         return samples, _finite(where, names[1], y)
     return samples, _indices(where, names[1], "label", y, classes_of(graph), "classes")
+
+
+def named_by(dataset: Dataset, known: Classes, graph: Graph | None = None) -> Dataset:
+    """The data set with its classes numbered as weights `known` them.
+
+    Weights of `graph` that are there already, but do not name their classes, are taken to number
+    words by the alphabet. Raises BadInput for a word that is not known, or if there are fewer words
+    than the graph has classes.
+    """
+    found, where = dataset.classes, f"data {dataset.name}"
+    if not found:
+        return dataset
+    if not known:
+        if graph is not None and len(found) != classes_of(graph):
+            raise BadInput(
+                f"{where}: it has {len(found)} classes and {graph.name} has {classes_of(graph)}; "
+                "the weights do not say which word is which class. Write labels as numbers"
+            )
+        return dataset
+    numbers = numbers_by(known, found, where)
+    y_test = None if dataset.y_test is None else numbers[dataset.y_test]
+    return replace(dataset, y=numbers[dataset.y], y_test=y_test, classes=known)
 
 
 def classes_of(graph: Graph) -> int:

@@ -25,6 +25,7 @@ from ..plan.plan import Plan, Statement, start_offsets
 from ..plan.problem import CostGraph, Problem
 from ..profile.measure import probe_record
 from ..profile.profile import estimate_profile
+from .classes import NO_NAMES, Classes
 from .data import Dataset
 from .run import Array, Weights
 
@@ -70,11 +71,11 @@ class Evaluation:
     accuracy: float | None
     time_us: float
     answers: Array = field(repr=False)
+    classes: Classes = NO_NAMES
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "answers"
-        }
+        names = [name for name in self.__dataclass_fields__ if name != "answers"]
+        return {**{name: getattr(self, name) for name in names}, "classes": list(self.classes)}
 
 
 def evaluate(
@@ -120,6 +121,7 @@ def evaluate(
     return Evaluation(
         graph.name, board.name, dataset.name, half, len(x), loss,
         share_right(found, y) if classes else None, device.us(forward.ticks), found,
+        dataset.classes,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from ..errors import BadInput, BoardError
 from ..schedule.layout import ERASE_BLOCKS
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
+from .classes import NO_NAMES, Classes
 from .data import Dataset, samples_of_step
 from .run import Array
 
@@ -52,6 +53,7 @@ class JobState:
     steps: int
     committed: int
     losses: Array
+    classes: Classes = NO_NAMES
 
     @property
     def last(self) -> int:

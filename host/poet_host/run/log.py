@@ -1,7 +1,8 @@
 """What a training run tells while it goes on: JSON lines, and scalars for TensorBoard.
 
 A log of JSON lines is an object a line. A run begins with `event` "begin" (what runs, from which
-step), then has a "step" for each step as it is committed, and last an "end". A resumed run goes on
+step), then has a "step" for each step as it is committed, a "validation" after each epoch that was
+validated, and last an "end". A resumed run goes on
 in the same file with a "begin" of its own; every line is written before the next step begins.
 """
 
@@ -19,6 +20,7 @@ from ..profile.profile import Power
 from .energy import energy_uj
 from .run import Step
 from .tensorboard import EventFile
+from .validate import Validated
 
 FORMAT, VERSION = "poet-log", 1
 
@@ -75,6 +77,10 @@ class Log:
     def noted(self, step: int, loss: float | None) -> None:
         """A step of which no more is known."""
         self._write({"event": "step", "step": step, "loss": loss})
+
+    def validated(self, found: Validated) -> None:
+        """Loss and accuracy on the held-out samples after an epoch."""
+        self._write({"event": "validation", **found.to_json()})
 
     def end(self, **facts: Any) -> None:
         self._ended = True
@@ -144,7 +150,7 @@ class _Lines:
 
 
 class _Scalars:
-    """Loss, times and energy of each step, accuracy at the end."""
+    """Loss, times and energy of each step, validation after epochs, accuracy at the end."""
 
     CURVES: Sequence[str] = (
         "loss",
@@ -164,9 +170,10 @@ class _Scalars:
         self.path, self._step = folder, 0
 
     def write(self, row: Mapping[str, Any]) -> None:
-        names = self.CURVES if row["event"] == "step" else ("accuracy",)
+        names = self.CURVES if row["event"] == "step" else ("loss", "accuracy")
+        prefix = "validation_" if row["event"] == "validation" else ""
         self._step = row.get("step", self._step)
-        values = {name: float(row[name]) for name in names if row.get(name) is not None}
+        values = {prefix + name: float(row[name]) for name in names if row.get(name) is not None}
         if values:
             self._events.add(self._step, values)
 

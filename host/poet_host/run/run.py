@@ -15,12 +15,14 @@ import numpy as np
 
 from ..errors import BadInput
 from ..files import read_json
+from .classes import NO_NAMES, Classes
 
 FORMAT, VERSION = "poet-run", 1
 Array = np.ndarray[Any, np.dtype[Any]]
 Weights = Mapping[str, Array]
 Ended = Literal["done", "interrupted", "not_finite"]
 
+_APART = ("weights", "classes")  # not read from a run.json
 _AGAIN = "name what `train --run` wrote, or train again"
 # What JSON must hold for a field of this type; the others are checked by their own code.
 _PLAIN: Mapping[Any, Any] = {
@@ -34,23 +36,29 @@ _PLAIN: Mapping[Any, Any] = {
 
 @dataclass(frozen=True)
 class Step:
-    """One training step; times by the board's clock, `time_us` includes the commit.
+    """One training step; times by the board's clock.
 
-    `asleep_us`: the processor slept; `reading_us`, `writing_us`: storage was read or written;
-    `serving_us`: the board answered its host, which includes taking in the next batch.
+    Its overhead is what no plan contains: the commit, and the board's answers to its host.
     """
 
     step: int
     loss: float
-    time_us: float
+    time_us: float  # the whole step, overhead included
     compute_us: float
     transfer_us: float
     commit_us: float
-    asleep_us: float
-    reading_us: float
-    writing_us: float
-    serving_us: float
+    asleep_us: float  # the processor slept
+    reading_us: float  # storage was read
+    writing_us: float  # storage was written
+    serving_us: float  # the board answered its host, and took in the next batch
+    overhead_asleep_us: float  # the part of asleep_us that is overhead; likewise the next two
+    overhead_reading_us: float
+    overhead_writing_us: float
     peak_bytes: int
+
+    @property
+    def overhead_us(self) -> float:
+        return self.commit_us + self.serving_us
 
 
 @dataclass(frozen=True)
@@ -76,9 +84,8 @@ class Traced:
 class Run:
     """Losses, times, energy, the arena's high-water mark, and the weights at the end.
 
-    `energy_uj` is that of one step above what the sleeping board draws (the same as a
-    plan's energy_uj, and the commit's), `total_energy_uj` includes that: medians of what the
-    board measured of its states, multiplied by their powers in board.toml. None without steps.
+    Measured times and energies are medians over the steps, None without steps. Energies are the
+    time that the board measured in each power state, times the power in board.toml.
     """
 
     model: str
@@ -91,9 +98,15 @@ class Run:
     ended: Ended
     steps: tuple[Step, ...]
     trace: tuple[Traced, ...]
-    energy_uj: float | None
-    total_energy_uj: float | None
+    energy_uj: float | None  # of a whole step, above the sleeping board
+    total_energy_uj: float | None  # the same, the sleeping board included
+    deadline_us: float | None  # that the schedule was solved for
+    predicted_time_us: float | None  # the plan's time_us and energy_uj: without overhead
+    predicted_energy_uj: float | None
+    measured_time_us: float | None  # the same quantities, as the board measured them
+    measured_energy_uj: float | None
     weights: Weights = field(repr=False)
+    classes: Classes = NO_NAMES  # that the weights tell apart
 
     @property
     def peak_bytes(self) -> int:
@@ -106,8 +119,20 @@ class Run:
 
     @property
     def time_us(self) -> float | None:
-        """Of one step: the median."""
+        """Of one whole step: the median."""
         return median(step.time_us for step in self.steps) if self.steps else None
+
+    @property
+    def overhead_us(self) -> float | None:
+        """Of one step, its commit and the answers to the host: the median."""
+        return median(step.overhead_us for step in self.steps) if self.steps else None
+
+    @property
+    def deadline_missed_steps(self) -> int:
+        """How many whole steps, overhead included, took longer than the deadline."""
+        if self.deadline_us is None:
+            return 0
+        return sum(step.time_us > self.deadline_us for step in self.steps)
 
     def loss(self, end: Literal["first", "last"]) -> float | None:
         """Mean loss of the first or last eighth of the steps: single batches differ a lot."""
@@ -126,7 +151,7 @@ class Run:
         named = {
             name: getattr(self, name)
             for name in self.__dataclass_fields__
-            if name not in ("steps", "trace", "weights")
+            if name not in ("steps", "trace", "weights", "classes")
         }
         return {
             "format": FORMAT,
@@ -134,6 +159,10 @@ class Run:
             **named,
             "peak_bytes": self.peak_bytes,
             "time_us": self.time_us,
+            "overhead_us": self.overhead_us,
+            "deadline_missed": self.deadline_missed_steps > 0,
+            "deadline_missed_steps": self.deadline_missed_steps,
+            "classes": list(self.classes),
             "loss_first": self.loss("first"),
             "loss_last": self.loss("last"),
             "weights_sha256": weights_sha256(self.weights),
@@ -151,7 +180,7 @@ def load_run(path: Path | str, weights: Weights) -> Run:
     if value.get("version") != VERSION:
         raise BadInput(f"{path}: version {value.get('version')!r} is not known, {VERSION} is")
     try:
-        known = {name: value[name] for name in Run.__dataclass_fields__ if name != "weights"}
+        known = {name: value[name] for name in Run.__dataclass_fields__ if name not in _APART}
         known["steps"] = tuple(_record(Step, step) for step in known["steps"])
         known["trace"] = tuple(_record(Traced, statement) for statement in known["trace"])
         run: Run = _record(Run, {**known, "weights": weights})

@@ -5,21 +5,24 @@ the last step that ended; `resume` goes on from them.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from ..device.board import Board
-from ..device.device import NOTHING_COMMITTED, TENSOR, Device, board_error
+from ..device.device import TENSOR, Device
 from ..errors import BadInput, BoardError, LinkBroken, PoetError
-from ..graph.graph import Graph, Node
+from ..graph.graph import Graph
 from ..graph.weights import start_values
 from ..profile.profile import board_power
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
-from .data import Dataset, batch_of_step, fit
-from .energy import energy_uj
+from .card import read_weights, resumed, storage_info, write_note
+from .classes import NO_NAMES, Classes
+from .data import Dataset, batch_of_step, fit, named_by
+from .energy import energy_uj, planned_part
 from .run import Array, Ended, Run, Step, Weights
 from .trace import Trace
 
@@ -29,12 +32,17 @@ OnStep = Callable[[Step, int], None]
 """Called after every step with it and the number of the last one."""
 
 
-class NotFinite(PoetError):
-    """The loss was NaN or infinite. `run` has the weights of the last good step."""
+class Diverged(PoetError):
+    """The loss of step `step`, or a parameter after it, was not finite. The board committed the
+    step before; `run` has its weights, and the steps that were made.
+    """
 
-    def __init__(self, message: str, run: Run) -> None:
-        super().__init__(message)
-        self.run = run
+    def __init__(self, step: int, run: Run) -> None:
+        super().__init__(
+            f"training diverged at step {step}: the loss or a parameter is not finite. Lower the "
+            "learning rate (--lr), or normalise the data (--normalize standard)"
+        )
+        self.step, self.run = step, run
 
 
 class Training:
@@ -43,7 +51,10 @@ class Training:
     Batches follow from (seed, step). Starting weights are `weights` (by node name; missing
     ones and momentum start as the graph says), as they are after `first_step` steps, or, with
     `resume`, those that the board has committed. Two of them may take turns, each on a board of
-    its own.
+    its own. `classes` are the names that `weights` were trained with, if any.
+
+    Where the card has the same model in another layout, `before_moving` is called with its weights
+    and step before they are written again.
     """
 
     def __init__(
@@ -57,17 +68,18 @@ class Training:
         weights: Weights | None = None,
         first_step: int = 0,
         resume: bool = False,
+        classes: Classes = NO_NAMES,
+        before_moving: Callable[[Weights, int], None] | None = None,
     ) -> None:
         if resume and weights is not None:
             raise BadInput("a resumed run goes on from the board's weights: give it no others")
         self.device, self.board, self.schedule, self.seed = device, board, schedule, seed
         self.power = board_power(board)
         self.graph = graph_of(schedule)
-        self.data = fit(dataset, self.graph)
-        if resume:
-            self.committed = resumed(device, schedule)
-        else:
-            self.committed = begin(device, self.graph, schedule, seed, weights, first_step)
+        self.data, self.committed = take_up(
+            device, schedule, dataset, seed, weights, first_step, resume, classes, before_moving
+        )
+        self.classes = self.data.classes
         self.done: list[Step] = []
         self._sent: int | None = None  # the step whose batch the board has
         self._refused: BoardError | None = None  # what it said of the next one
@@ -75,7 +87,7 @@ class Training:
         self.trace = Trace(schedule, self.graph, device.info.trace_capacity)
 
     def step(self, *, more: bool = False) -> Step:
-        """Train one batch. Raises NotFinite, LinkBroken; the step before stays committed.
+        """Train one batch. Raises Diverged, LinkBroken; the step before stays committed.
 
         If `more` steps follow, the next batch is sent while the board computes this one; raises
         BoardError, when this one is done, if the board could not take it.
@@ -93,7 +105,7 @@ class Training:
         except BoardError as error:
             if error.name != "not_finite":
                 raise
-            raise NotFinite(f"step {step + 1}: {error}", self.finish("not_finite")) from error
+            raise Diverged(step + 1, self.finish("not_finite")) from error
         except LinkBroken as error:
             raise LinkBroken(
                 f"{error}; the weights of step {step} or {step + 1} are safe on the board's "
@@ -127,6 +139,8 @@ class Training:
         """Read the weights back, and put together what was measured."""
         traced = self.trace.traced(self.device)
         energy = [energy_uj(step, self.power) for step in self.done]
+        planned = [planned_part(step, self.power) for step in self.done]
+        plan = self.schedule.meta["plan"]
         return Run(
             model=self.graph.name,
             board=self.board.name,
@@ -140,7 +154,13 @@ class Training:
             trace=traced,
             energy_uj=median(above for above, _ in energy) if energy else None,
             total_energy_uj=median(total for _, total in energy) if energy else None,
+            deadline_us=plan.get("deadline_us"),
+            predicted_time_us=plan.get("time_us"),
+            predicted_energy_uj=plan.get("energy_uj"),
+            measured_time_us=median(time_us for time_us, _ in planned) if planned else None,
+            measured_energy_uj=median(uj for _, uj in planned) if planned else None,
             weights=read_weights(self.device, self.schedule),
+            classes=self.classes,
         )
 
 
@@ -163,24 +183,43 @@ def train(
     return training.finish()
 
 
-def resumed(device: Device, schedule: Schedule) -> int:
-    """Load the schedule, to go on with what the board has committed: after which step.
+def take_up(
+    device: Device,
+    schedule: Schedule,
+    dataset: Dataset,
+    seed: int,
+    weights: Weights | None,
+    first_step: int,
+    resume: bool,
+    classes: Classes,
+    before_moving: Callable[[Weights, int], None] | None = None,
+) -> tuple[Dataset, int]:
+    """Load the schedule and have the board commit what training starts with, as Training says.
 
-    Raises BadInput if it has committed nothing, or another model.
+    Returns the data set in the graph's types, its classes numbered as the weights know them, and
+    the committed step.
     """
-    info = _with_storage(device)
-    if info.committed_step == NOTHING_COMMITTED or info.committed_model != schedule.model.crc:
-        raise BadInput(
-            f"the board's storage holds no trained weights of {schedule.meta['graph']['name']} as "
-            "this schedule has it: name the schedule that trained them, or train anew"
-        )
-    device.load(schedule.model_part, schedule.plan_part)
-    return int(info.committed_step)
+    graph = graph_of(schedule)
+    if not resume:
+        data = fit(named_by(dataset, classes), graph)
+        begin(device, graph, schedule, seed, weights, first_step, data.classes)
+        return data, first_step
+    found = resumed(device, schedule)
+    data = fit(named_by(dataset, found.classes, graph), graph)
+    names = data.classes or found.classes
+    if found.weights is not None:
+        if before_moving:
+            before_moving(found.weights, found.step)
+        begin(device, graph, schedule, seed, found.weights, found.step, names)
+    elif names and not found.classes:
+        write_note(device, graph, schedule, names)
+        load(device, schedule)
+    return replace(data, classes=names), found.step
 
 
 def load(device: Device, schedule: Schedule) -> None:
     """Bring the schedule to a board that has storage; weights stay as they are."""
-    _with_storage(device)
+    storage_info(device)
     device.load(schedule.model_part, schedule.plan_part)
 
 
@@ -191,22 +230,17 @@ def begin(
     seed: int,
     weights: Weights | None,
     step: int,
-) -> int:
+    classes: Classes = NO_NAMES,
+) -> None:
     """Load the schedule and write what every parameter and state starts with: those of `step`."""
-    load(device, schedule)
     values = starting_values(graph, seed, weights)
+    storage_info(device)
+    write_note(device, graph, schedule, classes)
+    load(device, schedule)
     for number, name in enumerate(schedule.names):
         if name in values:
             device.write(TENSOR, number, values[name].tobytes())
     device.begin(step)
-    return step
-
-
-def _with_storage(device: Device) -> Any:
-    info = device.hello()
-    if info.storage_status:
-        raise board_error(info.storage_status, 0, "to use its card")
-    return info
 
 
 def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:
@@ -232,19 +266,6 @@ def _some(names: Mapping[str, Array]) -> str:
     return ", ".join(list(names)[:6]) + (", ..." if len(names) > 6 else "")
 
 
-def read_weights(device: Device, schedule: Schedule) -> dict[str, Array]:
-    """All parameters and states of the last committed step, by node name."""
-    return {
-        node.name: _values(node, device.read(TENSOR, number, node.size_bytes))
-        for number, node in enumerate(graph_of(schedule).nodes)
-        if node.role in ("parameter", "state")
-    }
-
-
-def _values(node: Node, data: bytes) -> Array:
-    return np.frombuffer(data, dtype="<f4").reshape(node.shape)
-
-
 def _step(device: Device, result: Any) -> Step:
     return Step(
         step=result.step,
@@ -257,5 +278,8 @@ def _step(device: Device, result: Any) -> Step:
         reading_us=device.us(result.reading_ticks),
         writing_us=device.us(result.writing_ticks),
         serving_us=device.us(result.serving_ticks),
+        overhead_asleep_us=device.us(result.overhead_asleep_ticks),
+        overhead_reading_us=device.us(result.overhead_reading_ticks),
+        overhead_writing_us=device.us(result.overhead_writing_ticks),
         peak_bytes=result.peak_bytes,
     )

@@ -1,7 +1,9 @@
 """Weights in safetensors files, under the names that people know from PyTorch."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as parse_tensors
@@ -11,49 +13,87 @@ from ..errors import BadInput
 from ..files import read_bytes, write_whole
 from ..graph.graph import Graph
 from ..graph.weights import from_named, to_named
-from .run import Weights
+from .classes import NO_NAMES, Classes, classes_from_json
+from .run import Array, Weights
 
 _ABOUT = "poet-host"
+_NO_FILE = (SafetensorError, OSError, ValueError, TypeError, KeyError, RecursionError)
 
 
-def save_weights(path: Path | str, graph: Graph, weights: Weights, step: int | None = None) -> None:
+class SavedWeights(dict[str, Array]):
+    """Weights of a file by node name. `classes`: the names that they were trained with, if any."""
+
+    def __init__(self, values: Mapping[str, Array], classes: Classes) -> None:
+        super().__init__(values)
+        self.classes = classes
+
+
+def save_weights(
+    path: Path | str,
+    graph: Graph,
+    weights: Weights,
+    step: int | None = None,
+    classes: Classes = NO_NAMES,
+) -> None:
     """Write all parameters and states of `graph`, but its constants, to a safetensors file.
 
     `step` is after how many steps of training they are so: what lets a run go on from the file.
+    `classes` are kept with them, so that later data is numbered alike; where none are given, those
+    of `weights` that `load_weights` read. Raises PoetError if the file cannot be written.
     """
     named = to_named(graph, weights, constants=False)
-    about = {"model": graph.name} | ({} if step is None else {"step": step})
+    names = classes or classes_of_weights(weights)
+    about: dict[str, Any] = {"model": graph.name}
+    about |= {} if step is None else {"step": step}
+    about |= {"classes": names.to_json()} if names else {}
     # As one text: several would stand in the file in any order.
     write_whole(path, tensors_to_bytes(named, metadata={_ABOUT: json.dumps(about)}))
 
 
 def step_of_weights(path: Path | str) -> int:
     """After how many steps the weights in a file were saved; BadInput if it does not say so."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {}).get(_ABOUT, "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise BadInput(f"weights {path}: this is no safetensors file ({error})") from error
-    step = about.get("step") if isinstance(about, dict) else None
+    step = _about(path).get("step")
     if not isinstance(step, int) or not 0 <= step < 2**32 - 1:
         raise BadInput(
             f"weights {path}: it does not say after how many steps they were saved, so training "
-            "cannot resume from it: leave out --resume, to begin with these weights"
+            "cannot resume from it. Leave out --resume, to begin with these weights"
         )
     return step
 
 
-def load_weights(path: Path | str, graph: Graph) -> Weights:
+def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
     """Weights by node name; BadInput if the file is damaged or belongs to another model."""
     data = read_bytes(path)
     try:
         named = parse_tensors(data)
-    except (SafetensorError, ValueError, TypeError, KeyError) as error:
+    except _NO_FILE as error:
         raise BadInput(f"weights {path}: this is no safetensors file ({error})") from error
     try:
-        return from_named(graph, named)
+        return SavedWeights(from_named(graph, named), _classes(path))
     except BadInput as error:
         reason = str(error).removeprefix("weights: ")
         raise BadInput(
             f"weights {path}: {reason}: give a file that `train` wrote for this model"
         ) from error
+
+
+def classes_of_weights(weights: Weights | None) -> Classes:
+    """The names that weights were trained with, if they are from a file that has them."""
+    return weights.classes if isinstance(weights, SavedWeights) else NO_NAMES
+
+
+def _classes(path: Path | str) -> Classes:
+    try:
+        return classes_from_json(_about(path).get("classes"))
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadInput(f"the names of its classes are damaged ({error})") from error
+
+
+def _about(path: Path | str) -> dict[str, Any]:
+    """What the file says of its weights besides their values."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads((file.metadata() or {}).get(_ABOUT, "{}"))
+    except _NO_FILE as error:
+        raise BadInput(f"weights {path}: this is no safetensors file ({error})") from error
+    return about if isinstance(about, dict) else {}

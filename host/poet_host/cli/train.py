@@ -1,0 +1,380 @@
+"""The command train."""
+
+from pathlib import Path
+
+import click
+
+from .. import api
+from ..errors import BadInput, PoetError
+from ..files import write_whole
+from ..graph.graph import Graph
+from ..graph.weights import weight_nodes
+from ..profile.profile import board_power
+from ..run.card import read_weights
+from ..run.data import fit, load_data, steps_per_epoch
+from ..run.evaluate import held_out_accuracy
+from ..run.log import Log
+from ..run.run import Run, Step, Weights, weights_sha256
+from ..run.train import Diverged, Training
+from ..run.train import train as train_until
+from ..run.validate import Validated, check_held_out, validate
+from ..schedule.rates import with_rates
+from ..schedule.recover import graph_of
+from ..schedule.schedule import Schedule
+from .console import Report, emit, progress, say, show_table, to_json
+from .notices import say_classes, say_emulated
+from .options import (
+    FiniteRange,
+    data_options,
+    erase_option,
+    json_option,
+    output,
+    port_option,
+    room_for,
+    seed_option,
+    storage_option,
+    writable,
+)
+from .signals import interrupts
+
+RUN_BYTES = 64 << 10  # of a run.json without its steps, about
+STEP_BYTES = 512  # of each step in it, at most
+
+
+@click.command()
+@click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
+@port_option
+@data_options
+@click.option("--shuffle/--no-shuffle", default=True, help="Each epoch in another order.")
+@click.option("--epochs", type=click.IntRange(1), help="Times through the data; default: 1.")
+@click.option(
+    "--steps", type=click.IntRange(1),
+    help="The last step, counted from the first training on; in place of --epochs.",
+)  # fmt: skip
+@click.option(
+    "--learning-rate", "--lr", type=FiniteRange(0, min_open=True),
+    help="Train with this learning rate; default: that of the schedule.",
+)  # fmt: skip
+@click.option(
+    "--momentum", type=FiniteRange(0, 1, max_open=True),
+    help="Train with this momentum; default: that of the schedule, which must have some.",
+)  # fmt: skip
+@click.option(
+    "--weight-decay", type=FiniteRange(0),
+    help="Train with this weight decay; default: that of the schedule.",
+)  # fmt: skip
+@output("--save-weights", required=True, help="Trained weights, a safetensors file.")
+@click.option(
+    "--save-every", type=click.IntRange(1), metavar="N",
+    help="Save the weights after every N steps too, into the same file.",
+)  # fmt: skip
+@click.option(
+    "--validate", "validated", is_flag=True,
+    help="Compute loss and accuracy on the held-out samples after each epoch, on this computer; "
+    "keep the best weights in NAME.best.safetensors.",
+)  # fmt: skip
+@output("--load-weights", help="Starting weights in place of random ones.")
+@output("--run", "run_path", help="Losses, times and the trace as JSON, when the run has ended.")
+@output("--log", "log_path", help="Loss, times and energy of each step as it ends: JSON lines.")
+@click.option(
+    "--tensorboard", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="The same curves in a folder that TensorBoard reads.",
+)  # fmt: skip
+@click.option(
+    "--resume", is_flag=True,
+    help="Go on from the last step that the board committed, or, with --load-weights, from the "
+    "step that the file was saved after: its optimiser's state is in it.",
+)  # fmt: skip
+@erase_option
+@click.option(
+    "--strict-deadline", is_flag=True,
+    help="Exit with 1 if a step took longer than the schedule's deadline.",
+)  # fmt: skip
+@storage_option
+@seed_option
+@json_option
+def train(
+    schedule: Path,
+    port: str,
+    data: str,
+    normalize: str,
+    test_split: float | None,
+    shuffle: bool,
+    epochs: int | None,
+    steps: int | None,
+    learning_rate: float | None,
+    momentum: float | None,
+    weight_decay: float | None,
+    save_weights: Path,
+    save_every: int | None,
+    validated: bool,
+    load_weights: Path | None,
+    run_path: Path | None,
+    log_path: Path | None,
+    tensorboard: Path | None,
+    resume: bool,
+    erase_card: bool,
+    strict_deadline: bool,
+    storage: Path | None,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Train on a board using a schedule, and save the weights."""
+    if epochs is not None and steps is not None:
+        raise BadInput("give --epochs or --steps, not both")
+    from_board = resume and load_weights is None
+    if from_board and erase_card:
+        raise BadInput("--resume goes on from the board's weights: leave out --erase-card")
+    if from_board and storage is None and (port == "native" or port.startswith("sim:")):
+        raise BadInput(
+            f"--resume on `{port}` needs the --storage file of the run before, or the weights that "
+            "it saved (--load-weights)"
+        )
+    best = save_weights.with_suffix(".best.safetensors") if validated else None
+    writable(save_weights, best, run_path, log_path, read=(schedule, storage, data))
+    writable(log_path, run_path, best, read=(load_weights,))
+    loaded = with_rates(
+        Schedule.load(schedule),
+        learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay,
+    )  # fmt: skip
+    graph = graph_of(loaded)
+    read = load_data(
+        data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
+    )
+    dataset = fit(read, graph)
+    if validated:
+        check_held_out(dataset)
+    first = api.step_of_weights(load_weights) if resume and load_weights else 0
+    weights = api.load_weights(load_weights, graph) if load_weights else None
+    last = api.last_step(dataset, loaded, epochs or 1, steps)
+    _check_room(graph, last, save_weights, best, run_path)
+    ram = loaded.meta["plan"]["ram_bytes"] if port == "native" else None
+    with (
+        Log(log_path, tensorboard, resume) as log,
+        api.connect(port, storage=storage, arena_bytes=ram) as connection,
+    ):
+        say_emulated(connection)
+        if not erase_card:
+            api.check_card(connection, loaded, resume=from_board, goes_on=first > 0)
+        per_epoch = steps_per_epoch(dataset, graph.batch)
+        begun = connection.device.info.committed_step if from_board else first
+        about = {
+            "model": graph.name, "board": connection.board.name, "data": dataset.name,
+            "normalize": normalize, "test_split": test_split, "shuffle": shuffle,
+            "seed": seed, "batch": graph.batch, "samples": len(dataset.x), "to_step": last,
+            "schedule": str(schedule), "plan_crc": loaded.header.crc,
+        }  # fmt: skip
+        log.begin(about, begun, per_epoch, board_power(connection.board))
+        training = api.start_training(
+            loaded, connection, dataset,
+            seed=seed, weights=weights, first_step=first, resume=from_board, erase_card=erase_card,
+            before_moving=lambda held, step: _rescue(save_weights, graph, held, step),
+        )  # fmt: skip
+        say_classes(training.classes)
+        session = _Session(training, log, save_weights, best, save_every)
+        session.say_what_is_left(last, steps)
+        failed: dict[str, object] = {}
+        with (
+            progress(f"training {graph.name}") as report,
+            interrupts("stopping after this step; Ctrl-C again stops at once") as asked,
+        ):
+            session.report = report
+            try:
+                run = train_until(training, last, session.on_step, lambda: asked() != 0)
+            except Diverged as error:
+                run = error.run
+                failed = {"error": str(error), "exit_code": error.exit_code}
+        session.save(run, run_path)
+        accuracy = None if failed else held_out_accuracy(graph, run.weights, training.data)
+        log.end(
+            ended=run.ended, accuracy=accuracy, weights_sha256=weights_sha256(run.weights),
+            **({"error": failed["error"]} if failed else {}),
+        )  # fmt: skip
+    code = 128 + asked() if run.ended == "interrupted" else 0
+    if not failed:
+        failed = _failure(log, run, strict_deadline)
+    if failed:
+        code = PoetError.exit_code
+        say(f"poet-host: {failed['error']}")
+    if as_json:
+        emit({**summary(run), **session.facts(), "accuracy": accuracy, **failed})
+    else:
+        show_table(("", ">"), [*_facts(run, loaded, accuracy, session)])
+    return code
+
+
+class _Session:
+    """What happens during training besides the steps: reports, checkpoints and validation."""
+
+    def __init__(
+        self,
+        training: Training,
+        log: Log,
+        save_weights: Path,
+        best: Path | None,
+        save_every: int | None,
+    ) -> None:
+        self.training, self.log = training, log
+        self.begun = training.committed
+        self.per_epoch = steps_per_epoch(training.data, training.graph.batch)
+        self.validations: list[Validated] = []
+        self.best: Validated | None = None  # of those, the one with the lowest loss
+        self.report: Report | None = None
+        self._save_weights, self._best_path, self._save_every = save_weights, best, save_every
+        self._losses: list[float] = []  # of the epoch's steps so far
+
+    def say_what_is_left(self, last: int, steps: int | None) -> None:
+        data, batch = self.training.data, self.training.graph.batch
+        left = len(data.x) - self.per_epoch * batch
+        if left and steps is None:
+            say(
+                f"{left} of {len(data.x)} samples fill no batch of {batch}: "
+                + ("every epoch leaves out others" if data.shuffle else "they are left out")
+            )
+        if self.begun >= last:
+            say(f"nothing is left to train: step {self.begun} is done, {last} is the last one")
+
+    def on_step(self, step: Step, last: int) -> None:
+        """First on record, then on the screen."""
+        self.log.step(step)
+        self._losses.append(step.loss)
+        word = f"loss {step.loss:.4f}"
+        is_epoch = step.step % self.per_epoch == 0
+        if is_epoch:
+            mean = sum(self._losses) / len(self._losses)
+            word = f"epoch {step.step // self.per_epoch}, mean loss {mean:.4f}"
+            self._losses = []
+        is_saved = self._save_every and step.step % self._save_every == 0
+        if is_saved or (is_epoch and self._best_path):
+            weights = read_weights(self.training.device, self.training.schedule)
+            if is_saved and step.step < last:
+                self._save(self._save_weights, weights, step.step)
+            if is_epoch and self._best_path:
+                word += self._validate(weights, step.step)
+        if self.report:
+            self.report(step.step, last, word, is_epoch)
+
+    def _validate(self, weights: Weights, step: int) -> str:
+        assert self._best_path is not None
+        training = self.training
+        found = validate(training.graph, weights, training.data, step // self.per_epoch, step)
+        self.validations.append(found)
+        self.log.validated(found)
+        if self.best is None or found.loss < self.best.loss:
+            self.best = found
+            self._save(self._best_path, weights, step)
+        accuracy = "" if found.accuracy is None else f", accuracy {found.accuracy:.1%}"
+        return f", validation loss {found.loss:.4f}{accuracy}"
+
+    def _save(self, path: Path, weights: Weights, step: int) -> None:
+        api.save_weights(path, self.training.graph, weights, step, self.training.classes)
+
+    def save(self, run: Run, run_path: Path | None) -> None:
+        """Save the weights of the last good step, if there is one, and the run."""
+        wrote: list[Path | None] = []
+        done = run.last_step or self.begun
+        if done or run.ended != "not_finite":
+            self._save(self._save_weights, run.weights, done)
+            wrote.append(self._save_weights)
+        if run_path:
+            write_whole(run_path, to_json(run.to_json()))
+            wrote.append(run_path)
+        if self.best:
+            wrote.append(self._best_path)
+        if wrote:
+            say(f"wrote {' and '.join(map(str, wrote))}")
+
+    def facts(self) -> dict[str, object]:
+        best = self.best and {**self.best.to_json(), "file": str(self._best_path)}
+        return {
+            "steps": self.training.committed,
+            "validation": [one.to_json() for one in self.validations],
+            "best": best,
+        }
+
+
+def _check_room(
+    graph: Graph, last: int, save_weights: Path, best: Path | None, run_path: Path | None
+) -> None:
+    """Before hours of training: is there room for the results?"""
+    weights_bytes = sum(node.size_bytes + 256 for node in weight_nodes(graph))
+    for path, size_bytes in (
+        (save_weights, weights_bytes),
+        (best, weights_bytes),
+        (run_path, RUN_BYTES + STEP_BYTES * last),
+    ):
+        if path:
+            room_for(path, size_bytes)
+
+
+def _rescue(path: Path, graph: Graph, weights: Weights, step: int) -> None:
+    """The card will hold nothing for a while: first have its weights in a file."""
+    api.save_weights(path, graph, weights, step)
+    say(f"the weights of step {step} move into this schedule's layout on the card")
+
+
+def _failure(log: Log, run: Run, strict_deadline: bool) -> dict[str, object]:
+    """What makes the command fail although it trained, as keys of its JSON object."""
+    message = ""
+    if log.broken:
+        message = f"{log.broken}; the weights are saved, but the log is not whole"
+    elif strict_deadline and run.deadline_missed_steps:
+        message = f"{_missed(run)} Solve with a later --deadline, or profile the board first"
+    return {"error": message, "exit_code": PoetError.exit_code} if message else {}
+
+
+def _missed(run: Run) -> str:
+    return (
+        f"{run.deadline_missed_steps} of {len(run.steps)} steps took longer than the deadline of "
+        f"{(run.deadline_us or 0) / 1e3:,.3f} ms."
+    )
+
+
+def summary(run: Run) -> dict[str, object]:
+    """run.json without its long lists."""
+    return {key: value for key, value in run.to_json().items() if key not in ("steps", "trace")}
+
+
+def _facts(
+    run: Run, schedule: Schedule, accuracy: float | None, session: _Session
+) -> list[tuple[str, str]]:
+    rows = [("steps", str(session.training.committed)), ("ended", run.ended.replace("_", " "))]
+    if run.steps:
+        rows += [
+            (_losses_row(run), f"{run.loss('first'):.4f} to {run.loss('last'):.4f}"),
+            ("arena's high-water mark", f"{run.peak_bytes:,} bytes"),
+            ("time of a step", _ms(run.time_us)),
+            ("- of which commit and answers to the host", _ms(run.overhead_us)),
+            ("- the rest, measured", _ms(run.measured_time_us)),
+        ]
+        if run.predicted_time_us is not None:
+            rows.append(("- the rest, predicted by solve", _ms(run.predicted_time_us)))
+        if run.deadline_us is not None:
+            missed = run.deadline_missed_steps
+            met = "met" if not missed else f"missed in {missed} of {len(run.steps)} steps"
+            rows.append(("deadline of a step", f"{_ms(run.deadline_us)}, {met}"))
+    if run.measured_energy_uj is not None:
+        # Above the sleeping board, without commit and host: what `solve` calls energy of a step.
+        rows.append(("energy of a step (estimated)", f"{run.measured_energy_uj:,.1f} uJ"))
+        if run.predicted_energy_uj is not None:
+            rows.append(("- predicted by solve", f"{run.predicted_energy_uj:,.1f} uJ"))
+        rows.append(("- with commit and host", f"{run.energy_uj:,.1f} uJ"))
+        rows.append(("- with the sleeping board too", f"{run.total_energy_uj:,.1f} uJ"))
+    if run.steps and schedule.meta.get("board") not in (None, run.board):
+        rows.append(("predictions are for the board", str(schedule.meta["board"])))
+    if accuracy is not None:
+        rows.append(("accuracy on held-out data", f"{accuracy:.1%}"))
+    if session.best:
+        rows.append(
+            ("lowest validation loss", f"{session.best.loss:.4f} after step {session.best.step}")
+        )
+    return rows
+
+
+def _losses_row(run: Run) -> str:
+    count = max(1, len(run.steps) // 8)
+    return "loss" if count == 1 else f"mean loss of the first and last {count} steps"
+
+
+def _ms(time_us: float | None) -> str:
+    return f"{(time_us or 0) / 1e3:,.3f} ms"

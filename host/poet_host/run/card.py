@@ -1,0 +1,262 @@
+"""What a card holds: whose weights, after which step, and the note that the host left there.
+
+A board knows tensors by number. The note says what they are called, which shapes they have and
+which classes the weights tell apart. It lies at the end of the card's model area (FORMAT.md), in
+one of two places: the note of the committed model stays until the next model is committed.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import isa
+from ..device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device, board_error
+from ..errors import BadInput, BoardError, quoted
+from ..graph.graph import Graph, Node
+from ..graph.weights import weight_nodes
+from ..schedule.model import part_size, read_model
+from ..schedule.recover import graph_of
+from ..schedule.schedule import Schedule
+from .classes import NO_NAMES, Classes, classes_from_json
+from .job import read_job
+from .run import Array, Weights
+
+_C = isa.constants()
+_PLACES = (_C["POET_NOTE_OFFSET"], _C["POET_NOTE_OFFSET"] + _C["POET_NOTE_BYTES"])
+_MOST_BYTES = _C["POET_NOTE_BYTES"] - isa.record_size("poet_meta")
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Note:
+    """The host's note. `sequence` is one more than that of the note before."""
+
+    model_crc: int
+    model: str  # its name
+    shapes: Shapes  # of its parameters and states, by name
+    numbers: Mapping[str, int]  # of the same tensors in the model
+    classes: Classes = NO_NAMES
+    sequence: int = 0
+
+
+@dataclass(frozen=True)
+class Held:
+    """Weights that a card has committed."""
+
+    step: int
+    model_crc: int
+    note: Note | None
+
+    @property
+    def model(self) -> str:
+        return quoted(self.note.model) if self.note else "another model"
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where training goes on. `weights` is None if they stay as they lie on the card, or else
+    they are what the card held in another layout, and must be written again.
+    """
+
+    step: int
+    classes: Classes
+    weights: Weights | None = None
+
+
+def storage_info(device: Device) -> Any:
+    """The board's HELLO; raises BoardError if its storage cannot be used."""
+    info = device.hello()
+    if info.storage_status:
+        raise board_error(info.storage_status, 0, "to use its card")
+    return info
+
+
+def held(device: Device) -> Held | None:
+    """What the card has committed; None if nothing."""
+    info = storage_info(device)
+    if info.committed_step == NOTHING_COMMITTED or not info.committed_model:
+        return None
+    notes = [note for note in (_read_note(device, place) for place in _PLACES) if note]
+    mine = [note for note in notes if note.model_crc == info.committed_model]
+    newest = max(mine, key=lambda note: note.sequence, default=None)
+    return Held(int(info.committed_step), int(info.committed_model), newest)
+
+
+def write_note(
+    device: Device, graph: Graph, schedule: Schedule, classes: Classes = NO_NAMES
+) -> None:
+    """Leave the note of a schedule's model, which unloads the schedule that the board has."""
+    before = [_read_note(device, place) for place in _PLACES]
+    committed = int(device.hello().committed_model)
+    # Never over the committed model's newest note: a power cut may come.
+    newest = max(range(2), key=lambda i: _rank(before[i], committed))
+    sequence = 1 + max((note.sequence for note in before if note), default=0)
+    numbers = {name: number for number, name in enumerate(schedule.names)}
+    about = {
+        "model_crc": schedule.model.crc,
+        "model": graph.name,
+        "sequence": sequence,
+        "weights": [[node.name, node.shape, numbers[node.name]] for node in weight_nodes(graph)],
+        "classes": classes.to_json(),
+    }
+    content = zlib.compress(json.dumps(about, separators=(",", ":")).encode())
+    if len(content) > _MOST_BYTES or len(schedule.model_part) > _PLACES[0]:
+        raise BadInput(
+            f"{graph.name}: a card has no room for the names of its tensors and classes. "
+            "Shorten the names, or use fewer classes"
+        )
+    crc = zlib.crc32(content)
+    record = isa.pack("poet_meta", magic=_C["POET_NOTE_MAGIC"], crc=crc, bytes=len(content))
+    device.write(MODEL, 0, record + content, start=_PLACES[1 - newest])
+
+
+def _rank(note: Note | None, committed: int) -> tuple[bool, int]:
+    """Of two notes, the higher one is worth keeping."""
+    return (False, 0) if note is None else (note.model_crc == committed, note.sequence)
+
+
+def _read_note(device: Device, place: int) -> Note | None:
+    size = isa.record_size("poet_meta")
+    record = isa.unpack("poet_meta", device.read(MODEL, 0, size, start=place))
+    if record["magic"] != _C["POET_NOTE_MAGIC"] or record["bytes"] > _MOST_BYTES:
+        return None
+    content = device.read(MODEL, 0, record["bytes"], start=place + size)
+    if zlib.crc32(content) != record["crc"]:
+        return None
+    try:
+        about = json.loads(zlib.decompressobj().decompress(content, 2**24))
+        weights = [(str(name), tuple(shape), int(i)) for name, shape, i in about["weights"]]
+        return Note(
+            int(about["model_crc"]), str(about["model"]),
+            {name: shape for name, shape, _ in weights}, {name: i for name, _, i in weights},
+            classes_from_json(about["classes"]), int(about["sequence"]),
+        )  # fmt: skip
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error):
+        return None  # not ours, whatever it is: without names the card still trains
+
+
+def check_replaceable(
+    device: Device,
+    schedule: Schedule,
+    written: tuple[int, int] | None = None,
+    goes_on: bool = False,
+) -> None:
+    """Raise BadInput if training would lose what the card holds without anybody saying so.
+
+    That is weights after one step or more, weights of another model, or a job that is not done.
+    Not lost are those of the model's CRC and step `written`, which the caller has. Where training
+    `goes_on` from a file, weights of the same model may be replaced.
+    """
+    found = held(device)
+    if found is None or (found.model_crc, found.step) == written:
+        return
+    if not _recognised(found, schedule):
+        raise BadInput(
+            f"the card holds weights of {found.model} after {found.step} steps. Go on with that "
+            "model's schedule and --resume, or lose them with --erase-card"
+        )
+    if goes_on:
+        return
+    if found.step:
+        raise BadInput(
+            f"the card holds weights of this model after {found.step} steps. Go on from them with "
+            "--resume, or lose them with --erase-card"
+        )
+    if found.model_crc == schedule.model.crc:
+        device.load(schedule.model_part, schedule.plan_part)
+        job = read_job(device)
+        if job and job.committed < job.last:
+            raise BadInput(
+                f"the card holds a job that trains alone until step {job.last}. Go on from it with "
+                "--resume, or lose it with --erase-card"
+            )
+
+
+def read_weights(device: Device, schedule: Schedule) -> dict[str, Array]:
+    """All parameters and states of the last committed step, by node name."""
+    return {
+        node.name: values_of(node, device.read(TENSOR, number, node.size_bytes))
+        for number, node in enumerate(graph_of(schedule).nodes)
+        if node.role in ("parameter", "state")
+    }
+
+
+def values_of(node: Node, data: bytes) -> Array:
+    """A tensor's bytes as numbers."""
+    return np.frombuffer(data, dtype="<f4").reshape(node.shape)
+
+
+def _recognised(found: Held, schedule: Schedule) -> bool:
+    return found.model_crc == schedule.model.crc or _same_weights(found, graph_of(schedule))
+
+
+def resumed(device: Device, schedule: Schedule) -> Resumed:
+    """Load the schedule, to go on with what the board has committed.
+
+    The same model in another layout (another batch, other rates) is recognised by the names and
+    shapes of its parameters. Raises BadInput if the card holds nothing, or another model.
+    """
+    found = held(device)
+    graph = graph_of(schedule)
+    if found is None:
+        raise BadInput(
+            f"the card holds no trained weights of {graph.name}. Leave out --resume, or name the "
+            "card that holds them"
+        )
+    classes = found.note.classes if found.note else NO_NAMES
+    if found.model_crc == schedule.model.crc:
+        device.load(schedule.model_part, schedule.plan_part)
+        return Resumed(found.step, classes)
+    if not _same_weights(found, graph):
+        raise BadInput(
+            f"the card holds no trained weights of {graph.name} as this schedule has it, but those "
+            f"of {found.model}. Name the schedule that trained them, or another card"
+        )
+    return Resumed(found.step, classes, _in_own_layout(device, found, graph))
+
+
+def _same_weights(found: Held, graph: Graph) -> bool:
+    """Does the card hold all parameters and states of the graph, and no others?"""
+    wanted = {node.name: node.shape for node in weight_nodes(graph)}
+    return found.note is not None and found.note.shapes == wanted
+
+
+def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
+    """Read weights by the model and plan that the card holds."""
+    assert found.note is not None
+    model_part, plan_part = _parts(device)
+    model = read_model(model_part, "the model on the card")
+    if model.crc != found.model_crc:
+        raise BadInput(
+            "the card's model is not the one that its weights belong to: another schedule was "
+            "loaded since. Read them with `card read` and the schedule that trained them"
+        )
+    try:
+        device.load(model_part, plan_part)
+    except BoardError as error:
+        if error.name != "arena_small":
+            raise
+        raise BadInput(
+            f"the weights on the card were trained by a schedule of {error.detail:,} bytes, which "
+            "this board does not have. Read them with `card read` and that schedule, then go on "
+            "with --load-weights, --resume and --erase-card"
+        ) from error
+    return {
+        node.name: values_of(
+            node, device.read(TENSOR, found.note.numbers[node.name], node.size_bytes)
+        )
+        for node in weight_nodes(graph)
+    }
+
+
+def _parts(device: Device) -> tuple[bytes, bytes]:
+    """The model part and the plan part that lie on the card."""
+    size = isa.record_size("poet_model")
+    model_bytes = part_size(isa.unpack("poet_model", device.read(MODEL, 0, size)))
+    size = isa.record_size("poet_plan_header")
+    plan_bytes = size + isa.unpack("poet_plan_header", device.read(PLAN, 0, size))["bit_bytes"]
+    return device.read(MODEL, 0, model_bytes), device.read(PLAN, 0, plan_bytes)

@@ -1,0 +1,111 @@
+"""Names of classes: which number each word of a table became when training began.
+
+They are kept with the weights, in their file and on the card, and every later table is numbered
+by them. Some samples are kept too, as a CRC-32 of the row and its class: where a later table has
+the same rows under exchanged names, the names mean something else, and the table is refused.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput, quoted
+
+Array = np.ndarray[Any, np.dtype[Any]]
+EXAMPLES = 4  # of each class that are kept
+
+
+class Classes(tuple[str, ...]):
+    """Names of classes by their number; empty where classes are plain numbers.
+
+    `examples` maps the CRC-32 of a row to its class.
+    """
+
+    examples: Mapping[int, int]
+
+    def __new__(
+        cls, names: Iterable[str] = (), examples: Mapping[int, int] | None = None
+    ) -> "Classes":
+        made = super().__new__(cls, names)
+        made.examples = examples or {}
+        return made
+
+    def to_json(self) -> dict[str, Any] | None:
+        """Names, and the few examples that are kept; None for no names."""
+        kept: list[tuple[int, int]] = []
+        for number in range(len(self)):
+            kept += [one for one in sorted(self.examples.items()) if one[1] == number][:EXAMPLES]
+        examples = {f"{crc:08x}": number for crc, number in kept}
+        return {"names": list(self), "examples": examples} if self else None
+
+
+NO_NAMES = Classes()
+
+
+def classes_from_json(value: Any) -> Classes:
+    """The classes in a file's or a card's JSON. Raises ValueError, TypeError or KeyError."""
+    if value is None:
+        return NO_NAMES
+    names = value["names"]
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ValueError("names of classes must be different texts")
+    examples = {int(crc, 16): number for crc, number in dict(value["examples"]).items()}
+    if not all(isinstance(one, int) and 0 <= one < len(names) for one in examples.values()):
+        raise ValueError("an example has a class that is not named")
+    return Classes(names, examples)
+
+
+def examples_of(rows: Array, labels: Array) -> dict[int, int]:
+    """The class of each row (samples first) by the row's CRC-32, but for rows in two classes."""
+    found: dict[int, int] = {}
+    twice = set()
+    for row, label in zip(np.ascontiguousarray(rows, np.float32), labels.tolist(), strict=True):
+        crc = zlib.crc32(row.tobytes())
+        if found.setdefault(crc, label) != label:
+            twice.add(crc)
+    return {crc: label for crc, label in found.items() if crc not in twice}
+
+
+def numbers_by(known: Classes, found: Classes, where: str) -> Array:
+    """The number in `known` of each class in `found`.
+
+    Raises BadInput that begins with `where` for a name that `known` lacks, and where rows that
+    both have show that the names were exchanged.
+    """
+    new = [name for name in found if name not in known]
+    if new:
+        raise BadInput(
+            f"{where}: the class {quoted(new[0])} is new; the weights know {_listed(known)}. "
+            "Correct the names, or train new weights"
+        )
+    numbers = [known.index(name) for name in found]
+    exchanged = _exchanged(known, {crc: numbers[c] for crc, c in found.examples.items()})
+    if exchanged:
+        old, now = (quoted(known[number]) for number in exchanged)
+        raise BadInput(
+            f"{where}: its classes were renamed; rows that were {old} in training are {now} here. "
+            "Give the names of the training data, or train new weights"
+        )
+    return np.asarray(numbers, dtype=np.int32)
+
+
+def _exchanged(known: Classes, found: Mapping[int, int]) -> tuple[int, int] | None:
+    """A class and the one that all its rows are in now, if names were exchanged among classes.
+
+    Single rows with a corrected label are no exchange: then a class has rows in two classes.
+    """
+    became: dict[int, set[int]] = {}
+    for crc, number in known.examples.items():
+        if crc in found:
+            became.setdefault(number, set()).add(found[crc])
+    moved = [(old, min(now)) for old, now in became.items() if now != {old}]
+    targets = {number for now in became.values() for number in now}
+    exchanged = len(moved) > 1 and len(targets) == len(became)
+    return moved[0] if exchanged and all(len(now) == 1 for now in became.values()) else None
+
+
+def _listed(names: Classes) -> str:
+    shown = ", ".join(quoted(name) for name in names[:12])
+    return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "")

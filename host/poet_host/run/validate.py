@@ -1,0 +1,58 @@
+"""Validation: how good weights are on held-out samples, computed on this computer."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+from ..graph.evaluate import logits
+from ..graph.graph import Graph
+from .data import Dataset
+from .evaluate import share_right
+from .run import Array, Weights
+
+
+@dataclass(frozen=True)
+class Validated:
+    """Weights after a step. `loss` is the mean over the held-out samples, which may be infinite;
+    `accuracy` (0 to 1) is None where labels are no classes."""
+
+    epoch: int
+    step: int
+    loss: float
+    accuracy: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "loss": self.loss if np.isfinite(self.loss) else None}
+
+
+def check_held_out(dataset: Dataset) -> None:
+    if dataset.x_test is None or dataset.y_test is None:
+        raise BadInput(
+            f"data {dataset.name}: no samples are held out to validate with. Give --test-split too"
+        )
+
+
+def validate(graph: Graph, weights: Weights, dataset: Dataset, epoch: int, step: int) -> Validated:
+    """Loss and accuracy of weights on the held-out samples of a data set that fits the graph."""
+    assert dataset.x_test is not None
+    assert dataset.y_test is not None
+    answers = logits(graph, weights, dataset.x_test)
+    if graph[graph.label].dtype != "int32":
+        return Validated(epoch, step, _mean_square(answers, dataset.y_test), None)
+    loss = _cross_entropy(answers, dataset.y_test)
+    return Validated(epoch, step, loss, share_right(answers, dataset.y_test))
+
+
+def _mean_square(answers: Array, y: Array) -> float:
+    difference = answers.reshape(len(y), -1).astype(np.float64) - y.reshape(len(y), -1)
+    return float(np.mean(np.square(difference)))
+
+
+def _cross_entropy(answers: Array, y: Array) -> float:
+    rows = answers.reshape(y.size, -1).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # infinite answers give no number, which is the loss then
+        rows = rows - rows.max(axis=1, keepdims=True)
+        chosen = rows[np.arange(y.size), y.reshape(-1)]
+        return float(np.mean(np.log(np.exp(rows).sum(axis=1)) - chosen))

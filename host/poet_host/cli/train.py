@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import click
+import numpy as np
 
 from .. import api
 from ..errors import BadInput, PoetError
@@ -142,6 +143,8 @@ def train(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
     )
     dataset = fit(read, graph)
+    if read.x.dtype == np.uint8 and normalize == "none":
+        say(f"data {read.name}: x holds bytes (0 to 255); --normalize scale often trains better")
     if validated:
         check_held_out(dataset)
     first = api.step_of_weights(load_weights) if resume and load_weights else 0

@@ -23,6 +23,10 @@ from .classes import NO_NAMES, Classes, examples_of, numbers_by
 from .data_files import Array, Arrays, read_csv, read_folder, read_npz
 
 NORMALIZATIONS = ("none", "scale", "standard")
+_CONVERTED = (
+    *(".bmp", ".flac", ".gif", ".h5", ".jpeg", ".jpg", ".mat", ".mp3", ".parquet", ".pickle"),
+    *(".pkl", ".png", ".pt", ".pth", ".tfrecord", ".tif", ".tiff", ".wav", ".zip"),
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ def check_seed(seed: int) -> None:
 
 def _load(spec: str | Path) -> Dataset:
     path = Path(spec)
+    if not str(spec):
+        raise BadInput("--data is empty: name a file, a folder, or built-in data such as `digits`")
     if str(spec) == "digits":
         return Dataset("digits", *data_builtin.digits())
     if str(spec) == "synthetic" or str(spec).startswith("synthetic:"):
@@ -89,6 +95,11 @@ def _load(spec: str | Path) -> Dataset:
         arrays, names = read_csv(path)
         examples = examples_of(arrays["x"], arrays["y"]) if names else None
         return replace(_of_file(path, arrays), flat=True, classes=Classes(names, examples))
+    if path.suffix.lower() in _CONVERTED:
+        raise BadInput(
+            f"data {path}: {path.suffix} files are not read. Load the samples in Python, and save "
+            "them with numpy.savez('data.npz', x=samples, y=labels)"
+        )
     return _of_file(path, read_npz(path))
 
 
@@ -268,7 +279,10 @@ def _made_to_fit(name: str, array: Array, wanted: tuple[int, ...], graph: Graph)
         sizes = ", ".join(map(str, (-1, *wanted)))
         return f"the numbers are as many: {name}.reshape({sizes}) would do"
     if name.startswith("y") and shape == (*wanted, classes_of(graph)):
-        return f"labels are numbers of classes: {name}.argmax(-1) would do"
+        return (
+            f"labels are numbers of classes: {name}.argmax(-1) would do. To learn the numbers "
+            "themselves, solve with --loss mse"
+        )
     return "make samples of that shape, or solve a model for samples of this one"
 
 

@@ -123,7 +123,7 @@ def test_boards_profiles_and_models_are_multiplied(poet_host: Command) -> None:
         ((), "Missing argument 'MODEL...'"),
         (("G", "--methods", "best"), "there is no method best"),
         (("G", "--methods", ","), "name at least one"),
-        (("G", "--budgets", "12XB"), "24KiB, or 50%"),
+        (("G", "--budgets", "12XB"), "as 50%"),
         (("G", "--deadlines", "soon"), "1.2x, or none"),
         (("G", "--board", "mkr1000"), "leave out --board"),
         (("G", "-o", "G"), "is a file"),

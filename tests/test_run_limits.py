@@ -15,21 +15,41 @@ from poet_host.run.limits import deadline_us, ram_bytes, size_bytes
         ("1.5KiB", 1536),
         ("2MiB", 2**21),
         ("512B", 512),
+        ("10KB", 10_000),
+        ("1.5MB", 1_500_000),
+        (24576.0, 24576),
         ("50%", 500),
         ("33.3%", 333),
         ("200%", 2000),
     ],
 )
-def test_ram(text: str | int, size: int) -> None:
+def test_ram(text: str | float, size: int) -> None:
     assert ram_bytes(text, 1000) == size
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "-5", "24KB", "50%%", "nan", "inf", "1e9", "9999999999GiB", "1" * 5000]
-)
+    "text",
+    [
+        "", "x", "-5", "50%%", "nan", "inf", "1e9", "9999999999GiB", "1" * 5000, "1.5", "0.3KiB",
+        "24 k", "24 furlongs", True, None,
+    ],
+)  # fmt: skip
 def test_bad_ram(text: str) -> None:
     with pytest.raises(BadInput, match="RAM budget"):
         ram_bytes(text, 1000)
+
+
+@pytest.mark.parametrize("share", [0.5, "0.5", "1.5"])
+def test_a_share_is_written_in_per_cent(share: str | float) -> None:
+    with pytest.raises(BadInput, match="50%"):
+        ram_bytes(share, 1000)
+
+
+@pytest.mark.parametrize(("text", "words"), [("64k", "64KiB"), ("2M", "2MiB"), ("1.5g", "1.5GiB")])
+def test_a_bare_prefix_is_answered_with_both_spellings(text: str, words: str) -> None:
+    for read in (lambda: ram_bytes(text, 1000), lambda: size_bytes(text, "--size")):
+        with pytest.raises(BadInput, match=words):
+            read()
 
 
 def test_sizes_are_bytes_and_no_shares() -> None:

@@ -4,38 +4,95 @@ import math
 import re
 from fractions import Fraction
 
+from ..device.board import load_board, names
 from ..errors import BadInput
+from ..graph.graph import Graph
+from ..plan.problem import CostGraph
+from ..profile.profile import Profile
 
-_RAM = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*(KiB|MiB|GiB|B|%)?", re.I)
-_UNITS = {"": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
+_SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([a-z]*|%)", re.I)
+_UNITS = {
+    "": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3,
+    "kb": 1000, "mb": 1000**2, "gb": 1000**3,
+}  # fmt: skip
+LEAST_RAM_BYTES = 4  # one number
+_OR_A_SHARE = ", or a share of what keep-everything needs, as 50%"
 MOST_BYTES = 2**53  # whole numbers that JSON can carry exactly
 
 
-def ram_bytes(text: str | int, keep_all_bytes: int | None) -> int:
-    """Bytes of `24576`, `24KiB`, `1MiB`, or `50%` of what keep-everything needs, if known."""
-    found = _RAM.fullmatch(str(text).strip())
-    if not found:
-        raise BadInput(f"RAM budget {text!r}: write bytes, as 24576, or 24KiB, or 50%")
-    if found[2] == "%" and keep_all_bytes is None:
-        raise BadInput(f"RAM budget {text!r}: nothing to take per cent of; write bytes, as 24576")
+def ram_budget(
+    limit: str | float | None,
+    graph: Graph | CostGraph,
+    profile: Profile | None,
+    keep_all_bytes: int | None,
+) -> int:
+    """The budget that `limit` (see ram_bytes) stands for; without one, the board's arena.
+
+    Raises BadInput for a graph of costs without a limit, and for a budget below one number.
+    """
+    if limit is None:
+        if profile is None:
+            raise BadInput(f"{graph.name} is a graph of costs, without a board: give --ram")
+        if profile.board not in names():
+            raise BadInput(f"the profile's board {profile.board} is not known here: give --ram")
+        return load_board(profile.board).arena_bytes
+    size = ram_bytes(limit, keep_all_bytes)
+    if isinstance(graph, Graph) and size < LEAST_RAM_BYTES:
+        raise BadInput(
+            f"RAM budget {limit!r} is {size:,} bytes, less than one number takes: write bytes, as "
+            f"24576{_OR_A_SHARE}"
+        )
+    return size
+
+
+def check_arena(size: int, profile: Profile) -> None:
+    """Raise BadInput if a board with a firmware image has a smaller arena than `size` bytes."""
+    if profile.board not in names():
+        return
+    board = load_board(profile.board)
+    if size > board.arena_bytes and not board.is_computer:
+        raise BadInput(
+            f"a RAM budget of {size:,} bytes is above the arena of {board.name}, "
+            f"{board.arena_bytes:,} bytes: leave out --ram to plan for the arena, or give "
+            "--beyond-arena for a schedule that this board cannot run"
+        )
+
+
+def ram_bytes(limit: str | float, keep_all_bytes: int | None) -> int:
+    """Bytes of `24576`, `24KiB`, `24KB` (24,000), `1MiB`, or `50%` of what keep-everything needs.
+
+    A share is rounded down to whole bytes. Raises BadInput for anything else, and for a part of a
+    byte.
+    """
+    text, what = str(limit).strip(), f"RAM budget {limit!r}"
+    found = _SIZE.fullmatch(text)
+    if not found or found[2] != "%":
+        return size_bytes(text, "RAM budget", _OR_A_SHARE)
+    if keep_all_bytes is None:
+        raise BadInput(f"{what}: nothing to take per cent of; write bytes, as 24576")
     # A fraction, because 33.3 % of 1000 bytes are 333 of them, not 332.
-    number, unit = Fraction(found[1]), (found[2] or "").lower()
-    size = number / 100 * (keep_all_bytes or 0) if unit == "%" else number * _UNITS[unit]
-    return _bounded(size, f"RAM budget {text!r}")
+    return _bounded(int(Fraction(found[1]) / 100 * keep_all_bytes), what)
 
 
-def size_bytes(text: str, what: str) -> int:
-    """Bytes of `24576`, `24KiB` or `1MiB`, of `what`."""
-    found = _RAM.fullmatch(text.strip())
-    if not found or found[2] == "%":
-        raise BadInput(f"{what} {text!r}: write bytes, as 24576, or 24KiB, or 64MiB")
-    return _bounded(Fraction(found[1]) * _UNITS[(found[2] or "").lower()], f"{what} {text!r}")
+def size_bytes(text: str, what: str, also: str = "") -> int:
+    """Bytes of `24576`, `24KiB`, `24KB` or `1MiB`, of `what`; `also` ends the advice."""
+    what = f"{what} {text!r}"
+    found = _SIZE.fullmatch(text.strip())
+    unit = found[2].lower() if found else ""
+    if found and unit in ("k", "m", "g"):
+        raise BadInput(f"{what}: write {found[1]}{unit.upper()}iB (1024) or {unit.upper()}B (1000)")
+    if not found or unit not in _UNITS:
+        raise BadInput(f"{what}: write bytes, as 24576, or 24KiB, or 64MiB{also}")
+    size = Fraction(found[1]) * _UNITS[unit]
+    if size.denominator != 1:
+        raise BadInput(f"{what} is no whole number of bytes: write bytes, as 24576{also}")
+    return _bounded(int(size), what)
 
 
-def _bounded(size: Fraction, what: str) -> int:
+def _bounded(size: int, what: str) -> int:
     if size > MOST_BYTES:
-        raise BadInput(f"{what}: the most is {MOST_BYTES} bytes")
-    return int(size)
+        raise BadInput(f"{what}: the most is {MOST_BYTES:,} bytes")
+    return size
 
 
 def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | None:

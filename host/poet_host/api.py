@@ -33,10 +33,12 @@ from .graph.weights import start_values
 from .plan.baselines.registry import METHODS, plan_by
 from .plan.build import cost_graph
 from .plan.costgraph import dump_cost_graph, load_cost_graph
+from .plan.infeasible import why_infeasible
 from .plan.keepall import METHOD as KEEP_EVERYTHING
 from .plan.keepall import keep_everything
 from .plan.plan import Plan
 from .plan.problem import CostGraph, Problem
+from .plan.solve import DEFAULT_GAP
 from .profile.measure import measure
 from .profile.meter import hold_states, powers, read_log, wait_for
 from .profile.profile import Profile, estimate_profile
@@ -47,7 +49,7 @@ from .run.evaluate import Evaluation, Half, accuracy
 from .run.evaluate import Told as Counted
 from .run.evaluate import evaluate as evaluate_on
 from .run.job import JobState, check_room, make_job, read_job, write_job
-from .run.limits import deadline_us, ram_bytes
+from .run.limits import deadline_us, ram_budget
 from .run.run import Run, Weights
 from .run.train import OnStep, Training, take_up
 from .run.train import load as load_schedule
@@ -256,29 +258,31 @@ def solve(
     graph: Graph | CostGraph,
     profile: Profile | None = None,
     *,
-    ram: str | int,
+    ram: str | float | None = None,
     deadline: str | float | None = None,
     method: str = "poet",
     time_limit_s: float = 60.0,
-    gap: float = 0.0,
+    gap: float | None = None,
     placed: bool = True,
     progress: Callable[..., object] | None = None,
 ) -> Plan:
     """The plan of least energy that fits `ram` and `deadline`, or what another method plans.
 
-    `ram`: bytes, or as "24KiB" or "50%" of what keep-everything needs. `deadline`: "1.2x" of
-    keep-everything's time, milliseconds, or None. The status of the plan says whether there
-    is one; `encode` raises if there is none.
+    `ram`: bytes, or as "24KiB" or "50%" of what keep-everything needs; None: the arena of the
+    profile's board. It may exceed that arena, for studies. `deadline`: "1.2x" of keep-everything's
+    time, milliseconds, or None. `gap`: relative distance from the bound at which to stop; None:
+    DEFAULT_GAP. The status of the plan says whether there is one; `encode` raises if there is none.
     """
     if not (isfinite(time_limit_s) and time_limit_s > 0):
         raise BadInput(f"a time limit of {time_limit_s} s: give a positive number")
+    gap = DEFAULT_GAP if gap is None else gap
     if not 0 <= gap <= 1:
         raise BadInput(f"a gap of {gap}: give a number from 0 to 1")
     costs = costs_of(graph, profile)
     keep = keeping(costs)
     problem = Problem(
         costs,
-        ram_bytes(ram, keep.peak_bytes if keep else None),
+        ram_budget(ram, graph, profile, keep.peak_bytes if keep else None),
         deadline_us(deadline, keep.time_us if keep else None),
     )
     if method == KEEP_EVERYTHING:
@@ -331,23 +335,10 @@ def _within(keep: Plan, problem: Problem) -> Plan:
     )
 
 
-def why_infeasible(plan: Plan) -> str:
-    """The limit that no plan keeps, and the smallest one that works, if known."""
-    ram = f"a RAM budget of {plan.ram_bytes:,} bytes"
-    if plan.smallest_deadline_us is not None:
-        limit = f"{(plan.deadline_us or 0) / 1e3:,.6g} ms within {ram}"
-        works = f"a deadline of {_up(plan.smallest_deadline_us / 1e3)} ms works (--deadline)"
-        return f"no plan meets a deadline of {limit}: {works}, or give more --ram"
-    if plan.smallest_ram_bytes is not None:
-        works = f"the smallest budget that works is {plan.smallest_ram_bytes} bytes (--ram)"
-        return f"no plan fits {ram}: {works}"
-    return f"no plan fits {ram} and its deadline: give more --ram or a later --deadline"
-
-
-def _up(milliseconds: float) -> float:
-    """Rounded up, so that the deadline that is named does work."""
-    rounded = round(milliseconds, 3)
-    return rounded if rounded >= milliseconds else round(rounded + 0.001, 3)
+def why_no_plan(graph: Graph | CostGraph, profile: Profile | None, plan: Plan) -> str:
+    """The limit that no plan keeps, the smallest one that works, and the operator that sets it."""
+    kernels = {node.name: node.op for node in graph} if isinstance(graph, Graph) else {}
+    return why_infeasible(plan, costs_of(graph, profile), lambda name: kernels.get(name, ""))
 
 
 def encode(
@@ -361,7 +352,7 @@ def encode(
     Raises Infeasible or OutOfTime if the plan has no statements.
     """
     if plan.status == "infeasible":
-        raise Infeasible(why_infeasible(plan), plan.smallest_ram_bytes)
+        raise Infeasible(why_no_plan(graph, profile, plan), plan.smallest_ram_bytes)
     if plan.status == "unknown":
         raise OutOfTime("no plan was found in time, and none was proved impossible")
     costs = costs_of(graph, profile)
@@ -374,6 +365,7 @@ def encode(
             "time_us": keep.time_us,
             "energy_uj": keep.energy_uj,
         },
+        "commit": profile and {"time_us": profile.commit_us, "energy_uj": profile.commit_uj},
         "costs": dump_cost_graph(costs),
         **(about or {}),
     }

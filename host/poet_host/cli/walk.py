@@ -316,7 +316,7 @@ def _solved(
             if plan.statements:
                 break
         if not plan.statements:
-            raise PoetError(api.why_infeasible(plan))
+            raise PoetError(api.why_no_plan(graph, profile, plan))
         write_whole(out / "plan.json", to_json(plan_to_json(plan)))
         proof = f"within {plan.gap:.1%} of the best" if plan.gap else "proved to be the best"
         teller.result(f"{proof}, in {plan.solve_s:.1f} s; wrote plan.json")

@@ -16,7 +16,8 @@ from .program import INFINITY, TOLERANCE, Result, minimise
 from .prove import relax
 from .reach import Reach, Rung
 from .search import Searcher, Start, Task
-from .statements import energy_uj, everything_paged, latest_paged, lazy, tidy
+from .statements import energy_uj, everything_paged, lazy, tidy
+from .unsearched import drafts
 from .verify import verify
 from .workers import Line
 
@@ -30,7 +31,6 @@ GAP = 0.02  # of what is spent beyond the unavoidable: good enough for a rung
 WIDE, MOST_COLUMNS = (16, 6, 4, 3, 2), 40_000  # recomputations in a row, of parts
 PART, PART_S = 0.1, 3.0  # share of the stages to begin with; time for one part
 MOST_VAIN = 50  # parts in a row without a better plan
-SHARES = (1.0, 0.9, 0.7, 0.5)  # of the RAM, for a plan without search
 MANY_NODES = 500  # plans without search come first, the prover does not wait for the first rungs
 WEIGHTS = 8  # of time, tried for a deadline
 FAR = 0.01  # from the first bound, relative: no proof is to be expected soon
@@ -112,9 +112,8 @@ class _Climber(Searcher):
             return
         if len(task.graph.nodes) > MANY_NODES:
             self.offer(everything_paged(task.graph))
-        for share in SHARES:
-            events = latest_paged(task.graph, int(task.ram_bytes * share))
-            if events is not None and self.offer(events):
+        for events in drafts(task.graph, task.ram_bytes):
+            if self.offer(events):
                 return
         if self.best is None:
             self.offer(everything_paged(task.graph))

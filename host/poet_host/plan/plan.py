@@ -10,6 +10,9 @@ from .problem import CostGraph
 
 Op = Literal["compute", "page_in", "page_out", "free"]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+StoppedBy = Literal["", "proof", "gap", "exhausted", "time-limit", "interrupt"]
+"""Why a search ended: nothing better exists; the wanted gap is proved; it has nothing more to try;
+its time was over; Ctrl-C."""
 
 FORMAT = "poet-plan"
 VERSION = 1
@@ -34,7 +37,7 @@ class Plan:
     `smallest_ram_bytes`: when infeasible, the smallest budget for which a plan is known.
     `initial_offsets`: without storage, names and offsets of the stored tensors, which start
     in RAM; see `start_offsets`. `note`: what was done beyond the published method, or why there
-    is no plan.
+    is no plan. `stopped_by`: what ended the search; empty where nothing was searched.
     """
 
     status: Status
@@ -53,6 +56,7 @@ class Plan:
     method: str = "poet"
     initial_offsets: tuple[tuple[str, int], ...] = ()
     note: str = ""
+    stopped_by: StoppedBy = ""
 
 
 def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
@@ -91,6 +95,8 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
     top |= {key: getattr(plan, key) for key in _WHEN_KNOWN if getattr(plan, key) is not None}
     if plan.note:
         top["note"] = plan.note
+    if plan.stopped_by:
+        top["stopped_by"] = plan.stopped_by
     if plan.initial_offsets:
         top["initial_offsets"] = dict(plan.initial_offsets)
     if statements:
@@ -126,6 +132,9 @@ def plan_from_json(value: Any, where: str = "plan") -> Plan:
     if ram_bytes is None or solve_s is None:
         raise BadInput(f'{where}: "ram_bytes" and "solve_s" must be numbers')
     method, note = value.get("method", "poet"), value.get("note", "")
+    stopped_by: Any = value.get("stopped_by", "")
+    if stopped_by not in get_args(StoppedBy):
+        raise BadInput(f'{where}: "stopped_by" must be one of {", ".join(get_args(StoppedBy))}')
     initial = value.get("initial_offsets", {})
     for key, text in (("method", method), ("note", note)):
         if not isinstance(text, str):
@@ -139,6 +148,7 @@ def plan_from_json(value: Any, where: str = "plan") -> Plan:
         statements=tuple(_statement(row, f"{where}, statement {i}") for i, row in enumerate(rows)),
         method=method,
         note=note,
+        stopped_by=stopped_by,
         initial_offsets=tuple(initial.items()),
         **numbers,
     )

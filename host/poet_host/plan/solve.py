@@ -8,7 +8,9 @@ from multiprocessing.connection import wait
 from typing import Literal
 
 from .fit import Candidate, fit
-from .plan import Plan, Statement, Status
+from .infeasible import aligned, bytes_of, largest_need
+from .packing import ALIGNMENT
+from .plan import Plan, Statement, Status, StoppedBy
 from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE
 from .race import Found, Race
@@ -18,7 +20,7 @@ from .workers import POOL, Line
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
 METHODS: tuple[Method, ...] = ("poet", "poet-paging", "poet-remat")
-ALIGNMENT = 4  # bytes; offsets are multiples of it
+DEFAULT_GAP = 0.01  # where nobody asks for another: a proof may take hours
 POLISHING_S, MOST_POLISHING_S = 1.0, 5.0  # at the end, for the order of transfers
 
 Progress = Callable[[float | None, float, float | None, float], object]
@@ -104,10 +106,24 @@ class _Solver:
                 return self._too_late(found.fastest or self._fastest())
             found.bound_uj = max(free_uj, found.bound_uj)
             if not self._in_time(found.best):
-                return self._without_plan("unknown", found.bound_uj)
+                return self._not_found(found)
         if found.best is None:
-            return self._without_plan("unknown", found.bound_uj)
-        return self._plan(found.best, found.bound_uj)
+            return self._not_found(found)
+        plan = self._plan(found.best, found.bound_uj)
+        return replace(plan, stopped_by=self._stopped_by(found, plan.gap))
+
+    def _not_found(self, found: Found) -> Plan:
+        plan = self._without_plan("unknown", found.bound_uj)
+        return replace(plan, stopped_by=self._stopped_by(found, None))
+
+    def _stopped_by(self, found: Found, gap: float | None) -> StoppedBy:
+        if gap == 0.0:
+            return "proof"
+        if gap is not None and gap <= self.gap:
+            return "gap"
+        if found.interrupted:
+            return "interrupt"
+        return "exhausted" if found.ended else "time-limit"
 
     def _polished(self, best: Candidate) -> Candidate:
         """With early transfers, which only a deadline asks for during the search."""
@@ -148,7 +164,7 @@ class _Solver:
     def _room(self, ram_bytes: int) -> int:
         """What the rounded bytes may sum up to: the last tensor needs no padding."""
         sizes = [size for n in self.problem.graph.nodes for size in (n.bytes, n.workspace_bytes)]
-        padding = max((_aligned(size, self.unit) - size for size in sizes), default=0)
+        padding = max((aligned(size, self.unit) - size for size in sizes), default=0)
         return (ram_bytes + padding) // self.unit * self.unit
 
     def _report(self, found: Found) -> None:
@@ -182,24 +198,13 @@ class _Solver:
     def _least_ram(self) -> int:
         """What the largest operator needs with nothing else in RAM; a bound for all plans."""
         graph = self.problem.graph
-        least = max((self._need(node, i) for i, node in enumerate(graph.nodes)), default=0)
+        need = largest_need(graph, self.unit)
+        least = need.bytes if need else 0
         if not graph.storage:
-            least = max(least, self._need_of([i for i, n in enumerate(graph.nodes) if n.stored]))
-            least = max(least, self._need_of([i for i, n in enumerate(graph.nodes) if n.keep]))
+            for held in ("stored", "keep"):
+                tensors = [i for i, node in enumerate(graph.nodes) if getattr(node, held)]
+                least = max(least, bytes_of(graph, tensors, self.unit))
         return least
-
-    def _need(self, node: CostNode, index: int) -> int:
-        if node.stored:
-            return 0
-        tensors = set(node.inputs) | ({index} if node.overwrites is None else set())
-        return self._need_of(tensors, node.workspace_bytes)
-
-    def _need_of(self, tensors: "set[int] | list[int]", workspace_bytes: int = 0) -> int:
-        """Bytes of tensors side by side: each aligned, except the last."""
-        sizes = [self.problem.graph.nodes[i].bytes for i in tensors]
-        sizes += [workspace_bytes] if workspace_bytes else []
-        slack = max((_aligned(size, self.unit) - size for size in sizes), default=0)
-        return sum(_aligned(size, self.unit) for size in sizes) - slack
 
     def _too_small(self) -> Plan:
         smallest = self._smallest_ram()
@@ -213,7 +218,7 @@ class _Solver:
         sizes = [node.bytes for node in graph.nodes]
         workspaces = [node.workspace_bytes for node in graph.nodes]
         unit = gcd(*sizes, *workspaces) or 1
-        low, high = _aligned(least, unit), sum(sizes) + max(workspaces, default=0)
+        low, high = aligned(least, unit), sum(sizes) + max(workspaces, default=0)
         known: int | None = None
         while low <= high and self.left_s > 0:
             middle = low + (high - low) // unit // 2 * unit
@@ -304,15 +309,11 @@ def least_time_us(graph: CostGraph) -> float:
     return least_us
 
 
-def _aligned(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
-
-
 def _padded(node: CostNode, unit: int) -> CostNode:
     return replace(
         node,
-        bytes=_aligned(node.bytes, unit),
-        workspace_bytes=_aligned(node.workspace_bytes, unit),
+        bytes=aligned(node.bytes, unit),
+        workspace_bytes=aligned(node.workspace_bytes, unit),
     )
 
 

@@ -61,12 +61,12 @@ def train(poet_host: Command, schedule: Path, tmp_path: Path) -> Any:
     ("arguments", "words"),
     [
         (("frobnicate",), "No such command 'frobnicate'"),
-        (("solve", "resnet-digits"), "Missing option '--ram'"),
+        (("solve", "resnet-digits"), "--board NAME (estimated) or --profile"),
         (("solve", "resnt-digits", "--board", "native", "--ram", "1KiB"), "built in are resnet-"),
         (("solve", "resnet-digits", "--board", "arduino", "--ram", "1KiB"), "choose one of"),
         (("solve", "resnet-digits", "--ram", "24KiB"), "--board NAME (estimated) or --profile"),
-        (("solve", "resnet-digits", "--board", "native", "--ram", "24XB"), "24KiB, or 50%"),
-        (("solve", "resnet-digits", "--board", "native", "--ram", "-1"), "24KiB, or 50%"),
+        (("solve", "resnet-digits", "--board", "native", "--ram", "24XB"), "as 50%"),
+        (("solve", "resnet-digits", "--board", "native", "--ram", "-1"), "as 50%"),
         (("solve", "none.json", "--ram", "24KiB"), "none.json cannot be read"),
         (("solve", "resnet-digits", "--profile", "none.json", "--ram", "1"), "none.json cannot be"),
         (("profile", "nothing", "--port", "native", "-o", "p.json"), "no model 'nothing'"),
@@ -126,7 +126,10 @@ def test_a_budget_too_small_names_the_smallest_that_works(poet_host: Command) ->
     assert refused.code == INFEASIBLE
     assert refused.json["status"] == "infeasible"
     smallest = refused.json["smallest_ram_bytes"]
-    assert f"works is {smallest} bytes" in refused.err
+    assert f"works is {smallest:,} bytes (--ram {smallest})" in refused.err
+    assert "fc (linear)" in refused.err  # the operator that sets it
+    for tensor in ("relu2 4,096", "fc.weight 10,240", "fc.bias 40", "fc 160"):
+        assert tensor in refused.err
     assert "statements" not in refused.json
     works = poet_host(*solve, smallest)
     assert works.code == 0
@@ -413,7 +416,8 @@ def test_a_profile_replaces_no_model_and_no_card(
         refused = poet_host("profile", model, "--port", "native", "-o", out, *more)
         assert refused.code == BAD
         assert f"{out} is read by this command too" in refused.err
-    refused = poet_host("solve", model, "--board", "native", "--ram", "1KiB", "-o", f"{model}.data")
+    solve = ("solve", model, "--board", "native", "--ram", "1KiB")
+    refused = poet_host(*solve, "--plan", f"{model}.data")
     assert refused.code == BAD
     assert "is read by this command too" in refused.err
     assert model.read_bytes() == b"a model"

@@ -156,7 +156,7 @@ def test_an_error_about_a_strange_name_is_one_line(
 
 BAD_LIMITS: dict[tuple[str, str], str] = {
     **{("--ram", text): "RAM budget" for text in ("", "nan", "inf", "1e9", "0x10", "64.5.5", "-1")},
-    ("--ram", str(MOST_BYTES + 1)): f"the most is {MOST_BYTES} bytes",
+    ("--ram", str(MOST_BYTES + 1)): f"the most is {MOST_BYTES:,} bytes",
     ("--ram", "9" * 5000): "RAM budget",
     **{("--deadline", text): "deadline" for text in ("", "nan", "inf", "0", "-1x", "1e999", "0x")},
     **{("--deadline-us", text): "positive number" for text in ("nan", "inf", "-inf", "0", "-1")},
@@ -197,9 +197,11 @@ def test_results_need_files_of_their_own(poet_host: Command, tmp_path: Path) -> 
     before = path.read_bytes()
     solve = ("solve", path, "--ram", 64, "--json")
     refused(poet_host(*solve, "--plan", path), "is read by this command too")
-    refused(poet_host(*solve, "-o", tmp_path / "." / path.name), "is read by this command too")
-    both = tmp_path / "x"
-    refused(poet_host(*solve, "--plan", both, "-o", both), "is written by this command too")
+    refused(poet_host(*solve, "--plan", tmp_path / "." / path.name), "is read by this command too")
+    plan, link = tmp_path / "x.json", tmp_path / "x.poet"
+    link.symlink_to(plan)
+    refused(poet_host(*solve, "--plan", plan, "-o", link), "is written by this command too")
+    link.unlink()
     refused(poet_host(*solve, "--plan", tmp_path / "none" / "x"), "there is no folder")
     refused(poet_host(*solve, "--plan", tmp_path), "is a directory")
     assert path.read_bytes() == before

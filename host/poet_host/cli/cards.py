@@ -15,6 +15,7 @@ from ..run.limits import size_bytes
 from ..run.log import Log
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
+from . import completion
 from .console import emit, progress, say, show_table
 from .notices import say_classes
 from .options import (
@@ -32,7 +33,7 @@ _MIB = 1 << 20
 _BESIDES_BYTES = 4 * _MIB  # of a card: what comes before the tensors, and some room
 
 _port_option = click.option(
-    "--port", "-p", metavar="PORT",
+    "--port", "-p", metavar="PORT", shell_complete=completion.ports,
     help="A board that has the card in it: as of train.",
 )  # fmt: skip
 

@@ -16,9 +16,10 @@ from ..plan.problem import CostGraph
 from ..run.figures import PROPERTIES, figures, properties
 from ..run.limits import deadline_us, ram_bytes
 from ..run.sweep import Case, Point, Result, Store, cores, sweep
+from . import completion
 from .console import emit, progress, say, show_table, show_text, warn
-from .options import json_option, model_options
-from .planning import gap_option, profile_of, time_limit_option
+from .options import FiniteRange, json_option, model_options, profile_of
+from .planning import time_limit_option
 
 
 def _listed(text: str | Sequence[str]) -> list[str]:
@@ -34,7 +35,9 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
 
 
 @click.command(epilog=EPILOG)
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.argument(
+    "models", metavar="MODEL...", nargs=-1, required=True, shell_complete=completion.models
+)
 @click.option(
     "--board", "boards", multiple=True, metavar="LIST", help="Boards, separated by commas."
 )
@@ -56,7 +59,10 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
     help="Methods; see below.",
 )  # fmt: skip
 @time_limit_option
-@gap_option
+@click.option(
+    "--gap", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
+    help="Stop each when its energy is proved to be within this share of the least; 0: a proof.",
+)  # fmt: skip
 @click.option(
     "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
     help="Keep the table, plans and figures in this folder; what is there is not solved again.",

@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..errors import BadInput
 from ..files import write_whole
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
@@ -19,12 +18,12 @@ from .options import json_option, output, writable
     "--weights", "-w", required=True, type=click.Path(path_type=Path), metavar="FILE",
     help="Trained weights, the .safetensors file that train wrote.",
 )  # fmt: skip
-@output("--output", "-o", required=True, help="Where to write the model, an .onnx file.")
+@output(
+    "--output", "-o", suffix=".onnx", required=True, help="Where to write the model, an .onnx file."
+)
 @json_option
 def export(schedule: Path, weights: Path, output: Path, as_json: bool) -> None:
     """Write the model that a schedule was solved for, with trained weights, as .onnx."""
-    if output.suffix != ".onnx":
-        raise BadInput(f"{output}: the model is written as .onnx: give a name that ends so")
     writable(output)
     graph = graph_of(Schedule.load(schedule))
     model = api.export(graph, api.load_weights(weights, graph))

@@ -15,6 +15,7 @@ from ..files import write_whole
 from ..sim.flashing import build as built
 from ..sim.native import linux_boards
 from ..sim.recipe import simulated_boards
+from . import completion
 from .console import emit, say, show_table
 from .options import json_option, output, writable
 
@@ -23,7 +24,10 @@ ASK_PATIENCE_S = 2.0  # of a board that answers pings while it works
 
 
 @click.command()
-@click.option("--port", "-p", metavar="PORT", help="Ask this port too, whatever is behind it.")
+@click.option(
+    "--port", "-p", metavar="PORT", shell_complete=completion.ports,
+    help="Ask this port too, whatever is behind it.",
+)  # fmt: skip
 @json_option
 def boards(port: str | None, as_json: bool) -> None:
     """List the boards that are known, and the serial ports with what is behind them.
@@ -107,7 +111,7 @@ def _port_facts(port: SerialPort, *, ask: bool) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("board")
+@click.argument("board", shell_complete=completion.boards)
 @output("--output", "-o", "file", required=True, help="Where to write it.")
 @json_option
 def build(board: str, file: Path, as_json: bool) -> None:
@@ -123,9 +127,13 @@ def build(board: str, file: Path, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--board", required=True, metavar="BOARD")
+@click.option(
+    "--board", required=True, metavar="BOARD", shell_complete=completion.boards,
+    help="The board's name, of `poet-host boards`.",
+)  # fmt: skip
 @click.option(
     "--port", "-p", default="auto", show_default=True, metavar="PORT",
+    shell_complete=completion.ports,
     help="Where the board's firmware will answer; auto: the one port with the board's USB ids.",
 )  # fmt: skip
 @click.option("--upload-port", metavar="PORT", help="Where its loader is, if elsewhere.")

@@ -12,6 +12,7 @@ from ..run.calibrate import Validation
 from ..run.limits import size_bytes
 from ..sim.board import POWER_CUT
 from ..sim.machine import FAULT_KINDS, CardFault
+from . import completion
 from .console import emit, of_steps, progress, say, show_text
 from .notices import say_emulated
 from .options import (
@@ -31,7 +32,7 @@ PROFILING_BYTES = 64 << 20  # of a native board: what does not fit would be fitt
 
 
 @click.command()
-@click.argument("board")
+@click.argument("board", shell_complete=completion.boards)
 @click.option(
     "--arena", metavar="SIZE",
     help="RAM for tensors, as 24KiB; of native and of boards that run Linux.",
@@ -91,7 +92,7 @@ def simulate(
 
 
 @click.command()
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=completion.models)
 @port_option
 @output("--output", "-o", required=True, help="Where to write the profile.")
 @click.option(

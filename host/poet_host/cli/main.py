@@ -16,6 +16,7 @@ from .doctor import doctor
 from .evaluating import evaluate
 from .exporting import export
 from .hardware import boards, build, flash
+from .info import info
 from .inspect import models
 from .learning import profile, simulate
 from .planning import solve
@@ -42,8 +43,8 @@ def commands(context: click.Context) -> None:
 
 
 for command in (
-    boards, models, doctor, simulate, build, flash, storage, profile, solve, train, card, evaluate,
-    export, show, compare, demo,
+    boards, models, info, doctor, simulate, build, flash, storage, profile, solve, train, card,
+    evaluate, export, show, compare, demo,
 ):  # fmt: skip
     commands.add_command(command)
 

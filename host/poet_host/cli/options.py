@@ -5,15 +5,23 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
+from ..device.board import load_board
 from ..errors import BadInput
 from ..files import is_stream
 from ..graph.autodiff import BATCHNORM, OPTIMISERS
 from ..graph.onnx_import import DEFAULT_LOSS, LOSSES
+from ..profile.profile import Profile, estimate_profile
+from . import completion
 
+# Of files that this program or others know by them.
+SUFFIXES = frozenset(
+    ".poet .json .onnx .safetensors .pt .pth .h5 .keras .tflite .npz .npy .csv .img .html .png"
+    .split()
+)  # fmt: skip
 MOST_SEED = 2**31 - 1
 _CHUNK_BYTES = 1 << 16
 
@@ -35,8 +43,18 @@ class FiniteRange(click.FloatRange):
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else."
 )
+model_argument = click.argument("model", shell_complete=completion.models)
+board_option = click.option(
+    "--board", metavar="BOARD", shell_complete=completion.boards,
+    help="The costs of this board, by its board.toml (see `poet-host boards`).",
+)  # fmt: skip
+profile_option = click.option(
+    "--profile", "profile_name", metavar="FILE",
+    help="The costs that `profile` measured; or, with --board, its `estimate` (the default) or the "
+    "figures of the POET `paper`.",
+)  # fmt: skip
 port_option = click.option(
-    "--port", "-p", required=True, metavar="PORT",
+    "--port", "-p", required=True, metavar="PORT", shell_complete=completion.ports,
     help="A device (/dev/ttyACM0), a pyserial URL (socket://host:port), `auto`, or `native` or "
     "`sim:mkr1000`, which start a board on this computer for this command "
     "(`sim:mkr1000:usb`: plugged in by USB).",
@@ -106,12 +124,36 @@ def model_options(command: F) -> F:
             click.option(
                 "--loss",
                 type=click.Choice(list(LOSSES)),
-                help=f"Of an .onnx model; default: {DEFAULT_LOSS}.",
+                help=f"Of an .onnx model; default: {DEFAULT_LOSS}, where its output is (batch, "
+                "classes).",
             ),
-            click.option("--optimizer", type=click.Choice(OPTIMISERS)),
-            click.option("--learning-rate", "--lr", type=FiniteRange(0, min_open=True)),
-            click.option("--momentum", type=FiniteRange(0, 1, max_open=True)),
-            click.option("--weight-decay", type=FiniteRange(0)),
+            click.option(
+                "--optimizer",
+                type=click.Choice(OPTIMISERS),
+                help="Default: sgd for an .onnx model, momentum with --momentum; a built-in "
+                "model has its own.",
+            ),
+            click.option(
+                "--learning-rate",
+                "--lr",
+                type=FiniteRange(0, min_open=True),
+                metavar="RATE",
+                help="Factor of the gradient in a step; default: 0.01, 0.001 for adam; a built-in "
+                "model has its own.",
+            ),
+            click.option(
+                "--momentum",
+                type=FiniteRange(0, 1, max_open=True),
+                metavar="SHARE",
+                help="Share of the last update that is added to the next, 0 to less than 1; "
+                "default: 0, 0.9 for the optimizer momentum.",
+            ),
+            click.option(
+                "--weight-decay",
+                type=FiniteRange(0),
+                metavar="FACTOR",
+                help="Factor of the weights that is added to the gradient; default: 0.",
+            ),
             click.option(
                 "--train",
                 metavar="PARTS",
@@ -128,11 +170,43 @@ def model_options(command: F) -> F:
     return command
 
 
-def output(flag: str, *names: str, **settings: Any) -> Callable[[F], F]:
-    """An option that names a file to write."""
-    return click.option(
-        flag, *names, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", **settings
-    )
+def profile_of(board: str | None, profile_name: str | None) -> Profile:
+    """The costs that --board and --profile choose."""
+    kind: Literal["estimate", "paper"] = "paper" if profile_name == "paper" else "estimate"
+    from_board = profile_name in (None, "estimate", "paper")
+    if from_board and board is None:
+        raise BadInput(
+            "costs come from --board NAME (estimated) or --profile FILE (measured); with --board, "
+            "--profile paper takes the POET paper's figures"
+        )
+    if from_board:
+        return estimate_profile(load_board(board or ""), kind)
+    if board is not None:
+        raise BadInput(
+            f"--profile {profile_name} was measured on one board: leave out --board, or choose "
+            "--profile estimate or --profile paper"
+        )
+    return Profile.load(profile_name or "")
+
+
+def output(
+    flag: str, *names: str, suffix: str = "", is_strict: bool = True, **settings: Any
+) -> Callable[[F], F]:
+    """An option that names a file to write, of the format that `suffix` stands for.
+
+    Raises BadInput for a name with another suffix; if not `is_strict`, only for one of SUFFIXES.
+    Streams, as /dev/stdout, have any name.
+    """
+
+    def checked(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+        if path is None or not suffix or path.suffix == suffix or is_stream(path):
+            return path
+        if is_strict or path.suffix in SUFFIXES:
+            raise BadInput(f"{path}: {flag} writes a {suffix} file: give a name that ends so")
+        return path
+
+    kind = click.Path(dir_okay=False, path_type=Path)
+    return click.option(flag, *names, type=kind, metavar="FILE", callback=checked, **settings)
 
 
 def files_of(model: str) -> list[str]:

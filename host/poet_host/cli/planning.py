@@ -2,29 +2,44 @@
 
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from .. import api
-from ..device.board import load_board
 from ..errors import BadInput
 from ..files import write_whole
 from ..graph.graph import Graph
+from ..graph.summary import summary_of
 from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph
-from ..profile.profile import Profile, estimate_profile
+from ..plan.solve import DEFAULT_GAP
+from ..profile.profile import Profile
+from ..run.limits import check_arena, ram_budget
 from .console import emit, progress, say, show_table, to_json
-from .options import FiniteRange, files_of, json_option, model_options, output, writable
+from .info import MOST_ROWS, is_loss_assumed, show_model
+from .options import (
+    FiniteRange,
+    board_option,
+    files_of,
+    json_option,
+    model_argument,
+    model_options,
+    output,
+    profile_of,
+    profile_option,
+    writable,
+)
 
 EXIT_INFEASIBLE, EXIT_GAP, EXIT_UNKNOWN = 5, 6, 7
+_ENDS: dict[str, str] = {
+    "proof": "ended with the proof that nothing is better",
+    "gap": "stopped at the wanted gap",
+    "exhausted": "the search ended by itself, before --time-limit",
+    "time-limit": "stopped by --time-limit",
+    "interrupt": "interrupted",
+}
 
-board_option = click.option("--board", metavar="BOARD", help="Solve for this board's figures.")
-profile_option = click.option(
-    "--profile", "profile_name", metavar="FILE",
-    help="Solve for what `profile` measured; or, with --board, for its `estimate` (the default) or "
-    "the figures of the POET `paper`.",
-)  # fmt: skip
 deadline_option = click.option(
     "--deadline", metavar="LIMIT",
     help="Milliseconds of a step, 1.2x of keep-everything's time, or none (the default).",
@@ -33,40 +48,48 @@ time_limit_option = click.option(
     "--time-limit", type=FiniteRange(0.1), default=60.0, show_default=True, metavar="S",
     help="Seconds for solving.",
 )  # fmt: skip
-gap_option = click.option(
-    "--gap", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
-    help="Stop when energy is proved to be within this relative gap.",
-)  # fmt: skip
 
 
 @click.command()
-@click.argument("model")
+@model_argument
 @board_option
 @profile_option
 @click.option(
-    "--ram", required=True, metavar="LIMIT",
-    help="Bytes, or 24KiB, or 50% of what keeping everything needs.",
+    "--ram", metavar="LIMIT",
+    help="Bytes, or 24KiB, or 50% of what keeping everything needs; default: the board's arena.",
+)  # fmt: skip
+@click.option(
+    "--beyond-arena", is_flag=True,
+    help="Write the schedule of a --ram that is above the board's arena, for a study.",
 )  # fmt: skip
 @deadline_option
 @click.option("--deadline-us", type=float, metavar="US", help="The deadline in microseconds.")
-@click.option("--method", type=click.Choice(api.ALL_METHODS), default="poet", show_default=True)
+@click.option(
+    "--method", type=click.Choice(api.ALL_METHODS), default="poet", show_default=True,
+    help="Who plans: this planner, or a published one (`compare --help` describes them).",
+)  # fmt: skip
 @time_limit_option
-@gap_option
+@click.option(
+    "--gap", type=FiniteRange(0, 1), metavar="G",
+    help="Stop when the energy is proved to be within this share of the least, and fail with exit "
+    f"code 6 if it is not; 0 asks for a proof. Default: stop at {DEFAULT_GAP}, never fail.",
+)  # fmt: skip
 @click.option("--unplaced", is_flag=True, help="Bound the sum of bytes only; no offsets.")
-@output("--output", "-o", help="Write the schedule, a .poet file.")
-@output("--plan", "plan_path", help="Write the plan as JSON.")
+@output("--output", "-o", suffix=".poet", help="Write the schedule, a .poet file.")
+@output("--plan", "plan_path", suffix=".json", is_strict=False, help="Write the plan as JSON.")
 @model_options
 @json_option
 def solve(
     model: str,
     board: str | None,
     profile_name: str | None,
-    ram: str,
+    ram: str | None,
+    beyond_arena: bool,
     deadline: str | None,
     deadline_us: float | None,
     method: str,
     time_limit: float,
-    gap: float,
+    gap: float | None,
     unplaced: bool,
     output: Path | None,
     plan_path: Path | None,
@@ -83,11 +106,22 @@ def solve(
         raise BadInput("a schedule needs offsets: leave out --unplaced, or write a --plan")
     graph = api.load(model, **options)
     profile = _profile(graph, board, profile_name)
+    costs = api.costs_of(graph, profile)
+    keep = api.keeping(costs)
+    budget = ram_budget(ram, graph, profile, keep.peak_bytes if keep else None)
+    if profile and ram is None:
+        say(f"RAM: the arena of {profile.board}, {budget:,} bytes")
+    if profile and output and not beyond_arena:
+        check_arena(budget, profile)
+    summary = summary_of(graph) if isinstance(graph, Graph) else None
+    if summary and not as_json:
+        assumed = is_loss_assumed(model, options)
+        show_model(summary, assumed_loss=assumed, most_rows=MOST_ROWS)
     with progress(f"solving {graph.name}") as report:
         plan = api.solve(
             graph,
             profile,
-            ram=ram,
+            ram=budget,
             deadline=deadline if deadline_us is None else f"{deadline_us!r}us",
             method=method,
             time_limit_s=time_limit,
@@ -104,9 +138,12 @@ def solve(
         schedule.save(output)
         say(f"wrote {output}: {len(schedule.plan_part)} bytes of plan")
     if as_json:
-        emit(plan_to_json(plan, statements=False))
+        about = {"model": summary.to_json()} if summary else {}
+        emit({**plan_to_json(plan, statements=False), **about})
     elif plan.statements:
-        show_table(("", ">"), _facts(graph, profile, plan))
+        show_table(("", ">"), _facts(keep, plan))
+    if plan.status == "infeasible":
+        say(f"poet-host: {api.why_no_plan(graph, profile, plan)}{_because(plan)}")
     return _exit_code(plan, gap)
 
 
@@ -120,25 +157,6 @@ def _profile(
     return profile_of(board, profile_name)
 
 
-def profile_of(board: str | None, profile_name: str | None) -> Profile:
-    """The costs that --board and --profile choose."""
-    kind: Literal["estimate", "paper"] = "paper" if profile_name == "paper" else "estimate"
-    from_board = profile_name in (None, "estimate", "paper")
-    if from_board and board is None:
-        raise BadInput(
-            "costs come from --board NAME (estimated) or --profile FILE (measured); with --board, "
-            "--profile paper takes the POET paper's figures"
-        )
-    if from_board:
-        return estimate_profile(load_board(board or ""), kind)
-    if board is not None:
-        raise BadInput(
-            f"--profile {profile_name} was measured on one board: leave out --board, or choose "
-            "--profile estimate or --profile paper"
-        )
-    return Profile.load(profile_name or "")
-
-
 def _state(energy: float | None, bound: float | None, gap: float | None, seconds: float) -> str:
     def shown(value: float | None) -> str:
         return "?" if value is None else f"{value:,.1f}"
@@ -147,8 +165,7 @@ def _state(energy: float | None, bound: float | None, gap: float | None, seconds
     return f"{shown(energy)} uJ, at least {shown(bound)}{gap_text}"
 
 
-def _facts(graph: Graph | CostGraph, profile: Profile | None, plan: Plan) -> list[tuple[str, str]]:
-    keep = api.keeping(api.costs_of(graph, profile))
+def _facts(keep: Plan | None, plan: Plan) -> list[tuple[str, str]]:
     assert plan.energy_uj is not None
     assert plan.time_us is not None
     energy = f"{plan.energy_uj:,.1f} uJ{_times(plan.energy_uj, keep.energy_uj if keep else None)}"
@@ -157,6 +174,7 @@ def _facts(graph: Graph | CostGraph, profile: Profile | None, plan: Plan) -> lis
     nodes = {s.node for s in plan.statements if s.op == "compute"}
     return [
         ("status", plan.status + (f", gap {plan.gap:.2%}" if plan.gap else "")),
+        *([("search", _ENDS[plan.stopped_by])] if plan.stopped_by else []),
         ("energy of a step", energy),
         ("time of a step", time),
         ("RAM", f"{plan.peak_bytes:,} of {plan.ram_bytes:,} bytes"),
@@ -176,21 +194,22 @@ def _because(plan: Plan) -> str:
     return f" ({plan.method}: {plan.note})" if plan.note else ""
 
 
-def _exit_code(plan: Plan, gap: float) -> int:
+def _exit_code(plan: Plan, gap: float | None) -> int:
     """0, or the code of what is missing, with a sentence about it on stderr."""
+    more = "" if plan.stopped_by == "exhausted" else "give more --time-limit, or "
+    ended = f"{_ENDS[plan.stopped_by]}: " if plan.stopped_by else ""
     if plan.status == "infeasible":
-        say(f"poet-host: {api.why_infeasible(plan)}{_because(plan)}")
         return EXIT_INFEASIBLE
     if plan.status == "unknown":
         say(
             f"poet-host: no plan was found in {plan.solve_s:.1f} s, nor proved not to exist"
-            f"{_because(plan)}: give more --time-limit, or more --ram"
+            f"{_because(plan)}; {ended}{more}give more --ram"
         )
         return EXIT_UNKNOWN
-    if plan.gap is not None and plan.gap > gap:
+    if gap is not None and plan.gap is not None and plan.gap > gap:
         say(
-            f"poet-host: the plan is valid, but its gap is {plan.gap:.2%}, not within {gap:.2%}: "
-            "give more --time-limit, or accept it with --gap"
+            f"poet-host: the plan is valid, but its gap is {plan.gap:.2%}, not within {gap:.2%}; "
+            f"{ended}{more}accept it with a larger --gap"
         )
         return EXIT_GAP
     return 0

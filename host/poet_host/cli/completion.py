@@ -1,0 +1,43 @@
+"""What the shell offers for a word that is not complete: models, boards, ports."""
+
+from pathlib import Path
+
+import click
+
+from ..device.board import load_board
+from ..device.board import names as board_names
+from ..device.ports import serial_ports
+from ..graph.models import MODELS
+from ..sim.recipe import simulated_boards
+
+MODEL_SUFFIXES = (".onnx", ".json", ".poet")
+
+
+def models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Built-in models, and files of models; a folder ends in a slash."""
+    folder = Path(incomplete if incomplete.endswith("/") else Path(incomplete).parent)
+    found = [*MODELS]
+    try:
+        for path in sorted(folder.iterdir()):
+            if path.is_dir():
+                found.append(f"{path}/")
+            elif path.suffix in MODEL_SUFFIXES:
+                found.append(str(path))
+    except OSError:
+        pass  # no such folder
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def boards(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Boards that are known."""
+    return [name for name in board_names() if name.startswith(incomplete)]
+
+
+def ports(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Boards that run here, and the serial ports of this computer."""
+    chips = simulated_boards()
+    linux = [name for name in board_names() if load_board(name).target]
+    found = ["auto", "native", *(f"sim:{name}" for name in (*chips, *linux))]
+    found += [f"sim:{name}:usb" for name in chips]
+    found += [port.path for port in serial_ports()]
+    return [name for name in found if name.startswith(incomplete)]

@@ -68,9 +68,7 @@ def training(
     `batch`, `sequence_length`, `loss`: see import_model; `optimizer` and its rates:
     optimisers.optimiser; `train`, `batchnorm`: autodiff.training_graph. Raises BadInput.
     """
-    forward = import_model(
-        model, name, batch=batch, sequence_length=sequence_length, loss=loss or DEFAULT_LOSS
-    )
+    forward = import_model(model, name, batch=batch, sequence_length=sequence_length, loss=loss)
     rates = {"learning_rate": learning_rate, "momentum": momentum, "weight_decay": weight_decay}
     chosen = optimiser(DEFAULT_OPTIMISER, optimizer, **rates)
     return training_graph(forward, chosen, train, batchnorm)
@@ -82,26 +80,31 @@ def import_model(
     *,
     batch: int | None = None,
     sequence_length: int | None = None,
-    loss: str = DEFAULT_LOSS,
+    loss: str | None = None,
 ) -> Model:
     """The forward model, with a loss behind its output.
 
     `batch` is the first size of the input; without it that of the file, or 1 if it is open there.
-    `sequence_length` is the second size, which must be open or the same. `loss` is a row of LOSSES.
+    `sequence_length` is the second size, which must be open or the same. `loss` is a row of LOSSES;
+    None: cross-entropy, if the output has the shape of classes. Else raises BadInput.
     """
-    if loss not in LOSSES:
+    if loss not in (None, *LOSSES):
         raise BadInput(f"loss {loss!r}: choose of {', '.join(LOSSES)}")
     shape = _shape(model.input, batch, sequence_length, model.where)
     before = model.input.shape[0]
     model.input = replace(model.input, shape=shape)
-    if loss == "cross-entropy":
-        _drop_softmax(model)
+    of_classes = loss != "mse" and _drop_softmax(model)
     dtype: Literal["float32", "int32"] = "int32" if model.input.dtype.kind in "iu" else "float32"
     if dtype == "float32" and model.input.dtype != np.float32:
         raise BadInput(f"{model.where}: its input is {model.input.dtype}: export it in float32")
     builder = Builder(re.sub(r"[^\w.-]+", "-", name), shape, dtype)
     walk = Walk(model, builder, RULES, before if isinstance(before, int) else shape[0])
-    logits = _logits(builder, walk, walk.run(), loss)
+    output = walk.run()
+    if loss is None:
+        loss = DEFAULT_LOSS
+        if not of_classes:
+            _check_classes(builder, output, model.where)
+    logits = _logits(builder, walk, output, loss)
     found = builder.model(builder.layer(LOSSES[loss], (logits,), name=walk.free_name("loss")))
     return replace(found, origin=_origin(model, walk))
 
@@ -138,9 +141,19 @@ def _text(shape: tuple[Any, ...]) -> str:
     return "(" + ", ".join("?" if size is None else str(size) for size in shape) + ")"
 
 
-def _drop_softmax(model: OnnxModel) -> None:
+def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
+    """Raise BadInput unless the output is (batch, classes), and not of the input's shape."""
+    classes = output.shape[1:2] if prod(output.shape[2:]) == 1 else ()
+    if output.shape == builder.data.shape or not classes or classes[0] < 2:
+        raise BadInput(
+            f"{where}: its input has shape {builder.data.shape}, its output {output.shape}, which "
+            f"may be classes or not: give --loss, one of {', '.join(LOSSES)}"
+        )
+
+
+def _drop_softmax(model: OnnxModel) -> bool:
     """The loss computes the softmax itself, or the sigmoid of one number: train on what goes into
-    one at the end. Behind it, only shapes may change.
+    one at the end. Behind it, only shapes may change. Returns whether there was one.
     """
     output, views = model.output, []
     makers = {name: node for node in model.nodes for name in node.outputs}
@@ -149,12 +162,13 @@ def _drop_softmax(model: OnnxModel) -> None:
         output = makers[output].inputs[0]
     last = makers.get(output)
     if last is None or not _is_of_classes(model, last):
-        return
+        return False
     model.output = last.inputs[0]
     model.nodes = tuple(node for node in model.nodes if node is not last and node not in views)
     for view in reversed(views):
         model.nodes += (replace(view, inputs=(model.output, *view.inputs[1:])),)
         model.output = view.outputs[0]
+    return True
 
 
 def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:

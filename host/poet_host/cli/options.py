@@ -19,8 +19,11 @@ from . import completion
 
 # Of files that this program or others know by them.
 SUFFIXES = frozenset(
-    ".poet .json .onnx .safetensors .pt .pth .h5 .keras .tflite .npz .npy .csv .img .html .png"
-    .split()
+    f".{name}"
+    for name in (
+        "poet", "json", "onnx", "safetensors", "pt", "pth", "h5", "keras", "tflite", "npz", "npy",
+        "csv", "img", "html", "png",
+    )
 )  # fmt: skip
 MOST_SEED = 2**31 - 1
 _CHUNK_BYTES = 1 << 16

@@ -123,7 +123,7 @@ def test_the_guides_have_commands() -> None:
         ("poet-host train x.poet --prot native", "train has no option --prot"),
         ("poet-host storage unprepare card.img", "no command unprepare"),
         ("poet-host solve m --ram", "--ram of solve wants a value"),
-        ("poet-host solve m", "solve wants --ram too"),
+        ("poet-host export m.poet -o m.onnx", "export wants --weights too"),
         ("poet-host show", "show wants more arguments"),
         ("poet-host solve m --optimizer lion", "--optimizer of solve is not lion"),
     ],

@@ -60,7 +60,7 @@ fuzz-usb: $(VENV)/dev.stamp
 	$(BIN)/python tests/usb_layer.py $(SEED) -$(SECONDS)
 
 schedules: $(VENV)/run.stamp
-	-$(BIN)/poet-host solve resnet-digits --board mkr1000 --ram 24KiB --gap 0.01 --time-limit 120 \
+	$(BIN)/poet-host solve resnet-digits --board mkr1000 --ram 24KiB --time-limit 120 \
 	  --output schedules/resnet-digits-mkr1000.poet
 	for f in schedules/*.poet; do $(BIN)/poet-host show $$f > $${f%.poet}.txt && \
 	  $(BIN)/poet-host show $$f --png $${f%.poet}.png || exit 1; done

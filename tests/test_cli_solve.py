@@ -238,6 +238,8 @@ def test_the_summary_says_what_is_frozen(
     found = summary_of(api.load_graph("resnet-digits", **options))
     norm = next(one for one in found.layers if one.name == "bn1")
     assert (norm.trained, norm.statistics) == (trained, statistics)
+    frozen = {"yes": (), "no": ("bn1.weight", "bn1.bias"), "partly": ("bn1.weight",)}
+    assert norm.frozen == frozen[trained]
     last = found.layers[-1]
     assert last.trained == ("partly" if options.get("train") == "*.bias" else "yes")
 

@@ -139,6 +139,12 @@ def show_model(found: Summary, *, assumed_loss: bool, most_rows: int | None = No
     )
 
 
+def _trained(layer: Layer) -> str:
+    if layer.trained == "partly":
+        return f"all but {', '.join(layer.frozen)}"
+    return layer.trained + (", statistics frozen" if layer.statistics == "frozen" else "")
+
+
 def _layers(layers: Sequence[Layer], most_rows: int | None) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         (
@@ -147,7 +153,7 @@ def _layers(layers: Sequence[Layer], most_rows: int | None) -> list[tuple[str, .
             "x".join(map(str, one.shape)),
             f"{one.parameters:,}" if one.parameters else "",
             f"{one.macs:,}" if one.macs else "",
-            one.trained + (", statistics frozen" if one.statistics == "frozen" else ""),
+            _trained(one),
         )
         for one in layers
     ]

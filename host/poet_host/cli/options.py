@@ -118,7 +118,11 @@ def model_options(command: F) -> F:
     """How a model becomes a training step."""
     for option in reversed(
         (
-            click.option("--batch", type=click.IntRange(1), help="Samples in a step."),
+            click.option(
+                "--batch",
+                type=click.IntRange(1),
+                help="Samples in a step; default: the file's, or 1; a built-in model has its own.",
+            ),
             click.option(
                 "--sequence-length",
                 type=click.IntRange(1),
@@ -149,7 +153,7 @@ def model_options(command: F) -> F:
                 type=FiniteRange(0, 1, max_open=True),
                 metavar="SHARE",
                 help="Share of the last update that is added to the next, 0 to less than 1; "
-                "default: 0, 0.9 for the optimizer momentum.",
+                "default: 0, 0.9 for the optimizer momentum; a built-in model has its own.",
             ),
             click.option(
                 "--weight-decay",

@@ -21,6 +21,7 @@ class Layer:
     parameters: int  # numbers that it reads and no layer before it
     macs: int  # multiply-accumulates of the forward pass, of one sample
     trained: str  # "yes", "no", "partly"; empty without parameters
+    frozen: tuple[str, ...]  # names of the parameters that do not learn
     statistics: str  # batchnorm's: "by the batch", "frozen"; empty elsewhere
 
 
@@ -78,6 +79,7 @@ def _count(node: Node) -> int:
 def _layer(graph: Graph, node: Node, own: list[Node], renewed: set[str]) -> Layer:
     parameters = [one for one in own if one.role == "parameter"]
     learn = {one.name in renewed for one in parameters}
+    frozen = tuple(one.name for one in parameters if one.name not in renewed)
     statistics = ""
     if node.op == "batchnorm":  # of the batch, or the running ones, which are stored
         statistics = "frozen" if graph[node.inputs[1]].stored else "by the batch"
@@ -87,7 +89,8 @@ def _layer(graph: Graph, node: Node, own: list[Node], renewed: set[str]) -> Laye
         node.shape,
         sum(map(_count, parameters)),
         work(node, graph).macs // graph.batch,
-        "" if not learn else "partly" if len(learn) == 2 else "yes" if learn == {True} else "no",
+        "" if not learn else "partly" if len(learn) == 2 else "no" if frozen else "yes",
+        frozen,
         statistics,
     )
 

@@ -80,7 +80,8 @@ def size_bytes(text: str, what: str, also: str = "") -> int:
     found = _SIZE.fullmatch(text.strip())
     unit = found[2].lower() if found else ""
     if found and unit in ("k", "m", "g"):
-        raise BadInput(f"{what}: write {found[1]}{unit.upper()}iB (1024) or {unit.upper()}B (1000)")
+        binary, decimal = (f"{found[1]}{unit.upper()}{end}" for end in ("iB", "B"))
+        raise BadInput(f"{what}: write {binary} (by 1024) or {decimal} (by 1000)")
     if not found or unit not in _UNITS:
         raise BadInput(f"{what}: write bytes, as 24576, or 24KiB, or 64MiB{also}")
     size = Fraction(found[1]) * _UNITS[unit]

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from poet_host.errors import BadInput
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph, parse_cost_graph
 from poet_host.plan.keepall import keep_everything
-from poet_host.plan.plan import Plan, Statement, plan_from_json, plan_to_json
+from poet_host.plan.plan import Plan, Statement, StoppedBy, plan_from_json, plan_to_json
 from poet_host.plan.problem import CostGraph, CostNode
 
 PAGES = {"page_in_us": 14.3, "page_in_uj": 4.7, "page_out_us": 14.9, "page_out_uj": 4.9}
@@ -279,6 +279,7 @@ plans = st.builds(
     initial_offsets=st.dictionaries(names, st.integers(0, 99), max_size=3).map(
         lambda found: tuple(found.items())
     ),
+    stopped_by=st.sampled_from(get_args(StoppedBy)),
 )
 
 
@@ -327,6 +328,8 @@ BAD_PLANS: dict[str, tuple[dict[str, Any], str]] = {
     "ram true": ({"ram_bytes": True}, "ram_bytes"),
     "solve_s": ({"solve_s": None}, "solve_s"),
     "method": ({"method": 1}, "method"),
+    "stopped by": ({"stopped_by": "luck"}, "stopped_by"),
+    "stopped by a list": ({"stopped_by": []}, "stopped_by"),
     "initial offsets": ({"initial_offsets": [1]}, "initial_offsets"),
     "initial offset": ({"initial_offsets": {"w": "0"}}, "initial_offsets"),
 }

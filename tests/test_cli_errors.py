@@ -475,6 +475,7 @@ def test_weights_of_another_model(train: Any, tmp_path: Path) -> None:
         (("--resume",), "needs the --storage file"),
         (("--run", "nowhere/run.json"), "there is no folder nowhere"),
         (("--seed", -1), "--seed"),
+        (("--save-weights", "w.pt"), "w.pt"),
     ],
 )
 def test_options_that_contradict(train: Any, more: Any, words: str) -> None:

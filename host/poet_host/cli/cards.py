@@ -166,7 +166,10 @@ def write(
 @click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
 @_port_option
 @storage_option
-@output("--save-weights", help="The weights of the last committed step, a safetensors file.")
+@output(
+    "--save-weights", suffix=".safetensors", is_strict=False,
+    help="The weights of the last committed step, a safetensors file.",
+)  # fmt: skip
 @output("--log", "log_path", help="The loss of each step, as JSON lines.")
 @json_option
 def read(

@@ -64,7 +64,10 @@ STEP_BYTES = 512  # of each step in it, at most
     "--weight-decay", type=FiniteRange(0),
     help="Train with this weight decay; default: that of the schedule.",
 )  # fmt: skip
-@output("--save-weights", required=True, help="Trained weights, a safetensors file.")
+@output(
+    "--save-weights", required=True, suffix=".safetensors", is_strict=False,
+    help="Trained weights, a safetensors file.",
+)  # fmt: skip
 @click.option(
     "--save-every", type=click.IntRange(1), metavar="N",
     help="Save the weights after every N steps too, into the same file.",

@@ -165,6 +165,11 @@ SINK_FIELDS = {
 _SINK_FLOPS = {"none": 0, "store": 0, "accumulate": 1, "sgd": 2, "momentum": 2}
 
 
+def attributes(op: str, sink: str) -> tuple[str, ...]:
+    """Fields of `struct poet_op` that the operator of a node reads, with those of its sink."""
+    return (*KERNELS[op].fields.split(), *SINK_FIELDS[sink].split())
+
+
 def work(node: Node, graph: Graph) -> Work:
     """What computing `node` once takes; a stored node takes nothing, a field not given is 0.
 

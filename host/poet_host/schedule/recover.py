@@ -3,12 +3,13 @@
 from .. import isa
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
+from ..graph.kernels import attributes
 from .model import NEXT, Model
 from .schedule import Schedule
 
 
 def graph_of(schedule: Schedule) -> Graph:
-    """The graph that `encode` was given; attributes that are 0 are left out.
+    """The graph that `encode` was given, with stored nodes first and floats as float32.
 
     Raises BadInput for a schedule of costs only, or whose meta part does not describe a graph.
     """
@@ -36,16 +37,17 @@ def _node(number: int, row: dict[str, object], model: Model, names: tuple[str, .
     if number < model.stored_count:
         return Node(**known)  # type: ignore[arg-type]
     op, tensor = model.operator(number), model.tensors[number]
+    kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
     renewed = None
     if tensor.place == NEXT:
         same_block = (i for i in op.inputs if model.tensors[i].block == tensor.block)
         renewed = names[next(same_block)]
     return Node(
         **known,  # type: ignore[arg-type]
-        op=isa.by_code("KERNEL")[op.kernel].name,
-        sink=isa.by_code("SINK")[op.sink].name,
+        op=kernel,
+        sink=sink,
         inputs=tuple(names[i] for i in op.inputs),
-        attrs=op.attrs,
+        attrs=dict.fromkeys(attributes(kernel, sink), 0) | dict(op.attrs),
         overwrites=None if op.overwrites is None else names[op.overwrites],
         updates=renewed,
     )

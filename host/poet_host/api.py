@@ -9,6 +9,7 @@ with poet.connect("native") as board:
 poet.save_weights("trained.safetensors", graph, run.weights)
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,14 +22,24 @@ from .device import device as devices
 from .device.board import load_board
 from .device.board import names as board_names
 from .device.device import NOTHING_COMMITTED, Device
-from .errors import BadInput, Infeasible, LinkBroken, NoDevice, OutOfTime, PoetError
+from .errors import (
+    BadInput,
+    BoardError,
+    Infeasible,
+    LinkBroken,
+    NoDevice,
+    OutOfTime,
+    PoetError,
+    PoetWarning,
+)
 from .graph.graph import Graph
 from .graph.models import MODELS
 from .graph.models import load as load_model
-from .graph.onnx_export import export
+from .graph.onnx_export import export as export_model
 from .graph.onnx_import import load as load_onnx
 from .graph.onnx_import import training as train_onnx
 from .graph.onnx_torch import export_module, is_module
+from .graph.returning import notice
 from .graph.weights import start_values
 from .plan.baselines.registry import METHODS, plan_by
 from .plan.build import cost_graph
@@ -71,8 +82,9 @@ from .sim.native import NativeBoard
 from .sim.start import prepare_storage, start_board
 
 __all__ = [
-    "MODELS", "Connection", "CostGraph", "Dataset", "Evaluation", "Graph", "JobState", "Plan",
-    "PoetError", "Profile", "Run", "Schedule", "accuracy", "board_names", "connect", "costs_of",
+    "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Evaluation", "Graph",
+    "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime", "Plan", "PoetError",
+    "PoetWarning", "Profile", "Run", "Schedule", "accuracy", "board_names", "connect", "costs_of",
     "encode", "estimate_profile", "evaluate", "export", "flash", "keep_everything", "load",
     "load_board", "load_data", "load_weights", "prepare_storage", "read_card", "save_weights",
     "solve", "start_board", "step_of_weights", "train", "write_card",
@@ -189,6 +201,8 @@ def load(model: Any, example: Any = None, **options: Any) -> Graph | CostGraph:
     """A built-in model (see MODELS; options as graph.models.load), the path of an .onnx file, a
     torch.nn.Module with an `example` of its input (options as graph.onnx_import.load), or a cost
     graph's file.
+
+    Warns with PoetWarning of weights that do not return to the module.
     """
     if str(model).endswith(".json"):
         given = [name for name, value in options.items() if value is not None]
@@ -197,7 +211,24 @@ def load(model: Any, example: Any = None, **options: Any) -> Graph | CostGraph:
                 f"{model} is a graph of costs: {given[0]} is for built-in models and .onnx"
             )
         return load_cost_graph(model)
-    return load_graph(model, example, **options)
+    graph = load_graph(model, example, **options)
+    _warn(graph)
+    return graph
+
+
+def _warn(graph: Graph) -> None:
+    """Warn whoever called the caller of weights that do not return to the module."""
+    if text := notice(graph):
+        warnings.warn(text, PoetWarning, stacklevel=3)
+
+
+def export(graph: Graph, weights: Weights) -> bytes:
+    """The bytes of an .onnx file with trained weights: see graph.onnx_export.export.
+
+    Warns as `load` does.
+    """
+    _warn(graph)
+    return export_model(graph, weights)
 
 
 def load_graph(model: Any, example: Any = None, **options: Any) -> Graph:

@@ -53,6 +53,10 @@ class BadInput(PoetError):
     exit_code = 2
 
 
+class PoetWarning(UserWarning):
+    """Something that a user should know now, although nothing failed."""
+
+
 class NoDevice(PoetError):
     """The port does not exist, cannot be opened, or no board answers on it."""
 

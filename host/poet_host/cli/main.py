@@ -2,12 +2,13 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
 import click
 
-from ..errors import PoetError
+from ..errors import PoetError, PoetWarning
 from .cards import card, storage
 from .compare import compare
 from .console import emit, say
@@ -51,6 +52,16 @@ for command in (
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; prints the error, never a traceback for it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PoetWarning)
+        shown = warnings.showwarning
+        warnings.showwarning = lambda message, category, *where: (
+            say(f"note: {message}") if category is PoetWarning else shown(message, category, *where)
+        )
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         code = commands.main(list(arguments), prog_name="poet-host", standalone_mode=False)
         return code if isinstance(code, int) else 0

@@ -58,7 +58,9 @@ class Graph:
     """A training step. `data`, `label`, `loss` and `logits` name nodes of it.
 
     Nodes are in execution order: every input of a node stands before it. `origin` is the .onnx
-    file, as bytes, of a model that was imported; weights go back into it.
+    file, as bytes, of a model that was imported; weights go back into it. `lost` names parameters
+    of its module that weights files do not have, `made_up` trained tensors that the module does
+    not have (see returning.py).
     """
 
     name: str
@@ -68,6 +70,8 @@ class Graph:
     loss: str
     logits: str
     origin: bytes = field(default=b"", repr=False)
+    lost: tuple[str, ...] = ()
+    made_up: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.check()

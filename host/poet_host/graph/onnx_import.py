@@ -20,6 +20,7 @@ from .models import check_batch
 from .onnx_model import OnnxInput, OnnxModel, OnnxNode, onnx_package, read_file
 from .onnx_operators import RULES
 from .onnx_walk import Walk
+from .returning import with_returning
 
 LOSSES = {"cross-entropy": "softmax_xent", "mse": "mse"}
 DEFAULT_LOSS = "cross-entropy"
@@ -71,7 +72,7 @@ def training(
     forward = import_model(model, name, batch=batch, sequence_length=sequence_length, loss=loss)
     rates = {"learning_rate": learning_rate, "momentum": momentum, "weight_decay": weight_decay}
     chosen = optimiser(DEFAULT_OPTIMISER, optimizer, **rates)
-    return training_graph(forward, chosen, train, batchnorm)
+    return with_returning(training_graph(forward, chosen, train, batchnorm), model)
 
 
 def import_model(

@@ -58,6 +58,12 @@ def is_numbered(name: str) -> bool:
     return _NUMBERED.fullmatch(name) is not None
 
 
+def is_folded(node: Any) -> bool:
+    """Did an exporter fold a batchnorm into this layer? Its tensors keep their names, but are not
+    the module's any more."""
+    return "FuseBatchNorm" in (_about(node, _RULE) or "")
+
+
 def free_name(name: str, taken: set[str]) -> str:
     """The name, or with a number behind it if something has it; it is `taken` from now on."""
     numbered = (name if i == 1 else f"{name}_{i}" for i in range(1, len(taken) + 2))

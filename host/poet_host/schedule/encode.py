@@ -8,6 +8,7 @@ from typing import Any
 from .. import isa
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
+from ..graph.returning import RETURNING
 from ..plan.plan import Plan, Statement, plan_to_json
 from ..plan.problem import CostGraph
 from .bits import BitWriter, width
@@ -37,6 +38,7 @@ def encode(
     nodes = numbered(graph)
     about = {"name": graph.name, "data": graph.data, "label": graph.label}
     about |= {"loss": graph.loss, "logits": graph.logits}
+    about |= {key: names for key in RETURNING if (names := getattr(graph, key))}
     known = {"graph": about, "tensors": tensor_meta(nodes)}
     return _encode(model_of_graph(graph), known, plan, meta, queue_capacity, graph.origin)
 

@@ -4,6 +4,7 @@ from .. import isa
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
 from ..graph.kernels import attributes
+from ..graph.returning import RETURNING
 from .model import NEXT, Model
 from .schedule import Schedule
 
@@ -25,6 +26,7 @@ def graph_of(schedule: Schedule) -> Graph:
         return Graph(
             name, nodes, data=about["data"], label=about["label"], loss=about["loss"],
             logits=about["logits"], origin=schedule.origin,
+            **{key: tuple(map(str, about.get(key, ()))) for key in RETURNING},
         )  # fmt: skip
     except (KeyError, TypeError) as error:
         raise BadInput(

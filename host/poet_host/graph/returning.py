@@ -1,0 +1,64 @@
+"""Which trained weights do not find their way back into the PyTorch module of a model.
+
+Exporters compute tensors of several parameters (weight normalisation), fold batchnorm into the
+layer before it, and number what has no name. Training changes these tensors, and the module has
+none of them: `load_state_dict` with strict=False leaves them out silently.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .graph import Graph
+from .onnx_model import OnnxModel
+from .onnx_names import is_folded, is_numbered
+from .source import source_of
+from .weights import is_constant, weight_nodes
+
+RETURNING = ("lost", "made_up")  # the fields of a Graph that say so
+MOST_NAMES = 20  # in one message
+
+
+def with_returning(graph: Graph, model: OnnxModel) -> Graph:
+    """The graph of `model` that knows which of its weights do not return."""
+    folded = {name for node in model.proto.graph.node if is_folded(node) for name in node.input[1:]}
+    known = model.learnt | model.fixed
+    saved: set[str] = set()
+    made_up: list[str] = []
+    updated = {node.updates for node in graph}
+    for node in weight_nodes(graph):
+        if ":" in node.name or is_constant(graph, node):
+            continue
+        source = source_of(graph, node)
+        saved |= set(source.names)
+        if node.name in updated:
+            made_up += [
+                name
+                for name in source.names
+                if (name not in known if known else source.computed or is_numbered(name))
+                or name in folded
+            ]
+    lost = [name for name in model.constants if name in model.learnt - saved]
+    return replace(graph, lost=tuple(lost), made_up=tuple(made_up))
+
+
+def notice(graph: Graph) -> str:
+    """What a user must know before training, or empty."""
+    if graph.lost:
+        instead = f" Trained in their place: {_some(graph.made_up)}." if graph.made_up else ""
+        return (
+            f"{graph.name}: these parameters of the module will not return: {_some(graph.lost)}."
+            f"{instead} Make plain parameters of them before poet.load, as "
+            "torch.nn.utils.parametrize.remove_parametrizations does (docs/models.md)"
+        )
+    if graph.made_up:
+        return (
+            f"{graph.name}: an exporter computed or folded these trained tensors, so a PyTorch "
+            f"module does not have them: {_some(graph.made_up)}. load_state_dict will not restore "
+            "them. Export with dynamo=True, optimize=False (docs/models.md)"
+        )
+    return ""
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

@@ -76,6 +76,9 @@ class Graph:
     def __post_init__(self) -> None:
         self.check()
 
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {len(self.nodes)} nodes, batch {self.batch}>"
+
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
 

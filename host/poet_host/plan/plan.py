@@ -58,6 +58,13 @@ class Plan:
     note: str = ""
     stopped_by: StoppedBy = ""
 
+    def __repr__(self) -> str:
+        costs = f", {self.energy_uj:,.1f} uJ" if self.energy_uj is not None else ""
+        return (
+            f"<Plan by {self.method}: {self.status}, {len(self.statements)} statements within "
+            f"{self.ram_bytes:,} bytes{costs}>"
+        )
+
 
 def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
     """Where the tensors sit that are in RAM at the start, by name.

@@ -38,6 +38,9 @@ class CostGraph:
     storage: bool = True
     base_power_uw: float = 0.0
 
+    def __repr__(self) -> str:
+        return f"<CostGraph {self.name}: {len(self.nodes)} nodes>"
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -118,6 +118,9 @@ class Profile:
     unique_id: str = ""
     operators: Mapping[str, Measured] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Profile {self.board}: {self.kind}, {len(self.operators)} operators measured>"
+
     @cached_property
     def fitted(self) -> Mapping[str, Rates]:
         """Rates by kernel, and under "" those of all kernels together."""

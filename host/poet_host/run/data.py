@@ -47,6 +47,9 @@ class Dataset:
     classes: Classes = NO_NAMES
     shuffle: bool = True
 
+    def __repr__(self) -> str:
+        return f"<Dataset {self.name}: {len(self.x):,} samples>"
+
 
 def load_data(
     spec: str | Path,
@@ -204,10 +207,8 @@ def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> 
         x, y = _shaped(x, data.shape[1:]), _shaped(y, label.shape[1:])
         if data.dtype == "int32" and _whole(x):  # a table's cells are read as floats
             x = x.astype(np.int64)
-    for array, wanted, array_name in (
-        (x, data.shape[1:], names[0]),
-        (y, label.shape[1:], names[1]),
-    ):
+    wanted_shapes = data.shape[1:], label.shape[1:]
+    for array, wanted, array_name in zip((x, y), wanted_shapes, names, strict=True):
         if array.ndim == 0 or array.shape[1:] != wanted:
             raise BadInput(
                 f"{where}: {array_name} has shape {_shape(array.shape)}, {graph.name} needs "
@@ -297,10 +298,9 @@ def _finite(where: str, name: str, array: Array) -> Array:
         values: Array = np.ascontiguousarray(array, dtype=np.float32)
     bad = ~np.isfinite(values)
     if bad.any():
-        first = int(np.argwhere(bad)[0][0])
         raise BadInput(
             f"{where}: {name} holds NaN or infinity ({int(bad.sum())} numbers, the first in sample "
-            f"{first}); clean the data first"
+            f"{int(np.argwhere(bad)[0][0])}); clean the data first"
         )
     return values
 

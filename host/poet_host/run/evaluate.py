@@ -73,6 +73,13 @@ class Evaluation:
     answers: Array = field(repr=False)
     classes: Classes = NO_NAMES
 
+    def __repr__(self) -> str:
+        right = "" if self.accuracy is None else f", accuracy {self.accuracy:.1%}"
+        return (
+            f"<Evaluation {self.model} on {self.board}: {self.samples:,} samples, "
+            f"loss {self.loss:.4f}{right}>"
+        )
+
     def to_json(self) -> dict[str, Any]:
         names = [name for name in self.__dataclass_fields__ if name != "answers"]
         return {**{name: getattr(self, name) for name in names}, "classes": list(self.classes)}

@@ -55,6 +55,9 @@ class JobState:
     losses: Array
     classes: Classes = NO_NAMES
 
+    def __repr__(self) -> str:
+        return f"<JobState: step {self.committed} of {self.last}>"
+
     @property
     def last(self) -> int:
         return self.first + self.steps

@@ -108,6 +108,11 @@ class Run:
     weights: Weights = field(repr=False)
     classes: Classes = NO_NAMES  # that the weights tell apart
 
+    def __repr__(self) -> str:
+        first, last = self.loss("first"), self.loss("last")
+        losses = "" if first is None or last is None else f", loss {first:.4f} to {last:.4f}"
+        return f"<Run {self.model} on {self.board}: {len(self.steps)} steps{losses}, {self.ended}>"
+
     @property
     def peak_bytes(self) -> int:
         """The high-water mark of the arena, painted before each step."""

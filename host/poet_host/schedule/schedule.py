@@ -42,6 +42,10 @@ class Schedule:
     meta: Mapping[str, Any]
     origin: bytes = field(default=b"", repr=False)
 
+    def __repr__(self) -> str:
+        name = self.meta.get("graph", {}).get("name", "?")
+        return f"<Schedule {name}: {len(self.plan_part):,} bytes of plan>"
+
     @cached_property
     def model(self) -> Model:
         return read_model(self.model_part, "schedule")

@@ -81,8 +81,9 @@ class Builder:
         """`data`: the shape of a batch, samples first. Tokens are int32."""
         if len(data) not in (2, 3, 4) or not all(isinstance(d, int) and d > 0 for d in data):
             raise BadInput(
-                f"model {name}: data of shape {data} must be (batch, features), (batch, length, "
-                "features) or (batch, channels, height, width), all from 1"
+                f"model {name}: data of shape {data} must be (batch, features), (batch, "
+                "length, features), (batch, channels, length) or (batch, channels, height, width), "
+                "all from 1"
             )
         self._name = name
         self._data = Node("data", data, role="data", dtype=dtype)

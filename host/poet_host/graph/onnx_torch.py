@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from typing import Any
 
+import numpy as np
+
 from ..errors import BadInput
 from .onnx_model import OnnxModel, onnx_package, read_bytes
 
@@ -22,13 +24,16 @@ def is_module(model: object) -> bool:
 def export_module(module: Any, example: Any) -> OnnxModel:
     """The module as it trains: batchnorm and dropout stay what they are, names too.
 
-    `example` is the module's input, a tensor with the batch in front, perhaps in a tuple of one.
-    Raises BadInput with the exporter's reason for what it cannot express.
+    `example` is the module's input, a tensor or array with the batch in front, perhaps in a tuple
+    of one. Where torch.onnx's older exporter fails, the newer one is tried. Raises BadInput
+    with the older one's reason if both fail.
     """
     onnx_package()
     import torch
 
     given = example[0] if isinstance(example, tuple | list) and len(example) == 1 else example
+    if isinstance(given, np.ndarray) and given.dtype.kind in "fiu":
+        given = torch.from_numpy(given.astype(np.float32 if given.dtype.kind == "f" else np.int64))
     if not isinstance(given, torch.Tensor):
         what = f"{type(example).__name__}"
         what += f" of {len(example)}" if isinstance(example, tuple | list) else ""
@@ -36,17 +41,40 @@ def export_module(module: Any, example: Any) -> OnnxModel:
             f"model {type(module).__name__}: poet.load(module, example) needs the one input of it, "
             f"a torch.Tensor with the batch in front, not {what}"
         )
-    file = io.BytesIO()
+    given = given.detach().cpu()
     try:
-        # Of a copy: tracing batchnorm in training mode changes its running statistics.
-        traced = copy.deepcopy(module).cpu().train()
-        # The exporter prints what it met where it fails; the error below says it in a line.
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            export: Any = torch.onnx.export  # its types know files by name only
-            export(
-                traced,
-                (given.detach().cpu(),),
+        data = _traced(torch, module, given)
+    except Exception as error:  # of many classes: whatever the module does while it is traced
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise BadInput(
+            f"model {type(module).__name__}: torch.onnx cannot export it ({reason}): check that "
+            "module(example) runs, and uses operators that ONNX has"
+        ) from error
+    # In training mode, only what is one tensor in the module is one in the file.
+    model = read_bytes(data, f"model {type(module).__name__}", merged=False)
+    _as_it_stands(model, module.state_dict())
+    weights = dict(module.named_parameters(remove_duplicate=False))
+    model.learnt = frozenset(name for name, one in weights.items() if one.requires_grad)
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    model.fixed = frozenset(weights.keys() - model.learnt | buffers.keys())
+    return model
+
+
+def _traced(torch: Any, module: Any, given: Any) -> bytes:
+    """The .onnx file of the module in training mode, by the older exporter or the newer one."""
+
+    def copied() -> Any:
+        """Tracing batchnorm in training mode changes its running statistics."""
+        return copy.deepcopy(module).cpu().train()
+
+    # Exporters print what they met where they fail; the error says it in a line.
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        file = io.BytesIO()
+        try:
+            torch.onnx.export(
+                copied(),
+                (given,),
                 file,
                 dynamo=False,
                 training=torch.onnx.TrainingMode.TRAINING,
@@ -55,20 +83,18 @@ def export_module(module: Any, example: Any) -> OnnxModel:
                 input_names=["data"],
                 dynamic_axes={"data": {0: "batch"}},
             )
-    except Exception as error:  # of many classes: whatever the module does while it is traced
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise BadInput(
-            f"model {type(module).__name__}: torch.onnx cannot export it ({reason}): check that "
-            "module(example) runs, and uses operators that ONNX has"
-        ) from error
-    # In training mode, only what is one tensor in the module is one in the file.
-    model = read_bytes(file.getvalue(), f"model {type(module).__name__}", merged=False)
-    _as_it_stands(model, module.state_dict())
-    weights = dict(module.named_parameters(remove_duplicate=False))
-    model.learnt = frozenset(name for name, one in weights.items() if one.requires_grad)
-    buffers = dict(module.named_buffers(remove_duplicate=False))
-    model.fixed = frozenset(weights.keys() - model.learnt | buffers.keys())
-    return model
+        except Exception as error:
+            try:
+                # A batch of 1 would be taken for a size that never changes.
+                several = given if len(given) > 1 else torch.cat([given, given])
+                program = torch.onnx.export(
+                    copied(), (several,), dynamo=True, verbose=False, optimize=False,
+                    dynamic_shapes=({0: torch.export.Dim("batch")},),
+                )  # fmt: skip
+            except Exception:
+                raise error from None
+            return bytes(program.model_proto.SerializeToString())
+    return file.getvalue()
 
 
 def _as_it_stands(model: OnnxModel, state: Mapping[str, Any]) -> None:

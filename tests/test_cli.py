@@ -10,6 +10,7 @@ import sys
 import termios
 import threading
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -516,8 +517,9 @@ def test_a_graph_that_nobody_can_keep_whole_is_solved(poet_host: Command, tmp_pa
 
 
 def test_the_package_offers_the_same_verbs() -> None:
-    assert set(dir(poet)) == set(api.__all__)
-    assert poet.load is api.load
+    assert set(dir(poet)) == {*api.__all__, "__version__"}
+    assert poet.load.__wrapped__ is api.load
+    assert poet.__version__ == version("poet-host")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = poet.nothing
 

@@ -6,9 +6,11 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
+import poet_host as poet
 import pytest
 import torch
 from command import Command
@@ -203,6 +205,20 @@ def test_the_guide_to_models_in_python(tmp_path: Path, monkeypatch: pytest.Monke
     names = {"module": module, "example": torch.zeros(1, 1, 8, 8)}
     exec(python_of(ROOT / "docs" / "models.md"), names)
     assert all(not torch.equal(before[name], now) for name, now in module.named_parameters())
+
+
+def test_the_page_of_the_api_names_every_name_and_its_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ROOT / "docs" / "api.md"
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", page.read_text("utf-8")))))
+    assert not set(dir(poet)) - named
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(python_of(page), names)
+    assert len(names["run"].steps) == 40
+    assert names["result"].half == "held-out"
+    assert Path("mine.safetensors").is_file()
 
 
 @pytest.mark.slow  # 10 s

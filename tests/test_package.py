@@ -50,6 +50,7 @@ def test_data_travels_with_the_package(unpacked: Path) -> None:
         for name in tracked(folder) - tracked("schedules/paper"):
             assert (unpacked / "poet_host" / name).is_file(), name
     assert not (unpacked / "poet_host" / "schedules" / "paper").exists()  # large, and for readers
+    assert (unpacked / "poet_host" / "py.typed").is_file()
     for name in ("digits.npz", "page.html", "page.css", "page.js"):
         assert (unpacked / "poet_host" / "run" / name).is_file()
 

@@ -2,13 +2,18 @@
 
 `import poet_host as poet` gives the verbs of poet_host.api. They are loaded on first use, so that
 a single module, such as poet_host.isa, can be imported without the solver and the serial port.
+Their arguments are checked on the way: a wrong type is a BadInput.
 """
 
 from importlib import import_module
+from importlib.metadata import version
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403
+
+    __version__: str
 
 # As api.__all__, which cannot be asked here: it imports modules that import this one.
 _VERBS = frozenset(
@@ -25,10 +30,14 @@ _VERBS = frozenset(
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version("poet-host")
     if name not in _VERBS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".api", __name__), name)
+    value = getattr(import_module(".api", __name__), name)
+    checked = import_module(".run.inputs", __name__).checked
+    return checked(value) if isfunction(value) else value
 
 
 def __dir__() -> list[str]:
-    return sorted(_VERBS)
+    return sorted(_VERBS | {"__version__"})

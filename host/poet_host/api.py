@@ -13,15 +13,17 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from .device import device as devices
-from .device.board import load_board
+from .device.board import Board, load_board
 from .device.board import names as board_names
 from .device.device import NOTHING_COMMITTED, Device
+from .device.ports import is_there
 from .errors import (
     BadInput,
     BoardError,
@@ -52,13 +54,16 @@ from .plan.problem import CostGraph, Problem
 from .plan.solve import DEFAULT_GAP
 from .profile.measure import measure
 from .profile.meter import hold_states, powers, read_log, wait_for
-from .profile.profile import Profile, estimate_profile
+from .profile.profile import Profile
+from .profile.profile import estimate_profile as estimated
 from .run.calibrate import Told, Validation, calibrated, observe, validation
 from .run.card import check_replaceable, read_weights, resumed
+from .run.classes import NO_NAMES
 from .run.data import Dataset, check_seed, example, fit, load_data, named_by, steps_per_epoch
 from .run.evaluate import Evaluation, Half, accuracy
 from .run.evaluate import Told as Counted
 from .run.evaluate import evaluate as evaluate_on
+from .run.inputs import Data, as_dataset, as_profile, as_schedule, as_weights, checked
 from .run.job import JobState, check_room, make_job, read_job, write_job
 from .run.limits import deadline_us, ram_budget
 from .run.run import Run, Weights
@@ -93,6 +98,8 @@ __all__ = [
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more
 VALIDATION_LIMIT_S = 10.0  # for solving each of the two
+Costs = Profile | Board | str | Path
+"""What run.inputs.as_profile takes."""
 ENDING_S = 2.0  # of a simulated board's process, whose port goes first
 USB = ":usb"  # behind the port of a simulated board
 
@@ -117,6 +124,10 @@ class Connection:
         """Does QEMU run the board's program, so that its times mean nothing?"""
         return isinstance(self.running, NativeBoard) and self.running.is_emulated
 
+    def __repr__(self) -> str:
+        return f"<Connection {self.board.name}: arena of {self.device.info.arena_bytes:,} bytes>"
+
+    @checked
     def profile(
         self,
         graph: Graph,
@@ -129,6 +140,7 @@ class Connection:
         found = measure(self.device, self.board, graph, values, progress)
         return found if before is None else before.merged(found)
 
+    @checked
     def meter(
         self, profile: Profile, log: Path, supply_mv: float, ask: Callable[[], None]
     ) -> Profile:
@@ -143,6 +155,7 @@ class Connection:
         wait_for(log)
         return replace(profile, power=powers(*read_log(log), states, supply_mv), metered=True)
 
+    @checked
     def validate(
         self, graph: Graph, profile: Profile, told: Told | None = None
     ) -> tuple[Profile, Validation]:
@@ -197,13 +210,39 @@ class Connection:
             raise LinkBroken(f"the simulated {self.board.name} stopped: {ended}") from error
 
 
-def load(model: Any, example: Any = None, **options: Any) -> Graph | CostGraph:
+def load(
+    model: Any,
+    example: Any = None,
+    *,
+    batch: int | None = None,
+    sequence_length: int | None = None,
+    loss: str | None = None,
+    optimizer: str | None = None,
+    learning_rate: float | None = None,
+    lr: float | None = None,
+    momentum: float | None = None,
+    weight_decay: float | None = None,
+    train: str | None = None,
+    batchnorm: str | None = None,
+) -> Graph | CostGraph:
     """A built-in model (see MODELS; options as graph.models.load), the path of an .onnx file, a
     torch.nn.Module with an `example` of its input (options as graph.onnx_import.load), or a cost
-    graph's file.
+    graph's file. `lr` is `learning_rate`.
 
     Warns with PoetWarning of weights that do not return to the module.
     """
+    if lr is not None and learning_rate is not None:
+        raise BadInput("lr is learning_rate: give one of them")
+    options = {
+        "batch": batch, "sequence_length": sequence_length, "loss": loss, "optimizer": optimizer,
+        "learning_rate": learning_rate if lr is None else lr, "momentum": momentum,
+        "weight_decay": weight_decay, "train": train, "batchnorm": batchnorm,
+    }  # fmt: skip
+    if not is_module(model) and not isinstance(model, str | Path):
+        raise BadInput(
+            "poet.load takes a built-in model's name, the path of an .onnx or .json file, or a "
+            f"torch.nn.Module with an example, not a {type(model).__name__}"
+        )
     if str(model).endswith(".json"):
         given = [name for name, value in options.items() if value is not None]
         if given:
@@ -217,18 +256,18 @@ def load(model: Any, example: Any = None, **options: Any) -> Graph | CostGraph:
 
 
 def _warn(graph: Graph) -> None:
-    """Warn whoever called the caller of weights that do not return to the module."""
+    """Warn of weights that do not return to the module, at the line that calls poet's verb."""
     if text := notice(graph):
-        warnings.warn(text, PoetWarning, stacklevel=3)
+        warnings.warn(text, PoetWarning, stacklevel=4)
 
 
-def export(graph: Graph, weights: Weights) -> bytes:
+def export(graph: Graph, weights: Weights | str | Path) -> bytes:
     """The bytes of an .onnx file with trained weights: see graph.onnx_export.export.
 
     Warns as `load` does.
     """
     _warn(graph)
-    return export_model(graph, weights)
+    return export_model(graph, as_weights(weights, graph))
 
 
 def load_graph(model: Any, example: Any = None, **options: Any) -> Graph:
@@ -250,15 +289,27 @@ def load_graph(model: Any, example: Any = None, **options: Any) -> Graph:
     return load_model(str(model), **given)
 
 
+def estimate_profile(
+    board: Board | str, kind: Literal["estimate", "paper"] = "estimate"
+) -> Profile:
+    """Costs from a board's facts, without measuring: see profile.profile.estimate_profile."""
+    return estimated(load_board(board) if isinstance(board, str) else board, kind)
+
+
 def connect(
-    port: str, *, storage: Path | str | None = None, arena_bytes: int | None = None
+    port: str | Path,
+    *,
+    storage: Path | str | None = None,
+    arena_bytes: int | str | None = None,
 ) -> Connection:
     """Open a board: a device, a pyserial URL, `auto`, or `native` and `sim:mkr1000` and their
     like, which start one here; `sim:mkr1000:usb` is plugged in by USB, not by UART.
 
     `storage` is the card file of a board that is started (None: a temporary one),
-    `arena_bytes` the native board's RAM. Closing the connection ends what this call started.
+    `arena_bytes` the native board's RAM, as 65536 or "64KiB". Closing the connection ends what
+    this call started.
     """
+    port = str(port)
     starts = port == "native" or port.startswith("sim:")
     board = port.removeprefix("sim:")
     if storage is not None and not starts:
@@ -272,22 +323,24 @@ def connect(
             port = running.port
         elif arena_bytes is not None:
             raise BadInput(f"port {port}: an arena size is for --port native")
+        elif not is_there(port) and (near := get_close_matches(port, ("native", "auto"), 1)):
+            raise NoDevice(f"there is no port {port}: did you mean {near[0]}?")
         device = stack.enter_context(devices.connect(port))
         return Connection(device, stack.pop_all(), running)
 
 
-def costs_of(graph: Graph | CostGraph, profile: Profile | None) -> CostGraph:
+def costs_of(graph: Graph | CostGraph, profile: Costs | None) -> CostGraph:
     """What a planner sees of a graph. `profile` is not needed for a graph of costs."""
     if isinstance(graph, CostGraph):
         return graph
     if profile is None:
         raise BadInput(f"{graph.name}: its costs need a profile")
-    return cost_graph(graph, profile)
+    return cost_graph(graph, as_profile(profile))
 
 
 def solve(
     graph: Graph | CostGraph,
-    profile: Profile | None = None,
+    profile: Costs | None = None,
     *,
     ram: str | float | None = None,
     deadline: str | float | None = None,
@@ -299,6 +352,7 @@ def solve(
 ) -> Plan:
     """The plan of least energy that fits `ram` and `deadline`, or what another method plans.
 
+    `profile`: what was measured, a file of it, or a board's name for its estimate.
     `ram`: bytes, or as "24KiB" or "50%" of what keep-everything needs; None: the arena of the
     profile's board. It may exceed that arena, for studies. `deadline`: "1.2x" of keep-everything's
     time, milliseconds, or None. `gap`: relative distance from the bound at which to stop; None:
@@ -309,11 +363,12 @@ def solve(
     gap = DEFAULT_GAP if gap is None else gap
     if not 0 <= gap <= 1:
         raise BadInput(f"a gap of {gap}: give a number from 0 to 1")
-    costs = costs_of(graph, profile)
+    known = None if profile is None else as_profile(profile)
+    costs = costs_of(graph, known)
     keep = keeping(costs)
     problem = Problem(
         costs,
-        ram_budget(ram, graph, profile, keep.peak_bytes if keep else None),
+        ram_budget(ram, graph, known, keep.peak_bytes if keep else None),
         deadline_us(deadline, keep.time_us if keep else None),
     )
     if method == KEEP_EVERYTHING:
@@ -374,7 +429,7 @@ def why_no_plan(graph: Graph | CostGraph, profile: Profile | None, plan: Plan) -
 
 def encode(
     graph: Graph | CostGraph,
-    profile: Profile | None,
+    profile: Costs | None,
     plan: Plan,
     about: Mapping[str, Any] | None = None,
 ) -> Schedule:
@@ -382,14 +437,15 @@ def encode(
 
     Raises Infeasible or OutOfTime if the plan has no statements.
     """
+    known = None if profile is None else as_profile(profile)
     if plan.status == "infeasible":
-        raise Infeasible(why_no_plan(graph, profile, plan), plan.smallest_ram_bytes)
+        raise Infeasible(why_no_plan(graph, known, plan), plan.smallest_ram_bytes)
     if plan.status == "unknown":
         raise OutOfTime("no plan was found in time, and none was proved impossible")
-    costs = costs_of(graph, profile)
+    costs = costs_of(graph, known)
     keep = keeping(costs)
     meta = {
-        "board": profile.board if profile else None,
+        "board": known.board if known else None,
         "keep_everything": keep
         and {
             "peak_bytes": keep.peak_bytes,
@@ -402,29 +458,39 @@ def encode(
     }
     if isinstance(graph, CostGraph):
         return encode_costs(graph, plan, meta)
-    queue_capacity = profile.transfer_queue if profile else QUEUE_CAPACITY
+    queue_capacity = known.transfer_queue if known else QUEUE_CAPACITY
     return encode_plan(graph, plan, meta, queue_capacity)
 
 
 def train(
-    schedule: Schedule,
+    schedule: Schedule | str | Path,
     connection: Connection,
-    data: str | Path | Dataset,
+    data: Data,
     *,
     epochs: int = 1,
     steps: int | None = None,
+    seed: int = 0,
+    weights: Weights | str | Path | None = None,
+    first_step: int = 0,
+    resume: bool = False,
+    erase_card: bool = False,
+    before_moving: Callable[[Weights, int], None] | None = None,
     on_step: OnStep | None = None,
     stopped: Callable[[], bool] = lambda: False,
-    **how: Any,
 ) -> Run:
-    """Train on a board for `epochs` epochs or until step `steps`; `how` is as start_training's.
+    """Train on a board for `epochs` epochs or until step `steps`; for the rest see start_training.
 
     `on_step` is called after every step; when `stopped()` is true after a step, the run ends there.
     Raises Diverged if the loss or a parameter is not finite, LinkBroken if the board is gone.
     """
+    schedule = as_schedule(schedule)
     dataset = _fitting_data(data, graph_of(schedule))
     last = last_step(dataset, schedule, epochs, steps)
-    training = start_training(schedule, connection, dataset, **how)
+    training = start_training(
+        schedule, connection, dataset,
+        seed=seed, weights=weights, first_step=first_step, resume=resume, erase_card=erase_card,
+        before_moving=before_moving,
+    )  # fmt: skip
     try:
         return train_until(training, last, on_step, stopped)
     finally:
@@ -432,12 +498,12 @@ def train(
 
 
 def start_training(
-    schedule: Schedule,
+    schedule: Schedule | str | Path,
     connection: Connection,
-    data: str | Path | Dataset,
+    data: Data,
     *,
     seed: int = 0,
-    weights: Weights | None = None,
+    weights: Weights | str | Path | None = None,
     first_step: int = 0,
     resume: bool = False,
     erase_card: bool = False,
@@ -445,10 +511,14 @@ def start_training(
 ) -> Training:
     """Bring schedule and starting weights to a board; see Training.
 
-    Raises BadInput if the card holds weights that this would lose, unless `erase_card`.
+    `schedule` may be a .poet file, `weights` a .safetensors file; `data`: see run.inputs. Raises
+    BadInput if the card holds weights that this would lose, unless `erase_card`.
     """
     check_seed(seed)
-    dataset = _fitting_data(data, graph_of(schedule))
+    schedule = as_schedule(schedule)
+    graph = graph_of(schedule)
+    dataset = _fitting_data(data, graph)
+    given = None if weights is None else as_weights(weights, graph)
     if erase_card:
         connection.device.format()
     check_card(connection, schedule, resume=resume, goes_on=first_step > 0)
@@ -458,10 +528,10 @@ def start_training(
         schedule,
         dataset,
         seed=seed,
-        weights=weights,
+        weights=given,
         first_step=first_step,
         resume=resume,
-        classes=classes_of_weights(weights),
+        classes=classes_of_weights(given),
         before_moving=before_moving,
     )
 
@@ -478,8 +548,8 @@ def check_card(
         check_replaceable(connection.device, schedule, connection.written, goes_on)
 
 
-def _fitting_data(data: str | Path | Dataset, graph: Graph) -> Dataset:
-    return fit(data if isinstance(data, Dataset) else load_data(data), graph)
+def _fitting_data(data: Data, graph: Graph) -> Dataset:
+    return fit(as_dataset(data), graph)
 
 
 def last_step(dataset: Dataset, schedule: Schedule, epochs: int, steps: int | None) -> int:
@@ -491,11 +561,11 @@ def last_step(dataset: Dataset, schedule: Schedule, epochs: int, steps: int | No
 
 
 def evaluate(
-    schedule: Schedule,
+    schedule: Schedule | str | Path,
     connection: Connection,
-    data: str | Path | Dataset,
+    data: Data,
     *,
-    weights: Weights | None = None,
+    weights: Weights | str | Path | None = None,
     half: Half | None = None,
     samples: int | None = None,
     told: Counted | None = None,
@@ -505,27 +575,29 @@ def evaluate(
     Of the samples held out, or of the training samples where none are or `half` says so; of the
     first `samples` of them. Changes nothing that is committed.
     """
+    schedule = as_schedule(schedule)
     graph = graph_of(schedule)
-    dataset = data if isinstance(data, Dataset) else load_data(data)
-    classes = classes_of_weights(weights)
+    dataset = as_dataset(data)
+    classes = NO_NAMES
     if weights is None:
         found = resumed(connection.device, schedule)
         weights, classes = found.weights or read_weights(connection.device, schedule), found.classes
-    dataset = fit(named_by(dataset, classes, graph), graph)
+    given = as_weights(weights, graph)
+    dataset = fit(named_by(dataset, classes or classes_of_weights(given), graph), graph)
     return evaluate_on(
-        connection.device, connection.board, graph, weights, dataset, half, samples, told
+        connection.device, connection.board, graph, given, dataset, half, samples, told
     )
 
 
 def write_card(
-    schedule: Schedule,
+    schedule: Schedule | str | Path,
     connection: Connection,
-    data: str | Path | Dataset,
+    data: Data,
     *,
     epochs: int = 1,
     steps: int | None = None,
     seed: int = 0,
-    weights: Weights | None = None,
+    weights: Weights | str | Path | None = None,
     first_step: int = 0,
     resume: bool = False,
     erase_card: bool = False,
@@ -539,10 +611,12 @@ def write_card(
     `erase_card`).
     """
     check_seed(seed)
+    schedule = as_schedule(schedule)
     graph, device = graph_of(schedule), connection.device
     dataset = _fitting_data(data, graph)
     last = last_step(dataset, schedule, epochs, steps)
-    first, names = first_step, classes_of_weights(weights)
+    given = None if weights is None else as_weights(weights, graph)
+    first, names = first_step, classes_of_weights(given)
     if resume:
         found = resumed(device, schedule)
         first, names = found.step, found.classes
@@ -556,7 +630,7 @@ def write_card(
     if not resume:
         load_schedule(device, schedule)
         check_room(device, job)
-    take_up(device, schedule, dataset, seed, weights, first, resume, names)
+    take_up(device, schedule, dataset, seed, given, first, resume, names)
     check_room(device, job)
     write_job(device, job, told)
     state = read_job(device)
@@ -564,8 +638,11 @@ def write_card(
     return replace(state, classes=dataset.classes)
 
 
-def read_card(schedule: Schedule, connection: Connection) -> tuple[JobState | None, Weights]:
+def read_card(
+    schedule: Schedule | str | Path, connection: Connection
+) -> tuple[JobState | None, Weights]:
     """How far a board has come alone, with the losses of its steps, and its weights."""
+    schedule = as_schedule(schedule)
     found = resumed(connection.device, schedule)
     if found.weights is not None:
         return None, SavedWeights(found.weights, found.classes)

@@ -11,6 +11,7 @@ from types import TracebackType
 from ..device import device as devices
 from ..device.board import load_board
 from ..errors import BadInput
+from ..run.inputs import as_bytes
 from .board import SimulatedBoard
 from .firmware import build_firmware
 from .machine import CardFault, simulated_boards
@@ -24,8 +25,9 @@ class start_board:  # noqa: N801 (a verb: used as a function)
     program, under QEMU where this computer is of another kind), or a simulated one.
 
     `storage` is its card's file, made by `prepare_storage`; None: a temporary one.
-    `arena_bytes` and `listen`, [ADDRESS:]PORT of a socket to speak at, are not for simulated
-    chips, which have the RAM and the port that they have; `faults`, of the card, only for them.
+    `arena_bytes`, as 65536 or "64KiB", and `listen`, [ADDRESS:]PORT of a socket to speak at, are
+    not for simulated chips, which have the RAM and the port that they have; `faults`, of the card,
+    only for them.
     `alone`: as at power-up without a host, train by the job on the card, if there is one; else it
     waits for a host.
     `usb`: the port is that of a simulated chip's USB.
@@ -35,7 +37,7 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         self,
         board: str = "native",
         storage: Path | str | None = None,
-        arena_bytes: int | None = None,
+        arena_bytes: int | str | None = None,
         faults: Sequence[CardFault] = (),
         listen: str | None = None,
         *,
@@ -72,7 +74,9 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         self.listen = listen
         self.usb = usb
         self.alone = alone
-        self.arena_bytes = facts.arena_bytes if arena_bytes is None else arena_bytes
+        self.arena_bytes = (
+            facts.arena_bytes if arena_bytes is None else as_bytes(arena_bytes, "an arena of")
+        )
         if not 4 <= self.arena_bytes < 2**32:
             raise BadInput(
                 f"an arena of {self.arena_bytes:,} bytes: give it 4 bytes at least, and less than "
@@ -130,12 +134,14 @@ def _temporary_folder() -> Path | None:
     return None
 
 
-def prepare_storage(path: Path | str, size_bytes: int) -> None:
+def prepare_storage(path: Path | str, size_bytes: int | str) -> None:
     """A card image with an empty store in a partition of its own; replaces the file.
+
+    `size_bytes` may be text, as "64MiB".
 
     Raises BoardError if it is too small for a store.
     """
-    create_storage(Path(path), size_bytes)
+    create_storage(Path(path), as_bytes(size_bytes, "a card of"))
     try:
         with NativeBoard(Path(path)) as board, devices.connect(board.port) as device:
             device.format()

@@ -1,0 +1,257 @@
+"""What users of the Python API give, as the package's own values.
+
+Tensors and loaders of PyTorch are known by their methods: torch is never imported here.
+"""
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import wraps
+from itertools import islice
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
+
+import numpy as np
+
+from ..device.board import Board, load_board
+from ..device.board import names as board_names
+from ..errors import BadInput
+from ..graph.graph import Graph
+from ..profile.profile import Profile, estimate_profile
+from ..schedule.schedule import Schedule
+from .data import Dataset, load_data
+from .data_files import NAMES
+from .limits import size_bytes
+from .run import Array, Weights
+from .weights import SavedWeights, load_weights
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SORTED = "SequentialSampler"  # of a DataLoader that does not shuffle
+_GIVES = {
+    "Graph": "a Graph, as poet.load gives",
+    "CostGraph": "a CostGraph",
+    "Connection": "a Connection, as poet.connect gives",
+    "Plan": "a Plan, as poet.solve gives",
+    "Schedule": "a Schedule, as poet.encode gives",
+    "Profile": "a Profile, as Connection.profile gives",
+    "Path": "a path",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "True or False",
+    "NoneType": "None",
+    "Callable": "a function",
+    "ndarray": "an array",
+    "Mapping": "a mapping",
+    "Dataset": "a poet.Dataset",
+    "Iterable": "(x, y) or a DataLoader",
+    "Samples": "a PyTorch Dataset",
+}
+
+
+@runtime_checkable
+class Samples(Protocol):
+    """A data set of PyTorch: pairs (x, y) by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> Any: ...
+
+
+Data = str | Path | Dataset | Mapping[str, Any] | Iterable[Any] | Samples
+"""What as_dataset takes."""
+
+
+def as_dataset(data: Data) -> Dataset:
+    """A data set of a name or path (see load_data); of a tuple (x, y) or (x, y, x_test, y_test), or
+    a mapping with these keys, of arrays, lists or tensors; of a PyTorch DataLoader or Dataset.
+
+    A loader is read once, in its order, which every epoch keeps if the loader does not shuffle.
+    Raises BadInput for anything else, and for a loader without a length.
+    """
+    if isinstance(data, str | os.PathLike):
+        return load_data(os.fspath(data))
+    if isinstance(data, Dataset):
+        return replace(data, **_halves(vars(data)))
+    if isinstance(data, Mapping):
+        if not {"x", "y"} <= data.keys() <= set(NAMES):
+            raise BadInput("data: a mapping needs the keys x and y, and may have x_test and y_test")
+        return Dataset("data", **_halves(data))
+    if isinstance(data, tuple | list):
+        if len(data) not in (2, 4):
+            raise BadInput(
+                f"data: a {type(data).__name__} of {len(data)} is not (x, y) or (x, y, x_test, "
+                "y_test): give one of these, or a poet.Dataset"
+            )
+        return Dataset("data", **_halves(dict(zip(NAMES, data, strict=False))))
+    return _read(data)
+
+
+def _halves(given: Mapping[str, Any]) -> dict[str, Any]:
+    arrays = {
+        name: as_array(value, f"data: {name}")
+        for name in NAMES
+        if (value := given.get(name)) is not None
+    }
+    if "x" not in arrays or "y" not in arrays:
+        raise BadInput("data: x and y must be arrays, not None")
+    return arrays
+
+
+def _read(data: Any) -> Dataset:
+    """A loader's batches, or a PyTorch Dataset's samples, one after another."""
+    what = type(data).__name__
+    loads = hasattr(data, "__iter__")
+    if not loads and not hasattr(data, "__getitem__"):
+        raise BadInput(f"data: a {what} holds no samples: give (x, y), a DataLoader or a path")
+    try:
+        count = len(data)
+    except (TypeError, NotImplementedError):
+        raise BadInput(
+            f"data: a {what} without a length could be endless: give arrays (x, y), or a loader "
+            "of a data set that has one"
+        ) from None
+    found = islice(data, count) if loads else (data[i] for i in range(count))
+    pairs = []
+    for pair in found:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise BadInput(
+                f"data: a {what} must give pairs (x, y), not a {type(pair).__name__}: give arrays "
+                "(x, y)"
+            )
+        pairs.append([as_array(one, f"data: {name}") for one, name in zip(pair, "xy", strict=True)])
+    if not pairs:
+        raise BadInput(f"data: this {what} holds no samples: give some")
+    joined = np.concatenate if loads else np.stack
+    try:
+        x, y = (joined(parts) for parts in zip(*pairs, strict=True))
+    except ValueError as error:
+        raise BadInput(f"data: samples of this {what} differ in shape ({error})") from error
+    ordered = type(getattr(data, "sampler", None)).__name__ == _SORTED
+    return Dataset(what, x, y, shuffle=not ordered)
+
+
+def as_array(value: Any, what: str) -> Array:
+    """An array of an array, tensor or list; raises BadInput that begins with `what`."""
+    try:
+        if hasattr(value, "detach"):
+            value = value.detach().cpu().numpy()
+        elif isinstance(value, list | tuple) and value and hasattr(value[0], "detach"):
+            value = np.stack([as_array(one, what) for one in value])
+        found: Array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{what}: this is no array of numbers ({error})") from error
+    if found.dtype == object:
+        raise BadInput(f"{what}: a {type(value).__name__} is no array of numbers")
+    return found
+
+
+def as_schedule(schedule: Schedule | str | Path) -> Schedule:
+    """A schedule, or the one in a .poet file."""
+    return schedule if isinstance(schedule, Schedule) else Schedule.load(schedule)
+
+
+def as_profile(profile: Profile | Board | str | Path) -> Profile:
+    """A profile, the one in a file that `poet-host profile` wrote, or a board's estimate."""
+    if isinstance(profile, Profile):
+        return profile
+    if isinstance(profile, Board):
+        return estimate_profile(profile)
+    if str(profile) in board_names():
+        return estimate_profile(load_board(str(profile)))
+    if not Path(profile).is_file():
+        raise BadInput(
+            f"profile {profile}: this is no board ({', '.join(board_names())}), nor a file that "
+            "`poet-host profile` wrote"
+        )
+    return Profile.load(profile)
+
+
+def as_weights(weights: Weights | str | Path, graph: Graph) -> Weights:
+    """Weights by node name as arrays, or those in a .safetensors file."""
+    if isinstance(weights, str | os.PathLike):
+        return load_weights(weights, graph)
+    if isinstance(weights, SavedWeights):
+        return weights
+    return {name: as_array(value, f"weights: {name}") for name, value in weights.items()}
+
+
+def as_bytes(size: int | str, what: str) -> int:
+    """A number of bytes, also as "64KiB", of `what`."""
+    if isinstance(size, str):
+        return size_bytes(size, what)
+    if not isinstance(size, Integral) or isinstance(size, bool):
+        raise BadInput(f"{what} {size!r}: write bytes, as 24576, or 24KiB")
+    return int(size)
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """The function; it raises BadInput for arguments that do not fit its annotations.
+
+    NumPy's scalars become Python's numbers.
+    """
+    name = f"poet.{function.__qualname__}"
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            known = ", ".join(one for one in signature.parameters if one != "self")
+            raise BadInput(f"{name}: {error}; it takes {known}") from None
+        hints = get_type_hints(function)
+        for key, value in bound.arguments.items():
+            if isinstance(value, np.generic):
+                bound.arguments[key] = value = value.item()
+            if key in hints and not _fits(value, hints[key]):
+                raise BadInput(
+                    f"{name}: {key} must be {_words(hints[key])}, not a {type(value).__name__}"
+                )
+        return function(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def _fits(value: object, hint: Any) -> bool:
+    if hint is Any:
+        return True
+    kind = get_origin(hint) or hint
+    if kind in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    if kind is Literal:
+        return isinstance(value, str)
+    if isinstance(value, bool):
+        return kind in (bool, object)
+    wider = {int: Integral, float: Real, Path: os.PathLike}
+    return isinstance(value, wider.get(kind, kind))
+
+
+def _words(hint: Any) -> str:
+    """A type in words, without None, which stands for what is left out."""
+    kind = get_origin(hint) or hint
+    if kind is Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    parts = get_args(hint) if kind in (Union, UnionType) else (kind,)
+    words = [
+        _GIVES.get(one.__name__, f"a {one.__name__}")
+        for one in (get_origin(part) or part for part in parts)
+        if one is not NoneType
+    ]
+    return " or ".join(dict.fromkeys(words))

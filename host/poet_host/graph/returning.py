@@ -54,7 +54,8 @@ def notice(graph: Graph) -> str:
         return (
             f"{graph.name}: an exporter computed or folded these trained tensors, so a PyTorch "
             f"module does not have them: {_some(graph.made_up)}. load_state_dict will not restore "
-            "them. Export with dynamo=True, optimize=False (docs/models.md)"
+            "them. Export with dynamo=True, optimize=False, and without weight_norm "
+            "(docs/models.md)"
         )
     return ""
 

@@ -71,12 +71,17 @@ def test_the_graph_of_a_schedule_written_by_hand_is_recovered() -> None:
 
 
 MODULES = [
-    onnx_models.Residual, onnx_models.Depthwise, onnx_models.Transformer,
+    onnx_models.Residual, onnx_models.Depthwise, onnx_models.Transformer, onnx_models.BuiltIn,
     onnx_architectures.VisionTransformer, onnx_architectures.Between,
     onnx_architectures.Normalised, onnx_architectures.Repeated, onnx_architectures.Language,
     onnx_architectures.Padded,
 ]  # fmt: skip
-OF_TEXTS = (onnx_models.Transformer, onnx_architectures.Language, onnx_architectures.Padded)
+OF_TEXTS = (
+    onnx_models.Transformer,
+    onnx_models.BuiltIn,
+    onnx_architectures.Language,
+    onnx_architectures.Padded,
+)
 
 
 def example_of(module_of: type[torch.nn.Module]) -> torch.Tensor:

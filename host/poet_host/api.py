@@ -241,7 +241,7 @@ def load(
     if not is_module(model) and not isinstance(model, str | Path):
         raise BadInput(
             "poet.load takes a built-in model's name, the path of an .onnx or .json file, or a "
-            f"torch.nn.Module with an example, not a {type(model).__name__}"
+            f"torch.nn.Module with an example, not {type(model).__name__}"
         )
     if str(model).endswith(".json"):
         given = [name for name, value in options.items() if value is not None]

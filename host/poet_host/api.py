@@ -452,7 +452,7 @@ def encode(
             "time_us": keep.time_us,
             "energy_uj": keep.energy_uj,
         },
-        "commit": profile and {"time_us": profile.commit_us, "energy_uj": profile.commit_uj},
+        "commit": known and {"time_us": known.commit_us, "energy_uj": known.commit_uj},
         "costs": dump_cost_graph(costs),
         **(about or {}),
     }

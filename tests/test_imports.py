@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "host" / "poet_host"
-ROOT = ["errors", "resources", "isa", "files"]
+ROOT = ["errors", "resources", "isa", "files", "schema"]
 ORDER = [*ROOT, "graph", "device", "profile", "plan", "schedule", "run", "sim", "api", "cli"]
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -256,14 +256,14 @@ def test_a_graph_survives_json(graph: CostGraph) -> None:
 
 
 offsets = st.none() | st.integers(0, 1 << 40)
-numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+numbers = st.none() | st.floats(-1e300, 1e300)
 statements = st.builds(
     Statement, st.sampled_from(["compute", "page_in", "page_out", "free"]), names, offsets, offsets
 )
 plans = st.builds(
     Plan,
     status=st.sampled_from(["optimal", "feasible", "infeasible", "unknown"]),
-    ram_bytes=st.integers(0, 1 << 60),
+    ram_bytes=st.integers(0, 1 << 53),
     deadline_us=numbers,
     energy_uj=numbers,
     bound_uj=numbers,
@@ -314,12 +314,12 @@ BAD_PLANS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": ({"energy": 1}, "energy"),
     "status": ({"status": "good"}, "status"),
     "statements": ({"statements": {}}, "statements"),
-    "statement": ({"statements": [3]}, "statement 0"),
-    "operation": ({"statements": [{"op": "wait", "node": "a"}]}, "statement 0"),
-    "operation a list": ({"statements": [{"op": [], "node": "a"}]}, "statement 0"),
-    "node": ({"statements": [{"op": "free"}]}, "statement 0"),
+    "statement": ({"statements": [3]}, r"statements\[0\]"),
+    "operation": ({"statements": [{"op": "wait", "node": "a"}]}, r"statements\[0\]"),
+    "operation a list": ({"statements": [{"op": [], "node": "a"}]}, r"statements\[0\]"),
+    "node": ({"statements": [{"op": "free"}]}, r"statements\[0\]"),
     "key of a statement": ({"statements": [{"op": "free", "node": "a", "at": 1}]}, "at"),
-    "offset": ({"statements": [{"op": "compute", "node": "a", "offset": 0.5}]}, "statement 0"),
+    "offset": ({"statements": [{"op": "compute", "node": "a", "offset": 0.5}]}, r"statements\[0\]"),
     "offset negative": ({"statements": [{"op": "compute", "node": "a", "offset": -4}]}, "offset"),
     "energy": ({"energy_uj": "7"}, "energy_uj"),
     "energy not finite": ({"energy_uj": math.nan}, "energy_uj"),

@@ -5,6 +5,7 @@ it as one sentence and exits with `exit_code`; anything that is not a PoetError
 is a defect of this program.
 """
 
+import json
 import re
 
 QUOTED_CHARACTERS = 60  # of a name, text or number from a file in a message
@@ -13,13 +14,14 @@ _LINE_CHARACTERS = 1500
 
 
 def quoted(value: object) -> str:
-    """A value from a file for a message: one line of at most QUOTED_CHARACTERS, texts in quotes."""
+    """A value from a file for a message: one line of about QUOTED_CHARACTERS, texts in quotes."""
+    if isinstance(value, str):
+        text = shortened(value)
+        return json.dumps(text, ensure_ascii=not text.isprintable())
     try:
-        text = value if isinstance(value, str) else repr(value)
+        return shortened(repr(value))
     except ValueError:  # Python writes no whole number of more than 4,300 digits
         return "a number of thousands of digits"
-    text = _printable(shortened(text)).replace("\n", "\\n")
-    return f'"{text}"' if isinstance(value, str) else text
 
 
 def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:

@@ -3,10 +3,11 @@
 import json
 import os
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .errors import BadInput, PoetError
+from .errors import BadInput, PoetError, quoted
 
 
 def write_whole(path: Path | str, data: bytes | str) -> None:
@@ -72,7 +73,12 @@ def read_text(path: Path | str) -> str:
 
 
 def read_json(path: Path | str) -> Any:
-    """The value in a JSON file; raises BadInput that names file and line.
+    """The value in a JSON file; raises BadInput as parse_json does."""
+    return parse_json(read_text(path), str(path))
+
+
+def parse_json(text: str | bytes, where: str) -> Any:
+    """The value of a JSON text; raises BadInput that begins with `where` and names the line.
 
     A key that an object has twice is an error: one of the two values would be lost.
     """
@@ -81,19 +87,31 @@ def read_json(path: Path | str) -> Any:
         if len(found := dict(pairs)) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for key in found if keys.count(key) > 1)
-            raise BadInput(f'{path}: an object has the key "{twice}" twice: delete one of them')
+            raise BadInput(
+                f"{where}: an object has the key {quoted(twice)} twice: delete one of them"
+            )
         return found
 
     try:
-        return json.loads(read_text(path), object_pairs_hook=once)
+        return json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         raise BadInput(
-            f"{path}, line {error.lineno}: this is no JSON ({error.msg}): check the file"
+            f"{where}, line {error.lineno}: this is no JSON ({error.msg}): check the file"
         ) from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where} is not a text in UTF-8: check the file") from error
     except RecursionError as error:
-        raise BadInput(f"{path}: JSON nested too deeply: check the file") from error
+        raise BadInput(f"{where}: JSON nested too deeply: check the file") from error
     except ValueError as error:  # whole numbers of thousands of digits
-        raise BadInput(f"{path}: a number has too many digits: check the file") from error
+        raise BadInput(f"{where}: a number has too many digits: check the file") from error
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """The table of a TOML text; raises BadInput that begins with `where`."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: this is no TOML ({error}): check the file") from error
 
 
 def _mode_of(path: Path) -> int:

@@ -1,29 +1,31 @@
 """Facts about boards: what boards/<name>/board.toml says. A board is a folder, nothing else."""
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from ..errors import BadInput
-from ..files import read_text
+from ..files import parse_toml, read_text
 from ..resources import resource
+from ..schema import LARGEST_AMOUNT, Amount, convert
 
-_T = TypeVar("_T")
-_KEYS = {"title", "arena_bytes", "target", "power", "estimate", "paper", "loading"}
-_WORDS = {dict: "a table of texts", int: "a number", list: "a list of texts", str: "text"}
+_Rate = Annotated[float, Meta(ge=1e-9, le=LARGEST_AMOUNT)]  # something is divided by it
+_Arena = Annotated[int, Meta(ge=4, lt=2**32, multiple_of=4)]
+_Address = Annotated[int, Meta(ge=0, lt=2**32)]
+_UsbIds = Annotated[str, Meta(pattern="^[0-9a-f]{4}:[0-9a-f]{4}$")]
 
 
 @dataclass(frozen=True)
 class Power:
     """Microwatts. Storage's are above the idle card's; `other_uw` is the rest of the board."""
 
-    processor_active_uw: float
-    processor_sleep_uw: float
-    other_uw: float
-    storage_read_uw: float
-    storage_write_uw: float
-    storage_idle_uw: float
+    processor_active_uw: Amount
+    processor_sleep_uw: Amount
+    other_uw: Amount
+    storage_read_uw: Amount
+    storage_write_uw: Amount
+    storage_idle_uw: Amount
 
 
 @dataclass(frozen=True)
@@ -36,33 +38,33 @@ class Estimate:
     page_*_cpu_us_per_byte x bytes.
     """
 
-    base_us: float
-    us_per_mac: float
-    us_per_flop: float
-    us_per_byte: float
-    us_per_loop: float
-    page_in_us: float
-    page_in_bytes_per_us: float
-    page_in_cpu_us: float
-    page_in_cpu_us_per_byte: float
-    page_out_us: float
-    page_out_bytes_per_us: float
-    page_out_cpu_us: float
-    page_out_cpu_us_per_byte: float
-    commit_us: float
+    base_us: Amount
+    us_per_mac: Amount
+    us_per_flop: Amount
+    us_per_byte: Amount
+    us_per_loop: Amount
+    page_in_us: Amount
+    page_in_bytes_per_us: _Rate
+    page_in_cpu_us: Amount
+    page_in_cpu_us_per_byte: Amount
+    page_out_us: Amount
+    page_out_bytes_per_us: _Rate
+    page_out_cpu_us: Amount
+    page_out_cpu_us_per_byte: Amount
+    commit_us: Amount
 
 
 @dataclass(frozen=True)
 class Paper:
     """The figures of the POET paper: energy is power x time, nothing is drawn at rest."""
 
-    processor_active_uw: float
-    storage_uw: float
-    flop_per_us: float
-    page_in_us: float
-    page_in_bytes_per_us: float
-    page_out_us: float
-    page_out_bytes_per_us: float
+    processor_active_uw: Amount
+    storage_uw: Amount
+    flop_per_us: _Rate
+    page_in_us: Amount
+    page_in_bytes_per_us: _Rate
+    page_out_us: Amount
+    page_out_bytes_per_us: _Rate
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ class Loading:
     """
 
     tools: dict[str, str]
-    start: int
-    usb: tuple[str, ...]
+    start: _Address
+    usb: tuple[_UsbIds, ...]
     boot_loader: str
     serial: str
 
@@ -90,7 +92,7 @@ class Board:
 
     name: str
     title: str
-    arena_bytes: int
+    arena_bytes: _Arena
     power: Power
     estimate: Estimate
     paper: Paper | None = None
@@ -141,61 +143,7 @@ def load_board(name: str) -> Board:
 
 def parse_board(name: str, text: str, where: str) -> Board:
     """The same from a board.toml's text; errors begin with `where`."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{where}: this is no TOML ({error})") from error
-    unknown = sorted(set(table) - _KEYS)
-    if unknown:
-        raise BadInput(f"{where}: unknown key {unknown[0]}")
-    title, arena_bytes = table.get("title"), table.get("arena_bytes")
-    target = table.get("target", "")
-    if not isinstance(title, str):
-        raise BadInput(f"{where}: title must be text")
-    if not isinstance(target, str):
-        raise BadInput(f"{where}: target must be text")
-    if not isinstance(arena_bytes, int) or not 0 < arena_bytes < 2**32 or arena_bytes % 4:
-        raise BadInput(f"{where}: arena_bytes must be a positive multiple of 4 below 4 GiB")
-    return Board(
-        name,
-        title,
-        arena_bytes,
-        _section(Power, table, "power", where),
-        _section(Estimate, table, "estimate", where),
-        _section(Paper, table, "paper", where) if "paper" in table else None,
-        _loading(table["loading"], where) if "loading" in table else None,
-        target,
-    )
-
-
-def _loading(values: Any, where: str) -> Loading:
-    kinds = {"tools": dict, "start": int, "usb": list, "boot_loader": str, "serial": str}
-    if not isinstance(values, dict):
-        raise BadInput(f"{where}: loading must be a table")
-    wrong = sorted(set(kinds) ^ set(values))
-    if wrong:
-        problem = "is missing" if wrong[0] in kinds else "is unknown"
-        raise BadInput(f"{where}: loading.{wrong[0]} {problem}")
-    for key, kind in kinds.items():
-        inside = values[key] if kind is list else values[key].values() if kind is dict else ()
-        if not isinstance(values[key], kind) or not all(isinstance(one, str) for one in inside):
-            raise BadInput(f"{where}: loading.{key} must be {_WORDS[kind]}")
-    return Loading(**(values | {"usb": tuple(values["usb"])}))
-
-
-def _section(kind: type[_T], table: Mapping[str, Any], name: str, where: str) -> _T:
-    values = table.get(name, {})
-    if not isinstance(values, dict):
-        raise BadInput(f"{where}: {name} must be a table")
-    wanted = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    wrong = sorted(wanted ^ set(values))
-    if wrong:
-        problem = "is missing" if wrong[0] in wanted else "is unknown"
-        raise BadInput(f"{where}: {name}.{wrong[0]} {problem}")
-    for key, value in values.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 <= value < float("inf"):
-            raise BadInput(f"{where}: {name}.{key} must be a number that is not negative")
-        if value == 0 and key.endswith("_per_us"):
-            raise BadInput(f"{where}: {name}.{key} must be positive")
-    return kind(**{key: float(value) for key, value in values.items()})
+    table = parse_toml(text, where)
+    if "name" in table:
+        raise BadInput(f"{where}, at $.name: a board's name is that of its folder: delete the key")
+    return convert({**table, "name": name}, Board, where)

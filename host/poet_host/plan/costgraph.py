@@ -7,19 +7,17 @@ Nodes are listed in execution order, and name their inputs. An input listed twic
 is in RAM once, so it counts once.
 """
 
-import json
 from collections.abc import Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from ..files import read_json
+from ..schema import LARGEST, LARGEST_WHOLE
 from .problem import CostGraph, CostNode
 
 FORMAT = "poet-cost-graph"
 VERSION = 1
-LARGEST_BYTES = 1 << 53  # beyond it, sums of bytes are no longer exact in a solver
 
 _COMPUTING = ("time_us", "energy_uj")  # needed unless the node is stored
 _PAGING = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")  # needed with storage
@@ -46,7 +44,9 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
         raise BadInput(f'{where}: this is no cost graph: "format" is not "{FORMAT}"')
     version = top.get("version")
     if isinstance(version, bool) or version != VERSION:
-        raise BadInput(f"{where}: version {version!r} of the format is not known, {VERSION} is")
+        raise BadInput(
+            f"{where}: version {quoted(version)} of the format is not known, {VERSION} is"
+        )
     _refuse_unknown(top, _GRAPH_KEYS, where)
     storage = _flag(top, "storage", where, default=True)
     rows = top.get("nodes")
@@ -58,7 +58,7 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
         if node.overwrites is not None and nodes[node.overwrites].bytes != node.bytes:
             other = nodes[node.overwrites]
             raise BadInput(
-                f"{where}, node {_quoted(node.name)}: overwrites {_quoted(other.name)} of another "
+                f"{where}, node {quoted(node.name)}: overwrites {quoted(other.name)} of another "
                 f"size ({other.bytes} bytes, not {node.bytes})"
             )
     return CostGraph(
@@ -104,7 +104,7 @@ def _positions(rows: list[Any], where: str) -> dict[str, int]:
         spot = f"{where}, node {i} of the list"
         name = _text(_object(row, spot), "name", spot)
         if name in order:
-            raise BadInput(f"{where}, node {_quoted(name)}: the name is used twice")
+            raise BadInput(f"{where}, node {quoted(name)}: the name is used twice")
         order[name] = i
     return order
 
@@ -112,7 +112,7 @@ def _positions(rows: list[Any], where: str) -> dict[str, int]:
 def _node(
     row: Mapping[str, Any], index: int, order: Mapping[str, int], storage: bool, graph: str
 ) -> CostNode:
-    where = f"{graph}, node {_quoted(row['name'])}"
+    where = f"{graph}, node {quoted(row['name'])}"
     _refuse_unknown(row, _NODE_KEYS, where)
     flags = {key: _flag(row, key, where, default=False) for key in _FLAGS}
     inputs = _inputs(row, index, order, where)
@@ -142,10 +142,10 @@ def _inputs(
         raise BadInput(f'{where}: "inputs" must be a list of names of nodes')
     for name in names:
         if name not in order:
-            raise BadInput(f"{where}: its input {_quoted(name)} is no node of the graph")
+            raise BadInput(f"{where}: its input {quoted(name)} is no node of the graph")
         if order[name] >= index:
             raise BadInput(
-                f"{where}: its input {_quoted(name)} does not stand before it: list the nodes in "
+                f"{where}: its input {quoted(name)} does not stand before it: list the nodes in "
                 "an order in which they can be computed (a cycle has none)"
             )
     return tuple(dict.fromkeys(order[name] for name in names))
@@ -158,7 +158,7 @@ def _overwrites(
         return None
     name = _text(row, "overwrites", where)
     if order.get(name) not in inputs:
-        raise BadInput(f"{where}: overwrites {_quoted(name)}, which is no input of it")
+        raise BadInput(f"{where}: overwrites {quoted(name)}, which is no input of it")
     return order[name]
 
 
@@ -171,12 +171,7 @@ def _object(value: Any, where: str) -> Mapping[str, Any]:
 def _refuse_unknown(row: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in row:
         if key not in known:
-            raise BadInput(f"{where}: the key {_quoted(key)} is not known")
-
-
-def _quoted(name: str) -> str:
-    """For an error of one line, whatever is in the name."""
-    return json.dumps(name, ensure_ascii=not name.isprintable())
+            raise BadInput(f"{where}: the key {quoted(key)} is not known")
 
 
 def _text(row: Mapping[str, Any], key: str, where: str) -> str:
@@ -193,25 +188,21 @@ def _text(row: Mapping[str, Any], key: str, where: str) -> str:
 def _flag(row: Mapping[str, Any], key: str, where: str, default: bool) -> bool:
     flag = row.get(key, default)
     if not isinstance(flag, bool):
-        raise BadInput(f'{where}: "{key}" must be true or false, not {flag!r}')
+        raise BadInput(f'{where}: "{key}" must be true or false, not {quoted(flag)}')
     return flag
 
 
 def _number(row: Mapping[str, Any], key: str, where: str) -> float:
     number = row[key]
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise BadInput(f'{where}: "{key}" must be a number, not {number!r}')
-    try:
-        number = float(number)
-    except OverflowError as error:
-        raise BadInput(f'{where}: "{key}" is too large for a number') from error
-    if not isfinite(number) or number < 0:
-        raise BadInput(f'{where}: "{key}" must be finite and not negative, not {number!r}')
-    return number + 0.0  # no negative zero
+        raise BadInput(f'{where}: "{key}" must be a number, not {quoted(number)}')
+    if not 0 <= number <= LARGEST:
+        raise BadInput(f'{where}: "{key}" must be finite and not negative, not {quoted(number)}')
+    return float(number) + 0.0  # no negative zero
 
 
 def _whole(row: Mapping[str, Any], key: str, where: str) -> int:
     number = _number(row, key, where)
-    if not number.is_integer() or number > LARGEST_BYTES:
-        raise BadInput(f'{where}: "{key}" must be a whole number of bytes, not {row[key]!r}')
+    if not number.is_integer() or number > LARGEST_WHOLE:
+        raise BadInput(f'{where}: "{key}" must be a whole number of bytes, not {quoted(row[key])}')
     return int(row[key])

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
+from ..schema import Amount
 from .load import Load
 
 
@@ -14,11 +15,11 @@ class Rates:
     """time_us = base_us + us_per_mac x macs + us_per_flop x other + us_per_byte x bytes
     + us_per_loop x loops."""
 
-    base_us: float
-    us_per_mac: float
-    us_per_flop: float
-    us_per_byte: float
-    us_per_loop: float = 0.0
+    base_us: Amount
+    us_per_mac: Amount
+    us_per_flop: Amount
+    us_per_byte: Amount
+    us_per_loop: Amount = 0.0
 
     def time_us(self, load: Load) -> float:
         return (

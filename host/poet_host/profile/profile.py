@@ -5,24 +5,28 @@ computes or serves a transfer, the storage's while it moves data.
 """
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from .. import isa
 from ..device.board import Board
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from ..files import read_json, write_whole
 from ..graph.graph import Graph, Node
 from ..graph.kernels import KERNELS
+from ..schema import Amount, Count, convert, of_format
 from .fit import Rates, fit_rates
 from .load import Load, load_of
 
 Kind = Literal["measured", "estimate", "paper"]
 FORMAT, VERSION = "poet-profile", 2
+_Share = Annotated[float, Meta(ge=0, le=1)]
+_Queue = Annotated[int, Meta(ge=1, le=2**16)]
 _NO_COST = {"learning_rate", "momentum", "weight_decay", "epsilon", "seed", "key"}
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
@@ -31,10 +35,10 @@ _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAIL
 class Power:
     """Microwatts above the sleeping board, and of the sleeping board itself."""
 
-    compute_uw: float
-    page_in_uw: float
-    page_out_uw: float
-    base_uw: float
+    compute_uw: Amount
+    page_in_uw: Amount
+    page_out_uw: Amount
+    base_uw: Amount
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,12 @@ class Lane:
     of each byte of the tensor behind its last whole block, whose CRC no further block hides; and
     what of the processor each takes."""
 
-    base_us: float
-    us_per_byte: float
-    cpu_base_us: float
-    cpu_us_per_byte: float
-    us_per_rest_byte: float = 0.0
-    cpu_us_per_rest_byte: float = 0.0
+    base_us: Amount
+    us_per_byte: Amount
+    cpu_base_us: Amount
+    cpu_us_per_byte: Amount
+    us_per_rest_byte: Amount = 0.0
+    cpu_us_per_rest_byte: Amount = 0.0
 
     def times_us(self, size_bytes: int) -> tuple[float, float]:
         """Of a tensor's transfer, and what it takes of the processor."""
@@ -64,21 +68,21 @@ class Statements:
     it is decoded, and the model's records are read. `reading`: the share of that time in which
     the processor sleeps because the records come from storage."""
 
-    compute_us: float = 0.0
-    page_us: float = 0.0  # to the page and its wait
-    free_us: float = 0.0
-    reading: float = 0.0
+    compute_us: Amount = 0.0
+    page_us: Amount = 0.0  # to the page and its wait
+    free_us: Amount = 0.0
+    reading: _Share = 0.0
 
 
 @dataclass(frozen=True)
 class Measured:
     """One operator's time with the work it did, from which other shapes are fitted."""
 
-    time_us: float
-    macs: int
-    other_flops: int
-    bytes: int
-    loops: int = 0
+    time_us: Amount
+    macs: Count
+    other_flops: Count
+    bytes: Count
+    loops: Count = 0
 
     @property
     def load(self) -> Load:
@@ -110,10 +114,10 @@ class Profile:
     rates: Rates
     page_in: Lane
     page_out: Lane
-    commit_us: float
-    page_turn_us: float = 0.0
+    commit_us: Amount
+    page_turn_us: Amount = 0.0
     statements: Statements = Statements()
-    transfer_queue: int = 8  # transfers that the board takes at once
+    transfer_queue: _Queue = 8  # transfers that the board takes at once
     metered: bool = False  # are the powers a meter's, or board.toml's, and energies estimated?
     unique_id: str = ""
     operators: Mapping[str, Measured] = field(default_factory=dict)
@@ -126,7 +130,7 @@ class Profile:
         """Rates by kernel, and under "" those of all kernels together."""
         groups: dict[str, list[tuple[Load, float]]] = {}
         for name, one in self.operators.items():
-            for group in (name.split()[0], ""):
+            for group in (name.partition(" ")[0], ""):
                 groups.setdefault(group, []).append((one.load, one.time_us))
         return {group: fit_rates(points) for group, points in groups.items()}
 
@@ -276,52 +280,15 @@ def _paper_profile(board: Board) -> Profile:
 
 def profile_from_json(value: Any, where: str = "profile") -> Profile:
     """A profile from its JSON value; raises BadInput that begins with `where`."""
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise BadInput(f"{where} is no profile: name a file that `poet-host profile` wrote")
-    if value.get("version") != VERSION:
-        raise BadInput(f"{where} has version {value.get('version')}, not {VERSION}: profile again")
-    plain = {key: one for key, one in value.items() if key not in ("format", "version")}
-    _keys(plain, Profile, where)
-    if not isinstance(plain["board"], str) or not isinstance(plain["unique_id"], str):
-        raise BadInput(f"{where}: board and unique_id must be text")
-    if plain["kind"] not in ("measured", "estimate", "paper"):
-        raise BadInput(f"{where}: kind {plain['kind']!r} is none of measured, estimate, paper")
-    if not isinstance(plain["metered"], bool):
-        raise BadInput(f"{where}: metered must be true or false")
-    if not isinstance(plain["transfer_queue"], int) or plain["transfer_queue"] < 1:
-        raise BadInput(f"{where}: transfer_queue must be a positive integer")
-    if not isinstance(plain["operators"], dict):
-        raise BadInput(f"{where}: operators must be an object")
-    plain |= {
-        "power": _numbers(plain["power"], Power, f"{where}: power"),
-        "rates": _numbers(plain["rates"], Rates, f"{where}: rates"),
-        "page_in": _numbers(plain["page_in"], Lane, f"{where}: page_in"),
-        "page_out": _numbers(plain["page_out"], Lane, f"{where}: page_out"),
-        "commit_us": _number(plain["commit_us"], f"{where}: commit_us"),
-        "page_turn_us": _number(plain["page_turn_us"], f"{where}: page_turn_us"),
-        "statements": _numbers(plain["statements"], Statements, f"{where}: statements"),
-        "operators": {
-            name: _numbers(one, Measured, f"{where}: operator {name!r}")
-            for name, one in plain["operators"].items()
-        },
+    plain = of_format(value, FORMAT, VERSION, where, "give what `poet-host profile` wrote")
+    operators = plain.get("operators")
+    if isinstance(operators, dict):  # each on its own, so that errors name it
+        plain["operators"] = {}
+    found = convert(plain, Profile, where, complete=True)
+    if not isinstance(operators, dict):
+        return found
+    measured = {
+        name: convert(one, Measured, f"{where}, operator {quoted(name)}", complete=True)
+        for name, one in operators.items()
     }
-    return Profile(**plain)
-
-
-def _keys(value: Any, kind: type, where: str) -> None:
-    wanted = {one.name for one in fields(kind)}
-    if not isinstance(value, dict) or set(value) != wanted:
-        wrong = sorted(wanted ^ set(value))[0] if isinstance(value, dict) else "no object"
-        raise BadInput(f"{where}: wrong or missing key ({wrong}): profile again")
-
-
-def _numbers(value: Any, kind: type, where: str) -> Any:
-    _keys(value, kind, where)
-    return kind(**{key: _number(one, f"{where}.{key}") for key, one in value.items()})
-
-
-def _number(value: Any, where: str) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < 0:
-        raise BadInput(f"{where} must be a number that is not negative, not {value!r}")
-    return value  # type: ignore[no-any-return]
+    return replace(found, operators=measured)

@@ -1,37 +1,24 @@
 """Run: what one training run on a board did, measured by the board itself."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cache
-from math import isfinite
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
-from types import NoneType
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import BadInput
 from ..files import read_json
-from .classes import NO_NAMES, Classes
+from ..schema import convert, of_format
+from .classes import NO_NAMES
 
 FORMAT, VERSION = "poet-run", 1
 Array = np.ndarray[Any, np.dtype[Any]]
 Weights = Mapping[str, Array]
 Ended = Literal["done", "interrupted", "not_finite"]
 
-_APART = ("weights", "classes")  # not read from a run.json
 _AGAIN = "name what `train --run` wrote, or train again"
-# What JSON must hold for a field of this type; the others are checked by their own code.
-_PLAIN: Mapping[Any, Any] = {
-    int: int,
-    float: (int, float),
-    float | None: (int, float, NoneType),
-    str: str,
-    bool: bool,
-}
 
 
 @dataclass(frozen=True)
@@ -106,7 +93,7 @@ class Run:
     measured_time_us: float | None  # the same quantities, as the board measured them
     measured_energy_uj: float | None
     weights: Weights = field(repr=False)
-    classes: Classes = NO_NAMES  # that the weights tell apart
+    classes: tuple[str, ...] = NO_NAMES  # Classes that the weights tell apart, or their names
 
     def __repr__(self) -> str:
         first, last = self.loss("first"), self.loss("last")
@@ -179,36 +166,9 @@ class Run:
 
 def load_run(path: Path | str, weights: Weights) -> Run:
     """The run in a run.json; its weights come from their own file. Raises BadInput."""
-    value = read_json(path)
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise BadInput(f"{path}: this is no run: name a run.json that `train --run` wrote")
-    if value.get("version") != VERSION:
-        raise BadInput(f"{path}: version {value.get('version')!r} is not known, {VERSION} is")
-    try:
-        known = {name: value[name] for name in Run.__dataclass_fields__ if name not in _APART}
-        known["steps"] = tuple(_record(Step, step) for step in known["steps"])
-        known["trace"] = tuple(_record(Traced, statement) for statement in known["trace"])
-        run: Run = _record(Run, {**known, "weights": weights})
-        return run
-    except KeyError as error:
-        raise BadInput(f"{path}: this run is not whole ({error} is missing): {_AGAIN}") from error
-    except TypeError as error:
-        raise BadInput(f"{path}: this run is not whole ({error}): {_AGAIN}") from error
-
-
-def _record(kind: Any, row: Any) -> Any:
-    """A dataclass of plain JSON values; raises TypeError or KeyError for others."""
-    for name, wanted in _plain_fields(kind).items():
-        value = row[name]
-        right = isinstance(value, _PLAIN[wanted]) and isinstance(value, bool) == (wanted is bool)
-        if not right or (isinstance(value, float) and not isfinite(value)):
-            raise TypeError(f'"{name}" is {json.dumps(value)[:40]}')
-    return kind(**row)
-
-
-@cache
-def _plain_fields(kind: type[object]) -> Mapping[str, Any]:
-    return {name: wanted for name, wanted in get_type_hints(kind).items() if wanted in _PLAIN}
+    value = of_format(read_json(path), FORMAT, VERSION, str(path), _AGAIN)
+    run = convert({**value, "weights": {}}, Run, str(path), extra=True)
+    return replace(run, weights=weights)
 
 
 def count(trace: Sequence[Traced]) -> dict[str, int]:

@@ -33,7 +33,7 @@ def save_weights(
     graph: Graph,
     weights: Weights,
     step: int | None = None,
-    classes: Classes = NO_NAMES,
+    classes: tuple[str, ...] = NO_NAMES,
 ) -> None:
     """Write all parameters and states of `graph`, but its constants, to a safetensors file.
 
@@ -43,6 +43,7 @@ def save_weights(
     """
     named = to_named(graph, weights, constants=False)
     names = classes or classes_of_weights(weights)
+    names = names if isinstance(names, Classes) else Classes(names)
     about: dict[str, Any] = {"model": graph.name}
     about |= {} if step is None else {"step": step}
     about |= {"classes": names.to_json()} if names else {}

@@ -1,0 +1,112 @@
+"""Values from files as typed ones: a dataclass is the schema of its format."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from .errors import BadInput, quoted
+
+_T = TypeVar("_T")
+
+LARGEST_WHOLE = 1 << 53  # beyond it, sums of bytes are no longer exact in a solver
+LARGEST = 1e303  # of any number: sums of it are finite
+LARGEST_AMOUNT = 1e30  # of what is multiplied
+
+Amount = Annotated[float, Meta(ge=0, le=LARGEST_AMOUNT)]  # a time, a power, a rate
+Count = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]  # bytes, or how many there are
+Name = Annotated[str, Meta(min_length=1)]
+
+_WORDS = {
+    "float": "a number", "int": "a whole number", "str": "text", "bool": "true or false",
+    "array": "a list", "object": "a table of keys and values", "null": "null",
+}  # fmt: skip
+
+
+def convert(
+    value: Any, kind: type[_T], where: str, *, extra: bool = False, complete: bool = False
+) -> _T:
+    """A value of plain JSON or TOML as `kind`; no text is taken for a number.
+
+    `extra`: keys that `kind` does not have are left aside. `complete`: keys that it has may not be
+    left out, even if they have a default. Raises BadInput, which begins with `where` and names the
+    place in the value, for everything else, for numbers that are not finite or beyond LARGEST, and
+    for texts that are not Unicode.
+    """
+    try:
+        for place, problem in _unsound(value, "$"):
+            raise BadInput(_message(where, place, problem))
+        found = msgspec.convert(value, kind)
+        for place, problem in () if extra else _odd_keys(value, found, complete):
+            raise BadInput(_message(where, place, problem))
+    except msgspec.ValidationError as error:
+        raise BadInput(_message(where, *_place_and_problem(str(error)))) from error
+    except RecursionError as error:
+        raise BadInput(f"{where} is nested too deeply: check the file") from error
+    return found
+
+
+def _place_and_problem(text: str) -> tuple[str, str]:
+    """What msgspec says, in the words of our messages."""
+    found = re.fullmatch(r"(.*?)(?: - at (?:`key` in )?`(\$.*)`)?", text, re.DOTALL)
+    problem, place = (found[1], found[2] or "$") if found else (text, "$")
+    if missing := re.fullmatch(r"Object missing required field `(\w+)`", problem):
+        return f"{place}.{missing[1]}", "the key is missing"
+    words = re.sub(r"`(\w+)`", lambda word: _WORDS.get(word[1], word[1]), problem)
+    return place, words[:1].lower() + words[1:]
+
+
+def _message(where: str, place: str, problem: str) -> str:
+    return f"{where}{'' if place == '$' else f', at {place}'}: {problem}: check the file"
+
+
+def _unsound(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Where a value holds what no format of ours may, and what that is."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _unsound(key, f"the key {quoted(key)} in {place}")
+            yield from _unsound(one, f"{place}.{key}")
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _unsound(one, f"{place}[{number}]")
+    elif isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            yield place, "the text holds half a character (a lone surrogate)"
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        largest = LARGEST_WHOLE if isinstance(value, int) else LARGEST
+        if not -largest <= value <= largest:
+            yield place, f"the number {quoted(value)} is not finite, or too large"
+
+
+def _odd_keys(
+    given: Any, taken: Any, complete: bool, place: str = "$"
+) -> Iterator[tuple[str, str]]:
+    """Keys that were given and are not in the schema, or (`complete`) the reverse."""
+    if is_dataclass(taken):
+        known = {one.name for one in fields(taken)}
+        for key in sorted(given.keys() - known):
+            yield f"{place}.{key}", "the key is unknown"
+        for key in sorted(known - given.keys()) if complete else ():
+            yield f"{place}.{key}", "the key is missing"
+        for key, one in given.items():
+            yield from _odd_keys(one, getattr(taken, key), complete, f"{place}.{key}")
+    elif isinstance(given, list):
+        for number, both in enumerate(zip(given, taken, strict=True)):
+            yield from _odd_keys(*both, complete, f"{place}[{number}]")
+
+
+def of_format(value: Any, name: str, version: int, where: str, advice: str) -> dict[str, Any]:
+    """A JSON object of one of our formats, without the keys that say which. Raises BadInput."""
+    if not isinstance(value, dict) or value.get("format") != name:
+        raise BadInput(
+            f'{where} is no {name.removeprefix("poet-")} ("format" is not "{name}"): {advice}'
+        )
+    found = value.get("version")
+    if found != version or isinstance(found, bool):
+        raise BadInput(
+            f"{where} has version {quoted(found)}, this program reads {version}: {advice}"
+        )
+    return {key: one for key, one in value.items() if key not in ("format", "version")}

@@ -9,7 +9,9 @@ import pytest
 import serial
 from poet_host.device.board import load_board
 from poet_host.errors import BadInput, PoetError
+from poet_host.resources import resource
 from poet_host.sim.board import SimulatedBoard
+from poet_host.sim.chipfile import load_chip, parse_chip
 from poet_host.sim.machine import CardFault, Machine, simulated_boards
 from sim_helper import build, needs_compiler
 
@@ -157,3 +159,35 @@ def test_user_errors(tmp_path: Path, echo: Path, storage: Path) -> None:
         SimulatedBoard("mkr1000", echo, tmp_path / "none.img")
     with pytest.raises(BadInput, match="32 faults"):
         Machine("mkr1000", echo, storage, faults=[CardFault("slow_read", 1)] * 33)
+
+
+CHIP = (resource("boards") / "mkr1000" / "chip.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", simulated_boards())
+def test_every_chip_is_complete(name: str) -> None:
+    found = load_chip(name)
+    assert found.chip in ("samd21", "nrf52840")
+    assert found.card.init_us > 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("[wiring]", "[wiring", "no TOML"),
+        ('chip = "samd21"', 'chip = "z80"', r"\$\.chip: "),
+        ('chip = "samd21"', 'chip = "nrf52840"', r"wiring, at \$\."),
+        ("[card]", "[cart]", r"\$\.card: "),
+        ("write_us = 660", "", r"\$\.card\.write_us: "),
+        ("write_us = 660", f"write_us = {10**400}", r"\$\.card\.write_us: "),
+        ("response_bytes = 1", "response_bytes = 9", r"\$\.card\.response_bytes: "),
+        ('"PA16"', '"PA99"', r"wiring, at \$\.spi\.pins\[0\]: "),
+        ("sercom = 5", "sercom = 1.5", r"wiring, at \$\.uart\.sercom: "),
+        ("card_select =", "card_chosen =", r"wiring, at \$\.card_select: "),
+    ],
+)
+def test_a_broken_chip_is_explained(old: str, new: str, place: str) -> None:
+    assert old in CHIP
+    with pytest.raises(BadInput, match=place) as caught:
+        parse_chip(CHIP.replace(old, new, 1), "chip.toml")
+    assert str(caught.value).startswith("chip.toml")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, PoetError
-from ..resources import resource
+from .chipfile import load_chip
 from .elf import load_elf
 from .library import chips
 from .recipe import simulated_boards as simulated_boards
@@ -103,10 +101,7 @@ METER_FIELDS = (
 
 def _pin(text: str) -> int:
     """32 * port + number of PA16 or P1.15."""
-    match = re.fullmatch(r"P([AB01])\.?(\d\d?)", text)
-    if match is None:
-        raise BadInput(f"{text} is no pin: write it as PA16 or P1.15")
-    return 32 * "AB01".index(match[1]) % 64 + int(match[2])
+    return 32 * ("AB01".index(text[1]) % 2) + int(text[2:].removeprefix("."))
 
 
 def _pads(values: dict[str, Any]) -> dict[str, Any]:
@@ -140,9 +135,9 @@ class Machine:
             raise BadInput(
                 f"{board} cannot be simulated: choose one of {', '.join(simulated_boards())}"
             )
-        facts = tomllib.loads((resource("boards") / board / "chip.toml").read_text("utf-8"))
+        facts = load_chip(board)
         self.ffi, self.lib = chips()
-        settings = facts["card"] | dict(card or {}) | {"seed": seed}
+        settings = asdict(facts.card) | dict(card or {}) | {"seed": seed}
         self.card = self._card(storage, settings) if storage else self.ffi.NULL
         for fault in faults:
             kind = getattr(self.lib, f"CARD_{fault.kind.upper()}")
@@ -150,7 +145,7 @@ class Machine:
                 self.card, kind, fault.first, fault.times, fault.argument
             ):
                 raise BadInput(f"a card can have 32 faults, not {len(faults)}: leave some out")
-        self._chip, self._wiring, self._seed = facts["chip"], facts["wiring"], seed
+        self._chip, self._wiring, self._seed = facts.chip, facts.wiring, seed
         self._elf, self._usb, self._line = elf, usb, (False, 9600)
         self.reset()
 

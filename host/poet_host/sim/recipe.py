@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadInput, PoetError
+from ..files import parse_toml, read_text
 from ..resources import resource
 
 
@@ -58,8 +59,10 @@ def recipe(board: str) -> Recipe:
         )
     firmware = resource("firmware")
     table = tomllib.loads((firmware / "build.toml").read_text("utf-8"))
-    facts = tomllib.loads((resource("boards") / board / "chip.toml").read_text("utf-8"))
-    chip = facts["chip"]
+    path = resource("boards") / board / "chip.toml"
+    chip = parse_toml(read_text(path), str(path)).get("chip")
+    if not isinstance(chip, str) or chip not in table["core"]:
+        raise BadInput(f"{path}, at $.chip: it must be one of {', '.join(table['core'])}")
 
     def paths(names: list[str]) -> tuple[Path, ...]:
         return tuple(firmware / name.format(chip=chip) for name in names)

@@ -1,0 +1,91 @@
+"""What boards/<name>/chip.toml holds: chip, wiring and card of a simulated board."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from ..files import parse_toml, read_text
+from ..resources import resource
+from ..schema import convert
+
+Pin = Annotated[str, Meta(pattern=r"^P([AB]|[01]\.)([0-2]?[0-9]|3[01])$")]  # PA16 or P1.15
+_Pins = Annotated[tuple[Pin, ...], Meta(min_length=1, max_length=4)]
+_Select = Annotated[int, Meta(ge=0, le=3)]
+_Microseconds = Annotated[int, Meta(ge=0, le=10**9)]
+_Count = Annotated[int, Meta(ge=0, lt=2**32)]
+
+
+@dataclass(frozen=True)
+class Pads:
+    """A SERCOM of a SAMD21: its number, where its signals go, and the pins' multiplexer."""
+
+    sercom: Annotated[int, Meta(ge=0, le=5)]
+    output_select: _Select
+    input_select: _Select
+    function: Literal["A", "B", "C", "D", "E", "F", "G", "H"]
+    pins: _Pins
+
+
+@dataclass(frozen=True)
+class Samd21Wiring:
+    spi: Pads
+    uart: Pads
+    card_select: Pin
+
+
+@dataclass(frozen=True)
+class Nrf52840Wiring:
+    spi_sck: Pin
+    spi_miso: Pin
+    spi_mosi: Pin
+    card_select: Pin
+    uart_tx: Pin
+    uart_rx: Pin
+
+
+@dataclass(frozen=True)
+class Card:
+    """struct sdcard_config of chip/api.h, but for the seed."""
+
+    high_capacity: bool
+    response_bytes: Annotated[int, Meta(ge=1, le=8)]
+    init_us: _Microseconds
+    read_first_us: _Microseconds
+    read_next_us: _Microseconds
+    write_us: _Microseconds
+    write_next_us: _Microseconds
+    erase_us: _Microseconds
+    stop_us: _Microseconds
+    spread_percent: Annotated[int, Meta(ge=0, le=1000)]
+    stall_one_in: _Count
+    stall_us: _Microseconds
+    erase_group_blocks: Annotated[int, Meta(ge=1, lt=2**32)]
+
+
+@dataclass(frozen=True)
+class ChipFile:
+    """`wiring` is that of the chip: WIRINGS."""
+
+    chip: Literal["samd21", "nrf52840"]
+    wiring: dict[str, Any]
+    card: Card
+
+
+WIRINGS: dict[str, type[Samd21Wiring] | type[Nrf52840Wiring]] = {
+    "samd21": Samd21Wiring,
+    "nrf52840": Nrf52840Wiring,
+}
+
+
+def load_chip(board: str) -> ChipFile:
+    """What chip.toml says of a board; raises BadInput that names the file and the key."""
+    path = resource("boards") / board / "chip.toml"
+    return parse_chip(read_text(path), str(path))
+
+
+def parse_chip(text: str, where: str) -> ChipFile:
+    """The same from a chip.toml's text; errors begin with `where`."""
+    found = convert(parse_toml(text, where), ChipFile, where)
+    convert(found.wiring, WIRINGS[found.chip], f"{where}, wiring")
+    return found

@@ -51,7 +51,7 @@ def test_start_values_follow_from_seed_and_name_alone(graph: Graph) -> None:
 
 def test_an_unknown_start_is_refused(graph: Graph) -> None:
     nodes = tuple(replace(n, start="magic") if n.name == "fc.bias" else n for n in graph)
-    with pytest.raises(BadInput, match=r"node fc.bias: there is no start 'magic'"):
+    with pytest.raises(BadInput, match=r'node fc.bias: .*"magic"'):
         start_values(replace(graph, nodes=nodes), 0)
 
 

@@ -7,13 +7,17 @@ text, so that it passes through schedules like every other start.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import BadInput, quoted
+from ..files import parse_json
+from ..schema import Count, convert
 from .graph import Graph, Node
 
 Array = NDArray[Any]
@@ -31,7 +35,7 @@ class Source:
     """
 
     names: tuple[str, ...]
-    shape: tuple[int, ...]
+    shape: tuple[Count, ...]
     transposed: bool = False
     computed: bool = False
 
@@ -71,20 +75,24 @@ def source_of(graph: Graph, node: Node) -> Source:
     """Names and layout of a parameter or state in files.
 
     A state of the optimiser, `fc.weight:momentum` in a graph, is `momentum:fc.weight` there.
+    Raises BadInput if the node's name or `start` do not fit the graph.
     """
+    where = f"graph {graph.name}, node {quoted(node.name)}"
     if ":" in node.name:
-        name, kind = node.name.split(":")
-        return _prefixed(f"{kind}:", source_of(graph, graph[name]))
+        name, *kinds = node.name.split(":")
+        if len(kinds) != 1 or name not in graph.by_name:
+            raise BadInput(f"{where}: it is a state of no tensor of the graph")
+        return _prefixed(f"{kinds[0]}:", source_of(graph, graph[name]))
+    source = Source((node.name,), node.shape)
     if is_given(node):
-        about: Mapping[str, Any] = json.loads(node.start.removeprefix(_MODEL))
-        return Source(
-            tuple(about["names"]), tuple(about["shape"]), about["transposed"],
-            about.get("computed", False),
-        )  # fmt: skip
-    if node.start == "running":
+        about = parse_json(node.start.removeprefix(_MODEL), f"{where}, start")
+        source = convert(about, Source, f"{where}, start")
+    elif node.start == "running":
         base = node.name.removesuffix(RUNNING)
-        return Source((f"{base}.running_mean", f"{base}.running_var"), node.shape[1:])
-    return Source((node.name,), node.shape)
+        source = Source((f"{base}.running_mean", f"{base}.running_var"), node.shape[1:])
+    if len(source.names) * prod(source.shape) != prod(node.shape):
+        raise BadInput(f"{where}: its start has not the numbers that its shape needs")
+    return source
 
 
 def _prefixed(prefix: str, source: Source) -> Source:

@@ -6,12 +6,13 @@ says which.
 
 import zlib
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from .autodiff import AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
 from .onnx_model import initial_values
@@ -59,28 +60,48 @@ def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array
         raise BadInput(
             f"graph {graph.name}, node {node.name}: its model holds no {missing[0]}: solve again"
         )
-    value: Array = np.ascontiguousarray(
-        source.ours([given[name] for name in source.names], node.shape), dtype=np.float32
-    )
+    tensors = [given[name] for name in source.names]
+    if other := [tensor.shape for tensor in tensors if tensor.shape != source.shape]:
+        raise BadInput(_wrong_shape(graph, node.name, other[0], source.shape))
+    value: Array = np.ascontiguousarray(source.ours(tensors, node.shape), dtype=np.float32)
     return value
 
 
-def _start(graph: Graph, node: Node, seed: int) -> Array:
+def check_starts(graph: Graph) -> None:
+    """Raise BadInput that names the parameter or state whose start nothing can be made of."""
+    for node in weight_nodes(graph):
+        source_of(graph, node)
+        if not is_given(node):
+            _kind_and_size(graph, node)
+
+
+def _kind_and_size(graph: Graph, node: Node) -> tuple[str, float]:
+    """How a node starts, with the fan-in or deviation, else 0."""
     kind, _, argument = node.start.partition(":")
-    if kind == "kaiming" and argument.isdecimal() and int(argument) > 0:
-        rng = np.random.default_rng([seed, zlib.crc32(node.name.encode())])
-        bound = np.float32(1 / np.sqrt(float(argument)))
+    with suppress(ValueError):
+        size = float(argument or 0)
+        plain = kind in ("zeros", "ones", "running") and not argument
+        if (
+            plain
+            or (kind == "kaiming" and 1 <= size < 2**53)
+            or (kind == "normal" and 0 <= size < 1e30)
+        ):
+            return kind, size
+    raise BadInput(f"graph {graph.name}, node {node.name}: there is no start {quoted(node.start)}")
+
+
+def _start(graph: Graph, node: Node, seed: int) -> Array:
+    kind, size = _kind_and_size(graph, node)
+    rng = np.random.default_rng([seed, zlib.crc32(node.name.encode())])
+    if kind == "kaiming":
+        bound = np.float32(1 / np.sqrt(size))
         return (2 * rng.random(node.shape, dtype=np.float32) - 1) * bound
     if kind == "normal":
-        rng = np.random.default_rng([seed, zlib.crc32(node.name.encode())])
-        return rng.standard_normal(node.shape, dtype=np.float32) * np.float32(argument)
+        return rng.standard_normal(node.shape, dtype=np.float32) * np.float32(size)
+    values = np.full(node.shape, kind == "ones", dtype=np.float32)
     if kind == "running":
-        rows = np.zeros(node.shape, dtype=np.float32)
-        rows[1] = 1
-        return rows
-    if kind in ("zeros", "ones"):
-        return np.full(node.shape, kind == "ones", dtype=np.float32)
-    raise BadInput(f"graph {graph.name}, node {node.name}: there is no start {node.start!r}")
+        values[1] = 1
+    return values
 
 
 def to_named(

@@ -117,15 +117,16 @@ def model_of_costs(graph: CostGraph) -> Model:
             raise BadInput(f"{where}: {len(inputs)} inputs, a schedule takes at most {MAX_INPUTS}")
         flags = (STORED * node.stored) | (KEEP * node.keep) | (ONCE * node.once)
         place = FIXED if node.stored else PAGE if graph.storage else PLACE_NONE
-        tensors.append(Tensor(_rounded(node.bytes), place, flags))
+        tensors.append(Tensor(rounded(node.bytes), place, flags))
         if not node.stored:
             over = None if node.overwrites is None else number[graph.nodes[node.overwrites].name]
-            attrs = {"workspace_bytes": _rounded(node.workspace_bytes)}
+            attrs = {"workspace_bytes": rounded(node.workspace_bytes)}
             operators.append(Operator(0, inputs, overwrites=over, attrs=attrs))
     return lay_out(tensors, operators, {})
 
 
-def _rounded(size_bytes: int) -> int:
+def rounded(size_bytes: int) -> int:
+    """To whole floats, as tensors and offsets are."""
     return -(-size_bytes // 4) * 4
 
 

@@ -1,51 +1,49 @@
 """The training graph of a schedule: a .poet file is all that training and evaluation need."""
 
+from typing import TYPE_CHECKING
+
 from .. import isa
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from ..graph.graph import Graph, Node
 from ..graph.kernels import attributes
-from ..graph.returning import RETURNING
+from ..schema import convert
+from .meta import TensorMeta, Training
 from .model import NEXT, Model
-from .schedule import Schedule
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
 
 
-def graph_of(schedule: Schedule) -> Graph:
-    """The graph that `encode` was given, with stored nodes first and floats as float32.
+def graph_of(schedule: "Schedule") -> Graph:
+    """The graph that `encode` was given; with stored nodes first and floats as float32.
 
     Raises BadInput for a schedule of costs only, or whose meta part does not describe a graph.
     """
-    model, meta = schedule.model, schedule.meta
-    name = meta.get("graph", {}).get("name", "?")
+    model = schedule.model
     if any(op.kernel == 0 for op in model.operators):
         raise BadInput(
-            f"schedule of {name}: it was solved from costs alone, so no board can run it"
+            f"schedule of {quoted(schedule.meta['graph']['name'])}: it was solved from costs alone,"
+            " so no board can run it"
         )
-    try:
-        nodes = tuple(_node(i, row, model, schedule.names) for i, row in enumerate(meta["tensors"]))
-        about = meta["graph"]
-        return Graph(
-            name, nodes, data=about["data"], label=about["label"], loss=about["loss"],
-            logits=about["logits"], origin=schedule.origin,
-            **{key: tuple(map(str, about.get(key, ()))) for key in RETURNING},
-        )  # fmt: skip
-    except (KeyError, TypeError) as error:
-        raise BadInput(
-            f"schedule of {name}: its meta part lacks {error}: solve again with this poet-host"
-        ) from error
+    meta = convert(schedule.meta, Training, "the schedule's meta part", extra=True)
+    names = tuple(row.name for row in meta.tensors)
+    nodes = tuple(_node(i, row, model, names) for i, row in enumerate(meta.tensors))
+    return Graph(nodes=nodes, origin=schedule.origin, **vars(meta.graph))
 
 
-def _node(number: int, row: dict[str, object], model: Model, names: tuple[str, ...]) -> Node:
-    known = {**row, "shape": tuple(row["shape"])}  # type: ignore[arg-type]
+def _node(number: int, row: TensorMeta, model: Model, names: tuple[str, ...]) -> Node:
     if number < model.stored_count:
-        return Node(**known)  # type: ignore[arg-type]
+        return Node(**vars(row))
     op, tensor = model.operator(number), model.tensors[number]
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
     renewed = None
     if tensor.place == NEXT:
-        same_block = (i for i in op.inputs if model.tensors[i].block == tensor.block)
-        renewed = names[next(same_block)]
+        same_block = (names[i] for i in op.inputs if model.tensors[i].block == tensor.block)
+        renewed = next(same_block, None)
+        if renewed is None:
+            raise BadInput(f"tensor {quoted(row.name)} renews none of its inputs: solve again")
     return Node(
-        **known,  # type: ignore[arg-type]
+        **vars(row),
         op=kernel,
         sink=sink,
         inputs=tuple(names[i] for i in op.inputs),

@@ -10,7 +10,8 @@ from typing import Any
 
 from .. import isa
 from ..errors import BadInput
-from ..files import read_bytes, write_whole
+from ..files import parse_json, read_bytes, write_whole
+from .check import check_meta
 from .model import Model, part_crc, part_size, read_model
 
 _C = isa.constants()
@@ -79,8 +80,8 @@ class Schedule:
 def parse(data: bytes, where: str = "schedule") -> Schedule:
     """The schedule in the bytes of a .poet file; raises BadInput that begins with `where`.
 
-    Checks magic numbers, versions, every CRC and that the parts belong together. The
-    statements are checked by `decode`.
+    Checks magic numbers, versions, every CRC, that the parts belong together, and the meta part.
+    The statements are checked by `decode`.
     """
     model_header = _header(data, 0, "poet_model", "POET_MODEL_MAGIC", where)
     plan_at = part_size(model_header)
@@ -98,7 +99,10 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
         raise BadInput(f"{where} is damaged (CRC of the plan part): copy it again, or solve again")
     if plan_header["model_crc"] != model.crc:
         raise BadInput(f"{where}: its plan belongs to another model: solve again")
-    return Schedule(data[:plan_at], data[plan_at:meta_at], _meta(text, model, where), origin)
+    meta = parse_json(text, f"{where}, meta part")
+    schedule = Schedule(data[:plan_at], data[plan_at:meta_at], meta, origin)
+    check_meta(schedule, where)
+    return schedule
 
 
 def _packed(magic: str, content: bytes) -> bytes:
@@ -126,15 +130,3 @@ def _header(data: bytes, at: int, record: str, magic: str, where: str) -> dict[s
     if len(data) < end:
         raise BadInput(f"{where} ends too early: copy it again, or solve again")
     return isa.unpack(record, data[at:end])
-
-
-def _meta(text: bytes, model: Model, where: str) -> dict[str, Any]:
-    try:
-        meta = json.loads(text)
-        names = [tensor["name"] for tensor in meta["tensors"]]
-        fits = len(names) == len(model.tensors) and all(isinstance(name, str) for name in names)
-    except (ValueError, TypeError, KeyError):
-        fits = False
-    if not fits:
-        raise BadInput(f"{where}: its meta part does not name the model's tensors: solve again")
-    return dict(meta)

@@ -1,0 +1,55 @@
+"""Is the meta part of a schedule sound, and about the same tensors as its model part?"""
+
+from typing import TYPE_CHECKING
+
+from ..errors import BadInput, quoted
+from ..graph.weights import check_starts
+from ..plan.costgraph import parse_cost_graph
+from ..plan.plan import plan_from_json
+from ..plan.problem import CostGraph
+from ..schema import convert
+from .layout import numbered, rounded
+from .meta import Common
+from .model import Model
+from .recover import graph_of
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+
+def check_meta(schedule: "Schedule", where: str) -> None:
+    """Raises BadInput that begins with `where` unless all readers can rely on the meta part."""
+    model = schedule.model
+    meta = convert(schedule.meta, Common, f"{where}, meta part", extra=True)
+    names = [tensor.name for tensor in meta.tensors]
+    if len(names) != len(model.tensors) or len(set(names)) < len(names):
+        raise BadInput(f"{where}: its meta part does not name the model's tensors: solve again")
+    try:
+        plan_from_json(meta.plan, "plan")
+        if costs := schedule.meta.get("costs"):
+            _check_costs(parse_cost_graph(costs, "costs"), names, model)
+        if any(op.kernel for op in model.operators):
+            graph = graph_of(schedule)
+            for node, tensor in zip(graph, model.tensors, strict=True):
+                if node.size_bytes != tensor.size_bytes:
+                    raise BadInput(f"tensor {quoted(node.name)} has the shape of another size")
+            check_starts(graph)
+    except BadInput as error:
+        raise BadInput(f"{where}, meta part: {error}: solve again") from error
+
+
+def _check_costs(graph: CostGraph, names: list[str], model: Model) -> None:
+    """The costs must be those of the model's tensors and operators."""
+    nodes = numbered(graph.nodes)
+    number = {graph.nodes.index(node): i for i, node in enumerate(nodes)}
+    same = [node.name for node in nodes] == names
+    if same:
+        for i, (node, tensor) in enumerate(zip(nodes, model.tensors, strict=True)):
+            same &= node.stored == (i < model.stored_count)
+            same &= rounded(node.bytes) == tensor.size_bytes
+            if same and not node.stored:
+                op, over = model.operator(i), node.overwrites
+                same &= {number[j] for j in node.inputs} == set(op.inputs)
+                same &= op.overwrites == (None if over is None else number[over])
+    if not same:
+        raise BadInput("costs are those of another graph")

@@ -44,7 +44,7 @@ def test_a_folder_is_read_as_an_npz_file_is(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_samples_or_labels_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="it holds x; it must hold x and y"):
+    with pytest.raises(BadInput, match='it holds "x"; it must hold x and y'):
         load_data(folder(tmp_path / "a", x=np.zeros(3)))
     with pytest.raises(BadInput, match="it holds no arrays"):
         load_data(folder(tmp_path / "b"))
@@ -229,10 +229,10 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
         ("a\n1\n", "at least two columns"),
         ("a,b\n", "a header and no samples"),
         ("1,2,0\n1,2\n", "line 2: it has 2 columns, the first line has 3"),
-        ("1,2,0\n1,x,0\n", "line 2, column 2: 'x' is no number"),
-        ("1,x,0\n1,2,0\n", "line 1, column 2: 'x' is no number"),  # and no header
-        ("?,?,0\n1,2,0\n", "line 1, column 1: '\\?' is no number"),
-        (",,rose\n1,2,iris\n", "line 1, column 1: '' is no number"),
+        ("1,2,0\n1,x,0\n", r'line 2, column 2: "x" is no number'),
+        ("1,x,0\n1,2,0\n", r'line 1, column 2: "x" is no number'),  # and no header
+        ("?,?,0\n1,2,0\n", r'line 1, column 1: "\?" is no number'),
+        (",,rose\n1,2,iris\n", r'line 1, column 1: "" is no number'),
         ("1,2,0\n1,2,inf\n", "line 2: the label is no finite number"),
         ("1,2,nan\n1,2,0\n", "line 1: the label is no finite number"),
         ("1,2,0\n1,2,one\n", "numbers in some rows and words in others, line 2"),

@@ -18,7 +18,7 @@ from typing import Any
 
 import serial
 
-from ..errors import BadInput, BoardError, NoDevice, PoetError
+from ..errors import BadInput, BoardError, NoDevice, PoetError, quoted
 from .board import Board, Loading
 from .device import Device, connect
 from .ports import (
@@ -162,7 +162,13 @@ def upload_command(
     tool: str, program: str, loading: Loading, image: Path, port: str, serial_number: str
 ) -> list[str]:
     """The command line that writes, verifies and starts an image; an empty serial number
-    means the only debugger there is."""
+    means the only debugger there is. Raises BadInput for a number that is no plain word: a
+    program may take it for a command (OpenOCD's arguments are Tcl), and any device can claim it."""
+    if not re.fullmatch(r"[0-9A-Za-z]*", serial_number, re.ASCII):
+        raise BadInput(
+            f"the debugger at {port} gives {quoted(serial_number)} as its serial number, which "
+            "must be letters and digits: unplug it, or leave only the board's debugger plugged in"
+        )
     start = f"0x{loading.start:x}"
     chip = loading.tools[tool]
     number = serial_number.lstrip("0")

@@ -178,7 +178,7 @@ def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
     if node.op == "Sigmoid":
         return len(shape) > 0 and prod(shape[1:]) == 1
     axis = node.attributes.get("axis", -1 if model.opsets[""] >= 13 else 1)
-    if node.op not in _SOFTMAX or not -len(shape) <= axis < len(shape):
+    if node.op not in _SOFTMAX or not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
         return node.op in _SOFTMAX and not shape
     axis %= len(shape)
     return axis > 0 and shape[axis] > 1 and prod(shape[axis + 1 :]) == 1

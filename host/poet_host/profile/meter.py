@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from .. import isa
 from ..device.device import Device
-from ..errors import BadInput
+from ..errors import BadInput, shortened
 from .profile import Power
 
 STATE_US = 2e6  # how long each state is held, at least
 REST_S = 1.0
 LOOK_S = 0.5
+LONGEST_MS = 24 * 3600e3  # of a log: a stray time would make bins without end
+LARGEST_UA = 1e9
 BIN_MS = 10.0  # of the log: currents are looked at in means over so long
 MERGED_MS = 200.0  # rests that are shorter belong to what is around them
 SHORTEST_MS = 500.0  # of a period of activity
@@ -127,9 +129,15 @@ def read_log(path: Path) -> tuple[Array, Array]:
                 )
             found = np.loadtxt(file, delimiter=",", usecols=(0, 1), ndmin=2)
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read as a meter's log: {error}") from error
+        reason = shortened(str(error), 120)
+        raise BadInput(f"{path} cannot be read as a meter's log: {reason}") from error
     if len(found) < 2 or not np.isfinite(found).all() or (np.diff(found[:, 0]) <= 0).any():
         raise BadInput(f"{path}: the times of a log must increase, and be finite: export it again")
+    if not np.ptp(found[:, 0]) <= LONGEST_MS or np.abs(found[:, 1]).max() > LARGEST_UA:
+        raise BadInput(
+            f"{path}: it has a time more than a day from the others, or a current beyond "
+            f"{LARGEST_UA / 1e6:g} A: export it again"
+        )
     return found[:, 0], found[:, 1]
 
 
@@ -198,7 +206,7 @@ def _matching(periods: Sequence[tuple[int, int]], wanted_ms: Sequence[float]) ->
             for length, wanted in zip(lengths[start:], wanted_ms, strict=False)
         ):
             return start
-    seen = ", ".join(f"{length / 1e3:.2f}" for length in lengths) or "none"
+    seen = ", ".join(f"{length / 1e3:.2f}" for length in lengths[:12]) or "none"
     held = ", ".join(f"{wanted / 1e3:.2f}" for wanted in wanted_ms)
     raise BadInput(
         f"the meter's log does not show the board's states ({held} s of activity, one after the "

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from ..files import read_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -21,8 +21,8 @@ Arrays = dict[str, Array]
 NAMES = ("x", "y", "x_test", "y_test")
 _EXACT = 2**53  # whole numbers up to here are the same as floats
 _UNREADABLE = (  # what NumPy and zipfile raise for damaged, encrypted or unknown files
-    OSError, ValueError, EOFError, RuntimeError, OverflowError, SyntaxError, struct.error,
-    tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+    OSError, TypeError, ValueError, EOFError, RuntimeError, OverflowError, SyntaxError,
+    struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
 )  # fmt: skip
 
 
@@ -44,6 +44,8 @@ def read_npz(path: Path) -> Arrays:
             f"data {path}: this is no readable .npz file of plain arrays (the name of a table ends "
             "in .csv)"
         ) from error
+    except MemoryError as error:
+        raise _too_large(path, error) from error
     if broken:
         raise BadInput(f"data {path}: {broken[0]} is no array: save it with numpy.savez")
     return _checked(path, arrays, others)
@@ -63,6 +65,8 @@ def read_folder(path: Path) -> Arrays:
                 f"data {file}: this is no readable .npy file of plain numbers: save it with "
                 "numpy.save"
             ) from error
+        except MemoryError as error:
+            raise _too_large(file, error) from error
         if not isinstance(array, np.ndarray):
             array.close()
             raise BadInput(f"data {file}: this is an .npz file: save one array with numpy.save")
@@ -70,14 +74,27 @@ def read_folder(path: Path) -> Arrays:
     return _checked(path, arrays, others)
 
 
+def _too_large(path: Path, error: MemoryError) -> BadInput:
+    reason = f" ({error})" if str(error) else ""
+    return BadInput(
+        f"data {path}: it holds more numbers than the memory of this computer{reason}: give fewer "
+        "samples"
+    )
+
+
 def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
     """`others`: names that stand beside, of which nothing is read."""
     if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
         raise BadInput(
-            f"data {path}: it holds {', '.join(sorted([*arrays, *others])) or 'no arrays'}; it "
-            "must hold x and y, and x_test with y_test if samples are held out"
+            f"data {path}: it holds {_some(sorted([*arrays, *others]))}; it must hold x and y, and "
+            "x_test with y_test if samples are held out"
         )
     return arrays
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return (", ".join(quoted(name) for name in names[:6]) or "no arrays") + more
 
 
 def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
@@ -182,7 +199,8 @@ def _numbers(path: Path, line: int, cells: list[str]) -> list[float]:
     for column, cell in enumerate(cells, 1):
         if not _is_number(cell):
             raise BadInput(
-                f"data {path}, line {line}, column {column}: {cell!r} is no number: only the last "
-                "column, the label, may be a word, and the first line, if it holds words alone"
+                f"data {path}, line {line}, column {column}: {quoted(cell)} is no number: "
+                "only the last column, the label, may be a word, and the first line, if it holds "
+                "words alone"
             )
     return [float(cell) for cell in cells]

@@ -9,15 +9,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as tensors_to_bytes
 
-from ..errors import BadInput
-from ..files import read_bytes, write_whole
+from ..errors import BadInput, quoted
+from ..files import parse_json, read_bytes, write_whole
 from ..graph.graph import Graph
 from ..graph.weights import from_named, to_named
 from .classes import NO_NAMES, Classes, classes_from_json
 from .run import Array, Weights
 
 _ABOUT = "poet-host"
-_NO_FILE = (SafetensorError, OSError, ValueError, TypeError, KeyError, RecursionError)
+_NO_FILE = (SafetensorError, OSError, ValueError, TypeError, KeyError)
 
 
 class SavedWeights(dict[str, Array]):
@@ -87,14 +87,15 @@ def _classes(path: Path | str) -> Classes:
     try:
         return classes_from_json(_about(path).get("classes"))
     except (ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"the names of its classes are damaged ({error})") from error
+        raise BadInput(f"the names of its classes are damaged ({quoted(str(error))})") from error
 
 
 def _about(path: Path | str) -> dict[str, Any]:
     """What the file says of its weights besides their values."""
     try:
         with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {}).get(_ABOUT, "{}"))
+            text = (file.metadata() or {}).get(_ABOUT, "{}")
     except _NO_FILE as error:
         raise BadInput(f"weights {path}: this is no safetensors file ({error})") from error
+    about = parse_json(text, f"weights {path}")
     return about if isinstance(about, dict) else {}

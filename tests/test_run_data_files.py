@@ -44,7 +44,7 @@ def test_a_folder_is_read_as_an_npz_file_is(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_samples_or_labels_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match='it holds "x"; it must hold x and y'):
+    with pytest.raises(BadInput, match="it holds x; it must hold x and y"):
         load_data(folder(tmp_path / "a", x=np.zeros(3)))
     with pytest.raises(BadInput, match="it holds no arrays"):
         load_data(folder(tmp_path / "b"))

@@ -24,6 +24,12 @@ def quoted(value: object) -> str:
         return "a number of thousands of digits"
 
 
+def named(name: str) -> str:
+    """A name from a file as it is, or quoted if it is long, empty or not printable."""
+    plain = name.isprintable() and 0 < len(name) <= QUOTED_CHARACTERS
+    return name if plain else quoted(name)
+
+
 def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:
     """A longer text loses its middle."""
     half = (limit - 3) // 2

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from .errors import BadInput, quoted
+from .errors import BadInput, named, quoted
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ def _unsound(value: Any, place: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, one in value.items():
             yield from _unsound(key, f"the key {quoted(key)} in {place}")
-            yield from _unsound(one, f"{place}.{key}")
+            yield from _unsound(one, f"{place}.{named(key)}")
     elif isinstance(value, list):
         for number, one in enumerate(value):
             yield from _unsound(one, f"{place}[{number}]")
@@ -88,11 +88,11 @@ def _odd_keys(
     if is_dataclass(taken):
         known = {one.name for one in fields(taken)}
         for key in sorted(given.keys() - known):
-            yield f"{place}.{key}", "the key is unknown"
+            yield f"{place}.{named(key)}", "the key is unknown"
         for key in sorted(known - given.keys()) if complete else ():
-            yield f"{place}.{key}", "the key is missing"
+            yield f"{place}.{named(key)}", "the key is missing"
         for key, one in given.items():
-            yield from _odd_keys(one, getattr(taken, key), complete, f"{place}.{key}")
+            yield from _odd_keys(one, getattr(taken, key), complete, f"{place}.{named(key)}")
     elif isinstance(given, list):
         for number, both in enumerate(zip(given, taken, strict=True)):
             yield from _odd_keys(*both, complete, f"{place}[{number}]")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BadInput, quoted
+from ..errors import BadInput, named, quoted
 from .autodiff import AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
 from .onnx_model import initial_values
@@ -188,4 +188,4 @@ def _wrong_shape(graph: Graph, name: str, found: tuple[int, ...], wanted: tuple[
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    return ", ".join(named(name) for name in names[:6]) + (", ..." if len(names) > 6 else "")

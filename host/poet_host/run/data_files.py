@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput, quoted
+from ..errors import BadInput, named, quoted
 from ..files import read_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -94,7 +94,7 @@ def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
 
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return (", ".join(quoted(name) for name in names[:6]) or "no arrays") + more
+    return (", ".join(named(name) for name in names[:6]) or "no arrays") + more
 
 
 def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:

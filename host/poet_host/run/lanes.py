@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
-from ..errors import BadInput
+from ..errors import BadInput, named
 from ..plan.plan import Statement
 from ..plan.problem import CostGraph
 from ..schedule.decode import Wait
@@ -130,8 +130,8 @@ def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -
         about = ("wait", "") if isinstance(known, Wait) else known and (known.op, known.node)
         if about != (one.op, one.node):
             raise BadInput(
-                f"{where}: its trace has {one.op} {one.node} as statement {number}, the schedule "
-                "has not: give the schedule that it was trained with"
+                f"{where}: its trace has {named(one.op)} {named(one.node)} as statement {number}, "
+                "the schedule has not: give the schedule that it was trained with"
             )
     if len(traced) < len(run.trace):
         raise BadInput(f"{where}: its trace has a statement twice: train again")

@@ -35,7 +35,8 @@ def check_meta(schedule: "Schedule", where: str) -> None:
                     raise BadInput(f"tensor {quoted(node.name)} has the shape of another size")
             check_starts(graph)
     except BadInput as error:
-        raise BadInput(f"{where}, meta part: {error}: solve again") from error
+        reason = str(error).replace("\n", "\\n")  # of names
+        raise BadInput(f"{where}, meta part: {reason}: solve again") from error
 
 
 def _check_costs(graph: CostGraph, names: list[str], model: Model) -> None:

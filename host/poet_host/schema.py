@@ -11,6 +11,7 @@ from msgspec import Meta
 from .errors import BadInput, named, quoted
 
 _T = TypeVar("_T")
+_Keys = tuple[str | int, ...]  # that lead to a value inside another
 
 LARGEST_WHOLE = 1 << 53  # beyond it, sums of bytes are no longer exact in a solver
 LARGEST = 1e303  # of any number: sums of it are finite
@@ -37,11 +38,11 @@ def convert(
     for texts that are not Unicode.
     """
     try:
-        for place, problem in _unsound(value, "$"):
-            raise BadInput(_message(where, place, problem))
+        for at, problem in _unsound(value):
+            raise BadInput(_message(where, _path(at), problem))
         found = msgspec.convert(value, kind)
-        for place, problem in () if extra else _odd_keys(value, found, complete):
-            raise BadInput(_message(where, place, problem))
+        for at, problem in () if extra else _odd_keys(value, found, complete):
+            raise BadInput(_message(where, _path(at), problem))
     except msgspec.ValidationError as error:
         raise BadInput(_message(where, *_place_and_problem(str(error)))) from error
     except RecursionError as error:
@@ -63,39 +64,49 @@ def _message(where: str, place: str, problem: str) -> str:
     return f"{where}{'' if place == '$' else f', at {place}'}: {problem}: check the file"
 
 
-def _unsound(value: Any, place: str) -> Iterator[tuple[str, str]]:
+def _path(keys: _Keys) -> str:
+    """As msgspec writes the place of a value: $.steps[3].loss."""
+    return "$" + "".join(f"[{one}]" if isinstance(one, int) else f".{named(one)}" for one in keys)
+
+
+def _unsound(value: Any, at: _Keys = ()) -> Iterator[tuple[_Keys, str]]:
     """Where a value holds what no format of ours may, and what that is."""
     if isinstance(value, dict):
         for key, one in value.items():
-            yield from _unsound(key, f"the key {quoted(key)} in {place}")
-            yield from _unsound(one, f"{place}.{named(key)}")
+            if not _is_unicode(key):
+                yield (*at, key), "the key holds half a character (a lone surrogate)"
+            yield from _unsound(one, (*at, key))
     elif isinstance(value, list):
         for number, one in enumerate(value):
-            yield from _unsound(one, f"{place}[{number}]")
+            yield from _unsound(one, (*at, number))
     elif isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-            yield place, "the text holds half a character (a lone surrogate)"
+        if not _is_unicode(value):
+            yield at, "the text holds half a character (a lone surrogate)"
     elif isinstance(value, int | float) and not isinstance(value, bool):
         largest = LARGEST_WHOLE if isinstance(value, int) else LARGEST
         if not -largest <= value <= largest:
-            yield place, f"the number {quoted(value)} is not finite, or too large"
+            yield at, f"the number {quoted(value)} is not finite, or too large"
+
+
+def _is_unicode(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def _odd_keys(
-    given: Any, taken: Any, complete: bool, place: str = "$"
-) -> Iterator[tuple[str, str]]:
+    given: Any, taken: Any, complete: bool, at: _Keys = ()
+) -> Iterator[tuple[_Keys, str]]:
     """Keys that were given and are not in the schema, or (`complete`) the reverse."""
     if is_dataclass(taken):
         known = {one.name for one in fields(taken)}
         for key in sorted(given.keys() - known):
-            yield f"{place}.{named(key)}", "the key is unknown"
+            yield (*at, key), "the key is unknown"
         for key in sorted(known - given.keys()) if complete else ():
-            yield f"{place}.{named(key)}", "the key is missing"
+            yield (*at, key), "the key is missing"
         for key, one in given.items():
-            yield from _odd_keys(one, getattr(taken, key), complete, f"{place}.{named(key)}")
+            yield from _odd_keys(one, getattr(taken, key), complete, (*at, key))
     elif isinstance(given, list):
         for number, both in enumerate(zip(given, taken, strict=True)):
-            yield from _odd_keys(*both, complete, f"{place}[{number}]")
+            yield from _odd_keys(*both, complete, (*at, number))
 
 
 def of_format(value: Any, name: str, version: int, where: str, advice: str) -> dict[str, Any]:

@@ -246,7 +246,7 @@ class CostGraphFile(JsonFormat):
 class RunFile(JsonFormat):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.schedule = schedule(linear())
+        self.schedule = schedule(lenet())
         self.poet = folder / "base.poet"
         self.schedule.save(self.poet)
         self.value = json.loads(json.dumps(train(self.schedule, steps=3).to_json()))

@@ -27,7 +27,7 @@ from pathlib import Path
 from random import Random
 from types import FrameType
 
-from poet_host.errors import BadInput, PoetError
+from poet_host.errors import PoetError
 from rich.progress import Progress
 
 from .formats import FORMATS, Format
@@ -59,7 +59,8 @@ class Found:
 
 
 @cache
-def _opened(name: str) -> tuple[Format, Path]:
+def opened(name: str) -> tuple[Format, Path]:
+    """A format, and the folder of its files; once in a process."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_folder))
     return FORMATS[name](folder), folder
 
@@ -91,7 +92,7 @@ def _limited() -> Iterator[None]:
 
 def run_case(name: str, seed: int, number: int) -> str:
     """Make the file of a case and use it; returns the outcome, raises what the reader raises."""
-    made, folder = _opened(name)
+    made, folder = opened(name)
     rng = Random(f"{seed}:{name}:{number}")
     valid = number % VALID_IN == 0
     path = folder / f"input{made.suffix}"
@@ -99,9 +100,9 @@ def run_case(name: str, seed: int, number: int) -> str:
     try:
         with _limited():
             made.use(path, rng)
-    except BadInput:
+    except PoetError as error:
         if valid:
-            raise AssertionError("the unchanged file is refused") from None
+            raise AssertionError(f"the unchanged file is refused: {error}") from None
         raise
     return "valid" if valid else "accepted"
 
@@ -134,6 +135,7 @@ def _refused(error: PoetError, exit_codes: tuple[int, ...]) -> str:
 
 
 def chunk(name: str, seed: int, first: int, count: int) -> Found:
+    opened(name)  # an error here is none of a case
     found = Found()
     for number in range(first, first + count):
         what = outcome(name, seed, number)

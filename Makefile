@@ -4,6 +4,7 @@
 # make bench         what a RAM budget costs on a board, measured beside keep-everything
 # make bench-solver  the planner beside the paper's formulation (half an hour; OPTIONS=--quick)
 # make paper         the POET paper's claims beside ours (over an hour; OPTIONS, see bench/paper.py)
+# make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
 # make schedules     the examples in schedules/, solved again
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
@@ -17,10 +18,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PORT ?= sim:mkr1000
 SEED ?= 1
 SECONDS ?= 600
+FUZZ_CASES ?= 100000
 RECIPE = $(BIN)/python -c 'from poet_host.sim.recipe import *; made = recipe("mkr1000"); $(1)'
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo cross test lint format bench bench-solver paper fuzz-usb schedules firmware ledger \
+.PHONY: demo cross test lint format bench bench-solver paper fuzz fuzz-usb schedules firmware ledger \
   wheel clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
@@ -55,6 +57,9 @@ lint: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format host tests bench firmware
 	$(BIN)/clang-format -i $(C_SOURCES)
+
+fuzz: $(VENV)/dev.stamp
+	PYTHONPATH=tests $(BIN)/python -m fuzz.host --cases $(FUZZ_CASES) --seed $(SEED) --output bench/fuzz-host.txt
 
 fuzz-usb: $(VENV)/dev.stamp
 	$(BIN)/python tests/usb_layer.py $(SEED) -$(SECONDS)

@@ -3,6 +3,7 @@
 The package `onnx` is imported on first use, so that only those who bring models need it.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BadInput, PoetError
+from ..errors import BadInput
 from .onnx_names import module_of, restore
 
 OLDEST_OPSET = 11
@@ -76,9 +77,7 @@ class OnnxModel:
         try:
             self.proto = _checked(onnx, proto, where, merged)
             self._read(onnx)
-        except PoetError:
-            raise
-        except Exception as error:  # onnx, protobuf and NumPy have no common class of errors
+        except _errors(onnx) as error:
             reason = str(error).strip().partition("\n")[0]
             raise BadInput(
                 f"{where}: this is no valid model ({reason}): export it again"
@@ -114,7 +113,7 @@ class OnnxModel:
             dim.dim_value = size
         try:
             inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-        except Exception:  # they only help to report more problems at once
+        except _errors(onnx):  # they only help to report more problems at once
             return {}
         found = {
             one.name: _sizes(one)
@@ -137,13 +136,13 @@ def read_file(path: Path | str) -> OnnxModel:
         raise BadInput(f"model {path}: {problem}: check the name")
     try:
         proto = onnx.load(str(path), load_external_data=False)
-    except Exception as error:  # as above
+    except _errors(onnx) as error:
         raise BadInput(
             f"model {path}: this is no readable .onnx file ({error}): export it again"
         ) from error
     try:
         onnx.load_external_data_for_model(proto, str(Path(path).parent))
-    except Exception as error:  # as above
+    except _errors(onnx) as error:
         raise BadInput(
             f"model {path}: weights that it keeps in a file of their own cannot be read ({error}): "
             "put that file beside it, or export it with external_data=False"
@@ -153,14 +152,32 @@ def read_file(path: Path | str) -> OnnxModel:
 
 def read_bytes(data: bytes, where: str, merged: bool = True) -> OnnxModel:
     """The model in the bytes of an .onnx file."""
-    return OnnxModel(onnx_package().load_model_from_string(data), where, merged)
+    return OnnxModel(_parsed(data, where), where, merged)
 
 
 def initial_values(data: bytes) -> dict[str, Array]:
     """Initialisers in the bytes of an .onnx file, by name."""
+    onnx, where = onnx_package(), "the model in the schedule"
+    graph = _parsed(data, where).graph
+    try:
+        return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+    except _errors(onnx) as error:
+        raise BadInput(f"{where} holds no readable weights ({error}): solve again") from error
+
+
+def _parsed(data: bytes, where: str) -> Any:
     onnx = onnx_package()
-    graph = onnx.load_model_from_string(data).graph
-    return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+    try:
+        return onnx.load_model_from_string(data)
+    except _errors(onnx) as error:
+        raise BadInput(f"{where} is no readable .onnx file ({error}): export it again") from error
+
+
+def _errors(onnx: ModuleType) -> tuple[type[Exception], ...]:
+    """What onnx, protobuf and NumPy raise for a damaged model."""
+    decoding = sys.modules["google.protobuf.message"].DecodeError
+    theirs = (decoding, onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
+    return (*theirs, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError)
 
 
 def _checked(onnx: ModuleType, proto: Any, where: str, merged: bool) -> Any:

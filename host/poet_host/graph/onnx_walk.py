@@ -122,7 +122,7 @@ class Walk:
             return
         try:
             self.values |= fold(self.model, node, known)
-        except Exception as error:  # whatever the reference implementation has to say
+        except Exception as error:  # noqa: BLE001 - of onnx's reference implementation
             reason = f"it cannot be computed ({error}): simplify the model and export again"
             self._complain(node, ADVICE.get(node.op, reason))
 

@@ -105,7 +105,7 @@ class Worker:
                 if not self.results.poll(STOP_S):
                     break
                 self.receive()
-        except Exception:
+        except (OSError, RuntimeError):  # it failed, was killed, or is cut off
             self.busy = True
         if self.busy:
             self.end()
@@ -200,7 +200,7 @@ def serve(receive_fd: int, send_fd: int) -> None:
             function(*arguments, line)
         except BrokenPipeError:
             os._exit(0)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, the parent raises it
             results.send(("error", traceback.format_exc()))
         else:
             results.send(("idle", None))

@@ -134,7 +134,8 @@ def test_a_damaged_schedule_ends_every_command_in_a_sentence(poet: Command, tmp_
     path.write_bytes(poet_bytes(b"[" * 100_000, runs.schedule(runs.digits())))
     commands = [
         ("show", path), ("evaluate", path, "--port", "native", "--data", "digits", "--weights", path),
-        ("train", path, "--port", "native", "--data", "digits", "--steps", 1),
+        ("train", path, "--port", "native", "--data", "digits", "--steps", 1, "--save-weights",
+         tmp_path / "w"),
         ("card", "write", path, "--data", "digits", "-o", tmp_path / "c.img"),
     ]  # fmt: skip
     for command in commands:

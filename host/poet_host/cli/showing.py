@@ -105,7 +105,7 @@ def _show_beside(schedule: Schedule, run: Run, found: tuple[Beside, ...]) -> Non
     planned_for = schedule.meta.get("board")
     same = run.board == planned_for
     promised, took_us = schedule.meta["plan"]["time_us"], step_us(run)
-    unit, measured_in = unit_of(promised), unit_of(took_us or 0.0)
+    unit, measured_in = unit_of(promised or 0.0), unit_of(took_us or 0.0)
     rows = [
         (
             one.what,

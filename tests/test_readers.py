@@ -30,7 +30,7 @@ from poet_host.profile.profile import profile_from_json
 from poet_host.resources import resource
 from poet_host.run.data import load_data
 from poet_host.run.run import load_run
-from poet_host.run.weights import save_weights, step_of_weights
+from poet_host.run.weights import load_weights, save_weights, step_of_weights
 from poet_host.schedule.listing import listing
 from poet_host.schedule.model import NEXT, model_bytes, with_crc
 from poet_host.schedule.schedule import Schedule, parse
@@ -133,7 +133,8 @@ def test_a_damaged_schedule_ends_every_command_in_a_sentence(poet: Command, tmp_
     path = tmp_path / "deep.poet"
     path.write_bytes(poet_bytes(b"[" * 100_000, runs.schedule(runs.digits())))
     commands = [
-        ("show", path), ("evaluate", path, "--port", "native", "--data", "digits", "--weights", path),
+        ("show", path),
+        ("evaluate", path, "--port", "native", "--data", "digits", "--weights", path),
         ("train", path, "--port", "native", "--data", "digits", "--steps", 1, "--save-weights",
          tmp_path / "w"),
         ("card", "write", path, "--data", "digits", "-o", tmp_path / "c.img"),
@@ -233,6 +234,17 @@ def test_nested_metadata_of_weights_are_refused(tmp_path: Path, text: str) -> No
     graph = runs.digits()
     save_weights(path, graph, start_values(graph, 0), step=3)
     assert step_of_weights(path) == 3
+
+
+def test_what_a_library_says_of_weights_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    head = json.dumps({"a": {"dtype": "\n" + "x" * 5000, "shape": [], "data_offsets": [0, 0]}})
+    path.write_bytes(len(head).to_bytes(8, "little") + head.encode())
+    for read in (step_of_weights, lambda one: load_weights(one, runs.digits())):
+        with pytest.raises(BadInput, match=r"w\.safetensors") as caught:
+            read(path)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 400
 
 
 def test_a_softmax_whose_axis_is_a_list_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import json
 import re
 
 QUOTED_CHARACTERS = 60  # of a name, text or number from a file in a message
+_REASON_CHARACTERS = 200
 _WORD_CHARACTERS = 256  # of a word that nobody quoted, such as a path
 _LINE_CHARACTERS = 1500
 
@@ -28,6 +29,11 @@ def named(name: str) -> str:
     """A name from a file as it is, or quoted if it is long, empty or not printable."""
     plain = name.isprintable() and 0 < len(name) <= QUOTED_CHARACTERS
     return name if plain else quoted(name)
+
+
+def reason(error: Exception) -> str:
+    """What another package says of a file, on one line."""
+    return shortened(" ".join(str(error).split()), _REASON_CHARACTERS)
 
 
 def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .errors import BadInput, PoetError, quoted
+from .errors import BadInput, PoetError, quoted, reason
 
 
 def write_whole(path: Path | str, data: bytes | str) -> None:
@@ -111,7 +111,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where}: this is no TOML ({error}): check the file") from error
+        raise BadInput(f"{where}: this is no TOML ({reason(error)}): check the file") from error
 
 
 def _mode_of(path: Path) -> int:

@@ -4,6 +4,7 @@ import json
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -28,7 +29,7 @@ def odd(rng: Random) -> Any:
         return rng.choice(WORDS)
     if kind < 0.6:
         return rng.choice(NUMBERS)
-    return rng.choice(OTHERS) if kind < 0.8 else rng.randrange(-10, 70_000)
+    return deepcopy(rng.choice(OTHERS)) if kind < 0.8 else rng.randrange(-10, 70_000)
 
 
 def _places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

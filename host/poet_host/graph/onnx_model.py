@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BadInput
+from ..errors import BadInput, reason
 from .onnx_names import module_of, restore
 
 OLDEST_OPSET = 11
@@ -78,9 +78,8 @@ class OnnxModel:
             self.proto = _checked(onnx, proto, where, merged)
             self._read(onnx)
         except _errors(onnx) as error:
-            reason = str(error).strip().partition("\n")[0]
             raise BadInput(
-                f"{where}: this is no valid model ({reason}): export it again"
+                f"{where}: this is no valid model ({reason(error)}): export it again"
             ) from error
 
     def _read(self, onnx: ModuleType) -> None:
@@ -138,13 +137,13 @@ def read_file(path: Path | str) -> OnnxModel:
         proto = onnx.load(str(path), load_external_data=False)
     except _errors(onnx) as error:
         raise BadInput(
-            f"model {path}: this is no readable .onnx file ({error}): export it again"
+            f"model {path}: this is no readable .onnx file ({reason(error)}): export it again"
         ) from error
     try:
         onnx.load_external_data_for_model(proto, str(Path(path).parent))
     except _errors(onnx) as error:
         raise BadInput(
-            f"model {path}: weights that it keeps in a file of their own cannot be read ({error}): "
+            f"model {path}: weights that it keeps in a file of their own cannot be read ({reason(error)}): "
             "put that file beside it, or export it with external_data=False"
         ) from error
     return OnnxModel(proto, f"model {Path(path).name}")
@@ -162,7 +161,9 @@ def initial_values(data: bytes) -> dict[str, Array]:
     try:
         return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
     except _errors(onnx) as error:
-        raise BadInput(f"{where} holds no readable weights ({error}): solve again") from error
+        raise BadInput(
+            f"{where} holds no readable weights ({reason(error)}): solve again"
+        ) from error
 
 
 def _parsed(data: bytes, where: str) -> Any:
@@ -170,7 +171,9 @@ def _parsed(data: bytes, where: str) -> Any:
     try:
         return onnx.load_model_from_string(data)
     except _errors(onnx) as error:
-        raise BadInput(f"{where} is no readable .onnx file ({error}): export it again") from error
+        raise BadInput(
+            f"{where} is no readable .onnx file ({reason(error)}): export it again"
+        ) from error
 
 
 def _errors(onnx: ModuleType) -> tuple[type[Exception], ...]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .. import isa
 from ..device.device import Device
-from ..errors import BadInput, shortened
+from ..errors import BadInput, reason
 from .profile import Power
 
 STATE_US = 2e6  # how long each state is held, at least
@@ -129,8 +129,7 @@ def read_log(path: Path) -> tuple[Array, Array]:
                 )
             found = np.loadtxt(file, delimiter=",", usecols=(0, 1), ndmin=2)
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = shortened(str(error), 120)
-        raise BadInput(f"{path} cannot be read as a meter's log: {reason}") from error
+        raise BadInput(f"{path} cannot be read as a meter's log: {reason(error)}") from error
     if len(found) < 2 or not np.isfinite(found).all() or (np.diff(found[:, 0]) <= 0).any():
         raise BadInput(f"{path}: the times of a log must increase, and be finite: export it again")
     if not np.ptp(found[:, 0]) <= LONGEST_MS or np.abs(found[:, 1]).max() > LARGEST_UA:

@@ -130,7 +130,7 @@ def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -
         about = ("wait", "") if isinstance(known, Wait) else known and (known.op, known.node)
         if about != (one.op, one.node):
             raise BadInput(
-                f"{where}: its trace has {named(one.op)} {named(one.node)} as statement {number}, "
+                f"{where}: its trace has {named(f'{one.op} {one.node}')} as statement {number}, "
                 "the schedule has not: give the schedule that it was trained with"
             )
     if len(traced) < len(run.trace):

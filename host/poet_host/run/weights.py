@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as tensors_to_bytes
 
-from ..errors import BadInput, quoted
+from ..errors import BadInput, reason
 from ..files import parse_json, read_bytes, write_whole
 from ..graph.graph import Graph
 from ..graph.weights import from_named, to_named
@@ -68,13 +68,13 @@ def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
     try:
         named = parse_tensors(data)
     except _NO_FILE as error:
-        raise BadInput(f"weights {path}: this is no safetensors file ({error})") from error
+        raise BadInput(f"weights {path}: this is no safetensors file ({reason(error)})") from error
     try:
         return SavedWeights(from_named(graph, named), _classes(path))
     except BadInput as error:
-        reason = str(error).removeprefix("weights: ")
+        problem = str(error).removeprefix("weights: ")
         raise BadInput(
-            f"weights {path}: {reason}: give a file that `train` wrote for this model"
+            f"weights {path}: {problem}: give a file that `train` wrote for this model"
         ) from error
 
 
@@ -87,7 +87,7 @@ def _classes(path: Path | str) -> Classes:
     try:
         return classes_from_json(_about(path).get("classes"))
     except (ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"the names of its classes are damaged ({quoted(str(error))})") from error
+        raise BadInput(f"the names of its classes are damaged ({reason(error)})") from error
 
 
 def _about(path: Path | str) -> dict[str, Any]:
@@ -96,6 +96,6 @@ def _about(path: Path | str) -> dict[str, Any]:
         with safe_open(path, framework="numpy") as file:
             text = (file.metadata() or {}).get(_ABOUT, "{}")
     except _NO_FILE as error:
-        raise BadInput(f"weights {path}: this is no safetensors file ({error})") from error
+        raise BadInput(f"weights {path}: this is no safetensors file ({reason(error)})") from error
     about = parse_json(text, f"weights {path}")
     return about if isinstance(about, dict) else {}

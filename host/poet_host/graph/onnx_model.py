@@ -143,8 +143,9 @@ def read_file(path: Path | str) -> OnnxModel:
         onnx.load_external_data_for_model(proto, str(Path(path).parent))
     except _errors(onnx) as error:
         raise BadInput(
-            f"model {path}: weights that it keeps in a file of their own cannot be read ({reason(error)}): "
-            "put that file beside it, or export it with external_data=False"
+            f"model {path}: weights that it keeps in a file of their own cannot be read "
+            f"({reason(error)}): put that file into its folder, or export it with "
+            "external_data=False"
         ) from error
     return OnnxModel(proto, f"model {Path(path).name}")
 

@@ -144,7 +144,7 @@ def read_file(path: Path | str) -> OnnxModel:
     except _errors(onnx) as error:
         raise BadInput(
             f"model {path}: weights that it keeps in a file of their own cannot be read "
-            f"({reason(error)}): put that file into its folder, or export it with "
+            f"({reason(error)}): put that file beside it, or export it with "
             "external_data=False"
         ) from error
     return OnnxModel(proto, f"model {Path(path).name}")

@@ -83,7 +83,7 @@ def _traced(torch: Any, module: Any, given: Any) -> bytes:
                 input_names=["data"],
                 dynamic_axes={"data": {0: "batch"}},
             )
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the module does while it is traced
             try:
                 # A batch of 1 would be taken for a size that never changes.
                 several = given if len(given) > 1 else torch.cat([given, given])
@@ -91,7 +91,7 @@ def _traced(torch: Any, module: Any, given: Any) -> bytes:
                     copied(), (several,), dynamo=True, verbose=False, optimize=False,
                     dynamic_shapes=({0: torch.export.Dim("batch")},),
                 )  # fmt: skip
-            except Exception:
+            except Exception:  # noqa: BLE001 - likewise; the older exporter's reason is raised
                 raise error from None
             return bytes(program.model_proto.SerializeToString())
     return file.getvalue()

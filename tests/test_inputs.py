@@ -120,7 +120,7 @@ def test_a_loader_is_read_once_in_its_order() -> None:
         ([(X[0], Y[0])] * 3, "list of 3"),
         ("nothing.npz", "nothing.npz"),
     ],
-    ids=str,
+    ids=lambda given: given if isinstance(given, str) else type(given).__name__,
 )
 def test_other_data_are_refused_in_a_sentence(data: Any, named: str) -> None:
     with pytest.raises(poet.BadInput, match=named) as refused:

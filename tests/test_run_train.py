@@ -303,7 +303,7 @@ def test_energy_is_the_time_in_each_state_multiplied_by_its_power() -> None:
         Traced("wait", "", False, False, 1000.0, 4, 0.0, 1000.0),
         Traced("free", "a", False, True, 1000.0, 5, 0.0, 1000.0),
     )
-    step = Step(1, 0.5, 2000.0, 150.0, 30.0, 5.0, 1840.0, 10.0, 25.0, 7.0, 4.0, 1.0, 5.0, 64)
+    step = Step(1, 0.5, 2000.0, 150.0, 30.0, 5.0, 1840.0, 10.0, 25.0, 7.0, 64, 4.0, 1.0, 5.0)
     above, total = energy_uj(step, board_power(board))
     awake_uw = board.processor_active_uw - board.processor_sleep_uw
     expected = 160 * awake_uw + 10 * board.storage_read_uw + 25 * board.storage_write_uw

@@ -645,6 +645,6 @@ def read_card(
     schedule = as_schedule(schedule)
     found = resumed(connection.device, schedule)
     if found.weights is not None:
-        return None, SavedWeights(found.weights, found.classes)
+        return None, found.weights
     weights = read_weights(connection.device, schedule)
     return read_job(connection.device), SavedWeights(weights, found.classes)

@@ -345,6 +345,10 @@ def _facts(
     run: Run, schedule: Schedule, accuracy: float | None, session: _Session
 ) -> list[tuple[str, str]]:
     rows = [("steps", str(session.training.committed)), ("ended", run.ended.replace("_", " "))]
+    planned_for = schedule.meta.get("board")
+    is_predicted = planned_for == run.board and run.predicted_time_us is not None
+    if planned_for not in (None, run.board):
+        rows.append(("solved for another board", str(planned_for)))
     if run.steps:
         rows += [
             (_losses_row(run), f"{run.loss('first'):.4f} to {run.loss('last'):.4f}"),
@@ -353,7 +357,7 @@ def _facts(
             ("- of which commit and answers to the host", _ms(run.overhead_us)),
             ("- the rest, measured", _ms(run.measured_time_us)),
         ]
-        if run.predicted_time_us is not None:
+        if is_predicted:
             rows.append(("- the rest, predicted by solve", _ms(run.predicted_time_us)))
         if run.deadline_us is not None:
             missed = run.deadline_missed_steps
@@ -362,12 +366,10 @@ def _facts(
     if run.measured_energy_uj is not None:
         # Above the sleeping board, without commit and host: what `solve` calls energy of a step.
         rows.append(("energy of a step (estimated)", f"{run.measured_energy_uj:,.1f} uJ"))
-        if run.predicted_energy_uj is not None:
+        if is_predicted:
             rows.append(("- predicted by solve", f"{run.predicted_energy_uj:,.1f} uJ"))
         rows.append(("- with commit and host", f"{run.energy_uj:,.1f} uJ"))
         rows.append(("- with the sleeping board too", f"{run.total_energy_uj:,.1f} uJ"))
-    if run.steps and schedule.meta.get("board") not in (None, run.board):
-        rows.append(("predictions are for the board", str(schedule.meta["board"])))
     if accuracy is not None:
         rows.append(("accuracy on held-out data", f"{accuracy:.1%}"))
     if session.best:

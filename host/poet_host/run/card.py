@@ -24,6 +24,7 @@ from ..schedule.schedule import Schedule
 from .classes import NO_NAMES, Classes, classes_from_json
 from .job import read_job
 from .run import Array, Weights
+from .weights import SavedWeights
 
 _C = isa.constants()
 _PLACES = (_C["POET_NOTE_OFFSET"], _C["POET_NOTE_OFFSET"] + _C["POET_NOTE_BYTES"])
@@ -64,7 +65,7 @@ class Resumed:
 
     step: int
     classes: Classes
-    weights: Weights | None = None
+    weights: SavedWeights | None = None
 
 
 def storage_info(device: Device) -> Any:
@@ -216,7 +217,7 @@ def resumed(device: Device, schedule: Schedule) -> Resumed:
             f"the card holds no trained weights of {graph.name} as this schedule has it, but those "
             f"of {found.model}. Name the schedule that trained them, or another card"
         )
-    return Resumed(found.step, classes, _in_own_layout(device, found, graph))
+    return Resumed(found.step, classes, SavedWeights(_in_own_layout(device, found, graph), classes))
 
 
 def _same_weights(found: Held, graph: Graph) -> bool:

@@ -38,10 +38,10 @@ class Step:
     reading_us: float  # storage was read
     writing_us: float  # storage was written
     serving_us: float  # the board answered its host, and took in the next batch
-    overhead_asleep_us: float  # the part of asleep_us that is overhead; likewise the next two
-    overhead_reading_us: float
-    overhead_writing_us: float
     peak_bytes: int
+    overhead_asleep_us: float = 0.0  # the part of asleep_us that is overhead; likewise the others
+    overhead_reading_us: float = 0.0
+    overhead_writing_us: float = 0.0
 
     @property
     def overhead_us(self) -> float:
@@ -87,12 +87,12 @@ class Run:
     trace: tuple[Traced, ...]
     energy_uj: float | None  # of a whole step, above the sleeping board
     total_energy_uj: float | None  # the same, the sleeping board included
-    deadline_us: float | None  # that the schedule was solved for
-    predicted_time_us: float | None  # the plan's time_us and energy_uj: without overhead
-    predicted_energy_uj: float | None
-    measured_time_us: float | None  # the same quantities, as the board measured them
-    measured_energy_uj: float | None
     weights: Weights = field(repr=False)
+    deadline_us: float | None = None  # that the schedule was solved for
+    predicted_time_us: float | None = None  # the plan's time_us and energy_uj: without overhead
+    predicted_energy_uj: float | None = None
+    measured_time_us: float | None = None  # the same quantities, as the board measured them
+    measured_energy_uj: float | None = None
     classes: tuple[str, ...] = NO_NAMES  # Classes that the weights tell apart, or their names
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ BLOCK = 512
 PARTITION = 8  # first block of the partition on these cards
 DATA_BLOCK = 1344  # of the data area in the partition
 NO_STEP = 0xFFFFFFFF
+GUARD = 0x5AFE5AFE  # the word after the arena
 
 
 def _declarations(path: str) -> str:
@@ -84,12 +85,14 @@ class MemoryBoard:
         self.cut_at = cut_at
         self.survive = survive
         self.reads = self.writes = 0
+        self.strayed: list[int] = []  # blocks that were asked for outside of the partition
         self.failing = False  # reads and writes report an error
         self.bad_blocks = range(0)  # of the card: only writes there do
         self.unflushed: list[tuple[int, bytes, bytes]] = []  # where, before, after
         self.now = 0
         self.state = ffi.new("struct poet *")
-        self.arena = ffi.new("uint32_t[]", arena_bytes // 4)
+        self.arena = ffi.new("uint32_t[]", arena_bytes // 4 + 1)  # and a GUARD
+        self.arena[arena_bytes // 4] = GUARD
         self._keep = (
             ffi.new("struct poet_resident[]", residents),
             ffi.new("uint32_t[]", (tensors + 31) // 32),
@@ -148,7 +151,13 @@ class MemoryBoard:
         """A board that never sleeps, and whose card takes a tick for each block."""
         usage.asleep, usage.reading, usage.writing = 0, self.reads, self.writes
 
+    def _stray(self, block: int, count: int) -> None:
+        first, blocks = self.state.partition, self.state.partition_blocks
+        if blocks and not first <= block <= block + count <= first + blocks:
+            self.strayed.append(block)
+
     def _read(self, _: Any, block: int, data: Any, count: int) -> int:
+        self._stray(block, count)
         if self.failing or (block + count) * BLOCK > len(self.storage):
             return -1
         self.reads += count
@@ -156,6 +165,7 @@ class MemoryBoard:
         return 0
 
     def _write(self, _: Any, block: int, data: Any, count: int) -> int:
+        self._stray(block, count)
         if self.failing or (block + count) * BLOCK > len(self.storage):
             return -1
         for i in range(count):

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import toy
-from memory_board import NO_STEP, MemoryBoard, Refused, card
+from memory_board import GUARD, NO_STEP, MemoryBoard, Refused, card
 from poet_host import isa
 from poet_host.device.device import JOB, TENSOR
 from poet_host.run.data import Dataset, batch_of_step
@@ -34,9 +34,9 @@ def job(first: int = 0, steps: int = STEPS) -> Job:
 
 def put(board: MemoryBoard, one: Job) -> None:
     """As write_job does."""
-    losses = np.full(one.steps, np.nan, dtype=np.float32).tobytes()
+    log = np.full(one.steps, np.nan, dtype=np.float32).tobytes()
     for block, part in (
-        (0, bytes(BLOCK)), (one.loss_block, losses), (one.sample_block, one.samples),
+        (0, bytes(BLOCK)), (one.loss_block, log), (one.sample_block, one.samples),
         (1, one.order), (0, one.record),
     ):  # fmt: skip
         board.write(JOB, 0, block * BLOCK, part)
@@ -83,8 +83,7 @@ def power_up(board: MemoryBoard) -> Server:
 
 
 def noted(board: MemoryBoard, one: Job) -> list[float]:
-    size = 4 * one.steps
-    raw = board.read(JOB, 0, one.loss_block * BLOCK, size)
+    raw = board.read(JOB, 0, one.loss_block * BLOCK, 4 * one.steps)
     return list(struct.unpack(f"<{one.steps}f", raw))
 
 
@@ -214,18 +213,8 @@ def test_damage_stops_it_before_it_learns_something_else(what: str) -> None:
     assert weights(board) == truth()[0][step]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"data_bytes": 4092}, {"label_bytes": 4092}, {"data_bytes": 0xFFFFFFF0},
-        {"label_bytes": 0xFFFFFFF0}, {"data_bytes": 8}, {"data": 400},
-        {"label": toy.X}, {"steps": 0}, {"first": 1}, {"model_bytes": 3}, {"plan_bytes": 1 << 30},
-        {"sample_block": 0xFFFFFF00}, {"loss_block": 0xFFFFFF00}, {"batch": 1}, {"batch": 0},
-        {"batch": 0xFFFFFFFF},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_records_that_make_no_sense_are_not_followed(change: dict[str, int]) -> None:
+def with_job(change: dict[str, int]) -> bytearray:
+    """A card whose job has other fields, and right CRCs."""
     fields = isa.unpack("poet_job", job().record) | change
     if "batch" in change:
         fields["order_crc"] = zlib.crc32(job().order[: 4 * STEPS * (change["batch"] % 3)])
@@ -233,12 +222,47 @@ def test_records_that_make_no_sense_are_not_followed(change: dict[str, int]) -> 
     image = bytearray(written())
     at = job_at(image)
     image[at : at + CRC_AT + 4] = record + struct.pack("<I", zlib.crc32(record))
+    return image
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data_bytes": 4092}, {"label_bytes": 4092}, {"data_bytes": 0xFFFFFFF0},
+        {"label_bytes": 0xFFFFFFF0}, {"data_bytes": 8}, {"data": 400},
+        {"label": toy.X}, {"steps": 0}, {"first": 1}, {"model_bytes": 3}, {"plan_bytes": 1 << 30},
+        {"sample_block": 0xFFFFFF00}, {"loss_block": 0xFFFFFF00}, {"batch": 1}, {"batch": 0},
+        {"batch": 0xFFFFFFFF}, {"batch": 1, "data_bytes": 4092, "label_bytes": 3},
+        {"steps": 0x1FFFFFFF},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_records_that_make_no_sense_are_not_followed(change: dict[str, int]) -> None:
+    image = with_job(change)
     board = MemoryBoard(image)
     power_up(board)
     # The losses' place is not needed by the first step.
     step = 1 if change == {"loss_block": 0xFFFFFF00} else 0
     assert board.hello()["committed_step"] == step
     assert weights_on(image) == truth()[0][step]
+    assert not board.strayed
+    assert board.arena[len(board.arena) - 1] == GUARD
+
+
+def test_a_host_can_stop_a_board_that_reads_a_long_order() -> None:
+    """As of one that says that it takes 4 GiB."""
+    reads = []
+    for requests in (b"", b"".join(request(name) for name in ("status", "reset"))):
+        board = MemoryBoard(with_job({"steps": 0x1FFFFFFF}))
+        board.line_in += requests
+        server = power_up(board)
+        reads.append(board.reads)
+        assert not board.strayed
+    status, reset = (status_of(reply) for reply in server.answers())
+    assert isa.unpack("poet_status", status[2])["running"] == 1
+    assert (status[0], reset[0]) == ("ok", "ok")
+    assert reads[1] < reads[0] - 1000
+    assert server.ask("hello")[0] == "ok"
 
 
 def weights_on(image: bytearray) -> tuple[bytes, bytes]:

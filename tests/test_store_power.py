@@ -1,5 +1,6 @@
 """Power cuts: whatever write is the last, the store comes up with a whole step."""
 
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -38,6 +39,24 @@ def test_a_torn_commit_record_leaves_the_step_before(at: int) -> None:
     assert weights(again) == truth()[2]
     again.step(3)
     assert weights(again) == truth()[3]
+
+
+@pytest.mark.parametrize("parity", [2, 0x7FFFFFFF, 0xFFFFFFFF])
+def test_a_commit_record_that_names_no_slot_is_not_followed(parity: int) -> None:
+    """Its CRC is right; slots by its parity lie outside of the partition."""
+    board = trained(card(), 3)
+    newest = in_partition(COMMIT_BLOCKS[0]).start
+    record = isa.unpack("poet_commit", bytes(board.storage[newest : newest + 32]))
+    record |= {"parity": parity}
+    record["crc"] = zlib.crc32(isa.pack("poet_commit", **record)[:-4])
+    board.storage[newest : newest + 32] = isa.pack("poet_commit", **record)
+    again = MemoryBoard(board.storage)
+    assert again.hello()["committed_step"] == 2
+    load(again)
+    assert weights(again) == truth()[2]
+    again.step(3)
+    assert weights(again) == truth()[3]
+    assert not again.strayed
 
 
 # Power cuts.

@@ -1,17 +1,33 @@
-/* Training by what a host has left behind the tensors, without a host. */
+/* Training by the job after the tensors, without a host. What the card says is
+ * trusted for nothing but its values: poet_read and poet_write check where. */
 #include "runtime.h"
-
-/* CRC-32 of anything and, behind it, its own CRC-32. */
-#define RESIDUE 0x2144df1cu
 
 uint32_t poet_job_block(uint32_t data_blocks) {
   return POET_DATA_BLOCK + (data_blocks + POET_ERASE_BLOCKS - 1) /
                                POET_ERASE_BLOCKS * POET_ERASE_BLOCKS;
 }
 
+/* Compare the order of the samples with its CRC. It may be long: a host can
+ * stop this as it stops a step. The arena holds a piece of it at a time. */
+static int check_order(struct poet *p, const struct poet_job *job) {
+  uint32_t left = 4 * job->steps * job->batch, at = POET_BLOCK, crc = 0;
+  p->status = (struct poet_status){.running = 1, .step = p->committed.step + 1};
+  while (left && !poet_asked_to_stop(p)) {
+    const uint32_t size =
+        left < p->memory.arena_bytes ? left : p->memory.arena_bytes;
+    if (poet_read(p, POET_OBJECT_JOB, 0, at, p->memory.arena, size)) {
+      break;
+    }
+    crc = poet_crc(crc, p->memory.arena, size);
+    at += size;
+    left -= size;
+  }
+  p->status.running = 0;
+  return !left && crc == job->order_crc ? 0 : POET_ERROR_bad_crc;
+}
+
 int poet_job_open(struct poet *p, struct poet_job *job) {
   struct poet_facts facts;
-  uint32_t crc;
   TRY(poet_ready(p));
   const uint32_t block = poet_job_block(p->committed.data_blocks);
   if (block >= p->store.total_blocks) {
@@ -24,18 +40,18 @@ int poet_job_open(struct poet *p, struct poet_job *job) {
     return POET_ERROR_no_schedule;
   }
   TRY(poet_load(p, job->model_bytes, job->plan_bytes, &facts));
-  TRY(poet_crc_stored(p, block + 1, 0, job->steps * job->batch * 4, &crc));
   const uint32_t room = p->memory.arena_bytes / job->batch;
-  return crc == job->order_crc && poet_committed(p) && job->data_bytes < room &&
-                 job->label_bytes < room - job->data_bytes
-             ? 0
-             : POET_ERROR_bad_crc;
+  if (!poet_committed(p) || job->data_bytes > room ||
+      job->label_bytes > room - job->data_bytes) {
+    return POET_ERROR_bad_crc;
+  }
+  return check_order(p, job);
 }
 
 int poet_job_next(struct poet *p, const struct poet_job *job) {
   const uint32_t step = p->committed.step - job->first;
   const uint32_t data_bytes = job->data_bytes;
-  const uint32_t rest_bytes = job->label_bytes + 4;
+  const uint32_t label_bytes = job->label_bytes;
   uint8_t *data = p->memory.arena;
   uint8_t *label = data + job->batch * data_bytes;
   uint32_t at = POET_BLOCK + 4 * step * job->batch;
@@ -49,24 +65,26 @@ int poet_job_next(struct poet *p, const struct poet_job *job) {
   }
   p->dirty_bytes = p->memory.arena_bytes;
   for (uint32_t i = 0; i < job->batch; i++) {
-    uint32_t index;
+    uint32_t index, crc;
     TRY(poet_read(p, POET_OBJECT_JOB, 0, at, &index, sizeof index));
     const uint32_t sample =
-        job->sample_block * POET_BLOCK + index * (data_bytes + rest_bytes);
+        job->sample_block * POET_BLOCK +
+        index * (data_bytes + label_bytes + (uint32_t)sizeof crc);
     TRY(poet_read(p, POET_OBJECT_JOB, 0, sample, data, data_bytes));
-    /* The CRC lies for a while where the next label comes. */
     TRY(poet_read(p, POET_OBJECT_JOB, 0, sample + data_bytes, label,
-                  rest_bytes));
-    if (poet_crc(poet_crc(index, data, data_bytes), label, rest_bytes) !=
-        RESIDUE) {
+                  label_bytes));
+    TRY(poet_read(p, POET_OBJECT_JOB, 0, sample + data_bytes + label_bytes,
+                  &crc, sizeof crc));
+    if (crc !=
+        poet_crc(poet_crc(index, data, data_bytes), label, label_bytes)) {
       return poet_fail(p, POET_ERROR_page_damaged, job->data);
     }
     at += 4;
     data += data_bytes;
-    label += job->label_bytes;
+    label += label_bytes;
   }
   TRY(poet_write(p, POET_OBJECT_TENSOR, job->data, 0, p->memory.arena,
                  job->batch * data_bytes));
   return poet_write(p, POET_OBJECT_TENSOR, job->label, 0, data,
-                    job->batch * job->label_bytes);
+                    job->batch * label_bytes);
 }

@@ -358,16 +358,14 @@ void poet_serve(struct poet_server *server, uint32_t wait_ms) {
 void poet_serve_alone(struct poet_server *server) {
   struct poet *p = server->poet;
   struct poet_job job;
-  if (poet_job_open(p, &job)) {
-    return;
-  }
   p->poll = poll;
   p->poll_context = server;
   server->stepping = true;
-  do {
+  int error = poet_job_open(p, &job);
+  while (!error && !(error = poet_job_next(p, &job))) {
     server->step = p->committed.step + 1;
-  } while (!poet_job_next(p, &job) &&
-           !poet_step(p, server->step, 0, 0, &p->result));
+    error = poet_step(p, server->step, 0, 0, &p->result);
+  }
   server->stepping = false;
   poet_reset(p);
 }

@@ -206,7 +206,7 @@ int poet_mount(struct poet *p) {
     TRY(poet_get(p, commit_block(i), 0, &found, sizeof found));
     if (found.magic == POET_COMMIT_MAGIC &&
         found.crc == poet_crc(0, &found, offsetof(struct poet_commit, crc)) &&
-        found.sequence > p->committed.sequence) {
+        found.parity <= 1 && found.sequence > p->committed.sequence) {
       p->committed = found;
     }
   }

@@ -198,10 +198,11 @@ int poet_begin(struct poet *p, uint32_t step);
 int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
               uint16_t trace_count, struct poet_step_result *result);
 
-/* Training without a host: load what the job on storage says; then before each
- * step write down the loss of the last one, and put a batch where the step
- * reads it. poet_step(board, committed.step + 1, ...) then trains it. An error
- * other than that of the storage: there is no job, or nothing left of it. */
+/* Training without a host. open loads what the job on storage says and writes
+ * the board's name there. next writes the loss of the last step, and puts a
+ * batch where the next step reads it. poet_step(board, committed.step + 1, ...)
+ * then trains it. An error other than that of the storage: there is no job, or
+ * nothing left of it. */
 int poet_job_open(struct poet *p, struct poet_job *job);
 int poet_job_next(struct poet *p, const struct poet_job *job);
 

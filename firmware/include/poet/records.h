@@ -137,9 +137,10 @@ POET_LAYOUT(poet_store, 20);
 
 struct poet_commit {
   uint32_t magic;
-  uint32_t sequence;  /* one more than the record before: the greater counts */
-  uint32_t step;      /* 0: as written by the host; N: after N steps */
-  uint32_t model_crc; /* of the model whose tensors these are, 0: none */
+  uint32_t sequence;    /* one more than the record before: the greater counts;
+                           2^32 commits are more than a card survives */
+  uint32_t step;        /* 0: as written by the host; N: after N steps */
+  uint32_t model_crc;   /* of the model whose tensors these are, 0: none */
   uint32_t data_blocks; /* of that model: what lies behind them is unused */
   uint32_t parity;      /* which slot is current: 0 the first, 1 the second */
   float loss;           /* of that step */
@@ -147,12 +148,14 @@ struct poet_commit {
 };
 POET_LAYOUT(poet_commit, 32);
 
-/* A job: training without a host. It begins at the first erase group behind the
- * data area, with this record in a block of its own; `begin` ends it. In the
- * next block begin steps * batch u32, the samples of each step in turn; in
- * block sample_block the samples, each its data, its label and the CRC-32 of
- * both that goes on from the sample's number; in block loss_block a float for
- * each step, which the board writes. Blocks count from the job's first. */
+/* A job: training without a host. It begins at the first erase group after the
+ * data area, with this record in a block of its own; `begin` ends it. The next
+ * block begins steps * batch u32, the samples of each step in turn. Block
+ * sample_block begins the samples: each has its data, its label and the CRC-32
+ * of both, started with the sample's number. Block loss_block has a
+ * float for each step, which the board writes. Blocks count from the job's
+ * first.
+ */
 struct poet_job {
   uint32_t magic;
   uint32_t first; /* the committed step with which it begins */

@@ -1,5 +1,6 @@
 """Cards by which a board trains alone: the weights and losses of the same training with a host."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph
 from poet_host.run.data import Dataset, classes_of, fit, tokens_of
 from poet_host.schedule.schedule import Schedule
+from poet_host.sim.native import NativeBoard
 from sim_helper import needs_compiler
 
 WAIT_S = 60.0
@@ -47,11 +49,14 @@ def committed(card: Path) -> int:
     return int(max(records, key=lambda r: r["sequence"])["step"])
 
 
-def alone(schedule: Schedule, card: Path, until: int) -> None:
-    """Switch a board on with the card in it, and nobody near, until it has come so far."""
+def alone(schedule: Schedule, card: Path, until: int, board: str = "native") -> None:
+    """Switch a board on with the card in it, and nobody near, until it has come so far.
+
+    `board` is the name of the program that runs here.
+    """
     arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
     give_up = time.monotonic() + WAIT_S
-    with api.start_board("native", card, arena_bytes, alone=True) as running:
+    with NativeBoard(card, arena_bytes, board=board, alone=True) as running:
         while committed(card) < until:
             assert time.monotonic() < give_up
             assert running.ended is None
@@ -156,6 +161,7 @@ def test_a_simulated_chip_trains_alone(tmp_path: Path, card: Path) -> None:
     straight = runs.train(schedule, steps=2)
     assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
     assert state.losses.tolist() == [step.loss for step in straight.steps]
+    assert state.board == "mkr1000"
 
 
 # The command line.
@@ -187,6 +193,7 @@ def test_an_image_is_made_written_and_read(files: Path, capsys: pytest.CaptureFi
     saved = poet.load_weights(files / "w.safetensors", runs.digits())
     assert all(saved[name].tobytes() == straight.weights[name].tobytes() for name in saved)
     assert (files / "l.jsonl").read_text().count('"event": "step"') == 3
+    assert result.json["board"] == "native"
     shown = poet_host("card", "read", schedule, "--storage", image).out
     assert "3 of 3" in shown
     # Going on, by the card's weights and by the file's.
@@ -197,6 +204,25 @@ def test_an_image_is_made_written_and_read(files: Path, capsys: pytest.CaptureFi
     assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
     more = ("--load-weights", files / "w.safetensors", "--resume", "--steps", 4, "--json")
     assert written(*more).json["job"]["first_step"] == 3
+
+
+def test_a_log_names_the_board_that_trained_alone(
+    files: Path, card: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here the card is read in the native board."""
+    write(small(), card, steps=2)
+    assert read(small(), card)[0].board == ""
+
+    def named() -> tuple[str, str]:
+        log = files / "l.jsonl"
+        asked = ("card", "read", files / "m.poet", "--storage", card, "--json", "--log", log)
+        found = Command(capsys)(*asked).json["board"]
+        return found, json.loads(log.read_text().splitlines()[0])["board"]
+
+    assert named() == ("native", "native")
+    alone(small(), card, 2, board="mkr1000")
+    assert named() == ("mkr1000", "mkr1000")
+    assert "mkr1000" in Command(capsys)("card", "read", files / "m.poet", "--storage", card).out
 
 
 def test_weights_of_another_model_are_not_gone_on_with_and_replaced_only_when_asked(

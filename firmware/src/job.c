@@ -28,6 +28,7 @@ static int check_order(struct poet *p, const struct poet_job *job) {
 
 int poet_job_open(struct poet *p, struct poet_job *job) {
   struct poet_facts facts;
+  struct poet_hello hello;
   TRY(poet_ready(p));
   const uint32_t block = poet_job_block(p->committed.data_blocks);
   if (block >= p->store.total_blocks) {
@@ -45,7 +46,10 @@ int poet_job_open(struct poet *p, struct poet_job *job) {
       job->label_bytes > room - job->data_bytes) {
     return POET_ERROR_bad_crc;
   }
-  return check_order(p, job);
+  TRY(check_order(p, job));
+  poet_hello(p, &hello);
+  return poet_write(p, POET_OBJECT_JOB, 0, job->loss_block * POET_BLOCK,
+                    hello.board, sizeof(struct poet_job_log));
 }
 
 int poet_job_next(struct poet *p, const struct poet_job *job) {
@@ -57,7 +61,8 @@ int poet_job_next(struct poet *p, const struct poet_job *job) {
   uint32_t at = POET_BLOCK + 4 * step * job->batch;
   if (step) {
     TRY(poet_write(p, POET_OBJECT_JOB, 0,
-                   job->loss_block * POET_BLOCK + 4 * (step - 1),
+                   job->loss_block * POET_BLOCK +
+                       (uint32_t)sizeof(struct poet_job_log) + 4 * (step - 1),
                    &p->committed.loss, sizeof p->committed.loss));
   }
   if (step == job->steps) {

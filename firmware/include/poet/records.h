@@ -24,7 +24,7 @@
 #define POET_ORIGIN_MAGIC 0x4f544f50u /* "POTO" */
 #define POET_STORE_MAGIC 0x53544f50u  /* "POTS" */
 #define POET_COMMIT_MAGIC 0x43544f50u /* "POTC" */
-#define POET_JOB_MAGIC 0x57544f50u    /* "POTW" */
+#define POET_JOB_MAGIC 0x4c544f50u    /* "POTL" */
 #define POET_NOTE_MAGIC 0x4e544f50u   /* "POTN" */
 #define POET_NOTE_OFFSET 393216u      /* of two notes in the model area */
 #define POET_NOTE_BYTES 65536u        /* of each */
@@ -152,9 +152,8 @@ POET_LAYOUT(poet_commit, 32);
  * data area, with this record in a block of its own; `begin` ends it. The next
  * block begins steps * batch u32, the samples of each step in turn. Block
  * sample_block begins the samples: each has its data, its label and the CRC-32
- * of both, started with the sample's number. Block loss_block has a
- * float for each step, which the board writes. Blocks count from the job's
- * first.
+ * of both, started with the sample's number. Block loss_block begins with a
+ * poet_job_log, then a float for each step. Blocks count from the job's first.
  */
 struct poet_job {
   uint32_t magic;
@@ -173,6 +172,13 @@ struct poet_job {
   uint32_t crc;       /* of the fields above */
 };
 POET_LAYOUT(poet_job, 52);
+
+/* What the board writes: its name when it takes the job up; the losses follow,
+ * each before the next step. */
+struct poet_job_log {
+  char board[16]; /* zeros: no board has trained by this job */
+};
+POET_LAYOUT(poet_job_log, 16);
 
 struct poet_hello {
   uint16_t version;

@@ -196,12 +196,14 @@ def read(
     ) as connection:
         state, weights = api.read_card(loaded, connection)
         committed = int(connection.device.info.committed_step)
+        # The card names no board where only a host has trained.
+        trainer = (state and state.board) or connection.board.name
     if save_weights:
         api.save_weights(save_weights, graph, weights, committed)
         say(f"wrote {save_weights}")
     if log_path:
         with Log(log_path, None) as log:
-            about = {"model": graph.name, "board": connection.board.name, "to_step": committed}
+            about = {"model": graph.name, "board": trainer, "to_step": committed}
             begun = state.first if state else committed
             log.begin(about, begun, None, board_power(connection.board))
             for step, loss in state.noted() if state else ():
@@ -211,7 +213,7 @@ def read(
             raise PoetError(log.broken)
         say(f"wrote {log_path}")
     if as_json:
-        emit({**_facts(graph, state), "committed": committed})
+        emit({**_facts(graph, state), "committed": committed, "board": trainer})
     else:
         show_table(("", ">"), _table(committed, state))
 
@@ -260,6 +262,8 @@ def _table(committed: int, state: JobState | None) -> list[tuple[str, str]]:
     if state is None:
         return [("steps", str(committed)), ("left to train alone", "none: this card has no data")]
     rows = [("steps", f"{committed} of {max(committed, state.last)}")]
+    if state.board:
+        rows.append(("trained alone by", state.board))
     known = [(step, loss) for step, loss in state.noted() if loss is not None]
     for step, loss in dict([*known[:1], *known[-1:]]).items():
         rows.append((f"loss of step {step}", f"{loss:.4f}"))

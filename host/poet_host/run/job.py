@@ -1,9 +1,9 @@
-"""A job: all that a board needs to train alone, on its card behind the tensors.
+"""A job: all that a board needs to train alone, on its card after the tensors.
 
 The record (poet_job of records.h) comes first; then which samples each step takes, the samples,
-and room for the losses. The board reads a batch from there before each step, as it gets one over
-serial otherwise, so the weights are the same bits. Written are the losses' room, samples and order
-before the record, which makes a job of them: a power cut in between leaves none.
+and room for the board's name and the losses. The board reads a batch from there before each step,
+as it gets one over serial otherwise, so the weights are the same bits. The record is written last:
+a power cut before it leaves no job.
 """
 
 import zlib
@@ -24,6 +24,7 @@ from .run import Array
 
 _C = isa.constants()
 _BLOCK, _MAGIC = _C["POET_BLOCK"], _C["POET_JOB_MAGIC"]
+_LOG_BYTES = isa.record_size("poet_job_log")  # before the losses
 _SCRATCH_BYTES = 256 * _BLOCK  # at the card's end, for measuring (firmware/src/probe.c)
 
 
@@ -42,17 +43,21 @@ class Job:
     @property
     def size_bytes(self) -> int:
         """What it takes of a card."""
-        return (self.loss_block + _blocks(4 * self.steps)) * _BLOCK + _SCRATCH_BYTES
+        return (self.loss_block + _blocks(_LOG_BYTES + 4 * self.steps)) * _BLOCK + _SCRATCH_BYTES
 
 
 @dataclass(frozen=True)
 class JobState:
-    """How far a job is. `losses` are of the steps behind `first`, NaN where none was noted."""
+    """How far a job is. `losses` are of the steps after `first`, NaN where none was noted.
+
+    `board` is the last board that trained by it, "" if none has.
+    """
 
     first: int
     steps: int
     committed: int
     losses: Array
+    board: str
     classes: Classes = NO_NAMES
 
     def __repr__(self) -> str:
@@ -116,7 +121,7 @@ def write_job(device: Device, job: Job, told: Progress | None = None) -> None:
     """Put a job on the card of a board that has committed the step with which it begins."""
     parts = [
         (0, bytes(_BLOCK)),  # no job, while the parts of another one are replaced
-        (job.loss_block, np.full(job.steps, np.nan, dtype="<f4").tobytes()),
+        (job.loss_block, bytes(_LOG_BYTES) + np.full(job.steps, np.nan, dtype="<f4").tobytes()),
         (job.sample_block, job.samples),
         (1, job.order),
         (0, job.record),
@@ -139,11 +144,12 @@ def read_job(device: Device) -> JobState | None:
     if not whole or committed < record["first"]:
         return None
     done = min(committed - record["first"], record["steps"])
-    noted = device.read(JOB, 0, 4 * done, start=record["loss_block"] * _BLOCK)
-    losses = np.frombuffer(bytearray(noted), "<f4")
+    noted = device.read(JOB, 0, _LOG_BYTES + 4 * done, start=record["loss_block"] * _BLOCK)
+    board = noted[:_LOG_BYTES].rstrip(b"\0").decode("ascii", "replace")
+    losses = np.frombuffer(bytearray(noted[_LOG_BYTES:]), "<f4")
     if 0 < done == committed - record["first"]:  # the power may have gone before it was noted
         losses[-1] = device.step(committed).loss
-    return JobState(record["first"], record["steps"], committed, losses)
+    return JobState(record["first"], record["steps"], committed, losses, board)
 
 
 def _shifted(told: Progress | None, before: int, total: int) -> Progress | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from chains import chain, residual, with_parameters
-from command import Command
+from command import Command, Process
 from poet_host.plan.baselines.registry import METHODS
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
 from poet_host.plan.plan import plan_from_json
@@ -212,8 +212,8 @@ def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-m", "poet_host", "compare", str(graph), "-o", str(out), "-j", "1"]
     methods = ("--methods", f"{QUICK},poet-remat", "--budgets", "1500", "--time-limit", "300")
-    process = subprocess.Popen(
-        [*command, *methods], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    process = Process(
+        [*command, *methods], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip
     try:

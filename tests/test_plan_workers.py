@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import Process, spawn
 from cost_graphs import random_problem
 from oracle import smallest_energy
 from poet_host.plan.keepall import keep_everything
@@ -60,15 +61,9 @@ def running(pids: list[int]) -> set[int]:
     return {pid for pid, _ in processes()} & set(pids)
 
 
-def poet(*arguments: object) -> "subprocess.Popen[str]":
+def poet(*arguments: object) -> Process:
     """The command line in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "poet_host", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return spawn(*arguments, start_new_session=True)
 
 
 def press_ctrl_c(process: "subprocess.Popen[str]") -> None:
@@ -120,19 +115,23 @@ def test_workers_die_with_a_parent_that_is_killed() -> None:
     wait_for(lambda: not running(workers))
 
 
-def test_interrupted_command_writes_the_best_plan_so_far(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_command_writes_the_best_plan_so_far(
+    sent: signal.Signals, tmp_path: Path
+) -> None:
     path = tmp_path / "plan.json"
-    process = poet("solve", BERT, "--ram", "10%", "--plan", path, "--time-limit", "60")
+    process = poet("solve", BERT, "--ram", "10%", "--plan", path, "--time-limit", 60, "--json")
     workers = workers_of(process, 2)  # the prover begins after the first plans
-    press_ctrl_c(process)
-    _, error = process.communicate(timeout=SOON_S)
-    assert process.returncode == 6, error
-    assert "its gap is" in error
+    os.killpg(process.pid, sent)
+    out, error = process.communicate(timeout=SOON_S)
+    assert process.returncode == 128 + sent, error
+    assert "interrupted" in error
     assert "Traceback" not in error
     plan = plan_from_json(json.loads(path.read_text()))
     assert plan.status == "feasible"
     assert plan.gap is not None
     assert plan.gap > 0
+    assert json.loads(out)["gap"] == plan.gap
     verify(bert(10), plan)
     wait_for(lambda: not running(workers))
 
@@ -142,8 +141,9 @@ def test_interrupted_command_without_a_plan_says_so() -> None:
     workers_of(process, 1)  # that has yet to begin
     press_ctrl_c(process)
     _, error = process.communicate(timeout=SOON_S)
-    assert process.returncode == 7, error
-    assert "no plan was found" in error
+    assert process.returncode == 130, error
+    assert "interrupted" in error
+    assert "no plan" in error
     assert "Traceback" not in error
 
 

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import Any
 import poet_host as poet
 import pytest
 import whole_runs as runs
+from command import Process, spawn
 from poet_host import api
 from poet_host.errors import LinkBroken
 from poet_host.schedule.schedule import Schedule
@@ -27,11 +26,8 @@ BOARD = "nrf52840_dk"  # the faster one to simulate
 STEPS = 2
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "poet_host", *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+def start(*arguments: object) -> Process:
+    return spawn(*arguments, start_new_session=True)
 
 
 @dataclass
@@ -41,7 +37,7 @@ class Ended:
     err: str
 
 
-def end(process: subprocess.Popen[str]) -> Ended:
+def end(process: Process) -> Ended:
     out, err = process.communicate(timeout=300)
     assert "Traceback" not in err
     return Ended(process.returncode, out, err)
@@ -84,7 +80,7 @@ def card(tmp_path: Path) -> Path:
     return tmp_path / "card.img"
 
 
-def train(port: str, schedule: Path, *options: object) -> subprocess.Popen[str]:
+def train(port: str, schedule: Path, *options: object) -> Process:
     saved = schedule.with_name(f"{Path(port).name}.safetensors")
     return start(
         "train", schedule, "--port", port, "--data", "digits", "--steps", STEPS,

@@ -30,6 +30,7 @@ from .options import (
     profile_option,
     writable,
 )
+from .signals import best_so_far
 
 EXIT_INFEASIBLE, EXIT_GAP, EXIT_UNKNOWN = 5, 6, 7
 _ENDS: dict[str, str] = {
@@ -96,7 +97,10 @@ def solve(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Find the schedule of least energy for MODEL: built-in, an .onnx file, or a cost graph."""
+    """Find the schedule of least energy for MODEL: built-in, an .onnx file, or a cost graph.
+
+    Ctrl-C ends the search; the best plan so far is written.
+    """
     if deadline is not None and deadline_us is not None:
         raise BadInput("give --deadline or --deadline-us, not both")
     if deadline_us is not None and not (math.isfinite(deadline_us) and deadline_us > 0):
@@ -117,7 +121,7 @@ def solve(
     if summary and not as_json:
         assumed = is_loss_assumed(model, options)
         show_model(summary, assumed_loss=assumed, most_rows=MOST_ROWS)
-    with progress(f"solving {graph.name}") as report:
+    with best_so_far() as asked, progress(f"solving {graph.name}") as report:
         plan = api.solve(
             graph,
             profile,
@@ -142,6 +146,10 @@ def solve(
         emit({**plan_to_json(plan, statements=False), **about})
     elif plan.statements:
         show_table(("", ">"), _facts(keep, plan))
+    if number := asked():
+        found = "this is the best plan" if plan.statements else "no plan was found"
+        say(f"poet-host: interrupted: {found} so far")
+        return 128 + number
     if plan.status == "infeasible":
         say(f"poet-host: {api.why_no_plan(graph, profile, plan)}{_because(plan)}")
     return _exit_code(plan, gap)

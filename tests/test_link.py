@@ -266,6 +266,17 @@ def test_permission_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
         Link("/dev/ttyACM0")
 
 
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [("socket://127.0.0.1:1", "connection refused"), ("socket://none.invalid:7", "name of the")],
+)
+def test_a_socket_that_cannot_be_reached_says_why(url: str, reason: str) -> None:
+    with pytest.raises(NoDevice, match=reason) as refused:
+        connect(url)
+    assert url in str(refused.value)
+    assert "plug" not in str(refused.value)
+
+
 @pytest.mark.parametrize("url", ["socket://127.0.0.1:1", "nonsense://x", "socket://"])
 def test_bad_urls(url: str) -> None:
     with pytest.raises(NoDevice):

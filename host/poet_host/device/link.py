@@ -1,6 +1,7 @@
 """A framed serial link to a board; what is lost or damaged on the way is asked for again."""
 
 import errno
+import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -218,12 +219,33 @@ def _no_port(port: str, error: Exception) -> NoDevice:
     number = getattr(error, "errno", None)
     if number == errno.EACCES:
         return NoDevice(permission_advice(port))
-    if number in (errno.EAGAIN, errno.EBUSY) or "exclusively lock" in str(error):
+    # pyserial on Windows gives no number; there a port is opened by one program alone.
+    in_use = any(text in str(error) for text in ("exclusively lock", "PermissionError(13"))
+    if number in (errno.EAGAIN, errno.EBUSY) or in_use:
         return NoDevice(f"{port} is in use by another program: close it and run again")
-    if number == errno.ENOENT or "://" in port:
+    if "://" in port:
+        return NoDevice(f"{port} cannot be reached ({_reason(error)}): {_advice(error)}")
+    if number == errno.ENOENT or "FileNotFoundError(2" in str(error):
         there = ", ".join(sorted(found.path for found in serial_ports())) or "none"
         return NoDevice(f"there is no port {port} (serial ports here: {there}): plug the board in")
     return NoDevice(f"{port} cannot be opened as a serial port ({error}): name another port")
+
+
+def _reason(error: BaseException) -> str:
+    """What the system says, without what pyserial puts around it."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+def _advice(error: BaseException) -> str:
+    while error.__context__ is not None:
+        error = error.__context__
+    if isinstance(error, socket.gaierror):
+        return "check the name of the computer"
+    if isinstance(error, ConnectionRefusedError):
+        return "start the board there, or check the port's number"
+    return "check address and network"
 
 
 def candidate_ports() -> list[str]:

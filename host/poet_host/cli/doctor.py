@@ -20,7 +20,7 @@ from ..device.ports import board_of, group_advice, permission_advice, serial_por
 from ..errors import PoetError
 from ..plan.problem import CostGraph, CostNode
 from ..sim.library import emulator
-from ..sim.native import build_native, cross_tools, linux_boards
+from ..sim.native import boards_run_here, build_native, cross_tools, linux_boards
 from ..sim.recipe import compiler_version, find_compiler, recipe, simulated_boards
 from .console import emit, show_table
 from .options import json_option
@@ -125,6 +125,8 @@ def _ports() -> str:
 
 def _permissions() -> str:
     """Raises PoetError if the port of a known board may not be opened."""
+    if os.name == "nt":
+        return "every user may open serial ports"
     closed = [one for one in serial_ports() if not os.access(one.path, os.R_OK | os.W_OK)]
     ours = [one.path for one in closed if board_of(one)]
     if ours:
@@ -210,12 +212,13 @@ def _extra(package: str, extra: str) -> Callable[[], str]:
     return find
 
 
+HERE = "" if boards_run_here() else "boards that run on this computer"
 CHECKS = (
     Check("Python", _python),
     Check("packages", _packages),
-    Check("C compiler", _compiler),
+    Check("C compiler", _compiler, HERE),
     Check("solver", _solver),
-    Check("native board", _native),
+    Check("native board", _native, HERE),
     Check("serial ports", _ports),
     Check("permissions", _permissions),
     Check("emulator", emulator, "boards whose chip is simulated (sim:mkr1000)"),

@@ -5,6 +5,8 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
+from io import TextIOWrapper
+from typing import cast
 
 import click
 
@@ -97,6 +99,9 @@ def _fail(arguments: Sequence[str], message: str, code: int) -> int:
 
 
 def main() -> None:
+    if os.name == "nt":  # what is no console has another encoding there
+        for stream in (sys.stdout, sys.stderr):
+            cast(TextIOWrapper, stream).reconfigure(encoding="utf-8")
     # As on Ctrl-C, what was started must be ended: boards are processes of their own, with cards.
     end_by_signals()
     sys.exit(run(sys.argv[1:]))

@@ -208,7 +208,7 @@ def _started(port: str, teller: Teller) -> api.Connection:
         try:
             connection = api.connect(port, arena_bytes=RAM_BYTES if port == NATIVE else None)
         except PoetError as error:
-            if port == NATIVE:
+            if port == NATIVE or isinstance(error, BadInput):
                 raise
             raise PoetError(
                 f"{error}; the demo runs without either as `poet-host demo --port {NATIVE}`"

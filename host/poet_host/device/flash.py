@@ -186,7 +186,7 @@ def upload_command(
     if tool == "JLinkExe":
         script = image.with_suffix(".jlink")
         steps = ("r", "h", f"loadbin {image}, {start}", f"verifybin {image}, {start}", "r", "g")
-        script.write_text("\n".join((*steps, "q", "")))
+        script.write_text("\n".join((*steps, "q", "")), encoding="utf-8")
         command = [program, "-NoGui", "1", "-device", chip, "-if", "swd", "-speed", "4000"]
         command += ["-autoconnect", "1", "-ExitOnError", "1", *(["-USB", number] if number else [])]
         return [*command, "-CommanderScript", str(script)]

@@ -5,6 +5,7 @@ if it does not; it ends with the process that started it, however that ends, sin
 input then closes. Idle workers are kept for the next search.
 """
 
+import multiprocessing.connection
 import os
 import signal
 import subprocess
@@ -14,16 +15,17 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing import Pipe
+from typing import Any, cast
 
 STOP_S = 0.3  # to stop by itself
 _START = """
 import sys
 sys.path[:] = {path!r}
 from poet_host.plan.workers import serve
-serve({receive}, {send})
+serve({handle})
 """
+_WINDOWS = sys.platform == "win32"
 
 
 class WorkerKilled(RuntimeError):
@@ -51,20 +53,16 @@ class Worker:
     """One process. `search` starts a function of search.py; `receive` what it emits."""
 
     def __init__(self) -> None:
-        receive, self._send_fd = os.pipe()
-        self._receive_fd, send = os.pipe()
-        self.results = Connection(self._receive_fd, writable=False)
-        self._requests = Connection(self._send_fd, readable=False)
+        self.results, theirs = Pipe()  # both ways
         self.busy = False
+        handle = theirs.fileno()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START.format(path=sys.path, receive=receive, send=send)],
-            pass_fds=(receive, send),
+            [sys.executable, "-c", _START.format(path=sys.path, handle=handle)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the parent, who asks for the best plan so far
+            **_inheriting(handle),
         )
-        os.close(receive)
-        os.close(send)
+        theirs.close()
 
     def search(self, function: Callable[..., None], *arguments: Any) -> None:
         self.busy = True
@@ -75,8 +73,8 @@ class Worker:
         self._send((None, news))
 
     def _send(self, request: Any) -> None:
-        with suppress(BrokenPipeError):  # `receive` says that the process has ended
-            self._requests.send(request)
+        with suppress(ConnectionError):  # `receive` says that the process has ended
+            self.results.send(request)
 
     def receive(self) -> tuple[str, Any]:
         """The next of what the search emits; ("idle", None) at its end.
@@ -85,7 +83,7 @@ class Worker:
         """
         try:
             kind, found = self.results.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             self.busy = False
             self._process.wait()
             raise WorkerKilled from None
@@ -119,7 +117,19 @@ class Worker:
         self._process.kill()
         self._process.wait()
         self.results.close()
-        self._requests.close()
+
+
+def _inheriting(handle: int) -> dict[str, Any]:
+    """Options of a process that inherits one end of a pipe, and no Ctrl-C: that is for the parent,
+    who asks for the best plan so far."""
+    if not _WINDOWS:
+        return {"pass_fds": (handle,), "start_new_session": True}
+    windows = cast(Any, subprocess)
+    cast(Any, os).set_handle_inheritable(handle, True)
+    return {
+        "startupinfo": windows.STARTUPINFO(lpAttributeList={"handle_list": [handle]}),
+        "creationflags": windows.CREATE_NEW_PROCESS_GROUP,
+    }
 
 
 class Pool:
@@ -127,7 +137,8 @@ class Pool:
 
     def __init__(self) -> None:
         self.forget()
-        os.register_at_fork(after_in_child=self.forget)
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
         """Leave the workers to the process that started them."""
@@ -162,20 +173,20 @@ class Pool:
 POOL = Pool()
 
 
-def serve(receive_fd: int, send_fd: int) -> None:
+def serve(handle: int) -> None:
     """The process of a worker: searches that are asked for, one after the other."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    requests = Connection(receive_fd, writable=False)
-    results = Connection(send_fd, readable=False)
+    pipe = getattr(multiprocessing.connection, "PipeConnection" if _WINDOWS else "Connection")
+    parent = pipe(handle)
     pending: list[Any] = []
     arrived = threading.Condition()
     stopped = threading.Event()
-    line = Line(lambda kind, found: results.send((kind, found)), stopped.is_set)
+    line = Line(lambda kind, found: parent.send((kind, found)), stopped.is_set)
 
     def listen() -> None:
         while True:
             try:
-                request = requests.recv()
+                request = parent.recv()
             except (EOFError, OSError):
                 os._exit(0)
             if request is None:
@@ -198,9 +209,9 @@ def serve(receive_fd: int, send_fd: int) -> None:
         line.latest = None
         try:
             function(*arguments, line)
-        except BrokenPipeError:
+        except ConnectionError:
             os._exit(0)
         except Exception:  # noqa: BLE001 - whatever it is, the parent raises it
-            results.send(("error", traceback.format_exc()))
+            parent.send(("error", traceback.format_exc()))
         else:
-            results.send(("idle", None))
+            parent.send(("idle", None))

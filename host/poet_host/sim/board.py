@@ -17,8 +17,7 @@ from types import TracebackType
 from ..device.board import load_board
 from ..errors import PoetError
 from .library import build_library
-from .machine import METER_FIELDS, CardFault, Meter, fault_to_json
-from .process import METER, POWER_CUT_CODE
+from .machine import METER, METER_FIELDS, POWER_CUT_CODE, CardFault, Meter, fault_to_json
 
 POWER_CUT = "power cut"
 

@@ -66,6 +66,6 @@ def build_library() -> Path:
 def chips() -> tuple[Any, Any]:
     """(ffi, lib) of the chip models; `chip/api.h` says what they offer."""
     ffi = cffi.FFI()
-    text = (SOURCES / "api.h").read_text()
+    text = (SOURCES / "api.h").read_text("utf-8")
     ffi.cdef("\n".join(line for line in text.splitlines() if not line.startswith("#")))
     return ffi, ffi.dlopen(str(build_library()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -97,6 +98,8 @@ METER_FIELDS = (
     "card_writes",
     "stack_free_bytes",
 )
+METER = struct.Struct(f"<{len(METER_FIELDS) + 1}Q")  # and tick_hz, as a board's process shares it
+POWER_CUT_CODE = 75  # of that process
 
 
 def _pin(text: str) -> int:

@@ -12,6 +12,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
@@ -33,6 +34,20 @@ _SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
              "-fno-sanitize-recover=all", "-DPOET_POISON")  # fmt: skip
 
 
+def boards_run_here() -> bool:
+    """Does this system have what native and simulated boards need? Windows has not."""
+    return find_spec("termios") is not None
+
+
+def check_system() -> None:
+    """Raise BadInput where no board can run."""
+    if not boards_run_here():
+        raise BadInput(
+            "simulated and native boards need Linux, macOS or WSL: name the port of a real board, "
+            "as --port COM3, or run poet-host in WSL"
+        )
+
+
 def linux_boards() -> list[str]:
     """Names of the boards whose firmware is a program for Linux, sorted."""
     return [name for name in names() if load_board(name).target]
@@ -48,6 +63,8 @@ def build_native(sanitize: bool = False, target: str = "") -> Path:
     flags = _SANITIZE if sanitize else ()
     if target:
         flags = (*flags, "-static")
+    else:
+        check_system()
     folders = ("src", "kernels", "port/native")
     return _build("poet-native", folders, flags, *_compiler(target))
 

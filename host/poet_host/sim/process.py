@@ -17,21 +17,18 @@ import json
 import mmap
 import os
 import select
-import struct
 import sys
 from pathlib import Path
 
 from ..errors import PoetError
 from .bridge import Bridge, UsbBridge
-from .machine import METER_FIELDS, CardFault, Machine
+from .machine import METER, METER_FIELDS, POWER_CUT_CODE, CardFault, Machine
 
 SLICE_TICKS = 2_000_000
 TALKING_TICKS = 100_000  # the same while host and busy program talk
 LONGEST_REPLY_BYTES = 4096
 STARTED_S = 1.0  # of simulated time, after which a program waits for a host or never will
 FAULT_CODE = 70
-POWER_CUT_CODE = 75
-METER = struct.Struct(f"<{len(METER_FIELDS) + 1}Q")
 
 
 class Process:

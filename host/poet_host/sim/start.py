@@ -15,7 +15,7 @@ from ..run.inputs import as_bytes
 from .board import SimulatedBoard
 from .firmware import build_firmware
 from .machine import CardFault, simulated_boards
-from .native import NativeBoard, create_storage, linux_boards
+from .native import NativeBoard, check_system, create_storage, linux_boards
 
 TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
 
@@ -45,6 +45,7 @@ class start_board:  # noqa: N801 (a verb: used as a function)
         usb: bool = False,
     ) -> None:
         facts = load_board(board)
+        check_system()
         programs = ("native", *linux_boards())
         known = (*programs, *simulated_boards())
         if board not in known:
@@ -141,6 +142,7 @@ def prepare_storage(path: Path | str, size_bytes: int | str) -> None:
 
     Raises BoardError if it is too small for a store.
     """
+    check_system()
     create_storage(Path(path), as_bytes(size_bytes, "a card of"))
     try:
         with NativeBoard(Path(path)) as board, devices.connect(board.port) as device:

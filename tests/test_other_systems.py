@@ -1,0 +1,154 @@
+"""What needs no board on this computer works without what Windows does not have."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import whole_runs as runs
+from poet_host import api
+from poet_host.run.run import weights_sha256
+from poet_host.sim.native import NativeBoard
+
+# Runs first in every process, the planner's too. pyserial and subprocess are this system's own.
+WINDOWS = """
+import multiprocessing, os, select, signal, subprocess, sys, tempfile
+import serial, serial.tools.list_ports
+for name in ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"):
+    sys.modules[name] = None
+subprocess.Popen.kill = lambda process: process.send_signal(9)
+multiprocessing.set_start_method("spawn", force=True)
+for name in (
+    "SIGALRM", "SIGCHLD", "SIGCONT", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGQUIT", "SIGSTOP",
+    "SIGTSTP", "SIGUSR1", "SIGUSR2", "SIGWINCH", "alarm", "pause", "pthread_kill",
+    "pthread_sigmask", "setitimer", "sigwait",
+):
+    delattr(signal, name)
+for name in (
+    "chown", "fchmod", "fchown", "fork", "forkpty", "getegid", "geteuid", "getgid", "getgroups",
+    "getpgid", "getuid", "killpg", "mkfifo", "nice", "openpty", "pread", "pwrite",
+    "register_at_fork", "sched_getaffinity", "setsid", "statvfs", "sync", "ttyname",
+    "wait3", "wait4",
+):
+    delattr(os, name)
+del select.poll, select.epoll
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("windows")
+    (path / "sitecustomize.py").write_text(WINDOWS)
+    return path
+
+
+def poet_host(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """A command, run in `folder` where that system is played."""
+    paths = [str(folder), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-m", "poet_host", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def well(folder: Path, *arguments: object) -> str:
+    done = poet_host(folder, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_is_missing_here_is_missing(folder: Path) -> None:
+    """Or the other tests would prove nothing."""
+    script = "import signal, sys, os; print(hasattr(signal, 'SIGHUP'), sys.modules['termios'])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "False None\n", done.stderr
+
+
+def test_commands_begin(folder: Path) -> None:
+    assert "poet-host" in well(folder, "--version")
+    for name in (
+        "boards", "models", "doctor", "simulate", "build", "flash", "storage", "profile", "solve",
+        "train", "card", "evaluate", "export", "show", "compare", "demo",
+    ):  # fmt: skip
+        assert well(folder, name, "--help").startswith("Usage: poet-host")
+    assert "resnet-digits" in well(folder, "models")
+    assert "mkr1000" in well(folder, "boards")
+
+
+def test_the_doctor_finds_all_that_real_boards_need(folder: Path) -> None:
+    found = json.loads(well(folder, "doctor", "--json"))
+    assert found["ok"]
+    missing = {one["check"]: one["found"] for one in found["checks"] if not one["ok"]}
+    assert "WSL" in missing["native board"]
+
+
+def test_a_model_is_planned_and_shown(folder: Path) -> None:
+    plan = json.loads(
+        well(
+            folder, "solve", "resnet-digits", "--board", "mkr1000", "--ram", "24KiB", "--gap", 0.5,
+            "-o", "m.poet", "--json",
+        )
+    )  # fmt: skip
+    assert plan["status"] in ("optimal", "feasible")
+    assert "statements in" in well(folder, "show", "m.poet")
+    well(folder, "show", "m.poet", "--html", "m.html")
+    assert (folder / "m.html").stat().st_size > 10_000
+
+
+def test_a_board_trains_and_what_it_learnt_is_read(folder: Path, tmp_path: Path) -> None:
+    """It stands for one at a serial port: only the other side of the link is of this system."""
+    card, schedule = tmp_path / "card.img", runs.schedule(runs.digits(), "60%", "poet")
+    api.prepare_storage(card, 16 * runs.MIB)
+    schedule.save(folder / "digits.poet")
+    straight = runs.train(schedule, steps=3)
+    arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
+    with NativeBoard(card, arena_bytes, listen="127.0.0.1:0") as board:
+        at = ("digits.poet", "--port", board.port, "--data", "digits")
+        trained = json.loads(
+            well(
+                folder, "train", *at, "--steps", 3, "--save-weights", "w.safetensors",
+                "--log", "log.jsonl", "--run", "run.json", "--json",
+            )
+        )  # fmt: skip
+        assert trained["weights_sha256"] == weights_sha256(straight.weights)
+        found = json.loads(well(folder, "evaluate", *at, "--weights", "w.safetensors", "--json"))
+        assert 0 <= found["accuracy"] <= 1
+        well(folder, "export", "digits.poet", "--weights", "w.safetensors", "-o", "digits.onnx")
+        assert (folder / "digits.onnx").stat().st_size > 1000
+        well(folder, "card", "write", *at, "--steps", 2)
+        assert "2" in well(folder, "card", "read", "digits.poet", "--port", board.port)
+        well(folder, "profile", "linear", "--port", board.port, "-o", "profile.json")
+
+
+SAVED = ("--save-weights", "w2.safetensors")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "digits.poet", "--data", "digits", "-p", "native", *SAVED),
+        ("train", "digits.poet", "--data", "digits", "-p", "sim:mkr1000", *SAVED),
+        ("card", "write", "digits.poet", "--data", "digits", "-o", "new.img"),
+        ("storage", "prepare", "new.img"),
+        ("simulate", "native"),
+        ("demo",),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_boards_that_cannot_run_there_are_refused(arguments: tuple[str, ...], folder: Path) -> None:
+    runs.schedule(runs.digits(), "60%", "poet").save(folder / "digits.poet")
+    done = poet_host(folder, *arguments)
+    assert done.returncode == 2
+    assert "need Linux, macOS or WSL" in done.stderr
+    assert not (folder / "new.img").exists()

@@ -94,6 +94,21 @@ static void hang_up(void) {
   }
 }
 
+/* A host whose computer has lost its power frees the line in half a minute. */
+static bool keep_alive(void) {
+  const int on = 1;
+  bool done = !setsockopt(line, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+#ifdef TCP_KEEPIDLE /* elsewhere the system's times hold */
+  const int idle_s = 15, interval_s = 5, times = 3;
+  done = done &&
+         !setsockopt(line, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s) &&
+         !setsockopt(line, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s,
+                     sizeof interval_s) &&
+         !setsockopt(line, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+#endif
+  return done;
+}
+
 /* Take the next host's call. */
 static void answer(uint32_t wait_ms) {
   const int on = 1;
@@ -101,12 +116,11 @@ static void answer(uint32_t wait_ms) {
     return;
   }
   line = accept(listener, NULL, NULL);
-  /* Requests and replies are short, and take turns; a host whose computer lost
-   * its power must not hold the line for ever. */
+  /* Requests and replies are short, and take turns. */
   if (line >= 0 &&
       (!hold(line) ||
        setsockopt(line, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) ||
-       setsockopt(line, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on))) {
+       !keep_alive())) {
     hang_up();
   }
 }

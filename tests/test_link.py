@@ -267,6 +267,14 @@ def test_permission_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("port", "meant"), [("nativ", "native"), ("Auto", "auto"), ("sim_mkr1000", "sim:mkr1000")]
+)
+def test_a_port_that_is_nearly_one_is_named(port: str, meant: str) -> None:
+    with pytest.raises(NoDevice, match=meant):
+        connect(port)
+
+
+@pytest.mark.parametrize(
     ("url", "reason"),
     [("socket://127.0.0.1:1", "connection refused"), ("socket://none.invalid:7", "name of the")],
 )

@@ -5,16 +5,19 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from difflib import get_close_matches
 from types import TracebackType
 from typing import Any
 
 import serial
 
 from ..errors import LinkBroken, NoDevice, PoetError
+from .board import names
 from .ports import permission_advice, serial_ports
 from .wire import REPLY, WireError, frame, unframe
 
 BAUD_RATE = 1_000_000  # what the firmware sets its UART to; a pty and USB ignore it
+STARTED_HERE = ("native", "auto", *(f"sim:{name}" for name in names()))
 POLL_S = 0.05  # longest that one read of the port blocks
 LONGEST_PAUSE_S = 10.0  # between two pings
 MAX_GARBAGE = 1 << 16  # bytes without a zero that cannot be a frame
@@ -227,6 +230,9 @@ def _no_port(port: str, error: Exception) -> NoDevice:
         return NoDevice(f"{port} cannot be reached ({_reason(error)}): {_advice(error)}")
     if number == errno.ENOENT or "FileNotFoundError(2" in str(error):
         there = ", ".join(sorted(found.path for found in serial_ports())) or "none"
+        meant = get_close_matches(port.lower(), STARTED_HERE, n=1, cutoff=0.7)
+        if meant:
+            return NoDevice(f"there is no port {port}: did you mean {meant[0]}?")
         return NoDevice(f"there is no port {port} (serial ports here: {there}): plug the board in")
     return NoDevice(f"{port} cannot be opened as a serial port ({error}): name another port")
 

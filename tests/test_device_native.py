@@ -11,6 +11,7 @@ from poet_host import isa
 from poet_host.device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device, connect
 from poet_host.errors import BoardError, LinkBroken, NoDevice
 from poet_host.schedule.decode import Wait, decode
+from poet_host.sim import start
 from poet_host.sim.native import NativeBoard, create_storage
 
 STATEMENT = {row.name: row.code for row in isa.rows("STATEMENT")}
@@ -132,3 +133,26 @@ def test_probes_count_ticks(device: Device) -> None:
     assert device.probe_commit(repeat=2) > 0
     with pytest.raises(BoardError, match="breaks a rule"):
         device.probe_op(op, [0, 8190, 0])
+
+
+def test_an_image_has_its_name_once_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed while the board formats leaves the file that was there."""
+    path = tmp_path / "card.img"
+    path.write_bytes(b"before")
+    seen: list[bytes] = []
+
+    def fail(port: str) -> Device:
+        seen.append(path.read_bytes())
+        raise LinkBroken("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(start.devices, "connect", fail)
+        with pytest.raises(LinkBroken):
+            start.prepare_storage(path, 4 << 20)
+    assert seen == [b"before"]
+    assert path.read_bytes() == b"before"
+    start.prepare_storage(path, 4 << 20)
+    assert path.stat().st_size == 4 << 20
+    assert [one.name for one in tmp_path.iterdir()] == ["card.img"]

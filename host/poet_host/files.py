@@ -32,7 +32,7 @@ def write_whole(path: Path | str, data: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(_mode_of(path))
-        temporary.replace(path)
+        rename_whole(temporary, path)
         temporary = None
     except OSError as error:
         raise PoetError(
@@ -42,6 +42,17 @@ def write_whole(path: Path | str, data: bytes | str) -> None:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def rename_whole(temporary: Path, path: Path) -> None:
+    """Give a finished file its name, so that a power cut afterwards does not take it back."""
+    temporary.replace(path)
+    if os.name != "nt":  # folders cannot be opened there
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:

@@ -154,14 +154,11 @@ def create_storage(path: Path, size_bytes: int) -> None:
         )
     entry = struct.pack("<BxxxBxxxII", 0, PARTITION_TYPE, PARTITION_START, blocks)
     mbr = bytes(446) + entry + bytes(48) + b"\x55\xaa"
-    temporary = path.with_name(f".poet-{os.getpid()}")  # whatever the length of its name
     try:
-        with temporary.open("wb") as file:
+        with path.open("wb") as file:
             file.write(mbr)
             file.truncate(size_bytes // BLOCK_BYTES * BLOCK_BYTES)
-        temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise BadInput(
             f"cannot write the storage file {path} ({error.strerror}): choose another folder"
         ) from error

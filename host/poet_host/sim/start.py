@@ -11,6 +11,7 @@ from types import TracebackType
 from ..device import device as devices
 from ..device.board import load_board
 from ..errors import BadInput
+from ..files import rename_whole
 from ..run.inputs import as_bytes
 from .board import SimulatedBoard
 from .firmware import build_firmware
@@ -136,17 +137,24 @@ def _temporary_folder() -> Path | None:
 
 
 def prepare_storage(path: Path | str, size_bytes: int | str) -> None:
-    """A card image with an empty store in a partition of its own; replaces the file.
-
-    `size_bytes` may be text, as "64MiB".
+    """A card image with an empty store in a partition of its own; replaces the file, once it is
+    whole. `size_bytes` may be text, as "64MiB".
 
     Raises BoardError if it is too small for a store.
     """
     check_system()
-    create_storage(Path(path), as_bytes(size_bytes, "a card of"))
-    try:
-        with NativeBoard(Path(path)) as board, devices.connect(board.port) as device:
+    whole = Path(os.path.realpath(path))
+    with TemporaryDirectory(prefix=".poet-", dir=_existing(whole.parent)) as folder:
+        image = Path(folder) / "card.img"
+        create_storage(image, as_bytes(size_bytes, "a card of"))
+        with NativeBoard(image) as board, devices.connect(board.port) as device:
             device.format()
-    except BaseException:
-        Path(path).unlink(missing_ok=True)
-        raise
+        rename_whole(image, whole)
+
+
+def _existing(folder: Path) -> Path:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInput(
+            f"{folder} is no folder that can be written to: choose another one for the card's image"
+        )
+    return folder

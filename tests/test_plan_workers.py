@@ -230,10 +230,11 @@ def test_a_worker_that_does_not_stop_is_ended(pool: Pool) -> None:
 
 def test_an_idle_worker_that_died_is_replaced() -> None:
     assert_solves(5)
-    pids = [worker._process.pid for worker in POOL._idle]
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not running(pids))
+    idle = list(POOL._idle)
+    for worker in idle:
+        os.kill(worker._process.pid, signal.SIGKILL)
+    # `ps` shows a process as dead while threads of it still end.
+    wait_for(lambda: not any(worker.alive for worker in idle))
     assert_solves(7)
 
 

@@ -126,7 +126,7 @@ def test_a_board_trains_and_what_it_learnt_is_read(folder: Path, tmp_path: Path)
         assert 0 <= found["accuracy"] <= 1
         well(folder, "export", "digits.poet", "--weights", "w.safetensors", "-o", "digits.onnx")
         assert (folder / "digits.onnx").stat().st_size > 1000
-        well(folder, "card", "write", *at, "--steps", 2)
+        well(folder, "card", "write", *at, "--steps", 2, "--erase-card")
         assert "2" in well(folder, "card", "read", "digits.poet", "--port", board.port)
         well(folder, "profile", "linear", "--port", board.port, "-o", "profile.json")
 

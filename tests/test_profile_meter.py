@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from command import Command
 from poet_host import api
+from poet_host.api import connection as verbs
 from poet_host.device.board import load_board
 from poet_host.device.device import Device, connect
 from poet_host.errors import BadInput
@@ -103,7 +104,7 @@ def test_a_profile_takes_its_powers_from_the_log(
         held.extend(hold_states(device))
         return tuple(held)
 
-    monkeypatch.setattr(api, "hold_states", hold)
+    monkeypatch.setattr(verbs, "hold_states", hold)
     with api.connect("native") as connection:
         estimated = estimate_profile(connection.board)
         metered = connection.meter(

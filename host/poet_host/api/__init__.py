@@ -1,0 +1,81 @@
+"""The verbs of the command line as Python functions; `import poet_host as poet`.
+
+graph = poet.load("resnet-digits")
+with poet.connect("native") as board:
+    profile = board.profile(graph)
+    plan = poet.solve(graph, profile, ram="24KiB", deadline="1.2x")
+    schedule = poet.encode(graph, profile, plan)
+    run = poet.train(schedule, board, "digits", epochs=1)
+poet.save_weights("trained.safetensors", graph, run.weights)
+"""
+
+from ..device.board import load_board
+from ..device.board import names as board_names
+from ..errors import (
+    BadInput,
+    BoardError,
+    Infeasible,
+    LinkBroken,
+    NoDevice,
+    OutOfTime,
+    PoetError,
+    PoetWarning,
+)
+from ..graph.graph import Graph
+from ..graph.models import MODELS
+from ..plan.keepall import keep_everything
+from ..plan.plan import Plan
+from ..plan.problem import CostGraph
+from ..profile.profile import Profile
+from ..run.data import Dataset, load_data
+from ..run.evaluate import Evaluation, accuracy
+from ..run.job import JobState
+from ..run.run import Run
+from ..run.weights import load_weights, save_weights, step_of_weights
+from ..schedule.schedule import Schedule
+from ..sim.flashing import flash
+from ..sim.start import prepare_storage, start_board
+from .connection import Connection, connect
+
+# Those imported under their own name again are the command line's; they are no public verbs.
+from .models import export, load
+from .models import load_graph as load_graph
+from .planning import (
+    ALL_METHODS as ALL_METHODS,
+)
+from .planning import (
+    costs_of,
+    encode,
+    estimate_profile,
+    solve,
+)
+from .planning import (
+    keeping as keeping,
+)
+from .planning import (
+    why_no_plan as why_no_plan,
+)
+from .training import (
+    check_card as check_card,
+)
+from .training import (
+    evaluate,
+    read_card,
+    train,
+    write_card,
+)
+from .training import (
+    last_step as last_step,
+)
+from .training import (
+    start_training as start_training,
+)
+
+__all__ = [
+    "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Evaluation", "Graph",
+    "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime", "Plan", "PoetError",
+    "PoetWarning", "Profile", "Run", "Schedule", "accuracy", "board_names", "connect", "costs_of",
+    "encode", "estimate_profile", "evaluate", "export", "flash", "keep_everything", "load",
+    "load_board", "load_data", "load_weights", "prepare_storage", "read_card", "save_weights",
+    "solve", "start_board", "step_of_weights", "train", "write_card",
+]  # fmt: skip

@@ -1,0 +1,186 @@
+"""An open board: measuring and training need one."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+
+from ..device import device as devices
+from ..device.board import load_board
+from ..device.device import NOTHING_COMMITTED, Device
+from ..device.ports import is_there
+from ..errors import (
+    BadInput,
+    LinkBroken,
+    NoDevice,
+)
+from ..graph.graph import Graph
+from ..graph.weights import start_values
+from ..plan.build import cost_graph
+from ..plan.plan import Plan
+from ..profile.measure import measure
+from ..profile.meter import hold_states, powers, read_log, wait_for
+from ..profile.profile import Profile
+from ..run.calibrate import Told, Validation, calibrated, observe, validation
+from ..run.data import Dataset, example
+from ..run.inputs import checked
+from ..run.train import Training
+from ..sim.board import SimulatedBoard
+from ..sim.native import NativeBoard
+from ..sim.start import start_board
+from .planning import encode, keeping, solve
+
+VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more
+VALIDATION_LIMIT_S = 10.0  # for solving each of the two
+ENDING_S = 2.0  # of a simulated board's process, whose port goes first
+USB = ":usb"  # behind the port of a simulated board
+
+
+class Connection:
+    """An open board: `device` speaks to it, `board` has its facts. A context manager."""
+
+    def __init__(
+        self,
+        device: Device,
+        stack: ExitStack,
+        running: NativeBoard | SimulatedBoard | None = None,
+    ) -> None:
+        self.device = device
+        self.board = load_board(device.info.board)
+        self.running = running
+        self.written: tuple[int, int] | None = None  # a model's CRC and a step, from a Run
+        self._stack = stack
+
+    @property
+    def is_emulated(self) -> bool:
+        """Does QEMU run the board's program, so that its times mean nothing?"""
+        return isinstance(self.running, NativeBoard) and self.running.is_emulated
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.board.name}: arena of {self.device.info.arena_bytes:,} bytes>"
+
+    @checked
+    def profile(
+        self,
+        graph: Graph,
+        before: Profile | None = None,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> Profile:
+        """Measure the operators of `graph`, and the storage; added to the profile `before`."""
+        x, y = example(graph)
+        values = {**start_values(graph, seed=0), graph.data: x, graph.label: y}
+        found = measure(self.device, self.board, graph, values, progress)
+        return found if before is None else before.merged(found)
+
+    @checked
+    def meter(
+        self, profile: Profile, log: Path, supply_mv: float, ask: Callable[[], None]
+    ) -> Profile:
+        """The profile with powers from a meter's log in place of board.toml's.
+
+        Holds the board in each of its states while the meter records; then `ask` tells the
+        user to save the recording as `log`, which is waited for. Raises BadInput if it does not
+        show the states.
+        """
+        states = hold_states(self.device)
+        ask()
+        wait_for(log)
+        return replace(profile, power=powers(*read_log(log), states, supply_mv), metered=True)
+
+    @checked
+    def validate(
+        self, graph: Graph, profile: Profile, told: Told | None = None
+    ) -> tuple[Profile, Validation]:
+        """Run two schedules of `graph`. From the first the profile learns what only schedules
+        show; what it then predicts of the second is compared with the board's own measurement.
+
+        The card must hold no weights, and is empty afterwards. Raises BadInput if it holds some,
+        or if no schedule that fits the board is found within seconds.
+        """
+        info = self.device.hello()
+        if info.committed_step != NOTHING_COMMITTED and info.committed_model:
+            raise BadInput(
+                "the board's card holds weights, which a schedule would replace: use another card, "
+                "or erase it with `poet-host train --erase-card`"
+            )
+        data = Dataset("example", *example(graph))
+        plan = _fitting(graph, profile, int(info.arena_bytes))
+        if plan is None:
+            raise BadInput(
+                f"no schedule of {graph.name} was found within {info.arena_bytes:,} bytes in "
+                f"{VALIDATION_LIMIT_S:.0f} s"
+            )
+        tight = _fitting(graph, profile, int(VALIDATION_RAM * (plan.peak_bytes or 0))) or plan
+        seen = []
+        try:
+            for one in (tight, plan):
+                schedule = encode(graph, profile, one)
+                training = Training(self.device, self.board, schedule, data)
+                seen.append(observe(training, told))
+        finally:
+            self.device.format()
+        better = calibrated(profile, graph, seen[0])
+        return better, validation(graph, better, cost_graph(graph, better), plan, seen[1])
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        ended = None
+        if isinstance(self.running, SimulatedBoard) and isinstance(error, LinkBroken | NoDevice):
+            ended = self.running.wait(ENDING_S)
+        self.close()
+        if ended:
+            raise LinkBroken(f"the simulated {self.board.name} stopped: {ended}") from error
+
+
+def connect(
+    port: str | Path,
+    *,
+    storage: Path | str | None = None,
+    arena_bytes: int | str | None = None,
+) -> Connection:
+    """Open a board: a device, a pyserial URL, `auto`, or `native` and `sim:mkr1000` and their
+    like, which start one here; `sim:mkr1000:usb` is plugged in by USB, not by UART.
+
+    `storage` is the card file of a board that is started (None: a temporary one),
+    `arena_bytes` the native board's RAM, as 65536 or "64KiB". Closing the connection ends what
+    this call started.
+    """
+    port = str(port)
+    starts = port == "native" or port.startswith("sim:")
+    board = port.removeprefix("sim:")
+    if storage is not None and not starts:
+        raise BadInput(f"port {port}: a storage file is for boards that run here, as `native`")
+    with ExitStack() as stack:
+        running = None
+        if starts:
+            running = stack.enter_context(
+                start_board(board.removesuffix(USB), storage, arena_bytes, usb=board.endswith(USB))
+            )
+            port = running.port
+        elif arena_bytes is not None:
+            raise BadInput(f"port {port}: an arena size is for --port native")
+        elif not is_there(port) and (near := get_close_matches(port, ("native", "auto"), 1)):
+            raise NoDevice(f"there is no port {port}: did you mean {near[0]}?")
+        device = stack.enter_context(devices.connect(port))
+        return Connection(device, stack.pop_all(), running)
+
+
+def _fitting(graph: Graph, profile: Profile, ram: int) -> Plan | None:
+    """A plan within `ram` bytes, keep-everything if that fits, else what is found soon."""
+    keep = keeping(cost_graph(graph, profile))
+    if keep and (keep.peak_bytes or 0) <= ram:
+        return replace(keep, ram_bytes=ram)
+    plan = solve(graph, profile, ram=ram, time_limit_s=VALIDATION_LIMIT_S, gap=0.5)
+    return plan if plan.statements else None

@@ -1,0 +1,217 @@
+"""Training and evaluation on a board, and cards by which a board trains alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import (
+    BadInput,
+)
+from ..graph.graph import Graph
+from ..run.card import check_replaceable, read_weights, resumed
+from ..run.classes import NO_NAMES
+from ..run.data import Dataset, check_seed, fit, named_by, steps_per_epoch
+from ..run.evaluate import Evaluation, Half
+from ..run.evaluate import Told as Counted
+from ..run.evaluate import evaluate as evaluate_on
+from ..run.inputs import Data, as_dataset, as_schedule, as_weights
+from ..run.job import JobState, check_room, make_job, read_job, write_job
+from ..run.run import Run, Weights
+from ..run.train import OnStep, Training, take_up
+from ..run.train import load as load_schedule
+from ..run.train import train as train_until
+from ..run.weights import (
+    SavedWeights,
+    classes_of_weights,
+)
+from ..schedule.recover import graph_of
+from ..schedule.schedule import Schedule
+from .connection import Connection
+
+
+def train(
+    schedule: Schedule | str | Path,
+    connection: Connection,
+    data: Data,
+    *,
+    epochs: int = 1,
+    steps: int | None = None,
+    seed: int = 0,
+    weights: Weights | str | Path | None = None,
+    first_step: int = 0,
+    resume: bool = False,
+    erase_card: bool = False,
+    before_moving: Callable[[Weights, int], None] | None = None,
+    on_step: OnStep | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Run:
+    """Train on a board for `epochs` epochs or until step `steps`; for the rest see start_training.
+
+    `on_step` is called after every step; when `stopped()` is true after a step, the run ends there.
+    Raises Diverged if the loss or a parameter is not finite, LinkBroken if the board is gone.
+    """
+    schedule = as_schedule(schedule)
+    dataset = _fitting_data(data, graph_of(schedule))
+    last = last_step(dataset, schedule, epochs, steps)
+    training = start_training(
+        schedule, connection, dataset,
+        seed=seed, weights=weights, first_step=first_step, resume=resume, erase_card=erase_card,
+        before_moving=before_moving,
+    )  # fmt: skip
+    try:
+        return train_until(training, last, on_step, stopped)
+    finally:
+        connection.written = (schedule.model.crc, training.committed)
+
+
+def start_training(
+    schedule: Schedule | str | Path,
+    connection: Connection,
+    data: Data,
+    *,
+    seed: int = 0,
+    weights: Weights | str | Path | None = None,
+    first_step: int = 0,
+    resume: bool = False,
+    erase_card: bool = False,
+    before_moving: Callable[[Weights, int], None] | None = None,
+) -> Training:
+    """Bring schedule and starting weights to a board; see Training.
+
+    `schedule` may be a .poet file, `weights` a .safetensors file; `data`: see run.inputs. Raises
+    BadInput if the card holds weights that this would lose, unless `erase_card`.
+    """
+    check_seed(seed)
+    schedule = as_schedule(schedule)
+    graph = graph_of(schedule)
+    dataset = _fitting_data(data, graph)
+    given = None if weights is None else as_weights(weights, graph)
+    if erase_card:
+        connection.device.format()
+    check_card(connection, schedule, resume=resume, goes_on=first_step > 0)
+    return Training(
+        connection.device,
+        connection.board,
+        schedule,
+        dataset,
+        seed=seed,
+        weights=given,
+        first_step=first_step,
+        resume=resume,
+        classes=classes_of_weights(given),
+        before_moving=before_moving,
+    )
+
+
+def check_card(
+    connection: Connection, schedule: Schedule, *, resume: bool = False, goes_on: bool = False
+) -> None:
+    """Raise BadInput if training would lose weights that the card holds.
+
+    Not lost are those that it begins with (`resume`), and those that this connection has trained,
+    which its caller has. Where it `goes_on` from a file, weights of the same model are replaced.
+    """
+    if not resume:
+        check_replaceable(connection.device, schedule, connection.written, goes_on)
+
+
+def last_step(dataset: Dataset, schedule: Schedule, epochs: int, steps: int | None) -> int:
+    """The step at which training for `epochs` epochs or until step `steps` ends."""
+    count, what = (epochs, "epochs") if steps is None else (steps, "steps")
+    if not isinstance(count, int) or count < 1:
+        raise BadInput(f"{count!r} {what}: give a whole number from 1")
+    return epochs * steps_per_epoch(dataset, graph_of(schedule).batch) if steps is None else steps
+
+
+def evaluate(
+    schedule: Schedule | str | Path,
+    connection: Connection,
+    data: Data,
+    *,
+    weights: Weights | str | Path | None = None,
+    half: Half | None = None,
+    samples: int | None = None,
+    told: Counted | None = None,
+) -> Evaluation:
+    """Loss and accuracy, computed on the board, of `weights` or of those that it has committed.
+
+    Of the samples held out, or of the training samples where none are or `half` says so; of the
+    first `samples` of them. Changes nothing that is committed.
+    """
+    schedule = as_schedule(schedule)
+    graph = graph_of(schedule)
+    dataset = as_dataset(data)
+    classes = NO_NAMES
+    if weights is None:
+        found = resumed(connection.device, schedule)
+        weights, classes = found.weights or read_weights(connection.device, schedule), found.classes
+    given = as_weights(weights, graph)
+    dataset = fit(named_by(dataset, classes or classes_of_weights(given), graph), graph)
+    return evaluate_on(
+        connection.device, connection.board, graph, given, dataset, half, samples, told
+    )
+
+
+def write_card(
+    schedule: Schedule | str | Path,
+    connection: Connection,
+    data: Data,
+    *,
+    epochs: int = 1,
+    steps: int | None = None,
+    seed: int = 0,
+    weights: Weights | str | Path | None = None,
+    first_step: int = 0,
+    resume: bool = False,
+    erase_card: bool = False,
+    told: Counted | None = None,
+) -> JobState:
+    """Put on a board's card what it needs to train alone until step `steps`, or for `epochs`
+    epochs: schedule, starting weights and data. The other options are as train's.
+
+    The board begins when it is switched on and no host speaks to it. Raises BadInput if the data
+    does not fit, nothing is left to train, or the card holds weights that this would lose (unless
+    `erase_card`).
+    """
+    check_seed(seed)
+    schedule = as_schedule(schedule)
+    graph, device = graph_of(schedule), connection.device
+    dataset = _fitting_data(data, graph)
+    last = last_step(dataset, schedule, epochs, steps)
+    given = None if weights is None else as_weights(weights, graph)
+    first, names = first_step, classes_of_weights(given)
+    if resume:
+        found = resumed(device, schedule)
+        first, names = found.step, found.classes
+    if first >= last:
+        raise BadInput(f"nothing is left to train: step {first} is done, {last} is the last one")
+    dataset = fit(named_by(dataset, names, graph if resume else None), graph)
+    job = make_job(schedule, dataset, seed, first, last - first)
+    if erase_card:
+        device.format()
+    check_card(connection, schedule, resume=resume, goes_on=first > 0)
+    if not resume:
+        load_schedule(device, schedule)
+        check_room(device, job)
+    take_up(device, schedule, dataset, seed, given, first, resume, names)
+    check_room(device, job)
+    write_job(device, job, told)
+    state = read_job(device)
+    assert state is not None
+    return replace(state, classes=dataset.classes)
+
+
+def read_card(
+    schedule: Schedule | str | Path, connection: Connection
+) -> tuple[JobState | None, Weights]:
+    """How far a board has come alone, with the losses of its steps, and its weights."""
+    schedule = as_schedule(schedule)
+    found = resumed(connection.device, schedule)
+    if found.weights is not None:
+        return None, found.weights
+    weights = read_weights(connection.device, schedule)
+    return read_job(connection.device), SavedWeights(weights, found.classes)
+
+
+def _fitting_data(data: Data, graph: Graph) -> Dataset:
+    return fit(as_dataset(data), graph)

@@ -43,6 +43,27 @@ def test_a_folder_is_read_as_an_npz_file_is(tmp_path: Path) -> None:
     assert fit(found, classifier()).x.dtype == np.float32
 
 
+def test_training_samples_may_have_the_names_that_keras_gives(tmp_path: Path) -> None:
+    x, y = RNG.random((8, 3)), np.arange(8) % 2
+    arrays = {"x_train": x, "y_train": y, "x_test": x[:2], "y_test": y[:2]}
+    np.savez(tmp_path / "a.npz", **arrays)
+    for found in (load_data(tmp_path / "a.npz"), load_data(folder(tmp_path / "b", **arrays))):
+        assert np.array_equal(found.x, x)
+        assert np.array_equal(found.y, y)
+        assert found.x_test is not None
+    np.savez(tmp_path / "both.npz", x=x, y=y, x_train=x[:1], y_train=y[:1])
+    assert len(load_data(tmp_path / "both.npz").x) == 8
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.pt", "a.png"])
+def test_files_of_other_kinds_are_refused_with_a_way(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"RIFF")
+    with pytest.raises(BadInput, match=r"numpy\.savez"):
+        load_data(tmp_path / name)
+    with pytest.raises(BadInput, match="empty"):
+        load_data("")
+
+
 def test_a_folder_without_samples_or_labels_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="it holds x; it must hold x and y"):
         load_data(folder(tmp_path / "a", x=np.zeros(3)))

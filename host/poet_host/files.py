@@ -80,7 +80,9 @@ def read_text(path: Path | str) -> str:
     try:
         return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not a text file in UTF-8: check the name") from error
+        raise BadInput(
+            f"{path} is no text in UTF-8: save it as UTF-8, or check the name"
+        ) from error
 
 
 def read_json(path: Path | str) -> Any:

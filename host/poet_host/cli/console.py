@@ -66,6 +66,11 @@ def emit(value: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def failure(message: str, code: int) -> dict[str, object]:
+    """The keys of a JSON object that say why a command failed."""
+    return {"error": message, "exit_code": code}
+
+
 def show_text(text: str) -> None:
     """Plain text on stdout."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")

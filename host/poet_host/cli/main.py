@@ -13,7 +13,7 @@ import click
 from ..errors import PoetError, PoetWarning
 from .cards import card, storage
 from .compare import compare
-from .console import emit, say
+from .console import emit, failure, say
 from .demo import demo
 from .doctor import doctor
 from .evaluating import evaluate
@@ -94,7 +94,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _fail(arguments: Sequence[str], message: str, code: int) -> int:
     say(f"poet-host: {message}")
     if "--json" in arguments:
-        emit({"error": message, "exit_code": code})
+        emit(failure(message, code))
     return code
 
 

@@ -22,7 +22,7 @@ from ..run.validate import Validated, check_held_out, validate
 from ..schedule.rates import with_rates
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
-from .console import Report, emit, progress, say, show_table, to_json
+from .console import Report, emit, failure, progress, say, show_table, to_json
 from .notices import say_classes, say_emulated
 from .options import (
     FiniteRange,
@@ -189,7 +189,7 @@ def train(
                 run = train_until(training, last, session.on_step, lambda: asked() != 0)
             except Diverged as error:
                 run = error.run
-                failed = {"error": str(error), "exit_code": error.exit_code}
+                failed = failure(str(error), error.exit_code)
         session.save(run, run_path)
         accuracy = None if failed else held_out_accuracy(graph, run.weights, training.data)
         log.end(
@@ -326,7 +326,7 @@ def _failure(log: Log, run: Run, strict_deadline: bool) -> dict[str, object]:
         message = f"{log.broken}; the weights are saved, but the log is not whole"
     elif strict_deadline and run.deadline_missed_steps:
         message = f"{_missed(run)} Solve with a later --deadline, or profile the board first"
-    return {"error": message, "exit_code": PoetError.exit_code} if message else {}
+    return failure(message, PoetError.exit_code) if message else {}
 
 
 def _missed(run: Run) -> str:

@@ -279,7 +279,11 @@ class Device:
                 return unpack(messages()[name].reply, rest)
         except WireError as error:
             raise self._nonsense(f"{name}: {error}") from error
-        raise board_error(status, detail, name)
+        refusal = board_error(status, detail, name)
+        if refusal.name == "arena_small":
+            arena = f"; its arena has {self.info.arena_bytes:,} bytes"
+            refusal = BoardError(f"{refusal}{arena}", refusal.name, detail)
+        raise refusal
 
     @staticmethod
     def _piece(room: int) -> int:

@@ -19,6 +19,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]
 
 NAMES = ("x", "y", "x_test", "y_test")
+_ALSO = {"x_train": "x", "y_train": "y"}  # as Keras calls them
 _EXACT = 2**53  # whole numbers up to here are the same as floats
 _UNREADABLE = (  # what NumPy and zipfile raise for damaged, encrypted or unknown files
     OSError, TypeError, ValueError, EOFError, RuntimeError, OverflowError, SyntaxError,
@@ -36,9 +37,10 @@ def read_npz(path: Path) -> Arrays:
             )
         with opened:
             # What is no array is given as its bytes.
-            arrays = {name: opened[name] for name in NAMES if name in opened.files}
+            names = _names(opened.files)
+            arrays = {ours: opened[name] for name, ours in names.items()}
             broken = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
-            others = [name for name in opened.files if name not in NAMES]
+            others = [name for name in opened.files if name not in names]
     except _UNREADABLE as error:
         raise BadInput(
             f"data {path}: this is no readable .npz file of plain arrays (the name of a table ends "
@@ -54,8 +56,10 @@ def read_npz(path: Path) -> Arrays:
 def read_folder(path: Path) -> Arrays:
     """x.npy, y.npy and, where samples are held out, x_test.npy and y_test.npy."""
     arrays, others = {}, []
-    for file in sorted(path.glob("*.npy")):
-        if file.stem not in NAMES:
+    files = sorted(path.glob("*.npy"))
+    names = _names([file.stem for file in files])
+    for file in files:
+        if file.stem not in names:
             others.append(file.stem)
             continue
         try:
@@ -70,8 +74,14 @@ def read_folder(path: Path) -> Arrays:
         if not isinstance(array, np.ndarray):
             array.close()
             raise BadInput(f"data {file}: this is an .npz file: save one array with numpy.save")
-        arrays[file.stem] = array
+        arrays[names[file.stem]] = array
     return _checked(path, arrays, others)
+
+
+def _names(given: list[str]) -> dict[str, str]:
+    """Names of arrays in a file, and ours for them: x_train is x where there is no x."""
+    ours = {name: name for name in NAMES if name in given}
+    return ours | {also: name for also, name in _ALSO.items() if also in given and name not in ours}
 
 
 def _too_large(path: Path, error: MemoryError) -> BadInput:

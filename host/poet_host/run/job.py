@@ -57,7 +57,7 @@ class JobState:
     steps: int
     committed: int
     losses: Array
-    board: str
+    board: str = ""  # that trained alone, "" if none has
     classes: Classes = NO_NAMES
 
     def __repr__(self) -> str:

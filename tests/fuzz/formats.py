@@ -29,6 +29,7 @@ from poet_host.profile.profile import Profile, estimate_profile, signature
 from poet_host.resources import resource
 from poet_host.run.beside import beside
 from poet_host.run.chrometrace import chrome_trace
+from poet_host.run.classes import Classes
 from poet_host.run.data import Dataset, example, fit, load_data
 from poet_host.run.job import make_job
 from poet_host.run.lanes import planned, recorded
@@ -269,13 +270,16 @@ class RunFile(JsonFormat):
             json.dumps(chrome_trace(self.schedule, views), allow_nan=False)
 
 
+CLASSES = Classes(("circle", "square", "star"), {0x1234: 0, 0xFEDC: 2})
+
+
 class WeightsFile(Format):
     suffix = ".safetensors"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         path = folder / "base.safetensors"
-        save_weights(path, lenet(), start_values(lenet(), 0), step=3)
+        save_weights(path, lenet(), start_values(lenet(), 0), step=3, classes=CLASSES)
         self.base = path.read_bytes()
         size = struct.unpack("<Q", self.base[:8])[0]
         self.head, self.body = json.loads(self.base[8 : 8 + size]), self.base[8 + size :]
@@ -287,7 +291,8 @@ class WeightsFile(Format):
             return
         head: Any = dict(self.head)
         if how < 0.5:
-            about = changed({"model": "lenet-digits", "step": 3}, rng)
+            names = {"model": "lenet-digits", "step": 3, "classes": CLASSES.to_json()}
+            about = changed(names, rng)
             text = rng.choice((json_bytes(about, rng), b"[" * 100_000, b"9" * 5000, b"1", b"null"))
             head["__metadata__"] = {"poet-host": text.decode("utf-8", "replace")}
         else:

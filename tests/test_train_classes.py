@@ -150,7 +150,7 @@ def test_words_for_weights_that_name_no_classes(
     assert code(some) == 2
 
 
-def test_exchanged_names_are_told_from_corrected_labels() -> None:
+def test_exchanged_names_differ_from_corrected_labels() -> None:
     rng = np.random.default_rng(0)
     rows, labels = rng.random((60, 4)), np.arange(60) % 3
     known = Classes(("a", "b", "c"), examples_of(rows, labels))
@@ -184,3 +184,18 @@ def test_exchanged_names_are_told_from_corrected_labels() -> None:
 def test_damaged_names_are_refused(value: Any) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
         classes_from_json(value)
+
+
+def test_names_may_come_with_arrays(digits: Any) -> None:
+    """In Python a data set has names too; they are Classes, and must be enough."""
+    x, y = digits
+    schedule = runs.schedule(runs.digits())
+    named = poet.Dataset("mine", x, y, classes=NAMES)  # type: ignore[arg-type]
+    run = runs.train(schedule, named, steps=2)
+    assert run.classes == NAMES
+    with runs.board(schedule) as connection:
+        with pytest.raises(BadInput, match="names 3 classes"):
+            poet.train(schedule, connection, poet.Dataset("few", x, y, classes=NAMES[:3]), steps=1)  # type: ignore[arg-type]
+        more = poet.Dataset("many", x, y, classes=(*NAMES, "ten"))  # type: ignore[arg-type]
+        with pytest.raises(BadInput, match="names 11 classes"):
+            poet.train(schedule, connection, more, steps=1)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # As api.__all__, which cannot be asked here: it imports modules that import this one.
 _VERBS = frozenset(
     {
-        "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Evaluation",
-        "Graph", "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime", "Plan",
+        "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Diverged",
+        "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime", "Plan",
         "PoetError", "PoetWarning", "Profile", "Run", "Schedule", "accuracy", "board_names",
         "connect", "costs_of", "encode", "estimate_profile", "evaluate", "export", "flash",
         "keep_everything", "load", "load_board", "load_data", "load_weights", "prepare_storage",

@@ -31,6 +31,7 @@ from ..run.data import Dataset, load_data
 from ..run.evaluate import Evaluation, accuracy
 from ..run.job import JobState
 from ..run.run import Run
+from ..run.train import Diverged
 from ..run.weights import load_weights, save_weights, step_of_weights
 from ..schedule.schedule import Schedule
 from ..sim.flashing import flash
@@ -72,8 +73,8 @@ from .training import (
 )
 
 __all__ = [
-    "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Evaluation", "Graph",
-    "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime", "Plan", "PoetError",
+    "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Diverged",
+    "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime", "Plan", "PoetError",
     "PoetWarning", "Profile", "Run", "Schedule", "accuracy", "board_names", "connect", "costs_of",
     "encode", "estimate_profile", "evaluate", "export", "flash", "keep_everything", "load",
     "load_board", "load_data", "load_weights", "prepare_storage", "read_card", "save_weights",

@@ -10,7 +10,7 @@ from ..errors import (
 from ..graph.graph import Graph
 from ..run.card import check_replaceable, read_weights, resumed
 from ..run.classes import NO_NAMES
-from ..run.data import Dataset, check_seed, fit, named_by, steps_per_epoch
+from ..run.data import Dataset, check_seed, fit, fit_named, steps_per_epoch
 from ..run.evaluate import Evaluation, Half
 from ..run.evaluate import Told as Counted
 from ..run.evaluate import evaluate as evaluate_on
@@ -146,7 +146,7 @@ def evaluate(
         found = resumed(connection.device, schedule)
         weights, classes = found.weights or read_weights(connection.device, schedule), found.classes
     given = as_weights(weights, graph)
-    dataset = fit(named_by(dataset, classes or classes_of_weights(given), graph), graph)
+    dataset = fit_named(dataset, graph, classes or classes_of_weights(given))
     return evaluate_on(
         connection.device, connection.board, graph, given, dataset, half, samples, told
     )
@@ -185,7 +185,7 @@ def write_card(
         first, names = found.step, found.classes
     if first >= last:
         raise BadInput(f"nothing is left to train: step {first} is done, {last} is the last one")
-    dataset = fit(named_by(dataset, names, graph if resume else None), graph)
+    dataset = fit_named(dataset, graph, names, is_trained=resume)
     job = make_job(schedule, dataset, seed, first, last - first)
     if erase_card:
         device.format()

@@ -47,6 +47,10 @@ class Dataset:
     classes: Classes = NO_NAMES
     shuffle: bool = True
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.classes, Classes):
+            object.__setattr__(self, "classes", Classes(self.classes))
+
     def __repr__(self) -> str:
         return f"<Dataset {self.name}: {len(self.x):,} samples>"
 
@@ -238,26 +242,37 @@ def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> 
     return samples, _indices(where, names[1], "label", y, classes_of(graph), "classes")
 
 
-def named_by(dataset: Dataset, known: Classes, graph: Graph | None = None) -> Dataset:
-    """The data set with its classes numbered as weights `known` them.
+def fit_named(
+    dataset: Dataset, graph: Graph, known: Classes, *, is_trained: bool = True
+) -> Dataset:
+    """The data set in the graph's types, its classes numbered as weights `known` them.
 
-    Weights of `graph` that are there already, but do not name their classes, are taken to number
-    words by the alphabet. Raises BadInput for a word that is not known, or if there are fewer words
-    than the graph has classes.
+    Trained weights that do not name their classes are taken to number words by the alphabet.
+    Raises BadInput as `fit` does, for a word that is not known, and if trained weights do not say
+    which words they know and there are not as many as classes.
     """
-    found, where = dataset.classes, f"data {dataset.name}"
+    data = fit(dataset, graph)
+    found, count, where = data.classes, classes_of(graph), f"data {data.name}"
     if not found:
-        return dataset
+        return data
+    labels = np.concatenate(
+        [half.reshape(-1) for half in (data.y, data.y_test) if half is not None]
+    )
+    if max(len(found), len(known)) > count or labels.max() >= len(found):
+        raise BadInput(
+            f"{where}: it names {len(found)} classes, and {graph.name} has {count}. Give a name "
+            "for each label, or use a model of as many classes"
+        )
     if not known:
-        if graph is not None and len(found) != classes_of(graph):
+        if is_trained and len(found) != count:
             raise BadInput(
-                f"{where}: it has {len(found)} classes and {graph.name} has {classes_of(graph)}; "
-                "the weights do not say which word is which class. Write labels as numbers"
+                f"{where}: it has {len(found)} classes and {graph.name} has {count}; the weights "
+                "do not say which word is which class. Write labels as numbers"
             )
-        return dataset
+        return data
     numbers = numbers_by(known, found, where)
-    y_test = None if dataset.y_test is None else numbers[dataset.y_test]
-    return replace(dataset, y=numbers[dataset.y], y_test=y_test, classes=known)
+    y_test = None if data.y_test is None else numbers[data.y_test]
+    return replace(data, y=numbers[data.y], y_test=y_test, classes=known)
 
 
 def classes_of(graph: Graph) -> int:

@@ -21,7 +21,7 @@ from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .card import read_weights, resumed, storage_info, write_note
 from .classes import NO_NAMES, Classes
-from .data import Dataset, batch_of_step, fit, named_by
+from .data import Dataset, batch_of_step, fit_named
 from .energy import energy_uj, planned_part
 from .run import Array, Ended, Run, Step, Weights
 from .trace import Trace
@@ -201,11 +201,11 @@ def take_up(
     """
     graph = graph_of(schedule)
     if not resume:
-        data = fit(named_by(dataset, classes), graph)
+        data = fit_named(dataset, graph, classes, is_trained=False)
         begin(device, graph, schedule, seed, weights, first_step, data.classes)
         return data, first_step
     found = resumed(device, schedule)
-    data = fit(named_by(dataset, found.classes, graph), graph)
+    data = fit_named(dataset, graph, found.classes)
     names = data.classes or found.classes
     if found.weights is not None:
         if before_moving:

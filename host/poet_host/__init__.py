@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _VERBS = frozenset(
     {
         "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Diverged",
-        "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime", "Plan",
+        "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime",
+        "Plan",
         "PoetError", "PoetWarning", "Profile", "Run", "Schedule", "accuracy", "board_names",
         "connect", "costs_of", "encode", "estimate_profile", "evaluate", "export", "flash",
         "keep_everything", "load", "load_board", "load_data", "load_weights", "prepare_storage",

@@ -314,9 +314,13 @@ def _check_room(
 
 
 def _rescue(path: Path, graph: Graph, weights: Weights, step: int) -> None:
-    """The card will hold nothing for a while: first have its weights in a file."""
+    """While the weights move, the card holds none that are whole: first have them in a file."""
     api.save_weights(path, graph, weights, step)
-    say(f"the weights of step {step} move into this schedule's layout on the card")
+    say(
+        f"the card has another layout: its weights of step {step} are saved in {path}, then written "
+        "again. If that is interrupted, go on with --resume, --erase-card and "
+        f"--load-weights {path}"
+    )
 
 
 def _failure(log: Log, run: Run, strict_deadline: bool) -> dict[str, object]:

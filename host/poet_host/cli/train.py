@@ -317,8 +317,8 @@ def _rescue(path: Path, graph: Graph, weights: Weights, step: int) -> None:
     """While the weights move, the card holds none that are whole: first have them in a file."""
     api.save_weights(path, graph, weights, step)
     say(
-        f"the card has another layout: its weights of step {step} are saved in {path}, then written "
-        "again. If that is interrupted, go on with --resume, --erase-card and "
+        f"the card has another layout: its weights of step {step} are saved in {path}, then "
+        "written again. If that is interrupted, go on with --resume, --erase-card and "
         f"--load-weights {path}"
     )
 

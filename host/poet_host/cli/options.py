@@ -1,7 +1,9 @@
 """Options that several commands share."""
 
+import errno
 import math
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -26,7 +28,7 @@ SUFFIXES = frozenset(
     )
 )  # fmt: skip
 MOST_SEED = 2**31 - 1
-_CHUNK_BYTES = 1 << 16
+_TRIED_BYTES = 1 << 22  # that are written to see whether there is room
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -253,10 +255,12 @@ def room_for(path: Path, size_bytes: int) -> None:
     """Raise BadInput if a file of this size cannot be written where `path` is."""
     if is_stream(path):
         return
+    folder = Path(os.path.realpath(path)).parent
     try:
-        with TemporaryFile(dir=Path(os.path.realpath(path)).parent) as file:
-            for _ in range(0, size_bytes, _CHUNK_BYTES):
-                file.write(bytes(_CHUNK_BYTES))
+        if shutil.disk_usage(folder).free < size_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with TemporaryFile(dir=folder) as file:  # quotas and other limits show only so
+            file.write(bytes(min(size_bytes, _TRIED_BYTES)))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

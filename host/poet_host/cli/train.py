@@ -1,5 +1,6 @@
 """The command train."""
 
+from math import isfinite
 from pathlib import Path
 
 import click
@@ -266,7 +267,7 @@ class _Session:
         found = validate(training.graph, weights, training.data, step // self.per_epoch, step)
         self.validations.append(found)
         self.log.validated(found)
-        if self.best is None or found.loss < self.best.loss:
+        if isfinite(found.loss) and (self.best is None or found.loss < self.best.loss):
             self.best = found
             self._save(self._best_path, weights, step)
         accuracy = "" if found.accuracy is None else f", accuracy {found.accuracy:.1%}"
@@ -328,7 +329,7 @@ def _failure(log: Log, run: Run, strict_deadline: bool) -> dict[str, object]:
     message = ""
     if log.broken:
         message = f"{log.broken}; the weights are saved, but the log is not whole"
-    elif strict_deadline and run.deadline_missed_steps:
+    elif strict_deadline and run.deadline_missed_steps and run.ended == "done":
         message = f"{_missed(run)} Solve with a later --deadline, or profile the board first"
     return failure(message, PoetError.exit_code) if message else {}
 

@@ -20,7 +20,7 @@ import pytest
 import whole_runs as runs
 from command import Command, Process, spawn
 from poet_host import api
-from poet_host.cli import train
+from poet_host.cli import session
 from poet_host.cli.console import say
 from poet_host.cli.signals import interrupts
 from poet_host.device.board import names as board_names
@@ -254,14 +254,14 @@ def interrupted(
     runs.schedule(runs.digits()).save(schedule)
 
     def call(*at: int, sent: signal.Signals = signal.SIGINT, steps: int = 1000) -> Any:
-        on_step = train._Session.on_step
+        on_step = session.Session.on_step
 
         def press(self: Any, step: Step, last: int) -> None:
             on_step(self, step, last)
             for _ in range(at.count(step.step)):
                 os.kill(os.getpid(), sent)
 
-        monkeypatch.setattr(train._Session, "on_step", press)
+        monkeypatch.setattr(session.Session, "on_step", press)
         return poet_host(
             "train", schedule, "-p", "native", "--data", "digits", "--json", "--steps", steps,
             "--save-weights", tmp_path / "w.safetensors",

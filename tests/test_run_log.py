@@ -12,7 +12,7 @@ import pytest
 import whole_runs as runs
 from command import Command, Result
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from poet_host.cli import train as command
+from poet_host.cli import session
 from poet_host.errors import BadInput
 from poet_host.profile.profile import board_power
 from poet_host.run.log import Log
@@ -84,14 +84,14 @@ def test_ctrl_c_leaves_a_whole_log(
     presses: int, ended: str, saved: bool, train: Any, log: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    on_step = command._Session.on_step
+    on_step = session.Session.on_step
 
     def press(self: Any, step: Any, last: int) -> None:
         on_step(self, step, last)
         for _ in range(presses if step.step == 3 else 0):
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(command._Session, "on_step", press)
+    monkeypatch.setattr(session.Session, "on_step", press)
     assert train().code == 130
     found = rows(log)
     assert [row["event"] for row in found] == ["begin", "step", "step", "step", "end"]

@@ -148,6 +148,25 @@ def test_words_for_weights_that_name_no_classes(
 
     assert code(np.arange(len(x))) == 0  # as many words as classes: by the alphabet
     assert code(some) == 2
+    data = table(tmp_path / "t.csv", x[some], [NAMES[label] for label in y[some]])
+    resumed = poet_host(
+        "train", schedule, "--port", "native", "--data", data, "--load-weights", weights,
+        "--resume", "--steps", 2, "--save-weights", tmp_path / "w.safetensors",
+    )  # fmt: skip
+    assert resumed.code == 2
+
+
+def test_names_stay_when_training_goes_on_with_numbers(
+    trained: Any, digits: Any, tmp_path: Path
+) -> None:
+    x, y = digits
+    np.savez(tmp_path / "numbers.npz", x=x, y=y)
+    weights = tmp_path / "v.safetensors"
+    trained(
+        "train", tmp_path / "numbers.npz", "--load-weights", tmp_path / "w.safetensors",
+        "--resume", "--steps", STEPS + 1, "--save-weights", weights,
+    )  # fmt: skip
+    assert poet.load_weights(weights, runs.digits()).classes == tuple(sorted(NAMES))
 
 
 def test_exchanged_names_differ_from_corrected_labels() -> None:
@@ -182,7 +201,7 @@ def test_exchanged_names_differ_from_corrected_labels() -> None:
     ],
 )
 def test_damaged_names_are_refused(value: Any) -> None:
-    with pytest.raises((ValueError, TypeError, KeyError)):
+    with pytest.raises((BadInput, ValueError, TypeError, KeyError)):
         classes_from_json(value)
 
 

@@ -9,7 +9,7 @@ import whole_runs as runs
 from command import Command
 from poet_host import api, isa
 from poet_host.device.device import MODEL
-from poet_host.errors import BadInput
+from poet_host.errors import BadInput, LinkBroken
 from poet_host.graph.graph import Graph
 from poet_host.run.card import held, write_note
 from poet_host.run.run import weights_sha256
@@ -41,11 +41,15 @@ def trained_by(kind: str, card: Path) -> None:
     elif kind == "another batch":
         runs.train(runs.schedule(model(batch=2)), storage=card, steps=2)
     else:
-        with runs.board(small, card) as connection:
-            poet.write_card(small, connection, "digits", steps=5)
+        written = small if kind == "a job" else runs.schedule(model(batch=2))
+        with runs.board(written, card) as connection:
+            poet.write_card(written, connection, "digits", steps=5)
 
 
-@pytest.mark.parametrize("kind", ["this model", "another model", "another batch", "a job"])
+KINDS = ["this model", "another model", "another batch", "a job", "a job of another batch"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", ["train", "card write"])
 def test_a_card_that_holds_something_is_refused(
     kind: str, command: str, card: Path, poet_host: Command, tmp_path: Path
@@ -95,6 +99,43 @@ def test_a_connection_may_train_again_what_it_has_returned() -> None:
     assert runs.same(first, again)
 
 
+def test_weights_that_nobody_has_are_not_replaced_by_the_next_call() -> None:
+    schedule = runs.schedule(runs.digits())
+
+    def fail(step: Any, last: int) -> None:
+        raise RuntimeError("a defect of the caller")
+
+    with runs.board(schedule) as connection:
+        with pytest.raises(RuntimeError):
+            poet.train(schedule, connection, "digits", steps=2, on_step=fail)
+        with pytest.raises(BadInput, match="--erase-card"):
+            poet.train(schedule, connection, "digits", steps=2)
+
+
+def test_a_card_is_erased_only_for_input_that_will_do(
+    card: Path, poet_host: Command, tmp_path: Path
+) -> None:
+    schedule, log = tmp_path / "digits.poet", tmp_path / "log.jsonl"
+    runs.schedule(runs.digits()).save(schedule)
+    graph = runs.digits()
+    weights = runs.train(runs.schedule(graph), storage=card, steps=2).weights
+    named = tmp_path / "named.safetensors"
+    poet.save_weights(named, graph, weights, 2, ("zero", *"abcdefghi"))
+    row = ",".join(["0.5"] * 64)
+    (tmp_path / "new.csv").write_text(f"{row},zero\n" * 4 + f"{row},dozen\n" * 4)
+    log.write_text("before")
+    before = card.read_bytes()
+    refused = poet_host(
+        "train", schedule, "--port", "native", "--storage", card, "--data", tmp_path / "new.csv",
+        "--save-weights", tmp_path / "w.safetensors", "--load-weights", named, "--log", log,
+        "--erase-card",
+    )  # fmt: skip
+    assert refused.code == 2
+    assert "dozen" in refused.err
+    assert card.read_bytes() == before
+    assert log.read_text() == "before"
+
+
 def straight(schedule: Schedule, first: Any, until: int) -> str:
     """Training from the weights of a run, in one go on a card of its own."""
     done = runs.train(
@@ -136,6 +177,52 @@ def test_a_card_is_read_and_evaluated_in_its_own_layout(card: Path) -> None:
             == poet.evaluate(other, connection, "digits", samples=8, weights=weights).loss
         )
     assert card.read_bytes() == before
+
+
+def test_the_command_line_gives_a_native_board_the_ram_of_both_layouts(
+    card: Path, poet_host: Command, tmp_path: Path
+) -> None:
+    first = runs.train(runs.schedule(runs.digits()), storage=card, steps=2)
+    schedule, weights = tmp_path / "two.poet", tmp_path / "w.safetensors"
+    other = runs.schedule(model(batch=2), "60%", "poet")
+    other.save(schedule)
+    at = ("--port", "native", "--storage", card)
+    shown = poet_host("evaluate", schedule, *at, "--data", "digits", "--samples", 4)
+    assert shown.code == 0, shown.err
+    assert poet_host("card", "read", schedule, "--storage", card).code == 0
+    given = ("--data", "digits", "--steps", 4, "--save-weights", weights, "--json")
+    done = poet_host("train", schedule, *at, *given, "--resume")
+    assert done.code == 0, done.err
+    assert done.json["weights_sha256"] == straight(other, first, 4)
+
+
+def test_a_job_is_not_written_over_another_layout(card: Path) -> None:
+    runs.train(runs.schedule(runs.digits()), storage=card, steps=1)
+    other = runs.schedule(model(batch=2))
+    with (
+        poet.connect("native", storage=card, arena_bytes="1MiB") as connection,
+        pytest.raises(BadInput, match="another layout"),
+    ):
+        poet.write_card(other, connection, "digits", steps=3, resume=True)
+
+
+def test_weights_that_move_are_in_a_file_until_they_have_moved(
+    card: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = runs.train(runs.schedule(runs.digits()), storage=card, steps=1)
+
+    def cut(*arguments: Any) -> None:
+        raise LinkBroken("the board is gone")
+
+    other = runs.schedule(model(batch=2))
+    with poet.connect("native", storage=card, arena_bytes="1MiB") as connection:
+        monkeypatch.setattr(connection.device, "begin", cut)
+        with pytest.raises(LinkBroken, match=r"are in \S+") as broken:
+            poet.train(other, connection, "digits", steps=2, resume=True)
+    path = Path(str(broken.value).split()[-1])
+    saved = poet.load_weights(path, model(batch=2))
+    path.unlink()
+    assert weights_sha256(saved) == weights_sha256(first.weights)
 
 
 def test_a_plan_of_more_ram_than_the_board_has(card: Path) -> None:

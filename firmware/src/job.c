@@ -11,19 +11,21 @@ uint32_t poet_job_block(uint32_t data_blocks) {
  * stop this as it stops a step. The arena holds a piece of it at a time. */
 static int check_order(struct poet *p, const struct poet_job *job) {
   uint32_t left = 4 * job->steps * job->batch, at = POET_BLOCK, crc = 0;
+  int error = 0;
   p->status = (struct poet_status){.running = 1, .step = p->committed.step + 1};
-  while (left && !poet_asked_to_stop(p)) {
+  while (left && !error) {
     const uint32_t size =
         left < p->memory.arena_bytes ? left : p->memory.arena_bytes;
-    if (poet_read(p, POET_OBJECT_JOB, 0, at, p->memory.arena, size)) {
-      break;
-    }
+    error = poet_asked_to_stop(p)
+                ? POET_ERROR_stopped
+                : poet_read(p, POET_OBJECT_JOB, 0, at, p->memory.arena, size);
     crc = poet_crc(crc, p->memory.arena, size);
     at += size;
     left -= size;
   }
   p->status.running = 0;
-  return !left && crc == job->order_crc ? 0 : POET_ERROR_bad_crc;
+  TRY(error);
+  return crc == job->order_crc ? 0 : POET_ERROR_bad_crc;
 }
 
 int poet_job_open(struct poet *p, struct poet_job *job) {

@@ -45,7 +45,12 @@ def write_whole(path: Path | str, data: bytes | str) -> None:
 
 
 def rename_whole(temporary: Path, path: Path) -> None:
-    """Give a finished file its name, so that a power cut afterwards does not take it back."""
+    """Give a finished file its name, so that a power cut afterwards does not take it back.
+
+    Raises BadInput if the name is that of a folder.
+    """
+    if path.is_dir():
+        raise BadInput(f"{path} cannot be written: it is a folder")
     temporary.replace(path)
     if os.name != "nt":  # folders cannot be opened there
         folder = os.open(path.parent, os.O_RDONLY)
@@ -69,6 +74,8 @@ def is_stream(path: Path) -> bool:
 
 def read_bytes(path: Path | str) -> bytes:
     """The bytes of a file; raises BadInput that names it."""
+    if not isinstance(path, str | os.PathLike):
+        raise BadInput(f"give the path of a file, not a {type(path).__name__}")
     try:
         return Path(path).read_bytes()
     except OSError as error:

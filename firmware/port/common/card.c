@@ -68,7 +68,7 @@ static uint32_t csd_blocks(const uint8_t *csd) {
   const uint32_t size =
       (uint32_t)(csd[6] & 3) << 10 | (uint32_t)csd[7] << 2 | csd[8] >> 6;
   const uint32_t multiplier = (uint32_t)(csd[9] & 3) << 1 | csd[10] >> 7;
-  const uint32_t length = csd[5] & 15; /* READ_BL_LEN: 9 to 11, else no card */
+  const uint32_t length = csd[5] & 15; /* READ_BL_LEN */
   return length < 9 ? 0 : (size + 1) << (multiplier + 2 + length - 9);
 }
 

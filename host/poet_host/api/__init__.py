@@ -57,7 +57,7 @@ from .planning import (
     why_no_plan as why_no_plan,
 )
 from .training import (
-    check_card as check_card,
+    check_training as check_training,
 )
 from .training import (
     evaluate,

@@ -80,9 +80,9 @@ class Connection:
     ) -> Profile:
         """The profile with powers from a meter's log in place of board.toml's.
 
-        Holds the board in each of its states while the meter records; then `ask` tells the
-        user to save the recording as `log`, which is waited for. Raises BadInput if it does not
-        show the states.
+        Holds the board in each of its states while the meter records. Then `ask` asks the user to
+        save the recording as `log`, and this waits for the file. Raises BadInput if the recording
+        does not show the states.
         """
         states = hold_states(self.device)
         ask()
@@ -103,7 +103,7 @@ class Connection:
         if info.committed_step != NOTHING_COMMITTED and info.committed_model:
             raise BadInput(
                 "the board's card holds weights, which a schedule would replace: use another card, "
-                "or erase it with `poet-host train --erase-card`"
+                "or erase it with `poet-host profile --erase-card`"
             )
         data = Dataset("example", *example(graph))
         plan = _fitting(graph, profile, int(info.arena_bytes))

@@ -1,14 +1,15 @@
 """Training and evaluation on a board, and cards by which a board trains alone."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import mkstemp
 
-from ..errors import (
-    BadInput,
-)
+from ..device.device import NOTHING_COMMITTED
+from ..errors import BadInput
 from ..graph.graph import Graph
-from ..run.card import check_replaceable, read_weights, resumed
+from ..run.card import check_replaceable, held, nothing_held, read_weights, resumed
 from ..run.classes import NO_NAMES
 from ..run.data import Dataset, check_seed, fit, fit_named, steps_per_epoch
 from ..run.evaluate import Evaluation, Half
@@ -17,13 +18,10 @@ from ..run.evaluate import evaluate as evaluate_on
 from ..run.inputs import Data, as_dataset, as_schedule, as_weights
 from ..run.job import JobState, check_room, make_job, read_job, write_job
 from ..run.run import Run, Weights
-from ..run.train import OnStep, Training, take_up
+from ..run.train import Diverged, OnStep, Training, starting_values, take_up
 from ..run.train import load as load_schedule
 from ..run.train import train as train_until
-from ..run.weights import (
-    SavedWeights,
-    classes_of_weights,
-)
+from ..run.weights import SavedWeights, classes_of_weights, save_weights
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .connection import Connection
@@ -59,9 +57,12 @@ def train(
         before_moving=before_moving,
     )  # fmt: skip
     try:
-        return train_until(training, last, on_step, stopped)
-    finally:
+        run = train_until(training, last, on_step, stopped)
+    except Diverged:  # which has the run
         connection.written = (schedule.model.crc, training.committed)
+        raise
+    connection.written = (schedule.model.crc, training.committed)
+    return run
 
 
 def start_training(
@@ -81,38 +82,94 @@ def start_training(
     `schedule` may be a .poet file, `weights` a .safetensors file; `data`: see run.inputs. Raises
     BadInput if the card holds weights that this would lose, unless `erase_card`.
     """
-    check_seed(seed)
     schedule = as_schedule(schedule)
     graph = graph_of(schedule)
     dataset = _fitting_data(data, graph)
     given = None if weights is None else as_weights(weights, graph)
+    check_training(
+        schedule, connection, dataset,
+        seed=seed, weights=given, first_step=first_step, resume=resume, erase_card=erase_card,
+    )  # fmt: skip
     if erase_card:
         connection.device.format()
-    check_card(connection, schedule, resume=resume, goes_on=first_step > 0)
-    return Training(
-        connection.device,
-        connection.board,
-        schedule,
-        dataset,
-        seed=seed,
-        weights=given,
-        first_step=first_step,
-        resume=resume,
-        classes=classes_of_weights(given),
-        before_moving=before_moving,
-    )
+    rescue = before_moving or Rescue(graph)
+    try:
+        training = Training(
+            connection.device,
+            connection.board,
+            schedule,
+            dataset,
+            seed=seed,
+            weights=given,
+            first_step=first_step,
+            resume=resume,
+            classes=classes_of_weights(given),
+            before_moving=rescue,
+        )
+    except BaseException as error:
+        if isinstance(rescue, Rescue):
+            rescue.name_in(error)
+        raise
+    if isinstance(rescue, Rescue):
+        rescue.remove()
+    return training
 
 
-def check_card(
-    connection: Connection, schedule: Schedule, *, resume: bool = False, goes_on: bool = False
-) -> None:
-    """Raise BadInput if training would lose weights that the card holds.
+class Rescue:
+    """A temporary file for weights while they move on a card; the card has none that are whole."""
 
-    Not lost are those that it begins with (`resume`), and those that this connection has trained,
-    which its caller has. Where it `goes_on` from a file, weights of the same model are replaced.
+    def __init__(self, graph: Graph) -> None:
+        self._graph, self._path = graph, Path()
+
+    def __call__(self, weights: Weights, step: int) -> None:
+        handle, name = mkstemp(prefix="poet-weights-", suffix=".safetensors")
+        os.close(handle)
+        self._path = Path(name)
+        save_weights(self._path, self._graph, weights, step)
+
+    def name_in(self, error: BaseException) -> None:
+        """Let an error say where the weights are, if they had begun to move."""
+        if self._path.name:
+            error.args = (f"{error}; the weights that the card held are in {self._path}",)
+
+    def remove(self) -> None:
+        if self._path.name:
+            self._path.unlink(missing_ok=True)
+
+
+def check_training(
+    schedule: Schedule,
+    connection: Connection,
+    dataset: Dataset,
+    *,
+    seed: int = 0,
+    weights: Weights | None = None,
+    first_step: int = 0,
+    resume: bool = False,
+    erase_card: bool = False,
+) -> int | None:
+    """Raise BadInput for what start_training refuses, before anything is written or erased.
+
+    That is also a card with weights that would be lost. Not lost are those that training begins
+    with (`resume`), and those that this connection has trained, which its caller has. Where it goes
+    on from a file, after `first_step` steps, weights of the same model are replaced: then the
+    result is the step of those on the card.
     """
-    if not resume:
-        check_replaceable(connection.device, schedule, connection.written, goes_on)
+    check_seed(seed)
+    if not 0 <= first_step < NOTHING_COMMITTED:
+        raise BadInput(f"first_step {first_step}: give the number of steps that are done")
+    graph, device = graph_of(schedule), connection.device
+    if resume:
+        found = held(device)
+        if found is None:
+            raise nothing_held(graph)
+        fit_named(dataset, graph, found.note.classes if found.note else NO_NAMES)
+        return None
+    fit_named(dataset, graph, classes_of_weights(weights), is_trained=weights is not None)
+    starting_values(graph, seed, weights)
+    if erase_card:
+        return None
+    return check_replaceable(device, schedule, connection.written, first_step)
 
 
 def last_step(dataset: Dataset, schedule: Schedule, epochs: int, steps: int | None) -> int:
@@ -173,32 +230,39 @@ def write_card(
     does not fit, nothing is left to train, or the card holds weights that this would lose (unless
     `erase_card`).
     """
-    check_seed(seed)
     schedule = as_schedule(schedule)
     graph, device = graph_of(schedule), connection.device
     dataset = _fitting_data(data, graph)
     last = last_step(dataset, schedule, epochs, steps)
     given = None if weights is None else as_weights(weights, graph)
+    check_training(
+        schedule, connection, dataset,
+        seed=seed, weights=given, first_step=first_step, resume=resume, erase_card=erase_card,
+    )  # fmt: skip
     first, names = first_step, classes_of_weights(given)
     if resume:
         found = resumed(device, schedule)
         first, names = found.step, found.classes
+        if found.weights is not None:
+            raise BadInput(
+                "the card has another layout than this schedule. First go on with `train --resume` "
+                "for a step, which writes the weights again"
+            )
     if first >= last:
         raise BadInput(f"nothing is left to train: step {first} is done, {last} is the last one")
-    dataset = fit_named(dataset, graph, names, is_trained=resume)
+    is_trained = resume or given is not None
+    dataset = fit_named(dataset, graph, names, is_trained=is_trained)
     job = make_job(schedule, dataset, seed, first, last - first)
     if erase_card:
         device.format()
-    check_card(connection, schedule, resume=resume, goes_on=first > 0)
     if not resume:
         load_schedule(device, schedule)
-        check_room(device, job)
-    take_up(device, schedule, dataset, seed, given, first, resume, names)
     check_room(device, job)
+    take_up(device, schedule, dataset, seed, given, first, resume, names)
     write_job(device, job, told)
     state = read_job(device)
     assert state is not None
-    return replace(state, classes=dataset.classes)
+    return replace(state, classes=dataset.classes or names)
 
 
 def read_card(
@@ -206,11 +270,10 @@ def read_card(
 ) -> tuple[JobState | None, Weights]:
     """How far a board has come alone, with the losses of its steps, and its weights."""
     schedule = as_schedule(schedule)
-    found = resumed(connection.device, schedule)
-    if found.weights is not None:
-        return None, found.weights
-    weights = read_weights(connection.device, schedule)
-    return read_job(connection.device), SavedWeights(weights, found.classes)
+    device = connection.device
+    found = resumed(device, schedule)
+    weights = found.weights or SavedWeights(read_weights(device, schedule), found.classes)
+    return read_job(device), weights
 
 
 def _fitting_data(data: Data, graph: Graph) -> Dataset:

@@ -17,7 +17,7 @@ from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from . import completion
 from .console import emit, progress, say, show_table
-from .notices import say_classes
+from .notices import arena_bytes, say_classes
 from .options import (
     data_options,
     erase_option,
@@ -142,7 +142,9 @@ def write(
     try:
         with (
             api.connect(
-                port or "native", storage=image or storage, arena_bytes=_arena(loaded, port)
+                port or "native",
+                storage=image or storage,
+                arena_bytes=arena_bytes(loaded, port, None),
             ) as connection,
             progress(f"writing {graph.name} and {dataset.name}") as report,
         ):
@@ -192,7 +194,7 @@ def read(
     loaded = Schedule.load(schedule)
     graph = graph_of(loaded)
     with api.connect(
-        port or "native", storage=storage, arena_bytes=_arena(loaded, port)
+        port or "native", storage=storage, arena_bytes=arena_bytes(loaded, port, storage)
     ) as connection:
         state, weights = api.read_card(loaded, connection)
         committed = int(connection.device.info.committed_step)
@@ -233,14 +235,6 @@ def _only_files(path: Path) -> None:
             "none of it is mounted, and copy it with `sudo dd if=card.img of=/dev/CARD bs=1M "
             "conv=fsync`"
         )
-
-
-def _arena(schedule: Schedule, port: str | None) -> int | None:
-    """The native board stands for whichever board the card will be in."""
-    if port not in (None, "native"):
-        return None
-    ram: int = schedule.meta["plan"]["ram_bytes"]
-    return ram
 
 
 def _image_bytes(schedule: Schedule, dataset: Dataset, seed: int, first: int, last: int) -> int:

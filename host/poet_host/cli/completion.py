@@ -15,14 +15,14 @@ MODEL_SUFFIXES = (".onnx", ".json", ".poet")
 
 def models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Built-in models, and files of models; a folder ends in a slash."""
-    folder = Path(incomplete if incomplete.endswith("/") else Path(incomplete).parent)
+    before = incomplete[: incomplete.rfind("/") + 1]
     found = [*MODELS]
     try:
-        for path in sorted(folder.iterdir()):
+        for path in sorted(Path(before or ".").iterdir()):
             if path.is_dir():
-                found.append(f"{path}/")
+                found.append(f"{before}{path.name}/")
             elif path.suffix in MODEL_SUFFIXES:
-                found.append(str(path))
+                found.append(before + path.name)
     except OSError:
         pass  # no such folder
     return [name for name in found if name.startswith(incomplete)]

@@ -101,11 +101,12 @@ def _shown(row: dict[str, Any]) -> tuple[str, ...]:
     fits = row["smallest_ram_bytes"] <= row["arena_bytes"]
     missing = "not found" if fits else "does not fit"
     energy_uj, time_us = row["energy_uj"], row["time_us"]
+    keep_bytes = row["keep_everything_bytes"]
     return (
         row["board"],
         f"{row['arena_bytes']:,}",
         f"{row['smallest_ram_bytes']:,}",
-        f"{row['keep_everything_bytes']:,}",
+        "no such plan" if keep_bytes is None else f"{keep_bytes:,}",
         missing if energy_uj is None else f"{energy_uj:,.0f}",
         "" if time_us is None else f"{time_us / 1e3:,.1f}",
     )

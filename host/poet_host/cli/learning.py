@@ -17,6 +17,7 @@ from .console import emit, of_steps, progress, say, show_text
 from .notices import say_emulated
 from .options import (
     FiniteRange,
+    erase_option,
     files_of,
     json_option,
     model_options,
@@ -108,6 +109,7 @@ def simulate(
     "--supply-mv", type=FiniteRange(500, 30_000), metavar="MV",
     help="Millivolts at which the meter supplies the board; default: 3300.",
 )  # fmt: skip
+@erase_option
 @storage_option
 @model_options
 @json_option
@@ -118,6 +120,7 @@ def profile(
     validated: bool,
     power_log: Path | None,
     supply_mv: float | None,
+    erase_card: bool,
     storage: Path | None,
     as_json: bool,
     **options: object,
@@ -134,6 +137,8 @@ def profile(
     arena = PROFILING_BYTES if port == "native" else None
     with api.connect(port, storage=storage, arena_bytes=arena) as connection:
         say_emulated(connection)
+        if erase_card:
+            connection.device.format()
         measured = None
         for graph in graphs:
             with progress(f"profiling {graph.name} on {connection.board.name}") as report:

@@ -4,7 +4,7 @@ import errno
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Literal, TypeVar
@@ -251,20 +251,24 @@ def writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) -> Non
             raise BadInput(f"{path} cannot be written: its links go in a circle")
 
 
-def room_for(path: Path, size_bytes: int) -> None:
-    """Raise BadInput if a file of this size cannot be written where `path` is."""
-    if is_stream(path):
-        return
-    folder = Path(os.path.realpath(path)).parent
-    try:
-        if shutil.disk_usage(folder).free < size_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        with TemporaryFile(dir=folder) as file:  # quotas and other limits show only so
-            file.write(bytes(min(size_bytes, _TRIED_BYTES)))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise BadInput(
-            f"{path} cannot be written: {error.strerror}. It takes {size_bytes:,} bytes; free so "
-            "many, or write to another disk"
-        ) from error
+def room_for(sizes: Mapping[Path, int]) -> None:
+    """Raise BadInput if files of these sizes, in bytes, cannot be written."""
+    folders: dict[int, int] = {}  # by disk: what all its files take
+    for path, size_bytes in sizes.items():
+        if is_stream(path):
+            continue
+        folder = Path(os.path.realpath(path)).parent
+        disk = folder.stat().st_dev
+        folders[disk] = folders.get(disk, 0) + size_bytes
+        try:
+            if shutil.disk_usage(folder).free < folders[disk]:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with TemporaryFile(dir=folder) as file:  # quotas and other limits show only so
+                file.write(bytes(min(size_bytes, _TRIED_BYTES)))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise BadInput(
+                f"{path} cannot be written: {error.strerror}. It takes {size_bytes:,} bytes; free "
+                "so many, or write to another disk"
+            ) from error

@@ -72,8 +72,8 @@ time_limit_option = click.option(
 @time_limit_option
 @click.option(
     "--gap", type=FiniteRange(0, 1), metavar="G",
-    help="Stop when the energy is proved to be within this share of the least, and fail with exit "
-    f"code 6 if it is not; 0 asks for a proof. Default: stop at {DEFAULT_GAP}, never fail.",
+    help="Stop when the energy is within this share of the proved least; exit with 6 if it is not. "
+    f"0: a proof. Default: stop at {DEFAULT_GAP}, and exit with 0 with any plan.",
 )  # fmt: skip
 @click.option("--unplaced", is_flag=True, help="Bound the sum of bytes only; no offsets.")
 @output("--output", "-o", suffix=".poet", help="Write the schedule, a .poet file.")

@@ -1,6 +1,5 @@
 """The command train."""
 
-from math import isfinite
 from pathlib import Path
 
 import click
@@ -8,23 +7,21 @@ import numpy as np
 
 from .. import api
 from ..errors import BadInput, PoetError
-from ..files import write_whole
 from ..graph.graph import Graph
 from ..graph.weights import weight_nodes
 from ..profile.profile import board_power
-from ..run.card import read_weights
 from ..run.data import fit, load_data, steps_per_epoch
 from ..run.evaluate import held_out_accuracy
 from ..run.log import Log
-from ..run.run import Run, Step, Weights, weights_sha256
-from ..run.train import Diverged, Training
+from ..run.run import Run, Weights, weights_sha256
+from ..run.train import Diverged
 from ..run.train import train as train_until
-from ..run.validate import Validated, check_held_out, validate
+from ..run.validate import check_held_out
 from ..schedule.rates import with_rates
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
-from .console import Report, emit, failure, progress, say, show_table, to_json
-from .notices import say_classes, say_emulated
+from .console import emit, failure, progress, say, show_table
+from .notices import arena_bytes, say_classes, say_emulated
 from .options import (
     FiniteRange,
     data_options,
@@ -37,6 +34,7 @@ from .options import (
     storage_option,
     writable,
 )
+from .session import Session
 from .signals import interrupts
 
 RUN_BYTES = 64 << 10  # of a run.json without its steps, about
@@ -59,7 +57,7 @@ STEP_BYTES = 512  # of each step in it, at most
 )  # fmt: skip
 @click.option(
     "--momentum", type=FiniteRange(0, 1, max_open=True),
-    help="Train with this momentum; default: that of the schedule, which must have some.",
+    help="Train with this momentum; default: that of the schedule, if it was solved with some.",
 )  # fmt: skip
 @click.option(
     "--weight-decay", type=FiniteRange(0),
@@ -154,15 +152,24 @@ def train(
     first = api.step_of_weights(load_weights) if resume and load_weights else 0
     weights = api.load_weights(load_weights, graph) if load_weights else None
     last = api.last_step(dataset, loaded, epochs or 1, steps)
-    _check_room(graph, last, save_weights, best, run_path)
-    ram = loaded.meta["plan"]["ram_bytes"] if port == "native" else None
+    if strict_deadline and loaded.meta["plan"].get("deadline_us") is None:
+        raise BadInput(
+            f"{schedule} has no deadline for --strict-deadline: solve it with --deadline"
+        )
+    _check_room(graph, last - first, save_weights, best, run_path)
+    ram = arena_bytes(loaded, port, storage if from_board else None)
     with (
         Log(log_path, tensorboard, resume) as log,
         api.connect(port, storage=storage, arena_bytes=ram) as connection,
     ):
+        log.check()
         say_emulated(connection)
-        if not erase_card:
-            api.check_card(connection, loaded, resume=from_board, goes_on=first > 0)
+        replaced = api.check_training(
+            loaded, connection, dataset,
+            seed=seed, weights=weights, first_step=first, resume=from_board, erase_card=erase_card,
+        )  # fmt: skip
+        if replaced is not None:
+            say(f"the card's weights of step {replaced} are replaced by those of step {first}")
         per_epoch = steps_per_epoch(dataset, graph.batch)
         begun = connection.device.info.committed_step if from_board else first
         about = {
@@ -178,7 +185,9 @@ def train(
             before_moving=lambda held, step: _rescue(save_weights, graph, held, step),
         )  # fmt: skip
         say_classes(training.classes)
-        session = _Session(training, log, save_weights, best, save_every)
+        session = Session(training, log, save_weights, best, save_every)
+        if best and resume and best.exists():
+            session.begin_with_best()
         session.say_what_is_left(last, steps)
         failed: dict[str, object] = {}
         with (
@@ -199,7 +208,7 @@ def train(
         )  # fmt: skip
     code = 128 + asked() if run.ended == "interrupted" else 0
     if not failed:
-        failed = _failure(log, run, strict_deadline)
+        failed = _failure(log, session, run, strict_deadline)
     if failed:
         code = PoetError.exit_code
         say(f"poet-host: {failed['error']}")
@@ -210,108 +219,15 @@ def train(
     return code
 
 
-class _Session:
-    """What happens during training besides the steps: reports, checkpoints and validation."""
-
-    def __init__(
-        self,
-        training: Training,
-        log: Log,
-        save_weights: Path,
-        best: Path | None,
-        save_every: int | None,
-    ) -> None:
-        self.training, self.log = training, log
-        self.begun = training.committed
-        self.per_epoch = steps_per_epoch(training.data, training.graph.batch)
-        self.validations: list[Validated] = []
-        self.best: Validated | None = None  # of those, the one with the lowest loss
-        self.report: Report | None = None
-        self._save_weights, self._best_path, self._save_every = save_weights, best, save_every
-        self._losses: list[float] = []  # of the epoch's steps so far
-
-    def say_what_is_left(self, last: int, steps: int | None) -> None:
-        data, batch = self.training.data, self.training.graph.batch
-        left = len(data.x) - self.per_epoch * batch
-        if left and steps is None:
-            say(
-                f"{left} of {len(data.x)} samples fill no batch of {batch}: "
-                + ("every epoch leaves out others" if data.shuffle else "they are left out")
-            )
-        if self.begun >= last:
-            say(f"nothing is left to train: step {self.begun} is done, {last} is the last one")
-
-    def on_step(self, step: Step, last: int) -> None:
-        """First on record, then on the screen."""
-        self.log.step(step)
-        self._losses.append(step.loss)
-        word = f"loss {step.loss:.4f}"
-        is_epoch = step.step % self.per_epoch == 0
-        if is_epoch:
-            mean = sum(self._losses) / len(self._losses)
-            word = f"epoch {step.step // self.per_epoch}, mean loss {mean:.4f}"
-            self._losses = []
-        is_saved = self._save_every and step.step % self._save_every == 0
-        if is_saved or (is_epoch and self._best_path):
-            weights = read_weights(self.training.device, self.training.schedule)
-            if is_saved and step.step < last:
-                self._save(self._save_weights, weights, step.step)
-            if is_epoch and self._best_path:
-                word += self._validate(weights, step.step)
-        if self.report:
-            self.report(step.step, last, word, is_epoch)
-
-    def _validate(self, weights: Weights, step: int) -> str:
-        assert self._best_path is not None
-        training = self.training
-        found = validate(training.graph, weights, training.data, step // self.per_epoch, step)
-        self.validations.append(found)
-        self.log.validated(found)
-        if isfinite(found.loss) and (self.best is None or found.loss < self.best.loss):
-            self.best = found
-            self._save(self._best_path, weights, step)
-        accuracy = "" if found.accuracy is None else f", accuracy {found.accuracy:.1%}"
-        return f", validation loss {found.loss:.4f}{accuracy}"
-
-    def _save(self, path: Path, weights: Weights, step: int) -> None:
-        api.save_weights(path, self.training.graph, weights, step, self.training.classes)
-
-    def save(self, run: Run, run_path: Path | None) -> None:
-        """Save the weights of the last good step, if there is one, and the run."""
-        wrote: list[Path | None] = []
-        done = run.last_step or self.begun
-        if done or run.ended != "not_finite":
-            self._save(self._save_weights, run.weights, done)
-            wrote.append(self._save_weights)
-        if run_path:
-            write_whole(run_path, to_json(run.to_json()))
-            wrote.append(run_path)
-        if self.best:
-            wrote.append(self._best_path)
-        if wrote:
-            say(f"wrote {' and '.join(map(str, wrote))}")
-
-    def facts(self) -> dict[str, object]:
-        best = self.best and {**self.best.to_json(), "file": str(self._best_path)}
-        return {
-            "steps": self.training.committed,
-            "validation": [one.to_json() for one in self.validations],
-            "best": best,
-        }
-
-
 def _check_room(
-    graph: Graph, last: int, save_weights: Path, best: Path | None, run_path: Path | None
+    graph: Graph, steps: int, save_weights: Path, best: Path | None, run_path: Path | None
 ) -> None:
     """Before hours of training: is there room for the results?"""
     weights_bytes = sum(node.size_bytes + 256 for node in weight_nodes(graph))
-    for path, size_bytes in (
-        (save_weights, weights_bytes),
-        (best, weights_bytes),
-        (run_path, RUN_BYTES + STEP_BYTES * last),
-    ):
-        if path:
-            room_for(path, size_bytes)
+    sizes = {save_weights: weights_bytes}
+    sizes |= {best: weights_bytes} if best else {}
+    sizes |= {run_path: RUN_BYTES + STEP_BYTES * max(steps, 0)} if run_path else {}
+    room_for(sizes)
 
 
 def _rescue(path: Path, graph: Graph, weights: Weights, step: int) -> None:
@@ -324,11 +240,13 @@ def _rescue(path: Path, graph: Graph, weights: Weights, step: int) -> None:
     )
 
 
-def _failure(log: Log, run: Run, strict_deadline: bool) -> dict[str, object]:
+def _failure(log: Log, session: Session, run: Run, strict_deadline: bool) -> dict[str, object]:
     """What makes the command fail although it trained, as keys of its JSON object."""
     message = ""
     if log.broken:
         message = f"{log.broken}; the weights are saved, but the log is not whole"
+    elif session.unsaved:
+        message = f"during training: {session.unsaved}"
     elif strict_deadline and run.deadline_missed_steps and run.ended == "done":
         message = f"{_missed(run)} Solve with a later --deadline, or profile the board first"
     return failure(message, PoetError.exit_code) if message else {}
@@ -347,7 +265,7 @@ def summary(run: Run) -> dict[str, object]:
 
 
 def _facts(
-    run: Run, schedule: Schedule, accuracy: float | None, session: _Session
+    run: Run, schedule: Schedule, accuracy: float | None, session: Session
 ) -> list[tuple[str, str]]:
     rows = [("steps", str(session.training.committed)), ("ended", run.ended.replace("_", " "))]
     planned_for = schedule.meta.get("board")
@@ -360,14 +278,14 @@ def _facts(
             ("arena's high-water mark", f"{run.peak_bytes:,} bytes"),
             ("time of a step", _ms(run.time_us)),
             ("- of which commit and answers to the host", _ms(run.overhead_us)),
-            ("- the rest, measured", _ms(run.measured_time_us)),
+            ("- without these, as planned", _ms(run.measured_time_us)),
         ]
         if is_predicted:
-            rows.append(("- the rest, predicted by solve", _ms(run.predicted_time_us)))
+            rows.append(("- predicted by solve", _ms(run.predicted_time_us)))
         if run.deadline_us is not None:
             missed = run.deadline_missed_steps
             met = "met" if not missed else f"missed in {missed} of {len(run.steps)} steps"
-            rows.append(("deadline of a step", f"{_ms(run.deadline_us)}, {met}"))
+            rows.append(("deadline, as planned", f"{_ms(run.deadline_us)}, {met}"))
     if run.measured_energy_uj is not None:
         # Above the sleeping board, without commit and host: what `solve` calls energy of a step.
         rows.append(("energy of a step (estimated)", f"{run.measured_energy_uj:,.1f} uJ"))

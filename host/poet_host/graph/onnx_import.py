@@ -154,7 +154,7 @@ def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
 
 def _drop_softmax(model: OnnxModel) -> bool:
     """The loss computes the softmax itself, or the sigmoid of one number: train on what goes into
-    one at the end. Behind it, only shapes may change. Returns whether there was one.
+    one at the end. After it, only shapes may change. Returns whether there was one.
     """
     output, views = model.output, []
     makers = {name: node for node in model.nodes for name in node.outputs}

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
 from numbers import Real
 
 from ..errors import BadInput
 
 OPTIMISERS = ("sgd", "momentum", "adam")
+MAX_FLOAT32 = 3.4e38  # the boards compute with float32
 MAX_BETA = 0.99999  # of it, 1 less a float32 is still known to a part in a hundred
 
 
@@ -47,7 +47,7 @@ class Adam:
 
 def _check(rates: Mapping[str, object]) -> None:
     for name, value in rates.items():
-        if not isinstance(value, Real) or not isfinite(value) or value < 0:
+        if not isinstance(value, Real) or not 0 <= float(value) <= MAX_FLOAT32:
             raise BadInput(f"{name} is {value!r}, it must be a finite number from 0")
 
 

@@ -1,4 +1,4 @@
-"""A plan without search: what it costs is soon known, and `solve` finds less."""
+"""A plan made without search, to estimate costs quickly; `solve` finds better ones."""
 
 from collections.abc import Iterator
 from itertools import chain

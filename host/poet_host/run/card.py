@@ -9,9 +9,10 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from .. import isa
 from ..device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device, board_error
@@ -21,6 +22,7 @@ from ..graph.weights import weight_nodes
 from ..schedule.model import part_size, read_model
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
+from ..schema import Count, convert
 from .classes import NO_NAMES, Classes, classes_from_json
 from .job import read_job
 from .run import Array, Weights
@@ -45,6 +47,17 @@ class Note:
 
 
 @dataclass(frozen=True)
+class _Row:
+    """A note as JSON."""
+
+    model_crc: Count
+    model: str
+    sequence: Count
+    weights: tuple[tuple[str, tuple[Count, ...], Annotated[int, Meta(ge=0, lt=2**16)]], ...]
+    classes: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
 class Held:
     """Weights that a card has committed."""
 
@@ -59,12 +72,12 @@ class Held:
 
 @dataclass(frozen=True)
 class Resumed:
-    """Where training goes on. `weights` is None if they stay as they lie on the card, or else
-    they are what the card held in another layout, and must be written again.
-    """
+    """Where training goes on."""
 
     step: int
     classes: Classes
+    # Where the card has another layout: its weights, which must be written again. None where the
+    # weights can stay on the card as they are.
     weights: SavedWeights | None = None
 
 
@@ -74,6 +87,11 @@ def storage_info(device: Device) -> Any:
     if info.storage_status:
         raise board_error(info.storage_status, 0, "to use its card")
     return info
+
+
+def has_store(device: Device) -> bool:
+    """Can the board use its card?"""
+    return int(device.hello().storage_status) == 0
 
 
 def held(device: Device) -> Held | None:
@@ -104,15 +122,23 @@ def write_note(
         "weights": [[node.name, node.shape, numbers[node.name]] for node in weight_nodes(graph)],
         "classes": classes.to_json(),
     }
-    content = zlib.compress(json.dumps(about, separators=(",", ":")).encode())
+    content = _packed(about)
+    if len(content) > _MOST_BYTES and classes:
+        content = _packed({**about, "classes": Classes(classes).to_json()})  # without examples
     if len(content) > _MOST_BYTES or len(schedule.model_part) > _PLACES[0]:
+        if not classes:
+            return  # such a card still trains; its weights are recognised by the model's CRC
         raise BadInput(
-            f"{graph.name}: a card has no room for the names of its tensors and classes. "
-            "Shorten the names, or use fewer classes"
+            f"{graph.name}: a card has no room for the names of {len(classes)} classes. Shorten "
+            "the names, or write labels as numbers"
         )
     crc = zlib.crc32(content)
     record = isa.pack("poet_meta", magic=_C["POET_NOTE_MAGIC"], crc=crc, bytes=len(content))
     device.write(MODEL, 0, record + content, start=_PLACES[1 - newest])
+
+
+def _packed(about: Mapping[str, Any]) -> bytes:
+    return zlib.compress(json.dumps(about, separators=(",", ":")).encode())
 
 
 def _rank(note: Note | None, committed: int) -> tuple[bool, int]:
@@ -130,51 +156,60 @@ def _read_note(device: Device, place: int) -> Note | None:
         return None
     try:
         about = json.loads(zlib.decompressobj().decompress(content, 2**24))
-        weights = [(str(name), tuple(shape), int(i)) for name, shape, i in about["weights"]]
-        return Note(
-            int(about["model_crc"]), str(about["model"]),
-            {name: shape for name, shape, _ in weights}, {name: i for name, _, i in weights},
-            classes_from_json(about["classes"]), int(about["sequence"]),
-        )  # fmt: skip
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error):
+        row = convert(about, _Row, "a note")
+        classes = classes_from_json(row.classes)
+    except (ValueError, TypeError, KeyError, RecursionError, zlib.error, BadInput):
         return None  # not ours, whatever it is: without names the card still trains
+    shapes = {name: shape for name, shape, _ in row.weights}
+    numbers = {name: number for name, _, number in row.weights}
+    return Note(row.model_crc, row.model, shapes, numbers, classes, row.sequence)
 
 
 def check_replaceable(
     device: Device,
     schedule: Schedule,
     written: tuple[int, int] | None = None,
-    goes_on: bool = False,
-) -> None:
-    """Raise BadInput if training would lose what the card holds without anybody saying so.
+    first_step: int = 0,
+) -> int | None:
+    """Raise BadInput if training would lose what the card holds, unless the user asked for it.
 
     That is weights after one step or more, weights of another model, or a job that is not done.
     Not lost are those of the model's CRC and step `written`, which the caller has. Where training
-    `goes_on` from a file, weights of the same model may be replaced.
+    goes on from a file, after `first_step` steps, weights of the same model may be replaced: then
+    the result is their step.
     """
     found = held(device)
     if found is None or (found.model_crc, found.step) == written:
-        return
-    if not _recognised(found, schedule):
+        return None
+    is_same = found.model_crc == schedule.model.crc
+    if not is_same and not _same_weights(found, graph_of(schedule)):
         raise BadInput(
             f"the card holds weights of {found.model} after {found.step} steps. Go on with that "
             "model's schedule and --resume, or lose them with --erase-card"
         )
-    if goes_on:
-        return
-    if found.step:
+    if first_step:
+        return found.step
+    if found.step or not is_same:
         raise BadInput(
             f"the card holds weights of this model after {found.step} steps. Go on from them with "
             "--resume, or lose them with --erase-card"
         )
-    if found.model_crc == schedule.model.crc:
-        device.load(schedule.model_part, schedule.plan_part)
-        job = read_job(device)
-        if job and job.committed < job.last:
-            raise BadInput(
-                f"the card holds a job that trains alone until step {job.last}. Go on from it with "
-                "--resume, or lose it with --erase-card"
-            )
+    device.load(schedule.model_part, schedule.plan_part)
+    job = read_job(device)
+    if job and job.committed < job.last:
+        raise BadInput(
+            f"the card holds a job that trains alone until step {job.last}. Go on from it with "
+            "--resume, or lose it with --erase-card"
+        )
+    return None
+
+
+def arena_of_card(device: Device) -> int:
+    """Bytes of RAM that the plan on the card needs; 0 if the card holds no weights."""
+    if held(device) is None:
+        return 0
+    size = isa.record_size("poet_plan_header")
+    return int(isa.unpack("poet_plan_header", device.read(PLAN, 0, size))["arena_bytes"])
 
 
 def read_weights(device: Device, schedule: Schedule) -> dict[str, Array]:
@@ -191,8 +226,11 @@ def values_of(node: Node, data: bytes) -> Array:
     return np.frombuffer(data, dtype="<f4").reshape(node.shape)
 
 
-def _recognised(found: Held, schedule: Schedule) -> bool:
-    return found.model_crc == schedule.model.crc or _same_weights(found, graph_of(schedule))
+def nothing_held(graph: Graph) -> BadInput:
+    return BadInput(
+        f"the card holds no trained weights of {graph.name}. Name the card that holds them, or "
+        "train first"
+    )
 
 
 def resumed(device: Device, schedule: Schedule) -> Resumed:
@@ -204,10 +242,7 @@ def resumed(device: Device, schedule: Schedule) -> Resumed:
     found = held(device)
     graph = graph_of(schedule)
     if found is None:
-        raise BadInput(
-            f"the card holds no trained weights of {graph.name}. Leave out --resume, or name the "
-            "card that holds them"
-        )
+        raise nothing_held(graph)
     classes = found.note.classes if found.note else NO_NAMES
     if found.model_crc == schedule.model.crc:
         device.load(schedule.model_part, schedule.plan_part)

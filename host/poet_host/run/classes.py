@@ -1,12 +1,12 @@
-"""Names of classes: which number each word of a table became when training began.
+"""Names of classes: when training begins, each word of a table gets a number.
 
-They are kept with the weights, in their file and on the card, and every later table is numbered
-by them. Some samples are kept too, as a CRC-32 of the row and its class: where a later table has
+The names are kept with the weights, in their file and on the card. Every later table is numbered by
+them. Some samples are kept too, as a CRC-32 of the row and its class: where a later table has
 the same rows under exchanged names, the names mean something else, and the table is refused.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,29 +28,37 @@ class Classes(tuple[str, ...]):
     def __new__(
         cls, names: Iterable[str] = (), examples: Mapping[int, int] | None = None
     ) -> "Classes":
-        made = super().__new__(cls, names)
+        given = tuple(names) if isinstance(names, Iterable) else (names,)
+        if not all(isinstance(name, str) and name for name in given):
+            raise BadInput(f"names of classes must be texts, not {quoted(given)}")
+        if len(set(given)) < len(given):
+            raise BadInput(f"names of classes must differ: {_listed(given)}")
+        made = super().__new__(cls, given)
         made.examples = examples or {}
         return made
 
     def to_json(self) -> dict[str, Any] | None:
         """Names, and the few examples that are kept; None for no names."""
-        kept: list[tuple[int, int]] = []
-        for number in range(len(self)):
-            kept += [one for one in sorted(self.examples.items()) if one[1] == number][:EXAMPLES]
-        examples = {f"{crc:08x}": number for crc, number in kept}
-        return {"names": list(self), "examples": examples} if self else None
+        kept: dict[str, int] = {}
+        counts = [0] * len(self)
+        for crc, number in sorted(self.examples.items()):
+            if counts[number] < EXAMPLES:
+                counts[number] += 1
+                kept[f"{crc:08x}"] = number
+        return {"names": list(self), "examples": kept} if self else None
 
 
 NO_NAMES = Classes()
 
 
 def classes_from_json(value: Any) -> Classes:
-    """The classes in a file's or a card's JSON. Raises ValueError, TypeError or KeyError."""
+    """The classes in a file's or a card's JSON.
+
+    Raises BadInput, ValueError, TypeError or KeyError.
+    """
     if value is None:
         return NO_NAMES
     names = value["names"]
-    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise ValueError("names of classes must be different texts")
     examples = {int(crc, 16): number for crc, number in dict(value["examples"]).items()}
     if not all(isinstance(one, int) and 0 <= one < len(names) for one in examples.values()):
         raise ValueError("an example has a class that is not named")
@@ -106,6 +114,6 @@ def _exchanged(known: Classes, found: Mapping[int, int]) -> tuple[int, int] | No
     return moved[0] if exchanged and all(len(now) == 1 for now in became.values()) else None
 
 
-def _listed(names: Classes) -> str:
+def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(quoted(name) for name in names[:12])
     return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "")

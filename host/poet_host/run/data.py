@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
+from ..schema import LARGEST_WHOLE
 from . import data_builtin
 from .classes import NO_NAMES, Classes, examples_of, numbers_by
 from .data_files import Array, Arrays, read_csv, read_folder, read_npz
@@ -77,8 +78,8 @@ def load_data(
 
 
 def check_seed(seed: int) -> None:
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise BadInput(f"a seed of {seed!r}: give a whole number from 0")
+    if not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_WHOLE:
+        raise BadInput(f"a seed of {seed!r}: give a whole number from 0 to {LARGEST_WHOLE}")
 
 
 def _load(spec: str | Path) -> Dataset:
@@ -198,6 +199,8 @@ def fit(dataset: Dataset, graph: Graph) -> Dataset:
             f"data {dataset.name}: {len(x)} samples do not fill one batch of {graph.batch}; "
             "give more samples or solve with a smaller --batch"
         )
+    if (dataset.x_test is None) != (dataset.y_test is None):
+        raise BadInput(f"data {dataset.name}: give x_test and y_test, or neither of them")
     if dataset.x_test is None or dataset.y_test is None:
         return replace(dataset, x=x, y=y)
     x_test, y_test = _fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)

@@ -50,8 +50,8 @@ def synthetic(spec: str) -> Halves:
 def tokens(spec: str) -> Halves:
     """Texts of LENGTH tokens about CLASSES topics; always the same ones.
 
-    Each text is token 1, a quarter to all of LENGTH words, and zeros behind. Half of the words are
-    drawn from the eight that its topic favours, half from all.
+    Each text is token 1, a quarter to all of LENGTH words, and zeros after them. Half of the words
+    are drawn from the eight that its topic favours, half from all.
     """
     found = re.fullmatch(rf"tokens:({_SIZE}):({_SIZE}):({_SIZE})", spec)
     length, words, classes = (int(size) for size in found.groups()) if found else (0, 0, 0)

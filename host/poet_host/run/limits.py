@@ -9,6 +9,7 @@ from ..errors import BadInput
 from ..graph.graph import Graph
 from ..plan.problem import CostGraph
 from ..profile.profile import Profile
+from ..schema import LARGEST_WHOLE
 
 _SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([a-z]*|%)", re.I)
 _UNITS = {
@@ -17,7 +18,6 @@ _UNITS = {
 }  # fmt: skip
 LEAST_RAM_BYTES = 4  # one number
 _OR_A_SHARE = ", or a share of what keep-everything needs, as 50%"
-MOST_BYTES = 2**53  # whole numbers that JSON can carry exactly
 
 
 def ram_budget(
@@ -91,8 +91,8 @@ def size_bytes(text: str, what: str, also: str = "") -> int:
 
 
 def _bounded(size: int, what: str) -> int:
-    if size > MOST_BYTES:
-        raise BadInput(f"{what}: the most is {MOST_BYTES:,} bytes")
+    if size > LARGEST_WHOLE:
+        raise BadInput(f"{what}: the most is {LARGEST_WHOLE:,} bytes")
     return size
 
 

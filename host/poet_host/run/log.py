@@ -53,6 +53,11 @@ class Log:
         self._ended = True
         self.broken = ""
 
+    def check(self) -> None:
+        """Raise BadInput if the lines cannot be added to the file that is there."""
+        if self._lines and self._resume and not is_stream(self._lines) and self._lines.exists():
+            _whole_lines(self._lines)
+
     def begin(
         self, about: Mapping[str, Any], from_step: int, per_epoch: int | None, power: Power
     ) -> None:
@@ -121,32 +126,37 @@ class _Lines:
             if not resume or is_stream(path) or not path.exists():
                 self._file: BinaryIO = path.open("wb", buffering=0)
                 return
-            with path.open("rb") as before:
-                size_bytes = self._whole_lines(before)
+            size_bytes = _whole_lines(path)
             self._file = path.open("ab", buffering=0)
             self._file.truncate(size_bytes)
         except OSError as error:
             raise BadInput(_unwritable(path, error)) from error
-
-    def _whole_lines(self, file: BinaryIO) -> int:
-        """Bytes of the lines that are there, but for a last one that was cut off."""
-        first = file.readline()
-        if not first:
-            return 0
-        try:
-            known = json.loads(first)["format"] == FORMAT
-        except (ValueError, TypeError, KeyError):
-            known = False
-        if not known:
-            raise BadInput(f"{self.path} is no log that could be gone on with: name another file")
-        file.seek(0)
-        return sum(len(line) for line in file if line.endswith(b"\n"))
 
     def write(self, row: Mapping[str, Any]) -> None:
         write_all(self._file, json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
+
+
+def _whole_lines(path: Path) -> int:
+    """Bytes of the lines in a log, but for a last one that was cut off. Raises BadInput if it is no
+    log, or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+            if not first:
+                return 0
+            try:
+                known = json.loads(first)["format"] == FORMAT
+            except (ValueError, TypeError, KeyError, RecursionError):
+                known = False
+            if not known:
+                raise BadInput(f"{path} is no log that could be gone on with: name another file")
+            file.seek(0)
+            return sum(len(line) for line in file if line.endswith(b"\n"))
+    except OSError as error:
+        raise BadInput(_unwritable(path, error)) from error
 
 
 class _Scalars:

@@ -121,10 +121,13 @@ class Run:
 
     @property
     def deadline_missed_steps(self) -> int:
-        """How many whole steps, overhead included, took longer than the deadline."""
+        """How many steps, without their overhead, took longer than the deadline.
+
+        The deadline is one of the plan, which contains no overhead either.
+        """
         if self.deadline_us is None:
             return 0
-        return sum(step.time_us > self.deadline_us for step in self.steps)
+        return sum(step.time_us - step.overhead_us > self.deadline_us for step in self.steps)
 
     def loss(self, end: Literal["first", "last"]) -> float | None:
         """Mean loss of the first or last eighth of the steps: single batches differ a lot."""

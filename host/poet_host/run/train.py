@@ -201,7 +201,8 @@ def take_up(
     """
     graph = graph_of(schedule)
     if not resume:
-        data = fit_named(dataset, graph, classes, is_trained=False)
+        data = fit_named(dataset, graph, classes, is_trained=weights is not None)
+        data = replace(data, classes=data.classes or classes)
         begin(device, graph, schedule, seed, weights, first_step, data.classes)
         return data, first_step
     found = resumed(device, schedule)

@@ -37,7 +37,7 @@ def save_weights(
 ) -> None:
     """Write all parameters and states of `graph`, but its constants, to a safetensors file.
 
-    `step` is after how many steps of training they are so: what lets a run go on from the file.
+    `step`: the number of steps trained so far; --resume needs it.
     `classes` are kept with them, so that later data is numbered alike; where none are given, those
     of `weights` that `load_weights` read. Raises PoetError if the file cannot be written.
     """
@@ -86,7 +86,7 @@ def classes_of_weights(weights: Weights | None) -> Classes:
 def _classes(path: Path | str) -> Classes:
     try:
         return classes_from_json(_about(path).get("classes"))
-    except (ValueError, TypeError, KeyError) as error:
+    except (BadInput, ValueError, TypeError, KeyError) as error:
         raise BadInput(f"the names of its classes are damaged ({reason(error)})") from error
 
 

@@ -9,7 +9,7 @@ from ..plan.plan import plan_from_json
 from ..plan.problem import CostGraph
 from ..schema import convert
 from .layout import numbered, rounded
-from .meta import Common
+from .meta import ScheduleMeta
 from .model import Model
 from .recover import graph_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def check_meta(schedule: "Schedule", where: str) -> None:
     """Raises BadInput that begins with `where` unless all readers can rely on the meta part."""
     model = schedule.model
-    meta = convert(schedule.meta, Common, f"{where}, meta part", extra=True)
+    meta = convert(schedule.meta, ScheduleMeta, f"{where}, meta part", extra=True)
     names = [tensor.name for tensor in meta.tensors]
     if len(names) != len(model.tensors) or len(set(names)) < len(names):
         raise BadInput(f"{where}: its meta part does not name the model's tensors: solve again")

@@ -37,7 +37,7 @@ class GraphMeta:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingMeta:
     """A schedule of a training graph; tensors by number."""
 
     graph: GraphMeta
@@ -45,14 +45,14 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Named:
+class NameOnly:
     """All that is known of a graph or tensor of costs only, but for its costs."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptEverything:
     """What keep-everything takes."""
 
     peak_bytes: Count | None = None
@@ -61,11 +61,11 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Common:
+class ScheduleMeta:
     """What every schedule holds. `plan`: a plan.json without statements."""
 
-    graph: Named
-    tensors: tuple[Named, ...]
+    graph: NameOnly
+    tensors: tuple[NameOnly, ...]
     plan: dict[str, Any]
     board: str | None = None
-    keep_everything: Kept | None = None
+    keep_everything: KeptEverything | None = None

@@ -12,8 +12,6 @@ from .model import model_bytes, read_model, with_crc
 from .recover import graph_of
 from .schedule import Schedule
 
-RATES = ("learning_rate", "momentum", "weight_decay")
-
 
 def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
     """The schedule with another `learning_rate`, `momentum` or `weight_decay`; None: as it is.

@@ -7,7 +7,7 @@ from ..errors import BadInput, quoted
 from ..graph.graph import Graph, Node
 from ..graph.kernels import attributes
 from ..schema import convert
-from .meta import TensorMeta, Training
+from .meta import TensorMeta, TrainingMeta
 from .model import NEXT, Model
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def graph_of(schedule: "Schedule") -> Graph:
             f"schedule of {quoted(schedule.meta['graph']['name'])}: it was solved from costs alone,"
             " so no board can run it"
         )
-    meta = convert(schedule.meta, Training, "the schedule's meta part", extra=True)
+    meta = convert(schedule.meta, TrainingMeta, "the schedule's meta part", extra=True)
     names = tuple(row.name for row in meta.tensors)
     nodes = tuple(_node(i, row, model, names) for i, row in enumerate(meta.tensors))
     return Graph(nodes=nodes, origin=schedule.origin, **vars(meta.graph))

@@ -276,7 +276,12 @@ def test_a_port_that_is_nearly_one_is_named(port: str, meant: str) -> None:
 
 @pytest.mark.parametrize(
     ("url", "reason"),
-    [("socket://127.0.0.1:1", "connection refused"), ("socket://none.invalid:7", "name of the")],
+    [
+        ("socket://127.0.0.1:1", "connection refused"),
+        ("socket://none.invalid:7", "name of the"),
+        ("socket://127.0.0.1", "port number"),
+        ("socket://127.0.0.1:99999", "port number"),
+    ],
 )
 def test_a_socket_that_cannot_be_reached_says_why(url: str, reason: str) -> None:
     with pytest.raises(NoDevice, match=reason) as refused:

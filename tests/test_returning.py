@@ -18,7 +18,7 @@ from poet_host import api
 from poet_host.errors import PoetWarning
 from poet_host.graph.graph import Graph
 from poet_host.graph.returning import notice
-from poet_host.graph.weights import start_values
+from poet_host.graph.weights import start_values, to_named
 from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule
 from torch import Tensor, nn
@@ -123,6 +123,17 @@ def test_a_file_with_the_names_of_its_module_has_nothing_to_say(x: Tensor) -> No
     for data in (by_dynamo(Small(), x, optimize=False), legacy(Small(), x)):
         graph = imported(data)
         assert (graph.lost, graph.made_up, notice(graph)) == ((), (), "")
+
+
+def test_a_weight_that_an_exporter_computed_is_named(x: Tensor) -> None:
+    """By default the newer exporter computes what weight_norm makes, and calls it after that."""
+    module = Small(normed=True)
+    for data in (by_dynamo(module, x), legacy(module, x, **FOLDED)):
+        graph = imported(data)
+        saved = to_named(graph, start_values(graph, 0), constants=False)
+        foreign = saved.keys() - module.state_dict().keys()
+        assert foreign
+        assert foreign <= set(graph.made_up)
 
 
 def test_what_is_not_trained_is_not_named(x: Tensor) -> None:

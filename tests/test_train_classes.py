@@ -205,13 +205,18 @@ def test_damaged_names_are_refused(value: Any) -> None:
         classes_from_json(value)
 
 
-def test_names_may_come_with_arrays(digits: Any) -> None:
+def test_names_may_come_with_arrays(digits: Any, tmp_path: Path) -> None:
     """In Python a data set has names too; they are Classes, and must be enough."""
     x, y = digits
     schedule = runs.schedule(runs.digits())
     named = poet.Dataset("mine", x, y, classes=NAMES)  # type: ignore[arg-type]
     run = runs.train(schedule, named, steps=2)
     assert run.classes == NAMES
+    poet.save_weights(tmp_path / "w.safetensors", runs.digits(), run.weights, 2)
+    assert poet.load_weights(tmp_path / "w.safetensors", runs.digits()).classes == NAMES
+    new = poet.Dataset("new", x, y, classes=(*NAMES[:9], "dozen"))  # type: ignore[arg-type]
+    with runs.board(schedule) as connection, pytest.raises(BadInput, match="dozen"):
+        poet.evaluate(schedule, connection, new, weights=run.weights)
     with runs.board(schedule) as connection:
         with pytest.raises(BadInput, match="names 3 classes"):
             poet.train(schedule, connection, poet.Dataset("few", x, y, classes=NAMES[:3]), steps=1)  # type: ignore[arg-type]

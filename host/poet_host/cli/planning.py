@@ -35,7 +35,7 @@ from .signals import best_so_far
 EXIT_INFEASIBLE, EXIT_GAP, EXIT_UNKNOWN = 5, 6, 7
 _ENDS: dict[str, str] = {
     "proof": "ended with the proof that nothing is better",
-    "gap": "stopped at the wanted gap",
+    "gap": "stopped within the gap",
     "exhausted": "the search ended by itself, before --time-limit",
     "time-limit": "stopped by --time-limit",
     "interrupt": "interrupted",

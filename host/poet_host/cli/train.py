@@ -10,7 +10,7 @@ from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..graph.weights import weight_nodes
 from ..profile.profile import board_power
-from ..run.data import fit, load_data, steps_per_epoch
+from ..run.data import classes_of, fit, load_data, steps_per_epoch
 from ..run.evaluate import held_out_accuracy
 from ..run.log import Log
 from ..run.run import Run, Weights, weights_sha256
@@ -179,12 +179,29 @@ def train(
             "schedule": str(schedule), "plan_crc": loaded.header.crc,
         }  # fmt: skip
         log.begin(about, begun, per_epoch, board_power(connection.board))
-        training = api.start_training(
-            loaded, connection, dataset,
-            seed=seed, weights=weights, first_step=first, resume=from_board, erase_card=erase_card,
-            before_moving=lambda held, step: _rescue(save_weights, graph, held, step),
-        )  # fmt: skip
+        moved: list[int] = []
+
+        def rescue(held: Weights, step: int) -> None:
+            api.save_weights(save_weights, graph, held, step)
+            moved.append(step)
+            say(f"the weights of step {step} are saved in {save_weights}, and move on the card")
+
+        try:
+            training = api.start_training(
+                loaded, connection, dataset,
+                seed=seed, weights=weights, first_step=first, resume=from_board,
+                erase_card=erase_card, before_moving=rescue,
+            )  # fmt: skip
+        except PoetError as error:
+            if moved:
+                error.args = (f"{error}; {_rescued(save_weights, moved[0])}",)
+            raise
         say_classes(training.classes)
+        if 0 < len(training.classes) < classes_of(graph):
+            say(
+                f"{graph.name} has {classes_of(graph)} classes, and {dataset.name} names only "
+                f"{len(training.classes)}; later data cannot name others"
+            )
         session = Session(training, log, save_weights, best, save_every)
         if best and resume and best.exists():
             session.begin_with_best()
@@ -230,13 +247,10 @@ def _check_room(
     room_for(sizes)
 
 
-def _rescue(path: Path, graph: Graph, weights: Weights, step: int) -> None:
-    """While the weights move, the card holds none that are whole: first have them in a file."""
-    api.save_weights(path, graph, weights, step)
-    say(
-        f"the card has another layout: its weights of step {step} are saved in {path}, then "
-        "written again. If that is interrupted, go on with --resume, --erase-card and "
-        f"--load-weights {path}"
+def _rescued(path: Path, step: int) -> str:
+    return (
+        f"the card may have lost the weights of step {step}. They are in {path}: go on with "
+        f"--resume --load-weights {path}, and save to another file"
     )
 
 

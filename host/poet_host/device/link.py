@@ -8,6 +8,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 
 import serial
 
@@ -200,6 +201,8 @@ class Link:
 
 
 def _open(port: str, patience_s: float) -> Any:
+    if port.startswith("socket://") and not _socket_number(port):
+        raise NoDevice(f"{port}: give a port number from 1 to 65535, as in socket://host:4000")
     # A lock, so that two programs do not take each other's replies; URLs have none.
     exclusive = None if "://" in port else True
     try:
@@ -216,6 +219,13 @@ def _open(port: str, patience_s: float) -> Any:
     except (OSError, serial.SerialException) as error:
         raise _no_port(port, error) from error
     return opened
+
+
+def _socket_number(port: str) -> int | None:
+    try:
+        return urlsplit(port).port
+    except ValueError:
+        return None
 
 
 def _no_port(port: str, error: Exception) -> NoDevice:

@@ -20,6 +20,11 @@ Uses = dict[str, list[tuple[Any, int]]]
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _RULE = "pkg.onnxscript.rewriter.rule_name"
 _NO_BIAS = ("RemoveOptionalBiasFromConv", "RemoveOptionalBiasFromGemm")
+# What exporters call a tensor that they compute: after the operator, with a number from the second.
+_COMPUTED = re.compile(
+    r"(add|sub|mul|div|neg|pow|sqrt|rsqrt|exp|mm|matmul|t|transpose|permute|view|reshape|expand|"
+    r"squeeze|unsqueeze|cat|stack|select|slice|norm|linalg_vector_norm|_weight_norm\w*)(_\d+)?"
+)
 _NUMBERED = re.compile(r"onnx::\w+_\d+|val_\d+(_\d+)?")
 _CALL = re.compile(r"_\d+(?=\.|$)")
 _LAYERS = {"BatchNormalization", "Conv", "Gemm", "LayerNormalization", "MatMul", "Transpose"}
@@ -56,6 +61,11 @@ def _about(node: Any, key: str) -> str | None:
 def is_numbered(name: str) -> bool:
     """Did an exporter number it, for want of a name?"""
     return _NUMBERED.fullmatch(name) is not None
+
+
+def is_made_up(name: str) -> bool:
+    """Did an exporter, and not the module, give this name?"""
+    return is_numbered(name) or _COMPUTED.fullmatch(name) is not None
 
 
 def is_folded(node: Any) -> bool:

@@ -2,9 +2,10 @@
 
 import copy
 import io
+import logging
 import warnings
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,16 @@ def export_module(module: Any, example: Any) -> OnnxModel:
     return model
 
 
+@contextmanager
+def _quiet_logging() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
 def _traced(torch: Any, module: Any, given: Any) -> bytes:
     """The .onnx file of the module in training mode, by the older exporter or the newer one."""
 
@@ -68,7 +79,12 @@ def _traced(torch: Any, module: Any, given: Any) -> bytes:
         return copy.deepcopy(module).cpu().train()
 
     # Exporters print what they met where they fail; the error says it in a line.
-    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        redirect_stdout(io.StringIO()),
+        redirect_stderr(io.StringIO()),
+        _quiet_logging(),
+    ):
         warnings.simplefilter("ignore")
         file = io.BytesIO()
         try:

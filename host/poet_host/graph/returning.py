@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from .graph import Graph
 from .onnx_model import OnnxModel
-from .onnx_names import is_folded, is_numbered
+from .onnx_names import is_folded, is_made_up
 from .source import source_of
 from .weights import is_constant, weight_nodes
 
@@ -34,7 +34,7 @@ def with_returning(graph: Graph, model: OnnxModel) -> Graph:
             made_up += [
                 name
                 for name in source.names
-                if (name not in known if known else source.computed or is_numbered(name))
+                if (name not in known if known else source.computed or is_made_up(name))
                 or name in folded
             ]
     lost = [name for name in model.constants if name in model.learnt - saved]

@@ -65,9 +65,13 @@ class Held:
     model_crc: int
     note: Note | None
 
-    @property
-    def model(self) -> str:
-        return quoted(self.note.model) if self.note else "another model"
+    def described(self, graph: Graph) -> str:
+        """The model, for a message that says it is not `graph`."""
+        if self.note is None:
+            return "another model"
+        if self.note.model != graph.name:
+            return quoted(self.note.model)
+        return f"{quoted(graph.name)} with other parameters or another optimiser"
 
 
 @dataclass(frozen=True)
@@ -182,10 +186,11 @@ def check_replaceable(
     if found is None or (found.model_crc, found.step) == written:
         return None
     is_same = found.model_crc == schedule.model.crc
-    if not is_same and not _same_weights(found, graph_of(schedule)):
+    graph = graph_of(schedule)
+    if not is_same and not _same_weights(found, graph):
         raise BadInput(
-            f"the card holds weights of {found.model} after {found.step} steps. Go on with that "
-            "model's schedule and --resume, or lose them with --erase-card"
+            f"the card holds weights of {found.described(graph)} after {found.step} steps. Go on "
+            "with the schedule that trained them and --resume, or lose them with --erase-card"
         )
     if first_step:
         return found.step
@@ -228,8 +233,8 @@ def values_of(node: Node, data: bytes) -> Array:
 
 def nothing_held(graph: Graph) -> BadInput:
     return BadInput(
-        f"the card holds no trained weights of {graph.name}. Name the card that holds them, or "
-        "train first"
+        f"the card holds no trained weights of {graph.name}. Name the card that holds them, or go "
+        "on from a file with --load-weights"
     )
 
 
@@ -250,7 +255,7 @@ def resumed(device: Device, schedule: Schedule) -> Resumed:
     if not _same_weights(found, graph):
         raise BadInput(
             f"the card holds no trained weights of {graph.name} as this schedule has it, but those "
-            f"of {found.model}. Name the schedule that trained them, or another card"
+            f"of {found.described(graph)}. Name the schedule that trained them, or another card"
         )
     return Resumed(found.step, classes, SavedWeights(_in_own_layout(device, found, graph), classes))
 

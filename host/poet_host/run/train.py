@@ -25,6 +25,7 @@ from .data import Dataset, batch_of_step, fit_named
 from .energy import energy_uj, planned_part
 from .run import Array, Ended, Run, Step, Weights
 from .trace import Trace
+from .weights import SavedWeights
 
 Batch = tuple[tuple[int, bytes], ...]
 """Numbers of tensors, and what they hold."""
@@ -159,7 +160,7 @@ class Training:
             predicted_energy_uj=plan.get("energy_uj"),
             measured_time_us=median(time_us for time_us, _ in planned) if planned else None,
             measured_energy_uj=median(uj for _, uj in planned) if planned else None,
-            weights=read_weights(self.device, self.schedule),
+            weights=SavedWeights(read_weights(self.device, self.schedule), self.classes),
             classes=self.classes,
         )
 

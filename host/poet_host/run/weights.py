@@ -21,7 +21,7 @@ _NO_FILE = (SafetensorError, OSError, ValueError, TypeError, KeyError)
 
 
 class SavedWeights(dict[str, Array]):
-    """Weights of a file by node name. `classes`: the names that they were trained with, if any."""
+    """Weights of a file or run by node name. `classes`: the names that they were trained with."""
 
     def __init__(self, values: Mapping[str, Array], classes: Classes) -> None:
         super().__init__(values)

@@ -14,7 +14,7 @@ from poet_host.sim.native import NativeBoard
 
 # Runs first in every process, the planner's too. pyserial and subprocess are this system's own.
 WINDOWS = """
-import multiprocessing, os, select, signal, subprocess, sys, tempfile
+import multiprocessing, os, select, shutil, signal, subprocess, sys, tempfile
 import serial, serial.tools.list_ports
 for name in ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"):
     sys.modules[name] = None
@@ -34,6 +34,8 @@ for name in (
 ):
     delattr(os, name)
 del select.poll, select.epoll
+# There it asks the system in another way.
+shutil.disk_usage = lambda path: shutil._ntuple_diskusage(1 << 40, 0, 1 << 40)
 """
 
 

@@ -88,7 +88,7 @@ def read_text(path: Path | str) -> str:
         return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(
-            f"{path} is no text in UTF-8: save it as UTF-8, or check the name"
+            f"{path} is not a text file in UTF-8: save it as UTF-8, or check the name"
         ) from error
 
 

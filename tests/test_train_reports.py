@@ -54,11 +54,11 @@ def with_deadline(deadline_us: float | None) -> Schedule:
 def test_a_deadline_is_compared_with_every_step(
     deadline_us: float | None, train: Any, tmp_path: Path
 ) -> None:
-    schedule, told = with_deadline(deadline_us), tmp_path / "run.json"
+    schedule, run_path = with_deadline(deadline_us), tmp_path / "run.json"
     missed = deadline_us == 1.0
-    result = train(schedule, "--steps", 3, "--run", told, "--json")
+    result = train(schedule, "--steps", 3, "--run", run_path, "--json")
     assert result.code == 0
-    run = json.loads(told.read_text())
+    run = json.loads(run_path.read_text())
     for found in (result.json, run):
         assert found["deadline_us"] == deadline_us
         assert found["deadline_missed"] is missed
@@ -100,10 +100,10 @@ def wild(learning_rate: float) -> Schedule:
 
 
 def test_a_run_that_diverges_keeps_the_last_finite_step(train: Any, tmp_path: Path) -> None:
-    told, log = tmp_path / "run.json", tmp_path / "run.jsonl"
-    result = train(wild(1e30), "--run", told, "--log", log, "--json")
+    run_path, log = tmp_path / "run.json", tmp_path / "run.jsonl"
+    result = train(wild(1e30), "--run", run_path, "--log", log, "--json")
     assert result.code == 1
-    run = json.loads(told.read_text())
+    run = json.loads(run_path.read_text())
     done = len(run["steps"])
     assert 1 <= done < 10
     assert result.json["exit_code"] == 1
@@ -121,12 +121,12 @@ def test_where_no_step_was_finite_the_file_stays_as_it_was(train: Any, tmp_path:
     data = poet.load_data("digits")
     np.savez(tmp_path / "large.npz", x=data.x * np.float32(1e30), y=data.y)
     (tmp_path / "w.safetensors").write_bytes(b"before")
-    told = tmp_path / "run.json"
-    result = train(wild(0.02), "--run", told, "--json", data=tmp_path / "large.npz")
+    run_path = tmp_path / "run.json"
+    result = train(wild(0.02), "--run", run_path, "--json", data=tmp_path / "large.npz")
     assert result.code == 1
     assert "diverged at step 1" in result.err
     assert (tmp_path / "w.safetensors").read_bytes() == b"before"
-    assert json.loads(told.read_text())["steps"] == []
+    assert json.loads(run_path.read_text())["steps"] == []
 
 
 # Epochs, validation, checkpoints.

@@ -189,21 +189,21 @@ def check_replaceable(
     graph = graph_of(schedule)
     if not is_same and not _same_weights(found, graph):
         raise BadInput(
-            f"the card holds weights of {found.described(graph)} after {found.step} steps. Go on "
+            f"the card holds weights of {found.described(graph)} after {found.step} steps: go on "
             "with the schedule that trained them and --resume, or lose them with --erase-card"
         )
     if first_step:
         return found.step
     if found.step or not is_same:
         raise BadInput(
-            f"the card holds weights of this model after {found.step} steps. Go on from them with "
+            f"the card holds weights of this model after {found.step} steps: go on from them with "
             "--resume, or lose them with --erase-card"
         )
     device.load(schedule.model_part, schedule.plan_part)
     job = read_job(device)
     if job and job.committed < job.last:
         raise BadInput(
-            f"the card holds a job that trains alone until step {job.last}. Go on from it with "
+            f"the card holds a job that trains alone until step {job.last}: go on from it with "
             "--resume, or lose it with --erase-card"
         )
     return None

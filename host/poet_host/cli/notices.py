@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from .. import api
-from ..run.card import arena_of_card, has_store
+from ..run.card import arena_of_card
 from ..run.classes import Classes
 from ..schedule.schedule import Schedule
 from .console import say
@@ -35,4 +35,4 @@ def arena_bytes(schedule: Schedule, port: str | None, storage: Path | None) -> i
     if storage is None or not storage.is_file():
         return needed
     with api.connect("native", storage=storage) as connection:
-        return max(needed, arena_of_card(connection.device) if has_store(connection.device) else 0)
+        return max(needed, arena_of_card(connection.device))

@@ -17,7 +17,7 @@ from msgspec import Meta
 from .. import isa
 from ..device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device, board_error
 from ..errors import BadInput, BoardError, quoted
-from ..graph.graph import Graph, Node
+from ..graph.graph import Graph
 from ..graph.weights import weight_nodes
 from ..schedule.model import part_size, read_model
 from ..schedule.recover import graph_of
@@ -91,11 +91,6 @@ def storage_info(device: Device) -> Any:
     if info.storage_status:
         raise board_error(info.storage_status, 0, "to use its card")
     return info
-
-
-def has_store(device: Device) -> bool:
-    """Can the board use its card?"""
-    return int(device.hello().storage_status) == 0
 
 
 def held(device: Device) -> Held | None:
@@ -210,8 +205,8 @@ def check_replaceable(
 
 
 def arena_of_card(device: Device) -> int:
-    """Bytes of RAM that the plan on the card needs; 0 if the card holds no weights."""
-    if held(device) is None:
+    """Bytes of RAM that the plan on the card needs; 0 if the card holds no weights, or is none."""
+    if device.hello().storage_status or held(device) is None:
         return 0
     size = isa.record_size("poet_plan_header")
     return int(isa.unpack("poet_plan_header", device.read(PLAN, 0, size))["arena_bytes"])
@@ -219,16 +214,18 @@ def arena_of_card(device: Device) -> int:
 
 def read_weights(device: Device, schedule: Schedule) -> dict[str, Array]:
     """All parameters and states of the last committed step, by node name."""
+    numbers = {name: number for number, name in enumerate(schedule.names)}
+    return _read_weights(device, graph_of(schedule), numbers)
+
+
+def _read_weights(device: Device, graph: Graph, numbers: Mapping[str, int]) -> dict[str, Array]:
+    """The same by the numbers that tensors have in the model that the board has loaded."""
     return {
-        node.name: values_of(node, device.read(TENSOR, number, node.size_bytes))
-        for number, node in enumerate(graph_of(schedule).nodes)
-        if node.role in ("parameter", "state")
+        node.name: np.frombuffer(
+            device.read(TENSOR, numbers[node.name], node.size_bytes), dtype="<f4"
+        ).reshape(node.shape)
+        for node in weight_nodes(graph)
     }
-
-
-def values_of(node: Node, data: bytes) -> Array:
-    """A tensor's bytes as numbers."""
-    return np.frombuffer(data, dtype="<f4").reshape(node.shape)
 
 
 def nothing_held(graph: Graph) -> BadInput:
@@ -286,12 +283,7 @@ def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
             "this board does not have. Read them with `card read` and that schedule, then go on "
             "with --load-weights, --resume and --erase-card"
         ) from error
-    return {
-        node.name: values_of(
-            node, device.read(TENSOR, found.note.numbers[node.name], node.size_bytes)
-        )
-        for node in weight_nodes(graph)
-    }
+    return _read_weights(device, graph, found.note.numbers)
 
 
 def _parts(device: Device) -> tuple[bytes, bytes]:

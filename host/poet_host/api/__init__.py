@@ -57,6 +57,9 @@ from .planning import (
     why_no_plan as why_no_plan,
 )
 from .training import (
+    Rescue as Rescue,
+)
+from .training import (
     check_training as check_training,
 )
 from .training import (

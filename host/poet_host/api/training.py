@@ -116,24 +116,41 @@ def start_training(
 
 
 class Rescue:
-    """A temporary file for weights while they move on a card; the card has none that are whole."""
+    """A file for weights while they move on a card, which then has none that are whole.
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph, self._path = graph, Path()
+    Without a `path` the file is temporary. `report` is called with a sentence about it.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        path: Path | None = None,
+        report: Callable[[str], object] = lambda text: None,
+    ) -> None:
+        self._graph, self._path, self._report = graph, path, report
+        self._is_temporary = path is None
+        self._step: int | None = None  # of the weights that are in the file
 
     def __call__(self, weights: Weights, step: int) -> None:
-        handle, name = mkstemp(prefix="poet-weights-", suffix=".safetensors")
-        os.close(handle)
-        self._path = Path(name)
+        if self._path is None:
+            handle, name = mkstemp(prefix="poet-weights-", suffix=".safetensors")
+            os.close(handle)
+            self._path = Path(name)
         save_weights(self._path, self._graph, weights, step)
+        self._step = step
+        self._report(f"the weights of step {step} are saved in {self._path}, and move on the card")
 
     def name_in(self, error: BaseException) -> None:
         """Let an error say where the weights are, if they had begun to move."""
-        if self._path.name:
-            error.args = (f"{error}; the weights that the card held are in {self._path}",)
+        if self._step is not None:
+            error.args = (
+                f"{error}; the card may have lost the weights of step {self._step}. Go on with "
+                f"--resume and --load-weights, and save to another file: they are in {self._path}",
+            )
 
     def remove(self) -> None:
-        if self._path.name:
+        """The weights have moved: a temporary file is needed no more."""
+        if self._is_temporary and self._path is not None:
             self._path.unlink(missing_ok=True)
 
 

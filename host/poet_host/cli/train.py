@@ -13,7 +13,7 @@ from ..profile.profile import board_power
 from ..run.data import classes_of, fit, load_data, steps_per_epoch
 from ..run.evaluate import held_out_accuracy
 from ..run.log import Log
-from ..run.run import Run, Weights, weights_sha256
+from ..run.run import Run, weights_sha256
 from ..run.train import Diverged
 from ..run.train import train as train_until
 from ..run.validate import check_held_out
@@ -179,23 +179,11 @@ def train(
             "schedule": str(schedule), "plan_crc": loaded.header.crc,
         }  # fmt: skip
         log.begin(about, begun, per_epoch, board_power(connection.board))
-        moved: list[int] = []
-
-        def rescue(held: Weights, step: int) -> None:
-            api.save_weights(save_weights, graph, held, step)
-            moved.append(step)
-            say(f"the weights of step {step} are saved in {save_weights}, and move on the card")
-
-        try:
-            training = api.start_training(
-                loaded, connection, dataset,
-                seed=seed, weights=weights, first_step=first, resume=from_board,
-                erase_card=erase_card, before_moving=rescue,
-            )  # fmt: skip
-        except PoetError as error:
-            if moved:
-                error.args = (f"{error}; {_rescued(save_weights, moved[0])}",)
-            raise
+        training = api.start_training(
+            loaded, connection, dataset,
+            seed=seed, weights=weights, first_step=first, resume=from_board, erase_card=erase_card,
+            before_moving=api.Rescue(graph, save_weights, say),
+        )  # fmt: skip
         say_classes(training.classes)
         if 0 < len(training.classes) < classes_of(graph):
             say(
@@ -245,13 +233,6 @@ def _check_room(
     sizes |= {best: weights_bytes} if best else {}
     sizes |= {run_path: RUN_BYTES + STEP_BYTES * max(steps, 0)} if run_path else {}
     room_for(sizes)
-
-
-def _rescued(path: Path, step: int) -> str:
-    return (
-        f"the card may have lost the weights of step {step}. They are in {path}: go on with "
-        f"--resume --load-weights {path}, and save to another file"
-    )
 
 
 def _failure(log: Log, session: Session, run: Run, strict_deadline: bool) -> dict[str, object]:

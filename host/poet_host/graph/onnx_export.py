@@ -6,7 +6,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from .graph import Graph
-from .onnx_model import onnx_package
+from .onnx_file import onnx_package
 from .onnx_write import write_model
 from .source import is_given, source_of
 from .weights import to_named, weight_nodes

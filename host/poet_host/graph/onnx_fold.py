@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .onnx_model import OnnxModel, OnnxNode, onnx_package
+from .onnx_file import onnx_package
+from .onnx_model import OnnxModel, OnnxNode
 from .source import Source
 
 Array = NDArray[Any]

@@ -17,7 +17,8 @@ from .autodiff import Sgd, optimiser, training_graph
 from .build import Builder, Model, Tensor
 from .graph import Graph
 from .models import check_batch
-from .onnx_model import OnnxInput, OnnxModel, OnnxNode, onnx_package, read_file
+from .onnx_file import onnx_package
+from .onnx_model import OnnxInput, OnnxModel, OnnxNode, read_file
 from .onnx_operators import RULES
 from .onnx_walk import Walk
 from .returning import with_returning

@@ -3,7 +3,6 @@
 The package `onnx` is imported on first use, so that only those who bring models need it.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,26 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput, reason
+from .onnx_file import onnx_errors, onnx_package, parse
 from .onnx_names import module_of, restore
 
 OLDEST_OPSET = 11
 Array = NDArray[Any]
 Size = int | str | None
 """A dimension: a number, the name of one that is open, or nothing known."""
-
-
-def onnx_package() -> ModuleType:
-    """The package `onnx`; BadInput if it is not installed."""
-    try:
-        import onnx
-        import onnx.inliner
-        import onnx.numpy_helper
-        import onnx.shape_inference
-    except ImportError as error:
-        raise BadInput(
-            f".onnx models need the package onnx ({error}): pip install 'poet-host[onnx]'"
-        ) from error
-    return onnx
 
 
 @dataclass(frozen=True)
@@ -77,7 +63,7 @@ class OnnxModel:
         try:
             self.proto = _checked(onnx, proto, where, merged)
             self._read(onnx)
-        except _errors(onnx) as error:
+        except onnx_errors(onnx) as error:
             raise BadInput(
                 f"{where}: this is no valid model ({reason(error)}): export it again"
             ) from error
@@ -112,7 +98,7 @@ class OnnxModel:
             dim.dim_value = size
         try:
             inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-        except _errors(onnx):  # they only help to report more problems at once
+        except onnx_errors(onnx):  # they only help to report more problems at once
             return {}
         found = {
             one.name: _sizes(one)
@@ -135,13 +121,13 @@ def read_file(path: Path | str) -> OnnxModel:
         raise BadInput(f"model {path}: {problem}: check the name")
     try:
         proto = onnx.load(str(path), load_external_data=False)
-    except _errors(onnx) as error:
+    except onnx_errors(onnx) as error:
         raise BadInput(
             f"model {path}: this is no readable .onnx file ({reason(error)}): export it again"
         ) from error
     try:
         onnx.load_external_data_for_model(proto, str(Path(path).parent))
-    except _errors(onnx) as error:
+    except onnx_errors(onnx) as error:
         raise BadInput(
             f"model {path}: weights that it keeps in a file of their own cannot be read "
             f"({reason(error)}): put that file beside it, or export it with "
@@ -152,36 +138,7 @@ def read_file(path: Path | str) -> OnnxModel:
 
 def read_bytes(data: bytes, where: str, merged: bool = True) -> OnnxModel:
     """The model in the bytes of an .onnx file."""
-    return OnnxModel(_parsed(data, where), where, merged)
-
-
-def initial_values(data: bytes) -> dict[str, Array]:
-    """Initialisers in the bytes of an .onnx file, by name."""
-    onnx, where = onnx_package(), "the model in the schedule"
-    graph = _parsed(data, where).graph
-    try:
-        return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
-    except _errors(onnx) as error:
-        raise BadInput(
-            f"{where} holds no readable weights ({reason(error)}): solve again"
-        ) from error
-
-
-def _parsed(data: bytes, where: str) -> Any:
-    onnx = onnx_package()
-    try:
-        return onnx.load_model_from_string(data)
-    except _errors(onnx) as error:
-        raise BadInput(
-            f"{where} is no readable .onnx file ({reason(error)}): export it again"
-        ) from error
-
-
-def _errors(onnx: ModuleType) -> tuple[type[Exception], ...]:
-    """What onnx, protobuf and NumPy raise for a damaged model."""
-    decoding = sys.modules["google.protobuf.message"].DecodeError
-    theirs = (decoding, onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
-    return (*theirs, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError)
+    return OnnxModel(parse(data, where), where, merged)
 
 
 def _checked(onnx: ModuleType, proto: Any, where: str, merged: bool) -> Any:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput
-from .onnx_model import OnnxModel, onnx_package, read_bytes
+from .onnx_file import onnx_package
+from .onnx_model import OnnxModel, read_bytes
 
 
 def is_module(model: object) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import BadInput
 from .evaluate import evaluation
 from .graph import Graph, Node
-from .onnx_model import onnx_package
+from .onnx_file import onnx_package
 from .onnx_write_tensors import TENSOR_WRITERS
 from .onnx_writer import Unwritten, Writer, fields
 from .weights import to_named

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import BadInput, named, quoted
 from .autodiff import AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
-from .onnx_model import initial_values
+from .onnx_file import initial_values
 from .source import is_given, source_of
 
 Array = NDArray[np.float32]

@@ -1,0 +1,57 @@
+"""The bytes of an .onnx file, which an imported graph carries with it as its origin.
+
+The package `onnx` is imported on first use, so that only those who bring models need it.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..errors import BadInput, reason
+
+Array = NDArray[Any]
+
+
+def onnx_package() -> ModuleType:
+    """The package `onnx`; BadInput if it is not installed."""
+    try:
+        import onnx
+        import onnx.inliner
+        import onnx.numpy_helper
+        import onnx.shape_inference
+    except ImportError as error:
+        raise BadInput(
+            f".onnx models need the package onnx ({error}): pip install 'poet-host[onnx]'"
+        ) from error
+    return onnx
+
+
+def initial_values(data: bytes) -> dict[str, Array]:
+    """Initialisers in the bytes of an .onnx file, by name."""
+    onnx, where = onnx_package(), "the model in the schedule"
+    graph = parse(data, where).graph
+    try:
+        return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+    except onnx_errors(onnx) as error:
+        raise BadInput(
+            f"{where} holds no readable weights ({reason(error)}): solve again"
+        ) from error
+
+
+def parse(data: bytes, where: str) -> Any:
+    onnx = onnx_package()
+    try:
+        return onnx.load_model_from_string(data)
+    except onnx_errors(onnx) as error:
+        raise BadInput(
+            f"{where} is no readable .onnx file ({reason(error)}): export it again"
+        ) from error
+
+
+def onnx_errors(onnx: ModuleType) -> tuple[type[Exception], ...]:
+    """What onnx, protobuf and NumPy raise for a damaged model."""
+    decoding = sys.modules["google.protobuf.message"].DecodeError
+    theirs = (decoding, onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
+    return (*theirs, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError)

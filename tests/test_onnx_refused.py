@@ -11,7 +11,7 @@ from onnx import helper
 from onnx_judge import IMAGE, imported, random, two_layers, with_gain
 from onnx_models import model, one_node
 from poet_host.errors import BadInput
-from poet_host.graph.onnx_operators import RULES
+from poet_host.onnx.operators import RULES
 
 
 def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:

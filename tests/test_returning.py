@@ -17,8 +17,8 @@ from onnx_models import by_dynamo, legacy
 from poet_host import api
 from poet_host.errors import PoetWarning
 from poet_host.graph.graph import Graph
-from poet_host.graph.returning import notice
 from poet_host.graph.weights import start_values, to_named
+from poet_host.onnx.returning import notice
 from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule
 from torch import Tensor, nn

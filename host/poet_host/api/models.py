@@ -11,11 +11,11 @@ from ..errors import (
 from ..graph.graph import Graph
 from ..graph.models import MODELS
 from ..graph.models import load as load_model
-from ..graph.onnx_export import export as export_model
-from ..graph.onnx_import import load as load_onnx
-from ..graph.onnx_import import training as train_onnx
-from ..graph.onnx_torch import export_module, is_module
-from ..graph.returning import notice
+from ..onnx.exporter import export as export_model
+from ..onnx.importer import load as load_onnx
+from ..onnx.importer import training as train_onnx
+from ..onnx.pytorch import export_module, is_module
+from ..onnx.returning import notice
 from ..plan.costgraph import load_cost_graph
 from ..plan.problem import CostGraph
 from ..run.inputs import as_weights
@@ -38,7 +38,7 @@ def load(
     batchnorm: str | None = None,
 ) -> Graph | CostGraph:
     """A built-in model (see MODELS; options as graph.models.load), the path of an .onnx file, a
-    torch.nn.Module with an `example` of its input (options as graph.onnx_import.load), or a cost
+    torch.nn.Module with an `example` of its input (options as onnx.importer.load), or a cost
     graph's file. `lr` is `learning_rate`.
 
     Warns with PoetWarning of weights that do not return to the module.
@@ -74,7 +74,7 @@ def _warn(graph: Graph) -> None:
 
 
 def export(graph: Graph, weights: Weights | str | Path) -> bytes:
-    """The bytes of an .onnx file with trained weights: see graph.onnx_export.export.
+    """The bytes of an .onnx file with trained weights: see onnx.exporter.export.
 
     Warns as `load` does.
     """

@@ -15,7 +15,7 @@ from ..device.board import load_board
 from ..errors import BadInput
 from ..files import is_stream
 from ..graph.autodiff import BATCHNORM, OPTIMISERS
-from ..graph.onnx_import import DEFAULT_LOSS, LOSSES
+from ..onnx.importer import DEFAULT_LOSS, LOSSES
 from ..profile.profile import Profile, estimate_profile
 from . import completion
 

@@ -8,7 +8,7 @@ from typing import Any
 from .. import isa
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
-from ..graph.returning import RETURNING
+from ..onnx.returning import RETURNING
 from ..plan.plan import Plan, Statement, plan_to_json
 from ..plan.problem import CostGraph
 from .bits import BitWriter, width

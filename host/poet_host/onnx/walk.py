@@ -1,6 +1,6 @@
 """Walking through an ONNX model: every node becomes layers, a constant, or a line of complaint.
 
-What an operator becomes is a row in onnx_operators.py, a function of an `At`.
+What an operator becomes is a row in operators.py, a function of an `At`.
 """
 
 import re
@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
-from .build import Builder, Tensor
-from .graph import Node
-from .onnx_advice import ADVICE, advice
-from .onnx_at import At, Moved, Parts, Rule, Unknown, Unsupported, Value, is_scalar
-from .onnx_fold import Constant, computed, fold, initial_constants
-from .onnx_fuse import fused
-from .onnx_model import OnnxModel, OnnxNode, needed_for
-from .onnx_names import free_name
-from .onnx_tokens import Hidden, OfTokens, computed_of, follows, sample_texts
-from .operators import Shape
-from .source import Source
+from ..graph.build import Builder, Tensor
+from ..graph.graph import Node
+from ..graph.operators import Shape
+from ..graph.source import Source
+from .advice import ADVICE, advice
+from .at import At, Moved, Parts, Rule, Unknown, Unsupported, Value, is_scalar
+from .fold import Constant, computed, fold, initial_constants
+from .fuse import fused
+from .model import OnnxModel, OnnxNode, needed_for
+from .names import free_name
+from .tokens import Hidden, OfTokens, computed_of, follows, sample_texts
 
 Array = NDArray[Any]
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .onnx_file import onnx_package
-from .onnx_model import OnnxModel, OnnxNode
-from .source import Source
+from ..graph.onnx_file import onnx_package
+from ..graph.source import Source
+from .model import OnnxModel, OnnxNode
 
 Array = NDArray[Any]
 

@@ -1,7 +1,7 @@
 """A graph that was not imported as an .onnx file: the forward operators, one row of `WRITERS` each.
 
 The batch is open: shapes begin with it, or with -1 where a tensor is seen in another shape. What
-works on tensors of any shape is in onnx_write_tensors.py.
+works on tensors of any shape is in write_tensors.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
-from .evaluate import evaluation
-from .graph import Graph, Node
-from .onnx_file import onnx_package
-from .onnx_write_tensors import TENSOR_WRITERS
-from .onnx_writer import Unwritten, Writer, fields
-from .weights import to_named
+from ..graph.evaluate import evaluation
+from ..graph.graph import Graph, Node
+from ..graph.onnx_file import onnx_package
+from ..graph.weights import to_named
+from .write_tensors import TENSOR_WRITERS
+from .writer import Unwritten, Writer, fields
 
 OPSET, IR_VERSION = 20, 9  # the first with gelu
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .graph import Graph, Node
-from .source import source_of
-from .weights import weight_nodes
+from ..graph.graph import Graph, Node
+from ..graph.source import source_of
+from ..graph.weights import weight_nodes
 
 Sizes = tuple[int, ...]
 

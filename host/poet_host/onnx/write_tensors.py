@@ -1,4 +1,4 @@
-"""Rows of `WRITERS` for operators on tensors of any shape, and for attention; see onnx_write.py.
+"""Rows of `WRITERS` for operators on tensors of any shape, and for attention; see write.py.
 
 Kernels see a tensor as four axes, the first of which that is not 1 holds the batch, perhaps among
 others. Here the batch gets an axis of its own in front of the four.
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .graph import Node
-from .onnx_writer import Sizes, Unwritten, Writer, fields
-from .operators_attention import A_SPLIT, A_TURNED, B_SPLIT, B_TURNED, Y_SPLIT
+from ..graph.graph import Node
+from ..graph.operators_attention import A_SPLIT, A_TURNED, B_SPLIT, B_TURNED, Y_SPLIT
+from .writer import Sizes, Unwritten, Writer, fields
 
 _LOWEST = float(np.finfo(np.float32).min)
 _NO_TAIL: Sizes = (0,)  # nothing ends with it: always to be reshaped

@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
-from .build import Tensor
-from .graph import Node
-from .onnx_fold import Constant, computed
-from .onnx_model import OnnxNode
-from .onnx_tokens import LOW, NOTHING, Hidden, OfTokens, hidden_by, is_data
-from .operators import Shape
-from .source import RUNNING
+from ..graph.build import Tensor
+from ..graph.graph import Node
+from ..graph.operators import Shape
+from ..graph.source import RUNNING
+from .fold import Constant, computed
+from .model import OnnxNode
+from .tokens import LOW, NOTHING, Hidden, OfTokens, hidden_by, is_data
 
 if TYPE_CHECKING:
-    from .onnx_walk import Walk
+    from .walk import Walk
 
 Array = NDArray[Any]
 

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .onnx_fold import Constant, evaluate
-from .onnx_model import OnnxModel, OnnxNode
-from .operators import Shape
+from ..graph.operators import Shape
+from .fold import Constant, evaluate
+from .model import OnnxModel, OnnxNode
 
 Array = NDArray[Any]
 Hidden = frozenset[Literal["future", "padding"]]

@@ -1,16 +1,16 @@
-"""Rows of ONNX operators that work on tensors of any shape; see onnx_operators.py."""
+"""Rows of ONNX operators that work on tensors of any shape; see operators.py."""
 
 from dataclasses import replace
 from math import inf, prod
 
 import numpy as np
 
-from .build import Tensor
-from .onnx_at import At, Moved, Rule, Unsupported
-from .onnx_fold import Constant, computed
-from .onnx_tokens import LOW, NOTHING
-from .onnx_views import VIEW_RULES, plain
-from .operators_tensor import axis_of
+from ..graph.build import Tensor
+from ..graph.operators_tensor import axis_of
+from .at import At, Moved, Rule, Unsupported
+from .fold import Constant, computed
+from .tokens import LOW, NOTHING
+from .views import VIEW_RULES, plain
 
 
 def _elementwise(kind: str) -> Rule:

@@ -3,20 +3,20 @@
 A function takes the node, an `At`, and returns its output; it raises Unsupported, saying what
 cannot be done and what to try. A change of shape alone costs nothing: a Tensor is a name and the
 shape that it is seen in. Here are layers with weights and windows; what works on tensors of any
-shape is in onnx_tensors.py.
+shape is in tensors.py.
 """
 
 from math import nan, prod
 from typing import Any
 
-from .build import Tensor
-from .onnx_at import At, Moved, Rule, Unsupported
-from .onnx_fold import Constant
-from .onnx_names import is_numbered
-from .onnx_tensors import TENSOR_RULES
-from .onnx_views import LEFT_OUT, plain
-from .operators import Shape
-from .operators_tensor import axis_of
+from ..graph.build import Tensor
+from ..graph.operators import Shape
+from ..graph.operators_tensor import axis_of
+from .at import At, Moved, Rule, Unsupported
+from .fold import Constant
+from .names import is_numbered
+from .tensors import TENSOR_RULES
+from .views import LEFT_OUT, plain
 
 # Orders of (batch, length, heads, width) in which attention reads its heads, and the keys turned.
 _SPLIT, _SPLIT_TURNED = (0, 2, 1, 3), (0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""Rows of ONNX operators that only move, select or repeat numbers; see onnx_operators.py.
+"""Rows of ONNX operators that only move, select or repeat numbers; see operators.py.
 
 A Tensor is a name and the shape that it is seen in, so most of these cost nothing; a Moved tensor
 is put in order only where its reader needs it so.
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .build import Tensor
-from .onnx_at import At, Moved, Parts, Rule, Unsupported
-from .onnx_fold import Constant
-from .operators import Shape
-from .operators_tensor import axis_of
+from ..graph.build import Tensor
+from ..graph.operators import Shape
+from ..graph.operators_tensor import axis_of
+from .at import At, Moved, Parts, Rule, Unsupported
+from .fold import Constant
 
 _FLOATS = (1, 11)  # ONNX's numbers of float32 and float64
 LEFT_OUT = -inf  # padding that a window's maximum takes no notice of

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .onnx_model import OnnxNode
-from .operators import Shape
+from ..graph.operators import Shape
+from .model import OnnxNode
 
 Array = NDArray[Any]
 Constants = Mapping[str, Array]

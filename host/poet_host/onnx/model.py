@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput, reason
-from .onnx_file import onnx_errors, onnx_package, parse
-from .onnx_names import module_of, restore
+from ..graph.onnx_file import onnx_errors, onnx_package, parse
+from .names import module_of, restore
 
 OLDEST_OPSET = 11
 Array = NDArray[Any]

@@ -13,15 +13,15 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import BadInput
-from .autodiff import Sgd, optimiser, training_graph
-from .build import Builder, Model, Tensor
-from .graph import Graph
-from .models import check_batch
-from .onnx_file import onnx_package
-from .onnx_model import OnnxInput, OnnxModel, OnnxNode, read_file
-from .onnx_operators import RULES
-from .onnx_walk import Walk
+from ..graph.autodiff import Sgd, optimiser, training_graph
+from ..graph.build import Builder, Model, Tensor
+from ..graph.graph import Graph
+from ..graph.models import check_batch
+from ..graph.onnx_file import onnx_package
+from .model import OnnxInput, OnnxModel, OnnxNode, read_file
+from .operators import RULES
 from .returning import with_returning
+from .walk import Walk
 
 LOSSES = {"cross-entropy": "softmax_xent", "mse": "mse"}
 DEFAULT_LOSS = "cross-entropy"

@@ -5,11 +5,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from .graph import Graph
-from .onnx_file import onnx_package
-from .onnx_write import write_model
-from .source import is_given, source_of
-from .weights import to_named, weight_nodes
+from ..graph.graph import Graph
+from ..graph.onnx_file import onnx_package
+from ..graph.source import is_given, source_of
+from ..graph.weights import to_named, weight_nodes
+from .write import write_model
 
 
 def export(graph: Graph, values: Mapping[str, NDArray[Any]]) -> bytes:

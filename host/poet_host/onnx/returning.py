@@ -8,11 +8,11 @@ none of them: `load_state_dict` with strict=False leaves them out silently.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .graph import Graph
-from .onnx_model import OnnxModel
-from .onnx_names import is_folded, is_made_up
-from .source import source_of
-from .weights import is_constant, weight_nodes
+from ..graph.graph import Graph
+from ..graph.source import source_of
+from ..graph.weights import is_constant, weight_nodes
+from .model import OnnxModel
+from .names import is_folded, is_made_up
 
 RETURNING = ("lost", "made_up")  # the fields of a Graph that say so
 MOST_NAMES = 20  # in one message

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput
-from .onnx_file import onnx_package
-from .onnx_model import OnnxModel, read_bytes
+from ..graph.onnx_file import onnx_package
+from .model import OnnxModel, read_bytes
 
 
 def is_module(model: object) -> bool:

@@ -7,8 +7,8 @@ from math import prod
 import clib
 import numpy as np
 from poet_host import isa
-from poet_host.graph.reference import run_kernel
 from poet_host.isa import by_name
+from poet_host.reference.step import run_kernel
 
 Attrs = Mapping[str, int | float]
 

@@ -13,8 +13,8 @@ from poet_host.graph.autodiff import Sgd, trained_parameters, training_graph
 from poet_host.graph.build import Builder, Model
 from poet_host.graph.graph import Graph
 from poet_host.graph.kernels import KERNELS, SINK_FIELDS
-from poet_host.graph.reference import run_step
 from poet_host.graph.weights import start_values
+from poet_host.reference.step import run_step
 from random_models import random_models
 from torch_model import (
     check_gradients,

@@ -15,7 +15,7 @@ from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.build import Builder, Model, Tensor
 from poet_host.graph.kernels import KERNELS, SINK_FIELDS
 from poet_host.graph.operators import OPERATORS, work
-from poet_host.graph.reference import run_kernel
+from poet_host.reference.step import run_kernel
 from random_models import random_models
 from torch_model import random_batch, random_values, torch_forward, torch_values
 

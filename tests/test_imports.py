@@ -7,7 +7,19 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "host" / "poet_host"
 ROOT = ["errors", "resources", "isa", "files", "schema"]
-ORDER = [*ROOT, "graph", "onnx", "device", "profile", "plan", "schedule", "run", "sim", "api", "cli"]
+ORDER = [
+    *ROOT,
+    "graph",
+    "onnx",
+    "device",
+    "profile",
+    "plan",
+    "schedule",
+    "run",
+    "sim",
+    "api",
+    "cli",
+]
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

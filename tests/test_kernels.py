@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import NEEDED, OPERANDS, SINKS, Case, check, make
 from poet_host import isa
-from poet_host.graph.numpy_kernels import KERNELS
-from poet_host.graph.reference import run_kernel
+from poet_host.reference.numpy_kernels import KERNELS
+from poet_host.reference.step import run_kernel
 
 NAMES = [row.name for row in isa.rows("KERNEL") if row.name != "none"]
 SINKING = [row.name for row in isa.rows("KERNEL") if "+" in row.inputs]

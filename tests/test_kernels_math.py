@@ -6,7 +6,7 @@ import clib
 import numpy as np
 import pytest
 import torch
-from poet_host.graph import exact
+from poet_host.reference import floats as exact
 from sklearn.utils import murmurhash3_32
 
 

@@ -9,7 +9,7 @@ from poet_host import isa
 from poet_host.graph.autodiff import SQUARE, Adam, Optimiser, Sgd, training_graph
 from poet_host.graph.build import Builder, Model, Tensor
 from poet_host.graph.graph import Graph, Node
-from poet_host.graph.reference import run_step
+from poet_host.reference.step import run_step
 
 
 def classifier() -> Model:

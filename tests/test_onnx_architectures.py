@@ -18,10 +18,10 @@ from onnx_architectures import (
 )
 from onnx_judge import by_runtime, imported
 from onnx_models import by_dynamo, legacy
-from poet_host.graph.evaluate import logits
 from poet_host.graph.graph import Graph
-from poet_host.graph.reference import run_step
 from poet_host.graph.weights import from_named, start_values, to_named
+from poet_host.reference.inference import logits
+from poet_host.reference.step import run_step
 from torch import nn
 
 BATCH, STEPS = 3, 3

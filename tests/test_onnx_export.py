@@ -11,12 +11,12 @@ import pytest
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.build import Builder
-from poet_host.graph.evaluate import logits
 from poet_host.graph.graph import Graph
 from poet_host.graph.models import load
 from poet_host.graph.weights import start_values
 from poet_host.onnx.importer import training
 from poet_host.onnx.model import read_bytes
+from poet_host.reference.inference import logits
 from poet_host.run.data import example
 
 RNG = np.random.default_rng(1)

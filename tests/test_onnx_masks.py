@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 from onnx_judge import by_runtime, imported, random
 from onnx_models import by_dynamo, legacy, model
 from poet_host.errors import BadInput
-from poet_host.graph.evaluate import logits
 from poet_host.graph.weights import start_values
+from poet_host.reference.inference import logits
 from torch import Tensor, nn
 from torch.nn import functional
 

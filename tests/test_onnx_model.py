@@ -23,9 +23,9 @@ from onnx_judge import (
 )
 from onnx_models import legacy, model, one_node
 from poet_host.errors import BadInput
-from poet_host.graph.evaluate import logits
-from poet_host.graph.reference import run_step
 from poet_host.graph.weights import start_values, to_named
+from poet_host.reference.inference import logits
+from poet_host.reference.step import run_step
 from poet_host.run.evaluate import accuracy
 from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule, parse

@@ -6,12 +6,12 @@ from hypothesis import assume, given, settings
 from onnx_judge import by_runtime, imported
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.build import Model
-from poet_host.graph.evaluate import logits
 from poet_host.graph.graph import Graph
-from poet_host.graph.reference import run_step
 from poet_host.graph.source import source_of
 from poet_host.graph.weights import start_values, to_named
 from poet_host.onnx.write import write_model
+from poet_host.reference.inference import logits
+from poet_host.reference.step import run_step
 from poet_host.run.data import example
 from random_models import random_models
 

@@ -73,7 +73,7 @@ def test_measured_on_the_board(device: Device, monkeypatch: pytest.MonkeyPatch) 
 
 
 def values_of(stored: dict[str, Any]) -> Any:
-    from poet_host.graph.reference import run_step
+    from poet_host.reference.step import run_step
 
     return run_step(GRAPH, stored, 1)
 

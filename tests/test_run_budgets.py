@@ -5,8 +5,8 @@ import pytest
 import whole_runs as runs
 from poet_host import api
 from poet_host.graph.graph import Graph
-from poet_host.graph.reference import run_step
 from poet_host.graph.weights import start_values
+from poet_host.reference.step import run_step
 from poet_host.run.data import Dataset, batch_of_step, fit, load_data
 from poet_host.run.run import weights_sha256
 

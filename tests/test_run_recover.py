@@ -17,12 +17,12 @@ from poet_host import api
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.build import Model
-from poet_host.graph.evaluate import inference
 from poet_host.graph.graph import Graph, Node
 from poet_host.graph.models import MODELS
 from poet_host.graph.weights import start_values
 from poet_host.plan.build import cost_graph
 from poet_host.plan.keepall import keep_everything
+from poet_host.reference.inference import inference
 from poet_host.run.data import Dataset, example, fit, load_data
 from poet_host.schedule.encode import model_part
 from poet_host.schedule.recover import graph_of

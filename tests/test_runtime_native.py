@@ -22,12 +22,12 @@ from poet_host.device.device import TENSOR, Device, connect
 from poet_host.errors import BadInput, BoardError, LinkBroken, NoDevice, PoetError
 from poet_host.graph import models
 from poet_host.graph.graph import Graph, Node
-from poet_host.graph.reference import run_step
 from poet_host.graph.weights import start_values
 from poet_host.plan.build import cost_graph
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan, Statement
 from poet_host.profile.profile import estimate_profile
+from poet_host.reference.step import run_step
 from poet_host.resources import resource
 from poet_host.schedule.encode import encode
 from poet_host.sim import native

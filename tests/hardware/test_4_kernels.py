@@ -9,7 +9,7 @@ from poet_host.device.device import Device
 from poet_host.graph.autodiff import Adam, Sgd, training_graph
 from poet_host.graph.build import Model
 from poet_host.graph.graph import Graph
-from poet_host.graph.reference import run_step
+from poet_host.reference.step import run_step
 from poet_host.schedule.schedule import Schedule
 from rig import look, prepare, weights
 from test_kernels_step import classifier, random_value, regression, transformer

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
-from ..graph.evaluate import evaluation
 from ..graph.graph import Graph, Node
 from ..graph.onnx_file import onnx_package
 from ..graph.weights import to_named
+from ..reference.inference import evaluation
 from .write_tensors import TENSOR_WRITERS
 from .writer import Unwritten, Writer, fields
 

@@ -14,7 +14,7 @@ from .. import isa
 from ..device.board import Board
 from ..device.device import Device
 from ..graph.graph import Graph, Node
-from ..graph.reference import run_step
+from ..reference.step import run_step
 from .fit import fit_plane
 from .load import load_of
 from .profile import (

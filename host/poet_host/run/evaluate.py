@@ -15,7 +15,6 @@ import numpy as np
 from ..device.board import Board
 from ..device.device import Device
 from ..errors import BadInput, Infeasible, PoetError
-from ..graph.evaluate import inference, logits
 from ..graph.graph import Graph, Node
 from ..graph.weights import weight_nodes
 from ..plan.baselines.registry import plan_by
@@ -25,6 +24,7 @@ from ..plan.plan import Plan, Statement, start_offsets
 from ..plan.problem import CostGraph, Problem
 from ..profile.measure import probe_record
 from ..profile.profile import estimate_profile
+from ..reference.inference import inference, logits
 from .classes import NO_NAMES, Classes
 from .data import Dataset
 from .run import Array, Weights

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput
-from ..graph.evaluate import logits
 from ..graph.graph import Graph
+from ..reference.inference import logits
 from .data import Dataset
 from .evaluate import share_right
 from .run import Array, Weights

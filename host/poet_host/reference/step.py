@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..graph.graph import Graph
 from ..isa import by_name
-from .exact import Array, f32
-from .graph import Graph
+from .floats import Array, f32
 from .numpy_kernels import KERNELS, Op
 
 _WORDS = ("labels", "tokens", "mask?")

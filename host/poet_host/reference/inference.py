@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .graph import Graph, Node
-from .reference import run_kernel
+from ..graph.graph import Graph, Node
+from .step import run_kernel
 
 Array = NDArray[np.float32]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .exact import Array, f32
+from .floats import Array, f32
 
 _ZERO = f32(0)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .exact import Array, f32, ordered_sum
+from .floats import Array, f32, ordered_sum
 from .numpy_op import Op, by_channel, kernel
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .exact import Array, f32, ordered_sum
+from .floats import Array, f32, ordered_sum
 from .numpy_op import Op, kernel
 
 

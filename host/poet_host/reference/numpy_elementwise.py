@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from . import exact
-from .exact import Array, exp, f32, logistic, murmur3, ordered_sum
+from . import floats as exact
+from .floats import Array, exp, f32, logistic, murmur3, ordered_sum
 from .numpy_op import Op, kernel
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .exact import Array, exp, f32, ordered_sum
+from .floats import Array, exp, f32, ordered_sum
 from .numpy_op import Op, by_channel, kernel
 
 Words = NDArray[np.int32]

@@ -6,10 +6,10 @@ documented there too. A kernel of a parameter's gradient returns the complete gr
 sink is the caller's.
 """
 
-from . import numpy_dense as _dense  # noqa: F401 (each enters its kernels into the table)
-from . import numpy_elementwise as _elementwise  # noqa: F401
-from . import numpy_loss as _loss  # noqa: F401
-from . import numpy_norm as _norm  # noqa: F401
-from . import numpy_windows as _windows  # noqa: F401
-from .numpy_op import KERNELS as KERNELS
-from .numpy_op import Op as Op
+from . import dense as _dense  # noqa: F401 (each enters its kernels into the table)
+from . import elementwise as _elementwise  # noqa: F401
+from . import loss as _loss  # noqa: F401
+from . import norm as _norm  # noqa: F401
+from . import windows as _windows  # noqa: F401
+from .op import KERNELS as KERNELS
+from .op import Op as Op

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .floats import Array, f32, ordered_sum
-from .numpy_op import Op, kernel
+from .op import Op, kernel
 
 
 def _meeting(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .floats import Array, f32, ordered_sum
-from .numpy_op import Op, by_channel, kernel
+from .op import Op, by_channel, kernel
 
 
 def _mean_rstd(op: Op, stats: Array) -> tuple[Array, Array]:

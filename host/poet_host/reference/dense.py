@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .floats import Array, exp, f32, ordered_sum
-from .numpy_op import Op, by_channel, kernel
+from .op import Op, by_channel, kernel
 
 Words = NDArray[np.int32]
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .floats import Array, exp, f32, log, ordered_sum, power
-from .numpy_op import Op, kernel
+from .op import Op, kernel
 
 Labels = NDArray[np.int32]
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from . import floats as exact
 from .floats import Array, exp, f32, logistic, murmur3, ordered_sum
-from .numpy_op import Op, kernel
+from .op import Op, kernel
 
 
 @kernel

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hypothesis import strategies as st
-from poet_host.graph.build import Builder, Model, Tensor
+from poet_host.graph.builder import Builder, Model, Tensor
 
 
 @st.composite

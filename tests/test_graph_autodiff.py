@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, trained_parameters, training_graph
-from poet_host.graph.build import Builder, Model
+from poet_host.graph.builder import Builder, Model
 from poet_host.graph.graph import Graph
 from poet_host.graph.kernels import KERNELS, SINK_FIELDS
 from poet_host.graph.weights import start_values

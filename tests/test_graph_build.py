@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from poet_host import isa
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
-from poet_host.graph.build import Builder, Model, Tensor
+from poet_host.graph.builder import Builder, Model, Tensor
 from poet_host.graph.kernels import KERNELS, SINK_FIELDS
 from poet_host.graph.operators import OPERATORS, work
 from poet_host.reference.step import run_kernel

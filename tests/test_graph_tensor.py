@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Adam, Optimiser, Sgd, optimiser, training_graph
-from poet_host.graph.build import Builder, Tensor
+from poet_host.graph.builder import Builder, Tensor
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_step
 from torch.nn import functional as F  # noqa: N812

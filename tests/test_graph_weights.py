@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.autodiff import Sgd, training_graph
-from poet_host.graph.build import Builder, Model
+from poet_host.graph.builder import Builder, Model
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import from_named, start_values, to_named
 from poet_host.reference.inference import evaluation, logits

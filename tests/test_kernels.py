@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import NEEDED, OPERANDS, SINKS, Case, check, make
 from poet_host import isa
-from poet_host.reference.numpy_kernels import KERNELS
+from poet_host.reference.kernels import KERNELS
 from poet_host.reference.step import run_kernel
 
 NAMES = [row.name for row in isa.rows("KERNEL") if row.name != "none"]

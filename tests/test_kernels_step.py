@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from poet_host import isa
 from poet_host.graph.autodiff import SQUARE, Adam, Optimiser, Sgd, training_graph
-from poet_host.graph.build import Builder, Model, Tensor
+from poet_host.graph.builder import Builder, Model, Tensor
 from poet_host.graph.graph import Graph, Node
 from poet_host.reference.step import run_step
 

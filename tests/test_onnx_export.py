@@ -10,7 +10,7 @@ import poet_host as poet
 import pytest
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
-from poet_host.graph.build import Builder
+from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.graph.models import load
 from poet_host.graph.weights import start_values

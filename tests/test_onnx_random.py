@@ -5,7 +5,7 @@ import onnx
 from hypothesis import assume, given, settings
 from onnx_judge import by_runtime, imported
 from poet_host.graph.autodiff import Sgd, training_graph
-from poet_host.graph.build import Model
+from poet_host.graph.builder import Model
 from poet_host.graph.graph import Graph
 from poet_host.graph.source import source_of
 from poet_host.graph.weights import start_values, to_named

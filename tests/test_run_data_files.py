@@ -11,7 +11,7 @@ import pytest
 import whole_runs as runs
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
-from poet_host.graph.build import Builder
+from poet_host.graph.builder import Builder
 from poet_host.run.data import Dataset, batch_of_step, fit, load_data, normalized
 from test_run_data import classifier, regression
 

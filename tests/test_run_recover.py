@@ -16,7 +16,7 @@ from onnx_judge import imported
 from poet_host import api
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
-from poet_host.graph.build import Model
+from poet_host.graph.builder import Model
 from poet_host.graph.graph import Graph, Node
 from poet_host.graph.models import MODELS
 from poet_host.graph.weights import start_values

@@ -14,7 +14,7 @@ import whole_runs as runs
 from poet_host import api
 from poet_host.device.device import connect
 from poet_host.graph.autodiff import Sgd, training_graph
-from poet_host.graph.build import Builder
+from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.plan.build import cost_graph
 from poet_host.plan.plan import Plan

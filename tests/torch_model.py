@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from poet_host.graph.autodiff import MOMENTUM, Sgd, trained_parameters, training_graph
-from poet_host.graph.build import Layer, Model
+from poet_host.graph.builder import Layer, Model
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_kernel, run_step

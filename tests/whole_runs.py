@@ -9,7 +9,7 @@ from typing import Any
 import poet_host as poet
 from poet_host import api
 from poet_host.graph.autodiff import Adam, Sgd, training_graph
-from poet_host.graph.build import Builder
+from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.plan.plan import Plan
 from poet_host.profile.profile import Profile, estimate_profile

@@ -7,7 +7,7 @@ import pytest
 from poet_host import api
 from poet_host.device.device import Device
 from poet_host.graph.autodiff import Adam, Sgd, training_graph
-from poet_host.graph.build import Model
+from poet_host.graph.builder import Model
 from poet_host.graph.graph import Graph
 from poet_host.reference.step import run_step
 from poet_host.schedule.schedule import Schedule

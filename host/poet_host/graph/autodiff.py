@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 from ..errors import BadInput
 from ..isa import by_name
-from .build import Layer, Model
+from .builder import Layer, Model
 from .graph import Graph, Node, Phase
 from .kernels import KERNELS, SINK_FIELDS
 from .operators import OPERATORS, Fields, Operator, Rule, Shape, operand_names, sizes_of

@@ -6,7 +6,7 @@ model that runs on a board is small. Token 0 is padding, which no query sees. On
 the embedding is a model of its own.
 """
 
-from .build import Builder, Model, Tensor
+from .builder import Builder, Model, Tensor
 
 EPSILON = 1e-12  # of BERT's layer normalisation
 DEVIATION = 0.02  # of its embeddings at the start

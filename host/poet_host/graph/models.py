@@ -8,7 +8,7 @@ from ..errors import BadInput
 from .autodiff import Sgd, optimiser, training_graph
 from .bert import bert
 from .bert import transformer as one_block
-from .build import Builder, Model, Tensor
+from .builder import Builder, Model, Tensor
 from .graph import Graph
 
 MAX_BATCH = 65536

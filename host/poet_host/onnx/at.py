@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
-from ..graph.build import Tensor
+from ..graph.builder import Tensor
 from ..graph.graph import Node
 from ..graph.operators import Shape
 from ..graph.source import RUNNING

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import BadInput
 from ..graph.autodiff import Sgd, optimiser, training_graph
-from ..graph.build import Builder, Model, Tensor
+from ..graph.builder import Builder, Model, Tensor
 from ..graph.graph import Graph
 from ..graph.models import check_batch
 from ..graph.onnx_file import onnx_package

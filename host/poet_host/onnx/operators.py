@@ -9,7 +9,7 @@ shape is in tensors.py.
 from math import nan, prod
 from typing import Any
 
-from ..graph.build import Tensor
+from ..graph.builder import Tensor
 from ..graph.operators import Shape
 from ..graph.operators_tensor import axis_of
 from .at import At, Moved, Rule, Unsupported

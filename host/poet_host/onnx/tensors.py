@@ -5,7 +5,7 @@ from math import inf, prod
 
 import numpy as np
 
-from ..graph.build import Tensor
+from ..graph.builder import Tensor
 from ..graph.operators_tensor import axis_of
 from .at import At, Moved, Rule, Unsupported
 from .fold import Constant, computed

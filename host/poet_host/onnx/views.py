@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph.build import Tensor
+from ..graph.builder import Tensor
 from ..graph.operators import Shape
 from ..graph.operators_tensor import axis_of
 from .at import At, Moved, Parts, Rule, Unsupported

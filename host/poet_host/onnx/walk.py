@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
-from ..graph.build import Builder, Tensor
+from ..graph.builder import Builder, Tensor
 from ..graph.graph import Node
 from ..graph.operators import Shape
 from ..graph.source import Source

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ..graph.graph import Graph
 from ..isa import by_name
 from .floats import Array, f32
-from .numpy_kernels import KERNELS, Op
+from .kernels import KERNELS, Op
 
 _WORDS = ("labels", "tokens", "mask?")
 _FLOATS = ("learning_rate", "momentum", "weight_decay", "epsilon")

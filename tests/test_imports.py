@@ -9,16 +9,8 @@ PACKAGE = Path(__file__).parents[1] / "host" / "poet_host"
 ROOT = ["errors", "resources", "isa", "files", "schema"]
 ORDER = [
     *ROOT,
-    "graph",
-    "onnx",
-    "device",
-    "profile",
-    "plan",
-    "schedule",
-    "run",
-    "sim",
-    "api",
-    "cli",
+    *("graph", "reference", "onnx", "device", "profile", "plan", "schedule", "run", "sim"),
+    *("api", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -12,7 +12,7 @@ from poet_host.device.device import PLAN, TENSOR, Device, connect
 from poet_host.errors import BoardError, LinkBroken, NoDevice
 from poet_host.resources import resource
 from poet_host.schedule.model import with_crc
-from poet_host.sim import native
+from poet_host.sim import native_build
 from poet_host.sim.native import NativeBoard, create_storage
 from toy_boards import prepare
 
@@ -134,7 +134,7 @@ def test_the_sanitizer_sees_a_kernel_that_leaves_its_tensor(
     sound = "poet_elements(call->op);"
     source.write_text(source.read_text().replace(sound, f"1 + {sound}", 1))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(native, "resource", lambda name: copy)
+    monkeypatch.setattr(native_build, "resource", lambda name: copy)
     board = NativeBoard(storage, sanitize=True)
     with connect(board.port) as device:
         prepare(device)

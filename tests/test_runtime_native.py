@@ -30,8 +30,9 @@ from poet_host.profile.profile import estimate_profile
 from poet_host.reference.step import run_step
 from poet_host.resources import resource
 from poet_host.schedule.encode import encode
-from poet_host.sim import native
-from poet_host.sim.native import NativeBoard, build_library, build_native, create_storage
+from poet_host.sim import native_build
+from poet_host.sim.native import NativeBoard, create_storage
+from poet_host.sim.native_build import build_library, build_native
 from toy_boards import prepare, weights_of
 
 CARD_BYTES = 4 << 20
@@ -62,7 +63,7 @@ def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert build_native() == first
     assert first.stat().st_mtime_ns == stamp
     assert [path.name for path in first.parent.iterdir()] == [first.name]
-    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, "-DOTHER"))
+    monkeypatch.setattr(native_build, "_FLAGS", (*native_build._FLAGS, "-DOTHER"))
     assert build_native() != first
 
 

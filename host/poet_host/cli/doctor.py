@@ -20,7 +20,7 @@ from ..device.ports import board_of, group_advice, permission_advice, serial_por
 from ..errors import PoetError
 from ..plan.problem import CostGraph, CostNode
 from ..sim.library import emulator
-from ..sim.native import boards_run_here, build_native, cross_tools, linux_boards
+from ..sim.native_build import boards_run_here, build_native, cross_tools, linux_boards
 from ..sim.recipe import compiler_version, find_compiler, recipe, simulated_boards
 from .console import emit, show_table
 from .options import json_option

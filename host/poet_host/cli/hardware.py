@@ -13,7 +13,7 @@ from ..device.ports import SerialPort, board_of, find_port, runs_firmware, seria
 from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..sim.flashing import build as built
-from ..sim.native import linux_boards
+from ..sim.native_build import linux_boards
 from ..sim.recipe import simulated_boards
 from . import completion
 from .console import emit, say, show_table

@@ -9,7 +9,7 @@ from ..device.flash import flash as write
 from .firmware import build_firmware
 from .image import read_elf
 from .ledger import ledger_text, memory_ledger
-from .native import build_native
+from .native_build import build_native
 
 
 def build(board: str) -> Path:

@@ -16,7 +16,8 @@ from ..run.inputs import as_bytes
 from .board import SimulatedBoard
 from .firmware import build_firmware
 from .machine import CardFault, simulated_boards
-from .native import NativeBoard, check_system, create_storage, linux_boards
+from .native import NativeBoard, create_storage
+from .native_build import check_system, linux_boards
 
 TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
 

@@ -29,7 +29,7 @@ HOW = (
     "earlier deadline serves for more: where such a plan of the same sweep is better than the one "
     "that the search found in its time, it stands in the row, and the note says whose it is. "
     "The search for a plan of `poet` begins from the plans of the methods that need no search "
-    "(docs/planner.md); nothing else is taken from other authors' methods."
+    "(docs/explanation/planner.md); nothing else is taken from other authors' methods."
 )
 BUSY = "Other jobs ran on the same cores: alone, solving takes less, and proves more."
 
@@ -90,7 +90,8 @@ POFO = (
 SOLVING = (
     "### Time for solving\n\n"
     "The paper solves with Gurobi or CBC. This planner's stages and gaps make a much smaller "
-    f"program for HiGHS (docs/planner.md). What was not proved to {percent(ENOUGH, 0)} % in the "
+    "program for HiGHS (docs/explanation/planner.md). "
+    f"What was not proved to {percent(ENOUGH, 0)} % in the "
     "first limit got the longer one; nothing ran for ten minutes. `bench/RESULTS-solver.md` has "
     "the planner measured by itself, beside the paper's formulation."
 )

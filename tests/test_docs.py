@@ -19,7 +19,8 @@ from poet_host import api
 from poet_host.cli.main import commands
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")])
+GUIDES = ROOT / "docs" / "how-to"
 NAME = "poet-host"
 COMMENT = re.compile(r"\s{2,}#.*$")
 
@@ -113,8 +114,8 @@ def test_messages_name_no_command_or_option_that_there_is_not() -> None:
 
 
 def test_the_guides_have_commands() -> None:
-    for name in ("models", "data", "boards"):
-        assert command_lines(ROOT / "docs" / f"{name}.md"), name
+    for name in ("own-model", "data", "real-board"):
+        assert command_lines(GUIDES / f"{name}.md"), name
     assert len(command_lines(ROOT / "README.md")) > 15
 
 
@@ -156,7 +157,7 @@ def follow(
 ) -> int:
     """Type a page's commands with real ports replaced; the number of those that ran."""
     done = 0
-    for line in command_lines(ROOT / "docs" / page):
+    for line in command_lines(GUIDES / page):
         if any(word in line for word in leave_out):
             continue
         for there, here in stands_for.items():
@@ -187,7 +188,7 @@ def test_the_guide_to_boards(poet_host: Command) -> None:
             "socket://127.0.0.1:3333": far.port,
             "--board planned": "--board mkr1000",
         }
-        done = follow("boards.md", poet_host, ports, ("flash", "build rpi4b", "mine"))
+        done = follow("real-board.md", poet_host, ports, ("flash", "build rpi4b", "mine"))
     assert done >= 12
 
 
@@ -203,14 +204,14 @@ def test_the_guide_to_models_in_python(tmp_path: Path, monkeypatch: pytest.Monke
     np.savez("mine.npz", x=x, y=(x.mean((1, 2, 3)) > 0).astype(np.int64))
     before = {name: value.clone() for name, value in module.named_parameters()}
     names = {"module": module, "example": torch.zeros(1, 1, 8, 8)}
-    exec(python_of(ROOT / "docs" / "models.md"), names)
+    exec(python_of(GUIDES / "own-model.md"), names)
     assert all(not torch.equal(before[name], now) for name, now in module.named_parameters())
 
 
 def test_the_page_of_the_api_names_every_name_and_its_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = ROOT / "docs" / "api.md"
+    page = ROOT / "docs" / "reference" / "python-api.md"
     named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", page.read_text("utf-8")))))
     assert not set(dir(poet)) - named
     monkeypatch.chdir(tmp_path)
@@ -236,7 +237,7 @@ def test_the_guides_to_models_and_data(poet_host: Command) -> None:
     np.savez("mine.npz", x=x, y=y)
     rows = [",".join((*map(str, one.ravel()), str(label))) for one, label in zip(x, y, strict=True)]
     Path("mine.csv").write_text("\n".join(rows))
-    assert follow("models.md", poet_host, {"--steps 200": "--steps 60"}, ()) >= 4
+    assert follow("own-model.md", poet_host, {"--steps 200": "--steps 60"}, ()) >= 4
     card = {"--port /dev/ttyACM0": "--port native --storage card.img"}
     assert follow("data.md", poet_host, card, ()) >= 4
     assert Path("trained.onnx").is_file()

@@ -11,7 +11,7 @@ from usb_board import UsbBoard
 
 pytestmark = needs_compiler
 TIMES = 8
-WORST_KB_S = 400  # docs/usb.md
+WORST_KB_S = 400  # docs/explanation/usb.md
 PAYLOAD = {"mkr1000": 512, "nrf52840_dk": 1536}  # bytes of a request that a frame has room for
 
 

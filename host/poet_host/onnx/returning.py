@@ -48,14 +48,14 @@ def notice(graph: Graph) -> str:
         return (
             f"{graph.name}: these parameters of the module will not return: {_some(graph.lost)}."
             f"{instead} Make plain parameters of them before poet.load, as "
-            "torch.nn.utils.parametrize.remove_parametrizations does (docs/models.md)"
+            "torch.nn.utils.parametrize.remove_parametrizations does (docs/how-to/own-model.md)"
         )
     if graph.made_up:
         return (
             f"{graph.name}: an exporter computed or folded these trained tensors, so a PyTorch "
             f"module does not have them: {_some(graph.made_up)}. load_state_dict will not restore "
             "them. Export with dynamo=True, optimize=False, and without weight_norm "
-            "(docs/models.md)"
+            "(docs/how-to/own-model.md)"
         )
     return ""
 

@@ -19,7 +19,7 @@ PORT ?= sim:mkr1000
 SEED ?= 1
 SECONDS ?= 600
 FUZZ_CASES ?= 100000
-RECIPE = $(BIN)/python -c 'from poet_host.sim.recipe import *; made = recipe("mkr1000"); $(1)'
+RECIPE = $(BIN)/python -c 'from poet_host.firmware_build.recipe import *; made = recipe("mkr1000"); $(1)'
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross test lint format bench bench-solver paper fuzz fuzz-usb schedules firmware ledger \
@@ -83,7 +83,7 @@ firmware: $(VENV)/dev.stamp
 	$(BIN)/pio run
 
 ledger: $(VENV)/dev.stamp
-	$(BIN)/python -m poet_host.sim.ledger README.md
+	$(BIN)/python -m poet_host.firmware_build.ledger README.md
 
 wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m build --outdir dist

@@ -8,9 +8,9 @@ from typing import Any
 
 import cffi
 from poet_host import isa
+from poet_host.firmware_build.native import build_library
 from poet_host.resources import resource
 from poet_host.sim.native import PARTITION_TYPE
-from poet_host.sim.native_build import build_library
 
 BLOCK = 512
 PARTITION = 8  # first block of the partition on these cards

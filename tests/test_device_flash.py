@@ -22,18 +22,18 @@ from command import Command
 from fake_board import FakeBoard
 from fake_loader import FakeLoader
 from poet_host import isa
-from poet_host.device import flash as flashing
 from poet_host.device import ports
 from poet_host.device.board import Board, load_board, parse_board
 from poet_host.device.device import connect
-from poet_host.device.flash import find_tool, flash, upload_command
 from poet_host.device.link import candidate_ports
 from poet_host.errors import BadInput, BoardError, NoDevice, PoetError
+from poet_host.firmware_build import upload as flashing
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.firmware_build.image import read_elf
+from poet_host.firmware_build.recipe import recipe
+from poet_host.firmware_build.upload import find_tool, flash, upload_command
 from poet_host.resources import resource
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.firmware import build_firmware
-from poet_host.sim.image import read_elf
-from poet_host.sim.recipe import recipe
 from sim_helper import needs_compiler
 
 MKR, DK = load_board("mkr1000"), load_board("nrf52840_dk")

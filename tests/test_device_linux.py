@@ -16,8 +16,8 @@ from command import Command
 from poet_host.device import device as devices
 from poet_host.device.device import connect
 from poet_host.errors import BadInput, NoDevice, PoetError
+from poet_host.firmware_build.native import build_native, linux_boards
 from poet_host.sim.native import NativeBoard
-from poet_host.sim.native_build import build_native, linux_boards
 
 STEPS = 3
 needs_cross = pytest.mark.skipif(

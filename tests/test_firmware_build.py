@@ -18,15 +18,20 @@ from cobs import cobs
 from poet_host.device.board import load_board
 from poet_host.device.device import TENSOR, connect
 from poet_host.errors import BadInput, PoetError
-from poet_host.sim import ledger as ledgers
+from poet_host.firmware_build import ledger as ledgers
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.firmware_build.image import read_elf
+from poet_host.firmware_build.ledger import Ledger, memory_ledger
+from poet_host.firmware_build.recipe import (
+    compiler_version,
+    find_compiler,
+    recipe,
+    simulated_boards,
+)
+from poet_host.firmware_build.stack import functions, stack_bound
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.firmware import build_firmware
-from poet_host.sim.image import read_elf
-from poet_host.sim.ledger import Ledger, memory_ledger
 from poet_host.sim.machine import Machine
 from poet_host.sim.native import create_storage
-from poet_host.sim.recipe import compiler_version, find_compiler, recipe, simulated_boards
-from poet_host.sim.stack import functions, stack_bound
 from sim_helper import CORES, FOLDER, needs_compiler
 
 pytestmark = needs_compiler

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.firmware import build_firmware
 from poet_host.sim.native import create_storage
 from sim_helper import needs_compiler
 

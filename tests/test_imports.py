@@ -9,7 +9,18 @@ PACKAGE = Path(__file__).parents[1] / "host" / "poet_host"
 ROOT = ["errors", "resources", "isa", "files", "schema"]
 ORDER = [
     *ROOT,
-    *("graph", "reference", "onnx", "device", "profile", "plan", "schedule", "run", "sim"),
+    *(
+        "graph",
+        "reference",
+        "onnx",
+        "device",
+        "firmware_build",
+        "profile",
+        "plan",
+        "schedule",
+        "run",
+        "sim",
+    ),
     *("api", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -12,12 +12,12 @@ from poet_host.api import connection as verbs
 from poet_host.device.board import load_board
 from poet_host.device.device import Device, connect
 from poet_host.errors import BadInput
+from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.graph import models
 from poet_host.profile import meter
 from poet_host.profile.meter import State, hold_states, powers, read_log
 from poet_host.profile.profile import Power, Profile, board_power, estimate_profile
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.firmware import build_firmware
 from poet_host.sim.native import create_storage
 from sim_helper import needs_compiler
 

@@ -10,9 +10,9 @@ import toy
 from poet_host import isa
 from poet_host.device.device import PLAN, TENSOR, Device, connect
 from poet_host.errors import BoardError, LinkBroken, NoDevice
+from poet_host.firmware_build import native as native_build
 from poet_host.resources import resource
 from poet_host.schedule.model import with_crc
-from poet_host.sim import native_build
 from poet_host.sim.native import NativeBoard, create_storage
 from toy_boards import prepare
 

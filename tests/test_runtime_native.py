@@ -20,6 +20,8 @@ from poet_host import isa
 from poet_host.device.board import load_board
 from poet_host.device.device import TENSOR, Device, connect
 from poet_host.errors import BadInput, BoardError, LinkBroken, NoDevice, PoetError
+from poet_host.firmware_build import native as native_build
+from poet_host.firmware_build.native import build_library, build_native
 from poet_host.graph import models
 from poet_host.graph.graph import Graph, Node
 from poet_host.graph.weights import start_values
@@ -30,9 +32,7 @@ from poet_host.profile.profile import estimate_profile
 from poet_host.reference.step import run_step
 from poet_host.resources import resource
 from poet_host.schedule.encode import encode
-from poet_host.sim import native_build
 from poet_host.sim.native import NativeBoard, create_storage
-from poet_host.sim.native_build import build_library, build_native
 from toy_boards import prepare, weights_of
 
 CARD_BYTES = 4 << 20

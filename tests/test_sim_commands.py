@@ -14,10 +14,10 @@ import whole_runs as runs
 from command import Process, spawn
 from poet_host import api
 from poet_host.errors import LinkBroken
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.firmware_build.image import read_elf
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim import start as sim_start
-from poet_host.sim.firmware import build_firmware
-from poet_host.sim.image import read_elf
 from poet_host.sim.machine import FAULT_KINDS
 from sim_helper import needs_compiler
 

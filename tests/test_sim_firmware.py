@@ -16,12 +16,12 @@ from memory_board import card as memory_card
 from poet_host import resources
 from poet_host.device.device import TENSOR, Device, connect
 from poet_host.errors import BadInput, BoardError, LinkBroken, NoDevice
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.firmware_build.image import read_elf
 from poet_host.graph.graph import Graph, Node
 from poet_host.plan.plan import Plan, Statement
 from poet_host.schedule.encode import encode
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.firmware import build_firmware
-from poet_host.sim.image import read_elf
 from poet_host.sim.machine import CardFault, Machine
 from poet_host.sim.native import create_storage
 from sim_helper import needs_compiler

@@ -13,6 +13,7 @@ import pytest
 import whole_runs as runs
 from poet_host import api
 from poet_host.device.device import connect
+from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
@@ -26,7 +27,6 @@ from poet_host.run.data import Dataset, example
 from poet_host.run.run import Step
 from poet_host.run.train import Training
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.firmware import build_firmware
 from poet_host.sim.native import create_storage
 from sim_helper import needs_compiler
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.firmware_build.image import Image, read_elf
 from poet_host.sim.elf import illegal_instructions, instructions
-from poet_host.sim.firmware import build_firmware
-from poet_host.sim.image import Image, read_elf
 from sim_helper import needs_compiler
 
 pytestmark = needs_compiler

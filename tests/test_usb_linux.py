@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from poet_host.device import wire
-from poet_host.sim.firmware import build_firmware
+from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.machine import Machine
 from usb_redirect import Redirected
 

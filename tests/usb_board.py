@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from poet_host.device import wire
-from poet_host.sim.firmware import build_firmware
+from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.machine import Machine
 
 BAUD = 115_200

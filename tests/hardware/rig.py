@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from poet_host.device.device import TENSOR, Device, connect
 from poet_host.errors import PoetError
+from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.graph.graph import Graph
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.firmware import build_firmware
 from poet_host.sim.native import create_storage
 
 CARD_BYTES = 64 << 20

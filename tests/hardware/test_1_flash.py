@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 from poet_host import isa
-from poet_host.sim.firmware import build_firmware
-from poet_host.sim.image import read_elf
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.firmware_build.image import read_elf
 from rig import Rig, look
 
 LOADER = (

@@ -3,8 +3,8 @@
 import numpy as np
 from poet_host import isa
 from poet_host.device.device import Device
-from poet_host.sim.firmware import build_firmware
-from poet_host.sim.ledger import memory_ledger
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.firmware_build.ledger import memory_ledger
 from rig import Rig, look
 
 WIRES = "the port's name, its baud rate, RX and TX (crossed?), and a common ground"

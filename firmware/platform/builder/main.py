@@ -10,8 +10,8 @@ env = DefaultEnvironment()
 FIRMWARE = Path(env.PioPlatform().get_dir()).parent
 sys.path.insert(0, str(FIRMWARE.parent / "host"))
 
-from poet_host.sim.ledger import ledger_text, memory_ledger  # noqa: E402
-from poet_host.sim.recipe import recipe  # noqa: E402
+from poet_host.firmware_build.ledger import ledger_text, memory_ledger  # noqa: E402
+from poet_host.firmware_build.recipe import recipe  # noqa: E402
 
 made = recipe(env["BOARD"])
 prefix = made.compiler.removesuffix("gcc")

@@ -21,6 +21,7 @@ from ..errors import (
     PoetError,
     PoetWarning,
 )
+from ..firmware_build.flash import flash
 from ..graph.graph import Graph
 from ..graph.models import MODELS
 from ..plan.keepall import keep_everything
@@ -34,7 +35,6 @@ from ..run.run import Run
 from ..run.train import Diverged
 from ..run.weights import load_weights, save_weights, step_of_weights
 from ..schedule.schedule import Schedule
-from ..sim.flashing import flash
 from ..sim.start import prepare_storage, start_board
 from .connection import Connection, connect
 

@@ -7,8 +7,8 @@ import click
 from ..device.board import load_board
 from ..device.board import names as board_names
 from ..device.ports import serial_ports
+from ..firmware_build.recipe import simulated_boards
 from ..graph.models import MODELS
-from ..sim.recipe import simulated_boards
 
 MODEL_SUFFIXES = (".onnx", ".json", ".poet")
 

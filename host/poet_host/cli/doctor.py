@@ -15,13 +15,13 @@ import click
 
 from .. import api
 from ..device.board import load_board
-from ..device.flash import check_bossac, find_tool
 from ..device.ports import board_of, group_advice, permission_advice, serial_ports
 from ..errors import PoetError
+from ..firmware_build.native import boards_run_here, build_native, cross_tools, linux_boards
+from ..firmware_build.recipe import compiler_version, find_compiler, recipe, simulated_boards
+from ..firmware_build.upload import check_bossac, find_tool
 from ..plan.problem import CostGraph, CostNode
 from ..sim.library import emulator
-from ..sim.native_build import boards_run_here, build_native, cross_tools, linux_boards
-from ..sim.recipe import compiler_version, find_compiler, recipe, simulated_boards
 from .console import emit, show_table
 from .options import json_option
 

@@ -12,9 +12,9 @@ from ..device.device import connect
 from ..device.ports import SerialPort, board_of, find_port, runs_firmware, serial_ports
 from ..errors import BadInput, PoetError
 from ..files import write_whole
-from ..sim.flashing import build as built
-from ..sim.native_build import linux_boards
-from ..sim.recipe import simulated_boards
+from ..firmware_build.flash import build as built
+from ..firmware_build.native import linux_boards
+from ..firmware_build.recipe import simulated_boards
 from . import completion
 from .console import emit, say, show_table
 from .options import json_option, output, writable

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from .image import Image, read_elf
+from ..firmware_build.image import Image, read_elf
 from .library import chips
 
 

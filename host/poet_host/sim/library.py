@@ -12,7 +12,7 @@ from typing import Any
 import cffi
 
 from ..errors import PoetError
-from .compile import compiled
+from ..firmware_build.compile import compiled
 
 SOURCES = Path(__file__).parent / "chip"
 FLAGS = (

@@ -8,7 +8,7 @@ from types import TracebackType
 from .. import isa
 from ..device.board import load_board
 from ..errors import BadInput, PoetError
-from .native_build import build_native, runner
+from ..firmware_build.native import build_native, runner
 
 DEFAULT_ARENA_BYTES = 24 * 1024
 BLOCK_BYTES = isa.constants()["POET_BLOCK"]

@@ -12,12 +12,12 @@ from ..device import device as devices
 from ..device.board import load_board
 from ..errors import BadInput
 from ..files import rename_whole
+from ..firmware_build.bare_metal import build_firmware
+from ..firmware_build.native import check_system, linux_boards
 from ..run.inputs import as_bytes
 from .board import SimulatedBoard
-from .firmware import build_firmware
 from .machine import CardFault, simulated_boards
 from .native import NativeBoard, create_storage
-from .native_build import check_system, linux_boards
 
 TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
 

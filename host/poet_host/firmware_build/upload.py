@@ -18,10 +18,9 @@ from typing import Any
 
 import serial
 
-from ..errors import BadInput, BoardError, NoDevice, PoetError, quoted
-from .board import Board, Loading
-from .device import Device, connect
-from .ports import (
+from ..device.board import Board, Loading
+from ..device.device import Device, connect
+from ..device.ports import (
     SerialPort,
     board_of,
     find_port,
@@ -31,6 +30,7 @@ from .ports import (
     serial_ports,
     udev_rule,
 )
+from ..errors import BadInput, BoardError, NoDevice, PoetError, quoted
 
 BOSSAC_OLDEST = (1, 9)
 TOUCH_BAUD = 1200

@@ -1,6 +1,6 @@
 """Where the memory of a board goes: flash, and RAM by purpose, from a firmware image.
 
-    python -m poet_host.sim.ledger README.md
+    python -m poet_host.firmware_build.ledger README.md
 
 writes the table of all boards into a file, between the lines that mark its place.
 Standard library only, as recipe.py.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import BadInput
 from ..files import read_text, write_whole
-from .firmware import build_firmware
+from .bare_metal import build_firmware
 from .image import Image, read_elf
 from .recipe import compiler_version, recipe, simulated_boards
 from .stack import stack_bound

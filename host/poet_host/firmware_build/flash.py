@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..device.board import load_board
-from ..device.flash import Flashed, find_tool
-from ..device.flash import flash as write
-from .firmware import build_firmware
+from .bare_metal import build_firmware
 from .image import read_elf
 from .ledger import ledger_text, memory_ledger
-from .native_build import build_native
+from .native import build_native
+from .upload import Flashed, find_tool
+from .upload import flash as write
 
 
 def build(board: str) -> Path:
@@ -35,7 +35,7 @@ def flash(
     """Build the firmware of a board, write it, and check that the board answers.
 
     `image`: an ELF file to write instead of building. `report` is told where the memory goes, and
-    what is being done. Ports, tool and errors: see device.flash.flash; PoetError also if the
+    what is being done. Ports, tool and errors: see firmware_build.upload.flash; PoetError also if the
     firmware cannot be built.
     """
     found = load_board(board)

@@ -6,22 +6,11 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "host" / "poet_host"
-ROOT = ["errors", "resources", "isa", "files", "schema"]
+ROOT = ["errors", "resources", "isa", "files", "schema", "sizes"]
 ORDER = [
     *ROOT,
-    *(
-        "graph",
-        "reference",
-        "onnx",
-        "device",
-        "firmware_build",
-        "profile",
-        "plan",
-        "schedule",
-        "run",
-        "sim",
-    ),
-    *("api", "cli"),
+    *("graph", "reference", "onnx", "device", "firmware_build", "sim", "profile", "plan"),
+    *("schedule", "run", "api", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -2,7 +2,8 @@
 
 import pytest
 from poet_host.errors import BadInput
-from poet_host.run.limits import deadline_us, ram_bytes, size_bytes
+from poet_host.run.limits import deadline_us, ram_bytes
+from poet_host.sizes import size_bytes
 
 
 @pytest.mark.parametrize(

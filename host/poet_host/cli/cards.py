@@ -11,10 +11,10 @@ from ..graph.graph import Graph
 from ..profile.profile import board_power
 from ..run.data import Dataset, fit, load_data
 from ..run.job import JobState, make_job
-from ..run.limits import size_bytes
 from ..run.log import Log
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
+from ..sizes import size_bytes
 from . import completion
 from .console import emit, progress, say, show_table
 from .notices import arena_bytes, say_classes

@@ -9,9 +9,9 @@ import click
 from .. import api
 from ..errors import BadInput, PoetError
 from ..run.calibrate import Validation
-from ..run.limits import size_bytes
 from ..sim.board import POWER_CUT
 from ..sim.machine import FAULT_KINDS, CardFault
+from ..sizes import size_bytes
 from . import completion
 from .console import emit, of_steps, progress, say, show_text
 from .notices import say_emulated

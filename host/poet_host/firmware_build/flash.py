@@ -35,7 +35,7 @@ def flash(
     """Build the firmware of a board, write it, and check that the board answers.
 
     `image`: an ELF file to write instead of building. `report` is told where the memory goes, and
-    what is being done. Ports, tool and errors: see firmware_build.upload.flash; PoetError also if the
+    what is being done. Ports, tool and errors: see upload.flash; PoetError also if the
     firmware cannot be built.
     """
     found = load_board(board)

@@ -35,7 +35,6 @@ from ..profile.profile import Profile, estimate_profile
 from ..schedule.schedule import Schedule
 from .data import Dataset, load_data
 from .data_files import NAMES
-from .limits import size_bytes
 from .run import Array, Weights
 from .weights import SavedWeights, load_weights
 
@@ -190,15 +189,6 @@ def as_weights(weights: Weights | str | Path, graph: Graph) -> Weights:
     if isinstance(weights, SavedWeights):
         return weights
     return {name: as_array(value, f"weights: {name}") for name, value in weights.items()}
-
-
-def as_bytes(size: int | str, what: str) -> int:
-    """A number of bytes, also as "64KiB", of `what`."""
-    if isinstance(size, str):
-        return size_bytes(size, what)
-    if not isinstance(size, Integral) or isinstance(size, bool):
-        raise BadInput(f"{what} {size!r}: write bytes, as 24576, or 24KiB")
-    return int(size)
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:

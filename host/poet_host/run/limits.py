@@ -9,13 +9,8 @@ from ..errors import BadInput
 from ..graph.graph import Graph
 from ..plan.problem import CostGraph
 from ..profile.profile import Profile
-from ..schema import LARGEST_WHOLE
+from ..sizes import SIZE, bounded, size_bytes
 
-_SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([a-z]*|%)", re.I)
-_UNITS = {
-    "": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3,
-    "kb": 1000, "mb": 1000**2, "gb": 1000**3,
-}  # fmt: skip
 LEAST_RAM_BYTES = 4  # one number
 _OR_A_SHARE = ", or a share of what keep-everything needs, as 50%"
 
@@ -65,35 +60,13 @@ def ram_bytes(limit: str | float, keep_all_bytes: int | None) -> int:
     byte.
     """
     text, what = str(limit).strip(), f"RAM budget {limit!r}"
-    found = _SIZE.fullmatch(text)
+    found = SIZE.fullmatch(text)
     if not found or found[2] != "%":
         return size_bytes(text, "RAM budget", _OR_A_SHARE)
     if keep_all_bytes is None:
         raise BadInput(f"{what}: nothing to take per cent of; write bytes, as 24576")
     # A fraction, because 33.3 % of 1000 bytes are 333 of them, not 332.
-    return _bounded(int(Fraction(found[1]) / 100 * keep_all_bytes), what)
-
-
-def size_bytes(text: str, what: str, also: str = "") -> int:
-    """Bytes of `24576`, `24KiB`, `24KB` or `1MiB`, of `what`; `also` ends the advice."""
-    what = f"{what} {text!r}"
-    found = _SIZE.fullmatch(text.strip())
-    unit = found[2].lower() if found else ""
-    if found and unit in ("k", "m", "g"):
-        binary, decimal = (f"{found[1]}{unit.upper()}{end}" for end in ("iB", "B"))
-        raise BadInput(f"{what}: write {binary} (by 1024) or {decimal} (by 1000)")
-    if not found or unit not in _UNITS:
-        raise BadInput(f"{what}: write bytes, as 24576, or 24KiB, or 64MiB{also}")
-    size = Fraction(found[1]) * _UNITS[unit]
-    if size.denominator != 1:
-        raise BadInput(f"{what} is no whole number of bytes: write bytes, as 24576{also}")
-    return _bounded(int(size), what)
-
-
-def _bounded(size: int, what: str) -> int:
-    if size > LARGEST_WHOLE:
-        raise BadInput(f"{what}: the most is {LARGEST_WHOLE:,} bytes")
-    return size
+    return bounded(int(Fraction(found[1]) / 100 * keep_all_bytes), what)
 
 
 def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | None:

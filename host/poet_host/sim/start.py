@@ -14,7 +14,7 @@ from ..errors import BadInput
 from ..files import rename_whole
 from ..firmware_build.bare_metal import build_firmware
 from ..firmware_build.native import check_system, linux_boards
-from ..run.inputs import as_bytes
+from ..sizes import as_bytes
 from .board import SimulatedBoard
 from .machine import CardFault, simulated_boards
 from .native import NativeBoard, create_storage

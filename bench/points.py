@@ -6,7 +6,7 @@ from functools import cache
 
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.problem import CostGraph, Problem
-from poet_host.plan.solve import solve
+from poet_host.solver.solve import solve
 
 from . import graphs
 

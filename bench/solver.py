@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from poet_host.files import write_whole
-from poet_host.plan import milp
 from poet_host.plan.baselines.registry import plan_by
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import Problem
-from poet_host.plan.program import INFINITY
-from poet_host.plan.reach import Reach, recomputable
-from poet_host.plan.search import unavoidable_uj
 from poet_host.plan.timeline import Lanes, lanes
 from poet_host.plan.verify import verify
-from poet_host.plan.workers import POOL
 from poet_host.schedule.encode import encode_costs
 from poet_host.schedule.schedule import PlanHeader
+from poet_host.solver import stage_model as milp
+from poet_host.solver.program import INFINITY
+from poet_host.solver.recompute_candidates import Reach, recomputable
+from poet_host.solver.search import unavoidable_uj
+from poet_host.solver.workers import POOL
 
 from . import paper_milp
 from .points import Point, points

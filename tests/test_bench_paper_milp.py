@@ -9,7 +9,7 @@ import pytest
 from poet_host.device.board import load_board
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.plan.solve import solve
+from poet_host.solver.solve import solve
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import graphs, paper_milp

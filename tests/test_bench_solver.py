@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from poet_host.plan.solve import solve
 from poet_host.plan.verify import verify
+from poet_host.solver.solve import solve
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import graphs

@@ -22,11 +22,11 @@ from poet_host.plan.build import cost_graph
 from poet_host.plan.costgraph import dump_cost_graph
 from poet_host.plan.infeasible import largest_need
 from poet_host.plan.problem import Problem
-from poet_host.plan.solve import DEFAULT_GAP
-from poet_host.plan.solve import solve as plan_of
-from poet_host.plan.unsearched import unsearched
 from poet_host.profile.profile import Profile, estimate_profile
 from poet_host.schedule.schedule import Schedule
+from poet_host.solver.solve import DEFAULT_GAP
+from poet_host.solver.solve import solve as plan_of
+from poet_host.solver.unsearched import unsearched
 from small_graphs import small_graph
 from torch import nn
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from cost_graphs import contrary, random_cost_graph, random_problem, tight_problem, timed_problems
 from oracle import Best, cheapest, smallest_energy
-from poet_host.plan import conflicts, milp, solution
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.plan.program import INFINITY, Program, attainable, minimise
-from poet_host.plan.reach import Reach, recomputable
-from poet_host.plan.search import unavoidable_uj
-from poet_host.plan.solve import solve
-from poet_host.plan.statements import Event, energy_uj, fits, tidy
+from poet_host.solver import conflicts, solution
+from poet_host.solver import stage_model as milp
+from poet_host.solver.program import INFINITY, Program, attainable, minimise
+from poet_host.solver.recompute_candidates import Reach, recomputable
+from poet_host.solver.search import unavoidable_uj
+from poet_host.solver.solve import solve
+from poet_host.solver.statements import Event, energy_uj, fits, tidy
 from test_solve import honest
 
 ENERGIES = ("energy_uj", "page_in_uj", "page_out_uj")

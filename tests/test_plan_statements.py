@@ -9,7 +9,8 @@ from cost_graphs import contrary, random_cost_graph, tight_problem
 from oracle import cheapest
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.plan.statements import (
+from poet_host.plan.verify import PlanError, Totals, verify
+from poet_host.solver.statements import (
     Event,
     energy_uj,
     everything_paged,
@@ -18,7 +19,6 @@ from poet_host.plan.statements import (
     statements,
     tidy,
 )
-from poet_host.plan.verify import PlanError, Totals, verify
 from random_plans import random_cost_graph as walked_graph
 from random_plans import random_plan
 

@@ -21,9 +21,9 @@ from oracle import smallest_energy
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import Problem
-from poet_host.plan.solve import solve
 from poet_host.plan.verify import verify
-from poet_host.plan.workers import POOL, Line, Pool
+from poet_host.solver.solve import solve
+from poet_host.solver.workers import POOL, Line, Pool
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import graphs
@@ -251,7 +251,7 @@ def test_a_worker_that_dies_in_a_search_is_an_error(pool: Pool) -> None:
 
 
 def test_a_failing_search_is_an_error_that_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poet_host.plan.race.climb", fail)
+    monkeypatch.setattr("poet_host.solver.portfolio.climb", fail)
     with pytest.raises(RuntimeError, match=r"(?s)in fail.*no such luck"):
         solve(random_problem(5), time_limit_s=SOON_S)
     monkeypatch.undo()
@@ -259,7 +259,7 @@ def test_a_failing_search_is_an_error_that_shows_where(monkeypatch: pytest.Monke
 
 
 def test_a_plan_outlives_the_search_for_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poet_host.plan.race.prove", die)
+    monkeypatch.setattr("poet_host.solver.portfolio.prove", die)
     problem = Point("resnet18-cifar", graphs.M4, 20).problem()
     plan = solve(problem, time_limit_s=SOON_S)
     assert plan.status == "feasible"
@@ -328,7 +328,7 @@ sys.path[:] = {path!r}
 from bench import graphs
 from bench.points import Point
 from cost_graphs import random_problem
-from poet_host.plan.solve import solve
+from poet_host.solver.solve import solve
 models = [Point("vgg16-cifar", graphs.M4, 50), Point("linear", graphs.M4, 50, deadline=1.2)]
 for problem in [*map(random_problem, range(5)), *(model.problem() for model in models)]:
     for exhaustive in (True, False) if len(problem.graph.nodes) < 10 else (True,):

@@ -9,8 +9,8 @@ from oracle import cheapest, smallest_energy
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.plan.solve import least_time_us, solve
 from poet_host.plan.verify import verify
+from poet_host.solver.solve import least_time_us, solve
 
 SMALL = 500  # graphs of up to 9 nodes; a block of them is one test
 

@@ -3,8 +3,8 @@
 import pytest
 from cost_graphs import timed_problems
 from oracle import cheapest
-from poet_host.plan.solve import solve
 from poet_host.plan.verify import verify
+from poet_host.solver.solve import solve
 
 GRAPHS = 120
 BLOCK = 12

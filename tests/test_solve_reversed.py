@@ -3,7 +3,7 @@
 import pytest
 from oracle import cheapest
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.plan.solve import solve
+from poet_host.solver.solve import solve
 
 
 def reversed_order(k: int) -> Problem:

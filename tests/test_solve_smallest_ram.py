@@ -4,8 +4,8 @@ import pytest
 from oracle import smallest_ram_bytes
 from placed_oracle import placed_energy, smallest_placed_ram_bytes
 from poet_host.plan.problem import Problem
-from poet_host.plan.solve import solve
 from poet_host.plan.verify import verify
+from poet_host.solver.solve import solve
 from small_graphs import small_graph
 
 SEEDS = 60

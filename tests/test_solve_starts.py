@@ -16,17 +16,17 @@ from poet_host.plan.baselines.chain import chain_of
 from poet_host.plan.baselines.method import DoesNotApply, largest_operator_bytes
 from poet_host.plan.baselines.registry import METHODS, SCHEDULERS, plan_by
 from poet_host.plan.baselines.starts import STARTS, Cheap
-from poet_host.plan.climb import climb
-from poet_host.plan.fit import Candidate
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, Problem
-from poet_host.plan.race import Found
-from poet_host.plan.search import Start, Task
-from poet_host.plan.solve import solve
-from poet_host.plan.statements import energy_uj, fits, lazy
 from poet_host.plan.verify import verify
-from poet_host.plan.workers import Line
+from poet_host.solver.fit import Candidate
+from poet_host.solver.portfolio import Found
+from poet_host.solver.primal_search import climb
+from poet_host.solver.search import Start, Task
+from poet_host.solver.solve import solve
+from poet_host.solver.statements import energy_uj, fits, lazy
+from poet_host.solver.workers import Line
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench import graphs
@@ -202,7 +202,7 @@ def test_time_that_a_deadline_leaves_is_used(ended: bool, monkeypatch: pytest.Mo
         searches.append((problem.deadline_us, known))
         return Found(first=known or keeping, bound_uj=1.0, ended=ended)
 
-    monkeypatch.setattr("poet_host.plan.solve._Solver._search", search)
+    monkeypatch.setattr("poet_host.solver.solve._Solver._search", search)
     plan = solve(replace(problem, deadline_us=1e9))
     assert plan.energy_uj == checked(problem, keeping)
     assert [deadline_us for deadline_us, _ in searches] == ([None] if ended else [None, 1e9])

@@ -21,7 +21,6 @@ from ..plan.keepall import METHOD as KEEP_EVERYTHING
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
-from ..plan.solve import DEFAULT_GAP
 from ..profile.profile import Profile
 from ..profile.profile import estimate_profile as estimated
 from ..run.inputs import as_profile
@@ -29,6 +28,7 @@ from ..run.limits import deadline_us, ram_budget
 from ..schedule.encode import QUEUE_CAPACITY, encode_costs
 from ..schedule.encode import encode as encode_plan
 from ..schedule.schedule import Schedule
+from ..solver.solve import DEFAULT_GAP
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 Costs = Profile | Board | str | Path

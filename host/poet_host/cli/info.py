@@ -13,10 +13,10 @@ from ..graph.graph import Graph
 from ..graph.summary import Layer, Summary, summary_of
 from ..plan.infeasible import largest_need
 from ..plan.problem import Problem
-from ..plan.unsearched import unsearched
 from ..profile.profile import Profile, estimate_profile
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
+from ..solver.unsearched import unsearched
 from .console import emit, progress, show_table, show_text
 from .options import (
     board_option,

@@ -13,9 +13,9 @@ from ..graph.graph import Graph
 from ..graph.summary import summary_of
 from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph
-from ..plan.solve import DEFAULT_GAP
 from ..profile.profile import Profile
 from ..run.limits import check_arena, ram_budget
+from ..solver.solve import DEFAULT_GAP
 from .console import emit, progress, say, show_table, to_json
 from .info import MOST_ROWS, is_loss_assumed, show_model
 from .options import (

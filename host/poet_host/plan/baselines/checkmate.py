@@ -16,9 +16,9 @@ and so contains every schedule of Checkmate's; energies take the place of its ti
 
 from dataclasses import replace
 
+from ...solver.solve import solve
 from ..plan import Plan, Statement
 from ..problem import CostGraph, CostNode, Problem
-from ..solve import solve
 from ..verify import TOLERANCE
 from .method import ALIGNMENT, Settings, empty_plan, finished, largest_operator_bytes, padded
 from .settle import EXTENSION

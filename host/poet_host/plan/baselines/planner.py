@@ -7,9 +7,9 @@ Figure 4.
 
 from typing import Any
 
+from ...solver.solve import solve
 from ..plan import Plan
 from ..problem import Problem
-from ..solve import solve
 from .method import Settings
 from .starts import STARTS
 

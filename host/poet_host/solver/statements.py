@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from .plan import Op, Statement
-from .problem import CostGraph
+from ..plan.plan import Op, Statement
+from ..plan.problem import CostGraph
 
 Event = tuple[Op, int]  # what happens to which node
 

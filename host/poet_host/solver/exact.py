@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
-from .problem import CostGraph
+from ..plan.problem import CostGraph
 from .program import TOLERANCE
 from .statements import Event
 

@@ -22,7 +22,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from .problem import CostGraph
+from ..plan.problem import CostGraph
 from .program import INFINITY, TOLERANCE
 
 

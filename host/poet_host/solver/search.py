@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import milp, sequence, solution
+from ..plan.plan import Plan
+from ..plan.problem import CostGraph, CostNode, Problem
+from . import slot_model as sequence
+from . import solution
+from . import stage_model as milp
 from .fit import Candidate, Effort, Misfit, fit
-from .plan import Plan
-from .problem import CostGraph, CostNode, Problem
 from .program import INFINITY, TOLERANCE, minimise
-from .reach import Reach, recomputable
+from .recompute_candidates import Reach, recomputable
 from .statements import Event, energy_uj, fits, tidy
 from .workers import Line
 

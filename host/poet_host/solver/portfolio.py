@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 
-from .climb import climb
+from .bound_search import prove
 from .fit import Candidate
+from .primal_search import climb
 from .program import INFINITY, TOLERANCE
-from .prove import prove
 from .search import Task
 from .workers import POOL, Worker, WorkerKilled
 

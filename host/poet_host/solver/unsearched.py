@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from itertools import chain
 
+from ..plan.problem import CostGraph, Problem
+from ..plan.verify import Totals
 from .fit import Candidate, fit
-from .problem import CostGraph, Problem
 from .statements import Event, everything_paged, fits, latest_paged
-from .verify import Totals
 
 SHARES = (1.0, 0.9, 0.7, 0.5)  # of the RAM, until the placement fits
 PLACING_S = 2.0

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from .milp import HERE, StageModel, Values
-from .problem import CostGraph
+from ..plan.problem import CostGraph
 from .program import Program
+from .stage_model import HERE, StageModel, Values
 from .statements import Event
 
 

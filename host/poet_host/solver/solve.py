@@ -7,13 +7,13 @@ from math import gcd
 from multiprocessing.connection import wait
 from typing import Literal
 
+from ..plan.infeasible import aligned, bytes_of, largest_need
+from ..plan.packing import ALIGNMENT
+from ..plan.plan import Plan, Statement, Status, StoppedBy
+from ..plan.problem import CostGraph, CostNode, Problem
 from .fit import Candidate, fit
-from .infeasible import aligned, bytes_of, largest_need
-from .packing import ALIGNMENT
-from .plan import Plan, Statement, Status, StoppedBy
-from .problem import CostGraph, CostNode, Problem
+from .portfolio import Found, Race
 from .program import INFINITY, TOLERANCE
-from .race import Found, Race
 from .search import Start, Task, unavoidable_uj
 from .statements import Event
 from .workers import POOL, Line

@@ -6,10 +6,11 @@ could afford. When its minimum reaches the energy of a plan, that plan is proved
 
 from typing import Any
 
-from . import conflicts, milp, solution
+from . import conflicts, solution
+from . import stage_model as milp
 from .fit import Candidate
 from .program import INFINITY, TOLERANCE, minimise
-from .reach import Reach, Rung
+from .recompute_candidates import Reach, Rung
 from .search import Searcher, Task
 from .statements import energy_uj
 from .workers import Line

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .placement import arrange
-from .plan import Plan, Statement
-from .problem import Problem
+from ..plan.placement import arrange
+from ..plan.plan import Plan, Statement
+from ..plan.problem import Problem
+from ..plan.transfers import overlap
+from ..plan.verify import Totals, verify
 from .program import TOLERANCE
 from .statements import Event, statements
-from .transfers import overlap
-from .verify import Totals, verify
 
 PLACING_S, PLACING = 2.0, 0.2  # at most so long, and such a share of the time
 Effort = Literal["none", "little", "full"]

@@ -22,7 +22,7 @@ STOP_S = 0.3  # to stop by itself
 _START = """
 import sys
 sys.path[:] = {path!r}
-from poet_host.plan.workers import serve
+from poet_host.solver.workers import serve
 serve({handle})
 """
 _WINDOWS = sys.platform == "win32"

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from .problem import CostGraph
+from ..plan.problem import CostGraph
 from .program import INFINITY, Program, Term, attainable
-from .reach import Reach
+from .recompute_candidates import Reach
 
 Columns = dict[int, int]  # tensor -> column
 HERE = -1  # in place of a column: certainly in RAM

@@ -20,9 +20,9 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .milp import HERE, Stage, StageModel, Values
-from .problem import CostGraph
+from ..plan.problem import CostGraph
 from .program import Term
+from .stage_model import HERE, Stage, StageModel, Values
 
 MOST_STATES = 2000
 WHOLE = 0.999  # of a value: the variable is 1

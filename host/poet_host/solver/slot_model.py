@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from .problem import CostGraph
+from ..plan.problem import CostGraph
 from .program import Program, Term, attainable
 from .statements import Event
 

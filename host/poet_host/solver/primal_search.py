@@ -9,16 +9,17 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from . import conflicts, exact, milp, solution
+from ..plan.plan import Plan
+from ..plan.verify import verify
+from . import conflicts, exact, solution
+from . import stage_model as milp
+from .bound_search import relax
 from .fit import Candidate, Misfit
-from .plan import Plan
 from .program import INFINITY, TOLERANCE, Result, minimise
-from .prove import relax
-from .reach import Reach, Rung
+from .recompute_candidates import Reach, Rung
 from .search import Searcher, Start, Task
 from .statements import energy_uj, everything_paged, lazy, tidy
 from .unsearched import drafts
-from .verify import verify
 from .workers import Line
 
 LITTLE, MUCH = 40_000, 2_000_000  # labels of the exhaustive search: first, and at the end

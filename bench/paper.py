@@ -16,11 +16,11 @@ from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 
+from poet_host.baselines.method import largest_operator_bytes
+from poet_host.baselines.registry import METHODS
 from poet_host.device.board import load_board
 from poet_host.errors import PoetError
 from poet_host.files import write_whole
-from poet_host.plan.baselines.method import largest_operator_bytes
-from poet_host.plan.baselines.registry import METHODS
 from poet_host.run.figures import PROPERTIES, properties
 from poet_host.run.sweep import COLUMNS, Case, Point, Progress, Store, cores, sweep
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from functools import cache
 
 import poet_host as poet
+from poet_host.baselines.method import largest_operator_bytes
+from poet_host.baselines.registry import METHODS
 from poet_host.errors import BadInput
-from poet_host.plan.baselines.method import largest_operator_bytes
-from poet_host.plan.baselines.registry import METHODS
 from poet_host.run.sweep import Case, Point, Result, Store, solve_job
 
 from . import graphs

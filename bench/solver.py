@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from poet_host.baselines.registry import plan_by
 from poet_host.files import write_whole
-from poet_host.plan.baselines.registry import plan_by
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import Problem
 from poet_host.plan.timeline import Lanes, lanes

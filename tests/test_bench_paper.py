@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from poet_host.baselines.method import largest_operator_bytes
 from poet_host.device.board import load_board
 from poet_host.files import read_json, write_whole
-from poet_host.plan.baselines.method import largest_operator_bytes
 from poet_host.plan.costgraph import load_cost_graph
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import Problem

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from chains import chain, residual, with_parameters
 from command import Command, Process
-from poet_host.plan.baselines.registry import METHODS
+from poet_host.baselines.registry import METHODS
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import CostGraph, Problem

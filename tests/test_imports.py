@@ -9,7 +9,18 @@ PACKAGE = Path(__file__).parents[1] / "host" / "poet_host"
 ROOT = ["errors", "resources", "isa", "files", "schema", "sizes"]
 ORDER = [
     *ROOT,
-    *("graph", "reference", "onnx", "device", "firmware_build", "sim", "profile", "plan", "solver"),
+    *(
+        "graph",
+        "reference",
+        "onnx",
+        "device",
+        "firmware_build",
+        "sim",
+        "profile",
+        "plan",
+        "solver",
+        "baselines",
+    ),
     *("schedule", "run", "api", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -56,7 +67,7 @@ def test_the_rule_sees_a_wrong_import(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_solver_stays_in_the_planner() -> None:
     users = {room_of(p) for p in FILES if "highspy" in p.read_text(encoding="utf-8")}
-    assert users <= {"solver", "cli"}  # cli: doctor reports its version
+    assert users <= {"baselines", "solver", "cli"}  # cli: doctor reports its version
     mentions = [p for p in FILES if "unicorn" in p.read_text(encoding="utf-8").lower()]
     assert {room_of(p) for p in mentions} == {"sim"}  # found there, linked by C, never imported
     assert not any("import unicorn" in p.read_text(encoding="utf-8") for p in FILES)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from chains import chain, with_parameters
 from cost_graphs import random_problem
-from poet_host.plan.baselines import capuchin, planner, pofo
-from poet_host.plan.baselines.chain import chain_of
-from poet_host.plan.baselines.method import DoesNotApply, largest_operator_bytes
-from poet_host.plan.baselines.registry import METHODS, SCHEDULERS, plan_by
-from poet_host.plan.baselines.starts import STARTS, Cheap
+from poet_host.baselines import capuchin, planner, pofo
+from poet_host.baselines.chain import chain_of
+from poet_host.baselines.method import DoesNotApply, largest_operator_bytes
+from poet_host.baselines.registry import METHODS, SCHEDULERS, plan_by
+from poet_host.baselines.seed_plans import STARTS, Cheap
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, Problem

@@ -6,6 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
+from ..baselines.registry import METHODS, plan_by
 from ..device.board import Board, load_board
 from ..errors import (
     BadInput,
@@ -13,7 +14,6 @@ from ..errors import (
     OutOfTime,
 )
 from ..graph.graph import Graph
-from ..plan.baselines.registry import METHODS, plan_by
 from ..plan.build import cost_graph
 from ..plan.costgraph import dump_cost_graph
 from ..plan.infeasible import why_infeasible

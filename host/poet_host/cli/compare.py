@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from .. import api
+from ..baselines.registry import METHODS, SCHEDULERS
 from ..errors import BadInput
 from ..files import write_whole
-from ..plan.baselines.registry import METHODS, SCHEDULERS
 from ..plan.problem import CostGraph
 from ..run.figures import PROPERTIES, figures, properties
 from ..run.limits import deadline_us, ram_bytes

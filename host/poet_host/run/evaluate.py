@@ -12,12 +12,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ..baselines.registry import plan_by
 from ..device.board import Board
 from ..device.device import Device
 from ..errors import BadInput, Infeasible, PoetError
 from ..graph.graph import Graph, Node
 from ..graph.weights import weight_nodes
-from ..plan.baselines.registry import plan_by
 from ..plan.build import cost_graph
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, Statement, start_offsets

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
+from ..baselines.method import largest_operator_bytes
+from ..baselines.registry import SCHEDULERS
 from ..errors import BadInput
-from ..plan.baselines.method import largest_operator_bytes
-from ..plan.baselines.registry import SCHEDULERS
 from ..plan.plan import Statement
 from .picture import draw
 from .sweep import INAPPLICABLE, Case, Point, Result, file_name

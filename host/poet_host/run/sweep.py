@@ -22,10 +22,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..baselines.method import DoesNotApply
+from ..baselines.registry import plan_by, planner_version
 from ..errors import BadInput, PoetError
 from ..files import read_json, write_whole
-from ..plan.baselines.method import DoesNotApply
-from ..plan.baselines.registry import plan_by, planner_version
 from ..plan.costgraph import dump_cost_graph, parse_cost_graph
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, plan_from_json, plan_to_json

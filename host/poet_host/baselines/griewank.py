@@ -13,8 +13,8 @@ states; here a step is a block of the chain, and c is chosen for the budget.
 from collections.abc import Sequence
 from math import comb
 
-from ..plan import Plan
-from ..problem import CostGraph, Problem
+from ..plan.plan import Plan
+from ..plan.problem import CostGraph, Problem
 from .chain import Chain, Walk, chain_of
 from .method import Draft, Settings, realise
 

@@ -12,9 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ...errors import BadInput
-from ..plan import Plan
-from ..problem import Problem
+from ..errors import BadInput
+from ..plan.plan import Plan
+from ..plan.problem import Problem
 from .capuchin import capuchin
 from .checkmate import checkmate
 from .checkpoint_all import checkpoint_all

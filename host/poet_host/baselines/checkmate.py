@@ -16,10 +16,10 @@ and so contains every schedule of Checkmate's; energies take the place of its ti
 
 from dataclasses import replace
 
-from ...solver.solve import solve
-from ..plan import Plan, Statement
-from ..problem import CostGraph, CostNode, Problem
-from ..verify import TOLERANCE
+from ..plan.plan import Plan, Statement
+from ..plan.problem import CostGraph, CostNode, Problem
+from ..plan.verify import TOLERANCE
+from ..solver.solve import solve
 from .method import ALIGNMENT, Settings, empty_plan, finished, largest_operator_bytes, padded
 from .settle import EXTENSION
 

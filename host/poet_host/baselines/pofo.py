@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from ..plan import Plan
-from ..problem import CostGraph, Problem
+from ..plan.plan import Plan
+from ..plan.problem import CostGraph, Problem
 from .chain import Chain, Walk, chain_of
 from .links import Links, energy, links_of, time
 from .method import DoesNotApply, Draft, GaveUp, Settings, largest_operator_bytes, realise

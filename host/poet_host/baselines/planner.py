@@ -7,11 +7,11 @@ Figure 4.
 
 from typing import Any
 
-from ...solver.solve import solve
-from ..plan import Plan
-from ..problem import Problem
+from ..plan.plan import Plan
+from ..plan.problem import Problem
+from ..solver.solve import solve
 from .method import Settings
-from .starts import STARTS
+from .seed_plans import STARTS
 
 
 def poet(problem: Problem, settings: Settings) -> Plan:

@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...errors import BadInput
-from ..placement import arrange
-from ..plan import Plan, Statement, Status
-from ..problem import CostGraph, CostNode, Problem
-from ..timeline import lanes
-from ..transfers import overlap
-from ..verify import TOLERANCE, verify
+from ..errors import BadInput
+from ..plan.placement import arrange
+from ..plan.plan import Plan, Statement, Status
+from ..plan.problem import CostGraph, CostNode, Problem
+from ..plan.timeline import lanes
+from ..plan.transfers import overlap
+from ..plan.verify import TOLERANCE, verify
 from .settle import EXTENSION, Event, Settled, energy_uj, settle
 
 ALIGNMENT = 4  # bytes; offsets are multiples of it

@@ -9,8 +9,8 @@ graph in two, the articulation points of Jain et al., Checkmate (arXiv 1910.0265
 from collections.abc import Sequence
 from math import isqrt
 
-from ..plan import Plan
-from ..problem import CostGraph, Problem
+from ..plan.plan import Plan
+from ..plan.problem import CostGraph, Problem
 from .chain import chain_of
 from .chen import segmented
 from .method import Draft, Settings, realise

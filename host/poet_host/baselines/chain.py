@@ -11,7 +11,7 @@ a later use, which is the loss, or the first gradients that follow it.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..problem import CostGraph
+from ..plan.problem import CostGraph
 from .method import DoesNotApply
 from .settle import Event
 

@@ -7,7 +7,7 @@ counted by who keeps it, and with stored tensors only while an operator uses the
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from ..problem import CostNode
+from ..plan.problem import CostNode
 from .chain import Chain
 
 

@@ -9,8 +9,8 @@ different segments may be tried, as Jain et al. do for Checkmate (arXiv 1910.026
 
 from collections.abc import Sequence
 
-from ..plan import Plan
-from ..problem import CostGraph, Problem
+from ..plan.plan import Plan
+from ..plan.problem import CostGraph, Problem
 from .chain import Chain, chain_of
 from .chen import segmented
 from .method import Draft, Settings, realise

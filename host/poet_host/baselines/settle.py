@@ -15,8 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..plan import Op, Statement
-from ..problem import CostGraph
+from ..plan.plan import Op, Statement
+from ..plan.problem import CostGraph
 
 EXTENSION = "parameters and data leave RAM between uses, which is not part of the method"
 

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ..plan import Plan
-from ..problem import CostGraph, Problem
+from ..plan.plan import Plan
+from ..plan.problem import CostGraph, Problem
 from .method import DoesNotApply, Draft, Settings, realise
 from .settle import Event, settle
 

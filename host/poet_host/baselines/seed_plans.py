@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from ..plan import Plan
-from ..problem import Problem
+from ..plan.plan import Plan
+from ..plan.problem import Problem
 from .capuchin import capuchin
 from .chain import chain_of
 from .checkpoint_all import checkpoint_all

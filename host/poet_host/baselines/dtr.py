@@ -16,8 +16,8 @@ they leave no room, they are evicted like results, with the page-in's time as th
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..plan import Plan
-from ..problem import CostGraph, Problem
+from ..plan.plan import Plan
+from ..plan.problem import CostGraph, Problem
 from .method import Draft, GaveUp, Settings, realise
 from .settle import EXTENSION, Event
 

@@ -6,8 +6,8 @@ arXiv 1910.02653): the ideal of time and energy, and the most RAM.
 
 from collections.abc import Sequence
 
-from ..plan import Plan
-from ..problem import CostGraph, Problem
+from ..plan.plan import Plan
+from ..plan.problem import CostGraph, Problem
 from .method import Draft, Settings, realise
 
 NAME = "checkpoint-all"

@@ -6,8 +6,8 @@ from typing import Literal
 
 from poet_host.device.board import Paper, load_board
 from poet_host.graph import models
-from poet_host.plan.build import cost_graph
 from poet_host.plan.costgraph import load_cost_graph
+from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph, CostNode
 from poet_host.profile.profile import Profile, estimate_profile
 

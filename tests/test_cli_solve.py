@@ -18,9 +18,9 @@ from poet_host.cli.info import MOST_ROWS
 from poet_host.device.board import load_board, names
 from poet_host.errors import BadInput
 from poet_host.graph.summary import summary_of
-from poet_host.plan.build import cost_graph
 from poet_host.plan.costgraph import dump_cost_graph
 from poet_host.plan.infeasible import largest_need
+from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import Problem
 from poet_host.profile.profile import Profile, estimate_profile
 from poet_host.schedule.schedule import Schedule

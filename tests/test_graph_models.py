@@ -12,8 +12,8 @@ from poet_host.graph.bert import transformer as one_block
 from poet_host.graph.graph import Graph
 from poet_host.graph.operators import work
 from poet_host.graph.weights import start_values
-from poet_host.plan.build import cost_graph
 from poet_host.plan.keepall import keep_everything
+from poet_host.plan.pricing import cost_graph
 from poet_host.profile.profile import estimate_profile
 from poet_host.reference.inference import logits
 from poet_host.reference.step import run_step

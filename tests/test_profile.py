@@ -13,7 +13,7 @@ from poet_host.device.board import load_board, names
 from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.operators import work
-from poet_host.plan.build import cost_graph
+from poet_host.plan.pricing import cost_graph
 from poet_host.profile.fit import Rates, fit_plane, fit_rates
 from poet_host.profile.load import Load, load_of
 from poet_host.profile.profile import (

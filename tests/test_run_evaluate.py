@@ -11,8 +11,8 @@ from command import Command
 from poet_host.errors import BadInput, Infeasible, PoetError
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
-from poet_host.plan.build import cost_graph
 from poet_host.plan.keepall import keep_everything
+from poet_host.plan.pricing import cost_graph
 from poet_host.reference.inference import logits
 from poet_host.run.data import Dataset, classes_of, fit, tokens_of
 from poet_host.run.evaluate import Evaluation, evaluate, inference

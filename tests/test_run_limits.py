@@ -2,7 +2,7 @@
 
 import pytest
 from poet_host.errors import BadInput
-from poet_host.run.limits import deadline_us, ram_bytes
+from poet_host.plan.limits import deadline_us, ram_bytes
 from poet_host.sizes import size_bytes
 
 

@@ -20,8 +20,8 @@ from poet_host.graph.builder import Model
 from poet_host.graph.graph import Graph, Node
 from poet_host.graph.models import MODELS
 from poet_host.graph.weights import start_values
-from poet_host.plan.build import cost_graph
 from poet_host.plan.keepall import keep_everything
+from poet_host.plan.pricing import cost_graph
 from poet_host.reference.inference import inference
 from poet_host.run.data import Dataset, example, fit, load_data
 from poet_host.schedule.encode import model_part

@@ -25,9 +25,9 @@ from poet_host.firmware_build.native import build_library, build_native
 from poet_host.graph import models
 from poet_host.graph.graph import Graph, Node
 from poet_host.graph.weights import start_values
-from poet_host.plan.build import cost_graph
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan, Statement
+from poet_host.plan.pricing import cost_graph
 from poet_host.profile.profile import estimate_profile
 from poet_host.reference.step import run_step
 from poet_host.resources import resource

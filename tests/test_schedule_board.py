@@ -13,7 +13,7 @@ from poet_host.device.board import load_board
 from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.graph import Graph
-from poet_host.plan.build import cost_graph
+from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph
 from poet_host.profile.profile import estimate_profile
 from poet_host.schedule.decode import _Decoder, decode

@@ -17,8 +17,8 @@ from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
-from poet_host.plan.build import cost_graph
 from poet_host.plan.plan import Plan
+from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import Problem
 from poet_host.plan.timeline import lanes
 from poet_host.profile.profile import Profile, signature

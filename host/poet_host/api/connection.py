@@ -18,8 +18,8 @@ from ..errors import (
 )
 from ..graph.graph import Graph
 from ..graph.weights import start_values
-from ..plan.build import cost_graph
 from ..plan.plan import Plan
+from ..plan.pricing import cost_graph
 from ..profile.measure import measure
 from ..profile.meter import hold_states, powers, read_log, wait_for
 from ..profile.profile import Profile

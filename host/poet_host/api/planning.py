@@ -14,17 +14,17 @@ from ..errors import (
     OutOfTime,
 )
 from ..graph.graph import Graph
-from ..plan.build import cost_graph
 from ..plan.costgraph import dump_cost_graph
 from ..plan.infeasible import why_infeasible
 from ..plan.keepall import METHOD as KEEP_EVERYTHING
 from ..plan.keepall import keep_everything
+from ..plan.limits import deadline_us, ram_budget
 from ..plan.plan import Plan
+from ..plan.pricing import cost_graph
 from ..plan.problem import CostGraph, Problem
 from ..profile.profile import Profile
 from ..profile.profile import estimate_profile as estimated
 from ..run.inputs import as_profile
-from ..run.limits import deadline_us, ram_budget
 from ..schedule.encode import QUEUE_CAPACITY, encode_costs
 from ..schedule.encode import encode as encode_plan
 from ..schedule.schedule import Schedule

@@ -12,9 +12,9 @@ from .. import api
 from ..baselines.registry import METHODS, SCHEDULERS
 from ..errors import BadInput
 from ..files import write_whole
+from ..plan.limits import deadline_us, ram_bytes
 from ..plan.problem import CostGraph
 from ..run.figures import PROPERTIES, figures, properties
-from ..run.limits import deadline_us, ram_bytes
 from ..run.sweep import Case, Point, Result, Store, cores, sweep
 from . import completion
 from .console import emit, progress, say, show_table, show_text, warn

@@ -11,10 +11,10 @@ from ..errors import BadInput
 from ..files import write_whole
 from ..graph.graph import Graph
 from ..graph.summary import summary_of
+from ..plan.limits import check_arena, ram_budget
 from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph
 from ..profile.profile import Profile
-from ..run.limits import check_arena, ram_budget
 from ..solver.solve import DEFAULT_GAP
 from .console import emit, progress, say, show_table, to_json
 from .info import MOST_ROWS, is_loss_assumed, show_model

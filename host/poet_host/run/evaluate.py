@@ -18,9 +18,9 @@ from ..device.device import Device
 from ..errors import BadInput, Infeasible, PoetError
 from ..graph.graph import Graph, Node
 from ..graph.weights import weight_nodes
-from ..plan.build import cost_graph
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, Statement, start_offsets
+from ..plan.pricing import cost_graph
 from ..plan.problem import CostGraph, Problem
 from ..profile.measure import probe_record
 from ..profile.profile import estimate_profile

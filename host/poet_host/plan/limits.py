@@ -7,9 +7,9 @@ from fractions import Fraction
 from ..device.board import load_board, names
 from ..errors import BadInput
 from ..graph.graph import Graph
-from ..plan.problem import CostGraph
 from ..profile.profile import Profile
 from ..sizes import SIZE, bounded, size_bytes
+from .problem import CostGraph
 
 LEAST_RAM_BYTES = 4  # one number
 _OR_A_SHARE = ", or a share of what keep-everything needs, as 50%"

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import poet_host as poet
+from poet_host.data.datasets import load_data
 from poet_host.files import write_whole
 from poet_host.plan.plan import Plan
-from poet_host.run.data import load_data
 from poet_host.run.run import Run, weights_sha256
 from poet_host.run.train import Training
 

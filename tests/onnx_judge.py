@@ -7,12 +7,12 @@ import numpy as np
 import onnxruntime
 from onnx import helper
 from onnx_models import model
+from poet_host.data.datasets import example
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
 from poet_host.onnx.importer import training
 from poet_host.onnx.model import read_bytes
 from poet_host.reference.step import run_step
-from poet_host.run.data import example
 
 RNG = np.random.default_rng(0)
 

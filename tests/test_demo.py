@@ -15,10 +15,10 @@ import whole_runs as runs
 from poet_host import api
 from poet_host.cli import walk
 from poet_host.cli.demo import Shown
+from poet_host.data.datasets import load_data
 from poet_host.errors import PoetError
 from poet_host.graph.weights import start_values
 from poet_host.profile.profile import Profile
-from poet_host.run.data import load_data
 from poet_host.run.run import Traced, weights_sha256
 from poet_host.schedule.schedule import Schedule
 from safetensors.numpy import load_file

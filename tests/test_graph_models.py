@@ -5,6 +5,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from poet_host.data.datasets import Dataset, batch_of_step, load_data
 from poet_host.device.board import load_board
 from poet_host.errors import BadInput
 from poet_host.graph import models
@@ -17,7 +18,6 @@ from poet_host.plan.pricing import cost_graph
 from poet_host.profile.profile import estimate_profile
 from poet_host.reference.inference import logits
 from poet_host.reference.step import run_step
-from poet_host.run.data import Dataset, batch_of_step, load_data
 from torch_model import check_gradients
 
 DEMO = "resnet-digits"

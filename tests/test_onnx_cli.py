@@ -10,7 +10,7 @@ import pytest
 import torch
 from command import Command
 from onnx_models import Residual, legacy, one_node
-from poet_host.run.data import load_data
+from poet_host.data.datasets import load_data
 from safetensors.numpy import load_file
 
 

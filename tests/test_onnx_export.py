@@ -8,6 +8,7 @@ import onnx
 import onnxruntime
 import poet_host as poet
 import pytest
+from poet_host.data.datasets import example
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
@@ -17,7 +18,6 @@ from poet_host.graph.weights import start_values
 from poet_host.onnx.importer import training
 from poet_host.onnx.model import read_bytes
 from poet_host.reference.inference import logits
-from poet_host.run.data import example
 
 RNG = np.random.default_rng(1)
 

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 from hypothesis import assume, given, settings
 from onnx_judge import by_runtime, imported
+from poet_host.data.datasets import example
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Model
 from poet_host.graph.graph import Graph
@@ -12,7 +13,6 @@ from poet_host.graph.weights import start_values, to_named
 from poet_host.onnx.write import write_model
 from poet_host.reference.inference import logits
 from poet_host.reference.step import run_step
-from poet_host.run.data import example
 from random_models import random_models
 
 UNLIKE = {"dropout", "batchnorm2d_frozen"}  # in training; a file is for inference

@@ -11,10 +11,10 @@ import pytest
 import torch
 import whole_runs as runs
 from onnx_models import BuiltIn, Depthwise, Residual, Transformer, by_dynamo, legacy
+from poet_host.data.datasets import Dataset, batch_of_step, fit, load_data
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values, to_named
 from poet_host.reference.inference import logits
-from poet_host.run.data import Dataset, batch_of_step, fit, load_data
 from poet_host.run.run import Run
 from safetensors.torch import load_file
 

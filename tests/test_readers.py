@@ -19,6 +19,7 @@ from command import Command
 from fuzz import host
 from onnx import TensorProto, helper
 from poet_host import api, isa
+from poet_host.data.datasets import load_data
 from poet_host.device.board import load_board, parse_board
 from poet_host.errors import BadInput, PoetError, quoted
 from poet_host.files import read_text
@@ -28,7 +29,6 @@ from poet_host.plan.plan import plan_from_json, plan_to_json
 from poet_host.profile.meter import read_log
 from poet_host.profile.profile import profile_from_json
 from poet_host.resources import resource
-from poet_host.run.data import load_data
 from poet_host.run.run import load_run
 from poet_host.run.weights import load_weights, save_weights, step_of_weights
 from poet_host.schedule.listing import listing

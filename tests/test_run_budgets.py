@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import whole_runs as runs
 from poet_host import api
+from poet_host.data.datasets import Dataset, batch_of_step, fit, load_data
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_step
-from poet_host.run.data import Dataset, batch_of_step, fit, load_data
 from poet_host.run.run import weights_sha256
 
 STEPS = 6

@@ -11,9 +11,9 @@ import pytest
 import whole_runs as runs
 from command import Command, Result
 from poet_host import api, isa
+from poet_host.data.datasets import Dataset, classes_of, fit, tokens_of
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph
-from poet_host.run.data import Dataset, classes_of, fit, tokens_of
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import NativeBoard
 from sim_helper import needs_compiler

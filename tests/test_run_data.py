@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from poet_host.data.datasets import Dataset, batch_of_step, fit, load_data, steps_per_epoch
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph, Node
-from poet_host.run.data import Dataset, batch_of_step, fit, load_data, steps_per_epoch
 from sklearn.datasets import load_digits
 
 

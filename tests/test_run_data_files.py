@@ -9,10 +9,10 @@ import numpy as np
 import poet_host as poet
 import pytest
 import whole_runs as runs
+from poet_host.data.datasets import Dataset, batch_of_step, fit, load_data, normalized
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
-from poet_host.run.data import Dataset, batch_of_step, fit, load_data, normalized
 from test_run_data import classifier, regression
 
 RNG = np.random.default_rng(3)

@@ -8,13 +8,13 @@ import poet_host as poet
 import pytest
 import whole_runs as runs
 from command import Command
+from poet_host.data.datasets import Dataset, classes_of, fit, tokens_of
 from poet_host.errors import BadInput, Infeasible, PoetError
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.pricing import cost_graph
 from poet_host.reference.inference import logits
-from poet_host.run.data import Dataset, classes_of, fit, tokens_of
 from poet_host.run.evaluate import Evaluation, evaluate, inference
 from poet_host.schedule.schedule import Schedule
 from sim_helper import needs_compiler

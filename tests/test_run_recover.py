@@ -14,6 +14,7 @@ import whole_runs as runs
 from hypothesis import given, settings
 from onnx_judge import imported
 from poet_host import api
+from poet_host.data.datasets import Dataset, example, fit, load_data
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Model
@@ -23,7 +24,6 @@ from poet_host.graph.weights import start_values
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.pricing import cost_graph
 from poet_host.reference.inference import inference
-from poet_host.run.data import Dataset, example, fit, load_data
 from poet_host.schedule.encode import model_part
 from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule

@@ -12,6 +12,7 @@ from statistics import fmean
 import pytest
 import whole_runs as runs
 from poet_host import api
+from poet_host.data.datasets import Dataset, example
 from poet_host.device.device import connect
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.graph.autodiff import Sgd, training_graph
@@ -23,7 +24,6 @@ from poet_host.plan.problem import Problem
 from poet_host.plan.timeline import lanes
 from poet_host.profile.profile import Profile, signature
 from poet_host.run.calibrate import Observed, calibrated, observe, validation
-from poet_host.run.data import Dataset, example
 from poet_host.run.run import Step
 from poet_host.run.train import Training
 from poet_host.sim.board import SimulatedBoard

@@ -9,9 +9,9 @@ import pytest
 import serial
 import whole_runs as runs
 from poet_host import api
+from poet_host.data.datasets import Dataset, example
 from poet_host.device.device import connect
 from poet_host.firmware_build.bare_metal import build_firmware
-from poet_host.run.data import Dataset, example
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.native import create_storage
 from sim_helper import needs_compiler

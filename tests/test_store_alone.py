@@ -9,8 +9,8 @@ import pytest
 import toy
 from memory_board import GUARD, NO_STEP, MemoryBoard, Refused, card
 from poet_host import isa
+from poet_host.data.datasets import Dataset, batch_of_step
 from poet_host.device.device import JOB, TENSOR
-from poet_host.run.data import Dataset, batch_of_step
 from poet_host.run.job import Job, make_job
 from test_runtime_server import Server, request, status_of
 from test_store_power import SURVIVE

@@ -9,8 +9,8 @@ import poet_host as poet
 import pytest
 import whole_runs as runs
 from command import Command, Result
+from poet_host.data.classes import EXAMPLES, Classes, classes_from_json, examples_of, numbers_by
 from poet_host.errors import BadInput
-from poet_host.run.classes import EXAMPLES, Classes, classes_from_json, examples_of, numbers_by
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 STEPS = 24

@@ -10,9 +10,9 @@ import torch
 import whole_runs as runs
 from command import Command
 from poet_host import api
+from poet_host.data.datasets import batch_of_step, fit
 from poet_host.errors import BadInput
 from poet_host.graph.weights import to_named as poet_names
-from poet_host.run.data import batch_of_step, fit
 from poet_host.schedule.decode import decode
 from poet_host.schedule.rates import with_rates
 from poet_host.schedule.recover import graph_of

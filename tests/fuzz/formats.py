@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from poet_host import api, isa
 from poet_host.cli.main import run as command
+from poet_host.data.classes import Classes
+from poet_host.data.datasets import Dataset, example, fit, load_data
 from poet_host.device.board import parse_board
 from poet_host.errors import BadInput
 from poet_host.files import read_json, read_text
@@ -29,8 +31,6 @@ from poet_host.profile.profile import Profile, estimate_profile, signature
 from poet_host.resources import resource
 from poet_host.run.beside import beside
 from poet_host.run.chrometrace import chrome_trace
-from poet_host.run.classes import Classes
-from poet_host.run.data import Dataset, example, fit, load_data
 from poet_host.run.job import make_job
 from poet_host.run.lanes import planned, recorded
 from poet_host.run.page import page

@@ -3,8 +3,8 @@
 import numpy as np
 import whole_runs as runs
 from poet_host import api
+from poet_host.data.datasets import batch_of_step, fit, load_data
 from poet_host.graph.weights import start_values
-from poet_host.run.data import batch_of_step, fit, load_data
 from rig import Rig, look, prepare, weights
 
 STEPS = 4

@@ -9,6 +9,7 @@ with poet.connect("native") as board:
 poet.save_weights("trained.safetensors", graph, run.weights)
 """
 
+from ..data.datasets import Dataset, load_data
 from ..device.board import load_board
 from ..device.board import names as board_names
 from ..errors import (
@@ -28,7 +29,6 @@ from ..plan.keepall import keep_everything
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph
 from ..profile.profile import Profile
-from ..run.data import Dataset, load_data
 from ..run.evaluate import Evaluation, accuracy
 from ..run.job import JobState
 from ..run.run import Run

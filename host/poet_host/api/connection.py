@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
 
+from ..data.datasets import Dataset, example
 from ..device import device as devices
 from ..device.board import load_board
 from ..device.device import NOTHING_COMMITTED, Device
@@ -24,7 +25,6 @@ from ..profile.measure import measure
 from ..profile.meter import hold_states, powers, read_log, wait_for
 from ..profile.profile import Profile
 from ..run.calibrate import Told, Validation, calibrated, observe, validation
-from ..run.data import Dataset, example
 from ..run.inputs import checked
 from ..run.train import Training
 from ..sim.board import SimulatedBoard

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import mkstemp
 
+from ..data.classes import NO_NAMES
+from ..data.datasets import Dataset, check_seed, fit, fit_named, steps_per_epoch
 from ..device.device import NOTHING_COMMITTED
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..run.card import check_replaceable, held, nothing_held, read_weights, resumed
-from ..run.classes import NO_NAMES
-from ..run.data import Dataset, check_seed, fit, fit_named, steps_per_epoch
 from ..run.evaluate import Evaluation, Half
 from ..run.evaluate import Told as Counted
 from ..run.evaluate import evaluate as evaluate_on

@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from .. import api
+from ..data.datasets import Dataset, fit, load_data
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..profile.profile import board_power
-from ..run.data import Dataset, fit, load_data
 from ..run.job import JobState, make_job
 from ..run.log import Log
 from ..schedule.recover import graph_of

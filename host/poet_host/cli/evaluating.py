@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from .. import api
+from ..data.datasets import fit, load_data
 from ..errors import BadInput
-from ..run.data import fit, load_data
 from ..run.evaluate import Evaluation, Half, half_of
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from .. import api
+from ..data.classes import Classes
 from ..run.card import arena_of_card
-from ..run.classes import Classes
 from ..schedule.schedule import Schedule
 from .console import say
 

@@ -4,10 +4,10 @@ from math import isfinite
 from pathlib import Path
 
 from .. import api
+from ..data.datasets import steps_per_epoch
 from ..errors import PoetError
 from ..files import write_whole
 from ..run.card import read_weights
-from ..run.data import steps_per_epoch
 from ..run.log import Log
 from ..run.run import Run, Step, Weights
 from ..run.train import Training

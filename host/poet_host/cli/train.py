@@ -6,11 +6,11 @@ import click
 import numpy as np
 
 from .. import api
+from ..data.datasets import classes_of, fit, load_data, steps_per_epoch
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..graph.weights import weight_nodes
 from ..profile.profile import board_power
-from ..run.data import classes_of, fit, load_data, steps_per_epoch
 from ..run.evaluate import held_out_accuracy
 from ..run.log import Log
 from ..run.run import Run, weights_sha256

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import api
+from ..data.datasets import Dataset, load_data
 from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..graph.graph import Graph
@@ -23,7 +24,6 @@ from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
 from ..profile.profile import Profile, estimate_profile
-from ..run.data import Dataset, load_data
 from ..run.evaluate import held_out_accuracy
 from ..run.picture import draw
 from ..run.run import Run, Weights, weights_sha256

@@ -2,7 +2,7 @@
 
 Exporters spell masks out in a dozen ways. So what follows from tokens alone is computed for a few
 sample texts, and where a softmax's scores meet it, it is compared with the masks that are built:
-padding, which is token 0 (run/data.py), and the future.
+padding, which is token 0 (data/datasets.py), and the future.
 """
 
 from collections.abc import Sequence

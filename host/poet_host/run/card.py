@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Meta
 
 from .. import isa
+from ..data.classes import NO_NAMES, Classes, classes_from_json
 from ..device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device, board_error
 from ..errors import BadInput, BoardError, quoted
 from ..graph.graph import Graph
@@ -23,7 +24,6 @@ from ..schedule.model import part_size, read_model
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from ..schema import Count, convert
-from .classes import NO_NAMES, Classes, classes_from_json
 from .job import read_job
 from .run import Array, Weights
 from .weights import SavedWeights

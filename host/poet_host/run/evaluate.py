@@ -13,6 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ..baselines.registry import plan_by
+from ..data.classes import NO_NAMES, Classes
+from ..data.datasets import Dataset
 from ..device.board import Board
 from ..device.device import Device
 from ..errors import BadInput, Infeasible, PoetError
@@ -25,8 +27,6 @@ from ..plan.problem import CostGraph, Problem
 from ..profile.measure import probe_record
 from ..profile.profile import estimate_profile
 from ..reference.inference import inference, logits
-from .classes import NO_NAMES, Classes
-from .data import Dataset
 from .run import Array, Weights
 
 PLANNING_LIMIT_S = 30.0

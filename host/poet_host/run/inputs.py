@@ -27,14 +27,14 @@ from typing import (
 
 import numpy as np
 
+from ..data.datasets import Dataset, load_data
+from ..data.files import NAMES
 from ..device.board import Board, load_board
 from ..device.board import names as board_names
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..profile.profile import Profile, estimate_profile
 from ..schedule.schedule import Schedule
-from .data import Dataset, load_data
-from .data_files import NAMES
 from .run import Array, Weights
 from .weights import SavedWeights, load_weights
 

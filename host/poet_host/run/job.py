@@ -13,13 +13,13 @@ from math import isfinite
 import numpy as np
 
 from .. import isa
+from ..data.classes import NO_NAMES, Classes
+from ..data.datasets import Dataset, samples_of_step
 from ..device.device import JOB, Device, Progress
 from ..errors import BadInput, BoardError
 from ..schedule.layout import ERASE_BLOCKS
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
-from .classes import NO_NAMES, Classes
-from .data import Dataset, samples_of_step
 from .run import Array
 
 _C = isa.constants()

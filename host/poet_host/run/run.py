@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..data.classes import NO_NAMES
 from ..files import read_json
 from ..schema import convert, of_format
-from .classes import NO_NAMES
 
 FORMAT, VERSION = "poet-run", 1
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..data.classes import NO_NAMES, Classes
+from ..data.datasets import Dataset, batch_of_step, fit_named
 from ..device.board import Board
 from ..device.device import TENSOR, Device
 from ..errors import BadInput, BoardError, LinkBroken, PoetError
@@ -20,8 +22,6 @@ from ..profile.profile import board_power
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .card import read_weights, resumed, storage_info, write_note
-from .classes import NO_NAMES, Classes
-from .data import Dataset, batch_of_step, fit_named
 from .energy import energy_uj, planned_part
 from .run import Array, Ended, Run, Step, Weights
 from .trace import Trace

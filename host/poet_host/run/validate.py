@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from ..data.datasets import Dataset
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..reference.inference import logits
-from .data import Dataset
 from .evaluate import share_right
 from .run import Array, Weights
 

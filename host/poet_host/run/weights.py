@@ -9,11 +9,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as tensors_to_bytes
 
+from ..data.classes import NO_NAMES, Classes, classes_from_json
 from ..errors import BadInput, reason
 from ..files import parse_json, read_bytes, write_whole
 from ..graph.graph import Graph
 from ..graph.weights import from_named, to_named
-from .classes import NO_NAMES, Classes, classes_from_json
 from .run import Array, Weights
 
 _ABOUT = "poet-host"

@@ -19,9 +19,9 @@ import numpy as np
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
 from ..schema import LARGEST_WHOLE
-from . import data_builtin
+from . import builtin as data_builtin
 from .classes import NO_NAMES, Classes, examples_of, numbers_by
-from .data_files import Array, Arrays, read_csv, read_folder, read_npz
+from .files import Array, Arrays, read_csv, read_folder, read_npz
 
 NORMALIZATIONS = ("none", "scale", "standard")
 _CONVERTED = (

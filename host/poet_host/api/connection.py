@@ -25,11 +25,11 @@ from ..profile.measure import measure
 from ..profile.meter import hold_states, powers, read_log, wait_for
 from ..profile.profile import Profile
 from ..run.calibrate import Told, Validation, calibrated, observe, validation
-from ..run.inputs import checked
 from ..run.train import Training
 from ..sim.board import SimulatedBoard
 from ..sim.native import NativeBoard
 from ..sim.start import start_board
+from .inputs import checked
 from .planning import encode, keeping, solve
 
 VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more

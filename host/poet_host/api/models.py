@@ -18,8 +18,8 @@ from ..onnx.pytorch import export_module, is_module
 from ..onnx.returning import notice
 from ..plan.costgraph import load_cost_graph
 from ..plan.problem import CostGraph
-from ..run.inputs import as_weights
 from ..run.run import Weights
+from .inputs import as_weights
 
 
 def load(

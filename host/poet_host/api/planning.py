@@ -24,11 +24,11 @@ from ..plan.pricing import cost_graph
 from ..plan.problem import CostGraph, Problem
 from ..profile.profile import Profile
 from ..profile.profile import estimate_profile as estimated
-from ..run.inputs import as_profile
 from ..schedule.encode import QUEUE_CAPACITY, encode_costs
 from ..schedule.encode import encode as encode_plan
 from ..schedule.schedule import Schedule
 from ..solver.solve import DEFAULT_GAP
+from .inputs import as_profile
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 Costs = Profile | Board | str | Path

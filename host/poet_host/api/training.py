@@ -15,7 +15,6 @@ from ..run.card import check_replaceable, held, nothing_held, read_weights, resu
 from ..run.evaluate import Evaluation, Half
 from ..run.evaluate import Told as Counted
 from ..run.evaluate import evaluate as evaluate_on
-from ..run.inputs import Data, as_dataset, as_schedule, as_weights
 from ..run.job import JobState, check_room, make_job, read_job, write_job
 from ..run.run import Run, Weights
 from ..run.train import Diverged, OnStep, Training, starting_values, take_up
@@ -25,6 +24,7 @@ from ..run.weights import SavedWeights, classes_of_weights, save_weights
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .connection import Connection
+from .inputs import Data, as_dataset, as_schedule, as_weights
 
 
 def train(

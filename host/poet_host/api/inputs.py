@@ -34,9 +34,9 @@ from ..device.board import names as board_names
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..profile.profile import Profile, estimate_profile
+from ..run.run import Array, Weights
+from ..run.weights import SavedWeights, load_weights
 from ..schedule.schedule import Schedule
-from .run import Array, Weights
-from .weights import SavedWeights, load_weights
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,8 +8,8 @@ from lanes_example import GRAPH, PLAN, run_of
 from poet_host.errors import BadInput
 from poet_host.plan.plan import Plan, Statement
 from poet_host.plan.problem import CostGraph, CostNode
-from poet_host.run.lanes import planned, recorded
-from poet_host.run.picture import draw, draw_views
+from poet_host.view.lanes import planned, recorded
+from poet_host.view.picture import draw, draw_views
 
 
 def size(png: bytes) -> tuple[int, int]:

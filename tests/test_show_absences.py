@@ -5,11 +5,11 @@ from poet_host.plan.plan import Op, Plan, Statement
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
 from poet_host.resources import resource
-from poet_host.run.absences import Cost, absences
-from poet_host.run.lanes import planned
 from poet_host.schedule.decode import decode
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.times import costs_of_schedule
+from poet_host.view.absences import Cost, absences
+from poet_host.view.lanes import planned
 
 PAGING = {"page_in_us": 4.0, "page_in_uj": 40.0, "page_out_us": 5.0, "page_out_uj": 50.0}
 GRAPH = CostGraph(

@@ -9,9 +9,9 @@ from poet_host.errors import BadInput
 from poet_host.plan.plan import Plan, Statement, start_offsets
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
-from poet_host.run.lanes import Bar, Box, planned, recorded
 from poet_host.run.run import Traced
 from poet_host.schedule.decode import Wait
+from poet_host.view.lanes import Bar, Box, planned, recorded
 
 
 def test_bars_follow_the_rules_of_the_plan() -> None:

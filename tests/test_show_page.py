@@ -13,14 +13,14 @@ from poet_host import api
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.problem import CostGraph, CostNode
 from poet_host.resources import resource
-from poet_host.run.absences import absences
-from poet_host.run.lanes import Box, View, planned, recorded
-from poet_host.run.page import page
 from poet_host.run.run import Run
 from poet_host.schedule.decode import decode
 from poet_host.schedule.listing import rows
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.times import costs_of_schedule
+from poet_host.view.absences import absences
+from poet_host.view.lanes import Box, View, planned, recorded
+from poet_host.view.page import page
 
 EXAMPLE = resource("schedules") / "resnet-digits-mkr1000.poet"
 

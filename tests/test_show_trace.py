@@ -15,12 +15,12 @@ from poet_host import api
 from poet_host.plan.plan import Plan, Statement
 from poet_host.plan.problem import CostGraph, CostNode
 from poet_host.resources import resource
-from poet_host.run.chrometrace import chrome_trace
-from poet_host.run.lanes import View, planned, recorded
 from poet_host.run.run import Run, Traced
 from poet_host.schedule.decode import Wait, decode
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.times import costs_of_schedule
+from poet_host.view.lanes import View, planned, recorded
+from poet_host.view.perfetto import chrome_trace
 
 EXAMPLE = resource("schedules") / "resnet-digits-mkr1000.poet"
 METADATA = {

@@ -29,11 +29,7 @@ from poet_host.profile import meter
 from poet_host.profile.load import load_of
 from poet_host.profile.profile import Profile, estimate_profile, signature
 from poet_host.resources import resource
-from poet_host.run.beside import beside
-from poet_host.run.chrometrace import chrome_trace
 from poet_host.run.job import make_job
-from poet_host.run.lanes import planned, recorded
-from poet_host.run.page import page
 from poet_host.run.run import load_run
 from poet_host.run.weights import load_weights, save_weights, step_of_weights
 from poet_host.schedule.decode import decode
@@ -43,6 +39,10 @@ from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.times import costs_of_schedule
 from poet_host.sim.chipfile import parse_chip
+from poet_host.view.comparison import beside
+from poet_host.view.lanes import planned, recorded
+from poet_host.view.page import page
+from poet_host.view.perfetto import chrome_trace
 from whole_runs import profile, schedule, texts, train
 
 from .mutate import changed, damaged, json_bytes, toml_bytes

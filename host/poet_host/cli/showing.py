@@ -7,16 +7,16 @@ import click
 
 from ..errors import BadInput
 from ..files import write_whole
-from ..run.beside import Beside, beside, step_us
-from ..run.chrometrace import chrome_trace
-from ..run.lanes import View, planned, recorded
-from ..run.page import page
-from ..run.picture import draw_views
 from ..run.run import Run, load_run
 from ..schedule.decode import decode
 from ..schedule.listing import listing, unit_of
 from ..schedule.schedule import Schedule
 from ..schedule.times import costs_of_schedule
+from ..view.comparison import Beside, beside, step_us
+from ..view.lanes import View, planned, recorded
+from ..view.page import page
+from ..view.perfetto import chrome_trace
+from ..view.picture import draw_views
 from .console import emit, say, show_table, show_text, to_json
 from .options import json_option, output, writable
 

@@ -25,11 +25,11 @@ from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
 from ..profile.profile import Profile, estimate_profile
 from ..run.evaluate import held_out_accuracy
-from ..run.picture import draw
 from ..run.run import Run, Weights, weights_sha256
 from ..run.train import Training
 from ..run.weights import save_weights
 from ..schedule.schedule import Schedule
+from ..view.picture import draw
 from .console import Report, of_steps, to_json
 
 MODEL = "resnet-digits"

@@ -9,7 +9,7 @@ from ..baselines.method import largest_operator_bytes
 from ..baselines.registry import SCHEDULERS
 from ..errors import BadInput
 from ..plan.plan import Statement
-from .picture import draw
+from ..view.picture import draw
 from .sweep import INAPPLICABLE, Case, Point, Result, file_name
 
 Axes = Any

@@ -15,14 +15,14 @@ from typing import Any
 
 from ..files import read_text
 from ..plan.plan import Statement
+from ..run.run import Run
 from ..schedule.decode import decode
 from ..schedule.listing import SHORT_US, operator_text, rows
 from ..schedule.schedule import Schedule
 from ..schedule.times import costs_of_schedule
 from .absences import Absence, absences
-from .beside import beside, step_us
+from .comparison import beside, step_us
 from .lanes import WORDS, Kind, View
-from .run import Run
 
 _HERE = Path(__file__).parent
 _KINDS: tuple[Kind, ...] = tuple(WORDS)

@@ -7,10 +7,10 @@ from statistics import median
 
 from .. import isa
 from ..plan.plan import Statement
+from ..run.run import Run
 from ..schedule.decode import Wait
 from ..schedule.schedule import Schedule
 from .lanes import View
-from .run import Run
 
 BETWEEN = "between statements"
 

@@ -11,9 +11,9 @@ from typing import Literal
 from ..errors import BadInput, named
 from ..plan.plan import Statement
 from ..plan.problem import CostGraph
+from ..run.run import Run
 from ..schedule.decode import Wait
 from ..schedule.times import Timed, planned_times
-from .run import Run
 
 Kind = Literal["forward", "again", "page_in", "page_out", "wait", "commit"]
 TRANSFERS: tuple[Kind, ...] = ("page_in", "page_out")

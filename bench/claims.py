@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
+from poet_host.compare.sweep import Point, Result
 from poet_host.errors import PoetError
 from poet_host.plan.plan import Plan
-from poet_host.run.sweep import Point, Result
 from poet_host.schedule.encode import encode_costs
 
 from .paper_points import CHAINS, GAP, MODELS, PREFIX

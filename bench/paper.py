@@ -1,6 +1,6 @@
 """`make paper`: the POET paper's claims, its numbers beside ours, from plans that all can check.
 
-Sweeps (run/sweep.py) what paper_points.py lists. What is finished stays in build/paper, and an
+Sweeps (compare/sweep.py) what paper_points.py lists. What is finished stays in build/paper, and an
 interrupted run goes on. Writes schedules/paper: REPORT.md, its table, its figures, and the plans
 that it cites.
 """
@@ -18,11 +18,11 @@ from pathlib import Path
 
 from poet_host.baselines.method import largest_operator_bytes
 from poet_host.baselines.registry import METHODS
+from poet_host.compare.figures import PROPERTIES, properties
+from poet_host.compare.sweep import COLUMNS, Case, Point, Progress, Store, cores, sweep
 from poet_host.device.board import load_board
 from poet_host.errors import PoetError
 from poet_host.files import write_whole
-from poet_host.run.figures import PROPERTIES, properties
-from poet_host.run.sweep import COLUMNS, Case, Point, Progress, Store, cores, sweep
 
 from . import paper_text as text
 from .claims import Found, claims, views

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from poet_host.run import figures as drawing
-from poet_host.run.sweep import Point
+from poet_host.compare import figures as drawing
+from poet_host.compare.sweep import Point
 
 from .claims import Found
 from .paper_points import ABLATION, MODELS, PREFIX, SHARES, TIMED_SHARE, WHOLE_SHARES, ram_of

@@ -8,8 +8,8 @@ serves for every larger one.
 from dataclasses import replace
 from math import inf
 
+from poet_host.compare.sweep import Point, Result
 from poet_host.plan.verify import TOLERANCE, verify
-from poet_host.run.sweep import Point, Result
 
 from .paper_points import GAP, Scope
 

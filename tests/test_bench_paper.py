@@ -10,6 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from poet_host.baselines.method import largest_operator_bytes
+from poet_host.compare import sweep as sweeping
+from poet_host.compare.sweep import Point, Result, Store, solve_job
 from poet_host.device.board import load_board
 from poet_host.files import read_json, write_whole
 from poet_host.plan.costgraph import load_cost_graph
@@ -17,8 +19,6 @@ from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import Problem
 from poet_host.plan.verify import PlanError, verify
 from poet_host.profile.profile import estimate_profile
-from poet_host.run import sweep as sweeping
-from poet_host.run.sweep import Point, Result, Store, solve_job
 
 from bench import graphs, paper, paper_check
 from bench.paper_points import Scope, points, ram_of, reference_case

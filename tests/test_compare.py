@@ -14,13 +14,13 @@ import pytest
 from chains import chain, residual, with_parameters
 from command import Command, Process
 from poet_host.baselines.registry import METHODS
+from poet_host.compare import figures as drawing
+from poet_host.compare import sweep as sweeping
+from poet_host.compare.sweep import COLUMNS, Case, Point, Result, Store, solve_job, sweep
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
-from poet_host.run import figures as drawing
-from poet_host.run import sweep as sweeping
-from poet_host.run.sweep import COLUMNS, Case, Point, Result, Store, solve_job, sweep
 
 PNG = b"\x89PNG\r\n\x1a\n"
 QUICK = "checkpoint-all,chen-sqrt,griewank"

@@ -10,12 +10,12 @@ import click
 
 from .. import api
 from ..baselines.registry import METHODS, SCHEDULERS
+from ..compare.figures import PROPERTIES, figures, properties
+from ..compare.sweep import Case, Point, Result, Store, cores, sweep
 from ..errors import BadInput
 from ..files import write_whole
 from ..plan.limits import deadline_us, ram_bytes
 from ..plan.problem import CostGraph
-from ..run.figures import PROPERTIES, figures, properties
-from ..run.sweep import Case, Point, Result, Store, cores, sweep
 from . import completion
 from .console import emit, progress, say, show_table, show_text, warn
 from .options import FiniteRange, json_option, model_options, profile_of

@@ -2,6 +2,10 @@
  * Reading behind its end is refused. */
 #include "runtime.h"
 
+int poet_refuse(struct poet *p) {
+  return poet_fail(p, POET_ERROR_bad_plan, p->decoder.statement);
+}
+
 uint32_t poet_bit_width(uint32_t count) {
   uint32_t width = 0;
   while (width < 32 && count > 1u << width) {

@@ -8,10 +8,6 @@
 
 #include "runtime.h"
 
-int poet_refuse(struct poet *p) {
-  return poet_fail(p, POET_ERROR_bad_plan, p->decoder.statement);
-}
-
 void poet_decode_start(struct poet *p) {
   memset(&p->decoder, 0, sizeof p->decoder);
   p->decoder.next_operator = p->model.stored_count;

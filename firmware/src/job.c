@@ -2,11 +2,6 @@
  * trusted for nothing but its values: poet_read and poet_write check where. */
 #include "runtime.h"
 
-uint32_t poet_job_block(uint32_t data_blocks) {
-  return POET_DATA_BLOCK + (data_blocks + POET_ERASE_BLOCKS - 1) /
-                               POET_ERASE_BLOCKS * POET_ERASE_BLOCKS;
-}
-
 /* Compare the order of the samples with its CRC. It may be long: a host can
  * stop this as it stops a step. The arena holds a piece of it at a time. */
 static int check_order(struct poet *p, const struct poet_job *job) {

@@ -52,17 +52,6 @@ int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
   return 0;
 }
 
-void poet_reset(struct poet *p) {
-  p->loaded = false;
-  p->staging = false;
-  p->verified = POET_NONE;
-  p->kept_at_start = 0;
-  p->loss = POET_NONE;
-  memset(&p->model, 0, sizeof p->model);
-  memset(&p->plan, 0, sizeof p->plan);
-  p->result = (struct poet_step_result){.step = POET_NO_STEP};
-}
-
 void poet_init(struct poet *p, const struct poet_port *port,
                const struct poet_memory *memory) {
   memset(p, 0, sizeof *p);

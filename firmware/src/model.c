@@ -6,6 +6,11 @@ uint32_t poet_tensor_blocks(uint32_t size_bytes) {
          (size_bytes % POET_BLOCK + POET_TRAILER + POET_BLOCK - 1) / POET_BLOCK;
 }
 
+uint32_t poet_job_block(uint32_t data_blocks) {
+  return POET_DATA_BLOCK + (data_blocks + POET_ERASE_BLOCKS - 1) /
+                               POET_ERASE_BLOCKS * POET_ERASE_BLOCKS;
+}
+
 /* Nothing committed counts as parity 1, so that what comes next is slot 0. */
 uint32_t poet_parity(const struct poet *p) {
   return poet_committed(p) ? p->committed.parity : 1;

@@ -24,6 +24,18 @@ static inline int poet_fail(struct poet *p, int error, uint32_t detail) {
     }                                                                          \
   } while (0)
 
+/* shape.c */
+/* Bytes of operand `index` of an operator (its inputs, then its output), or 0
+ * if the fields break a rule of the kernel. */
+uint32_t poet_operand_bytes(const struct poet_op *op, uint32_t index);
+
+/* progress.c */
+void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
+                uint32_t begin, uint32_t end);
+int poet_asked_to_stop(struct poet *p);
+/* Count what passed since `before` as overhead of the step. */
+void poet_count_overhead(struct poet *p, const struct poet_usage *before);
+
 /* store.c */
 int poet_ready(struct poet *p);            /* mounted, or the reason why not */
 bool poet_committed(const struct poet *p); /* of the loaded model */
@@ -41,11 +53,9 @@ int poet_copy_block(struct poet *p, uint32_t from, uint32_t to);
 int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
                     uint32_t size, uint32_t *crc);
 
-/* job.c */
-uint32_t poet_job_block(uint32_t data_blocks); /* where one would begin */
-
 /* model.c */
 uint32_t poet_tensor_blocks(uint32_t size_bytes);
+uint32_t poet_job_block(uint32_t data_blocks); /* where a job would begin */
 /* First block, in the partition, of the slot a tensor is read from or written
  * to when `parity` names the current slots. */
 uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
@@ -56,12 +66,8 @@ int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to);
 int poet_fetch_op(struct poet *p, uint32_t output); /* into the cache */
 int poet_check_model(struct poet *p, uint32_t model_bytes);
 
-/* shape.c */
-/* Bytes of operand `index` of an operator (its inputs, then its output), or 0
- * if the fields break a rule of the kernel. */
-uint32_t poet_operand_bytes(const struct poet_op *op, uint32_t index);
-
 /* bits.c */
+int poet_refuse(struct poet *p);         /* the statement being decoded */
 uint32_t poet_bit_width(uint32_t count); /* bits of count - 1 */
 int poet_take_bits(struct poet *p, uint32_t count, uint32_t *value);
 int poet_take_gamma(struct poet *p, uint32_t *value);
@@ -79,8 +85,6 @@ int poet_place(struct poet *p, uint16_t tensor, uint32_t size_bytes,
                uint32_t *offset);
 void poet_drop(struct poet *p, uint32_t index);
 
-/* decoder.c */
-int poet_refuse(struct poet *p); /* the statement being decoded */
 struct poet_statement {
   uint32_t index;
   uint8_t code;
@@ -93,8 +97,6 @@ struct poet_statement {
   struct poet_tensor record;   /* of `tensor`, where it is transferred */
   bool loss;                   /* the output is the step's loss */
 };
-void poet_decode_start(struct poet *p);
-int poet_decode(struct poet *p, struct poet_statement *statement);
 
 /* pager.c */
 int poet_page(struct poet *p, const struct poet_statement *statement);
@@ -104,11 +106,8 @@ int poet_retire(struct poet *p, uint32_t until); /* so many have ended */
 void poet_drain(struct poet *p);                 /* all, whatever comes of it */
 struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);
 
-/* interpreter.c */
-void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
-                uint32_t begin, uint32_t end);
-int poet_asked_to_stop(struct poet *p);
-/* Count what passed since `before` as overhead of the step. */
-void poet_count_overhead(struct poet *p, const struct poet_usage *before);
+/* decoder.c */
+void poet_decode_start(struct poet *p);
+int poet_decode(struct poet *p, struct poet_statement *statement);
 
 #endif

@@ -11,6 +11,17 @@ void poet_forget(struct poet *p, uint32_t block) {
   }
 }
 
+void poet_reset(struct poet *p) {
+  p->loaded = false;
+  p->staging = false;
+  p->verified = POET_NONE;
+  p->kept_at_start = 0;
+  p->loss = POET_NONE;
+  memset(&p->model, 0, sizeof p->model);
+  memset(&p->plan, 0, sizeof p->plan);
+  p->result = (struct poet_step_result){.step = POET_NO_STEP};
+}
+
 /* Any failure of the card makes the next request look at it afresh: it may be
  * another one by then. */
 static int failed(struct poet *p, int error) {

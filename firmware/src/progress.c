@@ -1,0 +1,26 @@
+/* What a running step records, and the request to stop it. */
+#include "runtime.h"
+
+void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
+                uint32_t begin, uint32_t end) {
+  const uint32_t slot = statement - p->trace_first;
+  if (statement >= p->trace_first && slot < p->trace_count) {
+    p->memory.trace[slot] = (struct poet_trace){
+        (uint16_t)statement, kind, 0, begin - p->started, end - p->started};
+    if (slot >= p->result.trace_records) {
+      p->result.trace_records = slot + 1;
+    }
+  }
+}
+
+int poet_asked_to_stop(struct poet *p) {
+  return p->poll ? p->poll(p->poll_context) : 0;
+}
+
+void poet_count_overhead(struct poet *p, const struct poet_usage *before) {
+  struct poet_usage after;
+  p->port->usage(p->port->context, &after);
+  p->result.overhead_asleep_ticks += after.asleep - before->asleep;
+  p->result.overhead_reading_ticks += after.reading - before->reading;
+  p->result.overhead_writing_ticks += after.writing - before->writing;
+}

@@ -1,0 +1,137 @@
+"""The library's C files are layers: a file uses functions and data of earlier files only.
+
+A reader can start at the first file and never has to look ahead. Kernels come first: they use
+nothing of the runtime, which reaches them through `table.c`. Ports have no layer here: the
+library reaches them only through `struct poet_port`.
+"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from poet_host.resources import resource
+
+# Lowest first. `kernels/*.c` stands for the operator families, of which none uses another.
+ORDER = (
+    "kernels/mathf.c",  # exp, log, tanh, erf
+    "kernels/dots.c",  # sums of products
+    "kernels/sink.c",  # from a gradient to a parameter's update
+    "kernels/*.c",
+    "kernels/table.c",  # from a kernel's number to its function
+    "src/crc.c",
+    "src/cobs.c",  # framing of bytes
+    "src/isa.c",  # rows of isa.def and their fingerprint
+    "src/shape.c",  # operand sizes of each operator
+    "src/progress.c",  # trace and stop request of a step
+    "src/store.c",  # blocks of the partition, commits
+    "src/model.c",  # records of tensors and operators
+    "src/bits.c",  # bit stream of the plan
+    "src/arena.c",  # ranges of RAM in use
+    "src/pager.c",  # queue of transfers
+    "src/decoder.c",  # statements of the plan
+    "src/load.c",
+    "src/interpreter.c",  # one training step
+    "src/objects.c",  # what the host writes and reads
+    "src/job.c",  # training without a host
+    "src/probe.c",  # measurements
+    "src/server.c",  # messages
+)
+
+# The headers that each folder may include, in addition to those of the C library.
+INCLUDES = {
+    "kernels": r"poet/(kernel|isa|records)\.[a-z]+|(mathf|dots|sink)\.h",
+    "src": r"poet/\w+\.(h|def)|runtime\.h",
+    "include/poet": r"(poet/)?\w+\.(h|def)",
+}
+
+
+def layer(path: str) -> int:
+    """Index of a file in ORDER."""
+    if path.startswith("kernels/") and path not in ORDER:
+        path = "kernels/*.c"
+    return ORDER.index(path)
+
+
+def symbols(source: Path, folder: Path) -> tuple[set[str], set[str]]:
+    """The names that a C file defines for others, and those that it uses of others."""
+    built = folder / f"{source.parent.name}-{source.stem}.o"
+    include = [f"-I{source.parents[1] / path}" for path in ("include", "src")]
+    subprocess.run(["cc", "-std=c11", *include, "-c", source, "-o", built], check=True)
+    listed = subprocess.run(["nm", "-g", "-P", built], check=True, capture_output=True, text=True)
+    defined: set[str] = set()
+    used: set[str] = set()
+    for line in listed.stdout.splitlines():
+        name, kind = line.split()[:2]
+        (used if kind in "Uw" else defined).add(name)
+    return defined, used
+
+
+def upward_uses(firmware: Path, folder: Path) -> list[str]:
+    """Each use of a symbol that is not defined in an earlier layer, as text."""
+    sources = [
+        path for room in ("kernels", "src") for path in sorted((firmware / room).glob("*.c"))
+    ]
+    found = {path.relative_to(firmware).as_posix(): symbols(path, folder) for path in sources}
+    home = {name: path for path, (defined, _) in found.items() for name in defined}
+    return [
+        f"{path} uses {name} of {home[name]}"
+        for path, (_, used) in found.items()
+        for name in sorted(used)
+        if name in home and layer(home[name]) >= layer(path)
+    ]
+
+
+def foreign_includes(firmware: Path) -> list[str]:
+    """Each #include "..." that INCLUDES does not allow, as text."""
+    return [
+        f"{path.relative_to(firmware).as_posix()} includes {name}"
+        for room, allowed in INCLUDES.items()
+        for path in sorted((firmware / room).glob("*.[ch]"))
+        for name in re.findall(r'^#include "(.*)"', path.read_text(encoding="utf-8"), re.M)
+        if not re.fullmatch(allowed, name)
+    ]
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """A copy of the library to break."""
+    copy = tmp_path / "firmware"
+    for room in INCLUDES:
+        shutil.copytree(resource("firmware") / room, copy / room)
+    return copy
+
+
+def test_a_file_uses_only_files_of_lower_layers(tmp_path: Path) -> None:
+    assert upward_uses(resource("firmware"), tmp_path) == []
+
+
+def test_every_file_of_the_runtime_has_a_layer() -> None:
+    firmware = resource("firmware")
+    here = {path.relative_to(firmware).as_posix() for path in firmware.glob("*/*.c")}
+    assert {path for path in here if path.startswith("src/")} <= set(ORDER)
+    assert set(ORDER) - here == {"kernels/*.c"}
+
+
+def test_no_file_includes_what_its_folder_may_not_know() -> None:
+    assert foreign_includes(resource("firmware")) == []
+
+
+def test_a_call_of_a_later_file_is_found(broken: Path, tmp_path: Path) -> None:
+    with (broken / "src" / "store.c").open("a") as file:
+        file.write("int poet_wrong(struct poet *p) { return poet_begin(p, 0); }\n")
+    assert upward_uses(broken, tmp_path) == ["src/store.c uses poet_begin of src/objects.c"]
+
+
+def test_a_call_between_two_operator_families_is_found(broken: Path, tmp_path: Path) -> None:
+    with (broken / "kernels" / "pool.c").open("a") as file:
+        file.write("void poet_wrong(const struct poet_call *call) { poet_relu(call); }\n")
+    assert upward_uses(broken, tmp_path) == [
+        "kernels/pool.c uses poet_relu of kernels/activation.c"
+    ]
+
+
+def test_a_kernel_that_includes_the_runtime_is_found(broken: Path) -> None:
+    (broken / "kernels" / "new.c").write_text('#include "runtime.h"\n#include <math.h>\n')
+    assert foreign_includes(broken) == ["kernels/new.c includes runtime.h"]

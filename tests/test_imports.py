@@ -9,19 +9,8 @@ PACKAGE = Path(__file__).parents[1] / "host" / "poet_host"
 ROOT = ["errors", "resources", "isa", "files", "schema", "sizes"]
 ORDER = [
     *ROOT,
-    *(
-        "graph",
-        "reference",
-        "onnx",
-        "device",
-        "firmware_build",
-        "sim",
-        "profile",
-        "plan",
-        "solver",
-        "baselines",
-    ),
-    *("schedule", "run", "api", "cli"),
+    *("graph", "reference", "onnx", "device", "firmware_build", "sim", "profile", "plan"),
+    *("solver", "baselines", "schedule", "data", "run", "view", "compare", "api", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -61,7 +50,7 @@ def test_the_rule_sees_a_wrong_import(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(globals(), "PACKAGE", tmp_path)
     wrong = tmp_path / "graph" / "wrong.py"
     wrong.parent.mkdir()
-    wrong.write_text("def f():\n    from ..plan.milp import x\n    import poet_host.run.train\n")
+    wrong.write_text("def f():\n    from ..plan.verify import x\n    import poet_host.run.train\n")
     assert imported_rooms(wrong) == {"plan", "run"}
 
 

@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
     if name not in _VERBS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(".api", __name__), name)
-    checked = import_module(".run.inputs", __name__).checked
+    checked = import_module(".api.inputs", __name__).checked
     return checked(value) if isfunction(value) else value
 
 

@@ -32,7 +32,7 @@ from .inputs import as_profile
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 Costs = Profile | Board | str | Path
-"""What run.inputs.as_profile takes."""
+"""What inputs.as_profile takes."""
 
 
 def estimate_profile(

@@ -79,7 +79,7 @@ def start_training(
 ) -> Training:
     """Bring schedule and starting weights to a board; see Training.
 
-    `schedule` may be a .poet file, `weights` a .safetensors file; `data`: see run.inputs. Raises
+    `schedule` may be a .poet file, `weights` a .safetensors file; `data`: see inputs. Raises
     BadInput if the card holds weights that this would lose, unless `erase_card`.
     """
     schedule = as_schedule(schedule)

@@ -62,7 +62,7 @@ fuzz: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m fuzz.host --cases $(FUZZ_CASES) --seed $(SEED) --output bench/fuzz-host.txt
 
 fuzz-usb: $(VENV)/dev.stamp
-	$(BIN)/python tests/usb_layer.py $(SEED) -$(SECONDS)
+	$(BIN)/python tests/support/usb_layer.py $(SEED) -$(SECONDS)
 
 schedules: $(VENV)/run.stamp
 	$(BIN)/poet-host solve resnet-digits --board mkr1000 --ram 24KiB --time-limit 120 \

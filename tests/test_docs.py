@@ -13,10 +13,10 @@ import numpy as np
 import poet_host as poet
 import pytest
 import torch
-from command import Command
-from onnx_models import by_dynamo
 from poet_host import api
 from poet_host.cli.main import commands
+from support.command import Command
+from support.onnx_models import by_dynamo
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")])

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import whole_runs as runs
 from poet_host import api
 from poet_host.run.run import weights_sha256
 from poet_host.sim.native import NativeBoard
+from support import whole_runs as runs
 
 # Runs first in every process, the planner's too. pyserial and subprocess are this system's own.
 WINDOWS = """

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import whole_runs as runs
-from command import Command
 from fuzz import host
 from onnx import TensorProto, helper
 from poet_host import api, isa
@@ -35,6 +33,8 @@ from poet_host.schedule.listing import listing
 from poet_host.schedule.model import NEXT, model_bytes, with_crc
 from poet_host.schedule.schedule import Schedule, parse
 from safetensors.numpy import save_file
+from support import whole_runs as runs
+from support.command import Command
 
 HUGE = 10**400
 Change = Callable[[dict[str, Any]], Any]

@@ -43,7 +43,7 @@ from poet_host.view.comparison import beside
 from poet_host.view.lanes import planned, recorded
 from poet_host.view.page import page
 from poet_host.view.perfetto import chrome_trace
-from whole_runs import profile, schedule, texts, train
+from support.whole_runs import profile, schedule, texts, train
 
 from .mutate import changed, damaged, json_bytes, toml_bytes
 

@@ -8,17 +8,13 @@ mend. On a real board the firmware is built and written first (--no-flash: it is
 and what the card's poet partition holds is lost.
 """
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from poet_host.device.device import Device
-from rig import Rig, look, simulated_rig
-from sim_helper import needs_compiler
+from support.sim_helper import needs_compiler
+
+from tests.hardware.rig import Rig, look, simulated_rig
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -8,7 +8,8 @@ import pytest
 from poet_host import isa
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.image import read_elf
-from rig import Rig, look
+
+from tests.hardware.rig import Rig, look
 
 LOADER = (
     "the USB cable (some carry power alone), the loader (MKR1000: press reset twice, the LED "

@@ -5,7 +5,8 @@ from poet_host import isa
 from poet_host.device.device import Device
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.ledger import memory_ledger
-from rig import Rig, look
+
+from tests.hardware.rig import Rig, look
 
 WIRES = "the port's name, its baud rate, RX and TX (crossed?), and a common ground"
 CLOCK = "the crystal and how the firmware starts it (DFLL on the SAMD21, HFXO on the nRF52840)"

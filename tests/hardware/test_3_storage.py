@@ -1,9 +1,10 @@
 """The card is found, keeps what is written, and is as fast as its bus."""
 
 import numpy as np
-import toy
 from poet_host.device.device import TENSOR, Device, board_error
-from rig import Rig, look, prepare
+from support import toy
+
+from tests.hardware.rig import Rig, look, prepare
 
 CARD = (
     "the card: is it in, does it have a partition of type 0xda (`poet-host storage prepare` makes "

@@ -11,8 +11,9 @@ from poet_host.graph.builder import Model
 from poet_host.graph.graph import Graph
 from poet_host.reference.step import run_step
 from poet_host.schedule.schedule import Schedule
-from rig import look, prepare, weights
-from test_kernels_step import classifier, random_value, regression, transformer
+
+from tests.firmware.test_kernels_step import classifier, random_value, regression, transformer
+from tests.hardware.rig import look, prepare, weights
 
 MODELS: dict[str, Callable[[], tuple[Model, Sgd | Adam, str]]] = {
     "convolutions": lambda: (classifier(), Sgd(0.05, 0.9, 0.01), "all"),

@@ -1,12 +1,13 @@
 """Pages go out and come back whole, while the processor computes, and steps are committed."""
 
-import toy
-from memory_board import MemoryBoard
-from memory_board import card as memory_card
 from poet_host.device.device import TENSOR, Device
-from rig import Rig, look
-from test_3_storage import values
-from test_sim_firmware import lanes
+from support import toy
+from support.memory_board import MemoryBoard
+from support.memory_board import card as memory_card
+
+from tests.hardware.rig import Rig, look
+from tests.hardware.test_3_storage import values
+from tests.sim.test_firmware import lanes
 
 STEPS = 3
 

@@ -1,11 +1,12 @@
 """The demo network trains on the board as it does on the host, within the board's stack."""
 
 import numpy as np
-import whole_runs as runs
 from poet_host import api
 from poet_host.data.datasets import batch_of_step, fit, load_data
 from poet_host.graph.weights import start_values
-from rig import Rig, look, prepare, weights
+from support import whole_runs as runs
+
+from tests.hardware.rig import Rig, look, prepare, weights
 
 STEPS = 4
 STACK_SPARE_BYTES = 128

@@ -1,0 +1,171 @@
+"""A model of one's own on the command line: solve, train, go on from a file, export."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from poet_host.data.datasets import load_data
+from safetensors.numpy import load_file
+from support.command import Command
+from support.onnx_models import Residual, legacy, one_node
+
+
+@pytest.fixture
+def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    path = tmp_path / "mine.onnx"
+    path.write_bytes(legacy(Residual(), torch.zeros(1, 1, 8, 8)))
+    return path
+
+
+def solved(poet_host: Command, model: Path, *options: Any) -> Path:
+    schedule = model.with_suffix(".poet")
+    result = poet_host(
+        "solve", model, "--board", "native", "--ram", "80%", "--gap", 0.1, "--batch", 4,
+        "--optimizer", "momentum", "--lr", 0.02, "-o", schedule, *options,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    return schedule
+
+
+def test_a_model_is_trained_and_comes_back_as_a_model(
+    poet_host: Command, mine: Path, tmp_path: Path
+) -> None:
+    schedule, weights = solved(poet_host, mine), tmp_path / "w.safetensors"
+    mine.unlink()  # the schedule holds what training and export need
+    train = ("train", schedule, "--port", "native", "--data", "digits", "--save-weights", weights)
+    trained = poet_host(*train, "--steps", 6, "--json")
+    assert trained.code == 0, trained.err
+    result = poet_host("export", schedule, "-w", weights, "-o", tmp_path / "new.onnx", "--json")
+    assert result.code == 0, result.err
+    assert result.json["model"] == "mine"
+
+    onnx.checker.check_model(str(tmp_path / "new.onnx"))
+    session = onnxruntime.InferenceSession(str(tmp_path / "new.onnx"))
+    data = load_data("digits")
+    assert data.x_test is not None
+    answers = [session.run(None, {session.get_inputs()[0].name: x[None]})[0] for x in data.x_test]
+    right = np.mean([a.argmax() == y for a, y in zip(answers, data.y_test, strict=True)])  # type: ignore[arg-type]
+    assert right == pytest.approx(trained.json["accuracy"], abs=1.5 / len(answers))
+
+
+def test_a_run_goes_on_from_the_file_that_it_saved(
+    poet_host: Command, mine: Path, tmp_path: Path
+) -> None:
+    schedule = solved(poet_host, mine)
+    train = ("train", schedule, "--port", "native", "--data", "digits", "--save-weights")
+    first, second, whole = (tmp_path / f"{name}.safetensors" for name in ("a", "b", "c"))
+    for path, more in (
+        (first, ("--steps", 2)),
+        (second, ("--steps", 5, "--resume", "--load-weights", first)),
+        (whole, ("--steps", 5)),
+    ):
+        result = poet_host(*train, path, *more)
+        assert result.code == 0, result.err
+    assert load_file(first).keys() == load_file(whole).keys()
+    assert second.read_bytes() == whole.read_bytes()
+
+    again = poet_host(*train, first, "--steps", 5, "--resume", "--load-weights", whole)
+    assert again.code == 0, again.err  # nothing is left to do
+    assert first.read_bytes() == whole.read_bytes()
+
+
+def test_a_file_that_no_run_saved_cannot_be_resumed_from(
+    poet_host: Command, mine: Path, tmp_path: Path
+) -> None:
+    from safetensors.numpy import save_file
+
+    schedule, bare = solved(poet_host, mine), tmp_path / "bare.safetensors"
+    save_file({"conv1.weight": np.zeros((4, 1, 3, 3), np.float32)}, bare)
+    result = poet_host(
+        "train", schedule, "--port", "native", "--data", "digits", "--save-weights",
+        tmp_path / "w.safetensors", "--resume", "--load-weights", bare,
+    )  # fmt: skip
+    assert result.code == 2
+    assert "does not say after how many steps" in result.err
+
+
+def test_data_may_be_a_table_normalised_and_split(poet_host: Command, tmp_path: Path) -> None:
+    model, weights = tmp_path / "line.onnx", tmp_path / "w.safetensors"
+    values = {"weight": np.zeros((2, 4), np.float32), "bias": np.zeros(2, np.float32)}
+    model.write_bytes(one_node("Gemm", ("n", 4), values, transB=1))
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 100, (60, 4))
+    kind = np.where(rows[:, 0] > rows[:, 1], "more", "less")
+    table = tmp_path / "t.csv"
+    table.write_text(
+        "".join(f"{a},{b},{c},{d},{k}\n" for (a, b, c, d), k in zip(rows, kind, strict=True))
+    )
+    schedule = solved(poet_host, model, "--lr", 0.5)
+    train = ("train", schedule, "--port", "native", "--data", table, "--save-weights", weights)
+    result = poet_host(
+        *train, "--normalize", "standard", "--test-split", 0.2, "--no-shuffle", "--epochs", 8,
+        "--json",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    assert "classes: 0 less, 1 more" in result.err
+    assert result.json["accuracy"] > 0.8
+
+    result = poet_host(*train, "--normalize", "most")
+    assert (result.code, "choose of none, scale, standard" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sequence-length", 3), "does not go with the input"),
+        (("--train", "nothing*"), "no parameter of mine has such a name"),
+        (("--loss", "mean"), "Invalid value for '--loss'"),
+    ],
+)
+def test_options_that_do_not_fit_the_model_are_refused(
+    poet_host: Command, mine: Path, options: tuple[Any, ...], message: str
+) -> None:
+    result = poet_host("solve", mine, "--board", "native", "--ram", "100%", *options)
+    assert result.code == 2
+    assert message in result.err
+
+
+def test_what_is_no_model_is_refused(poet_host: Command, tmp_path: Path) -> None:
+    def solve(model: object) -> str:
+        result = poet_host("solve", model, "--board", "native", "--ram", "100%")
+        assert result.code == 2
+        return result.err
+
+    assert "there is no such file" in solve(tmp_path / "none.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"no protobuf")
+    assert "this is no readable .onnx file" in solve(tmp_path / "bad.onnx")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    assert "it has no operators" in solve(tmp_path / "empty.onnx")
+    assert "ends in .onnx" in solve("resnet-9")
+    (tmp_path / "folder.onnx").mkdir()
+    assert "this is a folder" in solve(tmp_path / "folder.onnx")
+    model = onnx.load_model_from_string(one_node("Gemm", ("n", 4), {"w": np.ones((4, 3), "f4")}))
+    onnx.save(
+        model, tmp_path / "apart.onnx", save_as_external_data=True, location="w", size_threshold=0
+    )
+    assert poet_host("solve", tmp_path / "apart.onnx", "--board", "native", "--ram", "100%",
+                     "--method", "keep-everything").code == 0  # fmt: skip
+    (tmp_path / "w").unlink()
+    assert "put that file beside it" in solve(tmp_path / "apart.onnx")
+
+
+def test_built_in_models_have_their_own_loss_and_no_file(
+    poet_host: Command, tmp_path: Path
+) -> None:
+    solve = ("solve", "linear", "--board", "native", "--ram", "100%")
+    result = poet_host(*solve, "--loss", "mse")
+    assert (result.code, "--loss is for .onnx" in result.err) == (2, True)
+    result = poet_host(*solve, "--gap", 0.2, "-o", tmp_path / "l.poet")
+    assert result.code == 0, result.err
+    result = poet_host("export", tmp_path / "l.poet", "-w", "none", "-o", tmp_path / "l.txt")
+    assert (result.code, "give a name that ends so" in result.err) == (2, True)

@@ -1,0 +1,358 @@
+"""`compare`: the table, what is never solved twice, interruptions, figures; about 25 s."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from poet_host.baselines.registry import METHODS
+from poet_host.compare import figures as drawing
+from poet_host.compare import sweep as sweeping
+from poet_host.compare.sweep import COLUMNS, Case, Point, Result, Store, solve_job, sweep
+from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
+from poet_host.plan.plan import plan_from_json
+from poet_host.plan.problem import CostGraph, Problem
+from poet_host.plan.verify import verify
+from support.chains import chain, residual, with_parameters
+from support.command import Command, Process
+
+PNG = b"\x89PNG\r\n\x1a\n"
+QUICK = "checkpoint-all,chen-sqrt,griewank"
+
+
+@pytest.fixture
+def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+def saved(graph: CostGraph, folder: Path) -> Path:
+    path = folder / f"{graph.name.replace(' ', '-')}.graph.json"
+    path.write_text(json.dumps(dump_cost_graph(graph)))
+    return path
+
+
+def point(method: str = "checkpoint-all", ram_bytes: int = 160, **change: object) -> Point:
+    case = Case("three layers", "", "", with_parameters())
+    return replace(Point(case, method, ram_bytes, None, 5.0, 0.0), **change)  # type: ignore[arg-type]
+
+
+def no_solving(*arguments: object) -> None:
+    raise AssertionError("nothing was left to be solved")
+
+
+def test_all_methods_are_compared_and_every_plan_can_be_checked(
+    poet_host: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, graph = tmp_path / "out", saved(with_parameters(), tmp_path)
+    command = ("compare", graph, "--budgets", "100%,80", "--deadlines", "none,2x", "-o", out)
+    compared = poet_host(*command, "--time-limit", 30, "--json")
+    assert compared.code == 0
+    rows = compared.json["points"]
+    assert [(r["method"], r["ram_bytes"], r["deadline_us"] is None) for r in rows] == [
+        (method, ram, free) for free in (True, False) for ram in (160, 80) for method in METHODS
+    ]
+    assert {row["status"] for row in rows} <= {"optimal", "feasible", "infeasible", "unknown"}
+    assert sum(row["plan"] is not None for row in rows) > 3 * len(METHODS)
+    for row in rows:
+        assert tuple(row) == COLUMNS
+        if row["plan"]:
+            costs = load_cost_graph(out / row["graph"])
+            plan = plan_from_json(json.loads((out / row["plan"]).read_text()))
+            totals = verify(Problem(costs, row["ram_bytes"], row["deadline_us"]), plan)
+            assert totals.energy_uj == row["energy_uj"]
+            assert (totals.time_us, totals.peak_bytes) == (row["time_us"], row["peak_bytes"])
+    table = json.loads((out / "table.json").read_text())
+    key = json.dumps
+    assert sorted(map(key, table)) == sorted(map(key, rows))
+    with (out / "table.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["method"] for line in lines] == [row["method"] for row in table]
+    assert tuple(lines[0]) == COLUMNS
+    best = {r["method"]: r["energy_uj"] for r in rows if r["ram_bytes"] == 80 and r["plan"]}
+    assert all(best["poet"] <= energy for energy in best.values())
+
+    # The same again solves nothing, and says the same.
+    monkeypatch.setattr(sweeping, "_executor", no_solving)
+    again = poet_host(*command, "--time-limit", 30, "--json")
+    assert again.json == compared.json
+    assert json.loads((out / "table.json").read_text()) == table
+    names = {path.name for path in (out / "figures").iterdir()}
+    assert {"methods.png", "energy-three_layers.png", "timeline-three_layers.png"} <= names
+    assert {"poet-capuchin-three_layers.png", "poet-pofo-three_layers.png"} <= names
+    assert {"deadline-three_layers-160.png", "deadline-three_layers-80.png"} <= names
+    assert all(path.read_bytes()[:8] == PNG for path in (out / "figures").iterdir())
+    assert (out / "methods.md").read_text().count("\n") == 2 + len(METHODS)
+
+
+def test_without_a_folder_a_table_is_shown_and_notes_below(
+    poet_host: Command, tmp_path: Path
+) -> None:
+    graphs = saved(with_parameters(), tmp_path), saved(residual(), tmp_path)
+    shown = poet_host("compare", *graphs, "--budgets", "72", "--methods", QUICK, "-j", 1)
+    assert shown.code == 0
+    assert "three layers" in shown.out
+    planned = [line.split() for line in shown.out.splitlines() if " feasible" in line]
+    assert planned
+    assert all(words[-1].isdigit() for words in planned)  # bytes of the peak
+    assert "inapplicable" in shown.out
+    assert "chen-sqrt does not apply to residual" in shown.out.replace("\n", " ")
+    assert "* parameters and data leave RAM between uses" in shown.out
+
+
+def test_boards_profiles_and_models_are_multiplied(poet_host: Command) -> None:
+    command = ("compare", "linear", "--board", "mkr1000,rpi4b", "--board", "jetson_tx2")
+    more = ("--profile", "paper,estimate", "--budgets", "100%", "--methods", "checkpoint-all")
+    rows = poet_host(*command, *more, "--json").json["points"]
+    assert {(row["board"], row["profile"]) for row in rows} == {
+        (board, kind)
+        for board in ("mkr1000", "rpi4b", "jetson_tx2")
+        for kind in ("paper", "estimate")
+    }
+    assert len(rows) == len({row["energy_uj"] for row in rows}) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "Missing argument 'MODEL...'"),
+        (("G", "--methods", "best"), "there is no method best"),
+        (("G", "--methods", ","), "name at least one"),
+        (("G", "--budgets", "12XB"), "as 50%"),
+        (("G", "--deadlines", "soon"), "1.2x, or none"),
+        (("G", "--board", "mkr1000"), "leave out --board"),
+        (("G", "-o", "G"), "is a file"),
+        (("G", "-o", "G/within"), "cannot be made (not a directory): -o names a folder"),
+        (("G", "--jobs", "0"), "--jobs"),
+        (("G", "--cluster", "nowhere"), "Dask"),
+        (("linear",), "--board NAME"),
+        (("linear", "--profile", "paper"), "--board NAME"),
+        (("linear", "--board", "native", "--profile", "paper"), "no figures for native"),
+        (("linear", "--board", "mkr1000", "--profile", "p.json"), "leave out --board"),
+        (("linear", "--profile", "p.json"), "p.json cannot be read"),
+    ],
+)
+def test_wrong_input_is_explained(
+    poet_host: Command, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    graph = saved(chain([8] * 4), tmp_path)
+    given = [graph if one == "G" else one.replace("G/", f"{graph}/") for one in arguments]
+    result = poet_host("compare", *given)
+    assert result.code == 2
+    assert words in result.err.replace("\n", " ")
+    assert result.out == ""
+
+
+# What is finished.
+
+
+def test_a_point_is_known_by_all_that_its_plan_depends_on() -> None:
+    first = point()
+    nodes = list(first.case.costs.nodes)
+    nodes[4] = replace(nodes[4], energy_uj=1.5)
+    other = replace(first.case, costs=replace(first.case.costs, nodes=tuple(nodes)))
+    different = [
+        replace(first, method="dtr"),
+        replace(first, ram_bytes=164),
+        replace(first, deadline_us=100.0),
+        replace(first, time_limit_s=6.0),
+        replace(first, gap=0.1),
+        replace(first, case=other),
+        replace(first, case=replace(first.case, board="twin")),
+    ]
+    assert len({one.key for one in (first, *different)}) == 8
+    assert point().key == first.key
+
+
+def test_what_is_damaged_or_does_not_hold_is_solved_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    wanted = [point(method) for method in ("checkpoint-all", "chen-sqrt", "dtr", "griewank")]
+    for one in wanted:
+        store.add(one, solve_job(one.job))
+    assert all(store.find(one) for one in wanted)
+    plans = sorted((tmp_path / "plans").iterdir())
+    plans[0].unlink()
+    text = plans[1].read_text()
+    plans[1].write_text(text.replace('"page_out"', '"free"', 1))  # no plan any more
+    (tmp_path / "points" / f"{wanted[3].key}.json").write_text("{")
+    assert sum(store.find(one) is not None for one in wanted) == 1
+    assert len(store.write_table()) == 3
+    seen: list[tuple[int, int]] = []
+    results = sweep(wanted, store, progress=lambda done, total, word: seen.append((done, total)))
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert all(result.plan is not None for result in results)
+    assert all(store.find(one) for one in wanted)
+
+
+def test_points_that_are_the_same_are_solved_once(tmp_path: Path) -> None:
+    one = point()
+    first, second = sweep([one, one], Store(tmp_path))
+    assert first == second
+    assert len(list((tmp_path / "points").iterdir())) == 1
+
+
+def test_the_table_has_one_row_for_a_point_the_one_wanted_last(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    short, long = point(), point(time_limit_s=6.0)
+    for wanted in (short, long, short):
+        sweep([wanted], store)
+        (row,) = store.write_table()
+        assert wanted.key in row["plan"]
+    assert len(list((tmp_path / "points").iterdir())) == 2
+
+
+def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
+    sizes = [64 + 8 * (k % 5) for k in range(120)]
+    graph = saved(chain(sizes, [1.0 + k % 7 for k in range(120)]), tmp_path)
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "poet_host", "compare", str(graph), "-o", str(out), "-j", "1"]
+    methods = ("--methods", f"{QUICK},poet-remat", "--budgets", "1500", "--time-limit", "300")
+    process = Process(
+        [*command, *methods], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        points = out / "points"
+        deadline = time.monotonic() + 60
+        while len(list(points.glob("*.json"))) < 3:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert nobody_left(process.pid)
+    rows = json.loads((out / "table.json").read_text())
+    assert {row["method"] for row in rows} == set(QUICK.split(","))
+    before = {path: path.stat().st_mtime_ns for path in (out / "plans").iterdir()}
+    again = subprocess.run(
+        [*command, "--methods", f"{QUICK},dtr", "--budgets", "1500", "--time-limit", "300"],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "4 finished points" in again.stderr
+    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+
+
+def test_nobody_goes_on_when_the_command_is_killed(tmp_path: Path) -> None:
+    sizes = [64 + 8 * (k % 5) for k in range(120)]
+    graph = saved(chain(sizes, [1.0 + k % 7 for k in range(120)]), tmp_path)
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "poet_host", "compare", str(graph), "-o", str(out), "-j", "1",
+            "--methods", "checkpoint-all,poet-remat", "--budgets", "1500", "--time-limit", "300",
+        ],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not list((out / "points").glob("*.json")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)  # the next one is being solved
+    finally:
+        process.kill()
+    process.wait(timeout=10)
+    assert nobody_left(process.pid)
+
+
+def nobody_left(group: int) -> bool:
+    """Are all processes of a group gone, within ten seconds?"""
+    for _ in range(200):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_cluster_gives_the_same_plans(tmp_path: Path) -> None:
+    """On a Dask cluster of one worker process here."""
+    distributed = pytest.importorskip("distributed")
+    wanted = [point("chen-sqrt"), point("dtr", 72)]
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None
+    ) as here:
+        remote = sweep(wanted, Store(tmp_path / "remote"), cluster=here.scheduler_address)
+    local = sweep(wanted, Store(tmp_path / "local"))
+    for one, other in zip(remote, local, strict=True):
+        assert one.plan is not None
+        assert other.plan is not None
+        assert one.plan.statements == other.plan.statements
+
+
+def test_without_dask_a_cluster_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(Exception, match=r"poet-host\[cluster\]"):
+        sweep([point()], Store(tmp_path), cluster="tcp://127.0.0.1:1")
+
+
+# Figures.
+
+
+def test_every_method_has_a_look_of_its_own() -> None:
+    assert tuple(drawing.STYLES) == METHODS
+    styles = list(drawing.STYLES.values())
+    assert len({style.colour for style in styles}) == len(styles)
+    assert len({style.marker for style in styles}) == len(styles)  # legible in grey
+
+
+def test_properties_count_what_was_really_done(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    wanted = [
+        point("checkpoint-all", 160), point("checkpoint-all", 72), point("checkpoint-all", 60),
+        point("chen-sqrt", 160), point("capuchin", 72),
+    ]  # fmt: skip
+    found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
+    rows = {
+        row[0]: dict(zip(drawing.PROPERTIES, row, strict=True)) for row in drawing.properties(found)
+    }
+    kept = rows["checkpoint-all"]
+    assert (kept["planned"], kept["infeasible"], kept["extended"]) == ("2 of 3", "1", "1")
+    assert (kept["recomputed"], kept["paged in"]) == ("0.0", "0.0")
+    assert float(rows["chen-sqrt"]["recomputed"]) > 0
+    residuals = Point(Case("residual", "", "", residual()), "pofo", 200, None, 5.0, 0.0)
+    result = store.add(residuals, solve_job(residuals.job))
+    assert isinstance(result, Result)
+    assert drawing.properties([(residuals, result)])[0][8] == "1"
+
+
+def test_boards_stand_side_by_side_and_deadlines_apart(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    graph = with_parameters()
+    costs = [graph, replace(graph, nodes=tuple(replace(n, energy_uj=7.0) for n in graph.nodes))]
+    cases = [Case("a/b", board, "paper", one) for board, one in zip("ab", costs, strict=True)]
+    assert cases[0].keeping is not None
+    limit_us = 2 * (cases[0].keeping.time_us or 0.0)
+    wanted = [
+        Point(case, "checkpoint-all", ram, limit, 5.0, 0.0)
+        for case in cases for ram in (160, 72) for limit in (None, limit_us)
+    ]  # fmt: skip
+    found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
+    assert set(drawing.figures(found)) == {
+        "energy-a_b-paper.png", "energy-a_b-paper-2x.png",
+        "deadline-a_b-paper-160.png", "deadline-a_b-paper-72.png", "methods.png",
+    }  # fmt: skip
+
+
+def test_figures_of_points_without_any_plan_are_drawn_too(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    wanted = [point(method, ram) for method in ("poet", "pofo") for ram in (40, 44)]
+    found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
+    assert all(result.row["plan"] is None for _, result in found)
+    files = drawing.figures(found)
+    assert set(files) == {"energy-three_layers.png", "poet-pofo-three_layers.png", "methods.png"}

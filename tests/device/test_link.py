@@ -1,0 +1,348 @@
+"""The serial link: frames as the format says, whatever the line does to them; and clear errors."""
+
+import os
+import threading
+import time
+import tty
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from poet_host import isa
+from poet_host.device.device import connect
+from poet_host.device.link import Link
+from poet_host.device.wire import WireError, frame, messages, pack, unframe, unpack
+from poet_host.errors import BoardError, LinkBroken, NoDevice
+from support.fake_board import FakeBoard
+
+HELLO = messages()["hello"].code
+STEP = messages()["step"].code
+STATUS = messages()["status"].code
+
+
+# Frames and payloads.
+
+
+def test_a_frame_byte_by_byte() -> None:
+    body = bytes([5, 1, 0])  # sequence, code, one zero of payload
+    crc = bytes.fromhex("b82a91e0")  # CRC-32 of 05 01 00
+    assert frame(5, 1, b"\0") == bytes([3, 5, 1, 5]) + crc + b"\0"
+    assert unframe(bytes([3, 5, 1, 5]) + crc) == (5, 1, body[2:])
+
+
+@given(st.integers(0, 255), st.integers(0, 255), st.binary(max_size=600))
+def test_frames_come_back(sequence: int, code: int, payload: bytes) -> None:
+    raw = frame(sequence, code, payload)
+    assert raw.count(0) == 1
+    assert raw.endswith(b"\0")
+    assert unframe(raw[:-1]) == (sequence, code, payload)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=80), st.data())
+def test_damaged_frames_are_dropped(payload: bytes, data: st.DataObject) -> None:
+    raw = bytearray(frame(1, 2, payload)[:-1])
+    at = data.draw(st.integers(0, len(raw) - 1))
+    raw[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(WireError):
+        unframe(bytes(raw))
+
+
+@given(st.binary(max_size=100))
+def test_garbage_is_no_frame(raw: bytes) -> None:
+    with pytest.raises(WireError):
+        unframe(raw)
+
+
+@pytest.mark.parametrize("message", messages().values(), ids=lambda message: message.name)
+def test_payloads_of_every_row_come_back(message) -> None:  # type: ignore[no-untyped-def]
+    for fields in (message.request, message.reply):
+        values = {}
+        for i, field in enumerate(fields):
+            if field.type == "bytes":
+                values[field.name] = b"rest"
+            elif field.type.startswith("poet_"):
+                values[field.name] = bytes(isa.record_size(field.type))
+            else:
+                values[field.name] = i + 1
+        payload = pack(fields, values)
+        again = unpack(fields, payload)
+        assert pack(fields, again) == payload
+        if fields and fields[-1].type != "bytes":
+            with pytest.raises(WireError):
+                unpack(fields, payload[:-1])
+            with pytest.raises(WireError):
+                unpack(fields, payload + b"\0")
+
+
+def test_fields_of_other_rows_are_refused() -> None:
+    with pytest.raises(WireError, match="speed"):
+        pack(messages()["begin"].request, {"step": 1, "speed": 2})
+
+
+# A line that loses and damages.
+
+
+@pytest.mark.parametrize("damage", ["lost", "flipped", "cut", "garbage before", "twice"])
+def test_damaged_replies_are_asked_for_again(damage: str) -> None:
+    def spoil(index: int, reply: bytes) -> bytes:
+        if index % 2 == 0:  # hello's first, and every other one
+            return reply + reply if damage == "twice" else reply
+        return {
+            "lost": b"",
+            "flipped": bytes([reply[0], reply[1] ^ 0x10]) + reply[2:],
+            "cut": reply[: len(reply) // 2] + b"\0",
+            "garbage before": b"\x07noise\0" + reply,
+            "twice": reply + reply,
+        }[damage]
+
+    with FakeBoard().with_store() as board:
+        board.frame_bytes = 40
+        board.spoil = spoil
+        data = bytes(range(256))
+        with connect(board.port, timeout_s=0.1 if damage == "lost" else 10) as device:
+            device.write(2, 3, data)
+            assert device.read(2, 3, len(data)) == data
+            resent = device.link.resent
+        assert bytes(board.store[2, 3]) == data
+        # A repeated request keeps its sequence number. On a slow machine a late reply is asked for
+        # again too, and the board may not have read that when the line closes.
+        repeats = [a for a, b in zip(board.sequences, board.sequences[1:], strict=False) if a == b]
+        assert len(repeats) <= resent
+        assert resent == 0 if damage == "twice" else len(repeats) >= 15  # the last may be cut off
+
+
+def test_lost_requests_are_sent_again() -> None:
+    asked = []
+
+    def begin(step: int) -> dict[str, int] | None:
+        asked.append(step)
+        return None if len(asked) < 3 else {}
+
+    with (
+        FakeBoard({"begin": begin}) as board,
+        connect(board.port, timeout_s=0.02) as device,
+    ):
+        device.begin(9)
+        assert asked == [9, 9, 9]
+
+
+def test_the_first_frame_is_set_apart_from_what_was_typed_before() -> None:
+    with FakeBoard() as board:
+        with open(board.port, "wb", buffering=0) as stray:
+            stray.write(b"half a frame")
+        assert connect(board.port).info.board == "fake"
+
+
+# Long work.
+
+
+def test_a_long_step_is_waited_for_and_pinged() -> None:
+    running = threading.Event()
+
+    def status() -> dict[str, object]:
+        if board.names().count("status") == 3:
+            board.say(step_reply())
+        return {"status": {"running": 1}}
+
+    def step(**fields: int) -> None:
+        running.set()
+
+    def step_reply() -> bytes:
+        sequence = board.sequences[board.names().index("step")]
+        body = bytes(6) + isa.pack("poet_step_result", step=4, loss=0.5)
+        return frame(sequence, STEP | 0x80, body)
+
+    with FakeBoard({"status": status, "step": step}) as board:
+        with connect(board.port, timeout_s=0.02) as device:
+            result = device.step(4, 1, 2)
+        assert running.is_set()
+        assert (result.step, result.loss) == (4, 0.5)
+        assert board.names().count("step") == 1
+        assert board.requests[1] == ("step", {"step": 4, "trace_first": 1, "trace_count": 2})
+
+
+def test_other_requests_may_be_made_while_a_step_runs() -> None:
+    """Also when the step ends, and its reply comes, before theirs."""
+
+    def write(**fields: Any) -> dict[str, int]:
+        if fields["offset"] > 0:
+            sequence = board.sequences[board.names().index("step")]
+            body = bytes(6) + isa.pack("poet_step_result", step=4, loss=0.5)
+            board.say(frame(sequence, STEP | 0x80, body))
+        return {"next": fields["offset"] + len(fields["bytes"])}
+
+    handlers = {
+        "status": lambda: {"status": {"running": 1}},
+        "step": lambda **fields: None,
+        "write": write,
+    }
+    written: list[int] = []
+    with FakeBoard(handlers) as board:
+        with connect(board.port, timeout_s=10) as device:
+
+            def meanwhile() -> None:
+                device.write(2, 3, bytes(150))
+                written.append(150)
+
+            result = device.step(4, meanwhile=meanwhile)
+        assert (result.step, result.loss, written) == (4, 0.5, [150])
+        assert board.names()[1:] == ["step", "status", "write", "write"]
+
+
+def test_nothing_is_written_ahead_of_a_step_that_does_not_run() -> None:
+    """It ended already, or it was never heard of: then the next batch would replace this one."""
+    asked: list[str] = []
+
+    def step(**fields: int) -> dict[str, object] | None:
+        asked.append("step")
+        return {"result": {"step": 4}} if len(asked) == 2 else None
+
+    handlers = {"status": lambda: {"status": {"running": 0}}, "step": step}
+    with FakeBoard(handlers) as board, connect(board.port, timeout_s=0.02) as device:
+        assert device.step(4, meanwhile=lambda: asked.append("written")).step == 4
+        assert asked == ["step", "step"]
+
+
+def test_a_step_whose_reply_was_lost_is_asked_for_again() -> None:
+    asked = []
+
+    def step(**fields: int) -> dict[str, object] | None:
+        asked.append(fields)
+        return {"result": {"step": 4}} if len(asked) == 2 else None
+
+    handlers = {"status": lambda: {"status": {"running": 0}}, "step": step}
+    with (
+        FakeBoard(handlers) as board,
+        connect(board.port, timeout_s=0.02) as device,
+    ):
+        assert device.step(4).step == 4
+        assert len(asked) == 2
+
+
+def test_a_board_silent_in_mid_step_is_given_up() -> None:
+    with FakeBoard({"status": lambda: None, "step": lambda **_: None}) as board:
+        device = connect(board.port, timeout_s=0.02, patience_s=0.2)
+        with pytest.raises(LinkBroken, match=r"not answered for 0\.2 s"):
+            device.step(1)
+        assert board.names().count("status") >= 2
+
+
+def test_a_failed_step_says_why() -> None:
+    with FakeBoard({"step": lambda **_: -19}) as board, connect(board.port) as device:
+        with pytest.raises(BoardError, match="loss is not finite") as caught:
+            device.step(1)
+        assert (caught.value.name, caught.value.detail, caught.value.exit_code) == (
+            "not_finite",
+            7,
+            1,
+        )
+        assert "learning rate" in str(caught.value)
+
+
+# Ports that are none, or somebody else's.
+
+
+def test_no_such_port() -> None:
+    with pytest.raises(NoDevice, match="there is no port /dev/ttyNOWHERE"):
+        Link("/dev/ttyNOWHERE")
+
+
+def test_a_plain_file_is_no_port(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("x")
+    with pytest.raises(NoDevice, match="cannot be opened as a serial port"):
+        Link(str(path))
+
+
+def test_permission_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("poet_host.device.link.serial.serial_for_url", refuse)
+    with pytest.raises(NoDevice, match=r"dialout.*udev"):
+        Link("/dev/ttyACM0")
+
+
+@pytest.mark.parametrize(
+    ("port", "meant"), [("nativ", "native"), ("Auto", "auto"), ("sim_mkr1000", "sim:mkr1000")]
+)
+def test_a_port_that_is_nearly_one_is_named(port: str, meant: str) -> None:
+    with pytest.raises(NoDevice, match=meant):
+        connect(port)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("socket://127.0.0.1:1", "connection refused"),
+        ("socket://none.invalid:7", "name of the"),
+        ("socket://127.0.0.1", "port number"),
+        ("socket://127.0.0.1:99999", "port number"),
+    ],
+)
+def test_a_socket_that_cannot_be_reached_says_why(url: str, reason: str) -> None:
+    with pytest.raises(NoDevice, match=reason) as refused:
+        connect(url)
+    assert url in str(refused.value)
+    assert "plug" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["socket://127.0.0.1:1", "nonsense://x", "socket://"])
+def test_bad_urls(url: str) -> None:
+    with pytest.raises(NoDevice):
+        Link(url)
+
+
+def test_a_port_in_use_is_not_shared() -> None:
+    with FakeBoard() as board, connect(board.port), pytest.raises(NoDevice, match="in use"):
+        Link(board.port)
+
+
+def test_nothing_answers() -> None:
+    with FakeBoard({"hello": lambda: None}) as board:
+        link = Link(board.port, timeout_s=0.02, patience_s=0.1)
+        with pytest.raises(NoDevice, match="nothing answers"):
+            link.request(HELLO, b"", 0.1)
+        link.close()
+
+
+@pytest.mark.parametrize(
+    "talk", [b"$GPGGA,123519,4807.038,N*47\r\n", b"\0\0\0", b"login: \0hello\0world\0", b"x" * 9]
+)
+def test_something_else_is_on_the_port(talk: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poet_host.device.device.CONNECT_PATIENCE_S", 0.3)
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    stop = threading.Event()
+
+    def chatter() -> None:
+        while not stop.wait(0.01):
+            os.write(master, talk)
+
+    thread = threading.Thread(target=chatter)
+    thread.start()
+    try:
+        with pytest.raises(NoDevice, match="answers there: name the port"):
+            connect(os.ttyname(slave), timeout_s=0.05)
+    finally:
+        stop.set()
+        thread.join()
+        os.close(slave)
+        os.close(master)
+
+
+def test_the_board_goes_away_in_mid_request() -> None:
+    board = FakeBoard({"begin": lambda step: None})
+    device = connect(board.port, timeout_s=10)
+    timer = threading.Timer(0.1, board.unplug)
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(LinkBroken, match="went away"):
+        device.begin(1)
+    assert time.monotonic() - began < 5  # noticed, not waited for
+    with pytest.raises(LinkBroken):
+        device.hello()
+    device.close()

@@ -1,0 +1,158 @@
+"""The typed device against the real firmware: the native board behind its pty."""
+
+import threading
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from poet_host import isa
+from poet_host.device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device, connect
+from poet_host.errors import BoardError, LinkBroken, NoDevice
+from poet_host.schedule.decode import Wait, decode
+from poet_host.sim import start
+from poet_host.sim.native import NativeBoard, create_storage
+from support import toy
+
+STATEMENT = {row.name: row.code for row in isa.rows("STATEMENT")}
+
+
+@pytest.fixture
+def native(tmp_path: Path) -> Iterator[NativeBoard]:
+    storage = tmp_path / "card.img"
+    create_storage(storage, 16 << 20)
+    with NativeBoard(storage, arena_bytes=8192, unique_id="number-5") as board:
+        yield board
+
+
+@pytest.fixture
+def device(native: NativeBoard) -> Iterator[Device]:
+    with connect(native.port) as found:
+        found.format()
+        yield found
+
+
+def ready(device: Device) -> None:
+    """The toy model is loaded and its starting values are committed."""
+    schedule = toy.schedule()
+    device.load(schedule.model_part, schedule.plan_part)
+    for number, data in enumerate(toy.values(1)):
+        device.write(TENSOR, number, data)
+    device.begin(0)
+
+
+def train(device: Device) -> None:
+    for step in range(1, 1_000_000):
+        device.step(step)
+
+
+def test_hello_and_rows(device: Device) -> None:
+    assert (device.info.board, device.info.unique_id) == ("native", "number-5")
+    assert device.info.arena_bytes == 8192
+    assert device.hello().committed_step == NOTHING_COMMITTED
+    assert device.rows().encode() == isa.fingerprint_text()
+    assert not device.status().running
+
+
+def test_a_step_with_its_trace(device: Device) -> None:
+    ready(device)
+    schedule = toy.schedule()
+    assert device.hello().loaded_plan == schedule.header.crc
+    result = device.step(1, 0, 1000)
+    assert (result.step, result.peak_bytes) == (1, schedule.header.arena_bytes)
+    kinds = [STATEMENT["wait" if isinstance(s, Wait) else s.op] for s in decode(schedule)]
+    records = device.trace()
+    assert [record.kind for record in records[: len(kinds)]] == kinds
+    assert [record.statement for record in records[: len(kinds)]] == list(range(len(kinds)))
+    assert device.step(1) == result  # repeated, not run again
+    before, after = toy.values(1), device.read(TENSOR, toy.W, toy.SIZES[toy.W])
+    assert after != before[toy.W]
+    assert device.hello().committed_step == 1
+    with pytest.raises(BoardError, match="does not follow") as caught:
+        device.step(7)
+    assert (caught.value.name, caught.value.detail) == ("wrong_step", 1)
+
+
+def test_objects_come_back(device: Device) -> None:
+    ready(device)
+    schedule = toy.schedule()
+    for object, part in ((MODEL, schedule.model_part), (PLAN, schedule.plan_part)):
+        assert device.holds(object, 0, part)
+        assert device.checksum(object, 0, len(part)) == zlib.crc32(part)
+        assert device.read(object, 0, len(part)) == part
+    for number, data in enumerate(toy.values(1)):
+        assert device.read(TENSOR, number, len(data)) == data
+    with pytest.raises(BoardError, match="no such object"):
+        device.read(TENSOR, 99, 4)
+
+
+def test_a_loaded_schedule_is_not_sent_again(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = toy.schedule()
+    first = device.load(schedule.model_part, schedule.plan_part)
+    monkeypatch.setattr(device, "write", lambda *_: pytest.fail("was sent again"))
+    assert device.load(schedule.model_part, schedule.plan_part) == first
+    assert first.statement_count == schedule.header.statement_count
+
+
+def test_a_damaged_schedule_is_refused(device: Device) -> None:
+    schedule = toy.schedule()
+    damaged = schedule.plan_part[:-1] + bytes([schedule.plan_part[-1] ^ 1])
+    with pytest.raises(BoardError, match="damaged") as caught:
+        device.load(schedule.model_part, damaged)
+    assert caught.value.name == "bad_crc"
+
+
+def test_a_killed_board_is_noticed_at_once(native: NativeBoard, device: Device) -> None:
+    ready(device)
+    killer = threading.Timer(0.3, native.kill)
+    killer.start()
+    with pytest.raises(LinkBroken, match="went away"):
+        train(device)
+    killer.join()
+    with pytest.raises(NoDevice):
+        connect(native.port)
+
+
+def test_two_programs_do_not_share_a_board(native: NativeBoard, device: Device) -> None:
+    with pytest.raises(NoDevice, match="in use"):
+        connect(native.port)
+
+
+def test_probes_count_ticks(device: Device) -> None:
+    op = isa.pack_op(
+        isa.by_name("KERNEL")["relu"].code, 0, [0], 1, None, {"n": 1, "c": 64, "h": 1, "w": 1}
+    )
+    device.probe_write(0, bytes(256))
+    one = device.probe_op(op, [0, 256, 0], repeat=1000)
+    many = device.probe_op(op, [0, 256, 0], repeat=60_000)
+    assert many > one > 0
+    ticks, cpu_ticks = device.probe_transfer(True, 4088, repeat=50)
+    assert min(ticks, cpu_ticks) > 0
+    assert device.probe_commit(repeat=2) > 0
+    with pytest.raises(BoardError, match="breaks a rule"):
+        device.probe_op(op, [0, 8190, 0])
+
+
+def test_an_image_has_its_name_once_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed while the board formats leaves the file that was there."""
+    path = tmp_path / "card.img"
+    path.write_bytes(b"before")
+    seen: list[bytes] = []
+
+    def fail(port: str) -> Device:
+        seen.append(path.read_bytes())
+        raise LinkBroken("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(start.devices, "connect", fail)
+        with pytest.raises(LinkBroken):
+            start.prepare_storage(path, 4 << 20)
+    assert seen == [b"before"]
+    assert path.read_bytes() == b"before"
+    start.prepare_storage(path, 4 << 20)
+    assert path.stat().st_size == 4 << 20
+    assert [one.name for one in tmp_path.iterdir()] == ["card.img"]

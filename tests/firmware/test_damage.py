@@ -1,0 +1,145 @@
+"""Damaged schedules on a board that is built with the sanitizers: errors, never a crash."""
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from poet_host import isa
+from poet_host.device.device import PLAN, TENSOR, Device, connect
+from poet_host.errors import BoardError, LinkBroken, NoDevice
+from poet_host.firmware_build import native as native_build
+from poet_host.resources import resource
+from poet_host.schedule.model import with_crc
+from poet_host.sim.native import NativeBoard, create_storage
+from support import toy
+from support.toy_boards import prepare
+
+CARD_BYTES = 4 << 20
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    path = tmp_path / "card.img"
+    create_storage(path, CARD_BYTES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
+    path = tmp_path_factory.mktemp("damage") / "card.img"
+    create_storage(path, CARD_BYTES)
+    with NativeBoard(path, sanitize=True) as board, connect(board.port) as device:
+        prepare(device)
+        yield device
+        assert board.process.poll() is None
+
+
+def try_load(device: Device, model: bytes, plan: bytes) -> str:
+    """What the board says of a schedule; if it takes it, it also runs a step of it."""
+    try:
+        device.load(model, plan)
+        for number, data in enumerate(toy.values(1)):
+            device.write(TENSOR, number, data)
+        device.begin(0)
+        device.step(1)
+    except BoardError as error:
+        return error.name
+    return "ok"
+
+
+def test_every_damaged_byte_of_a_schedule_is_noticed(sanitized: Device) -> None:
+    schedule = toy.schedule()
+    rng = random.Random(8)
+    whole = schedule.model_part + schedule.plan_part
+    cut = len(schedule.model_part)
+    for at in range(len(whole)):
+        bad = whole[:at] + bytes([whole[at] ^ rng.randint(1, 255)]) + whole[at + 1 :]
+        assert try_load(sanitized, bad[:cut], bad[cut:]) != "ok", f"byte {at}"
+    assert try_load(sanitized, whole[:cut], whole[cut:]) == "ok"
+
+
+def test_every_truncated_schedule_is_noticed(sanitized: Device) -> None:
+    schedule = toy.schedule()
+    for size in range(0, len(schedule.model_part), 13):
+        assert try_load(sanitized, schedule.model_part[:size], schedule.plan_part) != "ok"
+    for size in range(len(schedule.plan_part)):
+        assert try_load(sanitized, schedule.model_part, schedule.plan_part[:size]) != "ok"
+
+
+def test_damage_with_a_right_crc_never_crashes(sanitized: Device) -> None:
+    """What the validator lets pass must run: nothing but the CRC protects from such bytes."""
+    schedule = toy.schedule()
+    rng = random.Random(9)
+    seen: dict[str, int] = {}
+    for _ in range(400):
+        model, plan = bytearray(schedule.model_part), bytearray(schedule.plan_part)
+        part = rng.choice((model, plan, plan))
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            at = rng.randrange(8, len(part))
+            part[at] = rng.choice(
+                (0, 1, 0xFF, rng.randrange(256), part[at] ^ 1 << rng.randrange(8))
+            )
+        model_fixed = with_crc(bytes(model))
+        header = isa.unpack("poet_plan_header", bytes(plan[:28]))
+        header["model_crc"] = isa.unpack("poet_model", model_fixed[:28])["crc"]
+        plan_fixed = with_crc(isa.pack("poet_plan_header", **header) + bytes(plan[28:]))
+        name = try_load(sanitized, model_fixed, plan_fixed)
+        seen[name] = seen.get(name, 0) + 1
+    assert set(seen) >= {"ok", "bad_plan", "bad_table"}
+    assert try_load(sanitized, schedule.model_part, schedule.plan_part) == "ok"
+
+
+def test_schedules_changed_on_storage_under_a_loaded_board_never_crash(storage: Path) -> None:
+    """The card returns other bytes at every reading: errors, but no memory is touched wrongly."""
+    schedule = toy.schedule()
+    rng = random.Random(10)
+    model_at, plan_at = (2048 + 192) * 512, (2048 + 1216) * 512
+    with NativeBoard(storage, sanitize=True) as board, connect(board.port) as device:
+        prepare(device)
+        names = set()
+        for _ in range(150):
+            device.load(schedule.model_part, schedule.plan_part)
+            at, part = rng.choice(
+                ((model_at, schedule.model_part), (plan_at, schedule.plan_part))
+            )  # fmt: skip
+            with storage.open("r+b") as file:
+                for _ in range(rng.randint(1, 3)):
+                    file.seek(at + rng.randrange(28, len(part)))
+                    file.write(bytes([rng.randrange(256)]))
+            step = device.hello().committed_step + 1
+            try:
+                device.step(step)
+                names.add("ok")
+            except BoardError as error:
+                names.add(error.name)
+            with storage.open("r+b") as file:
+                file.seek(model_at)
+                file.write(schedule.model_part)
+                file.seek(plan_at)
+                file.write(schedule.plan_part)
+            device.write(PLAN, 0, schedule.plan_part)  # so that nothing is cached
+        assert names >= {"ok", "bad_plan", "bad_table"}
+        assert board.process.poll() is None
+
+
+def test_the_sanitizer_sees_a_kernel_that_leaves_its_tensor(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arena memory that no tensor occupies is out of bounds, or these tests would prove little."""
+    copy = tmp_path / "firmware"
+    shutil.copytree(resource("firmware"), copy)
+    source = copy / "kernels" / "activation.c"
+    sound = "poet_elements(call->op);"
+    source.write_text(source.read_text().replace(sound, f"1 + {sound}", 1))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(native_build, "resource", lambda name: copy)
+    board = NativeBoard(storage, sanitize=True)
+    with connect(board.port) as device:
+        prepare(device)
+        with pytest.raises((LinkBroken, NoDevice)):
+            device.step(1)
+    _, report = board.process.communicate(timeout=30)
+    assert "use-after-poison" in report
+    assert "poet_relu" in report

@@ -1,0 +1,531 @@
+"""The serial application: frames in and out, damaged ones too, and requests during a step."""
+
+import random
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from cobs import cobs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from poet_host import isa
+from support import toy, toy_boards
+from support.memory_board import DATA_BLOCK, PARTITION, MemoryBoard, card, library
+
+CODE = {name: row.code for name, row in isa.by_name("MESSAGE").items()}
+ERROR = {row.code: name for name, row in isa.by_name("ERROR").items()}
+FRAME_BYTES = 576
+ARENA, JOB = (isa.constants()[f"POET_OBJECT_{name}"] for name in ("ARENA", "JOB"))
+
+
+def buffer_bytes(payload: int) -> int:
+    """POET_FRAME_BUFFER, which cffi does not see."""
+    return payload + 6 + (payload + 6) // 254 + 2
+
+
+class Server:
+    """A board with the serial application; bytes go in and come out by hand."""
+
+    def __init__(self, board: MemoryBoard | None = None) -> None:
+        self.board = board or MemoryBoard(card())
+        ffi = self.board.ffi
+        self.frame = ffi.new("uint8_t[]", buffer_bytes(FRAME_BYTES))
+        self.server = ffi.new("struct poet_server *")
+        self.server.poet = self.board.state
+        self.server.frame = self.frame
+        self.server.frame_bytes = FRAME_BYTES
+        self.sequence = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Frames that come back for these bytes, decoded, their CRC checked."""
+        self.board.line_in += data
+        self.board.lib.poet_serve(self.server, 0)
+        return self.answers()
+
+    def answers(self) -> list[bytes]:
+        found = [unframe(f) for f in bytes(self.board.line_out).split(b"\0")[:-1]]
+        self.board.line_out.clear()
+        return found
+
+    def ask(self, name: str, payload: bytes = b"") -> tuple[str, int, bytes]:
+        """One request; its status by name, its detail, its reply's fields."""
+        self.sequence = (self.sequence + 1) & 0xFF
+        (reply,) = self.feed(request(name, payload, self.sequence))
+        assert reply[:2] == bytes([self.sequence, CODE[name] | 0x80])
+        return status_of(reply)
+
+
+def request(name: str, payload: bytes = b"", sequence: int = 1) -> bytes:
+    return frame(bytes([sequence, CODE[name]]) + payload)
+
+
+def frame(content: bytes) -> bytes:
+    return bytes(cobs.encode(content + struct.pack("<I", zlib.crc32(content)))) + b"\0"
+
+
+def unframe(data: bytes) -> bytes:
+    content = bytes(cobs.decode(data))
+    assert zlib.crc32(content[:-4]) == struct.unpack("<I", content[-4:])[0]
+    return content[:-4]
+
+
+def status_of(reply: bytes) -> tuple[str, int, bytes]:
+    status, detail = struct.unpack_from("<hI", reply, 2)
+    return ERROR[status], detail, reply[8:]
+
+
+def trained() -> Server:
+    """A server whose board is ready for step 1; all of it went over the line."""
+    server = Server()
+    schedule = toy.schedule()
+    assert server.ask("format", struct.pack("<I", 0))[0] == "ok"
+    for number, part in enumerate((schedule.model_part, schedule.plan_part)):
+        upload(server, number, 0, part)
+    sizes = struct.pack("<II", len(schedule.model_part), len(schedule.plan_part))
+    assert server.ask("load", sizes)[0] == "ok"
+    for number, data in enumerate(toy.values(1)):
+        upload(server, 2, number, data)
+    assert server.ask("begin", struct.pack("<I", 0))[0] == "ok"
+    return server
+
+
+def upload(server: Server, object: int, tensor: int, data: bytes) -> None:
+    for at in range(0, len(data), 512):
+        piece = data[at : at + 512]
+        status, _, reply = server.ask("write", struct.pack("<BHI", object, tensor, at) + piece)
+        assert (status, reply) == ("ok", struct.pack("<I", at + len(piece)))
+
+
+def step(number: int, count: int = 0) -> bytes:
+    return struct.pack("<IHH", number, 0, count)
+
+
+# Codes.
+
+
+@given(st.binary(max_size=1000))
+@settings(max_examples=300, deadline=None)
+def test_cobs_is_the_one_that_everybody_uses(data: bytes) -> None:
+    ffi, lib = library()
+    board = MemoryBoard(bytearray())
+    lib.poet_cobs_send(board.port, data, len(data))
+    assert bytes(board.line_out) == bytes(cobs.encode(data)) + b"\0"
+    coded = bytearray(board.line_out[:-1])
+    size = lib.poet_cobs_decode(ffi.from_buffer(coded), len(coded))
+    assert bytes(coded[:size]) == data
+
+
+@pytest.mark.parametrize("run", [253, 254, 255, 508, 509])
+@pytest.mark.parametrize("tail", [b"", b"\0", b"\1", b"\0\0"])
+def test_cobs_at_full_runs(run: int, tail: bytes) -> None:
+    test_cobs_is_the_one_that_everybody_uses.hypothesis.inner_test(b"x" * run + tail)
+
+
+@given(st.binary(max_size=700))
+@settings(max_examples=300, deadline=None)
+def test_cobs_decodes_whatever_comes(data: bytes) -> None:
+    ffi, lib = library()
+    data = data.replace(b"\0", b"\1")  # a zero ends the frame before it is decoded
+    coded = bytearray(data)
+    size = lib.poet_cobs_decode(ffi.from_buffer(coded), len(coded))
+    try:
+        assert bytes(coded[:size]) == bytes(cobs.decode(data))
+    except cobs.DecodeError:
+        assert size == 0xFFFFFFFF
+
+
+@given(st.binary(max_size=300), st.integers(0, 300))
+@settings(max_examples=200, deadline=None)
+def test_crc_is_zlibs_in_any_pieces(data: bytes, cut: int) -> None:
+    _, lib = library()
+    head, tail = data[:cut], data[cut:]
+    assert lib.poet_crc(lib.poet_crc(0, head, len(head)), tail, len(tail)) == zlib.crc32(data)
+
+
+# Requests.
+
+
+def test_a_whole_training_over_the_line() -> None:
+    server = trained()
+    status, _, reply = server.ask("step", step(1, 100))
+    result = isa.unpack("poet_step_result", reply)
+    assert (status, result["step"], result["trace_records"]) == ("ok", 1, 40)
+    records, piece = b"", b"x"
+    while piece:
+        _, _, piece = server.ask("trace", struct.pack("<H", len(records) // 12))
+        assert len(piece) % 12 == 0
+        records += piece
+    assert len(records) == 40 * 12
+    status, _, reply = server.ask("read", struct.pack("<BHIH", 2, toy.W, 500, 400))
+    assert (status, reply) == ("ok", server.board.tensor(toy.W, 900)[500:])
+    crc = zlib.crc32(server.board.tensor(toy.W, 900)[:777])
+    assert server.ask("checksum", struct.pack("<BHI", 2, toy.W, 777)) == (
+        "ok", 0, struct.pack("<I", crc),
+    )  # fmt: skip
+    hello = isa.unpack("poet_hello", server.ask("hello")[2])
+    assert (hello["committed_step"], hello["frame_bytes"]) == (1, FRAME_BYTES)
+    assert hello["loaded_plan"] == toy.schedule().header.crc
+    assert (hello["board"], hello["unique_id"], hello["tick_hz"]) == ("memory", "memory", 1000)
+    assert server.ask("reset") == ("ok", 0, b"")
+    assert server.ask("step", step(2))[0] == "no_schedule"
+
+
+def test_rows_come_in_pieces() -> None:
+    server = Server()
+    text, piece = b"", b"x"
+    while piece:
+        _, _, piece = server.ask("rows", struct.pack("<I", len(text)))
+        text += piece
+    assert text == isa.fingerprint_text()
+    assert server.ask("rows", struct.pack("<I", len(text) + 1))[0] == "bad_message"
+
+
+# While a step runs.
+
+
+COMMIT_WRITES = 1  # this board counts each write as a tick of writing
+
+
+def piece(tensor: int, data: bytes, start: int = 0, object: int = 2) -> bytes:
+    return struct.pack("<BHI", object, tensor, start) + data
+
+
+def batches(count: int) -> list[tuple[bytes, bytes]]:
+    return [tuple(toy.values(seed)[:2]) for seed in range(2, 2 + count)]  # type: ignore[misc]
+
+
+def with_batches(ahead: bool, cut: int = toy.SIZES[toy.X]) -> tuple[list[bytes], bytes, bytes]:
+    """Train three steps on a batch each, written between them or each during the step before;
+    of those, the data from byte `cut` on only after it. Losses, weights and momentum."""
+    server, losses = trained(), []
+    given = batches(3)
+    for number, (x, t) in enumerate(given, 1):
+        if not ahead or number == 1:
+            upload(server, 2, toy.X, x)
+            upload(server, 2, toy.T, t)
+        line = request("step", step(number), 200)
+        if ahead and number < 3:
+            x, t = given[number]
+            line += request("write", piece(toy.T, t), 201)
+            for at in range(0, cut, 512):
+                line += request("write", piece(toy.X, x[at : min(at + 512, cut)], at), 202)
+        replies = {reply[0]: status_of(reply) for reply in server.feed(line)}
+        result = isa.unpack("poet_step_result", replies[200][2])
+        losses.append(replies[200][2][4:8])
+        if ahead and number < 3:
+            assert list(replies) == [201, 202, 200]  # the step ended last
+            assert [replies[n][0] for n in (201, 202)] == ["ok"] * 2
+            assert result["serving_ticks"] > 0
+            assert COMMIT_WRITES < result["overhead_writing_ticks"] < result["writing_ticks"]
+            for at in range(cut, len(x), 512):
+                assert server.ask("write", piece(toy.X, x[at : at + 512], at))[0] == "ok"
+        else:
+            assert result["serving_ticks"] == 0
+            assert result["overhead_writing_ticks"] == COMMIT_WRITES
+    return losses, server.board.tensor(toy.W, 900), server.board.tensor(toy.V, 900)
+
+
+@pytest.mark.parametrize("cut", [4, 512, toy.SIZES[toy.X]])
+def test_the_next_batch_may_be_written_while_a_step_runs(cut: int) -> None:
+    between = with_batches(ahead=False)
+    assert len(set(between[0])) == 3  # the batches make a difference
+    assert with_batches(ahead=True, cut=cut) == between
+
+
+def test_a_step_that_fails_leaves_its_own_batch_to_be_written_again() -> None:
+    """What comes meanwhile for the step behind it does not replace it."""
+    server, quiet = trained(), trained()
+    (good, next_one), endless = batches(2), np.full(toy.SIZES[toy.X] // 4, 1e38, "<f4").tobytes()
+    upload(server, 2, toy.X, endless)
+    line = request("step", step(1), 200) + request("write", piece(toy.T, next_one[1]), 201)
+    replies = {reply[0]: status_of(reply)[0] for reply in server.feed(line)}
+    assert replies == {201: "ok", 200: "not_finite"}
+    for number, data in enumerate(good):
+        upload(server, 2, number, data)
+        upload(quiet, 2, number, data)
+    assert server.ask("step", step(1))[0] == quiet.ask("step", step(1))[0] == "ok"
+    assert server.board.tensor(toy.W, 900) == quiet.board.tensor(toy.W, 900)
+
+
+def test_nothing_else_may_be_written_while_a_step_runs() -> None:
+    server, quiet = trained(), trained()
+    others = [(0, 0), (1, 0), (ARENA, 0), (JOB, 0)]
+    others += [(2, toy.W), (2, toy.V)]
+    line = request("step", step(1), 200)
+    for sequence, (object, tensor) in enumerate(others, 1):
+        line += request("write", piece(tensor, bytes(4), 0, object), sequence)
+    replies = {reply[0]: status_of(reply)[0] for reply in server.feed(line)}
+    assert replies == {**dict.fromkeys(range(1, len(others) + 1), "busy"), 200: "ok"}
+    quiet.ask("step", step(1))
+    assert server.board.tensor(toy.W, 900) == quiet.board.tensor(toy.W, 900)
+    strange = request("write", piece(9, bytes(4)), 9)
+    answers = server.feed(request("step", step(2), 200) + strange)
+    assert {reply[0]: status_of(reply)[0] for reply in answers} == {9: "bad_object", 200: "ok"}
+
+
+def test_a_card_that_fails_under_the_next_batch_does_not_lose_the_step() -> None:
+    server, quiet = trained(), trained()
+    x, t = batches(1)[0]
+    model = toy.schedule().model
+    first = PARTITION + DATA_BLOCK + model.tensors[toy.X].block + model.slot_stride
+    server.board.bad_blocks = range(first, first + model.tensors[toy.X].blocks)
+    line = request("step", step(1), 200) + request("write", piece(toy.X, x[:512]), 1)
+    line += request("write", piece(toy.T, t), 2)  # the store is not looked at again in a step
+    replies = {reply[0]: status_of(reply)[0] for reply in server.feed(line)}
+    assert replies == {1: "storage_failed", 2: "storage_failed", 200: "ok"}
+    quiet.ask("step", step(1))
+    server.board.bad_blocks = range(0)
+    toy_boards.load(server.board)  # as after any failure of the card
+    assert server.board.hello()["committed_step"] == 1
+    assert server.board.tensor(toy.W, 900) == quiet.board.tensor(toy.W, 900)
+
+
+def test_an_error_carries_status_and_detail_alone() -> None:
+    server = trained()
+    assert server.ask("step", step(7)) == ("wrong_step", 0, b"")
+    assert server.ask("read", struct.pack("<BHIH", 2, 9, 0, 4)) == ("bad_object", 9, b"")
+    assert server.ask("hello")[1] == 0  # the next detail is its own
+
+
+def test_requests_of_another_shape_are_refused() -> None:
+    server = trained()
+    before = bytes(server.board.storage)
+    for name in CODE:
+        longest = {"write": b"\2", "probe_op": b"\2"}.get(name, b"\0" * 99)
+        assert server.ask(name, longest)[0] == "bad_message", name
+    (reply,) = server.feed(frame(bytes([5, 99])))
+    assert (reply[:2], status_of(reply)[0]) == (bytes([5, 99 | 0x80]), "bad_message")
+    (reply,) = server.feed(frame(bytes([5, 0])))
+    assert status_of(reply)[0] == "bad_message"
+    # More than a reply can hold.
+    assert server.ask("read", struct.pack("<BHIH", 0, 0, 0, FRAME_BYTES - 5))[0] == "bad_message"
+    assert len(server.ask("read", struct.pack("<BHIH", 0, 0, 0, FRAME_BYTES - 6))[2]) == 570
+    assert bytes(server.board.storage) == before
+
+
+def test_the_largest_frame_is_taken_and_a_larger_one_dropped() -> None:
+    server = trained()
+    head = struct.pack("<BHI", 1, 0, 0)
+    room = FRAME_BYTES - len(head)
+    assert server.ask("write", head + b"\xff" * room)[0] == "ok"
+    assert server.board.read(1, 0, 0, room) == b"\xff" * room
+    for more in (1, 2, 100, 5000):
+        assert server.feed(request("write", head + b"\1" * (room + more))) == []
+    assert server.board.read(1, 0, 0, room) == b"\xff" * room
+    assert server.ask("hello")[0] == "ok"
+
+
+# Damaged and strange lines.
+
+
+def test_a_damaged_frame_is_dropped_and_the_next_one_answered() -> None:
+    server = Server()
+    good = request("rows", struct.pack("<I", 3), 9)
+    rng = random.Random(2)
+    for at in range(len(good) - 1):
+        for _ in range(8):
+            flip = rng.randint(1, 255)
+            bad = good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :]
+            replies = server.feed(bad + request("status", sequence=77))
+            assert [r[0] for r in replies] == [77]
+
+
+@pytest.mark.parametrize("cut", range(1, 11))
+def test_a_frame_may_come_in_pieces_but_not_cut_short(cut: int) -> None:
+    server = Server()
+    whole = request("rows", struct.pack("<I", 3), 9)
+    assert server.feed(whole[:cut]) == []
+    assert [r[0] for r in server.feed(whole[cut:])] == [9]
+    assert server.feed(whole[:cut] + b"\0") == []
+    assert [r[0] for r in server.feed(whole)] == [9]
+
+
+def test_several_frames_at_once_are_answered_in_order() -> None:
+    server = Server()
+    line = b"".join(request("status", sequence=i) for i in range(20))
+    assert [r[0] for r in server.feed(b"\0\0" + line + b"\0")] == list(range(20))
+
+
+def test_replies_are_no_requests() -> None:
+    server = Server()
+    assert server.feed(frame(bytes([1, CODE["reset"] | 0x80]))) == []
+
+
+@given(st.lists(st.binary(max_size=80), max_size=6))
+@settings(max_examples=150, deadline=None)
+def test_noise_never_gets_an_answer(noise: list[bytes]) -> None:
+    server = Server()
+    assert server.feed(b"".join(piece + b"\0" for piece in noise)) == []
+    assert server.ask("hello")[0] == "ok"
+
+
+_BODY = {
+    "hello": st.just(b""),
+    "write": st.binary(max_size=60),
+    "read": st.binary(min_size=9, max_size=9),
+    "load": st.binary(min_size=8, max_size=8),
+    "begin": st.binary(min_size=4, max_size=4),
+    "step": st.binary(min_size=8, max_size=8),
+    "probe_op": st.binary(min_size=94, max_size=134),
+    "probe_transfer": st.tuples(
+        st.integers(0, 1), st.integers(0, 1 << 32 - 1), st.integers(0, 3)
+    ).map(lambda f: struct.pack("<BIH", f[0], f[1] & 0xFFFFFFFF, f[2])),
+    "probe_commit": st.integers(0, 3).map(lambda n: struct.pack("<H", n)),
+}  # fmt: skip
+_ANY = st.sampled_from(sorted(CODE)).flatmap(
+    lambda name: st.tuples(st.just(name), _BODY.get(name, st.binary(max_size=24)))
+)
+
+
+@given(st.lists(_ANY, max_size=12))
+@settings(max_examples=150, deadline=None)
+def test_any_sequence_of_valid_frames_is_answered(requests: list[tuple[str, bytes]]) -> None:
+    server = Server()
+    server.ask("format", struct.pack("<I", 0))
+    for name, payload in requests:
+        status, _, body = server.ask(name, payload)
+        assert status == "ok" or body == b""
+
+
+# While a step runs.
+
+
+class Interrupting(MemoryBoard):
+    """Bytes come in at the given calls of the port's receive function, counted from `arm`."""
+
+    def arm(self, at: dict[int, bytes]) -> None:
+        self.arrivals, self.calls = at, 0
+
+    def _receive(self, context: Any, data: Any, size: int, wait_ms: int) -> int:
+        if hasattr(self, "arrivals"):
+            self.line_in += self.arrivals.get(self.calls, b"")
+            self.calls += 1
+        return super()._receive(context, data, size, wait_ms)
+
+
+def stepping(during: bytes, at: int = 6) -> tuple[list[bytes], Server]:
+    """Replies while step 1 runs and `during` arrives in it; the step has sequence 50."""
+    prepared = trained()
+    board = Interrupting(prepared.board.storage)
+    schedule = toy.schedule()
+    board.load(schedule.model_part, schedule.plan_part)
+    server = Server(board)
+    board.arm({0: request("step", step(1), 50), at: during})
+    return server.feed(b""), server
+
+
+def test_status_is_answered_during_a_step() -> None:
+    (during, after), server = stepping(request("status", sequence=51))
+    assert (during[0], after[0]) == (51, 50)
+    status = isa.unpack("poet_status", status_of(during)[2])
+    assert (status["running"], status["step"]) == (1, 1)
+    assert 0 < status["statement"] < 40
+    assert status_of(after)[0] == "ok"
+    status = isa.unpack("poet_status", server.ask("status")[2])
+    assert (status["running"], status["error"], status["step"]) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("name", sorted(set(CODE) - {"status", "reset", "step"}))
+def test_other_requests_are_told_that_the_board_is_busy(name: str) -> None:
+    (during, after), server = stepping(request(name, b"\0" * 20, 51))
+    assert (during[0], status_of(during)[0]) == (51, "busy")
+    assert (after[0], status_of(after)[0]) == (50, "ok")
+    assert server.board.state.committed.step == 1
+
+
+def test_reset_stops_a_step() -> None:
+    (during, after), server = stepping(request("reset", sequence=51))
+    assert (during[0], status_of(during)[0]) == (51, "ok")
+    assert (after[0], status_of(after)[0]) == (50, "stopped")
+    assert server.board.state.committed.step == 0
+    assert server.ask("step", step(1))[0] == "no_schedule"
+    status = isa.unpack("poet_status", server.ask("status")[2])
+    assert (status["running"], status["error"]) == (0, -20)
+
+
+def test_the_reply_to_a_repeated_step_goes_to_the_latest_request() -> None:
+    (after,), server = stepping(request("step", step(1), 52))
+    assert (after[0], status_of(after)[0]) == (52, "ok")
+    assert server.board.state.committed.step == 1
+    (during, after), _ = stepping(request("step", step(2), 52))
+    assert (during[0], status_of(during)[0]) == (52, "busy")
+    assert (after[0], status_of(after)[0]) == (50, "ok")
+
+
+def test_a_frame_that_is_half_there_when_the_step_ends_is_not_lost() -> None:
+    whole = request("rows", struct.pack("<I", 3), 9)
+    (after,), server = stepping(whole[:7], at=30)
+    assert after[0] == 50
+    assert [r[0] for r in server.feed(whole[7:])] == [9]
+
+
+# Probes.
+
+
+def test_probes_run_operators_in_the_arena() -> None:
+    server = Server()
+    op = isa.pack(
+        "poet_op", kernel=isa.by_name("KERNEL")["add"].code, input_count=2,
+        overwrites=0xFFFF, n=1, c=3, h=1, w=1,
+    )  # fmt: skip
+    values = struct.pack("<6f", 1, 2, 3, 10, 20, 30)
+    assert server.ask("write", struct.pack("<BHI", ARENA, 0, 8) + values) == (
+        "ok", 0, struct.pack("<I", 32),
+    )  # fmt: skip
+    places = struct.pack("<4I", 8, 20, 40, 0)
+    status, _, reply = server.ask("probe_op", struct.pack("<IH", 1, 5) + op + places)
+    assert (status, struct.unpack("<I", reply)[0]) == ("ok", 1)
+    arena = bytes(server.board.ffi.buffer(server.board.arena))
+    assert struct.unpack_from("<3f", arena, 40) == (11, 22, 33)
+    for wrong in ((9, 20, 40), (4092, 20, 40), (8, 20, 4086), (8, 20, 0xFFFFFFFC)):
+        places = struct.pack("<4I", *wrong, 0)
+        status, _, _ = server.ask("probe_op", struct.pack("<IH", 1, 5) + op + places)
+        assert status == "bad_table"
+    read = struct.pack("<BHIH", ARENA, 0, 40, 12)
+    assert server.ask("read", read) == ("ok", 0, struct.pack("<3f", 11, 22, 33))
+    for outside in (4085, 0xFFFFFFFC):
+        read = struct.pack("<BHIH", ARENA, 0, outside, 12)
+        assert server.ask("read", read)[0] == "bad_object"
+        write = struct.pack("<BHI", ARENA, 0, outside) + values[:12]
+        assert server.ask("write", write)[0] == "bad_object"
+
+
+def test_probes_of_storage_stay_behind_what_models_use() -> None:
+    server = trained()
+    server.ask("step", step(1))
+    before = bytes(server.board.storage)
+    weights = server.board.tensor(toy.W, 900)
+    for write in (1, 0):
+        status, _, reply = server.ask("probe_transfer", struct.pack("<BIH", write, 4096, 3))
+        ticks, cpu_ticks = struct.unpack("<II", reply)
+        assert (status, cpu_ticks > 0, ticks > 0) == ("ok", True, True)
+    assert server.ask("probe_commit", struct.pack("<H", 3))[0] == "ok"
+    changed = [
+        i // 512
+        for i in range(0, len(before), 512)
+        if before[i : i + 512] != bytes(server.board.storage[i : i + 512])
+    ]
+    assert changed
+    assert 4096 - 27 <= min(changed) < 4096 - 18  # three transfers, each in a place of its own
+    assert server.board.tensor(toy.W, 900) == weights
+    assert server.ask("probe_transfer", struct.pack("<BIH", 1, 4097, 1))[0] == "bad_object"
+
+
+def test_probes_refuse_blocks_that_a_committed_model_uses() -> None:
+    data_blocks = toy.schedule().model.data_blocks
+    server = Server(MemoryBoard(card(8 + 1344 + data_blocks + 3)))
+    assert server.ask("format", struct.pack("<I", 0))[0] == "ok"
+    ask = struct.pack("<BIH", 1, 3 * 512 - 8, 1)
+    assert server.ask("probe_transfer", ask)[0] == "ok"
+    schedule = toy.schedule()
+    server.board.load(schedule.model_part, schedule.plan_part)
+    assert server.ask("probe_transfer", ask)[0] == "ok"
+    assert server.ask("probe_transfer", struct.pack("<BIH", 1, 3 * 512, 1))[0] == "storage_small"
+    for number, data in enumerate(toy.values(1)):
+        upload(server, 2, number, data)
+    server.ask("begin", struct.pack("<I", 0))
+    server.ask("reset")
+    assert server.ask("probe_transfer", struct.pack("<BIH", 1, 3 * 512, 1))[0] == "storage_small"
+    assert server.ask("probe_commit", struct.pack("<H", 1))[0] == "ok"

@@ -1,0 +1,392 @@
+"""Training steps on the runtime: order, repetition, results, traces, failures, any plan."""
+
+import math
+import random
+import struct
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from poet_host import isa
+from poet_host.graph.graph import Graph, Node
+from poet_host.plan.plan import Plan
+from poet_host.plan.problem import CostGraph, CostNode
+from poet_host.schedule.decode import Wait, decode
+from poet_host.schedule.encode import encode
+from poet_host.schedule.schedule import Schedule
+from support import toy
+from support.memory_board import MemoryBoard, Refused, card
+from support.random_plans import random_plan
+from support.toy_boards import trained, weights
+
+ARENA = isa.constants()["POET_OBJECT_ARENA"]
+STATEMENT = {row.code: name for name, row in isa.by_name("STATEMENT").items()}
+
+
+def arrays(data: list[bytes]) -> list[np.ndarray]:
+    return [np.frombuffer(d, np.float32) for d in data]
+
+
+def test_one_step_is_what_the_formulas_say() -> None:
+    board = trained(card())
+    x, t, w, v = arrays(toy.values(1))
+    x, t = x.reshape(toy.N, toy.C), t.reshape(toy.N, toy.K)
+    w, v = w.reshape(toy.K, toy.C), v.reshape(toy.K, toy.C)
+    z = np.maximum(x @ w.T, 0)
+    dy = np.where(z > 0, (z - t) * np.float32(2 / z.size), 0)
+    v = 0.9 * v + (dy.T @ x + 0.01 * w)
+    w = w - 0.01 * v
+    result = board.step(1)
+    assert result["loss"] == pytest.approx(((z - t) ** 2).mean(), rel=1e-5)
+    found = [np.frombuffer(data, np.float32) for data in weights(board)]
+    np.testing.assert_allclose(found[0], w.ravel(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[1], v.ravel(), rtol=1e-5, atol=1e-6)
+
+
+def test_two_plans_of_a_model_train_the_same_bits() -> None:
+    frugal, lavish = trained(card(), kind="frugal"), trained(card(), kind="lavish")
+    for step in range(1, 6):
+        assert frugal.step(step)["loss"] == lavish.step(step)["loss"]
+        assert weights(frugal) == weights(lavish)
+
+
+def test_cached_blocks_spare_readings_and_change_nothing() -> None:
+    reads, trained_weights = [], []
+    for blocks in (1, 3, 16):
+        board = trained(card(), kind="lavish", cache=blocks)
+        board.step(1)
+        before = board.reads
+        result = board.step(2)
+        assert result["reading_ticks"] == board.reads - before
+        assert result["writing_ticks"] > 0
+        assert result["asleep_ticks"] == 0
+        reads.append(result["reading_ticks"])
+        trained_weights.append(weights(board))
+    assert trained_weights[0] == trained_weights[1] == trained_weights[2]
+    assert reads[0] > reads[1] > reads[2]
+    # With room for the whole schedule only pages are read.
+    pages = [s for s in toy.lavish().statements if s.op == "page_in"]
+    blocks_of = {node.name: -(-(node.size_bytes + 8) // 512) for node in toy.graph()}
+    assert reads[2] == sum(blocks_of[page.node] for page in pages)
+
+
+def test_a_plan_may_change_between_steps() -> None:
+    straight, changing = trained(card(), kind="lavish"), trained(card(), kind="lavish")
+    for step in range(1, 5):
+        schedule = toy.schedule("frugal" if step % 2 else "lavish")
+        changing.load(schedule.model_part, schedule.plan_part)
+        changing.step(step)
+        straight.step(step)
+    assert weights(changing) == weights(straight)
+
+
+def test_steps_come_in_order() -> None:
+    board = trained(card())
+    for wrong in (2, 3, 0xFFFFFFFF):
+        with pytest.raises(Refused) as found:
+            board.step(wrong)
+        assert (found.value.name, found.value.detail) == ("wrong_step", 0)
+    board.step(1)
+    board.step(2)
+    with pytest.raises(Refused) as found:
+        board.step(1)
+    assert (found.value.name, found.value.detail) == ("wrong_step", 2)
+
+
+def test_a_repeated_step_gives_its_result_again() -> None:
+    board = trained(card())
+    first = board.step(1, 0, 40)
+    after = weights(board)
+    writes = board.writes
+    assert board.step(1) == first
+    assert (board.writes, weights(board)) == (writes, after)
+
+
+def test_a_restarted_board_still_knows_the_loss() -> None:
+    board = trained(card())
+    loss = board.step(1)["loss"]
+    again = MemoryBoard(board.storage)
+    schedule = toy.schedule()
+    again.load(schedule.model_part, schedule.plan_part)
+    result = again.step(1)
+    assert (result["step"], result["loss"], result["ticks"]) == (1, loss, 0)
+
+
+def test_trace_has_a_record_for_every_statement() -> None:
+    board = trained(card())
+    result = board.step(1, 0, 100)
+    meant = [
+        "wait" if isinstance(s, Wait) else s.op for s in decode(toy.schedule())
+    ] + ["end"]  # fmt: skip
+    assert result["trace_records"] == len(meant)
+    records = [
+        isa.unpack("poet_trace", bytes(board.ffi.buffer(board.trace + i, 12)))
+        for i in range(len(meant))
+    ]
+    assert [STATEMENT[r["kind"]] for r in records] == meant
+    assert [r["statement"] for r in records] == list(range(len(meant)))
+    for kinds in ({"compute", "wait", "free", "end"}, {"page_in", "page_out"}):
+        lane = [r for r in records if STATEMENT[r["kind"]] in kinds]
+        assert all(r["begin"] <= r["end"] for r in lane)
+        assert all(a["end"] <= b["begin"] for a, b in pairwise(lane))
+    spent = {
+        kind: sum(r["end"] - r["begin"] for r in records if STATEMENT[r["kind"]] in kinds)
+        for kind, kinds in (("compute", {"compute"}), ("transfer", {"page_in", "page_out"}))
+    }
+    assert result["compute_ticks"] == spent["compute"]
+    assert result["transfer_ticks"] == spent["transfer"]
+    assert 0 < result["commit_ticks"] < result["ticks"]
+
+
+@pytest.mark.parametrize(("first", "count", "records"), [(5, 10, 10), (35, 30, 5), (90, 9, 0)])
+def test_trace_shows_the_statements_asked_for(first: int, count: int, records: int) -> None:
+    board = trained(card())
+    assert board.step(1, first, count)["trace_records"] == records
+    for i in range(records):
+        record = isa.unpack("poet_trace", bytes(board.ffi.buffer(board.trace + i, 12)))
+        assert record["statement"] == first + i
+
+
+def test_high_water_mark_is_measured_anew_in_each_step() -> None:
+    board = trained(card(), kind="frugal")
+    assert board.step(1)["peak_bytes"] == toy.schedule("frugal").header.arena_bytes
+    lavish = toy.schedule("lavish")
+    board.load(lavish.model_part, lavish.plan_part)
+    # The workspace on top, 12 bytes, is not used by any kernel.
+    assert board.step(2)["peak_bytes"] == lavish.header.arena_bytes - 12
+    board.write(ARENA, 0, 4000, b"\1" * 8)
+    assert board.step(3)["peak_bytes"] == lavish.header.arena_bytes - 12
+
+
+def test_only_what_lies_near_the_plan_is_watched() -> None:
+    """On a computer the arena may be a gigabyte, and looking through it takes longer."""
+    board = trained(card(), arena_bytes=1 << 16)
+    height = toy.schedule().header.arena_bytes
+    board.arena[(1 << 14) - 1] = 7  # its last word
+    assert [board.step(step)["peak_bytes"] for step in (1, 2)] == [height, height]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
+def test_a_loss_that_is_not_finite_stops_before_the_commit(bad: float) -> None:
+    board = trained(card())
+    board.step(1)
+    before = weights(board)
+    data = toy.values(1)[toy.X]
+    board.write(2, toy.X, 0, struct.pack("<f", bad) + data[4:])
+    loss = 6  # its number
+    with pytest.raises(Refused) as found:
+        board.step(2)
+    assert (found.value.name, found.value.detail) == ("not_finite", loss)
+    assert weights(board) == before
+    assert board.state.status.error == -19
+    board.write(2, toy.X, 0, data)
+    straight = trained(card())
+    straight.step(1)
+    straight.step(2)
+    board.step(2)
+    assert weights(board) == weights(straight)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", ["frugal", "lavish"])
+def test_a_parameter_that_is_not_finite_stops_before_the_commit(bad: float, kind: str) -> None:
+    """The loss of the step is finite: it was computed before the update."""
+    board = trained(card(), kind=kind)
+    board.step(1)
+    momentum = board.tensor(toy.V, toy.SIZES[toy.V])
+    board.write(2, toy.V, 0, momentum[:-4] + struct.pack("<f", bad))
+    board.begin(1)
+    before = weights(board)
+    with pytest.raises(Refused) as found:
+        board.step(2)
+    assert found.value.name == "not_finite"
+    renewed = toy.schedule(kind).model.tensors[found.value.detail]
+    assert renewed.block == toy.schedule(kind).model.tensors[toy.V].block
+    assert weights(board) == before
+    board.write(2, toy.V, 0, momentum)
+    board.begin(1)
+    straight = trained(card(), kind=kind)
+    for step in (1, 2):
+        straight.step(step)
+    board.step(2)
+    assert weights(board) == weights(straight)
+
+
+@pytest.mark.parametrize("after", range(0, 40, 7))
+def test_a_step_stops_when_it_is_asked_to(after: int) -> None:
+    board = trained(card())
+    straight = trained(card())
+    straight.step(1)
+    asked = iter(range(1000))
+    callback = board.ffi.callback("int(void *)", lambda _: int(next(asked) >= after))
+    board.state.poll = callback
+    with pytest.raises(Refused, match="stopped"):
+        board.step(1)
+    assert board.state.committed.step == 0
+    board.state.poll = board.ffi.NULL
+    board.step(1)
+    assert weights(board) == weights(straight)
+
+
+@pytest.mark.parametrize("access", range(0, 26, 3))
+def test_a_transfer_that_fails_ends_the_step(access: int) -> None:
+    board = trained(card())
+    before = weights(board)
+    real = board._callbacks[6]
+    count = iter(range(100))
+
+    def submit(context: object, transfer: object) -> None:
+        board.failing = next(count) == access
+        board.lib.poet_transfer_run(board.port, transfer, board._keep[5])
+        board.failing = False
+
+    failing = board.ffi.callback("void(void *, struct poet_transfer *)", submit)
+    board.port.submit = failing
+    transfers = sum(s.op in ("page_in", "page_out") for s in toy.frugal().statements)
+    if access < transfers:
+        with pytest.raises(Refused, match="storage_failed"):
+            board.step(1)
+    else:
+        board.step(1)
+        return
+    board.port.submit = real
+    schedule = toy.schedule()
+    board.load(schedule.model_part, schedule.plan_part)
+    assert weights(board) == before
+    board.step(1)
+
+
+# Any plan of any graph.
+
+_SHAPES = ((1, 2, 2, 2), (1, 2, 1, 1), (1, 1, 1, 3))
+
+
+def random_graph(rng: random.Random, count: int) -> tuple[Graph, CostGraph]:
+    """Elementwise operators, pooling and updates over tensors of three shapes."""
+    nodes: list[Node] = []
+    gone: set[str] = set()
+    for shape in _SHAPES:
+        nodes.append(Node(f"d{len(nodes)}", shape, "data"))
+        nodes.append(Node(f"p{len(nodes)}", shape, "parameter", start="ones"))
+    for _ in range(count):
+        alive = [node for node in nodes if node.name not in gone]
+        x = rng.choice(alive)
+        like = [node for node in alive if node.shape == x.shape]
+        n, c, h, w = x.shape
+        attrs: dict[str, int | float] = {"n": n, "c": c, "h": h, "w": w}
+        if rng.random() < 0.4:
+            attrs["workspace_bytes"] = 4 * rng.randint(1, 9)
+        name, kind = f"n{len(nodes)}", rng.random()
+        parameters = [
+            p for p in like
+            if p.role == "parameter" and p is not x and p.updates is None
+        ]  # fmt: skip
+        if kind < 0.25:
+            nodes.append(Node(name, x.shape, op="relu", inputs=(x.name,), attrs=attrs))
+        elif kind < 0.55:
+            inputs = (x.name, rng.choice(like).name)
+            over = rng.choice([None, x.name])
+            if over is not None and (inputs[0] == inputs[1] or x.stored or x.updates):
+                over = None
+            if over is not None:
+                gone.add(over)
+            nodes.append(Node(name, x.shape, op="add", inputs=inputs, attrs=attrs, overwrites=over))
+        elif kind < 0.75 and h > 1:
+            attrs |= {"k": c, "oh": 1, "ow": 1, "kernel_h": 2, "kernel_w": 2,
+                      "stride_h": 2, "stride_w": 2}  # fmt: skip
+            nodes.append(Node(name, (n, c, 1, 1), op="avgpool2d", inputs=(x.name,), attrs=attrs))
+        elif parameters:
+            p = rng.choice(parameters)
+            gone.add(p.name)
+            nodes.append(
+                Node(name, x.shape, op="apply_gradient", inputs=(x.name, p.name),
+                     attrs={**attrs, "learning_rate": 0.125}, sink="sgd", overwrites=p.name,
+                     updates=p.name)
+            )  # fmt: skip
+    last = next(node for node in nodes[::-1] if node.name not in gone)
+    attrs = dict(zip("nchw", last.shape, strict=True))
+    nodes.append(Node("loss", (1,), op="mse", inputs=(last.name, last.name), attrs=attrs))
+    graph = Graph("random", tuple(nodes), "d0", "d2", "loss", last.name)
+    place = {node.name: i for i, node in enumerate(nodes)}
+    costs = tuple(
+        CostNode(
+            node.name,
+            tuple(place[name] for name in node.inputs),
+            node.size_bytes,
+            stored=node.stored,
+            keep=node.updates is not None,
+            overwrites=None if node.overwrites is None else place[node.overwrites],
+            workspace_bytes=int(node.attrs.get("workspace_bytes", 0)),
+            once=node.updates is not None,
+        )
+        for node in nodes
+    )
+    return graph, CostGraph("random", costs)
+
+
+def statements(board: MemoryBoard, schedule: Schedule) -> list[tuple[object, ...]]:
+    """The loaded plan as the library's decoder sees it, in the host's words."""
+    board.lib.poet_decode_start(board.state)
+    found: list[tuple[object, ...]] = []
+    while True:
+        s = board.ffi.new("struct poet_statement *")
+        board.call("decode", s)
+        op = STATEMENT[s.code]
+        if op == "end":
+            return found
+        if op == "wait":
+            found.append((op, board.state.decoder.queued - board.state.decoder.finished))
+        elif op in ("compute", "page_in"):
+            space = board.state.op.workspace_bytes if op == "compute" else 0
+            found.append((op, schedule.names[s.tensor], s.offset, s.workspace if space else None))
+        else:
+            found.append((op, schedule.names[s.tensor]))
+
+
+def as_tuples(schedule: Schedule) -> list[tuple[object, ...]]:
+    found: list[tuple[object, ...]] = []
+    for s in decode(schedule):
+        if isinstance(s, Wait):
+            found.append(("wait", s.remaining))
+        elif s.op in ("compute", "page_in"):
+            found.append((s.op, s.node, s.offset, s.workspace_offset))
+        else:
+            found.append((s.op, s.node))
+    return found
+
+
+def run(graph: Graph, plan: Plan, queue: int) -> tuple[list[tuple[object, ...]], object]:
+    """Run two steps of a plan; statements seen, and all trained tensors with the loss."""
+    schedule = encode(graph, plan, queue_capacity=queue)
+    board = MemoryBoard(card(), arena_bytes=1 << 14, queue=queue)
+    board.format()
+    board.load(schedule.model_part, schedule.plan_part)
+    assert statements(board, schedule) == as_tuples(schedule)
+    rng = np.random.default_rng(3)
+    stored = [node for node in graph if node.stored]
+    for number, node in enumerate(stored):
+        board.write(2, number, 0, rng.uniform(-1, 1, node.shape).astype(np.float32).tobytes())
+    board.begin(0)
+    losses = [board.step(step)["loss"] for step in (1, 2)]
+    trained = {node.name for node in graph.trainable}
+    return as_tuples(schedule), (
+        losses,
+        [board.tensor(i, n.size_bytes) for i, n in enumerate(stored) if n.name in trained],
+    )
+
+
+def test_random_plans_decode_as_on_the_host_and_train_the_same_bits() -> None:
+    rng = random.Random(11)
+    seen: set[str] = set()
+    compared = 0
+    while compared < 40:
+        graph, costs = random_graph(rng, rng.randint(3, 14))
+        plans = [p for p in (random_plan(costs, rng) for _ in range(6)) if p is not None]
+        results = []
+        for plan in plans:
+            statements_seen, result = run(graph, plan, rng.choice((1, 2, 8)))
+            seen |= {str(s[0]) for s in statements_seen}
+            results.append(result)
+        assert all(result == results[0] for result in results)
+        compared += max(len(results) - 1, 0)
+    assert seen == {"compute", "page_in", "page_out", "free", "wait"}

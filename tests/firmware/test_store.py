@@ -1,0 +1,318 @@
+"""The store: formats and mounts, uploads, commits, and power cuts at every write."""
+
+import random
+import struct
+
+import pytest
+from poet_host import isa
+from poet_host.schedule.model import CURRENT, model_bytes, with_crc
+from support import toy
+from support.memory_board import BLOCK, DATA_BLOCK, NO_STEP, PARTITION, MemoryBoard, Refused, card
+from support.toy_boards import in_partition, load, trained, truth, weights
+
+SUPERBLOCK = 0
+
+
+# Finding the partition.
+
+
+def test_a_new_card_is_foreign_until_it_is_formatted() -> None:
+    board = MemoryBoard(card(4096))
+    hello = board.hello()
+    assert (hello["storage_status"], hello["storage_blocks"]) == (-5, 4096 - PARTITION)
+    assert hello["committed_step"] == NO_STEP
+    board.format()
+    hello = board.hello()
+    assert (hello["storage_status"], hello["committed_step"]) == (0, NO_STEP)
+
+
+def test_no_card() -> None:
+    board = MemoryBoard(bytearray())
+    assert board.hello()["storage_status"] == -4
+    for refused in (
+        lambda: board.format(),
+        lambda: board.write(0, 0, 0, b"x"),
+        lambda: board.read(0, 0, 0, 1),
+        lambda: board.begin(0),
+        lambda: board.step(1),
+    ):
+        with pytest.raises(Refused, match="no_storage"):
+            refused()
+
+
+def test_a_card_put_in_later_is_found() -> None:
+    board = MemoryBoard(bytearray())
+    assert board.hello()["storage_status"] == -4
+    board.storage = trained(card(), 2).storage
+    hello = board.hello()
+    assert (hello["storage_status"], hello["committed_step"]) == (0, 2)
+
+
+@pytest.mark.parametrize("kind", [0x0C, 0x83, 0x00])
+def test_other_peoples_partitions_are_left_alone(kind: int) -> None:
+    storage = card(partition_type=kind)
+    before = bytes(storage)
+    board = MemoryBoard(storage)
+    assert board.hello()["storage_status"] == -5
+    with pytest.raises(Refused, match="foreign_storage"):
+        board.format()
+    assert bytes(storage) == before
+
+
+def test_a_card_without_partition_table_is_foreign() -> None:
+    storage = card()
+    storage[510] = 0
+    board = MemoryBoard(storage)
+    with pytest.raises(Refused, match="foreign_storage"):
+        board.format()
+
+
+def test_a_card_that_ends_before_its_partition() -> None:
+    board = MemoryBoard(card()[: 2000 * BLOCK])
+    assert board.hello()["storage_status"] == -6
+    with pytest.raises(Refused) as found:
+        board.format()
+    assert (found.value.name, found.value.detail) == ("storage_small", 4096 - 2000)
+
+
+def test_a_partition_without_room_for_data() -> None:
+    board = MemoryBoard(card(PARTITION + DATA_BLOCK))
+    with pytest.raises(Refused, match="storage_small"):
+        board.format()
+    assert board.hello()["storage_status"] == -6
+
+
+def test_format_takes_part_of_the_partition_if_asked() -> None:
+    board = MemoryBoard(card(4096))
+    with pytest.raises(Refused, match="storage_small"):
+        board.format(4096 - PARTITION + 1)
+    with pytest.raises(Refused, match="storage_small"):
+        board.format(DATA_BLOCK)
+    board.format(DATA_BLOCK + 132)
+    with pytest.raises(Refused, match="storage_small"):
+        load(board)  # its data area is larger
+    board.format(4096 - PARTITION)
+    load(board)
+
+
+def test_nothing_is_written_outside_the_partition() -> None:
+    storage = card(4096)
+    before = bytes(storage[: PARTITION * BLOCK])
+    struct.pack_into("<I", storage, 446 + 12, 3000)  # a partition that ends before the card
+    tail = (PARTITION + 3000) * BLOCK
+    storage[tail:] = b"\xa5" * (len(storage) - tail)
+    trained(storage, 3)
+    assert storage[:446] == before[:446]
+    assert storage[446 + 16 : PARTITION * BLOCK] == before[446 + 16 :]
+    assert set(storage[tail:]) == {0xA5}
+
+
+def test_format_forgets_what_was_committed() -> None:
+    board = trained(card(), 3)
+    board.format()
+    assert board.hello()["committed_step"] == NO_STEP
+    load(board)
+    with pytest.raises(Refused, match="wrong_step"):
+        board.step(4)
+
+
+@pytest.mark.parametrize("at", [0, 4, 8, 12, 16])
+def test_a_damaged_superblock_is_foreign(at: int) -> None:
+    board = trained(card(), 1)
+    board.storage[in_partition(SUPERBLOCK).start + at] ^= 1
+    assert MemoryBoard(board.storage).hello()["storage_status"] == -5
+
+
+# Objects.
+
+
+def test_parts_and_tensors_read_back_as_written() -> None:
+    board = trained(card())
+    schedule = toy.schedule()
+    assert board.read(0, 0, 0, len(schedule.model_part)) == schedule.model_part
+    assert board.read(1, 0, 0, len(schedule.plan_part)) == schedule.plan_part
+    assert [board.tensor(i, toy.SIZES[i]) for i in range(4)] == toy.values(1)
+    assert board.read(2, toy.W, 511, 3) == toy.values(1)[toy.W][511:514]
+
+
+def test_tensors_may_arrive_in_any_pieces() -> None:
+    board = trained(card())
+    new = toy.values(2)
+    rng = random.Random(5)
+    for number, data in enumerate(new):
+        at = 0
+        while at < len(data):
+            piece = rng.randint(1, 300)
+            board.write(2, number, at, data[at : at + piece])
+            board.write(2, number, at, data[at : at + piece])  # a repeated request
+            at += piece
+    board.begin(0)
+    assert [board.tensor(i, toy.SIZES[i]) for i in range(4)] == new
+
+
+@pytest.mark.parametrize(
+    ("object", "tensor", "offset", "size"),
+    [
+        (2, 0, 601, 0),
+        (2, 0, 600, 1),
+        (2, 0, 0, 601),
+        (2, 0, 0xFFFFFFFF, 4),
+        (2, 4, 0, 1),
+        (2, 0xFFFF, 0, 1),
+        (3, 0, 4096, 1),  # the arena
+        (3, 0, 0xFFFFFFFF, 4),
+        (4, 0, 0xFFFFFFFF, 4),  # a job
+        (5, 0, 0, 1),
+    ],
+)
+def test_ranges_outside_an_object_are_refused(
+    object: int, tensor: int, offset: int, size: int
+) -> None:
+    board = trained(card())
+    assert toy.SIZES[0] == 600
+    before = bytes(board.storage)
+    for refused in (
+        lambda: board.write(object, tensor, offset, b"x" * size),
+        lambda: board.read(object, tensor, offset, size),
+    ):
+        with pytest.raises(Refused, match="bad_object"):
+            refused()
+    assert bytes(board.storage) == before
+
+
+def test_tensors_need_a_schedule() -> None:
+    board = MemoryBoard(card())
+    board.format()
+    for refused in (
+        lambda: board.write(2, 0, 0, b"x"),
+        lambda: board.tensor(0, 1),
+        lambda: board.begin(0),
+        lambda: board.step(1),
+    ):
+        with pytest.raises(Refused, match="no_schedule"):
+            refused()
+
+
+def test_writing_a_part_unloads_the_schedule() -> None:
+    board = trained(card())
+    board.write(1, 0, 0, toy.schedule().plan_part)
+    assert board.hello()["loaded_plan"] == 0
+    with pytest.raises(Refused, match="no_schedule"):
+        board.step(1)
+
+
+def test_begin_needs_every_current_tensor() -> None:
+    board = MemoryBoard(card())
+    board.format()
+    load(board)
+    for number in (toy.X, toy.T, toy.W):
+        board.write(2, number, 0, toy.values(1)[number])
+    with pytest.raises(Refused) as found:
+        board.begin(0)
+    assert (found.value.name, found.value.detail) == ("bad_object", toy.V)
+    with pytest.raises(Refused, match="wrong_step"):
+        board.step(1)
+    with pytest.raises(Refused, match="bad_object"):
+        board.tensor(toy.V, 4)  # there is no value of it yet
+    board.write(2, toy.V, 0, toy.values(1)[toy.V])
+    board.begin(0)
+    board.step(1)
+
+
+def test_begin_refuses_a_tensor_that_is_half_written() -> None:
+    board = trained(card(), 1)
+    board.write(2, toy.W, 0, b"\1" * 700)
+    with pytest.raises(Refused) as found:
+        board.begin(7)
+    assert (found.value.name, found.value.detail) == ("page_damaged", toy.W)
+    assert board.hello()["committed_step"] == 1
+
+
+def test_begin_may_be_repeated_and_may_rename_the_step() -> None:
+    board = trained(card(), 2)
+    writes = board.writes
+    board.begin(2)
+    assert board.writes == writes  # nothing was new
+    board.begin(40)
+    assert weights(board) == truth()[2]
+    board.step(41)
+    assert weights(board) == truth()[3]
+
+
+def test_uploads_count_only_after_begin() -> None:
+    board = trained(card(), 2)
+    board.write(2, toy.W, 0, toy.values(2)[toy.W])
+    assert board.tensor(toy.W, 900) == toy.values(2)[toy.W]  # what was written last
+    again = MemoryBoard(board.storage)  # but the power goes before begin
+    load(again)
+    assert weights(again) == truth()[2]
+    again.step(3)
+    assert weights(again) == truth()[3]
+
+
+def test_begin_keeps_what_was_not_written() -> None:
+    board = trained(card(), 2)
+    board.write(2, toy.W, 0, toy.values(2)[toy.W])
+    board.begin(0)
+    assert weights(board) == (toy.values(2)[toy.W], truth()[2][1])
+
+
+def test_another_model_gives_up_the_commit_of_the_first() -> None:
+    board = trained(card(), 2)
+    model = toy.schedule().model
+    bigger = model_bytes(type(model)(model.tensors, model.operators, 128, model.data_blocks + 64))
+    header = isa.unpack("poet_plan_header", toy.schedule().plan_part[:28])
+    header["model_crc"] = isa.unpack("poet_model", bigger[:28])["crc"]
+    plan = with_crc(isa.pack("poet_plan_header", **header) + toy.schedule().plan_part[28:])
+    board.load(bigger, plan)
+    with pytest.raises(Refused, match="wrong_step"):
+        board.step(3)
+    assert board.hello()["committed_step"] == 2  # loading alone destroys nothing
+    board.write(2, toy.W, 0, b"\0" * 4)
+    assert board.hello()["committed_step"] == NO_STEP
+    again = MemoryBoard(board.storage)
+    assert again.hello()["committed_step"] == NO_STEP
+
+
+def test_damage_on_storage_is_noticed() -> None:
+    board = trained(card(), 1)
+    tensors = toy.schedule().model.tensors
+    assert tensors[toy.W].place == CURRENT
+    slot = tensors[toy.W].block + toy.schedule().model.slot_stride  # of step 1
+    board.storage[in_partition(DATA_BLOCK + slot).start + 77] ^= 1
+    again = MemoryBoard(board.storage)
+    load(again)
+    with pytest.raises(Refused) as found:
+        again.tensor(toy.W, 900)
+    assert (found.value.name, found.value.detail) == ("page_damaged", toy.W)
+    with pytest.raises(Refused) as found:
+        again.step(2)
+    assert (found.value.name, found.value.detail) == ("page_damaged", toy.W)
+    assert again.hello()["committed_step"] == 1
+
+
+def test_a_block_written_to_the_wrong_place_is_noticed() -> None:
+    board = trained(card())
+    tensors = toy.schedule().model.tensors
+    w, v = (in_partition(DATA_BLOCK + tensors[i].block).start for i in (toy.W, toy.V))
+    size = 2 * BLOCK
+    board.storage[w : w + size] = board.storage[v : v + size]  # the CRC is right, the owner is not
+    again = MemoryBoard(board.storage)
+    load(again)
+    with pytest.raises(Refused, match="page_damaged"):
+        again.tensor(toy.W, 900)
+
+
+def test_a_card_that_fails_is_looked_at_afresh() -> None:
+    board = trained(card(), 1)
+    board.failing = True
+    with pytest.raises(Refused, match="storage_failed"):
+        board.step(2)
+    assert board.hello()["storage_status"] == -7
+    board.failing = False
+    assert board.hello()["storage_status"] == 0
+    with pytest.raises(Refused, match="no_schedule"):
+        board.step(2)  # it might be another card
+    load(board)
+    board.step(2)
+    assert weights(board) == truth()[2]

@@ -1,0 +1,189 @@
+"""Power cuts: whatever write is the last, the store comes up with a whole step."""
+
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from poet_host import isa
+from support import toy
+from support.memory_board import NO_STEP, MemoryBoard, Refused, card
+from support.toy_boards import in_partition, load, trained, truth, weights
+
+COMMIT_BLOCKS = (64, 128)
+
+# Commit records.
+
+
+def test_commits_alternate_between_two_erase_groups() -> None:
+    board = trained(card())
+    for step in range(1, 5):
+        before = [bytes(board.storage[in_partition(block)]) for block in COMMIT_BLOCKS]
+        board.step(step)
+        after = [bytes(board.storage[in_partition(block)]) for block in COMMIT_BLOCKS]
+        changed = [a != b for a, b in zip(before, after, strict=True)]
+        assert changed == [step % 2 == 1, step % 2 == 0]
+        newest = isa.unpack("poet_commit", after[changed.index(True)][:32])
+        assert (newest["step"], newest["parity"]) == (step, step % 2)
+
+
+@pytest.mark.parametrize("at", range(0, 32, 4))
+def test_a_torn_commit_record_leaves_the_step_before(at: int) -> None:
+    board = trained(card(), 3)
+    newest = in_partition(COMMIT_BLOCKS[0]).start  # begin was the first commit
+    board.storage[newest + at] ^= 0x10
+    again = MemoryBoard(board.storage)
+    assert again.hello()["committed_step"] == 2
+    load(again)
+    assert weights(again) == truth()[2]
+    again.step(3)
+    assert weights(again) == truth()[3]
+
+
+@pytest.mark.parametrize("parity", [2, 0x7FFFFFFF, 0xFFFFFFFF])
+def test_a_commit_record_that_names_no_slot_is_not_followed(parity: int) -> None:
+    """Its CRC is right; slots by its parity lie outside of the partition."""
+    board = trained(card(), 3)
+    newest = in_partition(COMMIT_BLOCKS[0]).start
+    record = isa.unpack("poet_commit", bytes(board.storage[newest : newest + 32]))
+    record |= {"parity": parity}
+    record["crc"] = zlib.crc32(isa.pack("poet_commit", **record)[:-4])
+    board.storage[newest : newest + 32] = isa.pack("poet_commit", **record)
+    again = MemoryBoard(board.storage)
+    assert again.hello()["committed_step"] == 2
+    load(again)
+    assert weights(again) == truth()[2]
+    again.step(3)
+    assert weights(again) == truth()[3]
+    assert not again.strayed
+
+
+# Power cuts.
+
+SURVIVE: dict[str, Callable[[int], list[int]]] = {
+    "all": lambda count: list(range(count)),
+    "none": lambda count: [],
+    "last torn": lambda count: [*range(count - 1), -count] if count else [],
+    "only last": lambda count: [count - 1] if count else [],
+    "every other": lambda count: list(range(0, count, 2)),
+}
+
+
+def run_until_cut(storage: bytearray, cut_at: int, survive: str, steps: int) -> bytearray:
+    """Continue training on this card until the power goes; the card as it is then."""
+    board = MemoryBoard(storage, cut_at=cut_at, survive=SURVIVE[survive])
+    try:
+        load(board)
+        for _ in range(steps):
+            board.step(board.state.committed.step + 1)
+    except Refused:
+        pass
+    return board.after_the_cut()
+
+
+def come_up(image: bytearray, expected: Any, cut_at: int) -> tuple[MemoryBoard, int]:
+    """A board with this card, whose weights must be those of the step that it has committed."""
+    board = MemoryBoard(image)
+    step = board.hello()["committed_step"]
+    load(board)
+    assert weights(board) == expected[step], f"cut at write {cut_at}"
+    return board, step
+
+
+@pytest.mark.parametrize("survive", SURVIVE)
+def test_power_cut_at_every_write_of_a_run(survive: str) -> None:
+    start = bytes(trained(card()).storage)
+    probe = MemoryBoard(bytearray(start))
+    load(probe)
+    loaded = probe.writes
+    for step in (1, 2, 3):
+        probe.step(step)
+    seen = set()
+    for cut_at in range(loaded, probe.writes + 2):  # the last one is never reached
+        image = run_until_cut(bytearray(start), cut_at, survive, 3)
+        again, step = come_up(image, truth(), cut_at)
+        seen.add(step)
+        again.step(step + 1)  # and training goes on as if nothing had been
+        assert weights(again) == truth()[step + 1], f"cut at write {cut_at}"
+    assert seen == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("survive", SURVIVE)
+def test_power_cut_while_the_next_batch_is_written_during_a_step(survive: str) -> None:
+    start = bytes(trained(card(), 1).storage)
+    batch = toy.values(2)[: toy.W]
+
+    def steps(board: MemoryBoard) -> None:
+        load(board)
+
+        def next_batch(_: object) -> int:
+            if board.state.status.statement == 5 and board.state.status.step == 2:
+                with suppress(Refused):
+                    for number, data in enumerate(batch):
+                        board.write(2, number, 0, data)
+            return 0
+
+        poll = board.ffi.callback("int(void *)", next_batch)
+        board.state.poll = poll
+        for step in (2, 3):
+            board.step(step)
+
+    whole = MemoryBoard(bytearray(start))
+    steps(whole)
+    after = {1: truth()[1], 2: truth()[2], 3: weights(whole)}
+    assert after[3] != truth()[3]  # of another batch
+    seen = set()
+    for cut_at in range(whole.writes + 2):  # the last one is never reached
+        board = MemoryBoard(bytearray(start), cut_at=cut_at, survive=SURVIVE[survive])
+        with suppress(Refused):
+            steps(board)
+        again, step = come_up(board.after_the_cut(), after, cut_at)
+        seen.add(step)
+        for number, data in enumerate(toy.values(1)[: toy.W] if step < 2 else batch):
+            again.write(2, number, 0, data)  # as a host does that goes on
+        again.step(step + 1)
+        assert step == 3 or weights(again) == after[step + 1], f"cut at write {cut_at}"
+    assert seen == {1, 2, 3}
+
+
+@pytest.mark.parametrize("survive", SURVIVE)
+def test_power_cut_at_every_write_of_an_upload(survive: str) -> None:
+    start = bytes(trained(card(), 2).storage)
+    new = toy.values(2)
+
+    def upload(board: MemoryBoard) -> None:
+        load(board)
+        for number in (toy.W, toy.V):
+            for at in range(0, len(new[number]), 400):
+                board.write(2, number, at, new[number][at : at + 400])
+        board.begin(0)
+
+    probe = MemoryBoard(bytearray(start))
+    upload(probe)
+    expected = {2: truth()[2], 0: (new[toy.W], new[toy.V])}
+    seen = set()
+    for cut_at in range(probe.writes + 1):
+        board = MemoryBoard(bytearray(start), cut_at=cut_at, survive=SURVIVE[survive])
+        if cut_at == probe.writes:
+            board.cut_at = None
+            upload(board)
+        else:
+            with pytest.raises(Refused):
+                upload(board)
+        seen.add(come_up(board.after_the_cut(), expected, cut_at)[1])
+    assert seen == {0, 2}
+
+
+def test_power_cut_while_formatting_leaves_the_old_store_or_none() -> None:
+    start = bytes(trained(card(), 2).storage)
+    probe = MemoryBoard(bytearray(start))
+    probe.format()
+    for cut_at in range(probe.writes):
+        for survive in SURVIVE.values():
+            board = MemoryBoard(bytearray(start), cut_at=cut_at, survive=survive)
+            with pytest.raises(Refused):
+                board.format()
+            hello = MemoryBoard(board.after_the_cut()).hello()
+            assert hello["committed_step"] in (1, 2, NO_STEP)
+            assert hello["storage_status"] in (0, -5)

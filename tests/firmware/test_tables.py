@@ -1,0 +1,251 @@
+"""The board's tables: every rule of the model part, and what headers must say."""
+
+from dataclasses import replace
+
+import pytest
+from poet_host import isa
+from poet_host.schedule.model import (
+    CURRENT,
+    FIXED,
+    INPUT,
+    KEEP,
+    NEXT,
+    ONCE,
+    PAGE,
+    PLACE_NONE,
+    STORED,
+    Model,
+    model_bytes,
+    with_crc,
+)
+from support.hand_plan import (
+    END,
+    FIT,
+    FOUR,
+    KERNEL,
+    MODEL,
+    NO,
+    OUT_LAST,
+    SINK,
+    WAIT_0,
+    YES,
+    A,
+    B,
+    C,
+    D,
+    Item,
+    P,
+    Q,
+    S,
+    bits_of,
+    board,
+    model_part,
+    page_in,
+    plan_part,
+    whole,
+)
+from support.memory_board import MemoryBoard, Refused, card
+
+
+def test_plan_must_belong_to_the_model() -> None:
+    other = model_bytes(replace(MODEL, data_blocks=200))
+    with pytest.raises(Refused, match="bad_crc"):
+        board().load(other, plan_part(bits_of(whole()), model_part()))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "name", "detail"),
+    [
+        ({"arena_bytes": 60}, "arena_small", 64),
+        ({"residents": 3}, "table_small", 4),
+        ({"tensors": 6}, "table_small", 7),
+        ({"queue": 2}, "table_small", 3),
+    ],
+)
+def test_board_is_too_small(capacity: dict[str, int], name: str, detail: int) -> None:
+    target = MemoryBoard(card(), **capacity)
+    target.format()
+    with pytest.raises(Refused) as found:
+        target.load(model_part(), plan_part(bits_of(whole()), model_part()))
+    assert (found.value.name, found.value.detail) == (name, detail)
+
+
+def test_storage_is_too_small_for_the_model() -> None:
+    target = MemoryBoard(card(8 + 1344 + 131))
+    target.format()
+    with pytest.raises(Refused) as found:
+        target.load(model_part(), plan_part(bits_of(whole()), model_part()))
+    assert (found.value.name, found.value.detail) == ("storage_small", 1344 + 132)
+
+
+def changed_tensor(number: int, **fields: int) -> Model:
+    tensors = list(MODEL.tensors)
+    tensors[number] = replace(tensors[number], **fields)
+    return replace(MODEL, tensors=tuple(tensors))
+
+
+def changed_op(output: int, **fields: object) -> Model:
+    operators = list(MODEL.operators)
+    operators[output - 2] = replace(operators[output - 2], **fields)  # type: ignore[arg-type]
+    return replace(MODEL, operators=tuple(operators))
+
+
+BROKEN_MODELS = {
+    "size 0": changed_tensor(A, size_bytes=0),
+    "size of a broken word": changed_tensor(A, size_bytes=18),
+    "size that the kernel does not make": changed_tensor(C, size_bytes=20),
+    "size that the kernel does not read": changed_tensor(S, size_bytes=12),
+    "unknown place": changed_tensor(A, place=6),
+    "unknown flag": changed_tensor(A, flags=16),
+    "stored flag of a computed tensor": changed_tensor(A, flags=STORED),
+    "no stored flag of a stored tensor": changed_tensor(S, flags=0),
+    "stored page": changed_tensor(S, place=PAGE, block=132),
+    "computed fixed tensor": changed_tensor(A, place=FIXED, block=2),
+    "computed current tensor": changed_tensor(A, place=CURRENT, block=2),
+    "computed input tensor": changed_tensor(A, place=INPUT, block=2),
+    "stored next tensor": changed_tensor(S, place=NEXT),
+    "overlapping stored tensors": changed_tensor(P, block=0),
+    "stored tensor behind the stride": changed_tensor(P, block=64),
+    "page over the second slots": changed_tensor(A, block=65),
+    "page over the first slots": changed_tensor(A, block=1),
+    "overlapping pages": changed_tensor(B, block=128),
+    "page behind the data area": changed_tensor(D, block=132),
+    "page far behind the data area": changed_tensor(D, block=0xFFFFFFFF),
+    "second slot behind the data area": replace(MODEL, slot_stride=1 << 20),
+    "second slot of an input over that of its neighbour": changed_tensor(
+        S, place=INPUT, size_bytes=1024
+    ),
+    "stride within an erase group": replace(MODEL, slot_stride=63),
+    "next tensor that is not kept": changed_tensor(Q, flags=ONCE),
+    "next tensor of no current one": changed_tensor(Q, block=0),
+    "current tensor that nothing renews": changed_tensor(Q, place=PAGE, block=132),
+    "kept tensor that is never on storage": changed_tensor(A, place=PLACE_NONE, flags=KEEP),
+    "current tensor renewed by what does not read it": changed_op(
+        Q, inputs=(D, C), overwrites=C
+    ),
+    "kernel none": changed_op(A, kernel=0),
+    "unknown kernel": changed_op(A, kernel=200),
+    "unknown sink": changed_op(D, sink=9),
+    "sink where there is none": changed_op(A, sink=SINK["store"]),
+    "no sink where one is needed": changed_op(D, sink=0),
+    "too few inputs": changed_op(B, inputs=(A,)),
+    "too many inputs": changed_op(A, inputs=(S, S)),
+    "input behind the output": changed_op(A, inputs=(B,)),
+    "input that is the output": changed_op(A, inputs=(A,)),
+    "overwritten tensor that is no input": changed_op(Q, overwrites=C),
+    "overwriting by a kernel that cannot": changed_op(
+        A, kernel=KERNEL["global_avgpool"], overwrites=S
+    ),
+    "overwriting of one of two equal inputs": changed_op(B, overwrites=A),
+    "no overwriting by a kernel that must": changed_op(D, overwrites=None),
+    "momentum with decay, without weights": changed_op(
+        D, sink=SINK["momentum"], attrs={**FOUR, "weight_decay": 0.5}
+    ),
+    "no elements": changed_op(A, attrs={**FOUR, "c": 0}),
+    "more elements than 32 bits count": changed_op(A, attrs={**FOUR, "n": 1 << 31}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", BROKEN_MODELS.values(), ids=BROKEN_MODELS.keys())
+def test_tables_that_are_refused(model: Model) -> None:
+    part = model_bytes(model)
+    with pytest.raises(Refused, match="bad_table"):
+        board().load(part, plan_part(bits_of(whole()), part))
+
+
+def conv(**fields: int) -> Model:
+    """Tensor A as a convolution of S, 1 x 2 x 2 elements, with a 2 x 2 window, padded by 1."""
+    attrs = {
+        "n": 1, "c": 1, "h": 2, "w": 2, "k": 1, "oh": 2, "ow": 2, "kernel_h": 2, "kernel_w": 2,
+        "stride_h": 2, "stride_w": 2, "pad_h": 1, "pad_w": 1, "groups": 1, **fields,
+    }  # fmt: skip
+    return changed_op(A, kernel=KERNEL["conv2d"], inputs=(S, P), attrs=attrs)
+
+
+CONV_PLAN: list[tuple[list[Item], None]] = [
+    (page_in(S, FIT), None),
+    (page_in(P, FIT), None),
+    (WAIT_0, None),
+    (["0", FIT, YES, NO, NO], None),
+    (["0", FIT, FIT, NO, NO], None),
+    (["0", FIT, YES, NO, NO], None),
+    (["0", YES, NO], None),
+    (["0", YES, NO], None),
+    (OUT_LAST, None),
+]
+
+
+def load_conv(model: Model) -> None:
+    part = model_bytes(model)
+    bits = bits_of([item for items, _ in CONV_PLAN for item in items] + END)
+    board().load(part, plan_part(bits, part, statement_count=13, resident_max=4, queue_max=2))
+
+
+def test_windows_that_fit_are_accepted() -> None:
+    load_conv(conv())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"oh": 3},
+        {"ow": 1},
+        {"stride_h": 0},
+        {"stride_w": 0},
+        {"kernel_h": 0},
+        {"kernel_h": 5},
+        {"groups": 0},
+        {"groups": 2},
+        {"k": 2},
+        {"c": 2},
+        {"stride_w": 3},
+    ],
+)
+def test_windows_that_do_not_fit_are_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(Refused, match="bad_table"):
+        load_conv(conv(**fields))
+
+
+HEADER = {
+    "magic": ("bad_magic", 1),
+    "version": ("bad_version", 2),
+    "fingerprint": ("bad_fingerprint", 3),
+    "tensor_count": ("bad_table", 8),
+    "stored_count": ("bad_table", 3),
+    "keep_count": ("bad_table", 2),
+    "data_blocks": ("bad_table", 131),
+}
+
+
+@pytest.mark.parametrize("field", HEADER)
+def test_model_header_is_checked(field: str) -> None:
+    name, value = HEADER[field]
+    fields = isa.unpack("poet_model", model_part()[:28])
+    part = with_crc(isa.pack("poet_model", **{**fields, field: value}) + model_part()[28:])
+    with pytest.raises(Refused, match=name):
+        board().load(part, plan_part(bits_of(whole()), part))
+
+
+def test_plan_header_is_checked() -> None:
+    plan = plan_part(bits_of(whole()), model_part())
+    target = board()
+    for wrong, name in (
+        (b"x" + plan[1:], "bad_magic"),
+        (plan[:-1] + bytes([plan[-1] ^ 1]), "bad_crc"),
+        (plan + b"\0", "bad_plan"),
+        (plan[:27], "bad_plan"),
+    ):
+        with pytest.raises(Refused, match=name):
+            target.load(model_part(), wrong)
+        assert target.hello()["loaded_plan"] == 0
+    target.load(model_part(), plan)
+    assert target.hello()["loaded_plan"] == isa.unpack("poet_plan_header", plan[:28])["crc"]
+
+
+def test_parts_larger_than_their_areas_are_refused() -> None:
+    target = board()
+    with pytest.raises(Refused, match="bad_object"):
+        target.write(1, 0, 128 * 512, b"x")
+    with pytest.raises(Refused, match="bad_object"):
+        target.write(0, 0, 1024 * 512 - 1, b"xy")
+    target.write(0, 0, 1024 * 512 - 1, b"y")

@@ -1,0 +1,370 @@
+"""The bare-metal images: one recipe for two builds, where memory goes, how deep the stack gets."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tomllib
+import zlib
+from pathlib import Path
+
+import pytest
+from cobs import cobs
+from poet_host.device.board import load_board
+from poet_host.device.device import TENSOR, connect
+from poet_host.errors import BadInput, PoetError
+from poet_host.firmware_build import ledger as ledgers
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.firmware_build.image import read_elf
+from poet_host.firmware_build.ledger import Ledger, memory_ledger
+from poet_host.firmware_build.recipe import (
+    compiler_version,
+    find_compiler,
+    recipe,
+    simulated_boards,
+)
+from poet_host.firmware_build.stack import functions, stack_bound
+from poet_host.sim.board import SimulatedBoard
+from poet_host.sim.machine import Machine
+from poet_host.sim.native import create_storage
+from support import toy
+from support.sim_helper import CORES, FOLDER, needs_compiler
+
+pytestmark = needs_compiler
+ROOT = Path(__file__).parents[2]
+BOARDS = simulated_boards()
+both = pytest.mark.parametrize("board", BOARDS)
+PIO = shutil.which("pio", path=str(Path(sys.executable).parent)) or shutil.which("pio")
+needs_pio = pytest.mark.skipif(PIO is None, reason="PlatformIO is missing")
+
+
+def pio_run(folder: Path, *arguments: str, path: str | None = None) -> str:
+    """`pio run` on this checkout, leaving nothing in it nor in the user's PlatformIO."""
+    environment = {
+        **os.environ,
+        "PATH": path or os.environ["PATH"],
+        "PLATFORMIO_CORE_DIR": str(folder / "core"),
+        "PLATFORMIO_WORKSPACE_DIR": str(folder / "work"),
+        "PLATFORMIO_PLATFORMS_DIR": str(folder / "platforms"),
+        "PLATFORMIO_SETTING_ENABLE_TELEMETRY": "no",
+        "PLATFORMIO_DISABLE_UPGRADE_CHECK": "true",
+        "PYTHONPATH": "",
+    }
+    command = [str(PIO), "run", "-d", str(ROOT), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def pio(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder where `pio run` has built all boards, and what it printed."""
+    folder = tmp_path_factory.mktemp("pio")
+    return folder / "work" / "build", pio_run(folder)
+
+
+@needs_pio
+@both
+def test_platformio_builds_the_same_image(board: str, pio: tuple[Path, str]) -> None:
+    built, printed = pio
+    ours, theirs = read_elf(build_firmware(board)), read_elf(built / board / "firmware.elf")
+    assert theirs.flash() == ours.flash()
+    assert theirs.sections == ours.sections
+    assert (built / board / "firmware.bin").read_bytes() == ours.flash()[1]
+    assert ledgers.ledger_text([memory_ledger(board, build_firmware(board))]) in printed
+
+
+@needs_pio
+@both
+def test_frames_are_those_that_the_compiler_reports(board: str, pio: tuple[Path, str]) -> None:
+    reported: dict[str, int] = {}
+    for path in (pio[0] / board).rglob("*.su"):
+        for line in path.read_text().splitlines():
+            place, size_bytes, kind = line.split("\t")
+            assert kind == "static"
+            name = place.rpartition(":")[2].partition(".")[0]
+            reported[name] = max(reported.get(name, 0), int(size_bytes))
+    found: dict[str, int] = {}
+    for one in functions(read_elf(build_firmware(board))).values():
+        found[one.name] = max(found.get(one.name, 0), one.frame_bytes)
+    common = set(reported) & set(found)
+    assert len(common) > 150
+    assert [name for name in common if found[name] < reported[name]] == []
+    assert sum(found[name] == reported[name] for name in common) > 0.9 * len(common)
+
+
+@needs_pio
+def test_platformio_brings_a_compiler_where_the_system_has_none(tmp_path: Path) -> None:
+    made = recipe("mkr1000")
+    package = tmp_path / "core" / "packages" / "toolchain-gccarmnoneeabi"
+    (package / "bin").mkdir(parents=True)
+    for tool in ("gcc", "objcopy"):
+        wrapper = package / "bin" / f"arm-none-eabi-{tool}"
+        wrapper.write_text(f'#!/bin/sh\nexec {shutil.which(wrapper.name)} "$@"\n')
+        wrapper.chmod(0o755)
+    version = made.package.partition("~")[2]
+    about = f'"name": "toolchain-gccarmnoneeabi", "version": "{version}"'
+    spec = '"owner": "platformio", "name": "toolchain-gccarmnoneeabi", "id": null'
+    (package / "package.json").write_text(f"{{{about}}}")
+    (package / ".piopm").write_text(
+        f'{{"type": "tool", {about}, "spec": {{{spec}, "requirements": null, "uri": null}}}}'
+    )
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
+    printed = pio_run(tmp_path, "-e", "mkr1000", path=str(tmp_path / "bin"))
+    assert "toolchain-gccarmnoneeabi @" in printed
+    built = read_elf(tmp_path / "work" / "build" / "mkr1000" / "firmware.elf")
+    assert built.flash() == read_elf(build_firmware("mkr1000")).flash()
+
+
+@needs_pio
+def test_platformio_uploads_with_poet_host(pio: tuple[Path, str], tmp_path: Path) -> None:
+    stub = tmp_path / "poet-host"
+    stub.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/log\n')
+    stub.chmod(0o755)
+    asked = ("-e", "mkr1000", "-t", "nobuild", "-t", "upload", "--upload-port", "/dev/x")
+    pio_run(pio[0].parents[1], *asked, path=f"{tmp_path}:{os.environ['PATH']}")
+    elf = pio[0] / "mkr1000" / "firmware.elf"
+    told = (tmp_path / "log").read_text().split()
+    assert told == ["flash", "--board", "mkr1000", "--image", str(elf), "--upload-port", "/dev/x"]
+    assert elf.exists()
+
+
+def test_the_compiler_is_the_systems_or_platformios(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipe("mkr1000")
+    assert find_compiler(made) == shutil.which("arm-none-eabi-gcc")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PLATFORMIO_CORE_DIR", str(tmp_path))
+    with pytest.raises(PoetError, match=r"apt install gcc-arm-none-eabi .* 'pio pkg install"):
+        find_compiler(made)
+    package = tmp_path / "packages" / "toolchain-gccarmnoneeabi@1.120301.0" / "bin"
+    package.mkdir(parents=True)
+    compiler = package / "arm-none-eabi-gcc"
+    compiler.touch(0o755)
+    assert find_compiler(made) == str(compiler)
+
+
+@both
+def test_manifest_and_linker_script_agree(board: str) -> None:
+    manifest = (ROOT / "firmware" / "platform" / "boards" / f"{board}.json").read_text()
+    script = recipe(board).script.read_text()
+    lengths = dict(re.findall(r"(\w+) \(\w+\) : ORIGIN = \w+, LENGTH = ([\dK -]+)", script))
+    sizes = {name: eval(text.replace("K", "*1024")) for name, text in lengths.items()}
+    assert f'"maximum_size": {sizes["FLASH"]},' in manifest
+    ram = sizes["RAM"] + sizes.get("SPIM3", 0)
+    assert f'"maximum_ram_size": {ram} ' in manifest
+
+
+@both
+def test_every_vector_is_a_function(board: str) -> None:
+    image = read_elf(build_firmware(board))
+    start, flash = image.flash()
+    at, size = image.objects["vectors"]
+    assert at == start
+    words = [int.from_bytes(flash[i : i + 4], "little") for i in range(0, size, 4)]
+    names = dict(image.functions)
+    assert words[0] == image.symbols["stack_top"]
+    handlers = [names[word & ~1] for word in words[1:]]
+    assert all(word & 1 for word in words[1:])
+    assert handlers[0] == "reset_handler"
+    own = [name for name in handlers[1:] if name != "fault_handler"]
+    assert len(own) == {"mkr1000": 4, "nrf52840_dk": 5}[board]
+    assert len(handlers) == {"mkr1000": 43, "nrf52840_dk": 63}[board]
+
+
+@pytest.fixture(scope="module")
+def all_ledgers() -> dict[str, Ledger]:
+    return {ledger.board: ledger for ledger in ledgers.all_ledgers()}
+
+
+@both
+def test_the_ledger_accounts_for_every_byte(board: str, all_ledgers: dict[str, Ledger]) -> None:
+    ledger = all_ledgers[board]
+    room = {"mkr1000": 32 << 10, "nrf52840_dk": 256 << 10}[board]
+    assert 0.9 * room < sum(ledger.ram.values()) <= room
+    assert 0 <= ledger.ram["other"] < 256
+    named = ("stack", "queue of transfers", "serial frame", "state of the runtime")
+    assert min(ledger.ram[part] for part in named) > 0
+    assert ledger.flash_bytes <= 48 << 10  # with all kernels
+    assert load_board(board).arena_bytes <= ledger.arena_bytes
+    assert ledger.arena_bytes >= {"mkr1000": 24 << 10, "nrf52840_dk": 216 << 10}[board]
+
+
+@both
+def test_the_stack_is_bounded_below_what_is_reserved(
+    board: str, all_ledgers: dict[str, Ledger], tmp_path: Path
+) -> None:
+    """And a run of everything that is deep stays below the bound."""
+    ledger = all_ledgers[board]
+    assert ledger.stack_doubt == ""
+    assert ledger.stack_bound_bytes is not None
+    assert ledger.stack_bound_bytes <= ledger.ram["stack"]
+    card = tmp_path / "card.img"
+    create_storage(card, 4 << 20)
+    with (
+        SimulatedBoard(board, build_firmware(board), card) as running,
+        connect(running.port) as device,
+    ):
+        assert device.info.arena_bytes == ledger.arena_bytes
+        schedule = toy.schedule("frugal")
+        device.format()
+        device.load(schedule.model_part, schedule.plan_part)
+        for number, data in enumerate(toy.values(1)):
+            device.write(TENSOR, number, data)
+        device.begin(0)
+        for step in (1, 2):
+            device.step(step, 0, 30)
+        used = ledger.ram["stack"] - running.meter.stack_free_bytes
+    assert 0.3 * ledger.stack_bound_bytes < used <= ledger.stack_bound_bytes
+
+
+@both
+def test_the_painted_stack_tells_what_was_used(board: str, all_ledgers: dict[str, Ledger]) -> None:
+    machine = Machine(board, build_firmware(board), None)
+    assert machine.run(10**9) == "idle"
+    hello = bytes([1, 1])
+    machine.give(cobs.encode(hello + zlib.crc32(hello).to_bytes(4, "little")) + b"\0")
+    assert machine.run(10**9) == "idle"
+    ledger = all_ledgers[board]
+    reserved = ledger.ram["stack"]
+    stack = machine.ffi.new("uint8_t[]", reserved)
+    bottom = machine.image.symbols["__stack_limit"]
+    assert machine.lib.machine_peek(machine.chip, bottom, stack, reserved)
+    words = struct.unpack(f"<{reserved // 4}I", bytes(stack))
+    untouched = next(i for i, word in enumerate(words) if word != 0x5AC3965A) * 4
+    assert 0 < machine.meter.stack_free_bytes <= untouched < reserved
+    assert ledger.stack_bound_bytes is not None
+    assert reserved - untouched <= ledger.stack_bound_bytes
+
+
+@both
+def test_interrupts_nest_as_the_bound_is_told(board: str) -> None:
+    """The levels of calls.toml are the priorities that the port sets."""
+    folder = ROOT / "firmware" / "port" / recipe(board).chip
+    port = "".join(path.read_text() for path in sorted(folder.glob("*.[ch]")))
+    handlers = dict(re.findall(r"\[16 \+ IRQ_(\w+)\] = (\w+)", port))
+    priorities = {
+        name: int(value, 16) for name, value in re.findall(r"(\w+_PRIORITY) = (\w+)", port)
+    }
+    set_to = dict(re.findall(r"_interrupt\(IRQ_(\w+), (\w+)\);", port))
+    priority_of = {handlers[irq]: priorities[name] for irq, name in set_to.items()}
+    assert set(set_to) == set(handlers)
+    rules = tomllib.loads((ROOT / "firmware" / "calls.toml").read_text())["interrupts"]
+    levels = [
+        {priority_of[one] for one in level if one in priority_of} for level in rules["levels"]
+    ]
+    assert all(len(level) == 1 for level in levels)
+    assert levels == sorted(levels, key=min, reverse=True)
+    assert set().union(*rules["levels"]) >= set(priority_of)
+
+
+PROGRAM = """
+#include <stdint.h>
+extern uint32_t stack_top[];
+typedef void handler(void);
+volatile int word;
+{fault}
+{body}
+__attribute__((section(".vectors"), used)) handler *const vectors[4] = {{
+  (handler *)(void *)stack_top, reset_handler, fault_handler, fault_handler}};
+"""
+FAULT = "void fault_handler(void) { for (;;) word++; }"
+REPORT = "void look(char *p) { *p = word; } void report(void) { char a[200]; look(a); }"
+REPORT += """ __attribute__((naked)) void fault_handler(void) {
+  __asm("ldr r3, =%s\\n mov sp, r3\\n b report"); }"""
+BIG = "void use(char *p) { *p = word; } void reset_handler(void) { char a[%d]; use(a); }"
+LOOP = "int f(int n); int g(int n) { return f(n - 1) + word; }"
+LOOP += "int f(int n) { return n ? g(n) * word : 0; } void reset_handler(void) { word = f(word); }"
+ALLOCA = "void use(char *p) { *p = word; } void reset_handler(void) { char a[word]; use(a); }"
+POINTER = "void (*volatile p)(void); void reset_handler(void) { p(); word++; }"
+SPLIT = "void h(void) { word++; } void *volatile p; void reset_handler(void) {"
+SPLIT += 'void *q; __asm("movw %0, #:lower16:h\\n movt %0, #:upper16:h" : "=r"(q)); p = q; }'
+TAKEN = "static void h(void) { word++; } void *volatile p; void reset_handler(void) { p = h; }"
+
+
+def compiled(core: str, body: str, folder: Path, fault: str = FAULT) -> Path:
+    source, elf = folder / "program.c", folder / "program.elf"
+    source.write_text(PROGRAM.format(body=body, fault=fault))
+    command = ["arm-none-eabi-gcc", *CORES[core], "-mthumb", "-O1", "-fno-inline", "-nostartfiles"]
+    command += ["-fno-optimize-sibling-calls", "--specs=nosys.specs", f"-T{FOLDER / 'test.ld'}"]
+    command += ["-Wl,--no-warn-rwx-segments", "-Wl,--emit-relocs", str(source)]
+    subprocess.run([*command, "-o", str(elf)], check=True)
+    return elf
+
+
+@pytest.mark.parametrize("core", list(CORES))
+@pytest.mark.parametrize("size_bytes", [8, 400, 5000, 70000])
+def test_large_frames_are_seen(core: str, size_bytes: int, tmp_path: Path) -> None:
+    bound = stack_bound(read_elf(compiled(core, BIG % size_bytes, tmp_path)), fpu=False)
+    assert size_bytes + 36 < bound <= size_bytes + 36 + 48
+
+
+@pytest.mark.parametrize("core", list(CORES))
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (LOOP, "the stack has no bound: [fg] calls [fg] calls [fg]"),
+        (ALLOCA, "reset_handler .* stack pointer .*: no bound"),
+        (POINTER, "does not say what reset_handler may call through a pointer"),
+        (TAKEN, "does not say who may call h through a pointer"),
+    ],
+)
+def test_what_has_no_bound_is_refused(core: str, body: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message):
+        stack_bound(read_elf(compiled(core, body, tmp_path)), fpu=False)
+
+
+@pytest.mark.parametrize("core", list(CORES))
+def test_a_fault_that_begins_the_stack_anew_needs_no_room(core: str, tmp_path: Path) -> None:
+    def bound(size_bytes: int, fault: str) -> int:
+        return stack_bound(read_elf(compiled(core, BIG % size_bytes, tmp_path, fault)), fpu=False)
+
+    anew = REPORT % "stack_top"
+    assert bound(400, anew) == bound(400, FAULT)
+    assert bound(400, anew.replace("mov sp, r3", "nop")) == bound(400, FAULT) + 200 + 8
+    assert bound(8, anew) == 200 + 8  # the report is all there is
+    with pytest.raises(BadInput, match="sets the stack pointer from a register: no bound"):
+        bound(8, REPORT % "0x20001234")
+
+
+def without_what_compilers_differ_in(text: str) -> str:
+    return re.sub(r"(?m)^(\| (flash|- other|- of which|bytes, built).*?\|).*", r"\1", text)
+
+
+def test_addresses_in_two_halves_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"addresses in halves .movw.: no bound"):
+        stack_bound(read_elf(compiled("m4f", SPLIT, tmp_path)), fpu=False)
+
+
+def test_the_table_in_the_readme_is_that_of_this_build(all_ledgers: dict[str, Ledger]) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    fresh = ledgers.with_ledger(text, "README.md", list(all_ledgers.values()))
+    if f" {compiler_version(recipe('mkr1000'))} " not in text:
+        text, fresh = (without_what_compilers_differ_in(one) for one in (text, fresh))
+    assert fresh == text, "the firmware has changed: run `make ledger`"
+
+
+def test_damaged_images_are_refused(tmp_path: Path) -> None:
+    good = build_firmware("mkr1000").read_bytes()
+    path = tmp_path / "image.elf"
+    head = bytearray(good[:52])
+    head[44:46] = bytes(2)  # no program headers
+    damages = [(good[: len(good) // 2], "damaged"), (good[:100], "damaged"), (head, "damaged")]
+    damages += [(head + good[52:], "nothing to load"), (b"", "not a 32-bit")]
+    for data, words in damages:
+        path.write_bytes(data)
+        with pytest.raises(BadInput, match=words):
+            read_elf(path)
+    with pytest.raises(BadInput, match=r"none.elf cannot be read"):
+        read_elf(tmp_path / "none.elf")
+
+
+def test_a_file_without_a_place_for_the_table_is_refused() -> None:
+    with pytest.raises(BadInput, match="has no place for the table"):
+        ledgers.with_ledger("# Title\n", "NOTES.md", [])

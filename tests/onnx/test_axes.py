@@ -1,0 +1,75 @@
+"""Which axes an ONNX operator means, and how many its output has, beside ONNX Runtime."""
+
+import numpy as np
+import pytest
+from onnx import helper
+from support.onnx_judge import random, same_as_runtime, with_gain
+from support.onnx_models import model, one_node
+
+
+@pytest.mark.parametrize("opset", [11, 12, 13, 17])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((2, 5), None),
+        ((2, 5, 4), None),
+        ((2, 5, 4), -2),
+        ((2, 5, 4), 0),
+        ((2, 4, 1, 1), 1),
+        ((2, 4, 1, 1), -3),
+        ((2, 4, 5, 1), 2),
+        ((2, 4, 5, 3), 2),
+        ((2, 4, 5, 1), 3),
+    ],
+)
+def test_softmax_goes_along_the_axis_that_its_opset_means(
+    shape: tuple[int, ...], axis: int | None, opset: int
+) -> None:
+    """Before opset 13 it takes all axes from its own on, which is the second unless told."""
+    attributes = {} if axis is None else {"axis": axis}
+    same_as_runtime(
+        with_gain(helper.make_node("Softmax", ["scaled"], ["y"], **attributes), shape, opset=opset)
+    )
+
+
+@pytest.mark.parametrize("order", [["scaled", "c"], ["c", "scaled"]])
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Pow"])
+def test_a_number_with_more_axes_than_the_data_gives_it_as_many(op: str, order: list[str]) -> None:
+    order = ["scaled", "c"] if op in ("Div", "Pow") else order
+    nodes = [
+        helper.make_node("Mul", ["x", "gain"], ["scaled"]),
+        helper.make_node(op, order, ["more"]),
+        helper.make_node("Squeeze", ["more", "first"], ["y"]),
+    ]
+    constants = {"gain": random(4), "c": np.full((1, 1, 1), 2, np.float32), "first": np.array([0])}
+    same_as_runtime(model(nodes, (2, 4), constants))
+
+
+def test_what_gives_a_product_more_axes_is_no_bias_of_it() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Add", ["product", "b"], ["more"]),
+        helper.make_node("Squeeze", ["more", "first"], ["y"]),
+    ]
+    constants = {"w": random(5, 3), "b": random(1, 1, 3), "first": np.array([0])}
+    graph = same_as_runtime(model(nodes, (2, 5), constants))
+    assert {node.name for node in graph.trainable} == {"w", "b"}
+
+
+def test_what_gives_a_product_more_axes_does_not_scale_it() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["a", "turned"], ["product"]),
+        helper.make_node("Mul", ["product", "half"], ["more"]),
+        helper.make_node("Squeeze", ["more", "first"], ["y"]),
+    ]
+    constants = {
+        "w": random(5, 5), "half": np.full((1, 1, 1), 0.5, np.float32), "first": np.array([0]),
+    }  # fmt: skip
+    same_as_runtime(model(nodes, (2, 5), constants))
+
+
+def test_gemm_adds_a_number_to_each_row_where_the_file_has_it_so() -> None:
+    data = one_node("Gemm", (3, 5), {"w": random(5, 3), "b": random(3, 1)})
+    assert {node.name for node in same_as_runtime(data).trainable} == {"w", "b"}

@@ -1,0 +1,429 @@
+"""A whole model: its batch, its end, what of it is trained, and under which names."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import poet_host as poet
+import pytest
+import torch
+from onnx import helper
+from poet_host.errors import BadInput
+from poet_host.graph.weights import start_values, to_named
+from poet_host.reference.inference import logits
+from poet_host.reference.step import run_step
+from poet_host.run.evaluate import accuracy
+from poet_host.schedule.recover import graph_of
+from poet_host.schedule.schedule import Schedule, parse
+from support.onnx_judge import (
+    IMAGE,
+    RNG,
+    answers,
+    by_runtime,
+    imported,
+    random,
+    same_as_runtime,
+    two_layers,
+)
+from support.onnx_models import legacy, model, one_node
+from torch.nn import functional
+
+# Batch and length.
+
+
+def reshaping(batch: Any, shape: list[int]) -> bytes:
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "w"], ["y"], transB=1),
+    ]
+    return model(nodes, (batch, 2, 3), {"shape": np.array(shape), "w": random(4, 6)})
+
+
+@pytest.mark.parametrize(
+    ("batch", "shape"), [("n", [-1, 6]), (1, [1, 6]), (1, [1, -1]), (2, [2, 6])]
+)
+def test_the_batch_may_be_set(batch: Any, shape: list[int]) -> None:
+    graph = imported(reshaping(batch, shape), batch=5)
+    assert (graph.batch, graph[graph.logits].shape) == (5, (5, 4))
+    assert imported(reshaping(batch, shape)).batch == (1 if batch == "n" else batch)
+    for wrong in (0, 1 << 20):
+        with pytest.raises(BadInput, match=f"a batch of {wrong} samples must be"):
+            imported(reshaping(batch, shape), batch=wrong)
+
+
+def test_a_batch_that_the_file_merges_with_others_must_stay() -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "gain"], ["s"]),
+        helper.make_node("Reshape", ["s", "merged"], ["r"]),
+        helper.make_node("Reshape", ["r", "apart"], ["y"]),
+    ]
+    shapes = {"merged": np.array([2, 3]), "apart": np.array([1, 2, 3])}
+    data = model(nodes, (1, 2, 3), {"gain": random(3), **shapes})
+    assert imported(data).batch == 1
+    with pytest.raises(BadInput, match=r"makes \(2, 3\) of \(4, 2, 3\).*open batch size"):
+        imported(data, batch=4)
+    with pytest.raises(BadInput, match=r"its output has shape \(2, 3\), it must begin with the b"):
+        imported(model(nodes[:2], (1, 2, 3), {"gain": random(3), **shapes}, output="r"))
+
+
+def test_an_open_length_must_be_given() -> None:
+    data = one_node("MatMul", ("n", "length", 4), {"w": random(4, 3)})
+    with pytest.raises(BadInput, match="is open: give --sequence-length"):
+        imported(data)
+    assert imported(data, sequence_length=7, batch=2)[graph_data(data)].shape == (2, 7, 4)
+    with pytest.raises(BadInput, match="does not go with the input"):
+        imported(one_node("MatMul", (1, 5, 4), {"w": random(4, 3)}), sequence_length=7)
+    with pytest.raises(BadInput, match="with all but the batch fixed"):
+        imported(one_node("Conv", (1, 3, "h", "w"), {"w": random(2, 3, 3, 3)}))
+
+
+def graph_data(data: bytes) -> str:
+    return imported(data, sequence_length=7).data
+
+
+@pytest.mark.parametrize("ir_version", [3, 8])
+def test_initialisers_may_stand_among_the_inputs(ir_version: int) -> None:
+    """As exporters wrote them before version 4, and still do if they are told."""
+    module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    how = {"training": torch.onnx.TrainingMode.EVAL, "do_constant_folding": True}
+    data = legacy(module, torch.zeros(2, 3, 4), keep_initializers_as_inputs=True, **how)
+    proto = onnx.load_model_from_string(data)
+    assert len(proto.graph.input) == 5
+    proto.ir_version = ir_version
+    graph = same_as_runtime(proto.SerializeToString())
+    assert {node.name for node in graph.trainable} == set(module.state_dict())
+
+
+def test_shapes_that_the_model_computes_are_constants() -> None:
+    make = helper.make_node
+    nodes = [
+        make("Shape", ["x"], ["shape"]),
+        make("Gather", ["shape", "zero"], ["n"]),
+        make("Unsqueeze", ["n", "axis"], ["n1"]),
+        make("Concat", ["n1", "minus"], ["flat"], axis=0),
+        make("Reshape", ["x", "flat"], ["r"]),
+        make("Gemm", ["r", "w"], ["y"], transB=1),
+    ]
+    constants = {
+        "zero": np.array(0), "axis": np.array([0]), "minus": np.array([-1]), "w": random(2, 12),
+    }  # fmt: skip
+    graph = imported(model(nodes, ("n", 3, 4), constants), batch=3)
+    assert graph[graph.logits].shape == (3, 2)
+
+
+# The end of the model.
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_the_loss_takes_the_place_of_a_softmax_at_the_end(op: str) -> None:
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["l"], transB=1),
+        helper.make_node(op, ["l"], ["y"]),
+    ]
+    data = model(nodes, (2, 5), {"w": random(3, 5)})
+    graph = imported(data, loss="cross-entropy")
+    assert [node.op for node in graph if node.phase == "forward"] == ["linear", "softmax_xent"]
+    assert op.encode() in graph.origin  # the model that comes back has it
+
+
+@pytest.mark.parametrize(
+    ("tail", "ops"),
+    [
+        (["Softmax", "Identity"], ["linear", "softmax_xent"]),
+        (["Softmax", "Flatten"], ["linear", "softmax_xent"]),
+        (["Sigmoid"], ["linear", "sigmoid", "softmax_xent"]),  # of three numbers, no softmax
+        (["Softmax", "Neg"], ["linear", "softmax", "scale", "softmax_xent"]),
+    ],
+)
+def test_only_shapes_may_change_behind_a_softmax_at_the_end(
+    tail: list[str], ops: list[str]
+) -> None:
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["0"], transB=1)]
+    for i, op in enumerate(tail):
+        output = "y" if i + 1 == len(tail) else str(i + 1)
+        nodes.append(helper.make_node(op, [str(i)], [output]))
+    graph = imported(model(nodes, (2, 5), {"w": random(3, 5)}), loss="cross-entropy")
+    assert [node.op for node in graph if node.phase == "forward"] == ops
+
+
+def test_a_softmax_over_another_axis_than_the_classes_stays() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["l"]),
+        helper.make_node("Softmax", ["l"], ["y"], axis=1),
+    ]
+    graph = imported(model(nodes, (2, 4, 5), {"w": random(5, 3)}), loss="cross-entropy")
+    assert any(node.op == "softmax" for node in graph)
+
+
+@pytest.mark.parametrize("opset", [12, 17])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_a_softmax_over_classes_that_have_axes_of_1_behind_them_gives_way(
+    op: str, opset: int
+) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["l"]),
+        helper.make_node(op, ["l"], ["y"], axis=1),
+    ]
+    data = model(nodes, (2, 4, 3, 3), {"w": random(5, 4, 3, 3)}, opset)
+    graph = imported(data, loss="cross-entropy")
+    assert graph[graph.label].shape == (2,)
+    assert [node.op for node in graph if node.phase == "forward"] == ["conv2d", "softmax_xent"]
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 2])
+def test_a_softmax_over_what_are_no_classes_does_not_give_way(axis: int) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["l"]),
+        helper.make_node("LogSoftmax", ["l"], ["y"], axis=axis),
+    ]
+    with pytest.raises(BadInput, match="only as the model's last operator, over the classes"):
+        imported(model(nodes, (2, 4, 5), {"w": random(5, 1)}), loss="cross-entropy")
+
+
+@pytest.mark.parametrize("sigmoid", [True, False])
+def test_one_number_for_two_classes_has_the_binary_cross_entropy(sigmoid: bool) -> None:
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["l" if sigmoid else "y"], transB=1)]
+    nodes += [helper.make_node("Sigmoid", ["l"], ["y"])] if sigmoid else []
+    weight = random(1, 5)
+    data = model(nodes, (4, 5), {"w": weight})
+    graph = imported(data, loss="cross-entropy", optimizer="sgd", learning_rate=1.0)
+    x, y = random(4, 5), np.array([0, 1, 1, 0], np.int32)
+    found = run_step(graph, {**start_values(graph, 0), "data": x, "label": y}, 1)
+    w = torch.tensor(weight, requires_grad=True)
+    loss = functional.binary_cross_entropy_with_logits(
+        torch.tensor(x) @ w[0], torch.tensor(y, dtype=torch.float32)
+    )
+    loss.backward()
+    assert found[graph.loss] == pytest.approx(loss.item(), abs=1e-6)
+    assert np.allclose(found["w:new"], (w - w.grad).detach(), atol=1e-6)
+    assert np.array_equal(
+        logits(graph, start_values(graph, 0), x).argmax(1),
+        by_runtime(graph.origin, x)[:, 0] > (0.5 if sigmoid else 0),
+    )
+
+
+def test_an_output_that_gives_no_classes_is_refused() -> None:
+    with pytest.raises(BadInput, match="cross-entropy needs"):
+        imported(one_node("Conv", IMAGE, {"w": random(3, 4, 3, 3)}), loss="cross-entropy")
+    with pytest.raises(BadInput, match="choose of cross-entropy, mse"):
+        imported(one_node("Gemm", (2, 5), {"w": random(1, 5)}, transB=1), loss="hinge")
+
+
+def test_the_example_of_a_module_is_its_one_input() -> None:
+    module, x = torch.nn.Linear(4, 3), torch.zeros(1, 4)
+    assert poet.load(module, (x,)).nodes == poet.load(module, x).nodes  # type: ignore[union-attr]
+    for wrong, what in (((x, x), "tuple of 2"), ({"x": x}, "dict"), (None, "NoneType")):
+        with pytest.raises(BadInput, match=f"needs the one input of it, .* not {what}"):
+            poet.load(module, wrong)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"batch": "4"}, {"batch": 1.5}, {"learning_rate": "fast"}, {"momentum": 1.0}, {"train": 3}],
+)
+def test_options_of_the_wrong_kind_are_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=next(iter(option))):
+        imported(two_layers(), **option)
+    with pytest.raises(BadInput, match=next(iter(option))):
+        poet.load("resnet-digits", **option)
+
+
+# What is trained.
+
+
+def test_only_the_backward_graph_that_is_needed_is_built() -> None:
+    everything = imported(two_layers())
+    last = imported(two_layers(), train="last:1")
+    assert [node.name for node in last.trainable] == ["b.weight"]
+    assert imported(two_layers(), train="b.*").nodes == last.nodes
+    assert any(node.op == "linear_grad_input" for node in everything)
+    assert not any(node.op in ("linear_grad_input", "relu_grad") for node in last)
+
+
+def test_a_weight_that_two_layers_use_is_one_weight() -> None:
+    graph = same_as_runtime(two_layers(("w", "w")))
+    assert [node.name for node in graph.trainable] == ["w"]
+    assert list(to_named(graph, start_values(graph, 0))) == ["w"]
+
+
+def test_ones_and_zeros_that_an_exporter_merged_are_apart_again() -> None:
+    make = helper.make_node
+    nodes = [
+        make(
+            "BatchNormalization",
+            ["x", "a.weight", "zeros", "zeros", "a.weight"],
+            ["h"],
+            "/a/BatchNormalization",
+        ),
+        make(
+            "BatchNormalization",
+            ["h", "a.weight", "zeros", "zeros", "a.weight"],
+            ["y"],
+            "/b/BatchNormalization",
+        ),
+    ]
+    ones = {"a.weight": np.ones(4, np.float32), "zeros": np.zeros(4, np.float32)}
+    named = to_named(graph := imported(model(nodes, IMAGE, ones)), start_values(graph, 0))
+    assert {"a.weight", "a.running_var", "b.weight", "b.bias", "b.running_mean"} <= named.keys()
+    assert len(named) == 8
+
+
+def test_weights_that_the_model_computes_are_trained_as_they_come_out() -> None:
+    nodes = [
+        helper.make_node("Mul", ["v", "g"], ["w"]),
+        helper.make_node("Gemm", ["x", "w"], ["y"], transB=1),
+    ]
+    graph = same_as_runtime(model(nodes, (2, 5), {"v": random(3, 5), "g": random(3, 1)}))
+    assert [node.name for node in graph.trainable] == ["w"]
+    assert b"Mul" not in graph.origin
+
+
+def test_what_the_file_repeats_for_its_batch_keeps_that_batch() -> None:
+    data = one_node("Concat", (2, 3, 4), {"tokens": random(2, 1, 4)}, axis=1)
+    assert imported(data).batch == 2
+    with pytest.raises(BadInput, match=r"the_node \(Concat\): what the file repeats"):
+        imported(data, batch=3)
+
+
+@pytest.mark.parametrize("how", ["as it is", "repeated"])
+def test_a_token_that_all_samples_share_is_one_parameter(how: str) -> None:
+    make = helper.make_node
+    nodes = [
+        make("Shape", ["x"], ["shape"]),
+        make("Slice", ["shape", "zero", "one"], ["n"]),
+        make("Concat", ["n", "minus", "minus"], ["whole"], axis=0),
+        make("Expand", ["token", "whole"], ["tokens"]),
+        make("Concat", ["tokens" if how == "repeated" else "token", "x"], ["y"], axis=1),
+    ]
+    places = {"zero": np.array([0]), "one": np.array([1]), "minus": np.array([1])}
+    data = model(nodes, ("n", 3, 4), {"token": random(1, 1, 4), **places})
+    graph = imported(data, batch=5)
+    assert [node.name for node in graph.trainable] == ["token"]
+    x = random(5, 3, 4)
+    if how == "repeated":
+        assert np.allclose(answers(graph, x)[1], by_runtime(data, x))
+    found = run_step(
+        graph, {**start_values(graph, 0), "data": x, "label": np.zeros((5, 4, 4), np.float32)}, 1
+    )
+    token = start_values(graph, 0)["token"]
+    assert np.allclose(found["token:new"], token * (1 - 0.01 * 2 * 5 / 80), atol=1e-6)
+
+
+def test_optimisers_are_chosen_by_name() -> None:
+    def states(**options: Any) -> int:
+        return sum(node.role == "state" for node in imported(two_layers(), **options))
+
+    assert (states(), states(optimizer="momentum"), states(optimizer="adam")) == (0, 2, 4)
+    with pytest.raises(BadInput, match="optimizer 'lion': choose of"):
+        imported(two_layers(), optimizer="lion")
+
+
+def test_a_table_that_embeds_and_classifies_is_one_parameter() -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "x"], ["words"]),
+        helper.make_node("Transpose", ["table"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["words", "turned"], ["y"]),
+    ]
+    data = model(nodes, (3, 5), {"table": random(7, 4)}, dtype=onnx.TensorProto.INT64)
+    graph = same_as_runtime(data, RNG.integers(0, 7, (3, 5)).astype(np.int32))
+    assert [node.name for node in graph.trainable] == ["table"]
+    assert imported(data, loss="cross-entropy")["label"].shape == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "ops"), [(0.25, ["linear", "dropout", "mse"]), (0, ["linear", "mse"])]
+)
+def test_dropout_is_trained_with_and_left_out_of_answers(ratio: float, ops: list[str]) -> None:
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["h"], transB=1),
+        helper.make_node("Dropout", ["h", "ratio", "training"], ["y"]),
+    ]
+    constants = {"w": random(3, 5), "ratio": np.float32(ratio), "training": np.array(True)}
+    graph = imported(model(nodes, (4, 5), constants))
+    assert [node.op for node in graph if node.phase == "forward"] == ops
+    x, values = random(4, 5), start_values(graph, 0)
+    assert np.allclose(by_runtime(graph.origin, x), logits(graph, values, x), atol=1e-5)
+
+
+def test_a_network_as_keras_exports_it() -> None:
+    """Channels last, weights of dense layers (inputs, outputs), names with slashes and colons."""
+    make = helper.make_node
+    names = [f"model/{n}/ReadVariableOp:0" for n in ("conv/Conv2D", "conv/BiasAdd", "dense/MatMul")]
+    nodes = [
+        make("Transpose", ["x"], ["first"], perm=[0, 3, 1, 2]),
+        make("Conv", ["first", *names[:2]], ["c"], "model/conv/Conv2D", pads=[1, 1, 1, 1]),
+        make("Relu", ["c"], ["r"], "model/conv/Relu"),
+        make("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        make("Transpose", ["p"], ["last"], perm=[0, 2, 3, 1]),
+        make("Reshape", ["last", "flat"], ["f"]),
+        make("MatMul", ["f", names[2]], ["m"], "model/dense/MatMul"),
+        make("Add", ["m", "bias"], ["y"], "model/dense/BiasAdd"),
+    ]
+    weights = {names[0]: random(6, 3, 3, 3), names[1]: random(6), names[2]: random(96, 4)}
+    more = {"flat": np.array([-1, 96]), "bias": random(4)}
+    graph = same_as_runtime(model(nodes, (2, 8, 8, 3), {**weights, **more}))
+    named = to_named(graph, start_values(graph, 0))
+    assert all(np.array_equal(named[name], value) for name, value in weights.items())
+    assert {node.name for node in graph.trainable} == {
+        "model_conv.weight", "model_conv.bias", "model_dense.weight", "bias",
+    }  # fmt: skip
+
+
+def test_only_who_brings_models_needs_onnx(tmp_path: Path) -> None:
+    program = """
+import sys
+sys.modules["onnx"] = sys.modules["torch"] = None  # importing them fails
+import poet_host as poet
+assert poet.load("linear").batch == 1
+try:
+    poet.load(sys.argv[1])
+except poet.PoetError as error:
+    assert "pip install 'poet-host[onnx]'" in str(error), error
+    print("refused")
+"""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(two_layers())
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("refused\n", "")
+
+
+def test_a_schedule_holds_its_model_and_notices_damage(tmp_path: Path) -> None:
+    graph = imported(two_layers())
+    profile = poet.estimate_profile(poet.load_board("native"))
+    plan = poet.solve(graph, profile, ram="100%", method="keep-everything")
+    schedule = poet.encode(graph, profile, plan)
+    schedule.save(tmp_path / "m.poet")
+    again = graph_of(Schedule.load(tmp_path / "m.poet"))
+    assert again.origin == graph.origin
+    mine, theirs = start_values(graph, 0), start_values(again, 1)  # no seed changes them
+    assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
+
+    data = schedule.to_bytes()
+    at = data.index(graph.origin)
+    with pytest.raises(BadInput, match="CRC of the origin part"):
+        parse(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    with pytest.raises(BadInput, match="CRC of the origin part"):
+        parse(data[:-1])
+    with pytest.raises(BadInput, match="bytes behind its end"):
+        parse(data + b"x")
+
+
+def test_tokens_that_the_model_flattens_get_their_answers() -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "x"], ["words"]),
+        helper.make_node("Reshape", ["words", "rows"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "w"], ["answers"], transB=1),
+        helper.make_node("Reshape", ["answers", "back"], ["y"]),
+    ]
+    constants = {"table": random(7, 4), "w": random(3, 4)}
+    shapes = {"rows": np.array([-1, 4]), "back": np.array([-1, 5, 3])}
+    data = model(nodes, ("n", 5), {**constants, **shapes}, dtype=onnx.TensorProto.INT64)
+    graph = imported(data, loss="cross-entropy", batch=3)
+    x = RNG.integers(0, 7, (4, 5)).astype(np.int32)  # more than a batch
+    found = logits(graph, start_values(graph, 0), x).reshape(4, 5, 3)
+    assert np.allclose(found, by_runtime(data, x), atol=1e-5)
+    best = found.argmax(-1)
+    assert accuracy(graph, start_values(graph, 0), x, best) == 1

@@ -1,0 +1,318 @@
+"""Models that cannot be trained: every node is named, with what to do about it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from poet_host.errors import BadInput
+from poet_host.onnx.operators import RULES
+from support.onnx_judge import IMAGE, imported, random, two_layers, with_gain
+from support.onnx_models import model, one_node
+
+
+def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
+    make = helper.make_node
+    nodes = [
+        make("Conv", ["x", "w"], ["a"], "first", dilations=[2, 2], pads=[2, 2, 2, 2]),
+        make("Selu", ["a"], ["b"], "second"),
+        make("MaxPool", ["b"], ["c"], "third", kernel_shape=[2, 2], dilations=[2, 2]),
+        make("Conv", ["c", "w"], ["d"], "fine"),
+        make("LSTM", ["d", "w", "w"], ["y"], "fourth", hidden_size=3),
+    ]
+    with pytest.raises(BadInput) as caught:
+        imported(model(nodes, IMAGE, {"w": random(4, 4, 3, 3)}))
+    first, *lines, last = str(caught.value).split("\n")
+    assert first == "model m: 4 of 5 nodes cannot be trained here:"
+    assert [line.split(":")[0].strip() for line in lines] == [
+        "first (Conv)", "second (Selu)", "third (MaxPool)", "fourth (LSTM)",
+    ]  # fmt: skip
+    assert "use dilation 1" in lines[0]
+    assert "this activation is not built: use Relu" in lines[1]
+    assert "recurrent layers are not built: use convolutions" in lines[3]
+    assert "operators that are built: Add, AveragePool, BatchNormalization" in last
+
+
+def test_nodes_that_leave_their_first_output_out_are_listed_each() -> None:
+    make = helper.make_node
+    nodes = [
+        make("GRU", ["x", "w", "w"], ["", "a"], "first", hidden_size=3),
+        make("Transpose", ["a"], ["b"], perm=[1, 0, 2]),
+        make("GRU", ["b", "w", "w"], ["", "y"], "second", hidden_size=3),
+    ]
+    with pytest.raises(BadInput) as caught:
+        imported(model(nodes, (2, 3, 4), {"w": random(1, 9, 4)}))
+    assert "first (GRU): recurrent layers" in str(caught.value)
+    assert "second (GRU): recurrent layers" in str(caught.value)
+
+
+def parted(sizes: dict[str, Any], place: int) -> bytes:
+    """One part of a tensor's second axis, of size 4."""
+    nodes = [
+        helper.make_node("Mul", ["x", "gain"], ["scaled"]),
+        helper.make_node("SplitToSequence", ["scaled", *sizes], ["parts"], axis=1),
+        helper.make_node("SequenceAt", ["parts", "place"], ["y"]),
+    ]
+    return model(nodes, IMAGE, {**sizes, "place": np.array(place), "gain": random(4, 1, 1)})
+
+
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "mirrored edges": (
+        with_gain(
+            helper.make_node("Pad", ["scaled", "p"], ["y"], mode="reflect"),
+            IMAGE,
+            {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])},
+        ),
+        r"pads in the mode reflect: only zeros \(constant\)",
+    ),
+    "padding with ones": (
+        with_gain(
+            helper.make_node("Pad", ["scaled", "p", "one"], ["y"]),
+            IMAGE,
+            {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "one": np.float32(1)},
+        ),
+        "pads with 1.0: only zeros are built",
+    ),
+    "padding that cuts": (
+        with_gain(
+            helper.make_node("Pad", ["scaled", "p"], ["y"]),
+            IMAGE,
+            {"p": np.array([0, 0, -1, 0, 0, 0, 1, 1])},
+        ),
+        "slice instead",
+    ),
+    "counted padding in windows that are only begun": (
+        with_gain(
+            helper.make_node(
+                "AveragePool",
+                ["scaled"],
+                ["y"],
+                kernel_shape=[3, 3],
+                strides=[2, 2],
+                pads=[1, 1, 1, 1],
+                ceil_mode=1,
+                count_include_pad=1,
+            ),
+            IMAGE,
+        ),
+        "rounded up",
+    ),
+    "volumes": (
+        one_node("Conv", (1, 2, 4, 4, 4), {"w": random(2, 2, 3, 3, 3)}),
+        r"data of shape \(1, 2, 4, 4, 4\)",
+    ),
+    "half precision": (
+        one_node("Gemm", (2, 5), {"w": random(3, 5).astype(np.float16)}, transB=1),
+        "export the model in float32",
+    ),
+    "scattered places": (
+        with_gain(
+            helper.make_node("Gather", ["scaled", "i"], ["y"], axis=1),
+            IMAGE,
+            {"i": np.array([0, 2])},
+        ),
+        "slice instead",
+    ),
+    "every second": (
+        with_gain(
+            helper.make_node("Slice", ["scaled", "a", "b", "c", "d"], ["y"]),
+            IMAGE,
+            {"a": np.array([0]), "b": np.array([4]), "c": np.array([1]), "d": np.array([2])},
+        ),
+        "only whole ranges",
+    ),
+    "a root": (
+        with_gain(helper.make_node("Pow", ["scaled", "p"], ["y"]), IMAGE, {"p": np.float32(0.5)}),
+        "only powers of 1 to 4",
+    ),
+    "whole numbers of what is computed": (
+        with_gain(helper.make_node("Cast", ["scaled"], ["y"], to=onnx.TensorProto.INT64), IMAGE),
+        "only float32 is computed with",
+    ),
+    "places that are not there": (
+        with_gain(
+            helper.make_node("Gather", ["scaled", "i"], ["y"], axis=1), IMAGE, {"i": np.array([9])}
+        ),
+        r"picks places \[9\] of 4",
+    ),
+    "weights that are no numbers": (
+        one_node("Gemm", (2, 5), {"w": np.full((3, 5), np.nan, np.float32)}, transB=1),
+        "w holds NaN or infinity",
+    ),
+    "a cycle": (
+        model(
+            [helper.make_node("Add", ["x", "y"], ["a"]), helper.make_node("Relu", ["a"], ["y"])],
+            IMAGE,
+        ),
+        "its node 'a' reads 'y', which no node before it computes: export it again",
+    ),
+    "a name for two": (
+        model([helper.make_node("Relu", ["x"], ["y"])] * 2, IMAGE),
+        "its node 'y' computes 'y', which is there already",
+    ),
+    "a weight with more axes than the data": (
+        one_node("MatMul", (2, 5), {"w": random(1, 5, 3)}),
+        r"a weight of shape \(1, 5, 3\): it must have 2 dimensions",
+    ),
+    "a constant with more axes than what is computed, times that": (
+        model([helper.make_node("MatMul", ["w", "x"], ["y"])], (2, 5), {"w": random(1, 3, 2)}),
+        r"a weight of shape \(1, 3, 2\): it must have 2 dimensions",
+    ),
+    "words along another axis": (
+        model(
+            [helper.make_node("Gather", ["table", "x"], ["y"])],
+            (2, 5),
+            {"table": random(1, 7, 4)},
+            dtype=onnx.TensorProto.INT64,
+        ),
+        r"a weight of shape \(1, 7, 4\): it must have 2 dimensions",
+    ),
+    "branches": (
+        model([helper.make_node("If", ["c"], ["y"], "if")], IMAGE, {"c": np.array(True)}),
+        r"if \(If\): choices that depend on the data are not built",
+    ),
+    "quantised weights": (
+        model(
+            [
+                helper.make_node("DequantizeLinear", ["q", "s"], ["w"]),
+                helper.make_node("Gemm", ["x", "w"], ["y"]),
+            ],
+            (2, 5),
+            {"q": np.ones((5, 3), np.int8), "s": np.float32(0.1)},
+        ),
+        r"w \(DequantizeLinear\): the model is quantised: export it in float32, before it is",
+    ),
+    "what a runtime made": (
+        model([helper.make_node("BiasGelu", ["x"], ["y"], domain="com.microsoft")], IMAGE),
+        "operators of com.microsoft are not built: export the model without optimising",
+    ),
+    "what somebody made": (
+        model([helper.make_node("Fold", ["x"], ["y"], domain="org.somebody")], IMAGE),
+        "operators of org.somebody are not built: use ONNX's own in their place",
+    ),
+    "a picture that keeps its sides": (
+        with_gain(
+            helper.make_node(
+                "Resize", ["scaled", "", "", "s"], ["y"], keep_aspect_ratio_policy="not_larger"
+            ),
+            IMAGE,
+            {"s": np.array([2, 4, 16, 24])},
+            opset=18,
+        ),
+        r"it keeps the aspect ratio \(not_larger\): use the policy stretch",
+    ),
+    "groups of unequal size": (
+        with_gain(
+            helper.make_node("GroupNormalization", ["scaled", "s", "b"], ["y"], num_groups=3),
+            IMAGE,
+            {"s": random(4), "b": random(4)},
+            opset=21,
+        ),
+        "its 4 channels do not make 3 groups",
+    ),
+    "the larger of two that are computed": (
+        with_gain(helper.make_node("Max", ["scaled", "x"], ["y"]), IMAGE),
+        "only that of a tensor and a number",
+    ),
+    "no places": (
+        with_gain(
+            helper.make_node("Gather", ["scaled", "i"], ["y"], axis=1),
+            IMAGE,
+            {"i": np.zeros(0, np.int64)},
+        ),
+        "it picks no places: leave it out",
+    ),
+    "parts of nothing": (
+        parted({"n": np.array(0)}, 0),
+        r"it splits 4 into \[0\]: parts must be of 1 or more",
+    ),
+    "parts that make no whole": (
+        parted({"n": np.array([1, 2])}, 0),
+        r"it splits 4 into \[1, 2\]: parts must .* make the whole",
+    ),
+    "a split that leaves some over": (
+        with_gain(
+            helper.make_node("Split", ["scaled", "n"], ["y", "rest"], axis=1),
+            IMAGE,
+            {"n": np.array([1, 2])},
+        ),
+        r"it splits 4 into \[1, 2\]: parts must",
+    ),
+    "a part that is not there": (parted({"n": np.array(2)}, 2), "takes part 2 of 2, which is not"),
+    "nothing": (
+        model([helper.make_node("Relu", ["x"], []), helper.make_node("Relu", ["x"], ["y"])], IMAGE),
+        "its node 'Relu' computes nothing: export it again",
+    ),
+    "a larger picture between its numbers": (
+        with_gain(
+            helper.make_node("Resize", ["scaled", "", "f"], ["y"], mode="linear"),
+            IMAGE,
+            {"f": np.float32([1, 1, 2, 2])},
+        ),
+        "use the mode nearest and a whole factor",
+    ),
+    "a new opset": (one_node("Relu", IMAGE, opset=999), "opset 999 is newer than"),
+    "an old opset": (one_node("Relu", IMAGE, opset=9), "opset 9 is older than 11"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_built_says_what_to_do(case: str) -> None:
+    data, message = REFUSED[case]
+    with pytest.raises(BadInput, match=message):
+        imported(data)
+
+
+def test_the_manual_lists_every_operator() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "how-to" / "own-model.md").read_text()
+    listed = manual.partition("Operators: ")[2].partition(".\n")[0]
+    known = set(re.findall(r"\b[A-Z]\w+", listed))
+    assert known == set(RULES)
+
+
+def test_one_input_and_one_output() -> None:
+    node = helper.make_node("Add", ["x", "z"], ["y"])
+    info = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, (1, 2)) for n in "xz"]
+    graph = helper.make_graph([node], "g", info, info[:1])
+    graph.output[0].name = "y"
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    with pytest.raises(BadInput, match=r"it has 2 inputs \(x, z\): export it with one input"):
+        imported(made.SerializeToString())
+
+
+def test_what_is_no_onnx_file_inside_is_refused() -> None:
+    broken = onnx.load_model_from_string(two_layers())
+    broken.graph.initializer[0].dims[0] = 7
+    with pytest.raises(BadInput, match="this is no valid model"):
+        imported(broken.SerializeToString())
+    with pytest.raises(BadInput, match=r"b has shape \(1,\), bias needs \(6,\)"):
+        imported(one_node("Conv", IMAGE, {"w": random(6, 4, 3, 3), "b": random(1)}))
+
+
+def test_a_second_output_that_is_not_built_is_named() -> None:
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["largest", "places"], kernel_shape=[2, 2]),
+        helper.make_node("Cast", ["places"], ["y"], "cast", to=onnx.TensorProto.FLOAT),
+    ]
+    with pytest.raises(BadInput, match=r"cast \(Cast\): its input places is the output of nothing"):
+        imported(model(nodes, IMAGE))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "constants", "message"),
+    [
+        ("Squeeze", {}, {"axes": np.array([1])}, r"drops axes \[1\] of \(2, 4, 8, 8\)"),
+        ("Flatten", {"axis": 7}, {}, "must begin with the batch"),
+        ("Softmax", {"axis": 5}, {}, "axis 5 must be one of 4"),
+        ("Gather", {"axis": -5}, {"places": np.array([1])}, "axis -5 must be one of 4"),
+    ],
+)
+def test_axes_that_are_not_there_are_refused(
+    op: str, attributes: dict[str, Any], constants: dict[str, Any], message: str
+) -> None:
+    node = helper.make_node(op, ["scaled", *constants], ["y"], **attributes)
+    with pytest.raises(BadInput, match=message):
+        imported(with_gain(node, IMAGE, constants))

@@ -1,0 +1,180 @@
+"""Weights that do not find their way back into a PyTorch module are named."""
+
+import re
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import poet_host as poet
+import pytest
+import safetensors.torch
+import torch
+from poet_host import api
+from poet_host.errors import PoetWarning
+from poet_host.graph.graph import Graph
+from poet_host.graph.weights import start_values, to_named
+from poet_host.onnx.returning import notice
+from poet_host.schedule.recover import graph_of
+from poet_host.schedule.schedule import Schedule
+from support import whole_runs as runs
+from support.command import Command
+from support.onnx_judge import imported
+from support.onnx_models import by_dynamo, legacy
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+LOST = {f"fc.parametrizations.weight.original{i}" for i in (0, 1)}
+FOLDED = {"training": torch.onnx.TrainingMode.EVAL, "do_constant_folding": True}
+
+
+class Small(nn.Module):
+    """Two convolutions with batchnorm, one without a bias, and a classifier."""
+
+    def __init__(self, normed: bool = False) -> None:
+        super().__init__()
+        self.c1, self.b1 = nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4)
+        self.c2, self.b2 = nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)
+        self.fc = weight_norm(nn.Linear(4, 3)) if normed else nn.Linear(4, 3)
+        for norm in (self.b1, self.b2):
+            norm.running_mean = torch.randn(4)
+            norm.running_var = torch.rand(4) + 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.b2(self.c2(torch.relu(self.b1(self.c1(x))))))
+        logits: Tensor = self.fc(x.mean((2, 3)))
+        return logits
+
+
+class Reused(nn.Module):
+    """A parameter that nothing reads, a frozen one, a buffer, and weights that two layers share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
+        self.second.weight = self.first.weight
+        self.unused = nn.Parameter(torch.ones(3))
+        self.frozen = nn.Parameter(torch.ones(64), requires_grad=False)
+        self.register_buffer("mask", torch.ones(64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x.flatten(1))) * self.frozen
+        logits: Tensor = self.second(x) * self.mask
+        return logits
+
+
+@pytest.fixture
+def x() -> Tensor:
+    torch.manual_seed(0)
+    return torch.randn(2, 1, 8, 8)
+
+
+def test_parameters_of_a_module_that_are_computed_anew_are_named(x: Tensor) -> None:
+    with pytest.warns(PoetWarning) as seen:
+        graph = poet.load(Small(normed=True), x)
+    assert seen[0].filename == __file__
+    assert isinstance(graph, Graph)
+    assert set(graph.lost) == LOST
+    assert len(graph.made_up) == 1
+    assert all(name in str(seen[0].message) for name in (*LOST, *graph.made_up))
+
+
+@pytest.mark.parametrize("module_of", [Small, Reused])
+def test_a_module_whose_parameters_all_return_gives_no_warning(
+    module_of: type[nn.Module], x: Tensor
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PoetWarning)
+        graph = poet.load(module_of(), x)
+    assert isinstance(graph, Graph)
+    assert (graph.lost, graph.made_up) == ((), ())
+
+
+def test_what_is_lost_is_what_load_state_dict_misses(x: Tensor, tmp_path: Path) -> None:
+    """As the guide checks it: of the parameters, exactly those that were named."""
+    for normed in (False, True):
+        module = Small(normed)
+        graph = api.load_graph(module, x)
+        poet.save_weights(tmp_path / "w.safetensors", graph, start_values(graph, 0))
+        weights = safetensors.torch.load_file(tmp_path / "w.safetensors")
+        missing, unexpected = module.load_state_dict(weights, strict=False)
+        parameters = {name for name, _ in module.named_parameters()}
+        assert parameters & set(missing) == set(graph.lost) == (LOST if normed else set())
+        assert set(unexpected) == set(graph.made_up)
+
+
+@pytest.mark.parametrize(
+    ("write", "names"),
+    [
+        (lambda m, x: legacy(m, x, **FOLDED), r"onnx::Conv_\d+"),
+        (by_dynamo, r"c[12]\.(weight|bias|weight_bias)"),
+    ],
+)
+def test_tensors_that_an_exporter_folded_are_named(write: Any, names: str, x: Tensor) -> None:
+    graph = imported(write(Small(), x))
+    assert not graph.lost
+    assert len(graph.made_up) == 4
+    assert all(re.fullmatch(names, name) for name in graph.made_up)
+    for name in graph.made_up:
+        assert name in notice(graph)
+
+
+def test_a_file_with_the_names_of_its_module_has_nothing_to_say(x: Tensor) -> None:
+    for data in (by_dynamo(Small(), x, optimize=False), legacy(Small(), x)):
+        graph = imported(data)
+        assert (graph.lost, graph.made_up, notice(graph)) == ((), (), "")
+
+
+def test_a_weight_that_an_exporter_computed_is_named(x: Tensor) -> None:
+    """By default the newer exporter computes what weight_norm makes, and calls it after that."""
+    module = Small(normed=True)
+    for data in (by_dynamo(module, x), legacy(module, x, **FOLDED)):
+        graph = imported(data)
+        saved = to_named(graph, start_values(graph, 0), constants=False)
+        foreign = saved.keys() - module.state_dict().keys()
+        assert foreign
+        assert foreign <= set(graph.made_up)
+
+
+def test_what_is_not_trained_is_not_named(x: Tensor) -> None:
+    assert imported(legacy(Small(), x, **FOLDED), train="last:1").made_up == ()
+
+
+def test_a_schedule_knows_what_does_not_return(x: Tensor, tmp_path: Path) -> None:
+    graph = api.load_graph(Small(normed=True), x)
+    runs.schedule(graph).save(tmp_path / "m.poet")
+    found = graph_of(Schedule.load(tmp_path / "m.poet"))
+    assert (found.lost, found.made_up) == (graph.lost, graph.made_up)
+    with pytest.warns(PoetWarning, match="original0"):
+        poet.export(found, start_values(found, 0))
+
+
+def test_many_names_are_bounded() -> None:
+    graph = api.load_graph("linear")
+    text = notice(replace(graph, made_up=tuple(f"onnx::Gemm_{i}" for i in range(25))))
+    assert "onnx::Gemm_19" in text
+    assert "onnx::Gemm_20" not in text
+    assert "5 more" in text
+
+
+def test_the_commands_name_them(
+    capsys: pytest.CaptureFixture[str], x: Tensor, tmp_path: Path
+) -> None:
+    poet_host = Command(capsys)
+    model, schedule = tmp_path / "m.onnx", tmp_path / "m.poet"
+    model.write_bytes(legacy(Small(), x, **FOLDED))
+    graph = imported(model.read_bytes(), loss="cross-entropy")
+    solved = poet_host(
+        "solve", str(model), "--board", "native", "--ram", "100%", "--gap", "1", "-o", str(schedule)
+    )
+    assert solved.code == 0
+    weights = tmp_path / "w.safetensors"
+    poet.save_weights(weights, graph, start_values(graph, 0))
+    exported = poet_host(
+        "export", str(schedule), "-w", str(weights), "-o", str(tmp_path / "o.onnx"), "--json"
+    )
+    assert exported.code == 0
+    for result in (solved, exported):
+        assert all(name in result.err for name in graph.made_up)
+        assert "Traceback" not in result.err
+        assert "UserWarning" not in result.err

@@ -1,0 +1,167 @@
+"""A meter's log gives back the powers that it was made from."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from poet_host import api
+from poet_host.api import connection as verbs
+from poet_host.device.board import load_board
+from poet_host.device.device import Device, connect
+from poet_host.errors import BadInput
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.graph import models
+from poet_host.profile import meter
+from poet_host.profile.meter import State, hold_states, powers, read_log
+from poet_host.profile.profile import Power, Profile, board_power, estimate_profile
+from poet_host.sim.board import SimulatedBoard
+from poet_host.sim.native import create_storage
+from support.command import Command
+from support.sim_helper import needs_compiler
+
+GRAPH = models.load("resnet-digits")
+SUPPLY_MV = 3300.0
+TRUE = Power(11_000.0, 200_000.0, 300_000.0, 5_000.0)
+STATES = (
+    State("compute", 2.0e6, 0.0, 2.0e6),
+    State("write", 2.4e6, 2.4e6, 0.6e6),
+    State("read", 2.2e6, 2.2e6, 0.9e6),
+)
+
+
+def state_uw(state: State) -> float:
+    """Mean power of a state, by what a profile's powers mean."""
+    storage_uw = {"compute": 0.0, "write": TRUE.page_out_uw, "read": TRUE.page_in_uw}[state.name]
+    awake, moving = state.awake_us / state.time_us, state.storage_us / state.time_us
+    return TRUE.base_uw + awake * TRUE.compute_uw + moving * storage_uw
+
+
+def write_log(
+    path: Path, pieces: list[tuple[float, float]], head: str = "Timestamp(ms),Current(uA)"
+) -> None:
+    """A log of (milliseconds, microwatts) one after the other, 1,000 samples a second, noisy."""
+    rng = np.random.default_rng(3)
+    uw = np.concatenate([np.full(round(ms), power) for ms, power in pieces])
+    ua = uw / (SUPPLY_MV / 1e3) * rng.normal(1.0, 0.05, len(uw))
+    lines = [f"{i}.000,{value:.3f},00000000\n" for i, value in enumerate(ua)]
+    path.write_text(f"{head},D0-D7\n" + "".join(lines))
+
+
+def pieces(states: tuple[State, ...] = STATES) -> list[tuple[float, float]]:
+    """Other activity, then each state between rests."""
+    found = [(700.0, TRUE.base_uw), (900.0, 40_000.0), (1000.0, TRUE.base_uw)]
+    for state in states:
+        found += [(state.time_us / 1e3, state_uw(state)), (1000.0, TRUE.base_uw)]
+    return found
+
+
+def test_powers_are_found_in_noise_and_behind_other_activity(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    write_log(path, pieces())
+    found = powers(*read_log(path), STATES, SUPPLY_MV)
+    for name in ("compute_uw", "page_in_uw", "page_out_uw", "base_uw"):
+        assert getattr(found, name) == pytest.approx(getattr(TRUE, name), rel=0.02)
+
+
+def test_a_log_without_the_states_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    write_log(path, pieces(STATES[:2]))
+    with pytest.raises(BadInput, match=r"periods of 0\.90, 2\.00, 2\.40 s: record from before"):
+        powers(*read_log(path), STATES, SUPPLY_MV)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("time,current\n1,2\n", "its first line must begin with"),
+        ("Timestamp(ms),Current(uA)\n1,x\n", "cannot be read"),
+        ("Timestamp(ms),Current(uA)\n2,1\n1,1\n", "times of a log must increase"),
+        ("Timestamp(ms),Current(uA)\n", "times of a log must increase"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:loadtxt")
+def test_what_is_no_log_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=words):
+        read_log(path)
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_log(tmp_path / "gone.csv")
+
+
+def test_a_profile_takes_its_powers_from_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, held = tmp_path / "log.csv", []
+    monkeypatch.setattr(meter, "STATE_US", 600_000.0)
+    monkeypatch.setattr(meter, "SHORTEST_MS", 50.0)  # a computer computes too fast to last longer
+    monkeypatch.setattr(meter, "REST_S", 0.0)
+    monkeypatch.setattr(meter, "LOOK_S", 0.01)
+
+    def hold(device: Device) -> tuple[State, ...]:
+        held.extend(hold_states(device))
+        return tuple(held)
+
+    monkeypatch.setattr(verbs, "hold_states", hold)
+    with api.connect("native") as connection:
+        estimated = estimate_profile(connection.board)
+        metered = connection.meter(
+            estimated, log, SUPPLY_MV, lambda: write_log(log, pieces(tuple(held)))
+        )
+    assert [state.name for state in held] == ["compute", "write", "read"]
+    assert metered.metered
+    assert metered.power.compute_uw == pytest.approx(TRUE.compute_uw, rel=0.02)
+    assert metered.power.base_uw == pytest.approx(TRUE.base_uw, rel=0.02)
+    conv = GRAPH["conv1"]
+    time_us, energy_uj = metered.cost(conv, GRAPH)
+    assert energy_uj == pytest.approx(time_us * TRUE.compute_uw / 1e6, rel=0.02)
+    metered.save(tmp_path / "p.json")
+    assert Profile.load(tmp_path / "p.json") == metered
+    # What is measured later with no meter keeps the powers.
+    assert metered.merged(replace(estimated, commit_us=1.0)).power == metered.power
+
+
+def test_the_command_line_refuses_what_makes_no_sense(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    poet, log = Command(capsys), tmp_path / "log.csv"
+    base = ("profile", "--port", "native", "-o", tmp_path / "p.json")
+    found = poet(*base, "--supply-mv", 3000)
+    assert (found.code, "give --power-log too" in found.err) == (2, True)
+    log.write_text("old")
+    found = poet(*base, "--power-log", log)
+    assert (found.code, "exists: name the file" in found.err) == (2, True)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
+def test_the_simulators_own_meter_is_recovered(name: str, tmp_path: Path) -> None:
+    """Within 4 per cent: between blocks the card rests while the driver does its work."""
+    create_storage(tmp_path / "card.img", 16 << 20)
+    with ExitStack() as stack:
+        board = stack.enter_context(
+            SimulatedBoard(name, build_firmware(name), tmp_path / "card.img")
+        )
+        device = stack.enter_context(connect(board.port))
+        device.format()
+        marks: list[tuple[float, float]] = []  # microseconds and microjoules at each rest
+
+        def rest() -> None:
+            device.status()
+            marks.append((board.meter.time_us, board.energy.total_uj))
+
+        states = hold_states(device, rest)
+    true = board_power(load_board(name))
+    log = [(1000.0, true.base_uw)]
+    for state, (begin_us, begin_uj), (end_us, end_uj) in zip(
+        states, marks, marks[1:], strict=False
+    ):
+        power_uw = 1e6 * (end_uj - begin_uj) / (end_us - begin_us)
+        log += [(state.time_us / 1e3, power_uw), (1000.0, true.base_uw)]
+    write_log(tmp_path / "log.csv", log)
+    found = powers(*read_log(tmp_path / "log.csv"), states, SUPPLY_MV)
+    for one in ("compute_uw", "page_in_uw", "page_out_uw", "base_uw"):
+        assert getattr(found, one) == pytest.approx(getattr(true, one), rel=0.04), one

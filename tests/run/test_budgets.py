@@ -1,0 +1,146 @@
+"""Whole training runs: whatever the budget and the method, the weights are the same bits."""
+
+import numpy as np
+import pytest
+from poet_host import api
+from poet_host.data.datasets import Dataset, batch_of_step, fit, load_data
+from poet_host.graph.graph import Graph
+from poet_host.graph.weights import start_values
+from poet_host.reference.step import run_step
+from poet_host.run.run import weights_sha256
+from support import whole_runs as runs
+
+STEPS = 6
+SMALLEST = "the smallest"
+BUDGETS = [("75%", "poet"), ("50%", "poet"), (SMALLEST, "poet"), ("60%", "poet-paging")]
+
+
+def data_of(graph: Graph) -> Dataset:
+    if graph.name == "texts":
+        return load_data("tokens:12:40:40")
+    if graph.name != "mixed":
+        return load_data("digits")
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((16, 3, 8, 8), dtype=np.float32)
+    return Dataset("noise", x, rng.standard_normal((16, 4), dtype=np.float32))
+
+
+def budget(graph: Graph, ram: str) -> str | int:
+    """`SMALLEST` is what the planner names when it is asked for too little."""
+    if ram != SMALLEST:
+        return ram
+    refused = api.solve(graph, runs.profile(), ram=64)
+    assert refused.status == "infeasible"
+    assert refused.smallest_ram_bytes is not None
+    return refused.smallest_ram_bytes
+
+
+def by_reference(graph: Graph, data: Dataset, steps: int) -> dict[str, bytes]:
+    """The same training in NumPy, on the host."""
+    values = dict(start_values(graph, 0))
+    fitted = fit(data, graph)
+    for step in range(steps):
+        x, y = batch_of_step(fitted, graph.batch, 0, step)
+        found = run_step(graph, {**values, graph.data: x, graph.label: y}, step + 1)
+        values |= {node.updates: found[node.name] for node in graph if node.updates}
+    return {name: array.tobytes() for name, array in values.items()}
+
+
+GRAPHS = {
+    "resnet-digits": lambda: runs.digits(),
+    "with momentum and decay": lambda: runs.digits(0.9, 0.0005),
+    "every other operator": runs.mixed,
+    "a transformer by Adam": runs.texts,
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_keeping_everything_trains_as_the_reference_does(name: str) -> None:
+    graph = GRAPHS[name]()
+    data = data_of(graph)
+    run = runs.train(runs.schedule(graph), data, steps=STEPS)
+    assert {n: a.tobytes() for n, a in run.weights.items()} == by_reference(graph, data, STEPS)
+    assert run.last_step == STEPS
+    assert run.peak_bytes == runs.plan(graph, "100%", "keep-everything").peak_bytes
+
+
+@pytest.mark.parametrize(("ram", "method"), BUDGETS)
+@pytest.mark.parametrize("name", ["resnet-digits", "with momentum and decay"])
+def test_every_budget_trains_the_same_bits(name: str, ram: str, method: str) -> None:
+    graph = GRAPHS[name]()
+    schedule = runs.schedule(graph, budget(graph, ram), method)
+    run = runs.train(schedule, steps=STEPS)
+    assert runs.same(run, runs.train(runs.schedule(graph), steps=STEPS))
+    assert [step.loss for step in run.steps] == [
+        step.loss for step in runs.train(runs.schedule(graph), steps=STEPS).steps
+    ]
+    assert run.peak_bytes <= schedule.meta["plan"]["ram_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ram"),
+    [
+        ("every other operator", "80%"),
+        ("every other operator", SMALLEST),
+        ("a transformer by Adam", "80%"),
+        ("a transformer by Adam", "60%"),
+    ],
+)
+def test_dropout_and_all_other_operators_train_the_same_bits(name: str, ram: str) -> None:
+    graph = GRAPHS[name]()
+    data = data_of(graph)
+    small, whole = runs.schedule(graph, budget(graph, ram), "poet"), runs.schedule(graph)
+    assert runs.same(
+        runs.train(small, data, steps=STEPS, seed=3), runs.train(whole, data, steps=STEPS, seed=3)
+    )
+
+
+def test_recomputation_alone_trains_the_same_bits() -> None:
+    graph = runs.digits()
+    run = runs.train(runs.schedule(graph, "80%", "poet-remat"), steps=STEPS)
+    counts = run.counts()
+    assert counts["recomputes"] > 0
+    assert counts["activation_page_outs"] == 0
+    assert runs.same(run, runs.train(runs.schedule(graph), steps=STEPS))
+
+
+def test_what_the_board_traced_is_the_plan() -> None:
+    graph = runs.digits()
+    schedule = runs.schedule(graph, 24576, "poet-paging")
+    plan = runs.plan(graph, 24576, "poet-paging")
+    run = runs.train(schedule, steps=2)
+    traced = [(one.op, one.node) for one in run.trace if one.op != "wait"]
+    assert traced == [(statement.op, statement.node) for statement in plan.statements]
+    counts = run.counts()
+    assert counts["computes"] == sum(op == "compute" for op, _ in traced)
+    assert counts["recomputes"] == counts["computes"] - sum(not node.stored for node in graph)
+    assert counts["activation_page_ins"] > 0
+    assert counts["activation_page_outs"] > 0
+
+
+def test_trained_weights_answer_better() -> None:
+    graph, digits = runs.digits(), load_data("digits")
+    assert digits.x_test is not None
+    assert digits.y_test is not None
+    schedule = runs.schedule(graph, "50%", "poet")
+    before = runs.train(schedule, steps=1)
+    after = runs.train(schedule, epochs=1)
+    assert after.last_step == len(digits.x) // graph.batch
+    first, last = (
+        api.accuracy(graph, r.weights, digits.x_test, digits.y_test) for r in (before, after)
+    )
+    assert last > first + 0.4
+    assert weights_sha256(before.weights) != weights_sha256(after.weights)
+
+
+def test_resnet18_trains_a_step_in_less_memory_than_it_needs() -> None:
+    graph = api.load_graph("resnet18-cifar")
+    keep = runs.plan(graph, "100%", "keep-everything")
+    small = runs.schedule(graph, "50%", "poet")
+    data = "synthetic:3x32x32:10"
+    run = runs.train(small, data, steps=1)
+    assert keep.peak_bytes is not None
+    assert run.peak_bytes <= keep.peak_bytes // 2
+    counts = run.counts()
+    assert counts["activation_recomputes"] + counts["activation_page_ins"] > 0
+    assert runs.same(run, runs.train(runs.schedule(graph), data, steps=1))

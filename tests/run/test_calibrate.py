@@ -1,0 +1,100 @@
+"""What statements cost, out of traces whose gaps are known."""
+
+from collections import namedtuple
+from dataclasses import replace
+
+import pytest
+from poet_host import isa
+from poet_host.run.calibrate import Observed, calibrated, statement_costs, typical
+from poet_host.run.run import Step
+from poet_host.schedule.decode import decode
+from support import whole_runs as runs
+
+Record = namedtuple("Record", "statement kind begin end")
+CODE = {name: row.code for name, row in isa.by_name("STATEMENT").items()}
+STEP = Step(1, 0.5, 1000.0, 400.0, 200.0, 30.0, 50.0, 80.0, 150.0, 0.0, 64)
+
+
+def traced(*statements: tuple[str, int]) -> tuple[Record, ...]:
+    """Statements of 10 ticks each, so many ticks behind the one before; pages are in their lane."""
+    found, now = [], 2**32 - 100  # the clock wraps around
+    for index, (name, gap) in enumerate(statements):
+        if name.startswith("page"):
+            found.append(Record(index, CODE[name], 5, 900))
+            continue
+        now += gap
+        found.append(Record(index, CODE[name], now % 2**32, (now + 10) % 2**32))
+        now += 10
+    return tuple(found)
+
+
+def observed(*steps: tuple[Record, ...]) -> Observed:
+    schedule = runs.schedule(runs.digits())
+    return Observed((STEP,) * len(steps), steps, tuple(decode(schedule)), 0.5)
+
+
+def test_gaps_are_told_apart_by_what_comes_next() -> None:
+    first = traced(("compute", 7), ("free", 20), ("compute", 100), ("page_out", 0), ("wait", 90))
+    second = traced(("free", 7), ("compute", 120), ("wait", 30), ("free", 24), ("end", 500))
+    found = statement_costs(observed(first, second))
+    assert found.compute_us == 0.5 * 110
+    assert found.free_us == 0.5 * 22
+    # Beside its wait, which takes 30 by itself, the page takes 60; and there are two waits.
+    assert found.page_us == 0.5 * (60 + 2 * 30)
+    # 80 + 150 us of storage, 200 us in transfers and 30 us in the commit: none for records.
+    assert found.reading == 0.0
+
+
+def test_reading_records_is_a_share_of_what_passes_between_statements() -> None:
+    trace = traced(("free", 0), ("compute", 100), ("compute", 100))
+    seen = observed(trace)
+    gaps_us = 0.5 * 200 * len(seen.statements) / len(trace)
+    slow = replace(seen, steps=(replace(STEP, reading_us=80.0 + gaps_us / 4),))
+    assert statement_costs(slow).reading == pytest.approx(0.25)
+
+
+def test_what_updates_take_beyond_the_probe_is_part_of_every_transfer_out() -> None:
+    graph, profile = runs.digits(), runs.profile()
+    seen = observed(())
+    outs = [i for i, one in enumerate(seen.statements) if getattr(one, "op", "") == "page_out"]
+    sizes = [graph[seen.statements[i].node].size_bytes for i in outs]  # type: ignore[union-attr]
+    usual = [profile.page_out.times_us(size)[0] for size in sizes]
+    late = tuple(
+        Record(i, CODE["page_out"], 0, 2 * round(us + 50))
+        for i, us in zip(outs, usual, strict=True)
+    )
+    spent_us = sum(usual) + 50 * len(outs)
+    step = replace(STEP, writing_us=spent_us + STEP.commit_us)
+    found = calibrated(profile, graph, replace(seen, steps=(step,), records=(late,)))
+    assert found.page_out.base_us == pytest.approx(profile.page_out.base_us + 50, abs=1)
+    assert found.page_turn_us == 0.0  # this schedule pages no activation out
+    assert found.commit_us == pytest.approx(profile.commit_us, abs=5)
+    step = replace(step, writing_us=step.writing_us + 1500)  # to turn from a commit's record
+    found = calibrated(profile, graph, replace(seen, steps=(step,), records=(late,)))
+    assert found.commit_us == pytest.approx(profile.commit_us + 1500, abs=5)
+
+
+def test_a_computers_typical_steps_are_its_quickest_of_every_window() -> None:
+    assert typical([5, 1, 9, 2, 8, 3, 7, 4], 1) == [1, 3]
+    # Every other step traces the same statements.
+    assert typical([5, 1, 9, 2, 8, 3, 7, 4, 6, 0], 2) == [0, 1, 8, 9]
+    assert typical([5, 1, 9], 3) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("board", ["native", "mkr1000"])
+def test_handing_a_page_to_a_thread_is_counted_once(board: str) -> None:
+    """A chip serves transfers while it computes, too, which gaps between statements do not show."""
+    graph, profile = runs.digits(), replace(runs.profile(), board=board)
+    profile = replace(profile, page_in=replace(profile.page_in, cpu_base_us=7.0))
+    paging = observed(traced(("free", 0), ("free", 20), ("page_in", 0), ("free", 60)))
+    found = calibrated(profile, graph, paging)
+    assert found.statements.page_us == 0.5 * 40
+    lanes = {(lane.cpu_base_us, lane.cpu_us_per_byte) for lane in (found.page_in, found.page_out)}
+    if board == "native":
+        assert lanes == {(0.0, 0.0)}
+        assert found.transfer(4096).page_in_cpu_us == 0.5 * 40
+    else:
+        assert found.page_in.cpu_base_us == 7.0
+    # Where no page was traced, nothing better is known than what transfers alone took.
+    pageless = calibrated(profile, graph, observed(traced(("free", 0), ("free", 20))))
+    assert pageless.page_in == profile.page_in

@@ -1,0 +1,284 @@
+"""Cards by which a board trains alone: the weights and losses of the same training with a host."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import poet_host as poet
+import pytest
+from poet_host import api, isa
+from poet_host.data.datasets import Dataset, classes_of, fit, tokens_of
+from poet_host.errors import BadInput
+from poet_host.graph.graph import Graph
+from poet_host.schedule.schedule import Schedule
+from poet_host.sim.native import NativeBoard
+from support import whole_runs as runs
+from support.command import Command, Result
+from support.sim_helper import needs_compiler
+
+WAIT_S = 60.0
+
+
+def small() -> Schedule:
+    return runs.schedule(runs.digits(), "60%", "poet")
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Path:
+    path = tmp_path / "card.img"
+    poet.prepare_storage(path, 16 * runs.MIB)
+    return path
+
+
+def write(schedule: Schedule, card: Path, data: Any = "digits", **how: Any) -> Any:
+    with runs.board(schedule, card) as connection:
+        return poet.write_card(schedule, connection, data, **how)
+
+
+def read(schedule: Schedule, card: Path) -> Any:
+    with runs.board(schedule, card) as connection:
+        return poet.read_card(schedule, connection)
+
+
+def committed(card: Path) -> int:
+    """The greater of the two commit records' steps, as they lie on the card."""
+    raw = card.read_bytes()[2048 * 512 :]
+    records = [isa.unpack("poet_commit", raw[b * 512 : b * 512 + 32]) for b in (64, 128)]
+    return int(max(records, key=lambda r: r["sequence"])["step"])
+
+
+def alone(schedule: Schedule, card: Path, until: int, board: str = "native") -> None:
+    """Switch a board on with the card in it, and nobody near, until it has come so far.
+
+    `board` is the name of the program that runs here.
+    """
+    arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
+    give_up = time.monotonic() + WAIT_S
+    with NativeBoard(card, arena_bytes, board=board, alone=True) as running:
+        while committed(card) < until:
+            assert time.monotonic() < give_up
+            assert running.ended is None
+            time.sleep(0.01)
+        running.kill()
+
+
+def texts_data() -> Dataset:
+    graph: Graph = runs.texts()
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, tokens_of(graph), (9, *graph[graph.data].shape[1:]))
+    return fit(Dataset("texts", x, rng.integers(0, classes_of(graph), 9)), graph)
+
+
+@pytest.mark.parametrize("make", [runs.digits, runs.texts])
+def test_alone_a_board_trains_as_with_a_host(make: Any, card: Path) -> None:
+    schedule = runs.schedule(make(), "100%", "keep-everything")
+    data = "digits" if make is runs.digits else texts_data()
+    state = write(schedule, card, data, steps=6, seed=3)
+    assert (state.first, state.last, state.committed, len(state.losses)) == (0, 6, 0, 0)
+    alone(schedule, card, 6)
+    state, weights = read(schedule, card)
+    straight = runs.train(schedule, data, steps=6, seed=3)
+    assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
+    assert state.losses.tolist() == [step.loss for step in straight.steps]
+    assert (state.committed, state.last) == (6, 6)
+
+
+def test_it_goes_on_where_its_power_went_and_where_a_host_left_it(card: Path) -> None:
+    schedule = small()
+    write(schedule, card, steps=10_000)  # more than it makes before a kill that comes late
+    for _ in range(3):
+        alone(schedule, card, committed(card) + 3)  # which ends in the middle of a step
+    at = committed(card)
+    # A host takes over, and the board goes on alone once more.
+    assert runs.train(schedule, storage=card, steps=at + 2, resume=True).last_step == at + 2
+    assert committed(card) == at + 2
+    alone(schedule, card, at + 4)
+    state, weights = read(schedule, card)
+    straight = runs.train(schedule, steps=state.committed)
+    assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
+    losses = [step.loss for step in straight.steps]
+    for step, (found, wanted) in enumerate(zip(state.losses.tolist(), losses, strict=True), 1):
+        # What a kill kept from being noted, and what the host has trained, is not there.
+        assert found == wanted or (step in (at, at + 1, at + 2) and np.isnan(found)), step
+
+
+def test_a_host_that_comes_stops_it_between_two_commits(card: Path) -> None:
+    schedule = small()
+    write(schedule, card, steps=100_000)
+    arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
+    with api.start_board("native", card, arena_bytes, alone=True) as running:
+        give_up = time.monotonic() + WAIT_S
+        while committed(card) < 2:
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        with poet.connect(running.port) as connection:
+            state, weights = poet.read_card(schedule, connection)
+            assert 2 <= state.committed < 100_000
+            assert connection.device.hello().committed_step == state.committed
+    straight = runs.train(schedule, steps=state.committed)
+    assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
+
+
+def test_training_anew_ends_a_job(card: Path) -> None:
+    schedule = small()
+    write(schedule, card, steps=50)
+    with pytest.raises(BadInput, match=r"--resume.*--erase-card"):
+        runs.train(schedule, storage=card, steps=1)
+    assert read(schedule, card)[0] is not None
+    runs.train(schedule, storage=card, steps=1, erase_card=True)
+    assert read(schedule, card)[0] is None
+    arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
+    with (
+        api.start_board("native", card, arena_bytes, alone=True) as running,
+        poet.connect(running.port) as connection,
+    ):
+        assert connection.device.info.committed_step == 1
+
+
+def test_a_job_that_does_not_fit_is_refused_before_it_is_begun(tmp_path: Path) -> None:
+    card, schedule = tmp_path / "tight.img", small()
+    poet.prepare_storage(card, (2048 + 1344 + schedule.model.data_blocks + 700) * 512)
+    runs.train(schedule, storage=card, steps=1)
+    with pytest.raises(BadInput, match=r"need [\d,]+ bytes of the card, which has [\d,]+ behind"):
+        write(schedule, card, steps=4, resume=True)
+    assert committed(card) == 1  # and the weights are there still
+    assert read(schedule, card)[0] is None
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_simulated_chip_trains_alone(tmp_path: Path, card: Path) -> None:
+    schedule = runs.schedule(runs.digits(), "40%", "poet")
+    write(schedule, card, steps=2)
+    give_up = time.monotonic() + 5 * WAIT_S
+    with api.start_board("mkr1000", card, alone=True):
+        while committed(card) < 2:
+            assert time.monotonic() < give_up
+            time.sleep(0.1)
+    state, weights = read(schedule, card)
+    straight = runs.train(schedule, steps=2)
+    assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
+    assert state.losses.tolist() == [step.loss for step in straight.steps]
+    assert state.board == "mkr1000"
+
+
+# The command line.
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    small().save(tmp_path / "m.poet")
+    return tmp_path
+
+
+def test_an_image_is_made_written_and_read(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    poet_host, image, schedule = Command(capsys), files / "new.img", files / "m.poet"
+
+    def written(*more: object) -> Result:
+        return poet_host("card", "write", schedule, "--data", "digits", "-o", image, *more)
+
+    made = written("--steps", 3, "--seed", 5, "--json").json
+    assert made["job"] == {"first_step": 0, "last_step": 3, "losses": []}
+    assert image.stat().st_size == 64 * runs.MIB
+    alone(small(), image, 3)
+    result = poet_host(
+        "card", "read", schedule, "--storage", image, "--json",
+        "--save-weights", files / "w.safetensors", "--log", files / "l.jsonl",
+    )  # fmt: skip
+    straight = runs.train(small(), steps=3, seed=5)
+    assert result.json["job"]["losses"] == [step.loss for step in straight.steps]
+    assert poet.step_of_weights(files / "w.safetensors") == 3
+    saved = poet.load_weights(files / "w.safetensors", runs.digits())
+    assert all(saved[name].tobytes() == straight.weights[name].tobytes() for name in saved)
+    assert (files / "l.jsonl").read_text().count('"event": "step"') == 3
+    assert result.json["board"] == "native"
+    shown = poet_host("card", "read", schedule, "--storage", image).out
+    assert "3 of 3" in shown
+    # Going on, by the card's weights and by the file's.
+    assert written("--resume", "--steps", 5, "--seed", 5, "--json").json["job"]["first_step"] == 3
+    alone(small(), image, 5)
+    weights = read(small(), image)[1]
+    straight = runs.train(small(), steps=5, seed=5)
+    assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
+    more = ("--load-weights", files / "w.safetensors", "--resume", "--steps", 4, "--json")
+    assert written(*more).json["job"]["first_step"] == 3
+
+
+def test_a_log_names_the_board_that_trained_alone(
+    files: Path, card: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here the card is read in the native board."""
+    write(small(), card, steps=2)
+    assert read(small(), card)[0].board == ""
+
+    def named() -> tuple[str, str]:
+        log = files / "l.jsonl"
+        asked = ("card", "read", files / "m.poet", "--storage", card, "--json", "--log", log)
+        found = Command(capsys)(*asked).json["board"]
+        return found, json.loads(log.read_text().splitlines()[0])["board"]
+
+    assert named() == ("native", "native")
+    alone(small(), card, 2, board="mkr1000")
+    assert named() == ("mkr1000", "mkr1000")
+    assert "mkr1000" in Command(capsys)("card", "read", files / "m.poet", "--storage", card).out
+
+
+def test_weights_of_another_model_are_not_gone_on_with_and_replaced_only_when_asked(
+    files: Path, card: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.train(runs.schedule(runs.digits(0.9, 0.0005)), storage=card, steps=1)
+    before = card.read_bytes()
+
+    def written(*more: object) -> Result:
+        return Command(capsys)(
+            "card", "write", files / "m.poet", "--data", "digits", "-o", card, *more
+        )
+
+    refused = written("--resume")
+    assert refused.code == 2
+    assert "resnet-digits" in refused.err
+    refused = written()
+    assert refused.code == 2
+    assert "--resume" in refused.err
+    assert "--erase-card" in refused.err
+    assert card.read_bytes() == before
+    assert written("--erase-card").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "say where the card is"),
+        (("-o", "{0}/new.img", "--port", "native"), "say where the card is"),
+        (("-o", "{0}/new.img", "--storage", "{0}/other.img"), "leave out --storage"),
+        (("-o", "{0}/new.img", "--epochs", 1, "--steps", 1), "not both"),
+        (("--port", "native"), "has a card for this command alone: name an image"),
+        (("--port", "sim:mkr1000"), "has a card for this command alone: name an image"),
+        (("-o", "{0}/new.img", "--resume"), "there is no"),
+        (("-o", "{0}/new.img", "--data", "synthetic:3x8x8:10"), "x has shape"),
+        (("-o", "{0}/none/new.img"), "there is no folder"),
+        (("-o", "{0}/m.poet"), "is read by this command too"),
+        (("-o", "/dev/null"), "is no file: make an image"),
+        (("-o", "{0}/foreign.img"), "holds no poet partition"),
+        (("--port", "native", "--storage", "{0}/none.img"), "there is no storage file"),
+    ],
+)
+def test_wrong_cards_are_refused(
+    arguments: tuple[str, ...], message: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "foreign.img").write_bytes(b"somebody's photographs" * 100_000)
+    before = {path: path.read_bytes() for path in files.iterdir()}
+    given = [str(one).format(files) for one in arguments]
+    result = Command(capsys)("card", "write", files / "m.poet", "--data", "digits", *given)
+    assert result.code != 0
+    assert message in result.err
+    assert {path: path.read_bytes() for path in files.iterdir()} == before
+
+
+def test_devices_are_not_prepared(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = Command(capsys)("storage", "prepare", "/dev/null", "--force")
+    assert refused.code == 2
+    assert "is no file" in refused.err
+    assert not Path("/dev/null").is_file()

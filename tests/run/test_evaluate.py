@@ -1,0 +1,209 @@
+"""Evaluation on boards: the host's bits, in any RAM that holds an operator, and nothing changed."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import poet_host as poet
+import pytest
+from poet_host.data.datasets import Dataset, classes_of, fit, tokens_of
+from poet_host.errors import BadInput, Infeasible, PoetError
+from poet_host.graph.graph import Graph
+from poet_host.graph.weights import start_values
+from poet_host.plan.keepall import keep_everything
+from poet_host.plan.pricing import cost_graph
+from poet_host.reference.inference import logits
+from poet_host.run.evaluate import Evaluation, evaluate, inference
+from poet_host.schedule.schedule import Schedule
+from support import whole_runs as runs
+from support.command import Command
+from support.sim_helper import needs_compiler
+
+SAMPLES = 5  # of batches of 2 or 4: the last one is never full
+
+
+def data_for(graph: Graph) -> Dataset:
+    rng = np.random.default_rng(0)
+    x, y = graph[graph.data], graph[graph.label]
+    values = rng.standard_normal((SAMPLES, *x.shape[1:]), dtype=np.float32)
+    if x.dtype == "int32":
+        values = rng.integers(0, tokens_of(graph), (SAMPLES, *x.shape[1:]))
+    labels: Any = rng.integers(0, classes_of(graph), (SAMPLES, *y.shape[1:]))
+    if y.dtype == "float32":
+        labels = rng.standard_normal((SAMPLES, *y.shape[1:]), dtype=np.float32)
+    return fit(Dataset("drawn", values, labels), graph)
+
+
+def on_board(graph: Graph, arena_bytes: int, weights: Any = None, port: str = "native") -> Any:
+    weights = start_values(graph, 3) if weights is None else weights
+    arena = {"arena_bytes": arena_bytes} if port == "native" else {}
+    with poet.connect(port, **arena) as at:
+        return evaluate(at.device, at.board, graph, weights, data_for(graph), "training")
+
+
+def loss_of(graph: Graph, answers: np.ndarray, y: np.ndarray) -> float:
+    answers = answers.astype(np.float64).reshape(*y.shape, -1)
+    if graph[graph.label].dtype == "float32":
+        return float(np.mean((answers[..., 0] - y) ** 2))
+    answers -= np.log(np.exp(answers).sum(axis=-1, keepdims=True))
+    return float(-np.mean(np.take_along_axis(answers, y[..., None], -1)))
+
+
+@pytest.mark.parametrize("make", [runs.digits, runs.mixed, runs.texts])
+def test_a_board_answers_with_the_bits_of_the_host(make: Any) -> None:
+    graph, data = make(), data_for(make())
+    values = start_values(graph, 3)
+    wanted = logits(graph, values, data.x).reshape(SAMPLES, -1)
+    peak = keep_everything(cost_graph(inference(graph), runs.profile())).peak_bytes
+    assert peak is not None
+    for arena_bytes in (1 << 20, peak):  # with all weights in RAM, and paged in one by one
+        found = on_board(graph, arena_bytes)
+        assert found.answers.tobytes() == wanted.tobytes()
+        assert found.samples == SAMPLES
+        assert found.loss == pytest.approx(loss_of(graph, wanted, data.y), rel=1e-5)
+        assert found.time_us > 0
+        classes = graph[graph.label].dtype == "int32"
+        right = poet.accuracy(graph, values, data.x, data.y) if classes else None
+        assert found.accuracy == right
+
+
+def test_activations_wait_at_the_host_where_ram_is_short() -> None:
+    graph = runs.texts()
+    costs = cost_graph(inference(graph), runs.profile())
+    keep = keep_everything(costs).peak_bytes
+    plan = poet.solve(costs, ram=64, time_limit_s=20)
+    least = plan.smallest_ram_bytes
+    assert least is not None
+    assert keep is not None
+    assert least < keep
+    values, data = start_values(graph, 3), data_for(graph)
+    assert on_board(graph, least).answers.tobytes() == logits(graph, values, data.x).tobytes()
+    with pytest.raises(Infeasible, match=f"within the board's {least - 4:,} bytes of RAM"):
+        on_board(graph, least - 4)
+
+
+def test_weights_that_are_not_the_models_are_refused() -> None:
+    graph = runs.digits()
+    weights = dict(start_values(graph, 3))
+    left_out = {name: value for name, value in weights.items() if name != "conv1.weight"}
+    with pytest.raises(BadInput, match=r"weights: conv1\.weight of resnet-digits is missing"):
+        on_board(graph, 1 << 20, left_out)
+    with pytest.raises(BadInput, match=r"conv1\.weight has shape \(3,\), resnet-digits has"):
+        on_board(graph, 1 << 20, {**weights, "conv1.weight": np.zeros(3)})
+
+
+def test_a_loss_that_is_no_number_is_an_error() -> None:
+    graph = runs.mixed()
+    huge = {name: np.full_like(value, 1e30) for name, value in start_values(graph, 0).items()}
+    with pytest.raises(PoetError, match="loss of mixed on drawn is no number"):
+        on_board(graph, 1 << 20, huge)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"half": "held-out"}, "held out"),
+        ({"half": "best"}, "there is no half 'best': choose one of held-out, training"),
+        ({"samples": 0}, "give 1 or more"),
+    ],
+)
+def test_samples_that_are_not_there_are_refused(how: Any, message: str) -> None:
+    graph = runs.mixed()
+    with poet.connect("native") as at, pytest.raises(BadInput, match=message):
+        evaluate(
+            at.device, at.board, graph, start_values(graph, 0), data_for(graph),
+            **{"half": None, **how},
+        )  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("port", ["sim:mkr1000", "sim:nrf52840_dk"])
+def test_simulated_boards_answer_alike(port: str) -> None:
+    graph, data = runs.digits(), data_for(runs.digits())
+    found = on_board(graph, 0, port=port)
+    wanted = logits(graph, start_values(graph, 3), data.x)
+    assert found.answers.tobytes() == wanted.tobytes()
+
+
+# From a card, and from a file.
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> tuple[Path, Schedule]:
+    """A card that holds weights after two steps, and the schedule they came by."""
+    card = tmp_path / "card.img"
+    poet.prepare_storage(card, 8 * runs.MIB)
+    schedule = runs.schedule(runs.digits(), "60%", "poet")
+    run = runs.train(schedule, storage=card, steps=2)
+    poet.save_weights(tmp_path / "w.safetensors", runs.digits(), run.weights, 2)
+    schedule.save(tmp_path / "m.poet")
+    return card, schedule
+
+
+def of_card(card: Path, schedule: Schedule, **how: Any) -> Evaluation:
+    with runs.board(schedule, card) as connection:
+        return poet.evaluate(schedule, connection, "digits", **how)
+
+
+def test_what_a_card_holds_is_evaluated_and_stays(trained: tuple[Path, Schedule]) -> None:
+    card, schedule = trained
+    before = card.read_bytes()
+    found = of_card(card, schedule, samples=30)
+    assert card.read_bytes() == before
+    assert (found.half, found.samples) == ("held-out", 30)
+    weights = runs.train(schedule, storage=card, steps=2, resume=True).weights
+    data = poet.load_data("digits")
+    assert found.accuracy == poet.accuracy(
+        runs.digits(), weights, data.x_test[:30], data.y_test[:30]
+    )
+    told: list[tuple[int, int]] = []
+    found = of_card(card, schedule, half="training", samples=6, told=lambda *now: told.append(now))
+    assert (found.half, told) == ("training", [(4, 6), (6, 6)])
+    # And training goes on from where it was.
+    assert runs.same(
+        runs.train(schedule, storage=card, steps=3, resume=True), runs.train(schedule, steps=3)
+    )
+
+
+def test_a_card_of_another_model_is_left_as_it_is(trained: tuple[Path, Schedule]) -> None:
+    card, _ = trained
+    before = card.read_bytes()
+    with pytest.raises(BadInput, match="no trained weights of resnet-digits as this schedule has"):
+        of_card(card, runs.schedule(runs.digits(0.9, 0.0005)))
+    assert card.read_bytes() == before
+
+
+def test_the_command_line(
+    trained: tuple[Path, Schedule], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    poet_host, (card, _) = Command(capsys), trained
+
+    def evaluated(*more: object) -> Any:
+        return poet_host(
+            "evaluate", tmp_path / "m.poet", "--port", "native", "--data", "digits",
+            "--samples", 6, *more,
+        )  # fmt: skip
+
+    from_card = evaluated("--storage", card, "--json").json
+    from_file = evaluated("--weights", tmp_path / "w.safetensors", "--json").json
+    assert {**from_card, "time_us": 0} == {**from_file, "time_us": 0}
+    assert from_card["samples"] == 6
+    assert from_card["half"] == "held-out"
+    shown = evaluated("--storage", card).out
+    assert f"{from_card['loss']:.4f}" in shown
+    assert f"{from_card['accuracy']:.1%}" in shown
+    for arguments, message in (
+        ((), "name the --storage file of a run"),
+        (("--weights", card), "no safetensors file"),
+        (("--storage", tmp_path / "none.img"), "there is no storage file"),
+        (("--storage", card, "--data", "synthetic:3x8x8:10"), "x has shape"),
+        (("--storage", card, "--samples", 0), "samples"),
+    ):
+        refused = evaluated(*arguments)
+        assert refused.code == 2
+        assert message in refused.err
+    np.savez(tmp_path / "d.npz", x=np.zeros((8, 1, 8, 8), np.float32), y=np.zeros(8, np.int32))
+    none = evaluated("--storage", card, "--data", tmp_path / "d.npz", "--half", "held-out")
+    assert none.code == 2
+    assert "no samples are held out: give --test-split" in none.err

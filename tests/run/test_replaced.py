@@ -1,0 +1,258 @@
+"""What a card holds is lost only when somebody says so; the same model moves between layouts."""
+
+from pathlib import Path
+from typing import Any
+
+import poet_host as poet
+import pytest
+from poet_host import api, isa
+from poet_host.device.device import MODEL
+from poet_host.errors import BadInput, LinkBroken
+from poet_host.graph.graph import Graph
+from poet_host.run.card import held, write_note
+from poet_host.run.run import weights_sha256
+from poet_host.schedule.schedule import Schedule
+from support import whole_runs as runs
+from support.command import Command
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Path:
+    path = tmp_path / "card.img"
+    poet.prepare_storage(path, 16 * runs.MIB)
+    return path
+
+
+@pytest.fixture
+def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+def model(**options: Any) -> Graph:
+    return api.load_graph("resnet-digits", **options)
+
+
+def trained_by(kind: str, card: Path) -> None:
+    small = runs.schedule(runs.digits(), "60%", "poet")
+    if kind == "this model":
+        runs.train(small, storage=card, steps=2)
+    elif kind == "another model":
+        runs.train(runs.schedule(model(momentum=0.9)), storage=card, steps=1)
+    elif kind == "another batch":
+        runs.train(runs.schedule(model(batch=2)), storage=card, steps=2)
+    else:
+        written = small if kind == "a job" else runs.schedule(model(batch=2))
+        with runs.board(written, card) as connection:
+            poet.write_card(written, connection, "digits", steps=5)
+
+
+KINDS = ["this model", "another model", "another batch", "a job", "a job of another batch"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", ["train", "card write"])
+def test_a_card_that_holds_something_is_refused(
+    kind: str, command: str, card: Path, poet_host: Command, tmp_path: Path
+) -> None:
+    schedule, weights = tmp_path / "digits.poet", tmp_path / "w.safetensors"
+    runs.schedule(runs.digits(), "60%", "poet").save(schedule)
+    trained_by(kind, card)
+    before = card.read_bytes()
+
+    def call(*more: object) -> Any:
+        given = (schedule, "--data", "digits", "--steps", 1, *more)
+        if command == "card write":
+            return poet_host("card", "write", *given, "-o", card)
+        board = ("--port", "native", "--storage", card, "--save-weights", weights)
+        return poet_host("train", *given, *board)
+
+    refused = call()
+    assert refused.code == 2
+    assert "--resume" in refused.err
+    assert "--erase-card" in refused.err
+    assert not weights.exists()
+    assert card.read_bytes() == before
+    assert call("--erase-card").code == 0
+
+
+def test_the_old_name_of_the_option_works_and_is_not_shown(
+    card: Path, poet_host: Command, tmp_path: Path
+) -> None:
+    schedule = tmp_path / "digits.poet"
+    runs.schedule(runs.digits()).save(schedule)
+    runs.train(runs.schedule(runs.digits()), storage=card, steps=2)
+    done = poet_host(
+        "train", schedule, "--port", "native", "--storage", card, "--data", "digits", "--steps", 1,
+        "--save-weights", tmp_path / "w.safetensors", "--format",
+    )  # fmt: skip
+    assert done.code == 0
+    shown = poet_host("train", "--help").out
+    assert "--erase-card" in shown
+    assert "--format" not in shown
+
+
+def test_a_connection_may_train_again_what_it_has_returned() -> None:
+    schedule = runs.schedule(runs.digits())
+    with runs.board(schedule) as connection:
+        first = poet.train(schedule, connection, "digits", steps=2)
+        again = poet.train(schedule, connection, "digits", steps=2)
+    assert runs.same(first, again)
+
+
+def test_weights_that_nobody_has_are_not_replaced_by_the_next_call() -> None:
+    schedule = runs.schedule(runs.digits())
+
+    def fail(step: Any, last: int) -> None:
+        raise RuntimeError("a defect of the caller")
+
+    with runs.board(schedule) as connection:
+        with pytest.raises(RuntimeError):
+            poet.train(schedule, connection, "digits", steps=2, on_step=fail)
+        with pytest.raises(BadInput, match="--erase-card"):
+            poet.train(schedule, connection, "digits", steps=2)
+
+
+def test_a_card_is_erased_only_for_input_that_will_do(
+    card: Path, poet_host: Command, tmp_path: Path
+) -> None:
+    schedule, log = tmp_path / "digits.poet", tmp_path / "log.jsonl"
+    runs.schedule(runs.digits()).save(schedule)
+    graph = runs.digits()
+    weights = runs.train(runs.schedule(graph), storage=card, steps=2).weights
+    named = tmp_path / "named.safetensors"
+    poet.save_weights(named, graph, weights, 2, ("zero", *"abcdefghi"))
+    row = ",".join(["0.5"] * 64)
+    (tmp_path / "new.csv").write_text(f"{row},zero\n" * 4 + f"{row},dozen\n" * 4)
+    log.write_text("before")
+    before = card.read_bytes()
+    refused = poet_host(
+        "train", schedule, "--port", "native", "--storage", card, "--data", tmp_path / "new.csv",
+        "--save-weights", tmp_path / "w.safetensors", "--load-weights", named, "--log", log,
+        "--erase-card",
+    )  # fmt: skip
+    assert refused.code == 2
+    assert "dozen" in refused.err
+    assert card.read_bytes() == before
+    assert log.read_text() == "before"
+
+
+def straight(schedule: Schedule, first: Any, until: int) -> str:
+    """Training from the weights of a run, in one go on a card of its own."""
+    done = runs.train(
+        schedule, steps=until, weights=first.weights, first_step=first.last_step, seed=0
+    )
+    return weights_sha256(done.weights)
+
+
+@pytest.mark.parametrize("options", [{"batch": 2}, {"learning_rate": 0.005}, {"weight_decay": 0.1}])
+def test_the_same_model_moves_to_another_layout(options: Any, card: Path) -> None:
+    first = runs.train(runs.schedule(runs.digits(), "60%", "poet"), storage=card, steps=3)
+    other = runs.schedule(model(**options))
+    moved: list[tuple[str, int]] = []
+    with runs.board(other, card) as connection:
+        run = poet.train(
+            other, connection, "digits", steps=6, resume=True,
+            before_moving=lambda weights, step: moved.append((weights_sha256(weights), step)),
+        )  # fmt: skip
+        assert held(connection.device).step == 6  # type: ignore[union-attr]
+    assert moved == [(weights_sha256(first.weights), 3)]
+    assert [step.step for step in run.steps] == [4, 5, 6]
+    assert weights_sha256(run.weights) == straight(other, first, 6)
+    # And from there on it is the card's own layout.
+    again = runs.train(other, storage=card, steps=7, resume=True)
+    assert weights_sha256(again.weights) == straight(other, first, 7)
+
+
+def test_a_card_is_read_and_evaluated_in_its_own_layout(card: Path) -> None:
+    first = runs.train(runs.schedule(runs.digits(), "60%", "poet"), storage=card, steps=2)
+    before = card.read_bytes()
+    other = runs.schedule(model(batch=2))
+    with runs.board(other, card) as connection:
+        state, weights = poet.read_card(other, connection)
+        assert state is None
+        assert weights_sha256(weights) == weights_sha256(first.weights)
+        by_card = poet.evaluate(other, connection, "digits", samples=8)
+        assert (
+            by_card.loss
+            == poet.evaluate(other, connection, "digits", samples=8, weights=weights).loss
+        )
+    assert card.read_bytes() == before
+
+
+def test_the_command_line_gives_a_native_board_the_ram_of_both_layouts(
+    card: Path, poet_host: Command, tmp_path: Path
+) -> None:
+    first = runs.train(runs.schedule(runs.digits()), storage=card, steps=2)
+    schedule, weights = tmp_path / "two.poet", tmp_path / "w.safetensors"
+    other = runs.schedule(model(batch=2), "60%", "poet")
+    other.save(schedule)
+    at = ("--port", "native", "--storage", card)
+    shown = poet_host("evaluate", schedule, *at, "--data", "digits", "--samples", 4)
+    assert shown.code == 0, shown.err
+    assert poet_host("card", "read", schedule, "--storage", card).code == 0
+    given = ("--data", "digits", "--steps", 4, "--save-weights", weights, "--json")
+    done = poet_host("train", schedule, *at, *given, "--resume")
+    assert done.code == 0, done.err
+    assert done.json["weights_sha256"] == straight(other, first, 4)
+
+
+def test_a_job_is_not_written_over_another_layout(card: Path) -> None:
+    runs.train(runs.schedule(runs.digits()), storage=card, steps=1)
+    other = runs.schedule(model(batch=2))
+    with (
+        poet.connect("native", storage=card, arena_bytes="1MiB") as connection,
+        pytest.raises(BadInput, match="another layout"),
+    ):
+        poet.write_card(other, connection, "digits", steps=3, resume=True)
+
+
+def test_weights_that_move_are_in_a_file_until_they_have_moved(
+    card: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = runs.train(runs.schedule(runs.digits()), storage=card, steps=1)
+
+    def cut(*arguments: Any) -> None:
+        raise LinkBroken("the board is gone")
+
+    other = runs.schedule(model(batch=2))
+    with poet.connect("native", storage=card, arena_bytes="1MiB") as connection:
+        monkeypatch.setattr(connection.device, "begin", cut)
+        with pytest.raises(LinkBroken, match=r"are in \S+") as broken:
+            poet.train(other, connection, "digits", steps=2, resume=True)
+    path = Path(str(broken.value).split()[-1])
+    saved = poet.load_weights(path, model(batch=2))
+    path.unlink()
+    assert weights_sha256(saved) == weights_sha256(first.weights)
+
+
+def test_a_plan_of_more_ram_than_the_board_has(card: Path) -> None:
+    runs.train(runs.schedule(runs.digits()), storage=card, steps=1)
+    with pytest.raises(BadInput, match="card read"):
+        runs.train(runs.schedule(model(batch=2)), storage=card, steps=2, resume=True)
+
+
+def test_a_note_is_kept_until_the_next_model_is_committed(card: Path) -> None:
+    schedule, other = runs.schedule(runs.digits()), runs.schedule(model(batch=2))
+    runs.train(schedule, storage=card, steps=1)
+    with runs.board(schedule, card) as connection:
+        for _ in range(3):  # as power cuts leave it, again and again
+            write_note(connection.device, model(batch=2), other)
+            found = held(connection.device)
+            assert found is not None
+            assert found.note is not None
+            assert found.note.model_crc == schedule.model.crc
+            assert found.note.model == "resnet-digits"
+
+
+@pytest.mark.parametrize("damage", [b"\xff", b"\0" * 600])
+def test_a_damaged_note_takes_no_weights_along(damage: bytes, card: Path) -> None:
+    schedule = runs.schedule(runs.digits())
+    runs.train(schedule, storage=card, steps=1)
+    places = (isa.constants()["POET_NOTE_OFFSET"], isa.constants()["POET_NOTE_BYTES"])
+    with runs.board(schedule, card) as connection:
+        for at in (places[0], sum(places)):
+            connection.device.write(MODEL, 0, damage, start=at + 16)
+        assert held(connection.device).note is None  # type: ignore[union-attr]
+        with pytest.raises(BadInput, match="another card"):
+            poet.train(runs.schedule(model(batch=2)), connection, "digits", steps=2, resume=True)
+    assert runs.train(schedule, storage=card, steps=2, resume=True).last_step == 2

@@ -1,0 +1,279 @@
+"""What train reports: deadlines and predictions, divergence, epochs, validation, full disks."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import poet_host as poet
+import pytest
+from poet_host.cli import console
+from poet_host.graph.graph import Graph
+from poet_host.run.run import weights_sha256
+from poet_host.run.validate import validate
+from poet_host.schedule.schedule import Schedule
+from support import whole_runs as runs
+from support.command import Command
+from support.sim_helper import needs_compiler
+
+
+@pytest.fixture
+def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def train(poet_host: Command, tmp_path: Path) -> Any:
+    def call(schedule: Schedule, *more: object, port: str = "native", data: Any = "digits") -> Any:
+        schedule.save(tmp_path / "m.poet")
+        return poet_host(
+            "train", tmp_path / "m.poet", "--port", port, "--data", data,
+            "--save-weights", tmp_path / "w.safetensors", *more,
+        )  # fmt: skip
+
+    return call
+
+
+def with_deadline(deadline_us: float | None) -> Schedule:
+    schedule = runs.schedule(runs.digits())
+    plan = {**schedule.meta["plan"], "deadline_us": deadline_us}
+    return replace(schedule, meta={**schedule.meta, "plan": plan})
+
+
+# Deadlines and predictions.
+
+
+@pytest.mark.parametrize("deadline_us", [1.0, 1e9, None])
+def test_a_deadline_is_compared_with_every_step(
+    deadline_us: float | None, train: Any, tmp_path: Path
+) -> None:
+    schedule, run_path = with_deadline(deadline_us), tmp_path / "run.json"
+    missed = deadline_us == 1.0
+    result = train(schedule, "--steps", 3, "--run", run_path, "--json")
+    assert result.code == 0
+    run = json.loads(run_path.read_text())
+    for found in (result.json, run):
+        assert found["deadline_us"] == deadline_us
+        assert found["deadline_missed"] is missed
+        assert found["deadline_missed_steps"] == 3 * missed
+        assert found["predicted_time_us"] == schedule.meta["plan"]["time_us"]
+        assert found["predicted_energy_uj"] == schedule.meta["plan"]["energy_uj"]
+    parts = sorted(
+        step["time_us"] - step["commit_us"] - step["serving_us"] for step in run["steps"]
+    )
+    assert run["measured_time_us"] == pytest.approx(parts[1], rel=1e-9)
+    assert 0 < run["measured_energy_uj"] < run["energy_uj"] < run["total_energy_uj"]
+    strict = train(schedule, "--steps", 3, "--strict-deadline", "--json")
+    assert strict.code == (2 if deadline_us is None else missed)
+    assert ("error" in strict.json) == (missed or deadline_us is None)
+    shown = train(schedule, "--steps", 3).out
+    assert ("missed in 3 of 3 steps" in shown) == missed
+    assert ("met" in shown) == (deadline_us == 1e9)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_what_is_measured_is_what_was_predicted() -> None:
+    """By a board's own profile. Before, the two quantities were 22 to 37 % apart."""
+    graph = runs.digits()
+    with poet.connect("sim:mkr1000") as board:
+        profile, _ = board.validate(graph, board.profile(graph))
+        plan = poet.solve(graph, profile, ram=24_576, gap=0.5, time_limit_s=20)
+        run = poet.train(poet.encode(graph, profile, plan), board, "digits", steps=5)
+    assert run.predicted_time_us == plan.time_us
+    assert run.measured_time_us == pytest.approx(plan.time_us, rel=0.02)
+    assert run.measured_energy_uj == pytest.approx(plan.energy_uj, rel=0.05)
+
+
+# Divergence.
+
+
+def wild(learning_rate: float) -> Schedule:
+    return runs.schedule(runs.digits(learning_rate=learning_rate))
+
+
+def test_a_run_that_diverges_keeps_the_last_finite_step(train: Any, tmp_path: Path) -> None:
+    run_path, log = tmp_path / "run.json", tmp_path / "run.jsonl"
+    result = train(wild(1e30), "--run", run_path, "--log", log, "--json")
+    assert result.code == 1
+    run = json.loads(run_path.read_text())
+    done = len(run["steps"])
+    assert 1 <= done < 10
+    assert result.json["exit_code"] == 1
+    assert f"diverged at step {done + 1}" in result.json["error"]
+    assert f"diverged at step {done + 1}" in result.err
+    weights = poet.load_weights(tmp_path / "w.safetensors", runs.digits())
+    assert all(np.isfinite(value).all() for value in weights.values())
+    assert weights_sha256(weights) == run["weights_sha256"]
+    assert poet.step_of_weights(tmp_path / "w.safetensors") == done
+    assert json.loads(log.read_text().splitlines()[-1])["ended"] == "not_finite"
+
+
+def test_where_no_step_was_finite_the_file_stays_as_it_was(train: Any, tmp_path: Path) -> None:
+    """Samples so large that the first loss, or what the first step renews, overflows."""
+    data = poet.load_data("digits")
+    np.savez(tmp_path / "large.npz", x=data.x * np.float32(1e30), y=data.y)
+    (tmp_path / "w.safetensors").write_bytes(b"before")
+    run_path = tmp_path / "run.json"
+    result = train(wild(0.02), "--run", run_path, "--json", data=tmp_path / "large.npz")
+    assert result.code == 1
+    assert "diverged at step 1" in result.err
+    assert (tmp_path / "w.safetensors").read_bytes() == b"before"
+    assert json.loads(run_path.read_text())["steps"] == []
+
+
+# Epochs, validation, checkpoints.
+
+
+def small_data(tmp_path: Path, count: int = 48) -> Path:
+    data = poet.load_data("digits")
+    path = tmp_path / "small.npz"
+    np.savez(path, x=data.x[:count], y=data.y[:count], x_test=data.x[50:90], y_test=data.y[50:90])
+    return path
+
+
+def test_without_a_terminal_an_epoch_is_a_line(train: Any, tmp_path: Path) -> None:
+    data = small_data(tmp_path)
+    lines = train(wild(0.02), "--epochs", 3, data=data).err.splitlines()
+    assert [line for line in lines if "epoch" in line and "mean loss" in line][2].startswith(
+        "training resnet-digits: 36 of 36, epoch 3, mean loss"
+    )
+
+
+def test_a_long_epoch_is_a_line_a_minute(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now_s)
+    with console.progress("training") as report:
+        for step in range(1, 301):
+            now_s += 1.0
+            report(step, 300, "loss 1.0")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1:] == [f"training: {step} of 300, loss 1.0" for step in range(60, 301, 60)]
+
+
+def test_each_epoch_is_validated_and_the_best_weights_are_kept(train: Any, tmp_path: Path) -> None:
+    data, log = small_data(tmp_path), tmp_path / "run.jsonl"
+    result = train(wild(0.3), "--epochs", 6, "--validate", "--log", log, "--json", data=data)
+    assert result.code == 0
+    found = result.json["validation"]
+    assert [(one["epoch"], one["step"]) for one in found] == [(n, 12 * n) for n in range(1, 7)]
+    logged = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [row["loss"] for row in logged if row["event"] == "validation"] == [
+        one["loss"] for one in found
+    ]
+    best = min(found, key=lambda one: one["loss"])
+    kept = tmp_path / "w.best.safetensors"
+    assert result.json["best"] == {**best, "file": str(kept)}
+    assert poet.step_of_weights(kept) == best["step"]
+    graph = runs.digits()
+    weights = poet.load_weights(kept, graph)
+    dataset = poet.load_data(data)
+    again = validate(graph, weights, dataset, best["epoch"], best["step"])
+    assert again.loss == best["loss"]
+    assert again.accuracy == best["accuracy"]
+    with runs.board(wild(0.3)) as board:  # what the board computes for the same weights
+        by_board = poet.evaluate(wild(0.3), board, dataset, weights=weights)
+    assert by_board.loss == pytest.approx(again.loss, rel=1e-5)
+    assert by_board.accuracy == again.accuracy
+
+
+def test_numbers_are_validated_by_their_squares() -> None:
+    graph: Graph = runs.mixed()
+    rng = np.random.default_rng(0)
+    x, y = rng.random((4, 3, 8, 8), np.float32), rng.random((4, 4), np.float32)
+    schedule = runs.schedule(graph)
+    data = poet.Dataset("drawn", x, y, x, y)
+    run = runs.train(schedule, data, steps=1)
+    found = validate(graph, run.weights, data, 1, 1)
+    with runs.board(schedule) as board:
+        by_board = poet.evaluate(schedule, board, data, weights=run.weights)
+    assert found.loss == pytest.approx(by_board.loss, rel=1e-5)
+    assert found.accuracy is None
+
+
+def test_a_resumed_run_keeps_better_weights_of_the_run_before(train: Any, tmp_path: Path) -> None:
+    data, card = small_data(tmp_path), tmp_path / "card.img"
+    poet.prepare_storage(card, 8 * runs.MIB)
+    more = ("--storage", card, "--validate", "--json")
+    first = train(wild(0.1), *more, "--epochs", 2, data=data).json["best"]
+    kept = (tmp_path / "w.best.safetensors").read_bytes()
+    worse = train(wild(0.1), *more, "--epochs", 3, "--resume", "--lr", 3, data=data)
+    assert worse.json["validation"][0]["loss"] > first["loss"]
+    assert worse.json["best"] == first
+    assert (tmp_path / "w.best.safetensors").read_bytes() == kept
+
+
+def test_validation_needs_held_out_samples(train: Any, tmp_path: Path) -> None:
+    data = poet.load_data("digits")
+    np.savez(tmp_path / "all.npz", x=data.x, y=data.y)
+    result = train(wild(0.02), "--validate", data=tmp_path / "all.npz")
+    assert result.code == 2
+    assert "--test-split" in result.err
+
+
+def test_weights_are_saved_on_the_way(train: Any, tmp_path: Path) -> None:
+    """What is in the file when the process is killed is a whole step's weights."""
+    schedule = tmp_path / "m.poet"
+    wild(0.02).save(schedule)
+    weights = tmp_path / "w.safetensors"
+    command = [
+        sys.executable, "-m", "poet_host", "train", str(schedule), "--port", "native",
+        "--data", "digits", "--steps", "100000", "--save-every", "5",
+        "--save-weights", str(weights),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        while not weights.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+    step = poet.step_of_weights(weights)
+    assert step % 5 == 0
+    straight = runs.train(wild(0.02), steps=step)
+    assert weights_sha256(poet.load_weights(weights, runs.digits())) == weights_sha256(
+        straight.weights
+    )
+
+
+def test_nothing_left_to_train_is_said(train: Any, tmp_path: Path) -> None:
+    card = tmp_path / "card.img"
+    poet.prepare_storage(card, 8 * runs.MIB)
+    assert train(wild(0.02), "--storage", card, "--steps", 3).code == 0
+    again = train(wild(0.02), "--storage", card, "--steps", 2, "--resume")
+    assert again.code == 0
+    assert "nothing is left to train" in again.err
+
+
+def test_a_full_disk_is_found_before_training(tmp_path: Path) -> None:
+    """A limit of a file's size stands for the end of the disk."""
+    schedule, log = tmp_path / "m.poet", tmp_path / "run.jsonl"
+    wild(0.02).save(schedule)
+    command = [
+        sys.executable, "-m", "poet_host", "train", str(schedule), "--port", "native",
+        "--data", "digits", "--steps", "1", "--log", str(log),
+        "--save-weights", str(tmp_path / "w.safetensors"),
+    ]  # fmt: skip
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, preexec_fn=limit,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "w.safetensors" in done.stderr
+    assert "training" not in done.stderr
+    assert not log.exists()

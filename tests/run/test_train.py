@@ -1,0 +1,357 @@
+"""The training loop: stopped, resumed, unplugged, not finite, wrong weights; what it says."""
+
+import json
+import math
+from collections import namedtuple
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import poet_host as poet
+import pytest
+from poet_host import api
+from poet_host.errors import BadInput, BoardError, LinkBroken
+from poet_host.graph.weights import start_values
+from poet_host.profile.profile import board_power
+from poet_host.run.energy import energy_uj, planned_part
+from poet_host.run.run import Run, Step, Traced, count, load_run, weights_sha256
+from poet_host.run.trace import KEPT, Trace
+from poet_host.run.train import Diverged, Training, train
+from poet_host.schedule.recover import graph_of
+from poet_host.schedule.schedule import Schedule
+from support import whole_runs as runs
+
+Record = namedtuple("Record", "statement kind begin end")
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    path = tmp_path / "card.img"
+    poet.prepare_storage(path, 8 * runs.MIB)
+    return path
+
+
+def small() -> Schedule:
+    return runs.schedule(runs.digits(), "60%", "poet")
+
+
+def straight(steps: int) -> Run:
+    return runs.train(small(), steps=steps)
+
+
+# Stopping and going on.
+
+
+def test_a_resumed_run_ends_as_one_that_never_stopped(storage: Path) -> None:
+    first = runs.train(small(), storage=storage, steps=2)
+    second = runs.train(small(), storage=storage, steps=5, resume=True)
+    assert [step.step for step in (*first.steps, *second.steps)] == [1, 2, 3, 4, 5]
+    whole = straight(5)
+    assert runs.same(second, whole)
+    assert [s.loss for s in whole.steps] == [s.loss for s in (*first.steps, *second.steps)]
+
+
+def test_a_run_may_go_on_under_another_plan(storage: Path) -> None:
+    runs.train(runs.schedule(runs.digits()), storage=storage, steps=2)
+    assert runs.same(runs.train(small(), storage=storage, steps=4, resume=True), straight(4))
+
+
+def test_a_stop_ends_after_the_step_with_its_weights() -> None:
+    seen: list[int] = []
+    run = runs.train(
+        small(), steps=9, on_step=lambda step, total: seen.append(step.step),
+        stopped=lambda: len(seen) == 3,
+    )  # fmt: skip
+    assert run.ended == "interrupted"
+    assert seen == [1, 2, 3]
+    assert runs.same(run, straight(3))
+
+
+def test_a_stop_after_the_last_step_is_none() -> None:
+    assert runs.train(small(), steps=1, stopped=lambda: True).ended == "done"
+
+
+def test_nothing_left_to_do_reads_the_weights(storage: Path) -> None:
+    runs.train(small(), storage=storage, steps=2)
+    again = runs.train(small(), storage=storage, steps=2, resume=True)
+    assert again.steps == ()
+    assert again.energy_uj is None
+    assert runs.same(again, straight(2))
+
+
+def test_without_committed_weights_there_is_nothing_to_resume(storage: Path) -> None:
+    with pytest.raises(BadInput, match="no trained weights of resnet-digits"):
+        runs.train(small(), storage=storage, steps=2, resume=True)
+
+
+def test_weights_of_another_model_are_not_resumed(storage: Path) -> None:
+    runs.train(runs.schedule(runs.digits(0.9, 0.0005)), storage=storage, steps=1)
+    with pytest.raises(BadInput, match="weights of"):
+        runs.train(small(), storage=storage, steps=2, resume=True)
+
+
+def test_a_killed_board_breaks_the_link_and_loses_nothing(storage: Path) -> None:
+    with (
+        api.start_board("native", storage, 64 * 1024) as running,
+        poet.connect(running.port) as connection,
+    ):
+        training = Training(connection.device, connection.board, small(), poet.load_data("digits"))
+        training.step()
+        training.step()
+        running.kill()
+        with pytest.raises(LinkBroken, match=r"weights of step 2 or 3 are safe.*--resume"):
+            training.step()
+    assert runs.same(runs.train(small(), storage=storage, steps=4, resume=True), straight(4))
+
+
+# The next batch.
+
+
+@pytest.mark.parametrize("name", ["busy", "storage_failed"])
+def test_what_a_board_has_against_the_next_batch(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it takes none during a step, the batch comes behind it; a card that fails is told of
+    when the step is done."""
+    with runs.board(small()) as connection:
+        device = connection.device
+        training = Training(device, connection.board, small(), poet.load_data("digits"))
+        write, run = device.write, device.step
+        running = False
+
+        def refuse(*arguments: Any) -> None:
+            if running:
+                raise BoardError("the board refused write", name)
+            write(*arguments)
+
+        def step(number: int, first: int, count: int, meanwhile: Any) -> Any:
+            nonlocal running
+            result, running = run(number, first, count), True
+            if meanwhile:
+                meanwhile()
+            running = False
+            return result
+
+        monkeypatch.setattr(device, "write", refuse)
+        monkeypatch.setattr(device, "step", step)
+        if name == "busy":
+            assert runs.same(train(training, 3), straight(3))
+            return
+        with pytest.raises(BoardError, match="refused write"):
+            train(training, 3)
+        assert [one.step for one in training.done] == [1]
+        assert runs.same(training.finish("interrupted"), straight(1))
+
+
+# Losses that are no numbers.
+
+
+def test_a_loss_that_is_no_number_keeps_the_last_good_weights() -> None:
+    graph = runs.digits(learning_rate=1e30)
+    schedule = runs.schedule(graph, "100%", "keep-everything")
+    with pytest.raises(Diverged, match=r"diverged at step \d+") as caught:
+        runs.train(schedule, steps=20)
+    run = caught.value.run
+    assert run.ended == "not_finite"
+    assert 1 <= run.last_step < 20
+    assert runs.same(run, runs.train(schedule, steps=run.last_step))
+
+
+# What does not fit.
+
+
+def test_a_board_without_enough_ram_refuses_the_schedule() -> None:
+    with (
+        poet.connect("native", arena_bytes=8192) as connection,
+        pytest.raises(BoardError, match="smaller --ram") as caught,
+    ):
+        poet.train(small(), connection, "digits", steps=1)
+    assert caught.value.name == "arena_small"
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("fc.nothing", np.zeros(3), "has no parameter fc.nothing; it has conv1.weight"),
+        ("fc.bias", np.zeros(3), r"fc.bias has shape \(3,\), resnet-digits has \(10,\)"),
+        ("fc.bias", np.full(10, np.nan), "fc.bias of resnet-digits holds NaN"),
+    ],
+)
+def test_starting_weights_are_checked(name: str, values: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        runs.train(small(), steps=1, weights={name: values.astype(np.float32)})
+
+
+def test_given_weights_are_where_training_starts() -> None:
+    start = start_values(runs.digits(), seed=7)
+    given = runs.train(small(), steps=2, weights=start)
+    assert runs.same(given, runs.train(small(), steps=2, weights=start, seed=0))
+    assert not runs.same(given, straight(2))
+
+
+def test_frozen_weights_stay_as_they_were() -> None:
+    graph = api.load_graph("resnet-digits", train="last:2")
+    trained = {node.name for node in graph.trainable}
+    start = start_values(graph, seed=0)
+    run = runs.train(runs.schedule(graph), steps=2)
+    changed = {name for name in start if start[name].tobytes() != run.weights[name].tobytes()}
+    assert changed == trained
+    assert 0 < len(trained) < len(start)
+
+
+# What a run says about itself.
+
+
+def test_a_run_as_json_has_everything_but_the_weights() -> None:
+    run = straight(3)
+    told = json.loads(json.dumps(run.to_json(), allow_nan=False))
+    assert told["format"] == "poet-run"
+    assert [step["loss"] for step in told["steps"]] == [step.loss for step in run.steps]
+    assert told["peak_bytes"] == run.peak_bytes > 0
+    assert told["weights_sha256"] == weights_sha256(run.weights)
+    assert len(told["trace"]) == len(run.trace)
+    assert "weights" not in told
+    assert told["energy_uj"] > 0
+    assert told["total_energy_uj"] > told["energy_uj"]
+
+
+def test_a_run_is_saved_and_loaded(tmp_path: Path) -> None:
+    run = straight(3)
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(run.to_json()))
+    assert load_run(path, run.weights) == run
+
+
+def test_a_trace_says_when_the_latest_step_did_what() -> None:
+    run = straight(3)
+    trace = run.trace
+    assert [one.statement for one in trace] == list(range(len(trace)))
+    assert all(0 <= one.begin_us <= one.end_us <= run.steps[-1].time_us for one in trace)
+    processor = [one for one in trace if not one.op.startswith("page")]
+    assert all(a.end_us <= b.begin_us for a, b in pairwise(processor))
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "words"),
+    [
+        (("trace", 0, "begin_us"), "soon", r"trace\[0\]\.begin_us"),
+        (("trace", 0, "statement"), 1.5, r"trace\[0\]\.statement"),
+        (("steps", 1, "loss"), True, r"steps\[1\]\.loss"),
+        (("steps", 1, "loss"), math.nan, r"steps\[1\]\.loss"),
+        (("steps", 1, "time_us"), None, r"steps\[1\]\.time_us"),
+        (("steps", 1, "time_us"), 10**400, r"steps\[1\]\.time_us"),
+        (("plan_crc",), "x", r"\.plan_crc"),
+        (("ended",), "x" * 5000, r"\.ended"),
+        (("energy_uj",), [], r"\.energy_uj"),
+        (("steps",), 7, r"\.steps"),
+        (("trace", 0), 7, r"trace\[0\]"),
+    ],
+)
+def test_a_run_of_other_values_is_refused(
+    tmp_path: Path, where: tuple[Any, ...], value: object, words: str
+) -> None:
+    told = json.loads(json.dumps(straight(3).to_json()))
+    inner = told
+    for key in where[:-1]:
+        inner = inner[key]
+    inner[where[-1]] = value
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(told))
+    with pytest.raises(BadInput, match=f"run.json, at .*{words}: ") as caught:
+        load_run(path, {})
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[]", "is no run"),
+        ('{"format": "poet-plan"}', "is no run"),
+        ('{"format": "poet-run", "version": 2}', "version 2"),
+        ('{"format": "poet-run", "version": 1}', "key is missing"),
+        ("{", "no JSON"),
+    ],
+)
+def test_what_is_no_run_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(content)
+    with pytest.raises(BadInput, match=words):
+        load_run(path, {})
+
+
+def test_the_digest_tells_names_shapes_and_bits() -> None:
+    base = {"a": np.array([0.0, 1.0], np.float32), "b": np.ones((2, 2), np.float32)}
+    others: list[dict[str, Any]] = [
+        {**base, "a": np.array([-0.0, 1.0], np.float32)},
+        {**base, "b": np.ones((1, 4), np.float32)},
+        {"c": base["a"], "b": base["b"]},
+        {"a": base["a"]},
+    ]
+    assert weights_sha256(dict(reversed(base.items()))) == weights_sha256(base)
+    assert len({weights_sha256(one) for one in (base, *others)}) == 5
+
+
+def test_energy_is_the_time_in_each_state_multiplied_by_its_power() -> None:
+    board = api.load_board("mkr1000")
+    trace = (
+        Traced("compute", "a", False, True, 100.0, 0, 0.0, 100.0),
+        Traced("compute", "a", True, True, 50.0, 1, 0.0, 50.0),
+        Traced("page_in", "w", False, False, 10.0, 2, 0.0, 10.0),
+        Traced("page_out", "a", False, True, 20.0, 3, 0.0, 20.0),
+        Traced("wait", "", False, False, 1000.0, 4, 0.0, 1000.0),
+        Traced("free", "a", False, True, 1000.0, 5, 0.0, 1000.0),
+    )
+    step = Step(1, 0.5, 2000.0, 150.0, 30.0, 5.0, 1840.0, 10.0, 25.0, 7.0, 64, 4.0, 1.0, 5.0)
+    above, total = energy_uj(step, board_power(board))
+    awake_uw = board.processor_active_uw - board.processor_sleep_uw
+    expected = 160 * awake_uw + 10 * board.storage_read_uw + 25 * board.storage_write_uw
+    assert above == pytest.approx(expected / 1e6, rel=1e-12)
+    assert total == pytest.approx(above + 2000 * board.base_power_uw / 1e6, rel=1e-12)
+    # Without the overhead: 12 us, of which the processor slept 4.
+    expected = 152 * awake_uw + 9 * board.storage_read_uw + 20 * board.storage_write_uw
+    planned = planned_part(step, board_power(board))
+    assert planned == pytest.approx((1988.0, expected / 1e6), rel=1e-12)
+    assert count(trace) == {
+        "computes": 2, "recomputes": 1, "page_ins": 1, "page_outs": 1,
+        "activation_recomputes": 1, "activation_page_ins": 0, "activation_page_outs": 1,
+    }  # fmt: skip
+
+
+class FixedClock:
+    """In place of a device: a tick is a microsecond."""
+
+    def us(self, ticks: float) -> float:
+        return ticks
+
+
+@pytest.mark.parametrize("capacity", [1, 7, 60, 100_000])
+def test_a_window_of_the_trace_moves_over_the_whole_plan(capacity: int) -> None:
+    schedule = small()
+    trace = Trace(schedule, graph_of(schedule), capacity)
+    statements = len(trace.statements)
+    windows = -(-statements // capacity)
+    for step in range(windows):
+        assert not trace.is_complete
+        first, size = trace.window(step)
+        assert size <= capacity
+        trace.add(Record(i, 0, 2**32 - 5, i) for i in range(first, first + size))
+    assert trace.is_complete
+    times = [one.time_us for one in trace.traced(FixedClock())]  # type: ignore[arg-type]
+    assert times == [i + 5 for i in range(statements)]
+    assert trace.window(windows) == trace.window(0)
+
+
+def test_a_board_without_trace_is_asked_for_none() -> None:
+    trace = Trace(small(), runs.digits(), 0)
+    assert trace.window(3) == (0, 0)
+    assert not trace.is_complete
+    assert trace.traced(FixedClock()) == ()  # type: ignore[arg-type]
+
+
+def test_times_of_a_statement_are_the_median_of_the_latest() -> None:
+    trace = Trace(small(), runs.digits(), 10)
+    for i in range(KEPT + 3):
+        trace.add([Record(0, 0, 0, 1000 if i < 3 else 8 + i % 3)])
+    assert trace.traced(FixedClock())[0].time_us == 9  # type: ignore[arg-type]

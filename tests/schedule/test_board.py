@@ -1,0 +1,177 @@
+"""Two decoders, one language: what Python encodes the C runtime accepts, and they refuse alike."""
+
+import random
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from poet_host import isa
+from poet_host.device.board import load_board
+from poet_host.errors import BadInput
+from poet_host.graph import models
+from poet_host.graph.graph import Graph
+from poet_host.plan.pricing import cost_graph
+from poet_host.plan.problem import CostGraph
+from poet_host.profile.profile import estimate_profile
+from poet_host.schedule.decode import _Decoder, decode
+from poet_host.schedule.encode import encode, model_part
+from poet_host.schedule.model import CURRENT, FIXED, INPUT, PAGE, with_crc
+from poet_host.schedule.recover import graph_of
+from poet_host.schedule.schedule import Schedule, parse
+from support import toy
+from support.memory_board import MemoryBoard, Refused, card
+from support.random_plans import random_plan
+
+NAMES = ["toy", "resnet-digits", "part"]
+HEADER = isa.record_size("poet_plan_header")
+
+
+@cache
+def graphs() -> dict[str, Graph]:
+    return {
+        "toy": toy.graph(),
+        "resnet-digits": models.load("resnet-digits", batch=1),
+        "part": models.load("resnet-digits", batch=1, train="last:1"),
+    }
+
+
+@cache
+def costs(name: str) -> CostGraph:
+    return cost_graph(graphs()[name], estimate_profile(load_board("native")))
+
+
+@cache
+def board() -> MemoryBoard:
+    found = MemoryBoard(card(16384), arena_bytes=1 << 22, residents=128, tensors=256)
+    found.format()
+    return found
+
+
+def refusal(schedule: Schedule) -> str:
+    """Why the board refuses a schedule; empty if it accepts it."""
+    try:
+        board().load(schedule.model_part, schedule.plan_part)
+    except Refused as refused:
+        return refused.name
+    return ""
+
+
+def random_schedule(name: str, seed: int) -> Schedule:
+    rng = random.Random(seed)
+    plan = random_plan(costs(name), rng, spread=4096)
+    assume(plan is not None)
+    assert plan is not None
+    return encode(graphs()[name], plan, {"seed": seed})
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(NAMES), st.integers(0, 2**32))
+def test_the_board_accepts_what_was_encoded(name: str, seed: int) -> None:
+    schedule = random_schedule(name, seed)
+    facts = board().load(schedule.model_part, schedule.plan_part)
+    header = schedule.header
+    assert facts == {
+        "statement_count": header.statement_count,
+        "peak_bytes": header.arena_bytes,
+        "resident_max": header.resident_max,
+        "queue_max": header.queue_max,
+    }
+
+
+def accepts(schedule: Schedule) -> bool:
+    try:
+        decode(schedule)
+    except BadInput:
+        return False
+    return True
+
+
+def some_schedule(name: str) -> Schedule:
+    plans = (random_plan(costs(name), random.Random(seed)) for seed in range(100))
+    return encode(graphs()[name], next(plan for plan in plans if plan is not None))
+
+
+def with_true_header(schedule: Schedule, bits: bytes) -> Schedule:
+    """The schedule with other statements, and a header that fits them as far as they make sense."""
+    row = isa.unpack("poet_plan_header", schedule.plan_part[:HEADER])
+    row["bit_bytes"] = len(bits)
+
+    def made() -> Schedule:
+        part = with_crc(isa.pack("poet_plan_header", **row) + bits)
+        return Schedule(schedule.model_part, part, schedule.meta)
+
+    decoder = _Decoder(made())
+    try:
+        while decoder._next():
+            pass
+    except ValueError:
+        return made()
+    machine = decoder.machine
+    row["statement_count"] = len(decoder.statements)
+    row["resident_max"], row["queue_max"] = machine.resident_max, machine.queue_max
+    return made()
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_both_decoders_refuse_the_same(name: str) -> None:
+    """Bits changed at random, with right CRCs: nothing but the rules can refuse them."""
+    rng = random.Random(name)
+    judged = {True: 0, False: 0}
+    for seed in range(40):
+        plan = random_plan(costs(name), random.Random(seed), 4096)
+        if plan is None:
+            continue
+        schedule = encode(graphs()[name], plan)
+        bits = schedule.plan_part[HEADER:]
+        for _ in range(25):
+            changed = bytearray(bits)
+            for _ in range(rng.randint(1, 2)):
+                at = rng.randrange(8 * len(bits))
+                changed[at // 8] ^= 1 << at % 8
+            other = with_true_header(schedule, bytes(changed))
+            mine = accepts(other)
+            assert mine == (refusal(other) == ""), (seed, bytes(changed).hex())
+            assert refusal(other) in ("", "bad_plan", "table_small")
+            judged[mine] += 1
+    assert judged[True] > 5
+    assert judged[False] > 200
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schedule_tells_its_graph(name: str) -> None:
+    schedule = some_schedule(name)
+    graph = graph_of(parse(schedule.to_bytes()))
+    assert model_part(graph) == schedule.model_part
+    for node in graphs()[name]:
+        again = graph[node.name]
+        for key in ("shape", "role", "phase", "dtype", "start", "op", "sink", "inputs"):
+            assert getattr(again, key) == getattr(node, key)
+        assert (again.overwrites, again.updates) == (node.overwrites, node.updates)
+
+
+def test_places_on_storage() -> None:
+    """What is written during a step never shares an erase group with what must outlive it."""
+    model = some_schedule("part").model
+    names = ["fixed", "first", "second", "input", "next input", "page"]
+    groups: dict[str, set[int]] = {name: set() for name in names}
+    for tensor in model.tensors:
+        blocks = range(tensor.block, tensor.block + tensor.blocks)
+        here = {block // 64 for block in blocks}
+        there = {(block + model.slot_stride) // 64 for block in blocks}
+        if tensor.place == FIXED:
+            groups["fixed"] |= here
+        elif tensor.place == CURRENT:
+            groups["first"] |= here
+            groups["second"] |= there
+        elif tensor.place == INPUT:
+            groups["input"] |= here
+            groups["next input"] |= there
+        elif tensor.place == PAGE:
+            groups["page"] |= here
+    for i, one in enumerate(names):
+        assert groups[one]
+        for other in names[i + 1 :]:
+            assert not groups[one] & groups[other], (one, other)
+    assert model.slot_stride % 64 == 0
+    assert model.data_blocks == max(t.block + t.blocks for t in model.tensors if t.place == PAGE)

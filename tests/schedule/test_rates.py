@@ -1,0 +1,113 @@
+"""Other rates for a schedule that is solved: as PyTorch with its optimiser's rates changed."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import poet_host as poet
+import pytest
+import torch
+from poet_host import api
+from poet_host.data.datasets import batch_of_step, fit
+from poet_host.errors import BadInput
+from poet_host.graph.weights import to_named as poet_names
+from poet_host.schedule.decode import decode
+from poet_host.schedule.rates import with_rates
+from poet_host.schedule.recover import graph_of
+from support import whole_runs as runs
+from support.command import Command
+from torch import nn
+from torch.nn import functional
+
+FIRST, LAST = 4, 9
+OPTIMISERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+
+
+@pytest.fixture
+def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+def module() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 10)
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"optimizer": "sgd", "lr": 0.1}, {"lr": 0.01}),
+        ({"optimizer": "sgd", "lr": 0.1}, {"lr": 0.03, "weight_decay": 0.2}),
+        ({"optimizer": "sgd", "lr": 0.1, "momentum": 0.9}, {"lr": 0.01, "momentum": 0.5}),
+        (
+            {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.1},
+            {"weight_decay": 0.01, "momentum": 0.0},
+        ),
+        ({"optimizer": "adam", "lr": 0.01}, {"lr": 0.001}),
+        ({"optimizer": "adam", "lr": 0.01, "weight_decay": 0.1}, {"weight_decay": 0.0}),
+    ],
+)
+def test_resumed_training_with_other_rates_is_pytorchs(
+    before: dict[str, Any], after: dict[str, Any], poet_host: Command, tmp_path: Path
+) -> None:
+    net = module()
+    kind, rates = before["optimizer"], {k: v for k, v in before.items() if k != "optimizer"}
+    options = {{"lr": "learning_rate"}.get(name, name): rate for name, rate in rates.items()}
+    name = "momentum" if "momentum" in rates else kind
+    graph = api.load_graph(net, torch.zeros(4, 1, 8, 8), optimizer=name, **options)
+    schedule, card = tmp_path / "m.poet", tmp_path / "card.img"
+    runs.schedule(graph).save(schedule)
+    poet.prepare_storage(card, 8 * runs.MIB)
+
+    def train(*more: object) -> Any:
+        weights = tmp_path / "w.safetensors"
+        done = poet_host(
+            "train", schedule, "--port", "native", "--storage", card, "--data", "digits",
+            "--save-weights", weights, "--run", tmp_path / "run.json", "--json", *more,
+        )  # fmt: skip
+        assert done.code == 0, done.err
+        return poet.load_weights(weights, graph)
+
+    train("--steps", FIRST)
+    options = [word for k, v in after.items() for word in ("--" + k.replace("_", "-"), v)]
+    found = train("--steps", LAST, "--resume", *options)
+
+    optimiser = OPTIMISERS[kind](net.parameters(), **rates)
+    data = fit(poet.load_data("digits"), graph)
+    for step in range(LAST):
+        if step == FIRST:
+            optimiser.param_groups[0].update(after)
+        x, y = batch_of_step(data, graph.batch, 0, step)
+        optimiser.zero_grad()
+        functional.cross_entropy(net(torch.tensor(x)), torch.tensor(y, dtype=torch.long)).backward()
+        optimiser.step()
+    named = poet_names(graph, found)
+    for key, value in net.state_dict().items():
+        assert np.allclose(named[key], value.detach(), rtol=1e-4, atol=1e-6), key
+
+
+def test_rates_change_the_operators_and_nothing_of_the_plan() -> None:
+    schedule = runs.schedule(runs.digits(0.9, 0.0005), "60%", "poet")
+    other = with_rates(schedule, learning_rate=0.5)
+    assert decode(other) == decode(schedule)
+    assert other.model.crc != schedule.model.crc
+    assert other.meta["options"]["learning_rate"] == 0.5
+    assert with_rates(schedule, learning_rate=None) is schedule
+    changed = runs.digits(0.9, 0.0005, 0.5)
+    assert graph_of(other).nodes == graph_of(runs.schedule(changed)).nodes
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates", "words"),
+    [
+        ((0.0, 0.0), {"momentum": 0.5}, "without momentum"),
+        ((0.9, 0.0), {"weight_decay": 0.1}, "without weight decay"),
+        ((0.9, 0.0), {"momentum": 1.0}, "momentum is 1.0"),
+        ((0.9, 0.0), {"learning_rate": float("inf")}, "learning_rate is inf"),
+    ],
+)
+def test_rates_that_a_schedule_does_not_have(schedule: Any, rates: Any, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        with_rates(runs.schedule(runs.digits(*schedule)), **rates)

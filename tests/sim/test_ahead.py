@@ -1,0 +1,62 @@
+"""Chips take the next batch over the line while they compute, and lose no byte of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import poet_host as poet
+import pytest
+from poet_host.device.device import connect
+from poet_host.resources import resource
+from poet_host.run.run import Run
+from poet_host.run.train import Batch, Training, train
+from poet_host.schedule.schedule import Schedule
+from poet_host.sim.start import start_board
+from support.sim_helper import needs_compiler
+
+EXAMPLE = Schedule.load(resource("schedules") / "resnet-digits-mkr1000.poet")
+PATIENT_S = 30.0  # longer than a simulated step takes: what was lost is not soon sent again
+
+
+@pytest.fixture(scope="module")
+def native() -> Run:
+    with poet.connect("native") as connection:
+        return poet.train(EXAMPLE, connection, "digits", steps=3)
+
+
+@pytest.fixture(params=["mkr1000", "mkr1000:usb", "nrf52840_dk"])
+def training(request: pytest.FixtureRequest) -> Iterator[Training]:
+    name, _, usb = request.param.partition(":")
+    with ExitStack() as stack:
+        running = stack.enter_context(start_board(name, None, None, usb=bool(usb)))
+        device = stack.enter_context(connect(running.port, timeout_s=PATIENT_S))
+        yield Training(device, poet.load_board(name), EXAMPLE, poet.load_data("digits"))
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_the_next_batch_comes_while_a_step_runs(training: Training, native: Run) -> None:
+    run = train(training, 3)
+    assert all(step.serving_us > 1000 for step in run.steps[:2])  # a card takes its time
+    assert run.steps[2].serving_us == 0  # none follows
+    assert [step.loss for step in run.steps] == [step.loss for step in native.steps]
+    assert all(
+        run.weights[name].tobytes() == native.weights[name].tobytes() for name in run.weights
+    )
+    assert training.device.link.resent == 0
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_host_that_talks_through_a_whole_step_is_heard_to_the_last_byte(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a chip does meanwhile: kernels, checks of pages, blocks that go to its card."""
+    send: Callable[[int, Batch], None] = training._send
+
+    def again_and_again(step: int, batch: Batch) -> None:
+        for _ in range(10):
+            send(step, batch)
+
+    monkeypatch.setattr(training, "_send_ahead", again_and_again)
+    assert training.step(more=True).serving_us > 1000
+    assert training.device.link.resent == 0

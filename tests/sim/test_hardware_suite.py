@@ -1,0 +1,56 @@
+"""The hardware suite on a port, as on a bench: what it runs, and what it says of what is wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.sim.board import SimulatedBoard
+from poet_host.sim.native import create_storage
+from support.sim_helper import needs_compiler
+
+SUITE = Path(__file__).parents[1] / "hardware"
+
+
+def suite(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", str(SUITE), "-x", "-p", "no:cacheprovider", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+@needs_compiler
+def test_it_runs_on_the_port_that_is_named(tmp_path: Path) -> None:
+    create_storage(tmp_path / "card.img", 8 << 20)
+    with SimulatedBoard(
+        "nrf52840_dk", build_firmware("nrf52840_dk"), tmp_path / "card.img"
+    ) as board:
+        on = ("--board", "nrf52840_dk", "--port", board.port, "--no-flash")
+        done = suite(*on, "-k", "what_was_built or wire or lost or found")
+        assert done.returncode == 0, done.stdout
+        assert "3 passed" in done.stdout
+        other = suite("--board", "mkr1000", *on[2:], "-k", "who_it_is")
+    assert other.returncode == 1
+    assert ">>> look at: which board is on this port" in other.stdout
+
+
+@needs_compiler
+def test_a_missing_card_is_where_to_look() -> None:
+    with SimulatedBoard("mkr1000", build_firmware("mkr1000"), None) as board:
+        done = suite("--board", "mkr1000", "--port", board.port, "--no-flash", "-k", "found")
+    assert done.returncode == 1
+    assert "there is no storage; insert the card" in done.stdout
+    assert ">>> look at: the card: is it in" in done.stdout
+
+
+def test_a_dead_port_is_where_to_look(tmp_path: Path) -> None:
+    port = str(tmp_path / "ttyACM9")
+    done = suite("--board", "mkr1000", "--port", port, "--no-flash", "-k", "who_it_is")
+    assert done.returncode == 1
+    assert port in done.stdout
+    assert ">>> look at: the port's name" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_board_and_port_belong_together() -> None:
+    done = suite("--board", "mkr1000")
+    assert done.returncode == 4
+    assert "--board and --port belong together" in done.stderr + done.stdout

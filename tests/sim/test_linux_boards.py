@@ -1,0 +1,177 @@
+"""Boards that run Linux: the native port, cross-compiled for them, executed by QEMU; and a board
+that hosts reach over the network."""
+
+import platform
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import poet_host as poet
+import pytest
+from poet_host.device import device as devices
+from poet_host.device.device import connect
+from poet_host.errors import BadInput, NoDevice, PoetError
+from poet_host.firmware_build.native import build_native, linux_boards
+from poet_host.sim.native import NativeBoard
+from support import whole_runs as runs
+from support.command import Command
+
+STEPS = 3
+needs_cross = pytest.mark.skipif(
+    shutil.which("aarch64-linux-gnu-gcc") is None or shutil.which("qemu-aarch64") is None,
+    reason="aarch64-linux-gnu-gcc or qemu-aarch64 is missing",
+)
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Path:
+    poet.prepare_storage(tmp_path / "card.img", 16 * runs.MIB)
+    return tmp_path / "card.img"
+
+
+def test_the_papers_linux_boards_are_known() -> None:
+    assert linux_boards() == ["jetson_tx2", "rpi4b"]
+
+
+@needs_cross
+def test_a_program_for_a_linux_board_needs_nothing_there() -> None:
+    program = build_native(target="aarch64-linux-gnu")
+    start = program.read_bytes()[:20]
+    assert start[:5] == b"\x7fELF\x02"  # 64 bits
+    assert int.from_bytes(start[18:20], "little") == 183  # EM_AARCH64
+    shown = subprocess.run(
+        ["aarch64-linux-gnu-readelf", "--dynamic", program], capture_output=True, text=True
+    )
+    assert "no dynamic section" in shown.stdout
+
+
+@needs_cross
+@pytest.mark.parametrize("method", ["poet-paging", "poet-remat"])
+def test_weights_trained_on_aarch64_are_the_same_bits(method: str) -> None:
+    """About 10 s."""
+    graph = runs.digits()
+    plan = runs.plan(graph, "60%", method)
+    activations = {node.name for node in graph if not node.stored}
+    computed = [one.node for one in plan.statements if one.op == "compute"]
+    paged = [one.node for one in plan.statements if one.op == "page_in"]
+    again = (len(computed) > len(set(computed)), bool(activations & set(paged)))
+    assert again == (method == "poet-remat", method == "poet-paging")
+    schedule = runs.schedule(graph, "60%", method)
+    wanted = runs.train(schedule, steps=STEPS)
+    with poet.connect("sim:rpi4b", arena_bytes=plan.ram_bytes // 4 * 4) as board:
+        assert board.board.name == "rpi4b"
+        assert board.is_emulated == (platform.machine() != "aarch64")
+        found = poet.train(schedule, board, "digits", steps=STEPS)
+    assert found.board == "rpi4b"
+    assert [step.loss for step in found.steps] == [step.loss for step in wanted.steps]
+    assert found.peak_bytes == wanted.peak_bytes <= plan.ram_bytes
+    assert runs.same(found, wanted)
+
+
+@needs_cross
+def test_commands_say_whose_times_they_tell(tmp_path: Path, capsys: Any) -> None:
+    schedule, weights = tmp_path / "digits.poet", tmp_path / "w.safetensors"
+    runs.schedule(runs.digits()).save(schedule)
+    for command in (
+        ("profile", "lenet-digits", "--no-validate", "--output", tmp_path / "profile.json"),
+        ("train", schedule, "--data", "digits", "--steps", 1, "--save-weights", weights),
+        ("evaluate", schedule, "--data", "digits", "--samples", 4, "--weights", weights),
+    ):
+        done = Command(capsys)(*command, "--port", "sim:jetson_tx2", "--json")
+        assert (done.code, done.json["board"]) == (0, "jetson_tx2")
+        assert ("QEMU executes" in done.err) == (platform.machine() != "aarch64")
+        assert "QEMU" not in Command(capsys)(*command, "--port", "native").err
+
+
+def test_a_missing_cross_compiler_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(PoetError, match=r"aarch64-linux-gnu-gcc is not on the PATH.*apt install"):
+        build_native(target="aarch64-linux-gnu")
+
+
+@needs_cross
+def test_a_missing_emulator_is_explained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, card: Path
+) -> None:
+    for name in ("aarch64-linux-gnu-gcc", "cc"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PoetError, match=r"no emulator.*apt install qemu-user"):
+        NativeBoard(card, board="rpi4b")
+
+
+# Over the network.
+
+
+@pytest.fixture
+def far(card: Path) -> Iterator[NativeBoard]:
+    with NativeBoard(card, board="native", listen="0") as board:
+        assert board.port.startswith("socket://127.0.0.1:")
+        yield board
+
+
+def test_hosts_take_turns_at_a_socket(far: NativeBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not far.is_emulated
+    monkeypatch.setattr(devices, "CONNECT_PATIENCE_S", 0.5)
+    for _ in range(3):
+        with connect(far.port) as device:
+            device.format()
+            device.probe_write(0, bytes(4000))
+    with connect(far.port), pytest.raises(NoDevice):
+        connect(far.port, timeout_s=0.2, patience_s=0.5)
+    with connect(far.port) as device:
+        assert device.info.board == "native"
+
+
+def test_a_host_that_hangs_up_in_between_is_forgotten(far: NativeBoard) -> None:
+    number = int(far.port.rpartition(":")[2])
+    for sent in (b"", b"\x01\x02\x03", bytes(5000)):
+        with socket.create_connection(("127.0.0.1", number)) as host:
+            host.sendall(sent)
+    with connect(far.port) as device:
+        device.format()
+    assert far.ended is None
+
+
+def test_training_over_a_socket_has_the_same_bits(card: Path) -> None:
+    schedule = runs.schedule(runs.digits(), "60%", "poet")
+    arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
+    with (
+        NativeBoard(card, arena_bytes, listen="127.0.0.1:0") as board,
+        poet.connect(board.port) as connection,
+    ):
+        found = poet.train(schedule, connection, "digits", steps=STEPS)
+    assert runs.same(found, runs.train(schedule, steps=STEPS))
+
+
+@pytest.mark.parametrize(
+    "where", ["", "x", "70000", "1.2.3:80", "1.2.3.4.5.6.7.8.9:80", "127.0.0.1:", "-1", "80x"]
+)
+def test_an_address_that_is_none_is_refused(card: Path, where: str) -> None:
+    with pytest.raises(BadInput, match="cannot listen there"):
+        NativeBoard(card, listen=where)
+
+
+def test_a_port_in_use_is_refused(far: NativeBoard, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot listen there: Address already in use"):
+        NativeBoard(tmp_path / "none.img", listen=far.port.rpartition(":")[2])
+
+
+def test_sockets_are_for_boards_that_run_here(card: Path) -> None:
+    with pytest.raises(BadInput, match="the serial port of its chip: a socket is for the board"):
+        poet.start_board("mkr1000", card, listen="0")
+
+
+@needs_cross
+def test_the_program_is_built_for_the_board(tmp_path: Path, capsys: Any) -> None:
+    done = Command(capsys)("build", "rpi4b", "--output", tmp_path / "poet-native", "--json")
+    assert done.code == 0
+    program = Path(done.json["file"])
+    assert program.read_bytes() == build_native(target="aarch64-linux-gnu").read_bytes()
+    assert done.json["bytes"] == program.stat().st_size
+    said = subprocess.run(["qemu-aarch64", program, "--help"], capture_output=True, text=True)
+    assert said.returncode == 2
+    assert "usage: poet-native --storage FILE --arena BYTES" in said.stderr

@@ -1,0 +1,126 @@
+"""The SAM D21's peripherals against the data sheet, driven by small programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from poet_host.sim.elf import load_elf
+from poet_host.sim.library import chips
+from support.sim_helper import build, needs_compiler, run
+
+from tests.sim.test_sdcard import Card, image, pattern  # noqa: F401
+
+pytestmark = needs_compiler
+CYCLES_PER_US = 48
+
+
+def samd21(elf: Path, card: Any = None) -> Any:
+    """An MKR1000's chip: UART on SERCOM5, the card on SERCOM1 with select PB10."""
+    ffi, lib = chips()
+    config = ffi.new("struct samd21_config *")
+    config.spi = {"sercom": 1, "input_select": 3, "function": 2, "pins": [16, 17, 19]}
+    config.spi.pin_count = 3
+    config.uart = {"sercom": 5, "output_select": 1, "input_select": 3, "function": 3}
+    config.uart.pins[0], config.uart.pins[1], config.uart.pin_count = 54, 55, 2
+    config.card_select_pin = 32 + 10
+    config.serial_number = [0x11111111, 2, 3, 0x44444444]
+    machine = ffi.gc(lib.samd21_new(config, card or ffi.NULL), lib.machine_free)
+    load_elf(machine, elf)
+    lib.machine_reset(machine)
+    return machine
+
+
+def case(number: int, folder: Path, card: Any = None) -> Any:
+    return samd21(build("m0plus", "samd21_cases.c", folder, f"-DCASE={number}"), card)
+
+
+def words(text: str) -> list[int]:
+    return [int(line, 16) for line in text.split()]
+
+
+def test_timer_and_core_agree_on_time(tmp_path: Path) -> None:
+    outcome = run(case(1, tmp_path))
+    assert abs(words(outcome.text)[0] - 10_000) <= 2  # microseconds
+
+
+def test_uart_echoes_at_its_baud_rate(tmp_path: Path) -> None:
+    ffi, lib = chips()
+    machine = case(2, tmp_path)
+    assert run(machine).result == "idle"
+    before = run(machine).ticks
+    sent = bytes(range(1, 101)) + b"\0"
+    assert lib.machine_serial_give(machine, sent, len(sent)) == len(sent)
+    outcome = run(machine)
+    data = ffi.new("uint8_t[]", 200)
+    taken = lib.machine_serial_take(machine, data, 200)
+    assert bytes(data)[:taken] == bytes(b + 1 for b in sent)
+    assert outcome.code == 0
+    microseconds = (outcome.ticks - before) / CYCLES_PER_US
+    assert 1010 <= microseconds <= 1030  # 101 bytes of ten bits at 1 Mbaud, and the last echo
+    assert outcome.asleep_ticks > (outcome.ticks - before) / 2
+
+
+def test_a_block_arrives_by_dma_with_its_crc(tmp_path: Path, image: Path) -> None:  # noqa: F811
+    card = Card(image)
+    outcome = run(case(3, tmp_path, card.card))
+    expected = 0
+    for byte in pattern(3):
+        expected = (expected * 31 + byte) % 2**32
+    assert (outcome.result, outcome.message) == ("exit", "")
+    assert words(outcome.text) == [0xC0FF8000, 0, 2, 0, expected]
+    assert outcome.asleep_ticks > 512 * 8 * 4 * 0.8  # the core slept through the transfer
+    assert card.complaint == ""
+
+
+def test_a_one_shot_timer_wakes_the_core_and_stops(tmp_path: Path) -> None:
+    outcome = run(case(4, tmp_path))
+    elapsed, status = words(outcome.text)
+    assert 1000 <= elapsed <= 1003
+    assert status & 0x08
+    assert outcome.asleep_ticks > 950 * CYCLES_PER_US
+
+
+def test_linked_descriptors_run_one_after_another(tmp_path: Path) -> None:
+    assert words(run(case(5, tmp_path)).text) == [0x01020304]
+
+
+def test_no_compare_is_lost_while_the_timer_is_read(tmp_path: Path) -> None:
+    assert words(run(case(8, tmp_path)).text) == [200]
+
+
+MISUSES = {
+    20: "without a flash wait state",
+    21: "SERCOM5 has no bus clock: set bit 7 of PM.APBCMASK first",
+    22: "SERCOM5: its generic clock (GCLK_SERCOMx_CORE) is off",
+    23: "SERCOM5: DATA written while INTFLAG.DRE is clear",
+    24: "SERCOM5: BAUD is enable-protected",
+    25: "SERCOM1: faster than 12 MHz",
+    26: "the chip has ADC there, but the simulator has no model of it",
+    27: "errata 1.7.2",
+    28: "DMAC reaches 0x10000000..0x10000001, which is not in RAM",
+    29: "SERCOM5: PORT does not give it the pins",
+    30: "ONDEMAND must be cleared",
+}
+
+
+@pytest.mark.parametrize("number", MISUSES)
+def test_misuse_stops_with_a_reason(number: int, tmp_path: Path) -> None:
+    outcome = run(case(number, tmp_path))
+    assert outcome.result == "fault"
+    assert MISUSES[number] in outcome.message
+
+
+def test_count_needs_a_read_request(tmp_path: Path) -> None:
+    assert words(run(case(31, tmp_path)).text) == [0]
+
+
+def test_serial_number_is_where_the_data_sheet_says(tmp_path: Path) -> None:
+    assert words(run(case(32, tmp_path)).text) == [0x11111111, 0x44444444]
+
+
+def test_flash_wait_state_costs_time_that_ram_does_not(tmp_path: Path) -> None:
+    elf = build("m0plus", "samd21_cases.c", tmp_path, "-DCASE=1")
+    outcome = run(samd21(elf))
+    assert outcome.cycles / outcome.instructions > 1.3  # zero wait states: about 1.3 to 1.5

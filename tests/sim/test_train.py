@@ -1,0 +1,29 @@
+"""The command line trains on simulated chips as on the native board, to the same bits."""
+
+from pathlib import Path
+
+import pytest
+from poet_host.resources import resource
+from support.command import Command
+from support.sim_helper import needs_compiler
+
+EXAMPLE = resource("schedules") / "resnet-digits-mkr1000.poet"
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_every_board_gives_the_same_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    poet, weights = Command(capsys), {}
+    planned = poet("show", EXAMPLE, "--json").json["plan"]["peak_bytes"]
+    for port in ("native", "sim:mkr1000", "sim:nrf52840_dk"):
+        path = tmp_path / f"{port[4:]}.safetensors"
+        result = poet(
+            "train", EXAMPLE, "--port", port, "--data", "digits", "--steps", 2,
+            "--save-weights", path, "--json",
+        )  # fmt: skip
+        assert result.code == 0, result.err
+        assert result.json["peak_bytes"] == planned <= 24576
+        weights[port] = path.read_bytes()
+    assert len(set(weights.values())) == 1

@@ -1,0 +1,247 @@
+"""The firmware of both boards over USB: enumeration, cable, reset and suspend, bits. 60 s."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import serial
+from poet_host import api
+from poet_host.data.datasets import Dataset, example
+from poet_host.device.device import connect
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.sim.board import SimulatedBoard
+from poet_host.sim.native import create_storage
+from support import whole_runs as runs
+from support.sim_helper import needs_compiler
+from support.usb_board import STALLED, UsbBoard
+
+from tests.sim.test_firmware import prepare, truth, weights  # noqa: F401
+from tests.sim.test_predict import unknown
+
+pytestmark = needs_compiler
+both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
+LINUX = [  # the requests of hub and cdc_acm when a serial port is plugged in
+    (0, "8006000100004000", 18),  # GET_DESCRIPTOR device, as much as fits
+    (0, "0005050000000000", 0),  # SET_ADDRESS
+    (5, "8006000100001200", 18),
+    *3 * [(5, "8006000600000a00", STALLED)],  # GET_DESCRIPTOR device qualifier: is it faster?
+    (5, "8006000200000900", 9),  # GET_DESCRIPTOR configuration, and whole
+    (5, "8006000200004300", 67),
+    (5, "800600030000ff00", 4),  # strings: languages, product, manufacturer, serial number
+    (5, "800602030904ff00", 0),
+    (5, "800601030904ff00", 20),
+    (5, "800603030904ff00", 34),
+    (5, "0009010000000000", 0),  # SET_CONFIGURATION
+    (5, "2120000000000700", 7),  # SET_LINE_CODING
+    (5, "2122030000000000", 0),  # SET_CONTROL_LINE_STATE: a program opens the port
+    (5, "2120000000000700", 7),
+]
+
+
+def is_well(board: UsbBoard) -> None:
+    assert board.ask("status")["status"].running == 0  # quicker than hello, which seeks a card
+
+
+@both
+def test_it_enumerates_and_says_who_it_is(name: str) -> None:
+    board = UsbBoard(name)
+    found = board.requests()
+    sizes = {9: 2 + 2 * len(name)}  # of the product's name
+    assert [(one.address, one.setup.hex(), one.result) for one in found] == [
+        (address, setup, sizes.get(i, size)) for i, (address, setup, size) in enumerate(LINUX)
+    ]
+    product, maker, serial = (one.data[2:].decode("utf-16-le") for one in found[9:12])
+    hello = board.ask("hello")["hello"]
+    assert (product, maker, serial) == (name, "poet-host", hello.unique_id)
+
+
+@both
+def test_halted_endpoints_go_on_where_they_were(name: str) -> None:
+    board = UsbBoard(name)
+    assert board.control("0203000081000000") == (0, b"")  # SET_FEATURE HALT
+    assert board.control("8200000081000200") == (2, b"\1\0")  # GET_STATUS
+    assert board.control("0201000081000000") == (0, b"")  # CLEAR_FEATURE
+    for endpoint in ("82", "02"):
+        is_well(board)  # an odd number of packets each way: toggles are not where they begin
+        assert board.control(f"02030000{endpoint}000000") == (0, b"")
+        is_well(board)  # the host meets STALL, and clears it
+        assert board.requests()[-1].setup.hex() == f"02010000{endpoint}000000"
+        assert board.control(f"82000000{endpoint}000200") == (2, b"\0\0")
+
+
+@both
+def test_requests_that_it_does_not_know_are_stalled(name: str) -> None:
+    board = UsbBoard(name)
+    for setup in ("8006000600000a00", "c001000000004000", "210a000000000000", "0009020000000000"):
+        assert board.control(setup) == (STALLED, b"")
+    assert board.control("0105000000000200", b"\1\2") == (STALLED, b"")
+    is_well(board)
+
+
+@both
+def test_the_cable_may_go_and_come_at_any_time(name: str) -> None:
+    """Within the enumeration, within a request, within the reply."""
+    board = UsbBoard(name)
+    for delay_us in (0, 40, 300, 1_500, 101_000, 160_300, 160_900, 161_500, 172_000, 172_500):
+        board.plug(False)
+        board.run_us(1000)
+        board.plug(True)
+        board.run_us(delay_us)
+    for delay_us in range(0, 700, 53):
+        board.until(board.is_open)
+        board.machine.give(board.frame("status"))
+        board.run_us(delay_us)
+        board.plug(False)
+        board.run_us(20_000)
+        board.machine.take()
+        board.plug(True)
+    board.until(board.is_open)
+    is_well(board)
+
+
+@both
+def test_a_reset_of_the_bus_ends_everything(name: str) -> None:
+    board = UsbBoard(name)
+    for delay_us in range(0, 700, 53):
+        board.machine.give(board.frame("status"))
+        board.run_us(delay_us)
+        board.lib.machine_usb_reset(board.chip)
+        board.run_us(60_000)
+        board.machine.take()
+        board.until(board.is_open)
+        is_well(board)
+
+
+@both
+def test_it_sleeps_through_a_suspended_bus(name: str) -> None:
+    board = UsbBoard(name)
+    board.machine.give(board.frame("status"))
+    board.lib.machine_usb_suspend(board.chip, True)
+    before = board.machine.meter
+    board.run_us(500_000)
+    after = board.machine.meter
+    assert after.asleep_ticks - before.asleep_ticks > 0.99 * (after.ticks - before.ticks) > 0
+    assert board.machine.take() == b""
+    board.lib.machine_usb_suspend(board.chip, False)
+    assert board.reply("status")["status"].running == 0
+
+
+@both
+@pytest.mark.parametrize("baud", [115_200, 1200])
+def test_closed_at_1200_baud_the_boot_loader_is_asked_for(name: str, baud: int) -> None:
+    """Of the nRF52840 DK there is none: it goes on."""
+    board = UsbBoard(name)
+    board.machine.usb_open(True, baud)
+    board.run_us(20_000)
+    is_well(board)
+    board.machine.usb_open(False, baud)
+    result = board.machine.run(board.machine.meter.tick_hz // 10)
+    word = board.peek(0x20007FFC, 4)
+    if (name, baud) == ("mkr1000", 1200):
+        assert (result, word.hex()) == ("reset", "35817307")
+        board.machine.reset()
+    else:
+        assert (result, word.hex() == "35817307") == ("idle", False)
+    board.machine.usb_open(True, 115_200)
+    board.until(board.is_open)
+    is_well(board)
+
+
+@both
+def test_the_uart_answers_while_the_cable_is_in(name: str) -> None:
+    """Whichever of the two speaks first is the link."""
+    board = UsbBoard(name)
+    frame = board.frame("status")
+    board.lib.machine_serial_give(board.chip, frame, len(frame))
+    board.until(lambda: board.lib.machine_serial_waiting(board.chip) > len(frame))
+
+
+@both
+def test_the_uart_takes_over_when_the_cable_is_out(name: str) -> None:
+    """And gives way again to a program that opens the USB port."""
+    board = UsbBoard(name)
+    is_well(board)
+    board.plug(False)
+    board.run_us(20_000)
+    for _ in range(2):
+        frame = board.frame("status")
+        board.lib.machine_serial_give(board.chip, frame, len(frame))
+        board.until(lambda: board.lib.machine_serial_waiting(board.chip) > 8)
+        board.lib.machine_serial_take(board.chip, board.ffi.new("uint8_t[256]"), 256)
+    board.plug(True)
+    board.until(board.is_open)
+    is_well(board)
+
+
+@both
+def test_a_fault_is_told_over_usb(name: str) -> None:
+    """By a core that no interrupt reaches any more."""
+    board = UsbBoard(name)
+    is_well(board)
+    board.lib.machine_take_faults(board.chip, True)
+    undefined = (0xDE00).to_bytes(2, "little")
+    address = board.machine.image.symbols["handle_rows"] & ~1
+    assert board.lib.machine_load(board.chip, address, undefined, 2)
+    board.machine.give(board.frame("rows", offset=0))
+    assert board.machine.run(board.machine.meter.tick_hz) == "reset"
+    assert board.machine.take().startswith(f"poet: fault 03 at {address:08x}, from ".encode())
+    board.machine.reset()
+    board.until(board.is_open)
+
+
+@both
+def test_it_trains_over_usb_to_the_same_bits(
+    name: str,
+    tmp_path: Path,
+    truth: list[tuple[bytes, bytes]],  # noqa: F811
+) -> None:
+    storage = tmp_path / "card.img"
+    create_storage(storage, 4 << 20)
+    with SimulatedBoard(name, build_firmware(name), storage, usb=True) as board:
+        with connect(board.port) as device:
+            prepare(device)
+            for step in range(1, 5):
+                device.step(step, 0, 30)
+                assert weights(device) == truth[step]
+        with connect(board.port) as device:  # another program
+            assert weights(device) == truth[4]
+        assert board.ended is None
+        assert board.meter.stack_free_bytes > 0
+
+
+def test_a_program_that_opens_and_closes_the_port_does_so_on_the_board() -> None:
+    """With 1200 baud for a moment, and the board starts again: there is no boot loader here."""
+    with SimulatedBoard("mkr1000", build_firmware("mkr1000"), None, usb=True) as board:
+
+        def started_again(before: int) -> bool:
+            return abs(board.meter.ticks - before) > board.meter.tick_hz
+
+        for baud in (9600, 1200):
+            with connect(board.port) as device:
+                unique_id = device.info.unique_id
+            before, end = board.meter.ticks, time.monotonic() + 60
+            serial.Serial(board.port, baud).close()
+            # What starts again counts from 0, and waits for a host before it sleeps for good.
+            while baud == 1200 and not started_again(before) and time.monotonic() < end:
+                time.sleep(0.05)
+            assert started_again(before) == (baud == 1200)
+        with connect(board.port) as device:
+            assert device.info.unique_id == unique_id
+        assert board.ended is None
+
+
+@pytest.mark.slow
+def test_the_whole_path_runs_over_usb() -> None:
+    """Profile, solve, train, read the weights back: those of unlimited memory."""
+    graph = unknown()
+    data = Dataset("example", *example(graph))
+    whole = runs.train(runs.schedule(graph), data, steps=2)
+    for name in ("mkr1000", "nrf52840_dk"):
+        with api.connect(f"sim:{name}:usb") as board:
+            profile = board.profile(graph)
+            plan = api.solve(graph, profile, ram=16_000, time_limit_s=10, gap=1.0)
+            run = api.train(api.encode(graph, profile, plan), board, data, steps=2)
+        assert (run.board, runs.same(run, whole)) == (name, True)
+        assert [one.loss for one in run.steps] == [one.loss for one in whole.steps]

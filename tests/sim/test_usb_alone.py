@@ -1,0 +1,93 @@
+"""What comes by USB before a board trains alone, and while it does. 20 s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.memory_board import card
+from support.sim_helper import needs_compiler
+from support.usb_board import UsbBoard
+
+from tests.firmware.test_store_alone import begun, job, put
+
+pytestmark = needs_compiler
+both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
+STEPS = 1000  # more than it comes to; their order is read in an instant
+ATTENDS_US = 3_000_000  # in four parts of as long
+RESET_US = 50_000  # what the host takes for it
+
+
+def alone(name: str, folder: Path) -> UsbBoard:
+    """Its cable is in and its port open, but nobody says anything until it trains."""
+    image = begun(card())
+    put(image, job(0, STEPS))
+    path = folder / "card.img"
+    path.write_bytes(image.storage)
+    board = UsbBoard(name, path)
+    assert board.time_us < ATTENDS_US
+    while board.time_us < ATTENDS_US + 200_000:
+        board.run_us(10_000)
+    return board
+
+
+def step_of(board: UsbBoard) -> int:
+    """Of the step that runs, and one does."""
+    status = board.ask("status")["status"]
+    assert status.running == 1
+    return int(status.step)
+
+
+def run_until(board: UsbBoard, time_us: float) -> None:
+    meter = board.machine.meter
+    board.machine.run(round(time_us * meter.tick_hz / 1e6) - meter.ticks)
+
+
+@both
+def test_a_wait_ends_in_time_though_an_interrupt_comes_as_it_begins(name: str) -> None:
+    """There is one wake-up for it, which must not be before its end."""
+    board = UsbBoard(name)
+    run_until(board, 0.9 * ATTENDS_US / 4)
+    count = board.machine.meter.exceptions
+    while board.machine.meter.exceptions == count:
+        board.machine.run(64)
+    second_us = board.time_us  # of the four begins now, within microseconds
+    for delay in range(100):
+        board.machine.reset()
+        run_until(board, second_us - RESET_US + delay / 4)
+        board.lib.machine_usb_reset(board.chip)
+        run_until(board, 0.6 * ATTENDS_US)  # by now the host has done what follows
+        count = board.machine.meter.exceptions
+        run_until(board, 0.95 * ATTENDS_US)
+        assert board.machine.meter.exceptions > count, f"{delay / 4} us"
+
+
+@both
+def test_whatever_happens_on_the_bus_it_trains_on_until_it_is_stopped(
+    name: str, tmp_path: Path
+) -> None:
+    board = alone(name, tmp_path)
+    steps = [step_of(board)]
+    for stays_open in (True, False):
+        board.machine.usb_open(stays_open, 115_200)
+        board.lib.machine_usb_reset(board.chip)
+        board.run_us(100_000)
+        board.plug(False)
+        board.run_us(20_000)
+        board.plug(True)
+        board.run_us(300_000)
+        board.machine.usb_open(True, 115_200)
+        board.until(board.is_open)
+        steps.append(step_of(board))
+        board.lib.machine_usb_suspend(board.chip, True)
+        board.run_us(50_000)
+        board.lib.machine_usb_suspend(board.chip, False)
+        board.run_us(25_000)
+        steps.append(step_of(board))
+    assert steps == sorted(set(steps))
+    board.ask("reset")
+    board.until(lambda: board.ask("status")["status"].running == 0)
+    assert board.ask("hello")["hello"].committed_step >= steps[-1] - 1
+    assert board.run_us(1_000_000) in ("idle", "slice")
+    assert board.ask("status")["status"].running == 0
+    assert board.machine.meter.stack_free_bytes >= 256

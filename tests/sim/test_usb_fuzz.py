@@ -1,0 +1,120 @@
+"""A host that does anything at any time: chips' rules hold, and the board serves on. 25 s."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from poet_host.device.wire import WireError
+from support.sim_helper import needs_compiler
+from support.usb_board import BAUD, UsbBoard
+
+pytestmark = needs_compiler
+ACTIONS, BETWEEN_CHECKS = 100, 20
+PAUSES_US = (10, 60, 300, 2_000, 130_000, 300_000)
+SET_ADDRESS = 5
+
+
+def any_request(rng: random.Random) -> bytes:
+    """Eight bytes of a SETUP packet, of which most mean something."""
+    usual = (
+        (0x80, 0x81, 0x82, 0, 1, 2, 0x21, 0xA1, 0xC0),
+        (0, 1, 3, 6, 8, 9, 10, 11, 0x20, 0x21, 0x22),
+        (0, 1, 2),
+        (0, 1, 2, 3),
+        (0, 1, 0x81, 0x82, 2, 9, 4),
+        (0, 4),
+        (0, 1, 2, 7, 8, 64),
+        (0, 0, 0, 1),
+    )
+    setup = [rng.choice((*values, rng.randrange(256))) for values in usual]
+    if setup[1] == SET_ADDRESS:  # the host would have to follow
+        setup[1] = 0
+    return bytes(setup)
+
+
+def ask_anything(board: UsbBoard, rng: random.Random) -> None:
+    board.lib.machine_usb_ask(board.chip, any_request(rng), rng.randbytes(512), 512)
+
+
+def interrupt_itself(board: UsbBoard, rng: random.Random) -> None:
+    """A SETUP may come at any time, also while an earlier request is not through."""
+    ask_anything(board, rng)
+    for _ in range(rng.randrange(1, 4)):
+        board.machine.run(rng.randrange(100 * 48))
+        board.lib.machine_usb_interject(board.chip, any_request(rng), rng.randbytes(512), 512)
+
+
+def send_anything(board: UsbBoard, rng: random.Random) -> None:
+    garbage = rng.randbytes(rng.randrange(200))
+    board.machine.give(rng.choice((board.frame("status"), board.frame("rows", offset=0), garbage)))
+
+
+def reset(board: UsbBoard, rng: random.Random) -> None:
+    board.lib.machine_usb_reset(board.chip)
+
+
+def replug(board: UsbBoard, rng: random.Random) -> None:
+    board.plug(False)
+    board.run_us(rng.randrange(3_000))
+    board.plug(True)
+
+
+def open_or_close(board: UsbBoard, rng: random.Random) -> None:
+    board.machine.usb_open(rng.random() < 0.5, rng.choice((9_600, BAUD)))
+
+
+def suspend(board: UsbBoard, rng: random.Random) -> None:
+    if board.is_ready():
+        board.lib.machine_usb_suspend(board.chip, True)
+        board.run_us(rng.choice((100, 5_000)))
+        board.lib.machine_usb_suspend(board.chip, False)
+        board.run_us(25_000)
+
+
+KINDS: tuple[Callable[[UsbBoard, random.Random], None], ...] = (
+    *(3 * (ask_anything,)), *(3 * (interrupt_itself,)), *(2 * (send_anything,)),
+    reset, replug, open_or_close, suspend,
+)  # fmt: skip
+
+
+def serves_on(board: UsbBoard) -> None:
+    """It does, after an enumeration: the host may have closed endpoints unawares."""
+    board.machine.usb_open(True, BAUD)
+    reset(board, random.Random())
+    board.run_us(60_000)
+    board.until(board.is_open)
+    board.run_us(5_000)
+    board.machine.take()
+    try:
+        board.ask("status")
+    except WireError:  # the end of an earlier reply
+        board.ask("status")
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
+def test_whatever_the_host_does(name: str, seed: int) -> None:
+    board, rng = UsbBoard(name), random.Random(seed)
+    for number in range(1, ACTIONS + 1):
+        rng.choice(KINDS)(board, rng)
+        board.run_us(rng.choice(PAUSES_US))
+        board.machine.take()
+        if number % BETWEEN_CHECKS == 0:
+            serves_on(board)
+    assert board.machine.meter.stack_free_bytes >= 256
+
+
+@pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
+def test_the_answer_is_that_to_the_latest_request(name: str) -> None:
+    """A host gives up one request for another, at any moment of the one that it gives up."""
+    board = UsbBoard(name)
+    configuration, line_coding = "8006000200004300", "2120000000000700"
+    for given_up, asked in ((configuration, "8006000100001200"), (line_coding, "8008000000000100")):
+        result, wanted = board.control(asked)
+        assert result == len(wanted) > 0
+        for ticks in range(0, 12_000, 37):
+            board.lib.machine_usb_ask(board.chip, bytes.fromhex(given_up), bytes(7), 7)
+            board.machine.run(ticks)
+            assert board.control(asked, interject=True) == (result, wanted)

@@ -1,0 +1,92 @@
+"""The nRF52840's USB device controller: its model's rules, and the firmware on it. 15 s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from poet_host.sim.library import chips
+from support.sim_helper import Outcome, build, needs_compiler, run
+from support.usb_board import UsbBoard
+
+from tests.sim.test_nrf52840 import TICKS_PER_US, nrf52840
+from tests.sim.test_samd21 import words
+
+pytestmark = needs_compiler
+
+
+def case(number: int, folder: Path) -> Outcome:
+    """Run one case of nrf52840_usbd.c with the cable in; after 3 ms the bus is suspended."""
+    _, lib = chips()
+    machine = nrf52840(build("m4f", "nrf52840_usbd.c", folder, f"-DCASE={number}"))
+    lib.machine_usb_plug(machine, True)
+    lib.machine_usb_suspend(machine, True)
+    return run(machine)
+
+
+# -- the model --
+
+
+def test_the_supply_comes_in_steps(tmp_path: Path) -> None:
+    outcome = case(1, tmp_path)
+    assert words(outcome.text) == [1, 0x11, 3, 1]
+    assert 64_000 <= outcome.ticks < 66_000  # a millisecond until USBPWRRDY
+
+
+def test_easydma_moves_a_packet(tmp_path: Path) -> None:
+    assert words(case(2, tmp_path).text) == [64, 1 << 2]
+
+
+MISUSES = {
+    20: "anomaly 187",
+    21: "anomaly 171",
+    22: "written while locked",
+    23: "waits for EVENTCAUSE.READY",
+    24: "anomaly 199",
+    25: "waits for the end of EasyDMA",
+    26: "waits for the end of EasyDMA",
+    27: "before USBPWRRDY",
+    28: "before the crystal runs",
+    29: "STARTEPOUT before a packet has come",
+    30: "MAXCNT is more than a packet",
+    31: "USBD reaches 0x00001000",
+    32: "the model of USBD does not cover register offset 0x24",
+    33: "anomaly 211",
+}
+
+
+@pytest.mark.parametrize("number", MISUSES)
+def test_misuse_stops_with_a_reason(number: int, tmp_path: Path) -> None:
+    outcome = case(number, tmp_path)
+    assert outcome.result == "fault"
+    assert MISUSES[number] in outcome.message
+
+
+def test_what_was_not_fetched_before_a_reset_never_comes() -> None:
+    """The controller keeps a packet for the host over a reset: the firmware takes it back."""
+    board = UsbBoard("nrf52840_dk")
+    for delay_us in range(0, 300, 10):  # while the request comes, while the reply waits, after it
+        board.machine.give(board.frame("status"))
+        board.run_us(delay_us)
+        board.lib.machine_usb_reset(board.chip)
+        board.run_us(60_000)
+        board.machine.take()
+        board.until(board.is_open)
+        board.run_us(5_000)
+        assert board.machine.take() == b""
+
+
+def test_the_cable_goes_at_any_microsecond_of_a_request() -> None:
+    """What the bus has done and nobody has looked at yet: of no use once the controller is off."""
+    board = UsbBoard("nrf52840_dk")
+    for ticks in range(0, 70 * TICKS_PER_US, 24):
+        board.machine.give(board.frame("status"))
+        board.machine.run(ticks)
+        board.plug(False)
+        board.run_us(3_000)
+        board.machine.take()
+        board.plug(True)
+        board.until(board.is_open, step_us=1_000)
+    board.run_us(5_000)
+    assert board.machine.take() == b""
+    assert board.ask("status")["status"].running == 0

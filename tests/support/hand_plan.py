@@ -1,0 +1,153 @@
+"""A hand-made model and plan that use every form of statement, bit by bit."""
+
+from functools import cache
+
+from poet_host import isa
+from poet_host.schedule.bits import BitWriter
+from poet_host.schedule.model import (
+    CURRENT,
+    FIXED,
+    KEEP,
+    NEXT,
+    ONCE,
+    PAGE,
+    STORED,
+    Model,
+    Operator,
+    Tensor,
+    model_bytes,
+    with_crc,
+)
+from support.memory_board import MemoryBoard, card
+
+KERNEL = {name: row.code for name, row in isa.by_name("KERNEL").items()}
+SINK = {name: row.code for name, row in isa.by_name("SINK").items()}
+STATEMENT = {name: row.code for name, row in isa.by_name("STATEMENT").items()}
+FOUR = {"n": 1, "c": 4, "h": 1, "w": 1}
+S, P, A, B, C, D, Q = range(7)
+
+MODEL = Model(
+    tensors=(
+        Tensor(16, FIXED, STORED, 0),
+        Tensor(16, CURRENT, STORED, 1),
+        Tensor(16, PAGE, 0, 128),
+        Tensor(16, PAGE, 0, 129),
+        Tensor(16, PAGE, 0, 130),
+        Tensor(16, PAGE, 0, 131),
+        Tensor(16, NEXT, KEEP | ONCE, 1),
+    ),
+    operators=(
+        Operator(KERNEL["relu"], (S,), attrs=FOUR),
+        Operator(KERNEL["add"], (A, A), attrs={**FOUR, "workspace_bytes": 8}),
+        Operator(KERNEL["add"], (A, B), attrs=FOUR),
+        Operator(KERNEL["apply_gradient"], (C, B), SINK["accumulate"], B, FOUR),
+        Operator(KERNEL["apply_gradient"], (D, P), SINK["sgd"], P, FOUR),
+    ),
+    slot_stride=64,
+    data_blocks=132,
+)
+
+# A number (value, width) or a pattern of bits, as FORMAT.md writes them.
+Item = str | tuple[int, int]
+FIT, NO, YES = "0", "0", "1"
+
+
+def above(resident: int, width: int) -> list[Item]:
+    return ["10", (resident, width)]
+
+
+def raw(offset: int) -> list[Item]:
+    return ["11", (offset // 4, 4)]
+
+
+def page_in(tensor: int, *place: Item) -> list[Item]:
+    return ["101", (tensor, 3), *place]
+
+
+def again(tensor: int, *rest: Item) -> list[Item]:
+    return ["100", (tensor, 3), *rest]
+
+
+WAIT_0: list[Item] = ["1110", "1"]
+WAIT_1: list[Item] = ["1110", "010"]
+OUT_LAST: list[Item] = ["1100"]
+END: list[Item] = ["1111"]
+
+
+def out(resident: int, width: int) -> list[Item]:
+    return ["11010", (resident, width)]
+
+
+def free(resident: int, width: int) -> list[Item]:
+    return ["11011", (resident, width)]
+
+
+# Statement by statement: bits, and what they mean as (name, tensor, offset).
+PLAN: list[tuple[list[Item], list[tuple[str, int, int]]]] = [
+    (page_in(S, FIT), [("page_in", S, 0)]),
+    (WAIT_0, [("wait", 0, 0)]),
+    (["0", FIT, YES, NO], [("compute", A, 16), ("free", S, 0)]),
+    (["0", FIT, *above(1, 1), NO, NO], [("compute", B, 32)]),
+    (OUT_LAST, [("page_out", B, 32)]),
+    (["0", *raw(48), YES, NO, NO], [("compute", C, 48), ("free", A, 16)]),
+    (page_in(P, FIT), [("page_in", P, 0)]),
+    (out(2, 2), [("page_out", C, 48)]),
+    (WAIT_1, [("wait", 0, 0)]),
+    (["0", NO, NO], [("compute", D, 32)]),  # where B was; C is still going out
+    (["0", YES, NO], [("compute", Q, 0), ("free", D, 32)]),  # where P was
+    (OUT_LAST, [("page_out", Q, 0)]),
+    (page_in(S, *raw(16)), [("page_in", S, 16)]),
+    (WAIT_0, [("wait", 0, 0)]),
+    (again(A, FIT, YES, YES), [("compute", A, 32), ("free", S, 16), ("free", A, 32)]),
+    (page_in(B, FIT), [("page_in", B, 16)]),
+    (free(2, 2), [("free", C, 48)]),
+    (WAIT_0, [("wait", 0, 0)]),
+    (free(1, 1), [("free", B, 16)]),
+]
+COUNTS = {
+    "arena_bytes": 64,
+    "statement_count": sum(len(meant) for _, meant in PLAN),
+    "resident_max": 4,
+    "queue_max": 3,
+}
+
+
+def bits_of(items: list[Item]) -> bytes:
+    writer = BitWriter()
+    for item in items:
+        if isinstance(item, str):
+            writer.code(item)
+        else:
+            writer.put(*item)
+    return writer.bytes()
+
+
+def plan_part(bits: bytes, model: bytes, **changes: int) -> bytes:
+    fields = {**COUNTS, **changes}
+    header = isa.pack(
+        "poet_plan_header",
+        magic=isa.constants()["POET_PLAN_MAGIC"],
+        model_crc=isa.unpack("poet_model", model[:28])["crc"],
+        bit_bytes=len(bits),
+        **fields,
+    )
+    return with_crc(header + bits)
+
+
+@cache
+def model_part() -> bytes:
+    return model_bytes(MODEL)
+
+
+def board() -> MemoryBoard:
+    found = MemoryBoard(card())
+    found.format()
+    return found
+
+
+def whole() -> list[Item]:
+    return [item for bits, _ in PLAN for item in bits] + END
+
+
+def load(items: list[Item], **changes: int) -> dict[str, int]:
+    return board().load(model_part(), plan_part(bits_of(items), model_part(), **changes))

@@ -1,0 +1,73 @@
+"""Models of one's own beside ONNX Runtime, shared by the tests of importing them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnx import helper
+from poet_host.data.datasets import example
+from poet_host.graph.graph import Graph
+from poet_host.graph.weights import start_values
+from poet_host.onnx.importer import training
+from poet_host.onnx.model import read_bytes
+from poet_host.reference.step import run_step
+from support.onnx_models import model
+
+RNG = np.random.default_rng(0)
+
+
+def random(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def imported(data: bytes, **options: Any) -> Graph:
+    return training(read_bytes(data, "model m"), "m", **{"loss": "mse", **options})
+
+
+def answers(graph: Graph, x: Any = None) -> tuple[Any, Any]:
+    """What goes in, and what the graph gives the loss, with batchnorm as in training."""
+    drawn, label = example(graph)
+    x = drawn if x is None else x
+    values = run_step(graph, {**start_values(graph, 0), graph.data: x, graph.label: label}, 1)
+    return x, values[graph.logits]
+
+
+def by_runtime(data: bytes, x: Any) -> Any:
+    session = onnxruntime.InferenceSession(data)
+    info = session.get_inputs()[0]
+    return session.run(None, {info.name: x.astype(np.int64) if "int64" in info.type else x})[0]
+
+
+def same_as_runtime(data: bytes, x: Any = None, **options: Any) -> Graph:
+    """The graph of a model, after its answers were compared, and those of the model it holds."""
+    graph = imported(data, **options)
+    x, y = answers(graph, x)
+    expected = by_runtime(data, x)
+    assert np.allclose(y.reshape(expected.shape), expected, atol=1e-5)
+    assert np.array_equal(by_runtime(graph.origin, x), expected)
+    return graph
+
+
+IMAGE = (2, 4, 8, 8)
+GAIN = {"gain": random(4, 1, 1)}  # something to train where an operator has nothing
+
+
+def with_gain(
+    node: Any, x: tuple[int, ...], more: Mapping[str, Any] | None = None, **kw: Any
+) -> bytes:
+    """A model of x times a gain, and then the node, which reads `scaled`."""
+    first = helper.make_node("Mul", ["x", "gain"], ["scaled"])
+    gain = {"gain": random(*(1,) * (len(x) - 2), x[-1] if len(x) < 3 else 1) + 2}
+    if len(x) > 2:
+        gain = {"gain": random(x[1], *(1,) * (len(x) - 2)) + 2}
+    return model([first, node], x, {**gain, **(more or {})}, **kw)
+
+
+def two_layers(names: tuple[str, str] = ("a.weight", "b.weight")) -> bytes:
+    nodes = [
+        helper.make_node("Gemm", ["x", names[0]], ["h"], transB=1),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Gemm", ["r", names[1]], ["y"], transB=1),
+    ]
+    return model(nodes, (2, 5), {name: random(5, 5) for name in dict.fromkeys(names)})

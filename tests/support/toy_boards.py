@@ -1,0 +1,70 @@
+"""Boards that train the toy: in RAM, and as processes behind a port."""
+
+from functools import cache
+
+from poet_host.device.device import TENSOR, Device
+from poet_host.schedule.schedule import Schedule
+from support import toy
+from support.memory_board import BLOCK, PARTITION, MemoryBoard, card
+
+
+def in_partition(block: int) -> slice:
+    at = (PARTITION + block) * BLOCK
+    return slice(at, at + BLOCK)
+
+
+def trained(
+    storage: bytearray,
+    steps: int = 0,
+    kind: str = "frugal",
+    seed: int = 1,
+    cache: int = 3,
+    arena_bytes: int = 4096,
+) -> MemoryBoard:
+    """A board with the toy's tensors of `seed`, after so many steps."""
+    board = MemoryBoard(storage, arena_bytes, cache=cache)
+    board.format()
+    load(board, kind)
+    for number, data in enumerate(toy.values(seed)):
+        board.write(2, number, 0, data)
+    board.begin(0)
+    for step in range(1, steps + 1):
+        board.step(step)
+    return board
+
+
+def load(board: MemoryBoard, kind: str = "frugal") -> Schedule:
+    schedule = toy.schedule(kind)
+    board.load(schedule.model_part, schedule.plan_part)
+    return schedule
+
+
+def weights(board: MemoryBoard) -> tuple[bytes, bytes]:
+    return board.tensor(toy.W, toy.SIZES[toy.W]), board.tensor(toy.V, toy.SIZES[toy.V])
+
+
+@cache
+def truth(seed: int = 1, steps: int = 4) -> list[tuple[bytes, bytes]]:
+    """Weights after 0, 1, ... steps of an undisturbed run."""
+    board = trained(card(), kind="lavish", seed=seed)
+    found = [weights(board)]
+    for step in range(1, steps + 1):
+        board.step(step)
+        found.append(weights(board))
+    assert len(set(found)) == steps + 1  # each step moves them
+    return found
+
+
+def prepare(device: Device, kind: str = "frugal", seed: int = 1) -> None:
+    """Format the board's card and bring it to step 0 of the toy."""
+    schedule = toy.schedule(kind)
+    device.format()
+    device.load(schedule.model_part, schedule.plan_part)
+    for number, data in enumerate(toy.values(seed)):
+        device.write(TENSOR, number, data)
+    device.begin(0)
+
+
+def weights_of(device: Device) -> tuple[bytes, bytes]:
+    w, v = toy.SIZES[toy.W], toy.SIZES[toy.V]
+    return device.read(TENSOR, toy.W, w), device.read(TENSOR, toy.V, v)

@@ -1,0 +1,170 @@
+"""The firmware's USB device on this computer, at the end of a simulated host's cable.
+
+python tests/support/usb_layer.py SEED -SECONDS     fuzzes it (make fuzz-usb)
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cffi
+from poet_host.resources import resource
+from poet_host.sim.library import SOURCES, unicorn_folder
+
+HERE = Path(__file__).parents[1] / "firmware" / "usb"
+FIRMWARE = ("usb.c", "usb_descriptors.c", "usb_serial.c", "link.c")
+HOST = ("usb_bus.c", "usb_host.c", "usb_tty.c", "serial.c")
+FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+SANITIZE = ["-fsanitize=undefined,address", "-fno-sanitize-recover=all"]
+STALLED = -1
+CALLS = """
+    struct machine *plugged_start(const char *product, const char *serial, bool tells_status);
+    bool plugged_run(uint32_t us);
+    uint64_t plugged_ticks(void);
+    unsigned plugged_sent(uint8_t sizes[256]);
+    unsigned plugged_touches(void);
+    void plugged_uart_give(const uint8_t *data, uint32_t size);
+    uint32_t plugged_uart_take(uint8_t data[4096]);
+    uint32_t usb_session(void);
+    bool usb_waiting(void);
+    uint32_t usb_receive(uint8_t *data, uint32_t size);
+    void usb_send(const uint8_t *data, uint32_t size);
+    void usb_last_words(const char *text);
+    bool link_waiting(void);
+    uint32_t link_receive(uint8_t *data, uint32_t size);
+    void link_send(const uint8_t *data, uint32_t size);
+"""
+
+
+COMMON = resource("firmware") / "port" / "common"
+
+
+def compile_layer(target: Path, *flags: str, host: bool, common: Path = COMMON) -> None:
+    """The firmware's files with the loop-back controller: on the simulated bus, or fuzzed."""
+    mine = ("loopback.c", "plugged.c" if host else "fuzz.c")
+    sources = [HERE / name for name in mine] + [common / name for name in FIRMWARE]
+    include = [f"-I{common}", f"-I{resource('firmware') / 'include'}"]
+    if host:
+        sources += [SOURCES / name for name in HOST]
+        include += [f"-I{SOURCES}", f"-I{unicorn_folder() / 'include'}"]
+    command = ["cc", *FLAGS, *flags, *include, *map(str, sources), "-o", str(target)]
+    subprocess.run(command, check=True)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One control transfer of the host; `setup` without the type of its last two fields."""
+
+    setup: tuple[int, int, int, int, int]  # type, request, value, index, length
+    address: int
+    result: int
+    data: bytes
+
+
+class Plugged:
+    """A fresh device, plugged in. `library` is copied: its statics are this device's alone."""
+
+    def __init__(
+        self,
+        library: Path,
+        folder: Path,
+        product: bytes = b"mkr1000",
+        serial: bytes = b"0123456789abcdef",
+        *,
+        tells_status: bool = True,
+    ) -> None:
+        own = folder / f"{len(list(folder.iterdir()))}.so"
+        shutil.copy(library, own)
+        self.ffi = cffi.FFI()
+        text = (SOURCES / "api.h").read_text()
+        self.ffi.cdef("\n".join(line for line in text.splitlines() if not line.startswith("#")))
+        self.ffi.cdef(CALLS)
+        self.lib: Any = self.ffi.dlopen(str(own))
+        self._texts = [self.ffi.new("char[]", text) for text in (product, serial)]
+        self.machine = self.lib.plugged_start(*self._texts, tells_status)
+
+    def run(self, us: int) -> bool:
+        """Let time pass; true if the host then still has something to do."""
+        return bool(self.lib.plugged_run(us))
+
+    def enumerate(self) -> None:
+        self.run(1_000_000)
+        assert self.lib.machine_usb_state(self.machine) == self.lib.USB_READY
+
+    def open(self, is_open: bool = True, baud: int = 115200) -> None:
+        self.lib.machine_usb_open(self.machine, is_open, baud)
+        self.run(50_000)
+        assert self.lib.machine_usb_is_open(self.machine) == is_open
+
+    @property
+    def requests(self) -> list[Request]:
+        """All, of the first 64."""
+        found = []
+        for number in range(self.lib.machine_usb_requests(self.machine)):
+            raw = self.lib.machine_usb_request(self.machine, number)
+            s = bytes(raw.setup)
+            setup = (s[0], s[1], s[2] | s[3] << 8, s[4] | s[5] << 8, s[6] | s[7] << 8)
+            data = bytes(raw.data)[: max(0, raw.result)]
+            found.append(Request(setup, raw.address, raw.result, data))
+        return found
+
+    def ask(
+        self, type_: int, request: int, value: int, index: int, length: int, data: bytes = b""
+    ) -> bytes | int:
+        """A control transfer: what the device answers, or STALLED."""
+        setup = b"".join(
+            number.to_bytes(size, "little")
+            for number, size in ((type_, 1), (request, 1), (value, 2), (index, 2), (length, 2))
+        )
+        self.lib.machine_usb_ask(self.machine, setup, data, len(data))
+        self.run(50_000)
+        answer = self.ffi.new("uint8_t[512]")
+        result = int(self.lib.machine_usb_answer(self.machine, answer))
+        return bytes(answer)[:result] if result >= 0 else result
+
+    def host_writes(self, data: bytes) -> None:
+        assert self.lib.machine_usb_give(self.machine, data, len(data)) == len(data)
+
+    def host_reads(self) -> bytes:
+        self.run(5_000)
+        size = self.lib.machine_usb_waiting(self.machine)
+        data = self.ffi.new("uint8_t[]", size + 1)
+        assert self.lib.machine_usb_take(self.machine, data, size) == size
+        return bytes(data)[:size]
+
+    def device_reads(self, room: int = 64) -> bytes:
+        data = self.ffi.new("uint8_t[]", room)
+        size = self.lib.usb_receive(data, room)
+        return bytes(data)[:size]
+
+    def device_reads_all(self) -> bytes:
+        got = b""
+        while self.run(1_000) or self.lib.usb_waiting():
+            got += self.device_reads()
+        return got
+
+    def device_sends(self, data: bytes) -> None:
+        self.lib.usb_send(data, len(data))
+
+    @property
+    def packets(self) -> list[int]:
+        """Sizes of the data packets that the host has fetched, of the first 256."""
+        sizes = self.ffi.new("uint8_t[256]")
+        count = self.lib.plugged_sent(sizes)
+        return list(bytes(sizes)[:count])
+
+    @property
+    def time_us(self) -> float:
+        return self.lib.plugged_ticks() / 48
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        compile_layer(Path(folder) / "fuzz", *SANITIZE, host=False)
+        sys.exit(subprocess.run([Path(folder) / "fuzz", *sys.argv[1:]], check=False).returncode)

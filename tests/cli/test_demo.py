@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from poet_host import api
-from poet_host.cli import walk
+from poet_host.cli import demo_steps as walk
 from poet_host.cli.demo import Shown
 from poet_host.data.datasets import load_data
 from poet_host.errors import PoetError

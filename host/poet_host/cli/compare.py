@@ -19,7 +19,7 @@ from ..plan.problem import CostGraph
 from . import completion
 from .console import emit, progress, say, show_table, show_text, warn
 from .options import FiniteRange, json_option, model_options, profile_of
-from .planning import time_limit_option
+from .solve import time_limit_option
 
 
 def _listed(text: str | Sequence[str]) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from .console import Report, emit, progress, say, show_table, show_text
+from .demo_steps import PORTS, Demo, walk
 from .options import json_option
-from .walk import PORTS, Demo, walk
 
 
 class Shown:

@@ -11,20 +11,20 @@ from typing import cast
 import click
 
 from ..errors import PoetError, PoetWarning
-from .cards import card, storage
+from .card import card, storage
 from .compare import compare
 from .console import emit, failure, say
 from .demo import demo
 from .doctor import doctor
-from .evaluating import evaluate
-from .exporting import export
-from .hardware import boards, build, flash
+from .evaluate import evaluate
+from .export import export
+from .flash import boards, build, flash
 from .info import info
-from .inspect import models
-from .learning import profile, simulate
-from .planning import solve
-from .showing import show
+from .models import models
+from .profile import profile, simulate
+from .show import show
 from .signals import INTERRUPTED, Ended, end_by_signals
+from .solve import solve
 from .train import train
 
 EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device; 4 link broke;

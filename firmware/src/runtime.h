@@ -1,4 +1,14 @@
-/* runtime.h - what the runtime's files tell each other. */
+/*
+ * runtime.h - functions that the runtime's files share, lowest layer first.
+ *
+ * A file uses only files of lower layers: crc, cobs and isa lie below those in
+ * this list; load, interpreter, objects, job, probe and server lie above, in
+ * that order (tests/firmware/test_layers.py). Their functions are in poet.h and
+ * server.h.
+ *
+ * All state is in struct poet (poet.h), which the caller owns. A function that
+ * returns int returns 0 or a negative POET_ERROR_*.
+ */
 #ifndef POET_RUNTIME_H
 #define POET_RUNTIME_H
 
@@ -10,7 +20,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records as stored");
 #define POET_NO_STEP 0xffffffffu
 #define POET_OUTPUT_BIT 8u /* of poet_decoder.frees */
 
-/* Fail, and say where. */
+/* Return `error`, after `detail` is set to where it is. */
 static inline int poet_fail(struct poet *p, int error, uint32_t detail) {
   p->detail = detail;
   return error;
@@ -24,27 +34,35 @@ static inline int poet_fail(struct poet *p, int error, uint32_t detail) {
     }                                                                          \
   } while (0)
 
-/* shape.c */
+/* ---- shape.c ---- */
+
 /* Bytes of operand `index` of an operator (its inputs, then its output), or 0
  * if the fields break a rule of the kernel. */
 uint32_t poet_operand_bytes(const struct poet_op *op, uint32_t index);
 
-/* progress.c */
+/* ---- progress.c ---- */
+
+/* Record a statement or transfer, if the host traces it. Times are ticks. */
 void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
                 uint32_t begin, uint32_t end);
+/* Result of poll: not 0 if the step must stop. */
 int poet_asked_to_stop(struct poet *p);
-/* Count what passed since `before` as overhead of the step. */
+/* Count the port's usage since `before` as overhead of the step. */
 void poet_count_overhead(struct poet *p, const struct poet_usage *before);
 
-/* store.c */
-int poet_ready(struct poet *p);            /* mounted, or the reason why not */
-bool poet_committed(const struct poet *p); /* of the loaded model */
+/* ---- store.c: `block` is a block of the partition ---- */
+
+/* Mount if needed; 0, or the reason why there is no storage. */
+int poet_ready(struct poet *p);
+/* Does the newest commit belong to the loaded model? */
+bool poet_committed(const struct poet *p);
+/* Write a commit record; the function adds magic, sequence and crc. */
 int poet_commit(struct poet *p, struct poet_commit commit);
-/* Forget the cached blocks from `block` on. */
+/* Drop the cached blocks from `block` on. */
 void poet_forget(struct poet *p, uint32_t block);
-/* Have a block in the cache. */
+/* Read a block into the cache. */
 int poet_fetch(struct poet *p, uint32_t block);
-/* Bytes that begin `offset` bytes behind a block of the partition. */
+/* Read or write `size` bytes from `offset` bytes after the start of `block`. */
 int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
              uint32_t size);
 int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
@@ -53,61 +71,87 @@ int poet_copy_block(struct poet *p, uint32_t from, uint32_t to);
 int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
                     uint32_t size, uint32_t *crc);
 
-/* model.c */
+/* ---- model.c ---- */
+
+/* Blocks of a slot: data and trailer. */
 uint32_t poet_tensor_blocks(uint32_t size_bytes);
-uint32_t poet_job_block(uint32_t data_blocks); /* where a job would begin */
-/* First block, in the partition, of the slot a tensor is read from or written
- * to when `parity` names the current slots. */
+/* First block of a job after a data area of this size. */
+uint32_t poet_job_block(uint32_t data_blocks);
+/* First block, in the partition, of the slot from which a tensor is read, or to
+ * which it is written, while `parity` names the current slots. */
 uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
                    uint32_t parity);
+/* Number of the current slots: 0 or 1. */
 uint32_t poet_parity(const struct poet *p);
 int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to);
+/* Read and check the record of the operator that computes `output`. */
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to);
-int poet_fetch_op(struct poet *p, uint32_t output); /* into the cache */
+/* Read the blocks of that record into the cache. */
+int poet_fetch_op(struct poet *p, uint32_t output);
+/* Validate the model part; sets model, kept_at_start and loss. */
 int poet_check_model(struct poet *p, uint32_t model_bytes);
 
-/* bits.c */
-int poet_refuse(struct poet *p);         /* the statement being decoded */
-uint32_t poet_bit_width(uint32_t count); /* bits of count - 1 */
+/* ---- bits.c ---- */
+
+/* Fail with bad_plan, at the statement that is being decoded. */
+int poet_refuse(struct poet *p);
+/* Bits that a number below `count` needs. */
+uint32_t poet_bit_width(uint32_t count);
+/* Read `count` bits, at most 32, or an Elias gamma code less 1. */
 int poet_take_bits(struct poet *p, uint32_t count, uint32_t *value);
 int poet_take_gamma(struct poet *p, uint32_t *value);
 
-/* arena.c */
-/* Where bytes are that may be changed, or NULL: not all are in the arena. */
+/* ---- arena.c ---- */
+
+/* Pointer to bytes that the caller may change; NULL if any of them lies outside
+ * of the arena. */
 uint8_t *poet_arena(struct poet *p, uint32_t offset, uint32_t size);
 bool poet_is_resident(const struct poet *p, uint32_t tensor);
-/* Index of a tensor in the list, or resident_count. */
+/* Index of a tensor in the list of residents; resident_count if absent. */
 uint32_t poet_find(const struct poet *p, uint32_t tensor);
-/* Read a position in the list. */
+/* Read an index of the list from the plan. */
 int poet_take_resident(struct poet *p, uint32_t *index);
-/* Read a place and put the tensor, or workspace, there. */
+/* Read a place from the plan and add the tensor or workspace there. */
 int poet_place(struct poet *p, uint16_t tensor, uint32_t size_bytes,
                uint32_t *offset);
+/* Remove entry `index` from the list. */
 void poet_drop(struct poet *p, uint32_t index);
 
+/* A decoded statement. Only the fields that its code uses are valid. */
 struct poet_statement {
-  uint32_t index;
-  uint8_t code;
+  uint32_t index; /* in the plan */
+  uint8_t code;   /* POET_STATEMENT_* */
   uint8_t zero;
-  uint16_t tensor;
-  uint32_t offset; /* of the tensor in RAM */
-  uint32_t size_bytes;
-  uint32_t workspace;          /* its offset */
-  uint32_t input[POET_INPUTS]; /* offsets */
-  struct poet_tensor record;   /* of `tensor`, where it is transferred */
+  uint16_t tensor;     /* output, or the tensor that is transferred or freed */
+  uint32_t offset;     /* of `tensor` in the arena */
+  uint32_t size_bytes; /* of `tensor` */
+  uint32_t workspace;  /* arena offset */
+  uint32_t input[POET_INPUTS]; /* arena offsets */
+  struct poet_tensor record;   /* of `tensor`: page_in and page_out */
   bool loss;                   /* the output is the step's loss */
 };
 
-/* pager.c */
+/* ---- pager.c ---- */
+
+/* Execute a page_in or page_out: fill in the transfer that the decoder has
+ * queued, and submit it. */
 int poet_page(struct poet *p, const struct poet_statement *statement);
+/* Pass a transfer to the port. */
 void poet_submit(struct poet *p, struct poet_transfer *transfer);
+/* Result of a finished transfer: 0 or its error. */
 int poet_judge(struct poet *p, struct poet_transfer *transfer);
-int poet_retire(struct poet *p, uint32_t until); /* so many have ended */
-void poet_drain(struct poet *p);                 /* all, whatever comes of it */
+/* Wait until transfers 0 .. until - 1 of the step have ended without error. */
+int poet_retire(struct poet *p, uint32_t until);
+/* Wait for all submitted transfers; ignore their errors. */
+void poet_drain(struct poet *p);
+/* Queue entry of transfer `number` of the step. */
 struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);
 
-/* decoder.c */
+/* ---- decoder.c ---- */
+
+/* Set the decoder to the start of the plan. */
 void poet_decode_start(struct poet *p);
+/* Decode and check the next statement. */
 int poet_decode(struct poet *p, struct poet_statement *statement);
 
 #endif

@@ -1,4 +1,5 @@
-/* isa.h - the rows of isa.def as C constants: POET_KERNEL_conv2d = 1. */
+/* isa.h - the rows of isa.def as C constants, such as POET_KERNEL_conv2d = 1.
+ */
 #ifndef POET_ISA_H
 #define POET_ISA_H
 

@@ -1,12 +1,12 @@
 /*
- * kernel.h - the operators of isa.def as C functions, and what they compute.
+ * kernel.h - the operators of isa.def as C functions, and their definitions.
  *
- * A kernel reads its inputs, writes every element of its output and nothing
- * else; sizes come from the operator's fields alone. No kernel needs a
- * workspace. The output of an overwriting operator is the very memory of the
- * input that it overwrites; all other inputs are apart from the output.
+ * A kernel reads its inputs and writes every element of its output and nothing
+ * else. All sizes come from the fields of struct poet_op. No kernel needs a
+ * workspace. The output of an overwriting operator is the same memory as the
+ * input that it overwrites. No other input overlaps the output.
  *
- * Operands, dense and row-major, in fields of struct poet_op:
+ * Shapes of the operands, dense and row-major, in fields of struct poet_op:
  *
  *   x    (n, c, h, w)           y, dy  (n, k, oh, ow)     of conv2d
  *   w    (k, c / groups, kernel_h, kernel_w)              of conv2d
@@ -35,10 +35,10 @@
  *   n * c * h * w elements in each operand                of all others
  *   a loss is one float
  *
- * Numbers are exact: float32, round to nearest, every operation rounded by
- * itself (compile with -ffp-contract=off), no double. A sum is one accumulator
- * that begins with 0 and takes its terms in ascending order, the last index
- * running fastest; what lies in the padding is no term:
+ * Numbers are exact: float32, round to nearest, each operation rounded
+ * separately (compile with -ffp-contract=off), no double. A sum is one
+ * accumulator that starts at 0 and adds its terms in ascending order of index;
+ * the last index listed changes fastest. Padding adds no term:
  *
  *   conv2d               over c / groups, kernel_h, kernel_w, then + bias
  *   conv2d_grad_input    over k / groups, kernel_h, kernel_w
@@ -53,14 +53,14 @@
  *   global_avgpool       over h, w
  *   softmax_xent         over c within a sample, then over n
  *   mse                  over all elements
- *   reduce               over the axes that go
+ *   reduce               over the axes that are summed
  *   matmul               over k
- *   softmax, _grad       over w, what is not seen adding 0
+ *   softmax, _grad       over w; a masked element adds 0
  *   layernorm_stats, _grad_input    over c; the variance in a second pass
  *   layernorm_grad_weight    over n
  *   embedding_grad       over the n whose token is the row
  *
- * Formulas, evaluated as the brackets say, m = (float)(n * h * w):
+ * Formulas, evaluated in the order of the brackets, m = (float)(n * h * w):
  *
  *   rstd   = 1 / sqrt(var + epsilon),  xhat = (x - mean) * rstd
  *   batchnorm            xhat * gamma + beta
@@ -70,8 +70,8 @@
  *   batchnorm_grad_input (gamma * rstd) * ((dy - sums[0] / m)
  *                                          - xhat * (sums[1] / m))
  *   batchnorm_grad_input_frozen    dy * (gamma * rstd)
- *   avgpool2d            sum / (kernel_h * kernel_w), gradient likewise; by
- *                        `variant` 1 / the elements that are no padding
+ *   avgpool2d            sum / (kernel_h * kernel_w), gradient likewise;
+ *                        `variant` 1: divided by the elements without padding
  *   dropout              x * (1 / (1 - p)) where the element's uniform number
  *                        is >= p (dropout.c), else 0; p = epsilon
  *   softmax_xent         mean of log(sum exp(x - max)) - (x[label] - max)
@@ -83,8 +83,9 @@
  *   tanh_grad            dy * (1 - y * y)
  *   gelu                 0.5 x * (1 + t), t = erf(x * sqrt(1/2)), by `variant`
  *                        1 t = tanh(sqrt(2/pi) * (x + 0.044715 * (x * x * x)))
- *   softmax              exp(x - max) / sum of what is seen, else 0. Seen is
- *                        where the mask is not 0 and, by `variant` 1, w <= h
+ *   softmax              exp(x - max) / sum over visible elements, else 0. An
+ *                        element is visible where the mask is not 0 and, with
+ *                        `variant` 1, w <= h
  *   layernorm_stats      mean = (sum x) / c,
  *                        rstd = 1 / sqrt((sum (x - mean)^2) / c + epsilon)
  *   layernorm            xhat * gamma + beta
@@ -97,8 +98,8 @@
  *                        g' = g if wd = 0:  sgd w - lr * g', momentum
  *                        mu * v + g';  accumulate acc + g
  *
- * Not-a-numbers pass through every kernel up to the loss. A label outside
- * 0 .. c - 1 makes the loss not a number, a token outside 0 .. k - 1 its row.
+ * Every kernel passes NaN on, up to the loss. A label outside 0 .. c - 1 makes
+ * the loss NaN. A token outside 0 .. k - 1 makes its row NaN.
  */
 #ifndef POET_KERNEL_H
 #define POET_KERNEL_H
@@ -110,7 +111,7 @@ struct poet_call {
   const void *in[POET_INPUTS]; /* op->input_count of them, in isa.def's order */
   void *out;
   void *workspace;
-  uint32_t step; /* dropout draws anew in each */
+  uint32_t step; /* number of the training step, for dropout and Adam */
 };
 
 typedef void poet_kernel_fn(const struct poet_call *call);
@@ -118,12 +119,13 @@ typedef void poet_kernel_fn(const struct poet_call *call);
 #define KERNEL(code, name, inputs, effect) poet_kernel_fn poet_##name;
 #include "poet/isa.def"
 
-/* Elements of each operand of an elementwise operator. */
+/* Number of elements of each operand of an elementwise operator. */
 static inline uint32_t poet_elements(const struct poet_op *op) {
   return op->n * op->c * op->h * op->w;
 }
 
-/* The kernel of a row of isa.def, or NULL: no such row, or `none`. */
+/* The kernel with this code in isa.def; NULL if there is none, or for `none`.
+ */
 poet_kernel_fn *poet_kernel(uint8_t code);
 
 #endif

@@ -1,49 +1,51 @@
 /*
- * server.h - the serial application: frames in, library calls, frames out.
+ * server.h - the serial application: it receives request frames, calls the
+ * library and sends reply frames.
  *
- * Messages and fields are the rows of wire.def. While a step runs the server
- * answers status and reset, takes what is written for the next step, and
- * answers every other request with `busy`.
+ * Messages and fields are the rows of wire.def. While a step runs, the server
+ * answers status, reset and a repeated step, accepts writes of INPUT tensors
+ * for the next step, and answers every other request with `busy`.
  */
 #ifndef POET_SERVER_H
 #define POET_SERVER_H
 
 #include "poet.h"
 
-/* Bytes around a payload: sequence, code, CRC-32. */
+/* Bytes of a frame in addition to its payload: sequence, code, CRC-32. */
 #define POET_FRAME_EXTRA 6u
-/* Buffer that a server needs for payloads of `bytes`: COBS adds one in 254. */
+/* Buffer size for payloads of `bytes`. COBS adds one byte per 254. */
 #define POET_FRAME_BUFFER(bytes)                                               \
   ((bytes) + POET_FRAME_EXTRA + ((bytes) + POET_FRAME_EXTRA) / 254u + 2u)
 
 struct poet_server {
   struct poet *poet;
-  uint8_t *frame; /* aligned to 4, POET_FRAME_BUFFER(frame_bytes) long */
-  uint32_t frame_bytes;
+  uint8_t *frame;       /* aligned to 4, POET_FRAME_BUFFER(frame_bytes) long */
+  uint32_t frame_bytes; /* largest payload */
 
-  uint32_t received; /* bytes of the frame coming in */
-  bool overlong;     /* it does not fit: drop it */
-  uint8_t input[64];
-  uint32_t input_size, input_next;
+  uint32_t received; /* bytes in `frame` of the frame being received */
+  bool overlong;     /* that frame does not fit: drop it */
+  uint8_t input[64]; /* bytes from the port */
+  uint32_t input_size, input_next; /* valid bytes; next one to use */
 
-  bool attended; /* a host has spoken since the start */
-  bool stepping;
-  bool stop;
-  uint32_t step;
+  bool attended;         /* a valid request has arrived since the start */
+  bool stepping;         /* a step runs: poet_serve is called from its poll */
+  bool stop;             /* a reset was requested during the step */
+  uint32_t step;         /* number of the running step */
   uint8_t step_sequence; /* of the latest request for this step */
 };
 
-/* Answer what arrives within wait_ms. Call it forever. */
+/* Answer the requests that arrive within wait_ms. Call it in a loop. */
 void poet_serve(struct poet_server *server, uint32_t wait_ms);
 
-/* Train by the job on storage, if there is one with steps left, until it is
- * done, a step fails, or a host asks for a reset; requests are answered as in
- * any step. Call it when `attended` is still false some time after the start.
- */
+/* Train by the job on storage until it is done, a step fails, or a host
+ * requests a reset. Returns at once if there is no job with steps left.
+ * Requests are answered as during any step. Call it when `attended` is still
+ * false some time after the start. */
 void poet_serve_alone(struct poet_server *server);
 
-/* COBS. decode works in place and returns the size, or UINT32_MAX if the bytes
- * are no code; encode hands pieces to the port, zero at the end included. */
+/* COBS, consistent overhead byte stuffing. decode works in place and returns
+ * the size, or UINT32_MAX if the bytes are not valid COBS. send passes the
+ * encoded bytes and the final zero to the port, in pieces. */
 uint32_t poet_cobs_decode(uint8_t *data, uint32_t size);
 void poet_cobs_send(const struct poet_port *port, const uint8_t *data,
                     uint32_t size);

@@ -10,7 +10,7 @@ from poet_host import isa
 from poet_host.device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device, connect
 from poet_host.errors import BoardError, LinkBroken, NoDevice
 from poet_host.schedule.decode import Wait, decode
-from poet_host.sim import start
+from poet_host.sim import start_board
 from poet_host.sim.native import NativeBoard, create_storage
 from support import toy
 
@@ -148,11 +148,11 @@ def test_an_image_has_its_name_once_it_is_whole(
         raise LinkBroken("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(start.devices, "connect", fail)
+        patched.setattr(start_board.devices, "connect", fail)
         with pytest.raises(LinkBroken):
-            start.prepare_storage(path, 4 << 20)
+            start_board.prepare_storage(path, 4 << 20)
     assert seen == [b"before"]
     assert path.read_bytes() == b"before"
-    start.prepare_storage(path, 4 << 20)
+    start_board.prepare_storage(path, 4 << 20)
     assert path.stat().st_size == 4 << 20
     assert [one.name for one in tmp_path.iterdir()] == ["card.img"]

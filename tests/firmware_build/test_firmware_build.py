@@ -29,8 +29,8 @@ from poet_host.firmware_build.recipe import (
 )
 from poet_host.firmware_build.stack import functions, stack_bound
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.machine import Machine
 from poet_host.sim.native import create_storage
+from poet_host.sim.simulated_chip import Machine
 from support import toy
 from support.sim_helper import CORES, FOLDER, needs_compiler
 

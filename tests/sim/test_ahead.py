@@ -10,7 +10,7 @@ from poet_host.resources import resource
 from poet_host.run.run import Run
 from poet_host.run.train import Batch, Training, train
 from poet_host.schedule.schedule import Schedule
-from poet_host.sim.start import start_board
+from poet_host.sim.start_board import start_board
 from support.sim_helper import needs_compiler
 
 EXAMPLE = Schedule.load(resource("schedules") / "resnet-digits-mkr1000.poet")

@@ -12,7 +12,7 @@ from poet_host.errors import BadInput, PoetError
 from poet_host.resources import resource
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.chipfile import load_chip, parse_chip
-from poet_host.sim.machine import CardFault, Machine, simulated_boards
+from poet_host.sim.simulated_chip import CardFault, Machine, simulated_boards
 from support.sim_helper import build, needs_compiler
 
 pytestmark = needs_compiler

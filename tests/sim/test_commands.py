@@ -15,8 +15,8 @@ from poet_host.errors import LinkBroken
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.image import read_elf
 from poet_host.schedule.schedule import Schedule
-from poet_host.sim import start as sim_start
-from poet_host.sim.machine import FAULT_KINDS
+from poet_host.sim import start_board as sim_start
+from poet_host.sim.simulated_chip import FAULT_KINDS
 from support import whole_runs as runs
 from support.command import Process, spawn
 from support.sim_helper import needs_compiler

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from poet_host.errors import BadInput
+from poet_host.sim.chip_library import chips
 from poet_host.sim.elf import illegal_instructions, load_elf, read_elf
-from poet_host.sim.library import chips
 from support.sim_helper import CORES, bare, build, needs_compiler, needs_qemu, qemu, run
 
 pytestmark = needs_compiler

@@ -19,8 +19,8 @@ from poet_host.graph.graph import Graph, Node
 from poet_host.plan.plan import Plan, Statement
 from poet_host.schedule.encode import encode
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.machine import CardFault, Machine
 from poet_host.sim.native import create_storage
+from poet_host.sim.simulated_chip import CardFault, Machine
 from support import toy
 from support.memory_board import MemoryBoard
 from support.memory_board import card as memory_card

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from poet_host.sim.chip_library import chips
 from poet_host.sim.elf import load_elf
-from poet_host.sim.library import chips
 from support.sim_helper import build, needs_compiler, run
 
 from tests.sim.test_sdcard import Card, image, pattern  # noqa: F401

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from poet_host.sim.library import chips
+from poet_host.sim.chip_library import chips
 
 BLOCK = 512
 SIZE = 4 * 1024 * 1024

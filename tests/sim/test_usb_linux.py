@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from poet_host.device import wire
 from poet_host.firmware_build.bare_metal import build_firmware
-from poet_host.sim.machine import Machine
+from poet_host.sim.simulated_chip import Machine
 from support.usb_redirect import Redirected
 
 FOLDER = Path(os.environ.get("POET_LINUX", "/nonexistent"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from poet_host.sim.library import chips
+from poet_host.sim.chip_library import chips
 from support.sim_helper import Outcome, build, needs_compiler, run
 
 from tests.sim.test_samd21 import samd21, words

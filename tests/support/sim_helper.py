@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from poet_host.sim.chip_library import chips
 from poet_host.sim.elf import load_elf
-from poet_host.sim.library import chips
 
 FOLDER = Path(__file__).parents[1] / "sim" / "programs"
 CORES = {

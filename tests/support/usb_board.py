@@ -10,7 +10,7 @@ from typing import Any
 
 from poet_host.device import wire
 from poet_host.firmware_build.bare_metal import build_firmware
-from poet_host.sim.machine import Machine
+from poet_host.sim.simulated_chip import Machine
 
 BAUD = 115_200
 STALLED, SILENT, PENDING = -1, -2, -3

@@ -15,7 +15,7 @@ from typing import Any
 
 import cffi
 from poet_host.resources import resource
-from poet_host.sim.library import SOURCES, unicorn_folder
+from poet_host.sim.chip_library import SOURCES, unicorn_folder
 
 HERE = Path(__file__).parents[1] / "firmware" / "usb"
 FIRMWARE = ("usb.c", "usb_descriptors.c", "usb_serial.c", "link.c")

@@ -14,7 +14,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
-from poet_host.sim.machine import Machine
+from poet_host.sim.simulated_chip import Machine
 
 HELLO, CONNECT, RESET, INTERFACES, ENDPOINTS = 0, 1, 3, 4, 5
 SET_CONFIGURATION, CONFIGURATION, SET_ALTERNATE, ALTERNATE = 6, 8, 9, 11

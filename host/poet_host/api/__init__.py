@@ -35,7 +35,7 @@ from ..run.run import Run
 from ..run.train import Diverged
 from ..run.weights import load_weights, save_weights, step_of_weights
 from ..schedule.schedule import Schedule
-from ..sim.start import prepare_storage, start_board
+from ..sim.start_board import prepare_storage, start_board
 from .connection import Connection, connect
 
 # Those imported under their own name again are the command line's; they are no public verbs.

@@ -28,7 +28,7 @@ from ..run.calibrate import Told, Validation, calibrated, observe, validation
 from ..run.train import Training
 from ..sim.board import SimulatedBoard
 from ..sim.native import NativeBoard
-from ..sim.start import start_board
+from ..sim.start_board import start_board
 from .inputs import checked
 from .planning import encode, keeping, solve
 

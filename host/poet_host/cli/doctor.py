@@ -21,7 +21,7 @@ from ..firmware_build.native import boards_run_here, build_native, cross_tools, 
 from ..firmware_build.recipe import compiler_version, find_compiler, recipe, simulated_boards
 from ..firmware_build.upload import check_bossac, find_tool
 from ..plan.problem import CostGraph, CostNode
-from ..sim.library import emulator
+from ..sim.chip_library import emulator
 from .console import emit, show_table
 from .options import json_option
 

@@ -10,7 +10,7 @@ from .. import api
 from ..errors import BadInput, PoetError
 from ..run.calibrate import Validation
 from ..sim.board import POWER_CUT
-from ..sim.machine import FAULT_KINDS, CardFault
+from ..sim.simulated_chip import FAULT_KINDS, CardFault
 from ..sizes import size_bytes
 from . import completion
 from .console import emit, of_steps, progress, say, show_text

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from .. import isa
 from ..errors import BadInput
 from ..plan.plan import Op, Statement
+from .arena_state import Machine, RuleError
 from .bits import BitReader, BitsError, width
-from .machine import Machine, RuleError
 from .model import Model
 from .schedule import Schedule
 

@@ -11,10 +11,10 @@ from ..graph.graph import Graph
 from ..onnx.returning import RETURNING
 from ..plan.plan import Plan, Statement, plan_to_json
 from ..plan.problem import CostGraph
+from .arena_state import Machine, RuleError
 from .bits import BitWriter, width
 from .decode import Wait, decode
 from .layout import model_of_costs, model_of_graph, numbered, tensor_meta
-from .machine import Machine, RuleError
 from .model import Model, Operator, model_bytes, read_model, with_crc
 from .schedule import Schedule
 

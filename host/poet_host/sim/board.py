@@ -16,8 +16,8 @@ from types import TracebackType
 
 from ..device.board import load_board
 from ..errors import PoetError
-from .library import build_library
-from .machine import METER, METER_FIELDS, POWER_CUT_CODE, CardFault, Meter, fault_to_json
+from .chip_library import build_library
+from .simulated_chip import METER, METER_FIELDS, POWER_CUT_CODE, CardFault, Meter, fault_to_json
 
 POWER_CUT = "power cut"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..firmware_build.image import Image, read_elf
-from .library import chips
+from .chip_library import chips
 
 
 def load_elf(machine: Any, path: Path) -> Image:

@@ -21,8 +21,8 @@ import sys
 from pathlib import Path
 
 from ..errors import PoetError
-from .bridge import Bridge, UsbBridge
-from .machine import METER, METER_FIELDS, POWER_CUT_CODE, CardFault, Machine
+from .pty_port import Bridge, UsbBridge
+from .simulated_chip import METER, METER_FIELDS, POWER_CUT_CODE, CardFault, Machine
 
 SLICE_TICKS = 2_000_000
 TALKING_TICKS = 100_000  # the same while host and busy program talk

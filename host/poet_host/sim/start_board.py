@@ -16,8 +16,8 @@ from ..firmware_build.bare_metal import build_firmware
 from ..firmware_build.native import check_system, linux_boards
 from ..sizes import as_bytes
 from .board import SimulatedBoard
-from .machine import CardFault, simulated_boards
 from .native import NativeBoard, create_storage
+from .simulated_chip import CardFault, simulated_boards
 
 TEMPORARY_STORAGE_BYTES = 1 << 30  # of a sparse file: it takes what is written
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from ..errors import BadInput, PoetError
 from ..firmware_build.recipe import simulated_boards as simulated_boards
+from .chip_library import chips
 from .chipfile import load_chip
 from .elf import load_elf
-from .library import chips
 
 RESULTS = ("slice", "idle", "breakpoint", "reset", "power cut", "fault")
 FAULT_KINDS = (

@@ -51,8 +51,8 @@ def test_data_travels_with_the_package(unpacked: Path) -> None:
             assert (unpacked / "poet_host" / name).is_file(), name
     assert not (unpacked / "poet_host" / "schedules" / "paper").exists()  # large, and for readers
     assert (unpacked / "poet_host" / "py.typed").is_file()
-    for name in ("digits.npz", "page.html", "page.css", "page.js"):
-        assert (unpacked / "poet_host" / "run" / name).is_file()
+    for name in tracked("host/poet_host"):
+        assert (unpacked / name.removeprefix("host/")).is_file(), name
 
 
 def test_an_installed_command_uses_its_own_files(unpacked: Path, tmp_path: Path) -> None:

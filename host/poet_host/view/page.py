@@ -1,6 +1,6 @@
 """One HTML page that shows a schedule, and a recorded run beside it; it needs nothing else.
 
-page.html, page.css and page.js are put together with the data as JSON; the page draws it. Rows of
+The files of web/ are put together with the data as JSON; the page draws it. Rows of
 the data are lists, in the order that the functions here name, as there may be thousands.
 """
 
@@ -24,7 +24,7 @@ from .absences import Absence, absences
 from .comparison import beside, step_us
 from .lanes import WORDS, Kind, View
 
-_HERE = Path(__file__).parent
+_WEB = Path(__file__).parent / "web"
 _KINDS: tuple[Kind, ...] = tuple(WORDS)
 
 
@@ -35,11 +35,11 @@ def page(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> s
     text = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     parts = {
         "TITLE": escape(f"{data['name']}: schedule"),
-        "STYLE": read_text(_HERE / "page.css"),
+        "STYLE": read_text(_WEB / "page.css"),
         "DATA": text,
-        "SCRIPT": read_text(_HERE / "page.js"),
+        "SCRIPT": read_text(_WEB / "chart.js"),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], read_text(_HERE / "page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], read_text(_WEB / "page.html"))
 
 
 def page_data(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> dict[str, Any]:

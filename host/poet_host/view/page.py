@@ -25,6 +25,8 @@ from .comparison import beside, step_us
 from .lanes import WORDS, Kind, View
 
 _WEB = Path(__file__).parent / "web"
+# One program in parts; the last one starts it.
+_SCRIPTS = ("base", "scale", "chart", "why", "totals", "detail", "tables", "run", "controls")
 _KINDS: tuple[Kind, ...] = tuple(WORDS)
 
 
@@ -37,7 +39,7 @@ def page(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> s
         "TITLE": escape(f"{data['name']}: schedule"),
         "STYLE": read_text(_WEB / "page.css"),
         "DATA": text,
-        "SCRIPT": read_text(_WEB / "chart.js"),
+        "SCRIPT": "\n".join(read_text(_WEB / f"{name}.js") for name in _SCRIPTS),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], read_text(_WEB / "page.html"))
 

@@ -2,8 +2,9 @@
 
 import pytest
 from poet_host.errors import BadInput
-from poet_host.plan.limits import deadline_us, ram_bytes
+from poet_host.plan.limits import deadline_us, problem_of, ram_bytes
 from poet_host.sizes import size_bytes
+from support.chains import chain
 
 
 @pytest.mark.parametrize(
@@ -89,3 +90,15 @@ def test_deadline(text: str | float | None, limit: float | None) -> None:
 def test_bad_deadline(text: str) -> None:
     with pytest.raises(BadInput, match="deadline"):
         deadline_us(text, 1000.0)
+
+
+def test_a_problem_takes_shares_of_its_keep_everything_plan() -> None:
+    costs = chain([8] * 6, gradients=4)
+    keep = problem_of(costs, "100%").keep_everything
+    assert keep is not None
+    assert (keep.peak_bytes, keep.time_us) == (52, 13.0)
+    half = problem_of(costs, "50%", "2x")
+    assert (half.graph, half.ram_bytes, half.deadline_us) == (costs, 26, 26.0)
+    assert half.keep_everything is keep
+    with pytest.raises(BadInput, match="--ram"):
+        problem_of(costs)

@@ -9,10 +9,31 @@ from ..errors import BadInput
 from ..graph.graph import Graph
 from ..profile.profile import Profile
 from ..sizes import SIZE, bounded, size_bytes
-from .problem import CostGraph
+from .problem import CostGraph, Problem
 
 LEAST_RAM_BYTES = 4  # one number
 _OR_A_SHARE = ", or a share of what keep-everything needs, as 50%"
+
+
+def problem_of(
+    costs: CostGraph,
+    ram: str | float | None = None,
+    deadline: str | float | None = None,
+    profile: Profile | None = None,
+) -> Problem:
+    """Make the problem of planning `costs` within `ram` and `deadline`, as people write them.
+
+    `ram`: see ram_bytes; None is the arena of the board of `profile`. `deadline`: see deadline_us.
+    `profile`: the profile that `costs` was made from, None for a cost graph from a file.
+    Raises BadInput if a limit cannot be read, or refers to a keep-everything plan that the graph
+    does not have.
+    """
+    keep = costs.keep_everything
+    return Problem(
+        costs,
+        ram_budget(ram, costs, profile, keep.peak_bytes if keep else None),
+        deadline_us(deadline, keep.time_us if keep else None),
+    )
 
 
 def ram_budget(
@@ -32,7 +53,7 @@ def ram_budget(
             raise BadInput(f"the profile's board {profile.board} is not known here: give --ram")
         return load_board(profile.board).arena_bytes
     size = ram_bytes(limit, keep_all_bytes)
-    if isinstance(graph, Graph) and size < LEAST_RAM_BYTES:
+    if profile is not None and size < LEAST_RAM_BYTES:
         raise BadInput(
             f"RAM budget {limit!r} is {size:,} bytes, less than one number takes: write bytes, as "
             f"24576{_OR_A_SHARE}"

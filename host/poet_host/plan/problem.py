@@ -5,6 +5,13 @@ order with bytes, times and energies. Everything here is plain data, indexed by 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ..errors import BadInput
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,21 @@ class CostGraph:
     def __repr__(self) -> str:
         return f"<CostGraph {self.name}: {len(self.nodes)} nodes>"
 
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The position of each node, by name."""
+        return {node.name: i for i, node in enumerate(self.nodes)}
+
+    @cached_property
+    def keep_everything(self) -> "Plan | None":
+        """The keep-everything plan, to which `50%` and `1.2x` refer. None if the graph has none."""
+        from .keepall import keep_everything  # it imports this module
+
+        try:
+            return keep_everything(self)
+        except BadInput:
+            return None
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -49,3 +71,8 @@ class Problem:
     graph: CostGraph
     ram_bytes: int
     deadline_us: float | None = None
+
+    @property
+    def keep_everything(self) -> "Plan | None":
+        """The keep-everything plan of the graph; computed once. None if the graph has none."""
+        return self.graph.keep_everything

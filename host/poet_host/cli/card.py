@@ -1,4 +1,4 @@
-"""Commands about cards: empty ones, and cards by which a board trains alone."""
+"""The command `card`."""
 
 from math import isfinite
 from pathlib import Path
@@ -14,7 +14,6 @@ from ..run.job import JobState, make_job
 from ..run.log import Log
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
-from ..sizes import size_bytes
 from . import completion
 from .console import emit, progress, say, show_table
 from .notices import arena_bytes, say_classes
@@ -27,6 +26,7 @@ from .options import (
     storage_option,
     writable,
 )
+from .storage import only_files
 
 IMAGE_BYTES = 64 << 20  # of a new image, at least; it fills up as it is used
 _MIB = 1 << 20
@@ -36,28 +36,6 @@ _port_option = click.option(
     "--port", "-p", metavar="PORT", shell_complete=completion.ports,
     help="A board that has the card in it: as of train.",
 )  # fmt: skip
-
-
-@click.group()
-def storage() -> None:
-    """Empty card images, for boards that run here."""
-
-
-@storage.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--size", default="64MiB", show_default=True, metavar="SIZE")
-@click.option("--force", is_flag=True, help="Replace a file that exists: its weights are lost.")
-@json_option
-def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
-    """Make FILE a card image with an empty poet partition."""
-    _only_files(file)
-    if file.exists() and not force:
-        raise BadInput(f"{file} exists: choose another name, or replace it with --force")
-    asked_bytes = size_bytes(size, "--size")
-    api.prepare_storage(file, asked_bytes)
-    say(f"wrote {file}: {asked_bytes:,} bytes, which fill up as they are used")
-    if as_json:
-        emit({"file": str(file), "size_bytes": asked_bytes})
 
 
 @click.group()
@@ -118,7 +96,7 @@ def write(
         raise BadInput(f"-o {image} is the card's image: leave out --storage")
     _kept(port, storage)
     if image:
-        _only_files(image)
+        only_files(image)
         writable(image, read=(schedule, data, load_weights))
     loaded = Schedule.load(schedule)
     graph = graph_of(loaded)
@@ -225,15 +203,6 @@ def _kept(port: str | None, storage: Path | None) -> None:
         raise BadInput(
             f"the board that {port} starts has a card for this command alone: name an image with "
             "--storage"
-        )
-
-
-def _only_files(path: Path) -> None:
-    if path.exists() and not path.is_file():
-        raise BadInput(
-            f"{path} is no file: make an image, see with lsblk which device the card is and that "
-            "none of it is mounted, and copy it with `sudo dd if=card.img of=/dev/CARD bs=1M "
-            "conv=fsync`"
         )
 
 

@@ -11,20 +11,24 @@ from typing import cast
 import click
 
 from ..errors import PoetError, PoetWarning
-from .card import card, storage
+from .boards import boards
+from .build import build
+from .card import card
 from .compare import compare
 from .console import emit, failure, say
 from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate
 from .export import export
-from .flash import boards, build, flash
+from .flash import flash
 from .info import info
 from .models import models
-from .profile import profile, simulate
+from .profile import profile
 from .show import show
 from .signals import INTERRUPTED, Ended, end_by_signals
+from .simulate import simulate
 from .solve import solve
+from .storage import storage
 from .train import train
 
 EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device; 4 link broke;

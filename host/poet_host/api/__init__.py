@@ -37,6 +37,7 @@ from ..run.weights import load_weights, save_weights, step_of_weights
 from ..schedule.schedule import Schedule
 from ..sim.start_board import prepare_storage, start_board
 from .connection import Connection, connect
+from .connection import arena_for as arena_for
 
 # Those imported under their own name again are the command line's; they are no public verbs.
 from .models import export, load

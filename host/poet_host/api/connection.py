@@ -25,7 +25,9 @@ from ..profile.measure import measure
 from ..profile.meter import hold_states, powers, read_log, wait_for
 from ..profile.profile import Profile
 from ..run.calibrate import Told, Validation, calibrated, observe, validation
+from ..run.card import arena_of_card
 from ..run.train import Training
+from ..schedule.schedule import Schedule
 from ..sim.board import SimulatedBoard
 from ..sim.native import NativeBoard
 from ..sim.start_board import start_board
@@ -175,6 +177,20 @@ def connect(
             raise NoDevice(f"there is no port {port}: did you mean {near[0]}?")
         device = stack.enter_context(devices.connect(port))
         return Connection(device, stack.pop_all(), running)
+
+
+def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None) -> int | None:
+    """Bytes of RAM of a native board for a schedule; None for other boards, which have their own.
+
+    They also suffice for the plan on the card `storage`, whose weights may have another layout.
+    """
+    if port not in (None, "native"):
+        return None
+    needed: int = schedule.meta["plan"]["ram_bytes"]
+    if storage is None or not storage.is_file():
+        return needed
+    with connect("native", storage=storage) as connection:
+        return max(needed, arena_of_card(connection.device))
 
 
 def _fitting(graph: Graph, profile: Profile, ram: int) -> Plan | None:

@@ -15,8 +15,7 @@ from ..run.log import Log
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from . import completion
-from .console import emit, progress, say, show_table
-from .notices import arena_bytes, say_classes
+from .console import emit, progress, say, say_classes, show_table
 from .options import (
     data_options,
     erase_option,
@@ -122,7 +121,7 @@ def write(
             api.connect(
                 port or "native",
                 storage=image or storage,
-                arena_bytes=arena_bytes(loaded, port, None),
+                arena_bytes=api.arena_for(loaded, port, None),
             ) as connection,
             progress(f"writing {graph.name} and {dataset.name}") as report,
         ):
@@ -172,7 +171,7 @@ def read(
     loaded = Schedule.load(schedule)
     graph = graph_of(loaded)
     with api.connect(
-        port or "native", storage=storage, arena_bytes=arena_bytes(loaded, port, storage)
+        port or "native", storage=storage, arena_bytes=api.arena_for(loaded, port, storage)
     ) as connection:
         state, weights = api.read_card(loaded, connection)
         committed = int(connection.device.info.committed_step)

@@ -22,6 +22,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from .. import api
+from ..data.classes import Classes
+
 WIDTH = 110  # of tables where there is no terminal to ask
 
 LINE_EVERY_S = 60.0  # of progress where there is no terminal
@@ -53,6 +56,21 @@ def say(message: str) -> None:
 
 def warn(message: str) -> None:
     _stderr().print(f"[yellow]{escape(message)}[/yellow]")
+
+
+def say_classes(classes: Classes) -> None:
+    """Say which number each word of a table has."""
+    if classes:
+        say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(classes))}")
+
+
+def say_emulated(connection: api.Connection) -> None:
+    """Whose times they are, where they are not the board's."""
+    if connection.is_emulated:
+        say(
+            f"QEMU executes the program of {connection.board.name} here: results are the board's, "
+            "times are not"
+        )
 
 
 def to_json(value: Mapping[str, Any]) -> str:

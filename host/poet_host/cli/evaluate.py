@@ -10,8 +10,7 @@ from ..errors import BadInput
 from ..run.evaluate import Evaluation, Half, half_of
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
-from .console import emit, progress, show_table
-from .notices import arena_bytes, say_classes, say_emulated
+from .console import emit, progress, say_classes, say_emulated, show_table
 from .options import MOST_SEED, data_options, json_option, port_option, storage_option
 
 
@@ -59,7 +58,7 @@ def evaluate(
     dataset = fit(read, graph)
     half = half_of(dataset, half)
     given = api.load_weights(weights, graph) if weights else None
-    ram = arena_bytes(loaded, port, storage if weights is None else None)
+    ram = api.arena_for(loaded, port, storage if weights is None else None)
     with api.connect(port, storage=storage, arena_bytes=ram) as connection:
         say_emulated(connection)
         with progress(f"evaluating {graph.name} on {connection.board.name}") as report:

@@ -9,8 +9,7 @@ from .. import api
 from ..errors import BadInput
 from ..run.calibrate import Validation
 from . import completion
-from .console import emit, of_steps, progress, say
-from .notices import say_emulated
+from .console import emit, of_steps, progress, say, say_emulated
 from .options import (
     FiniteRange,
     erase_option,

@@ -20,8 +20,7 @@ from ..run.validate import check_held_out
 from ..schedule.rates import with_rates
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
-from .console import emit, failure, progress, say, show_table
-from .notices import arena_bytes, say_classes, say_emulated
+from .console import emit, failure, progress, say, say_classes, say_emulated, show_table
 from .options import (
     FiniteRange,
     data_options,
@@ -157,7 +156,7 @@ def train(
             f"{schedule} has no deadline for --strict-deadline: solve it with --deadline"
         )
     _check_room(graph, last - first, save_weights, best, run_path)
-    ram = arena_bytes(loaded, port, storage if from_board else None)
+    ram = api.arena_for(loaded, port, storage if from_board else None)
     with (
         Log(log_path, tensorboard, resume) as log,
         api.connect(port, storage=storage, arena_bytes=ram) as connection,

@@ -1,0 +1,78 @@
+"""How the project is written: words that a lint can find, and how long files and lines may be."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = {
+    *(".py", ".c", ".h", ".S", ".js", ".css", ".html", ".def", ".md", ".toml", ".ini", ".yml"),
+    *("", ".txt", ".ld"),
+}
+# The changes of old versions stay as they were released. This file names the words.
+NOT_READ = {"CHANGELOG.md", "LICENSE", "tests/test_style.py"}
+BANNED = {  # a pattern: an example of it, and what to write instead
+    r"behind": ("behind", "after"),
+    r"tells?|told|telling": ("told", "reports, says; of a function: callback, progress"),
+    r"anew": ("anew", "again"),
+    r"hears?|heard|hearing": ("heard", "receives"),
+    r"besides?": ("beside", "next to, alongside, in addition to"),
+    r"mend(s|ed|ing)?": ("mended", "fix"),
+    r"lest": ("lest", "so that ... not"),
+    r"what becomes of": ("what becomes of", "what happens to"),
+    r"for one in": ("for one in", "a name for the element"),
+    r"(?<!there )(is|are|was|were) no (?!longer)[\w.-]+": ("is no file", "has no, is not a"),
+}
+LIMITS = {".py": 400, ".c": 400, ".h": 400, ".S": 400, ".js": 400}
+LONGEST_TEST = 500
+WIDEST = 100
+
+
+def files() -> list[str]:
+    """Names of the files of the repository, also those that are not committed yet."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [name for name in listed.splitlines() if (ROOT / name).is_file()]
+
+
+def findings(word: str, text: str) -> list[str]:
+    """The lines of a text that have a banned word, with their numbers."""
+    pattern = re.compile(rf"(?<![\w-])({word})(?![\w-])", re.IGNORECASE)
+    return [
+        f"{number}: {line.strip()}"
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+@pytest.mark.parametrize("word", BANNED)
+def test_no_text_has_a_banned_word(word: str) -> None:
+    found = [
+        f"{name}:{finding}"
+        for name in files()
+        if Path(name).suffix in TEXT and name not in NOT_READ
+        for finding in findings(word, (ROOT / name).read_text(encoding="utf-8"))
+    ]
+    assert not found, f"{len(found)} times; write instead: {BANNED[word][1]}\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("word", BANNED)
+def test_the_lint_sees_the_word(word: str) -> None:
+    line = f"A text: {BANNED[word][0].upper()}, it says."
+    assert findings(word, f"first line\n{line}\nand it goes on") == [f"2: {line}"]
+
+
+def test_files_and_lines_are_short() -> None:
+    long = []
+    for name in files():
+        limit = LIMITS.get(Path(name).suffix)
+        if limit is None:
+            continue
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        limit = LONGEST_TEST if name.startswith("tests/") else limit
+        if len(lines) > limit:
+            long.append(f"{name}: {len(lines)} lines, at most {limit}")
+        long += [f"{name}:{i}: {len(s)} columns" for i, s in enumerate(lines, 1) if len(s) > WIDEST]
+    assert not long, "\n".join(long)

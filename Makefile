@@ -1,4 +1,5 @@
 # make demo          train the demo network on a simulated MKR1000 (PORT=native: without an emulator)
+# make check         lint, types, host and native tests, and how many lines they cover, in four minutes
 # make test          everything that must hold: lint, types, unit, property and whole-run tests
 # make lint          formatters, linters and types alone
 # make bench         what a RAM budget costs on a board, measured beside keep-everything
@@ -20,9 +21,10 @@ SEED ?= 1
 SECONDS ?= 600
 FUZZ_CASES ?= 100000
 RECIPE = $(BIN)/python -c 'from poet_host.firmware_build.recipe import *; made = recipe("mkr1000"); $(1)'
+SKIPPED := bench firmware_build hardware sim
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo cross test lint format bench bench-solver paper fuzz fuzz-usb schedules firmware ledger \
+.PHONY: demo cross check test lint format bench bench-solver paper fuzz fuzz-usb schedules firmware ledger \
   wheel clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
@@ -42,6 +44,15 @@ cross: $(VENV)/run.stamp
 
 test: $(VENV)/dev.stamp lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+
+# What needs no simulated chip and no cross compiler. Lines of firmware/src are counted by gcov.
+check: lint
+	rm -rf build/check && mkdir -p build/check
+	POET_COUNTS=$(CURDIR)/build/check/c CC=$(CURDIR)/tests/support/covering_cc \
+	  XDG_CACHE_HOME=$(CURDIR)/build/check/cache $(BIN)/coverage run -m pytest -n 2 --dist loadfile \
+	  -m 'not slow' $(SKIPPED:%=--ignore=tests/%) tests
+	$(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered --sort cover | tail -n 30
+	$(BIN)/gcovr --root . --filter firmware/src/ --fail-under-line 85 build/check/c
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check host tests bench firmware

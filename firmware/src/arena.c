@@ -1,4 +1,11 @@
-/* The arena, and its residents: the ranges that are taken, sorted by offset. */
+/*
+ * arena.c - the arena, and the list of ranges in use (residents).
+ *
+ * State: memory.residents, the first decoder.resident_count entries, and the
+ * maxima in the decoder. The list is valid from poet_decode_start until the end
+ * of the load or step. It is sorted by offset and its ranges are disjoint:
+ * insert() refuses anything else, so no plan can make two tensors overlap.
+ */
 #include <string.h>
 
 #include "runtime.h"

@@ -1,5 +1,12 @@
-/* The plan's stream of bits, least significant first, read through the cache.
- * Reading behind its end is refused. */
+/*
+ * bits.c - the plan's bit stream, least significant bit first, read from
+ * storage through the cache.
+ *
+ * State: decoder.bit, .bits and .held. The lowest `held` bits of `bits` are the
+ * next bits of the stream, and `bit` is the position of the first of them.
+ * poet_decode_start clears all three. Reading past the end of the stream is
+ * refused as bad_plan.
+ */
 #include "runtime.h"
 
 int poet_refuse(struct poet *p) {
@@ -14,8 +21,7 @@ uint32_t poet_bit_width(uint32_t count) {
   return width;
 }
 
-/* The next bytes of the stream, when there are no bits in hand: then `bit` is
- * at a byte. */
+/* Read the next bytes. No bits are held, so `bit` is at the start of a byte. */
 static int refill(struct poet *p) {
   struct poet_decoder *d = &p->decoder;
   const uint32_t at = d->bit / 8, left = p->plan.bit_bytes - at;

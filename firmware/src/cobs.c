@@ -1,4 +1,12 @@
-/* Consistent overhead byte stuffing: bytes without zeros, and a zero behind. */
+/*
+ * cobs.c - consistent overhead byte stuffing: a frame without zeros, ended by a
+ * zero.
+ *
+ * The frame is a chain of runs. Each begins with a code byte: its distance to
+ * the next code. A code up to 254 stands for a zero after its run, except at
+ * the end of the frame; a code of 255 ends a full run of 254 bytes and stands
+ * for no zero. No state outlives a call.
+ */
 #include <string.h>
 
 #include "poet/server.h"
@@ -22,7 +30,7 @@ uint32_t poet_cobs_decode(uint8_t *data, uint32_t size) {
   return to;
 }
 
-/* Pieces gathered into one call of the port. */
+/* Collects bytes, because a call of the port for each byte would be slow. */
 struct gather {
   const struct poet_port *port;
   uint32_t size;
@@ -52,8 +60,8 @@ void poet_cobs_send(const struct poet_port *port, const uint8_t *data,
       put(&g, data[from + i]);
     }
     from += run;
-    /* A full run stands for no zero; any other for one, which at the end of the
-     * data is the one that is left out. */
+    /* Skip the zero that this run stands for. A full run stands for none. At
+     * the end of the data there is none to skip. */
     more = from < size;
     if (more && run < RUN) {
       from++;

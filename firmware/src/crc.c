@@ -1,7 +1,13 @@
-/* CRC-32 of the reflected polynomial 0xedb88320, a byte at a time. */
+/*
+ * crc.c - CRC-32 with the reflected polynomial 0xedb88320, as in zlib and
+ * Ethernet, one byte at a time with a table.
+ *
+ * It keeps no state: the caller passes the last result in. The preprocessor
+ * computes the table, so that it is a constant of 1 KiB in flash.
+ */
 #include "poet/poet.h"
 
-/* What one byte contributes is the exclusive or of what its bits do. */
+/* CRC is linear: the entry of a byte is the XOR of the entries of its bits. */
 #define BIT(n, i, value) (((n) >> (i) & 1) ? value : 0)
 #define BYTE(n)                                                                \
   (BIT(n, 7, 0xedb88320u) ^ BIT(n, 6, 0x76dc4190u) ^ BIT(n, 5, 0x3b6e20c8u) ^  \

@@ -1,8 +1,25 @@
 /*
- * One pass over the plan: statement by statement, with the list of residents,
- * what is on storage and which transfers are unfinished. All that FORMAT.md
- * refuses is refused here, so that poet_load, which only decodes, and
- * poet_step, which also executes, agree about every plan.
+ * decoder.c - one pass over the plan, statement by statement. It decodes a
+ * statement and checks every rule of FORMAT.md against the state so far.
+ *
+ * Interface:
+ * - poet_decode_start sets the decoder to the start of the plan.
+ * - poet_decode returns the next statement, or refuses it. poet_load only
+ *   decodes, poet_step also executes each statement before it decodes the next.
+ *   The checks are the same, so both agree about every plan.
+ *
+ * State, valid from poet_decode_start to the end of the load or step:
+ * - decoder: position in the bit stream, and counts.
+ * - memory.residents: the tensors in RAM (arena.c).
+ * - memory.bitmap: bit i is set if the content that tensor i has in this step
+ *   is on storage. At the start those are the stored tensors.
+ * - memory.queue, entries decoder.finished to decoder.queued - 1: transfers
+ *   that no wait has covered. The decoder reads and sets only their tensor and
+ *   direction; the other fields belong to the pager.
+ * - op: the operator of the last compute. Its frees follow as statements.
+ *
+ * Memory safety does not depend on poet_load. Storage may return other bytes
+ * during a step, so each pass checks offsets, sizes and records again.
  */
 #include <string.h>
 
@@ -36,7 +53,8 @@ static void put_on_storage(struct poet *p, uint32_t tensor, uint8_t flags) {
   }
 }
 
-/* Is a transfer of the tensor unfinished? Of arrivals alone if asked so. */
+/* Is a transfer of the tensor unfinished? With `arrivals`, only transfers into
+ * RAM count: reading a tensor that is still being written out is harmless. */
 static bool in_flight(struct poet *p, uint32_t tensor, bool arrivals) {
   for (uint32_t i = p->decoder.finished; i != p->decoder.queued; i++) {
     const struct poet_transfer *transfer = poet_queue_slot(p, i);
@@ -47,6 +65,7 @@ static bool in_flight(struct poet *p, uint32_t tensor, bool arrivals) {
   return false;
 }
 
+/* Reserve a queue entry, for poet_page to complete. */
 static int enqueue(struct poet *p, uint16_t tensor, bool write) {
   struct poet_decoder *d = &p->decoder;
   const uint32_t unfinished = d->queued - d->finished;
@@ -70,7 +89,8 @@ static int take_tensor(struct poet *p, uint32_t *tensor) {
   return *tensor < p->model.tensor_count ? 0 : poet_refuse(p);
 }
 
-/* The inputs of p->op: in RAM, arrived, of the sizes that the kernel reads. */
+/* The inputs of p->op must be in RAM, arrived, and of the sizes that the kernel
+ * reads. The input that is overwritten must not be in flight at all. */
 static int check_inputs(struct poet *p, struct poet_statement *s) {
   for (uint32_t i = 0; i < p->op.input_count; i++) {
     const uint32_t index = poet_find(p, p->op.input[i]);
@@ -87,6 +107,8 @@ static int check_inputs(struct poet *p, struct poet_statement *s) {
   return 0;
 }
 
+/* Place workspace and output. The workspace is a resident while the output is
+ * placed, so that they cannot overlap, and is gone after the statement. */
 static int place_output(struct poet *p, struct poet_statement *s) {
   uint32_t workspace = p->op.workspace_bytes;
   s->workspace = 0;
@@ -119,7 +141,8 @@ static bool first_appearance(const struct poet_op *op, uint32_t i) {
   return true;
 }
 
-/* Bits that say which inputs, and whether the output, are freed next. */
+/* Bits that say which inputs, and whether the output, are freed next. An input
+ * that occurs twice has one bit; an overwritten input has none. */
 static int take_frees(struct poet *p) {
   uint32_t bit, frees = 0;
   for (uint32_t i = 0; i < p->op.input_count; i++) {
@@ -133,7 +156,7 @@ static int take_frees(struct poet *p) {
   return 0;
 }
 
-/* Does the tensor's record allow what p->op computes? */
+/* Compare the record of the output tensor with p->op. */
 static int check_output(struct poet *p, struct poet_statement *s, bool again) {
   TRY(poet_read_tensor(p, s->tensor, &s->record));
   if (again && (s->record.flags & POET_FLAG_ONCE)) {
@@ -154,7 +177,9 @@ static int compute(struct poet *p, struct poet_statement *s, uint32_t tensor,
   s->tensor = (uint16_t)tensor;
   s->size_bytes = poet_operand_bytes(&p->op, p->op.input_count);
   s->loss = tensor == p->loss;
-  if (!p->loaded) { /* a step spares the reading: the size is the kernel's */
+  /* Only when loading: a step avoids this read, because the size comes from the
+   * operator, which was checked when its record was read. */
+  if (!p->loaded) {
     TRY(check_output(p, s, again));
   }
   TRY(check_inputs(p, s));
@@ -229,7 +254,7 @@ static int release(struct poet *p, struct poet_statement *s, uint32_t index) {
   return 0;
 }
 
-/* A free that stood with the compute before. */
+/* The next free that was encoded with the last compute. */
 static int release_next(struct poet *p, struct poet_statement *s) {
   uint32_t i = 0;
   while (!(p->decoder.frees >> i & 1)) {
@@ -302,6 +327,7 @@ static int statement(struct poet *p, struct poet_statement *s) {
   }
 }
 
+/* The count goes up after the statement is accepted: poet_refuse reports it. */
 int poet_decode(struct poet *p, struct poet_statement *s) {
   TRY(statement(p, s));
   s->index = p->decoder.statement++;

@@ -1,11 +1,27 @@
-/* One training step: decode a statement, execute it, until the commit. */
+/*
+ * interpreter.c - one training step: decode a statement, execute it, and so on
+ * until the commit.
+ *
+ * State: status, result, started, before, trace_first, trace_count and
+ * dirty_bytes. start() sets them. status and result stay valid after the step,
+ * for the host and for a repeated request.
+ *
+ * Order in a step:
+ * - A NEXT tensor is checked to be finite before its page_out is queued.
+ * - `end` waits for all transfers, then commits: the commit record must not be
+ *   on storage before the tensors that it names.
+ * - After an error there is no commit, so the last committed step stays. The
+ *   step still waits for the queue (poet_drain), because the port may still
+ *   write to the arena.
+ */
 #include <math.h>
 #include <string.h>
 
 #include "poet/kernel.h"
 #include "runtime.h"
 
-/* A build with the address sanitizer sees a use of freed arena memory. */
+/* With POET_POISON the address sanitizer reports a use of arena memory that the
+ * plan has freed. */
 #ifdef POET_POISON
 #include <sanitizer/asan_interface.h>
 #define HIDE(p, offset, size)                                                  \
@@ -17,8 +33,8 @@
 #define SHOW(p, offset, size) ((void)0)
 #endif
 
-/* A NaN that no arithmetic makes: an arena word that is still this one has not
- * been written. */
+/* A NaN that no arithmetic produces. An arena word with this value has not been
+ * written. */
 #define PAINT 0x7fa5c3d1u
 
 enum { BEYOND = 4096 };
@@ -27,8 +43,8 @@ static uint32_t now(const struct poet *p) {
   return p->port->ticks(p->port->context);
 }
 
-/* Bytes of the arena that are painted and looked at: some more than the plan's.
- * On a computer the whole is far larger. */
+/* Bytes of the arena that are painted and checked: those of the plan and some
+ * more. Not the whole arena, which may be very large on Linux. */
 static uint32_t watched(const struct poet *p) {
   const uint32_t beyond = p->memory.arena_bytes - p->plan.arena_bytes;
   return (p->plan.arena_bytes + (beyond < BEYOND ? beyond : BEYOND)) & ~3u;
@@ -45,7 +61,7 @@ static void paint(struct poet *p) {
   }
 }
 
-/* Height to which the arena was written since it was painted. */
+/* Highest end of the arena bytes written since paint(). */
 static uint32_t high_water(const struct poet *p) {
   uint32_t height = watched(p);
   uint32_t word = PAINT;
@@ -97,8 +113,8 @@ static int commit(struct poet *p) {
   return error;
 }
 
-/* A parameter or state that is not finite must never be committed: training
- * could not go on from it, and the slot of the step before would be lost. */
+/* A parameter that is not finite must never be committed: training could not
+ * continue from it, and the next step would overwrite the last good values. */
 static int check_renewed(struct poet *p, const struct poet_statement *s) {
   const uint32_t exponent = 0x7f800000u;
   const uint8_t *at = p->memory.arena + s->offset;
@@ -158,8 +174,9 @@ static int run(struct poet *p) {
 static void start(struct poet *p, uint32_t step, uint16_t trace_first,
                   uint16_t trace_count) {
   paint(p);
-  poet_forget(p, POET_DATA_BLOCK); /* the lane writes there behind its back */
-  poet_decode_start(p);
+  /* The transfer lane writes the data area and does not update the cache. */
+  poet_forget(p, POET_DATA_BLOCK);
+  poet_decode_start(p); /* uses the bitmap: what was staged is given up */
   p->submitted = 0;
   p->retired = 0;
   p->staging = false;
@@ -172,6 +189,7 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
   p->result = (struct poet_step_result){.step = step};
   p->status = (struct poet_status){.running = 1, .step = step};
   HIDE(p, 0, p->memory.arena_bytes);
+  /* Last, so that the preparation above is not counted as the step's. */
   p->port->usage(p->port->context, &p->before);
   p->started = now(p);
 }
@@ -195,7 +213,7 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
     return poet_fail(p, POET_ERROR_wrong_step, p->committed.step);
   }
   if (step == p->committed.step) {
-    /* After a restart only what the commit record holds is known of it. */
+    /* After a restart only the commit record knows about that step. */
     if (p->result.step != step) {
       p->result =
           (struct poet_step_result){.step = step, .loss = p->committed.loss};
@@ -205,7 +223,7 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   }
   start(p, step, trace_first, trace_count);
   const int error = run(p);
-  poet_drain(p);
+  poet_drain(p); /* before anything else may use the arena or the queue */
   account(p);
   SHOW(p, 0, p->memory.arena_bytes);
   p->result.peak_bytes = high_water(p);

@@ -1,5 +1,10 @@
-/* The text of isa.def that the fingerprint is of, put together by the
- * preprocessor: macro, code, name, operands; a line each. */
+/*
+ * isa.c - the rows of isa.def as text, and their CRC-32, the fingerprint.
+ *
+ * The preprocessor builds the text in flash: one line per row with its macro,
+ * code, name and operands. Hosts read it to name the rows that differ from
+ * theirs. poet_host/isa.py builds the same text.
+ */
 #include "poet/poet.h"
 
 const char poet_rows[] =

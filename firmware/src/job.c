@@ -1,9 +1,24 @@
-/* Training by the job after the tensors, without a host. What the card says is
- * trusted for nothing but its values: poet_read and poet_write check where. */
+/*
+ * job.c - training by a job on the card, without a host.
+ *
+ * State: none in RAM beyond the caller's struct poet_job. The position in the
+ * job follows from the committed step, so after a power cut poet_job_open
+ * continues at the right step.
+ *
+ * Order, for a power cut at any moment:
+ * - A step's commit record holds its loss. poet_job_next writes that loss into
+ *   the job before it prepares the next step, whose commit replaces the record.
+ *   After a restart it writes the same loss again.
+ * - The batch goes to the INPUT slots of the next step. If the write is cut
+ *   short, the next poet_job_next repeats it.
+ *
+ * The job's fields come from the card and are not trusted: poet_read and
+ * poet_write check every range.
+ */
 #include "runtime.h"
 
-/* Compare the order of the samples with its CRC. It may be long: a host can
- * stop this as it stops a step. The arena holds a piece of it at a time. */
+/* Compare the sample numbers of all steps with their CRC, one arena of them at
+ * a time. This may take long, so a host can stop it as it stops a step. */
 static int check_order(struct poet *p, const struct poet_job *job) {
   uint32_t left = 4 * job->steps * job->batch, at = POET_BLOCK, crc = 0;
   int error = 0;

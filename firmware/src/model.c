@@ -1,4 +1,12 @@
-/* The model part: records read one at a time from storage, and their rules. */
+/*
+ * model.c - the model part: its records, the rules that they must obey, and
+ * where tensors lie on storage.
+ *
+ * State: model (the header), kept_at_start and loss. poet_check_model sets
+ * them; they are valid while a schedule is loaded. The records of tensors and
+ * operators stay on storage and are read one at a time, through the cache.
+ * poet_check_model also uses memory.bitmap, which nothing else needs then.
+ */
 #include "runtime.h"
 
 uint32_t poet_tensor_blocks(uint32_t size_bytes) {
@@ -11,7 +19,7 @@ uint32_t poet_job_block(uint32_t data_blocks) {
                                POET_ERASE_BLOCKS * POET_ERASE_BLOCKS;
 }
 
-/* Nothing committed counts as parity 1, so that what comes next is slot 0. */
+/* Without a commit the parity is 1, so that the first commit uses slot 0. */
 uint32_t poet_parity(const struct poet *p) {
   return poet_committed(p) ? p->committed.parity : 1;
 }
@@ -47,7 +55,7 @@ int poet_fetch_op(struct poet *p, uint32_t output) {
   return poet_fetch(p, POET_MODEL_BLOCK + last / POET_BLOCK);
 }
 
-/* What an operator's record must fulfil whatever the tensors' sizes are. */
+/* Rules of an operator's record that do not depend on tensors' records. */
 static bool op_is_sound(const struct poet_op *op, uint32_t output) {
   if (op->output != output || !poet_operand_bytes(op, op->input_count)) {
     return false;
@@ -61,24 +69,27 @@ static bool op_is_sound(const struct poet_op *op, uint32_t output) {
   return true;
 }
 
-/* The records are judged again at every reading: memory safety then does not
- * hang on the card returning twice the same. */
+/* The record is checked at every read, not only at load: memory safety must not
+ * depend on the card returning the same bytes twice. */
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
   TRY(poet_get(p, POET_MODEL_BLOCK, op_offset(p, output), to, sizeof *to));
   return op_is_sound(to, output) ? 0
                                  : poet_fail(p, POET_ERROR_bad_table, output);
 }
 
-/* Where the areas of FORMAT.md end so far, while tensors pass by. */
+/* Areas of FORMAT.md, up to the tensor that is checked. Each area grows in the
+ * order of the records, so that one number per area shows that no two slots
+ * overlap. */
 struct layout {
-  uint32_t stored_end;
-  uint32_t second_end;
-  uint32_t page_end;
+  uint32_t stored_end; /* end of the first slots */
+  uint32_t second_end; /* end of the second slots */
+  uint32_t page_end;   /* end of the pages */
   uint32_t current_count;
   uint32_t next_count;
   uint32_t keep_count;
 };
 
+/* Move `end` past these blocks; false if they overlap or exceed `limit`. */
 static bool range_is_free(uint32_t *end, uint32_t block, uint32_t blocks,
                           uint32_t limit) {
   if (block < *end || block > limit || blocks > limit - block) {
@@ -144,7 +155,8 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
   }
 }
 
-/* A NEXT tensor renews one CURRENT input of its operator, each but once. */
+/* A NEXT tensor is the new value of one CURRENT input of its operator. Each
+ * CURRENT tensor has one new value: the bitmap marks those that have it. */
 static int check_renewal(struct poet *p, const struct poet_op *op) {
   struct poet_tensor next, input;
   uint32_t renewed = POET_NONE;

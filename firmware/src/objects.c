@@ -1,5 +1,19 @@
-/* What the host puts on storage and takes back: parts of a schedule, tensors;
- * and the commit that makes tensors the weights of a step. */
+/*
+ * objects.c - reads and writes of the host: parts of a schedule, tensors, a
+ * job; and the commit that makes written tensors the weights of a step.
+ *
+ * State: `staging`, `verified` and, while staging, memory.bitmap: bit i is set
+ * if CURRENT tensor i has been written since the last begin. A step ends
+ * staging, because its decoder needs the bitmap.
+ *
+ * Why the last commit survives a power cut during an upload:
+ * - A CURRENT tensor is written to its other slot.
+ * - poet_begin completes all other slots and checks their CRCs. Only then does
+ *   it commit, which makes them the current ones.
+ * - Another model may use the same blocks for other tensors. So before its
+ *   first tensor is written, a newer commit record that names no step ends the
+ *   old commit: tensors are never taken for those of another model.
+ */
 #include <string.h>
 
 #include "runtime.h"
@@ -8,10 +22,11 @@ static_assert(POET_NOTE_OFFSET + 2 * POET_NOTE_BYTES ==
                   POET_MODEL_BLOCKS * POET_BLOCK,
               "the host's notes end the model area");
 
+/* Where an object lies. */
 struct place {
   uint32_t block; /* in the partition */
   uint32_t size_bytes;
-  struct poet_tensor tensor; /* size 0: a part of the schedule */
+  struct poet_tensor tensor; /* its record; size 0: not a tensor */
 };
 
 static uint32_t *staged_word(const struct poet *p, uint32_t tensor) {
@@ -22,7 +37,7 @@ static bool is_staged(const struct poet *p, uint32_t tensor) {
   return p->staging && (*staged_word(p, tensor) >> (tensor & 31) & 1);
 }
 
-/* Where an object is, for reading or for writing. */
+/* Find an object, for reading or for writing. */
 static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
                   struct place *place) {
   place->tensor.size_bytes = 0;
@@ -39,7 +54,7 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
     return POET_ERROR_no_schedule;
   }
   if (object == POET_OBJECT_JOB) {
-    const uint32_t most = UINT32_MAX / POET_BLOCK; /* as far as offsets reach */
+    const uint32_t most = UINT32_MAX / POET_BLOCK; /* offsets have 32 bits */
     place->block = poet_job_block(p->model.data_blocks);
     if (place->block < p->store.total_blocks) {
       const uint32_t left = p->store.total_blocks - place->block;
@@ -51,6 +66,8 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
   TRY(poet_read_tensor(p, number, &place->tensor));
+  /* The other slot: of an INPUT tensor while a step reads the current one; of a
+   * CURRENT tensor for a write, or for a read of what was written. */
   const bool other = place->tensor.place == POET_PLACE_INPUT
                          ? p->status.running
                          : write || is_staged(p, number);
@@ -74,7 +91,7 @@ static uint32_t trailer_offset(uint32_t size_bytes) {
   return poet_tensor_blocks(size_bytes) * POET_BLOCK - POET_TRAILER;
 }
 
-/* Does what is stored in a slot have a right trailer? */
+/* Compare the bytes in a slot with its trailer. */
 static int verify(struct poet *p, uint32_t block,
                   const struct poet_tensor *tensor, uint32_t number) {
   uint32_t trailer[2], crc;
@@ -86,6 +103,8 @@ static int verify(struct poet *p, uint32_t block,
              : poet_fail(p, POET_ERROR_page_damaged, number);
 }
 
+/* Write the trailer of a slot. The CRC is computed from storage, because the
+ * data came in several requests. */
 static int seal(struct poet *p, uint32_t block,
                 const struct poet_tensor *tensor) {
   uint32_t trailer[2] = {0, tensor->block};
@@ -103,6 +122,7 @@ static void clear_bitmap(struct poet *p) {
 static int write_tensor(struct poet *p, const struct place *place,
                         uint16_t number, uint32_t offset, const void *from,
                         uint32_t size) {
+  /* The commit of another model ends before its slots are overwritten. */
   if (p->committed.step != POET_NO_STEP && !poet_committed(p)) {
     TRY(poet_commit(p, (struct poet_commit){.step = POET_NO_STEP}));
   }
@@ -120,7 +140,7 @@ static int write_tensor(struct poet *p, const struct place *place,
              : 0;
 }
 
-/* To or from the arena: one of `to` and `from` is NULL. */
+/* Copy to or from the arena: one of `to` and `from` is NULL. */
 static int copy_arena(struct poet *p, uint32_t offset, void *to,
                       const void *from, uint32_t size) {
   uint8_t *at = poet_arena(p, offset, size);
@@ -138,7 +158,7 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
     if (object != POET_OBJECT_TENSOR) {
       return POET_ERROR_busy;
     }
-    TRY(p->storage_status); /* mounting it again would forget the schedule */
+    TRY(p->storage_status); /* a mount would unload the running schedule */
   }
   if (object == POET_OBJECT_ARENA) {
     return copy_arena(p, offset, NULL, from, size);
@@ -202,8 +222,8 @@ static int copy(struct poet *p, uint32_t from, uint32_t to,
   return 0;
 }
 
-/* Make the other slots complete: what was written stays, what was not is what
- * it was. */
+/* Complete the other slots: tensors that were not written get a copy of their
+ * current slot. Then check the CRC of each. */
 static int complete_other_slots(struct poet *p) {
   const uint32_t parity = poet_parity(p);
   for (uint32_t i = 0; i < p->model.stored_count; i++) {
@@ -245,7 +265,9 @@ int poet_begin(struct poet *p, uint32_t step) {
   } else if (step == p->committed.step) {
     return 0;
   }
-  /* Where there is no room for a job, this is refused. */
+  /* Delete the job before the commit: it belongs to the old weights, and after
+   * the commit a restart must not continue it. The write is refused,
+   * harmlessly, if the card has no space for a job. */
   const uint32_t none = 0;
   (void)poet_write(p, POET_OBJECT_JOB, 0, 0, &none, sizeof none);
   TRY(p->storage_status);

@@ -1,4 +1,19 @@
-/* Transfers of tensors: their trailers, their queue, their end. */
+/*
+ * pager.c - transfers of tensors: trailers, queue, completion.
+ *
+ * State: memory.queue, a ring of transfers, and the counts in struct poet:
+ *
+ *   retired <= submitted <= decoder.queued
+ *
+ * The decoder fills in tensor and direction of entry `queued`. poet_page
+ * completes the entry and submits it. From then on it belongs to the port until
+ * the port sets `done`, and poet_retire checks its result.
+ *
+ * An entry is reused only after a wait has retired it: the decoder refuses a
+ * plan with more unfinished transfers than entries. The port sets `done` with
+ * release order and is_done reads it with acquire order. So the data, trailer
+ * and status are complete when `done` is seen.
+ */
 #include <string.h>
 
 #include "runtime.h"
@@ -11,7 +26,7 @@ uint32_t poet_transfer_whole(const struct poet_transfer *transfer) {
   return transfer->size_bytes / POET_BLOCK;
 }
 
-/* Bytes of data in block `index`, which is not a whole one. */
+/* Bytes of data in block `index`, one of those that also hold padding. */
 static uint32_t rest(const struct poet_transfer *transfer, uint32_t index) {
   return index == poet_transfer_whole(transfer)
              ? transfer->size_bytes % POET_BLOCK
@@ -110,13 +125,15 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
   if (transfer->write && !p->port->lane_checks) {
     poet_transfer_check(transfer, 0, 0);
   }
+  /* Everything before submit: after it, the entry belongs to the port. */
   transfer->status = 0;
   transfer->next = NULL;
   atomic_store_explicit(&transfer->done, 0, memory_order_relaxed);
   p->port->submit(p->port->context, transfer);
 }
 
-/* Before the lane is busy, read what the next operator will want of storage. */
+/* Read the record of the next operator before the lane becomes busy: later the
+ * read would wait for the transfer. */
 static int read_ahead(struct poet *p) {
   const uint16_t next = p->decoder.next_operator;
   const bool idle = p->submitted == p->retired ||
@@ -124,9 +141,6 @@ static int read_ahead(struct poet *p) {
   return idle && next < p->model.tensor_count ? poet_fetch_op(p, next) : 0;
 }
 
-/* The decoder has put the tensor into the queue; give the transfer to the port.
- * Where the CRC of what goes out is taken here, what is still coming in must
- * have arrived. */
 int poet_page(struct poet *p, const struct poet_statement *statement) {
   struct poet_transfer *transfer = poet_queue_slot(p, p->submitted);
   const uint32_t blocks = poet_tensor_blocks(statement->size_bytes);
@@ -134,6 +148,8 @@ int poet_page(struct poet *p, const struct poet_statement *statement) {
   if (block > p->store.total_blocks || blocks > p->store.total_blocks - block) {
     return poet_fail(p, POET_ERROR_bad_table, statement->tensor);
   }
+  /* poet_submit computes the CRC here, so a page_in of the same tensor must
+   * have arrived. A lane that computes it does so in order by itself. */
   if (transfer->write && !p->port->lane_checks) {
     for (uint32_t i = p->retired; i != p->submitted; i++) {
       struct poet_transfer *before = poet_queue_slot(p, i);
@@ -153,13 +169,12 @@ int poet_page(struct poet *p, const struct poet_statement *statement) {
   return 0;
 }
 
-/* What a finished transfer amounts to. */
 int poet_judge(struct poet *p, struct poet_transfer *transfer) {
   if (!transfer->write && !p->port->lane_checks) {
     poet_transfer_check(transfer, 0, 0);
   }
   if (transfer->status == POET_ERROR_storage_failed) {
-    p->storage_status = transfer->status;
+    p->storage_status = transfer->status; /* mount again: card may be new */
   }
   return transfer->status ? poet_fail(p, transfer->status, transfer->tensor)
                           : 0;

@@ -1,4 +1,11 @@
-/* Measuring: one operator, transfers, commits, without a schedule. */
+/*
+ * probe.c - measurements: one operator, transfers, commits. None needs a
+ * schedule.
+ *
+ * State: none. The measurements use the arena, queue entry 0 and the last
+ * blocks of the partition that no loaded or committed model uses. So they
+ * change neither weights nor schedule, and a power cut leaves both.
+ */
 #include <string.h>
 
 #include "poet/kernel.h"
@@ -8,7 +15,7 @@ static uint32_t now(const struct poet *p) {
   return p->port->ticks(p->port->context);
 }
 
-/* Where in the arena, or NULL. */
+/* Pointer to an operand in the arena; NULL if it does not fit. */
 static void *operand(struct poet *p, uint32_t offset, uint32_t size) {
   return size && offset % 4 == 0 ? poet_arena(p, offset, size) : NULL;
 }
@@ -44,11 +51,11 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
   return 0;
 }
 
-/* Erase groups that transfers take turns in, as those of a step do. */
+/* Transfers rotate through several erase groups, as those of a step do. */
 enum { SCRATCH_BLOCKS = 4 * POET_ERASE_BLOCKS };
 
-/* How many of the partition's last blocks no model uses, up to SCRATCH_BLOCKS;
- * refused if fewer than `least`. */
+/* Count the last blocks of the partition that no model uses, up to
+ * SCRATCH_BLOCKS or `least`. Refuse fewer than `least`. */
 static int scratch(struct poet *p, uint32_t least, uint32_t *count) {
   TRY(poet_ready(p));
   const uint32_t all = p->store.total_blocks - POET_DATA_BLOCK;
@@ -60,7 +67,7 @@ static int scratch(struct poet *p, uint32_t least, uint32_t *count) {
     return poet_fail(p, POET_ERROR_storage_small,
                      POET_DATA_BLOCK + used + least);
   }
-  poet_forget(p, 0);
+  poet_forget(p, 0); /* the caller writes to storage without the cache */
   *count = all - used < SCRATCH_BLOCKS ? all - used : SCRATCH_BLOCKS;
   if (*count < least) {
     *count = least;
@@ -97,7 +104,8 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
     }
     *ticks += transfer->end - transfer->begin;
     const int error = poet_judge(p, transfer);
-    /* What has never been written has no right CRC; that costs no time less. */
+    /* Blocks that were never written have no valid CRC. The time is the same.
+     */
     if (error && error != POET_ERROR_page_damaged) {
       return error;
     }
@@ -113,7 +121,7 @@ int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks) {
   uint32_t count;
   *ticks = 0;
   TRY(scratch(p, 1, &count));
-  uint32_t *zeros = p->memory.cache->words; /* of no block: see scratch */
+  uint32_t *zeros = p->memory.cache->words; /* the entry is empty: scratch() */
   memset(zeros, 0, POET_BLOCK);
   const uint32_t begin = now(p);
   for (uint32_t i = 0; i < repeat; i++) {

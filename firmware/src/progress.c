@@ -1,4 +1,10 @@
-/* What a running step records, and the request to stop it. */
+/*
+ * progress.c - what a running step records, and the request to stop it.
+ *
+ * State: result, started, trace_first, trace_count and memory.trace. The
+ * interpreter sets them at the start of a step. result and memory.trace stay
+ * valid until the next step, so that the host can read them.
+ */
 #include "runtime.h"
 
 void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,

@@ -1,4 +1,20 @@
-/* The serial application: one handler for each row of wire.def. */
+/*
+ * server.c - the serial application: one handler for each message of wire.def.
+ *
+ * State: struct poet_server. `frame` holds a request from its first byte until
+ * its reply is sent, and the reply is built in the same buffer. So a handler
+ * reads all fields of a request before it writes the first byte of the reply.
+ *
+ * While a step runs, its poll function calls poet_serve again, in the middle of
+ * handle_step:
+ * - `received` and `overlong` are reset before a request is answered, because
+ *   the next frame is then received into the same buffer.
+ * - handle_step keeps nothing in `frame`: it builds its reply on the stack.
+ * - dispatch() and poet_write refuse what would disturb the step.
+ *
+ * A request that is lost or repeated does no harm: the host repeats it until a
+ * reply with its sequence number arrives.
+ */
 #include <string.h>
 
 #include "poet/server.h"
@@ -6,16 +22,17 @@
 
 enum { HEAD = 2, CRC = 4, STATUS = 6, REPLY = 0x80, REPLIED = 1 };
 
-/* A request's payload, read field by field, and the room for the reply. */
+/* A request whose payload is read field by field, and the buffer of its reply.
+ */
 struct request {
   struct poet_server *server;
   uint8_t sequence;
-  const uint8_t *field;
-  uint32_t left;
-  uint8_t *out;
-  uint32_t room;
-  uint32_t size; /* of what is in `out` */
-  bool malformed;
+  const uint8_t *field; /* next field of the payload */
+  uint32_t left;        /* bytes of the payload from there on */
+  uint8_t *out;         /* reply fields; overlaps the payload */
+  uint32_t room;        /* size of that buffer */
+  uint32_t size;        /* bytes in it */
+  bool malformed;       /* the payload is too short */
 };
 
 static void take(struct request *r, void *to, uint32_t size) {
@@ -33,7 +50,7 @@ static void take(struct request *r, void *to, uint32_t size) {
   type name;                                                                   \
   take(r, &name, sizeof name)
 
-/* After the last field: was all there, and nothing else? */
+/* After the last field: was the payload neither too short nor too long? */
 static bool complete(const struct request *r) {
   return !r->malformed && r->left == 0;
 }
@@ -170,7 +187,7 @@ static int handle_reset(struct request *r, struct poet *p) {
     return POET_ERROR_bad_message;
   }
   if (r->server->stepping) {
-    r->server->stop = true; /* the schedule is forgotten when the step ends */
+    r->server->stop = true; /* handle_step unloads the schedule at the end */
   } else {
     poet_reset(p);
   }
@@ -225,8 +242,9 @@ static int poll(void *context) {
   return server->stop;
 }
 
-/* Runs while other requests come and go, so its reply has a frame of its own
- * and goes to whoever asked last. */
+/* Other requests are answered while the step runs, so its reply has a buffer of
+ * its own. It carries the sequence number of the latest request for the step.
+ */
 static int handle_step(struct request *r, struct poet *p) {
   struct poet_server *server = r->server;
   uint8_t frame[HEAD + STATUS + sizeof p->result + CRC];
@@ -267,6 +285,8 @@ static handler *const handlers[] = {
 #include "poet/wire.def"
 };
 
+/* While a step runs, all but four requests are refused: they would change the
+ * state that the step uses. */
 static int dispatch(struct request *r, uint8_t code) {
   const bool always = code == POET_MESSAGE_status ||
                       code == POET_MESSAGE_reset || code == POET_MESSAGE_step ||
@@ -280,7 +300,7 @@ static int dispatch(struct request *r, uint8_t code) {
   return handlers[code](r, r->server->poet);
 }
 
-/* A frame that is not whole is dropped: the host asks again. */
+/* A damaged frame is dropped: the host repeats its request. */
 static void answer(struct poet_server *server, uint32_t received) {
   uint8_t *frame = server->frame;
   const uint32_t size = poet_cobs_decode(frame, received);
@@ -317,7 +337,7 @@ static void answer(struct poet_server *server, uint32_t received) {
   }
 }
 
-/* Take what came in up to the end of a frame, or all of it. */
+/* Use the received bytes up to the end of a frame, or all of them. */
 static void take_input(struct poet_server *server) {
   const uint8_t *data = server->input + server->input_next;
   const uint32_t left = server->input_size - server->input_next;
@@ -333,7 +353,8 @@ static void take_input(struct poet_server *server) {
   if (!zero) {
     return;
   }
-  /* While a step runs, the next frame comes in here before this one is done. */
+  /* Reset first: if this request starts a step, the next frame arrives here
+   * before answer() returns. */
   const uint32_t received = server->overlong ? 0 : server->received;
   server->received = 0;
   server->overlong = false;

@@ -1,4 +1,26 @@
-/* The partition: find it, format it, read and write bytes of it, commit. */
+/*
+ * store.c - the partition on storage: find it, format it, read and write it,
+ * commit.
+ *
+ * Interface:
+ * - Before a request uses storage, poet_ready mounts it if needed.
+ * - poet_get, poet_put, poet_fetch, poet_copy_block and poet_crc_stored work
+ *   through the cache.
+ * - poet_commit makes the slots that a step has written the current ones.
+ *
+ * State: partition, store and committed, valid while storage_status is 0, and
+ * the cache. A cache entry equals its block on storage, or is empty: writes go
+ * through to storage at once. The transfer lane bypasses the cache, so a step
+ * drops the data area from it first (interpreter.c).
+ *
+ * Why a power cut leaves the last committed step:
+ * - A step writes only pages and slots that are not current.
+ * - poet_commit flushes them, then writes its record, then flushes again. So a
+ *   record on storage implies that all its tensors are there.
+ * - The record replaces the older one of two, in another erase group. If that
+ *   write is torn, the newer record is still whole.
+ * - poet_mount takes the record with a valid CRC and the greatest sequence.
+ */
 #include <string.h>
 
 #include "runtime.h"
@@ -22,16 +44,16 @@ void poet_reset(struct poet *p) {
   p->result = (struct poet_step_result){.step = POET_NO_STEP};
 }
 
-/* Any failure of the card makes the next request look at it afresh: it may be
- * another one by then. */
+/* After any failure of the card the next request mounts it again: by then it
+ * may be another card. */
 static int failed(struct poet *p, int error) {
   poet_forget(p, 0);
   p->storage_status = (int16_t)error;
   return error;
 }
 
-/* Where a block is cached, or will be: then that is the block whose use was
- * longest ago, and it is forgotten. */
+/* The entry that holds `block`, or else the least recently used entry, emptied.
+ * Ages are differences of counts, so that `cache_uses` may wrap around. */
 static struct poet_cache *cached(struct poet *p, uint32_t block) {
   struct poet_cache *found = &p->memory.cache[p->cache_last];
   if (found->block == block) {
@@ -63,7 +85,7 @@ static int read_block(struct poet *p, uint32_t block,
                       1)) {
       return failed(p, POET_ERROR_storage_failed);
     }
-    cache->block = block;
+    cache->block = block; /* only now: the entry was empty until here */
   }
   *where = cache;
   return 0;
@@ -71,7 +93,7 @@ static int read_block(struct poet *p, uint32_t block,
 
 static int write_block(struct poet *p, struct poet_cache *cache,
                        uint32_t block) {
-  cache->block = block;
+  cache->block = block; /* if the write fails, failed() empties it again */
   if (p->port->write(p->port->context, p->partition + block, cache->words, 1)) {
     return failed(p, POET_ERROR_storage_failed);
   }
@@ -136,6 +158,7 @@ int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
 
 int poet_copy_block(struct poet *p, uint32_t from, uint32_t to) {
   struct poet_cache *cache = cached(p, to);
+  /* The entry of `from` becomes that of `to`: never two entries of a block. */
   cache->block = POET_NO_BLOCK;
   TRY(read_block(p, from, &cache));
   return write_block(p, cache, to);
@@ -156,7 +179,7 @@ int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
   return 0;
 }
 
-/* First block and length of the partition, from the card's MBR. */
+/* Read the first block and the length of the partition from the card's MBR. */
 static int find_partition(struct poet *p) {
   enum { TABLE = 446, ENTRY = 16, END = 510, TYPE = 4, FIRST = 8, COUNT = 12 };
   const uint32_t blocks = p->port->storage_blocks(p->port->context);
@@ -169,7 +192,7 @@ static int find_partition(struct poet *p) {
     return failed(p, POET_ERROR_no_storage);
   }
   TRY(read_block(p, 0, &cache));
-  cache->block = POET_NO_BLOCK; /* it counted from the card's start */
+  cache->block = POET_NO_BLOCK; /* a block of the card, not of the partition */
   const uint8_t *mbr = (const uint8_t *)cache->words;
   const uint8_t *entry = mbr + TABLE;
   while (entry < mbr + END && entry[TYPE] != POET_PARTITION_TYPE) {
@@ -193,6 +216,8 @@ static int find_partition(struct poet *p) {
   return 0;
 }
 
+/* Even and odd records take turns, so that the previous one is never touched.
+ */
 static uint32_t commit_block(uint32_t sequence) {
   return POET_COMMIT_BLOCK + POET_ERASE_BLOCKS * (sequence & 1);
 }
@@ -221,7 +246,7 @@ int poet_mount(struct poet *p) {
       p->committed = found;
     }
   }
-  p->storage_status = 0;
+  p->storage_status = 0; /* last: from now on the state above is valid */
   return 0;
 }
 
@@ -246,7 +271,8 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
   }
   store.identity = p->store.identity + 1 + p->port->ticks(p->port->context);
   store.crc = poet_crc(0, &store, offsetof(struct poet_store, crc));
-  /* Commits go first: an interrupted format leaves nothing that looks whole. */
+  /* Zero the commit records first, and flush. A format cut short then leaves a
+   * store without a commit, never a new store with an old commit. */
   TRY(write_record(p, commit_block(0), &store, 0));
   TRY(write_record(p, commit_block(1), &store, 0));
   TRY(flush(p));
@@ -260,8 +286,8 @@ bool poet_committed(const struct poet *p) {
          p->committed.model_crc == p->model.crc;
 }
 
-/* All that was written before is safe when the record is, and the record before
- * it stays until then. */
+/* The first flush makes the tensors safe before the record that vouches for
+ * them. The second makes the record safe before the caller relies on it. */
 int poet_commit(struct poet *p, struct poet_commit commit) {
   commit.magic = POET_COMMIT_MAGIC;
   commit.sequence = p->committed.sequence + 1;

@@ -54,15 +54,15 @@ int poet_take_bits(struct poet *p, uint32_t count, uint32_t *value) {
 }
 
 int poet_take_gamma(struct poet *p, uint32_t *value) {
-  uint32_t behind = 0, bit, rest;
+  uint32_t zeros = 0, bit, rest;
   TRY(poet_take_bits(p, 1, &bit));
   while (!bit) {
-    if (++behind > 31) {
+    if (++zeros > 31) {
       return poet_refuse(p);
     }
     TRY(poet_take_bits(p, 1, &bit));
   }
-  TRY(poet_take_bits(p, behind, &rest));
-  *value = (1u << behind) + rest - 1;
+  TRY(poet_take_bits(p, zeros, &rest));
+  *value = (1u << zeros) + rest - 1;
   return 0;
 }

@@ -12,7 +12,7 @@
 #include "runtime.h"
 
 static int check_plan(struct poet *p, uint32_t plan_bytes) {
-  const uint32_t behind_crc = offsetof(struct poet_plan_header, crc) + 4;
+  const uint32_t after_crc = offsetof(struct poet_plan_header, crc) + 4;
   struct poet_plan_header *plan = &p->plan;
   uint32_t crc;
   TRY(poet_get(p, POET_PLAN_BLOCK, 0, plan, sizeof *plan));
@@ -23,7 +23,7 @@ static int check_plan(struct poet *p, uint32_t plan_bytes) {
       plan->bit_bytes != plan_bytes - sizeof *plan) {
     return POET_ERROR_bad_plan;
   }
-  TRY(poet_crc_stored(p, POET_PLAN_BLOCK, behind_crc, plan_bytes - behind_crc,
+  TRY(poet_crc_stored(p, POET_PLAN_BLOCK, after_crc, plan_bytes - after_crc,
                       &crc));
   if (crc != plan->crc || plan->model_crc != p->model.crc) {
     return POET_ERROR_bad_crc;

@@ -181,7 +181,7 @@ static int check_renewal(struct poet *p, const struct poet_op *op) {
 
 int poet_check_model(struct poet *p, uint32_t model_bytes) {
   struct poet_model *model = &p->model;
-  const uint32_t behind_crc = offsetof(struct poet_model, crc) + 4;
+  const uint32_t after_crc = offsetof(struct poet_model, crc) + 4;
   struct layout layout = {0};
   struct poet_tensor tensor;
   struct poet_op op;
@@ -203,7 +203,7 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
       model_bytes > POET_MODEL_BLOCKS * POET_BLOCK) {
     return POET_ERROR_bad_table;
   }
-  TRY(poet_crc_stored(p, POET_MODEL_BLOCK, behind_crc, model_bytes - behind_crc,
+  TRY(poet_crc_stored(p, POET_MODEL_BLOCK, after_crc, model_bytes - after_crc,
                       &crc));
   if (crc != model->crc) {
     return POET_ERROR_bad_crc;

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from poet_host.baselines.method import largest_operator_bytes
 from poet_host.baselines.registry import METHODS
-from poet_host.compare.figures import PROPERTIES, properties
 from poet_host.compare.sweep import COLUMNS, Case, Point, Progress, Store, cores, sweep
 from poet_host.device.board import load_board
 from poet_host.errors import PoetError
@@ -41,6 +40,7 @@ from .evidence import (
     paging_everything,
     pofo_rows,
 )  # fmt: skip
+from .figures import PROPERTIES, properties
 from .paper_figures import Figure, figures
 from .paper_points import BOARDS, GAP, LIMIT_S, MODELS, PARTS, Scope, points
 from .report import percent, table

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from poet_host.compare import figures as drawing
 from poet_host.compare.sweep import Point
 
+from . import figures as drawing
 from .claims import Found
 from .paper_points import ABLATION, MODELS, PREFIX, SHARES, TIMED_SHARE, WHOLE_SHARES, ram_of
 

@@ -1,4 +1,4 @@
-"""`compare`: the table, what is never solved twice, interruptions, figures; about 25 s."""
+"""`compare`: the table, what is never solved twice, interruptions; about 20 s."""
 
 import csv
 import json
@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from poet_host.baselines.registry import METHODS
-from poet_host.compare import figures as drawing
 from poet_host.compare import sweep as sweeping
-from poet_host.compare.sweep import COLUMNS, Case, Point, Result, Store, solve_job, sweep
+from poet_host.compare.sweep import COLUMNS, Case, Point, Store, solve_job, sweep
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import CostGraph, Problem
@@ -22,7 +21,6 @@ from poet_host.plan.verify import verify
 from support.chains import chain, residual, with_parameters
 from support.command import Command, Process
 
-PNG = b"\x89PNG\r\n\x1a\n"
 QUICK = "checkpoint-all,chen-sqrt,griewank"
 
 
@@ -82,12 +80,7 @@ def test_all_methods_are_compared_and_every_plan_can_be_checked(
     again = poet_host(*command, "--time-limit", 30, "--json")
     assert again.json == compared.json
     assert json.loads((out / "table.json").read_text()) == table
-    names = {path.name for path in (out / "figures").iterdir()}
-    assert {"methods.png", "energy-three_layers.png", "timeline-three_layers.png"} <= names
-    assert {"poet-capuchin-three_layers.png", "poet-pofo-three_layers.png"} <= names
-    assert {"deadline-three_layers-160.png", "deadline-three_layers-80.png"} <= names
-    assert all(path.read_bytes()[:8] == PNG for path in (out / "figures").iterdir())
-    assert (out / "methods.md").read_text().count("\n") == 2 + len(METHODS)
+    assert not (out / "figures").exists()
 
 
 def test_without_a_folder_a_table_is_shown_and_notes_below(
@@ -299,60 +292,3 @@ def test_without_dask_a_cluster_is_explained(
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(Exception, match=r"poet-host\[cluster\]"):
         sweep([point()], Store(tmp_path), cluster="tcp://127.0.0.1:1")
-
-
-# Figures.
-
-
-def test_every_method_has_a_look_of_its_own() -> None:
-    assert tuple(drawing.STYLES) == METHODS
-    styles = list(drawing.STYLES.values())
-    assert len({style.colour for style in styles}) == len(styles)
-    assert len({style.marker for style in styles}) == len(styles)  # legible in grey
-
-
-def test_properties_count_what_was_really_done(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    wanted = [
-        point("checkpoint-all", 160), point("checkpoint-all", 72), point("checkpoint-all", 60),
-        point("chen-sqrt", 160), point("capuchin", 72),
-    ]  # fmt: skip
-    found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
-    rows = {
-        row[0]: dict(zip(drawing.PROPERTIES, row, strict=True)) for row in drawing.properties(found)
-    }
-    kept = rows["checkpoint-all"]
-    assert (kept["planned"], kept["infeasible"], kept["extended"]) == ("2 of 3", "1", "1")
-    assert (kept["recomputed"], kept["paged in"]) == ("0.0", "0.0")
-    assert float(rows["chen-sqrt"]["recomputed"]) > 0
-    residuals = Point(Case("residual", "", "", residual()), "pofo", 200, None, 5.0, 0.0)
-    result = store.add(residuals, solve_job(residuals.job))
-    assert isinstance(result, Result)
-    assert drawing.properties([(residuals, result)])[0][8] == "1"
-
-
-def test_boards_stand_side_by_side_and_deadlines_apart(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    graph = with_parameters()
-    costs = [graph, replace(graph, nodes=tuple(replace(n, energy_uj=7.0) for n in graph.nodes))]
-    cases = [Case("a/b", board, "paper", one) for board, one in zip("ab", costs, strict=True)]
-    assert cases[0].keeping is not None
-    limit_us = 2 * (cases[0].keeping.time_us or 0.0)
-    wanted = [
-        Point(case, "checkpoint-all", ram, limit, 5.0, 0.0)
-        for case in cases for ram in (160, 72) for limit in (None, limit_us)
-    ]  # fmt: skip
-    found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
-    assert set(drawing.figures(found)) == {
-        "energy-a_b-paper.png", "energy-a_b-paper-2x.png",
-        "deadline-a_b-paper-160.png", "deadline-a_b-paper-72.png", "methods.png",
-    }  # fmt: skip
-
-
-def test_figures_of_points_without_any_plan_are_drawn_too(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    wanted = [point(method, ram) for method in ("poet", "pofo") for ram in (40, 44)]
-    found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
-    assert all(result.row["plan"] is None for _, result in found)
-    files = drawing.figures(found)
-    assert set(files) == {"energy-three_layers.png", "poet-pofo-three_layers.png", "methods.png"}

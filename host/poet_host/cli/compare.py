@@ -10,14 +10,12 @@ import click
 
 from .. import api
 from ..baselines.registry import METHODS, SCHEDULERS
-from ..compare.figures import PROPERTIES, figures, properties
 from ..compare.sweep import Case, Point, Result, Store, cores, sweep
 from ..errors import BadInput
-from ..files import write_whole
 from ..plan.limits import deadline_us, ram_bytes
 from ..plan.problem import CostGraph
 from . import completion
-from .console import emit, progress, say, show_table, show_text, warn
+from .console import emit, progress, say, show_table, show_text
 from .options import FiniteRange, json_option, model_options, profile_of
 from .solve import time_limit_option
 
@@ -65,7 +63,7 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
 )  # fmt: skip
 @click.option(
     "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="Keep the table, plans and figures in this folder; what is there is not solved again.",
+    help="Keep the table and the plans in this folder; what is there is not solved again.",
 )  # fmt: skip
 @click.option(
     "--jobs", "-j", type=click.IntRange(1), default=cores, metavar="N",
@@ -106,8 +104,6 @@ def compare(
     with _store(output) as store:
         results = _swept(points, store, jobs, cluster, output)
         found = list(zip(points, results, strict=True))
-        if output:
-            _draw(found, output)
     if as_json:
         emit({"points": [one.row for one in results]})
         return
@@ -189,22 +185,6 @@ def _swept(
         rows = store.write_table()
         if output:
             say(f"{len(rows)} finished points are in {output}/table.csv and table.json")
-
-
-def _draw(found: list[tuple[Point, Result]], output: Path) -> None:
-    try:
-        files = figures(found)
-    except BadInput as error:
-        warn(f"no figures: {error}")
-        return
-    folder = output / "figures"
-    folder.mkdir(exist_ok=True)
-    for name, png in files.items():
-        write_whole(folder / name, png)
-    lines = ["| " + " | ".join(row) + " |" for row in (PROPERTIES, *properties(found))]
-    lines.insert(1, "|" + "---|" * len(PROPERTIES))
-    write_whole(output / "methods.md", "\n".join(lines) + "\n")
-    say(f"{len(files)} figures are in {folder}")
 
 
 def _show(found: list[tuple[Point, Result]]) -> None:

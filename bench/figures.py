@@ -1,16 +1,25 @@
-"""Figures of a sweep: one colour, marker and line per method everywhere, legible in grey."""
+"""Figures of a sweep: `python -m bench.figures DIR`, where DIR is a folder of `compare -o DIR`.
 
+Writes DIR/figures and DIR/methods.md. One colour, marker and line per method, legible in grey.
+"""
+
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
-from ..baselines.method import largest_operator_bytes
-from ..baselines.registry import SCHEDULERS
-from ..errors import BadInput
-from ..plan.plan import Statement
-from ..view.picture import draw
-from .sweep import INAPPLICABLE, Case, Point, Result, file_name
+from poet_host.baselines.method import largest_operator_bytes
+from poet_host.baselines.registry import SCHEDULERS
+from poet_host.compare.sweep import INAPPLICABLE, Case, Point, Result, file_name
+from poet_host.errors import BadInput, PoetError
+from poet_host.files import read_json, write_whole
+from poet_host.plan.costgraph import load_cost_graph
+from poet_host.plan.plan import Statement, plan_from_json
+from poet_host.view.picture import draw
+
+from .report import table
 
 Axes = Any
 Found = tuple[Point, Result]
@@ -379,3 +388,43 @@ def _properties_figure(found: Sequence[Found]) -> bytes:
         elif column == 0:
             cell.set_text_props(color=STYLES[rows[row - 1][0]].colour, weight="bold")
     return _png(figure)
+
+
+def finished(folder: Path) -> list[Found]:
+    """The points in a folder of `compare -o`. Raises BadInput if a file is missing or damaged."""
+    cases: dict[str, Case] = {}
+    found: list[Found] = []
+    for row in read_json(folder / "table.json"):
+        graph = row["graph"]
+        if graph not in cases:
+            costs = load_cost_graph(folder / graph)
+            cases[graph] = Case(row["model"], row["board"], row["profile"], costs)
+        plan = plan_from_json(read_json(folder / row["plan"])) if row["plan"] else None
+        limits = (row["ram_bytes"], row["deadline_us"])
+        # The table has neither the time limit nor the gap: no figure needs them.
+        found.append((Point(cases[graph], row["method"], *limits, 0.0, 0.0), Result(row, plan)))
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    folder = Path(arguments[0])
+    try:
+        found = finished(folder)
+        files = figures(found)
+    except PoetError as error:
+        print(f"bench.figures: {error}", file=sys.stderr)
+        return 2
+    (folder / "figures").mkdir(exist_ok=True)
+    for name, png in files.items():
+        write_whole(folder / "figures" / name, png)
+    methods = table(PROPERTIES, properties(found), words=True)
+    write_whole(folder / "methods.md", methods + "\n")
+    print(f"{len(files)} figures are in {folder / 'figures'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -122,7 +122,6 @@ def test_boards_profiles_and_models_are_multiplied(poet_host: Command) -> None:
         (("G", "-o", "G"), "is a file"),
         (("G", "-o", "G/within"), "cannot be made (not a directory): -o names a folder"),
         (("G", "--jobs", "0"), "--jobs"),
-        (("G", "--cluster", "nowhere"), "Dask"),
         (("linear",), "--board NAME"),
         (("linear", "--profile", "paper"), "--board NAME"),
         (("linear", "--board", "native", "--profile", "paper"), "no figures for native"),
@@ -269,26 +268,3 @@ def nobody_left(group: int) -> bool:
             return True
         time.sleep(0.05)
     return False
-
-
-def test_a_cluster_gives_the_same_plans(tmp_path: Path) -> None:
-    """On a Dask cluster of one worker process here."""
-    distributed = pytest.importorskip("distributed")
-    wanted = [point("chen-sqrt"), point("dtr", 72)]
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None
-    ) as here:
-        remote = sweep(wanted, Store(tmp_path / "remote"), cluster=here.scheduler_address)
-    local = sweep(wanted, Store(tmp_path / "local"))
-    for one, other in zip(remote, local, strict=True):
-        assert one.plan is not None
-        assert other.plan is not None
-        assert one.plan.statements == other.plan.statements
-
-
-def test_without_dask_a_cluster_is_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(Exception, match=r"poet-host\[cluster\]"):
-        sweep([point()], Store(tmp_path), cluster="tcp://127.0.0.1:1")

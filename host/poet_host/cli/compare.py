@@ -69,7 +69,6 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
     "--jobs", "-j", type=click.IntRange(1), default=cores, metavar="N",
     help="Points solved at the same time (default: one per processor).",
 )  # fmt: skip
-@click.option("--cluster", metavar="ADDRESS", help="Solve on a Dask cluster, as tcp://host:8786.")
 @model_options
 @json_option
 def compare(
@@ -83,7 +82,6 @@ def compare(
     gap: float,
     output: Path | None,
     jobs: int,
-    cluster: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -102,7 +100,7 @@ def compare(
         for method in wanted
     ]
     with _store(output) as store:
-        results = _swept(points, store, jobs, cluster, output)
+        results = _swept(points, store, jobs, output)
         found = list(zip(points, results, strict=True))
     if as_json:
         emit({"points": [one.row for one in results]})
@@ -174,13 +172,11 @@ def _store(output: Path | None) -> Iterator[Store]:
         yield Store(Path(folder))
 
 
-def _swept(
-    points: list[Point], store: Store, jobs: int, cluster: str | None, output: Path | None
-) -> list[Result]:
+def _swept(points: list[Point], store: Store, jobs: int, output: Path | None) -> list[Result]:
     """Results; the table of everything finished is written however this ends."""
     try:
         with progress(f"comparing {len(points)} points") as report:
-            return sweep(points, store, jobs=jobs, cluster=cluster, progress=report)
+            return sweep(points, store, jobs=jobs, progress=report)
     finally:
         rows = store.write_table()
         if output:

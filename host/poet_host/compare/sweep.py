@@ -247,12 +247,11 @@ def sweep(
     store: Store,
     *,
     jobs: int = 1,
-    cluster: str | None = None,
     progress: Progress | None = None,
 ) -> list[Result]:
     """Solve what is not finished in `store`; returns the results in the order of the points.
 
-    `jobs`: processes on this computer. `cluster`: address of a Dask scheduler to use instead.
+    `jobs`: the number of processes.
     `progress(done, total, word)` is called at the start and after each point. When interrupted,
     what is finished stays in the store.
     """
@@ -262,7 +261,7 @@ def sweep(
     total = len({point.key for point in points})
     report(len(results), total, "")
     if pending:
-        with _executor(min(jobs, len(pending)), cluster) as pool:
+        with _executor(min(jobs, len(pending))) as pool:
             futures = {pool.submit(solve_job, point.job): point for point in pending.values()}
             try:
                 for future in as_completed(futures):
@@ -278,36 +277,25 @@ def sweep(
 
 
 @contextmanager
-def _executor(jobs: int, cluster: str | None) -> Iterator[Executor]:
-    """Where points are solved; on leaving early, what runs is ended rather than waited for."""
-    pool, close = _local(jobs) if cluster is None else _dask(cluster)
+def _executor(jobs: int) -> Iterator[Executor]:
+    """Processes that solve points. An exception ends them: it does not wait for their work."""
+    children = set(multiprocessing.active_children())
+    threads = set(threading.enumerate())
+    # Not forked: the progress bar and the solver have threads.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin)
     try:
         yield pool
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
-        close(True)
-        raise
-    pool.shutdown()
-    close(False)
-
-
-def _local(jobs: int) -> tuple[Executor, Callable[[bool], None]]:
-    before = set(multiprocessing.active_children())
-    threads = set(threading.enumerate())
-
-    def close(early: bool) -> None:
-        if not early:
-            return
-        for child in set(multiprocessing.active_children()) - before:
+        for child in set(multiprocessing.active_children()) - children:
             child.terminate()
-        # The pool's thread sees that, and ends; Python's own end would come in its way.
+        # The pool's thread sees that its processes ended. Python's exit must not come first.
         for thread in set(threading.enumerate()) - threads:
             if not thread.daemon:
                 thread.join(ENDING_S)
-
-    # Not forked: the progress bar and the solver have threads.
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin), close
+        raise
+    pool.shutdown()
 
 
 def _begin() -> None:
@@ -322,25 +310,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _dask(address: str) -> tuple[Executor, Callable[[bool], None]]:
-    try:
-        from distributed import Client
-        from distributed.comm import get_address_host_port
-    except ImportError as error:
-        raise BadInput(
-            "--cluster needs Dask: try `pip install 'poet-host[cluster]'`, here and on the workers"
-        ) from error
-    try:
-        get_address_host_port(address)  # a client that cannot read it does not end
-        client = Client(address, timeout="10s", set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"no Dask scheduler answers at {address} ({error}): start one with `dask scheduler`, "
-            "and workers with `dask worker ADDRESS`, where poet-host is installed"
-        ) from error
-    return client.get_executor(pure=False), lambda early: client.close()
 
 
 def cores() -> int:

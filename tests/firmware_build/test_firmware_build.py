@@ -30,7 +30,7 @@ from poet_host.firmware_build.recipe import (
 from poet_host.firmware_build.stack import functions, stack_bound
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.native import create_storage
-from poet_host.sim.simulated_chip import Machine
+from poet_host.sim.simulated_chip import SimulatedChip
 from support import toy
 from support.sim_helper import CORES, FOLDER, needs_compiler
 
@@ -226,19 +226,19 @@ def test_the_stack_is_bounded_below_what_is_reserved(
 
 @both
 def test_the_painted_stack_tells_what_was_used(board: str, all_ledgers: dict[str, Ledger]) -> None:
-    machine = Machine(board, build_firmware(board), None)
-    assert machine.run(10**9) == "idle"
+    chip = SimulatedChip(board, build_firmware(board), None)
+    assert chip.run(10**9) == "idle"
     hello = bytes([1, 1])
-    machine.give(cobs.encode(hello + zlib.crc32(hello).to_bytes(4, "little")) + b"\0")
-    assert machine.run(10**9) == "idle"
+    chip.give(cobs.encode(hello + zlib.crc32(hello).to_bytes(4, "little")) + b"\0")
+    assert chip.run(10**9) == "idle"
     ledger = all_ledgers[board]
     reserved = ledger.ram["stack"]
-    stack = machine.ffi.new("uint8_t[]", reserved)
-    bottom = machine.image.symbols["__stack_limit"]
-    assert machine.lib.machine_peek(machine.chip, bottom, stack, reserved)
+    stack = chip.ffi.new("uint8_t[]", reserved)
+    bottom = chip.image.symbols["__stack_limit"]
+    assert chip.lib.machine_peek(chip.machine, bottom, stack, reserved)
     words = struct.unpack(f"<{reserved // 4}I", bytes(stack))
     untouched = next(i for i, word in enumerate(words) if word != 0x5AC3965A) * 4
-    assert 0 < machine.meter.stack_free_bytes <= untouched < reserved
+    assert 0 < chip.meter.stack_free_bytes <= untouched < reserved
     assert ledger.stack_bound_bytes is not None
     assert reserved - untouched <= ledger.stack_bound_bytes
 

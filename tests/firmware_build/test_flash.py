@@ -24,11 +24,11 @@ from poet_host.device.board import Board, load_board, parse_board
 from poet_host.device.device import connect
 from poet_host.device.link import candidate_ports
 from poet_host.errors import BadInput, BoardError, NoDevice, PoetError
-from poet_host.firmware_build import upload as flashing
+from poet_host.firmware_build import upload
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.image import read_elf
 from poet_host.firmware_build.recipe import recipe
-from poet_host.firmware_build.upload import find_tool, flash, upload_command
+from poet_host.firmware_build.upload import find_tool, upload_command, write_image
 from poet_host.resources import resource
 from poet_host.sim.board import SimulatedBoard
 from support.command import Command
@@ -132,8 +132,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("PLATFORMIO_CORE_DIR", str(tmp_path))
     monkeypatch.setattr(ports.list_ports, "comports", made.comports)
-    monkeypatch.setattr(flashing, "TOUCH_WAIT_S", 0.3)
-    monkeypatch.setattr(flashing, "RETURN_WAIT_S", 0.5)
+    monkeypatch.setattr(upload, "TOUCH_WAIT_S", 0.3)
+    monkeypatch.setattr(upload, "RETURN_WAIT_S", 0.5)
     yield made
     for end in made.ends:
         os.close(end)
@@ -149,7 +149,7 @@ def answering(name: str) -> FakeBoard:
 
 def write(board: Board, port: str, **more: Any) -> Any:
     assert board.loading is not None
-    return flash(board, board.loading.start, IMAGE, port, **more)
+    return write_image(board, board.loading.start, IMAGE, port, **more)
 
 
 # The whole way.
@@ -160,7 +160,7 @@ def write(board: Board, port: str, **more: Any) -> Any:
 def test_the_command_builds_writes_and_meets_the_board(
     name: str, tool: str, desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(flashing, "RETURN_WAIT_S", 20.0)
+    monkeypatch.setattr(upload, "RETURN_WAIT_S", 20.0)
     monkeypatch.setenv("PATH", f"{desk.folder / 'bin'}:{PATH}")
     elf = build_firmware(name)
     desk.program(tool)
@@ -423,15 +423,15 @@ def test_an_old_bossac_is_refused(version: str, desk: Desk) -> None:
 def test_newer_bossacs_are_taken(desk: Desk) -> None:
     for version in ("1.9", "1.10.2", "2.0"):
         desk.program("bossac", version=version)
-        flashing.check_bossac(find_tool(MKR)[1])
+        upload.check_bossac(find_tool(MKR)[1])
 
 
 def test_an_image_for_another_board_is_refused(desk: Desk) -> None:
     with pytest.raises(BadInput, match=r"begins at 0x0, and mkr1000 starts what lies at 0x2000"):
-        flash(MKR, 0, IMAGE, "/dev/ttyACM0")
+        write_image(MKR, 0, IMAGE, "/dev/ttyACM0")
     for name, words in (("native", "nothing to flash"), ("rpi4b", "poet-host build rpi4b")):
         with pytest.raises(BadInput, match=words):
-            flash(load_board(name), 0, IMAGE, "/dev/ttyACM0")
+            write_image(load_board(name), 0, IMAGE, "/dev/ttyACM0")
 
 
 def test_a_port_that_is_not_there_is_answered_with_those_that_are(desk: Desk) -> None:
@@ -471,7 +471,7 @@ def test_a_program_that_fails_is_quoted(said: str, advice: str, desk: Desk) -> N
 
 
 def test_a_program_that_hangs_is_ended(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flashing, "TOOL_LIMIT_S", 0.3)
+    monkeypatch.setattr(upload, "TOOL_LIMIT_S", 0.3)
     desk.program("bossac", "exec sleep 60")
     with pytest.raises(PoetError, match=r"bossac did not end within 0.3 s"):
         write(MKR, desk.port("ttyACM0", LOADER))
@@ -485,7 +485,7 @@ def test_a_port_that_does_not_come_back_is_explained(desk: Desk) -> None:
 
 
 def test_a_port_may_come_back_late(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flashing, "RETURN_WAIT_S", 20.0)
+    monkeypatch.setattr(upload, "RETURN_WAIT_S", 20.0)
     usb = desk.port("ttyACM0", JLINK)
     desk.program("openocd", f"rm {usb}")
     with answering("nrf52840_dk") as board:
@@ -615,4 +615,4 @@ def test_image_and_loader_agree_on_where_flash_begins() -> None:
         origin = script.split("ORIGIN = ")[1].split(",")[0]
         assert int(origin, 16) == board.loading.start
         with pytest.raises(BadInput):
-            flash(replace(board), board.loading.start + 4, IMAGE, "auto")
+            write_image(replace(board), board.loading.start + 4, IMAGE, "auto")

@@ -20,7 +20,7 @@ from poet_host.profile.profile import (
     Lane,
     Measured,
     Profile,
-    Statements,
+    StatementCosts,
     estimate_profile,
     profile_from_json,
     signature,
@@ -117,7 +117,7 @@ def test_bytes_behind_the_last_whole_block_cost_by_themselves() -> None:
 
 def test_statements_cost_what_they_take_around_kernels_and_transfers() -> None:
     plain = estimate_profile(BOARD)
-    costly = replace(plain, statements=Statements(80.0, 30.0, 20.0, 0.25), page_turn_us=1000.0)
+    costly = replace(plain, statements=StatementCosts(80.0, 30.0, 20.0, 0.25), page_turn_us=1000.0)
     power, conv = plain.power, GRAPH["conv1"]
     around_uw = 0.75 * power.compute_uw + 0.25 * power.page_in_uw
     (time_us, energy_uj), (more_us, more_uj) = plain.cost(conv, GRAPH), costly.cost(conv, GRAPH)

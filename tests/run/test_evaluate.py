@@ -158,7 +158,9 @@ def test_what_a_card_holds_is_evaluated_and_stays(trained: tuple[Path, Schedule]
         runs.digits(), weights, data.x_test[:30], data.y_test[:30]
     )
     told: list[tuple[int, int]] = []
-    found = of_card(card, schedule, half="training", samples=6, told=lambda *now: told.append(now))
+    found = of_card(
+        card, schedule, half="training", samples=6, progress=lambda *now: told.append(now)
+    )
     assert (found.half, told) == ("training", [(4, 6), (6, 6)])
     # And training goes on from where it was.
     assert runs.same(

@@ -107,9 +107,9 @@ def with_true_header(schedule: Schedule, bits: bytes) -> Schedule:
             pass
     except ValueError:
         return made()
-    machine = decoder.machine
+    state = decoder.state
     row["statement_count"] = len(decoder.statements)
-    row["resident_max"], row["queue_max"] = machine.resident_max, machine.queue_max
+    row["resident_max"], row["queue_max"] = state.resident_max, state.queue_max
     return made()
 
 

@@ -12,7 +12,7 @@ from poet_host.errors import BadInput, PoetError
 from poet_host.resources import resource
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.chipfile import load_chip, parse_chip
-from poet_host.sim.simulated_chip import CardFault, Machine, simulated_boards
+from poet_host.sim.simulated_chip import CardFault, SimulatedChip, simulated_boards
 from support.sim_helper import build, needs_compiler
 
 pytestmark = needs_compiler
@@ -152,13 +152,13 @@ def test_what_the_program_does_wrong_is_told(tmp_path: Path) -> None:
 def test_user_errors(tmp_path: Path, echo: Path, storage: Path) -> None:
     assert simulated_boards() == ["mkr1000", "nrf52840_dk"]
     with pytest.raises(BadInput, match="rpi4b cannot be simulated"):
-        Machine("rpi4b", echo, None)
+        SimulatedChip("rpi4b", echo, None)
     with pytest.raises(BadInput, match="a card has no fault bent"):
         CardFault("bent", 1)
     with pytest.raises(PoetError, match="No such file"):
         SimulatedBoard("mkr1000", echo, tmp_path / "none.img")
     with pytest.raises(BadInput, match="32 faults"):
-        Machine("mkr1000", echo, storage, faults=[CardFault("slow_read", 1)] * 33)
+        SimulatedChip("mkr1000", echo, storage, faults=[CardFault("slow_read", 1)] * 33)
 
 
 CHIP = (resource("boards") / "mkr1000" / "chip.toml").read_text(encoding="utf-8")

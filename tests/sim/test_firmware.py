@@ -20,7 +20,7 @@ from poet_host.plan.plan import Plan, Statement
 from poet_host.schedule.encode import encode
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.native import create_storage
-from poet_host.sim.simulated_chip import CardFault, Machine
+from poet_host.sim.simulated_chip import CardFault, SimulatedChip
 from support import toy
 from support.memory_board import MemoryBoard
 from support.memory_board import card as memory_card
@@ -70,7 +70,7 @@ def weights(device: Device) -> tuple[bytes, bytes]:
 
 @pytest.fixture(scope="module")
 def truth() -> list[tuple[bytes, bytes]]:
-    """Weights after 0, 1, 2 ... steps, from the library on this machine."""
+    """Weights after 0, 1, 2 ... steps, from the library on this computer."""
     board = MemoryBoard(memory_card())
     board.format()
     schedule = toy.schedule("lavish")
@@ -296,13 +296,13 @@ def test_the_same_input_takes_the_same_cycles(name: str, storage: Path) -> None:
     found = []
     for _ in range(2):
         create_storage(storage, CARD_BYTES)
-        machine = Machine(name, build_firmware(name), storage)
-        assert machine.run(10**9) == "idle"
-        machine.give(HELLO)
-        assert machine.run(10**9) == "idle"
-        reply = machine.take()
+        chip = SimulatedChip(name, build_firmware(name), storage)
+        assert chip.run(10**9) == "idle"
+        chip.give(HELLO)
+        assert chip.run(10**9) == "idle"
+        reply = chip.take()
         assert reply.endswith(b"\0")
-        found.append((machine.meter, reply))
+        found.append((chip.meter, reply))
     assert found[0] == found[1]
     # Nobody spoke for a while: is there a job? Then as an answer. The CSD is no block; MBR and
     # store are.
@@ -315,15 +315,15 @@ def test_a_fault_is_told_over_serial_and_the_board_restarts(
     name: str, code: int, exception: int, behind: int, storage: Path
 ) -> None:
     """An undefined instruction, and a call that nobody serves: whatever has no handler is told."""
-    machine = Machine(name, build_firmware(name), storage)
-    address = machine.image.symbols["poet_serve"] & ~1
-    assert machine.lib.machine_load(machine.chip, address, code.to_bytes(2, "little"), 2)
-    machine.lib.machine_take_faults(machine.chip, True)
-    assert machine.run(10**9) == "reset"
-    text = machine.take().decode()
+    chip = SimulatedChip(name, build_firmware(name), storage)
+    address = chip.image.symbols["poet_serve"] & ~1
+    assert chip.lib.machine_load(chip.machine, address, code.to_bytes(2, "little"), 2)
+    chip.lib.machine_take_faults(chip.machine, True)
+    assert chip.run(10**9) == "reset"
+    text = chip.take().decode()
     assert text.startswith(f"poet: fault {exception:02x} at {address + behind:08x}, from ")
-    machine.reset()
-    assert machine.run(10**9) == "idle"
+    chip.reset()
+    assert chip.run(10**9) == "idle"
 
 
 def test_a_board_with_a_known_chip_is_a_folder(
@@ -332,12 +332,12 @@ def test_a_board_with_a_known_chip_is_a_folder(
     (tmp_path / "firmware").symlink_to(resources.resource("firmware"))
     shutil.copytree(resources.resource("boards") / "mkr1000", tmp_path / "boards" / "my-board")
     monkeypatch.setattr(resources, "_PACKAGE", tmp_path)
-    machine = Machine("my-board", build_firmware("my-board"), storage)
-    assert machine.run(10**9) == "idle"
-    machine.give(HELLO)
-    while machine.run(10**9) != "idle":
+    chip = SimulatedChip("my-board", build_firmware("my-board"), storage)
+    assert chip.run(10**9) == "idle"
+    chip.give(HELLO)
+    while chip.run(10**9) != "idle":
         pass
-    assert b"my-board" in machine.take()
+    assert b"my-board" in chip.take()
 
 
 def test_boards_without_an_image_are_refused() -> None:

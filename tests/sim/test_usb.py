@@ -91,11 +91,11 @@ def test_the_cable_may_go_and_come_at_any_time(name: str) -> None:
         board.run_us(delay_us)
     for delay_us in range(0, 700, 53):
         board.until(board.is_open)
-        board.machine.give(board.frame("status"))
+        board.chip.give(board.frame("status"))
         board.run_us(delay_us)
         board.plug(False)
         board.run_us(20_000)
-        board.machine.take()
+        board.chip.take()
         board.plug(True)
     board.until(board.is_open)
     is_well(board)
@@ -105,11 +105,11 @@ def test_the_cable_may_go_and_come_at_any_time(name: str) -> None:
 def test_a_reset_of_the_bus_ends_everything(name: str) -> None:
     board = UsbBoard(name)
     for delay_us in range(0, 700, 53):
-        board.machine.give(board.frame("status"))
+        board.chip.give(board.frame("status"))
         board.run_us(delay_us)
-        board.lib.machine_usb_reset(board.chip)
+        board.lib.machine_usb_reset(board.machine)
         board.run_us(60_000)
-        board.machine.take()
+        board.chip.take()
         board.until(board.is_open)
         is_well(board)
 
@@ -117,14 +117,14 @@ def test_a_reset_of_the_bus_ends_everything(name: str) -> None:
 @both
 def test_it_sleeps_through_a_suspended_bus(name: str) -> None:
     board = UsbBoard(name)
-    board.machine.give(board.frame("status"))
-    board.lib.machine_usb_suspend(board.chip, True)
-    before = board.machine.meter
+    board.chip.give(board.frame("status"))
+    board.lib.machine_usb_suspend(board.machine, True)
+    before = board.chip.meter
     board.run_us(500_000)
-    after = board.machine.meter
+    after = board.chip.meter
     assert after.asleep_ticks - before.asleep_ticks > 0.99 * (after.ticks - before.ticks) > 0
-    assert board.machine.take() == b""
-    board.lib.machine_usb_suspend(board.chip, False)
+    assert board.chip.take() == b""
+    board.lib.machine_usb_suspend(board.machine, False)
     assert board.reply("status")["status"].running == 0
 
 
@@ -133,18 +133,18 @@ def test_it_sleeps_through_a_suspended_bus(name: str) -> None:
 def test_closed_at_1200_baud_the_boot_loader_is_asked_for(name: str, baud: int) -> None:
     """Of the nRF52840 DK there is none: it goes on."""
     board = UsbBoard(name)
-    board.machine.usb_open(True, baud)
+    board.chip.usb_open(True, baud)
     board.run_us(20_000)
     is_well(board)
-    board.machine.usb_open(False, baud)
-    result = board.machine.run(board.machine.meter.tick_hz // 10)
+    board.chip.usb_open(False, baud)
+    result = board.chip.run(board.chip.meter.tick_hz // 10)
     word = board.peek(0x20007FFC, 4)
     if (name, baud) == ("mkr1000", 1200):
         assert (result, word.hex()) == ("reset", "35817307")
-        board.machine.reset()
+        board.chip.reset()
     else:
         assert (result, word.hex() == "35817307") == ("idle", False)
-    board.machine.usb_open(True, 115_200)
+    board.chip.usb_open(True, 115_200)
     board.until(board.is_open)
     is_well(board)
 
@@ -154,8 +154,8 @@ def test_the_uart_answers_while_the_cable_is_in(name: str) -> None:
     """Whichever of the two speaks first is the link."""
     board = UsbBoard(name)
     frame = board.frame("status")
-    board.lib.machine_serial_give(board.chip, frame, len(frame))
-    board.until(lambda: board.lib.machine_serial_waiting(board.chip) > len(frame))
+    board.lib.machine_serial_give(board.machine, frame, len(frame))
+    board.until(lambda: board.lib.machine_serial_waiting(board.machine) > len(frame))
 
 
 @both
@@ -167,9 +167,9 @@ def test_the_uart_takes_over_when_the_cable_is_out(name: str) -> None:
     board.run_us(20_000)
     for _ in range(2):
         frame = board.frame("status")
-        board.lib.machine_serial_give(board.chip, frame, len(frame))
-        board.until(lambda: board.lib.machine_serial_waiting(board.chip) > 8)
-        board.lib.machine_serial_take(board.chip, board.ffi.new("uint8_t[256]"), 256)
+        board.lib.machine_serial_give(board.machine, frame, len(frame))
+        board.until(lambda: board.lib.machine_serial_waiting(board.machine) > 8)
+        board.lib.machine_serial_take(board.machine, board.ffi.new("uint8_t[256]"), 256)
     board.plug(True)
     board.until(board.is_open)
     is_well(board)
@@ -180,14 +180,14 @@ def test_a_fault_is_told_over_usb(name: str) -> None:
     """By a core that no interrupt reaches any more."""
     board = UsbBoard(name)
     is_well(board)
-    board.lib.machine_take_faults(board.chip, True)
+    board.lib.machine_take_faults(board.machine, True)
     undefined = (0xDE00).to_bytes(2, "little")
-    address = board.machine.image.symbols["handle_rows"] & ~1
-    assert board.lib.machine_load(board.chip, address, undefined, 2)
-    board.machine.give(board.frame("rows", offset=0))
-    assert board.machine.run(board.machine.meter.tick_hz) == "reset"
-    assert board.machine.take().startswith(f"poet: fault 03 at {address:08x}, from ".encode())
-    board.machine.reset()
+    address = board.chip.image.symbols["handle_rows"] & ~1
+    assert board.lib.machine_load(board.machine, address, undefined, 2)
+    board.chip.give(board.frame("rows", offset=0))
+    assert board.chip.run(board.chip.meter.tick_hz) == "reset"
+    assert board.chip.take().startswith(f"poet: fault 03 at {address:08x}, from ".encode())
+    board.chip.reset()
     board.until(board.is_open)
 
 

@@ -39,8 +39,8 @@ def step_of(board: UsbBoard) -> int:
 
 
 def run_until(board: UsbBoard, time_us: float) -> None:
-    meter = board.machine.meter
-    board.machine.run(round(time_us * meter.tick_hz / 1e6) - meter.ticks)
+    meter = board.chip.meter
+    board.chip.run(round(time_us * meter.tick_hz / 1e6) - meter.ticks)
 
 
 @both
@@ -48,18 +48,18 @@ def test_a_wait_ends_in_time_though_an_interrupt_comes_as_it_begins(name: str) -
     """There is one wake-up for it, which must not be before its end."""
     board = UsbBoard(name)
     run_until(board, 0.9 * ATTENDS_US / 4)
-    count = board.machine.meter.exceptions
-    while board.machine.meter.exceptions == count:
-        board.machine.run(64)
+    count = board.chip.meter.exceptions
+    while board.chip.meter.exceptions == count:
+        board.chip.run(64)
     second_us = board.time_us  # of the four begins now, within microseconds
     for delay in range(100):
-        board.machine.reset()
+        board.chip.reset()
         run_until(board, second_us - RESET_US + delay / 4)
-        board.lib.machine_usb_reset(board.chip)
+        board.lib.machine_usb_reset(board.machine)
         run_until(board, 0.6 * ATTENDS_US)  # by now the host has done what follows
-        count = board.machine.meter.exceptions
+        count = board.chip.meter.exceptions
         run_until(board, 0.95 * ATTENDS_US)
-        assert board.machine.meter.exceptions > count, f"{delay / 4} us"
+        assert board.chip.meter.exceptions > count, f"{delay / 4} us"
 
 
 @both
@@ -69,19 +69,19 @@ def test_whatever_happens_on_the_bus_it_trains_on_until_it_is_stopped(
     board = alone(name, tmp_path)
     steps = [step_of(board)]
     for stays_open in (True, False):
-        board.machine.usb_open(stays_open, 115_200)
-        board.lib.machine_usb_reset(board.chip)
+        board.chip.usb_open(stays_open, 115_200)
+        board.lib.machine_usb_reset(board.machine)
         board.run_us(100_000)
         board.plug(False)
         board.run_us(20_000)
         board.plug(True)
         board.run_us(300_000)
-        board.machine.usb_open(True, 115_200)
+        board.chip.usb_open(True, 115_200)
         board.until(board.is_open)
         steps.append(step_of(board))
-        board.lib.machine_usb_suspend(board.chip, True)
+        board.lib.machine_usb_suspend(board.machine, True)
         board.run_us(50_000)
-        board.lib.machine_usb_suspend(board.chip, False)
+        board.lib.machine_usb_suspend(board.machine, False)
         board.run_us(25_000)
         steps.append(step_of(board))
     assert steps == sorted(set(steps))
@@ -90,4 +90,4 @@ def test_whatever_happens_on_the_bus_it_trains_on_until_it_is_stopped(
     assert board.ask("hello")["hello"].committed_step >= steps[-1] - 1
     assert board.run_us(1_000_000) in ("idle", "slice")
     assert board.ask("status")["status"].running == 0
-    assert board.machine.meter.stack_free_bytes >= 256
+    assert board.chip.meter.stack_free_bytes >= 256

@@ -35,24 +35,24 @@ def any_request(rng: random.Random) -> bytes:
 
 
 def ask_anything(board: UsbBoard, rng: random.Random) -> None:
-    board.lib.machine_usb_ask(board.chip, any_request(rng), rng.randbytes(512), 512)
+    board.lib.machine_usb_ask(board.machine, any_request(rng), rng.randbytes(512), 512)
 
 
 def interrupt_itself(board: UsbBoard, rng: random.Random) -> None:
     """A SETUP may come at any time, also while an earlier request is not through."""
     ask_anything(board, rng)
     for _ in range(rng.randrange(1, 4)):
-        board.machine.run(rng.randrange(100 * 48))
-        board.lib.machine_usb_interject(board.chip, any_request(rng), rng.randbytes(512), 512)
+        board.chip.run(rng.randrange(100 * 48))
+        board.lib.machine_usb_interject(board.machine, any_request(rng), rng.randbytes(512), 512)
 
 
 def send_anything(board: UsbBoard, rng: random.Random) -> None:
     garbage = rng.randbytes(rng.randrange(200))
-    board.machine.give(rng.choice((board.frame("status"), board.frame("rows", offset=0), garbage)))
+    board.chip.give(rng.choice((board.frame("status"), board.frame("rows", offset=0), garbage)))
 
 
 def reset(board: UsbBoard, rng: random.Random) -> None:
-    board.lib.machine_usb_reset(board.chip)
+    board.lib.machine_usb_reset(board.machine)
 
 
 def replug(board: UsbBoard, rng: random.Random) -> None:
@@ -62,14 +62,14 @@ def replug(board: UsbBoard, rng: random.Random) -> None:
 
 
 def open_or_close(board: UsbBoard, rng: random.Random) -> None:
-    board.machine.usb_open(rng.random() < 0.5, rng.choice((9_600, BAUD)))
+    board.chip.usb_open(rng.random() < 0.5, rng.choice((9_600, BAUD)))
 
 
 def suspend(board: UsbBoard, rng: random.Random) -> None:
     if board.is_ready():
-        board.lib.machine_usb_suspend(board.chip, True)
+        board.lib.machine_usb_suspend(board.machine, True)
         board.run_us(rng.choice((100, 5_000)))
-        board.lib.machine_usb_suspend(board.chip, False)
+        board.lib.machine_usb_suspend(board.machine, False)
         board.run_us(25_000)
 
 
@@ -81,12 +81,12 @@ KINDS: tuple[Callable[[UsbBoard, random.Random], None], ...] = (
 
 def serves_on(board: UsbBoard) -> None:
     """It does, after an enumeration: the host may have closed endpoints unawares."""
-    board.machine.usb_open(True, BAUD)
+    board.chip.usb_open(True, BAUD)
     reset(board, random.Random())
     board.run_us(60_000)
     board.until(board.is_open)
     board.run_us(5_000)
-    board.machine.take()
+    board.chip.take()
     try:
         board.ask("status")
     except WireError:  # the end of an earlier reply
@@ -100,10 +100,10 @@ def test_whatever_the_host_does(name: str, seed: int) -> None:
     for number in range(1, ACTIONS + 1):
         rng.choice(KINDS)(board, rng)
         board.run_us(rng.choice(PAUSES_US))
-        board.machine.take()
+        board.chip.take()
         if number % BETWEEN_CHECKS == 0:
             serves_on(board)
-    assert board.machine.meter.stack_free_bytes >= 256
+    assert board.chip.meter.stack_free_bytes >= 256
 
 
 @pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
@@ -115,6 +115,6 @@ def test_the_answer_is_that_to_the_latest_request(name: str) -> None:
         result, wanted = board.control(asked)
         assert result == len(wanted) > 0
         for ticks in range(0, 12_000, 37):
-            board.lib.machine_usb_ask(board.chip, bytes.fromhex(given_up), bytes(7), 7)
-            board.machine.run(ticks)
+            board.lib.machine_usb_ask(board.machine, bytes.fromhex(given_up), bytes(7), 7)
+            board.chip.run(ticks)
             assert board.control(asked, interject=True) == (result, wanted)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from poet_host.device import wire
 from poet_host.firmware_build.bare_metal import build_firmware
-from poet_host.sim.simulated_chip import Machine
+from poet_host.sim.simulated_chip import SimulatedChip
 from support.usb_redirect import Redirected
 
 FOLDER = Path(os.environ.get("POET_LINUX", "/nonexistent"))
@@ -73,8 +73,8 @@ def initial_files(request: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
 def test_linux_finds_a_serial_port_and_talks_to_it(name: str, tmp_path: Path) -> None:
-    machine = Machine(name, build_firmware(name), None, usb=True)
-    board = Redirected(machine, str(tmp_path / "usb"))
+    chip = SimulatedChip(name, build_firmware(name), None, usb=True)
+    board = Redirected(chip, str(tmp_path / "usb"))
     hello = wire.messages()["hello"]
     (tmp_path / "initrd").write_bytes(initial_files(b"\0" + wire.frame(7, hello.code, b"")))
     (kernel,) = FOLDER.glob("boot/vmlinuz*")

@@ -66,27 +66,27 @@ def test_what_was_not_fetched_before_a_reset_never_comes() -> None:
     """The controller keeps a packet for the host over a reset: the firmware takes it back."""
     board = UsbBoard("nrf52840_dk")
     for delay_us in range(0, 300, 10):  # while the request comes, while the reply waits, after it
-        board.machine.give(board.frame("status"))
+        board.chip.give(board.frame("status"))
         board.run_us(delay_us)
-        board.lib.machine_usb_reset(board.chip)
+        board.lib.machine_usb_reset(board.machine)
         board.run_us(60_000)
-        board.machine.take()
+        board.chip.take()
         board.until(board.is_open)
         board.run_us(5_000)
-        assert board.machine.take() == b""
+        assert board.chip.take() == b""
 
 
 def test_the_cable_goes_at_any_microsecond_of_a_request() -> None:
     """What the bus has done and nobody has looked at yet: of no use once the controller is off."""
     board = UsbBoard("nrf52840_dk")
     for ticks in range(0, 70 * TICKS_PER_US, 24):
-        board.machine.give(board.frame("status"))
-        board.machine.run(ticks)
+        board.chip.give(board.frame("status"))
+        board.chip.run(ticks)
         board.plug(False)
         board.run_us(3_000)
-        board.machine.take()
+        board.chip.take()
         board.plug(True)
         board.until(board.is_open, step_us=1_000)
     board.run_us(5_000)
-    assert board.machine.take() == b""
+    assert board.chip.take() == b""
     assert board.ask("status")["status"].running == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from poet_host.device import wire
 from poet_host.firmware_build.bare_metal import build_firmware
-from poet_host.sim.simulated_chip import Machine
+from poet_host.sim.simulated_chip import SimulatedChip
 
 BAUD = 115_200
 STALLED, SILENT, PENDING = -1, -2, -3
@@ -27,30 +27,31 @@ class Request:
 
 
 class UsbBoard:
-    """`usb`: False for the same over the UART, to compare. `machine` is the chip itself."""
+    """`usb`: False for the same over the UART, to compare. `chip` is the chip itself."""
 
     def __init__(self, name: str, storage: Path | None = None, *, usb: bool = True) -> None:
-        self.machine = Machine(name, build_firmware(name), storage, usb=usb)
-        self.lib, self.ffi = self.machine.lib, self.machine.ffi
+        self.chip = SimulatedChip(name, build_firmware(name), storage, usb=usb)
+        self.lib, self.ffi = self.chip.lib, self.chip.ffi
         self.usb, self.sequence = usb, 0
         if usb:
-            self.machine.usb_open(True, BAUD)
+            self.chip.usb_open(True, BAUD)
             self.until(self.is_open)
         else:
-            assert self.machine.run(10**9) == "idle"
+            assert self.chip.run(10**9) == "idle"
 
     @property
-    def chip(self) -> object:
-        return self.machine.chip
+    def machine(self) -> object:
+        """The struct machine of chip/api.h."""
+        return self.chip.machine
 
     @property
     def time_us(self) -> float:
-        return self.machine.meter.time_us
+        return self.chip.meter.time_us
 
     def run_us(self, time_us: int) -> str:
         """Let time pass, or less if the board sleeps and nothing will wake it."""
-        result = self.machine.run(time_us * self.machine.meter.tick_hz // 1_000_000)
-        assert result in ("slice", "idle"), self.machine.message
+        result = self.chip.run(time_us * self.chip.meter.tick_hz // 1_000_000)
+        assert result in ("slice", "idle"), self.chip.message
         return result
 
     def until(self, condition: Callable[[], bool], *, step_us: int = 100) -> None:
@@ -62,25 +63,25 @@ class UsbBoard:
             assert self.time_us < give_up_us
 
     def is_open(self) -> bool:
-        return bool(self.lib.machine_usb_is_open(self.chip))
+        return bool(self.lib.machine_usb_is_open(self.machine))
 
     def is_ready(self) -> bool:
-        return bool(self.lib.machine_usb_state(self.chip) == self.lib.USB_READY)
+        return bool(self.lib.machine_usb_state(self.machine) == self.lib.USB_READY)
 
     def plug(self, on: bool) -> None:
-        self.lib.machine_usb_plug(self.chip, on)
+        self.lib.machine_usb_plug(self.machine, on)
 
     def peek(self, address: int, size_bytes: int) -> bytes:
         """What is in the chip's memory."""
         data = self.ffi.new("uint8_t[]", size_bytes)
-        assert self.lib.machine_peek(self.chip, address, data, size_bytes)
+        assert self.lib.machine_peek(self.machine, address, data, size_bytes)
         return bytes(data)
 
     def requests(self) -> list[Request]:
         """All of the host's, up to the 64 latest."""
-        count = self.lib.machine_usb_requests(self.chip)
+        count = self.lib.machine_usb_requests(self.machine)
         found = [
-            self.lib.machine_usb_request(self.chip, i) for i in range(max(0, count - 64), count)
+            self.lib.machine_usb_request(self.machine, i) for i in range(max(0, count - 64), count)
         ]
         return [
             Request(
@@ -94,10 +95,10 @@ class UsbBoard:
     ) -> tuple[int, bytes]:
         """A control transfer of one's own: its result, and the bytes that came."""
         ask = self.lib.machine_usb_interject if interject else self.lib.machine_usb_ask
-        ask(self.chip, bytes.fromhex(setup), data, len(data))
+        ask(self.machine, bytes.fromhex(setup), data, len(data))
         answer = self.ffi.new("uint8_t[512]")
-        self.until(lambda: self.lib.machine_usb_answer(self.chip, answer) != PENDING)
-        result = int(self.lib.machine_usb_answer(self.chip, answer))
+        self.until(lambda: self.lib.machine_usb_answer(self.machine, answer) != PENDING)
+        result = int(self.lib.machine_usb_answer(self.machine, answer))
         return result, bytes(answer)[: max(0, result)]
 
     def frame(self, name: str, **fields: Any) -> bytes:
@@ -109,7 +110,7 @@ class UsbBoard:
     def ask(self, name: str, **fields: Any) -> dict[str, Any]:
         """A request to the firmware, and its reply's fields; the status must be 0."""
         frame = self.frame(name, **fields)
-        assert self.machine.give(frame) == len(frame)
+        assert self.chip.give(frame) == len(frame)
         return self.reply(name)
 
     def reply(self, name: str) -> dict[str, Any]:
@@ -119,7 +120,7 @@ class UsbBoard:
 
         def complete() -> bool:
             nonlocal received
-            *frames, received = (received + self.machine.take()).split(b"\0")
+            *frames, received = (received + self.chip.take()).split(b"\0")
             for sequence, code, payload in map(wire.unframe, map(bytes, filter(None, frames))):
                 if (sequence, code) == (self.sequence, message.code | wire.REPLY):
                     found.append(payload)

@@ -14,7 +14,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
-from poet_host.sim.simulated_chip import Machine
+from poet_host.sim.simulated_chip import SimulatedChip
 
 HELLO, CONNECT, RESET, INTERFACES, ENDPOINTS = 0, 1, 3, 4, 5
 SET_CONFIGURATION, CONFIGURATION, SET_ALTERNATE, ALTERNATE = 6, 8, 9, 11
@@ -35,7 +35,7 @@ SLICE_TICKS = 200_000
 class Redirected:
     """Serves one guest, which connects to `path`."""
 
-    machine: Machine
+    chip: SimulatedChip
     path: str
     requests: list[tuple[str, int]] = field(default_factory=list)  # setup, result
     _wide: bool = False
@@ -44,14 +44,14 @@ class Redirected:
     _from_board: bytearray = field(default_factory=bytearray)
 
     def __post_init__(self) -> None:
-        self.machine.usb_open(True, 9600)
+        self.chip.usb_open(True, 9600)
         self._settle()
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(self.path)
         self._server.listen(1)
 
     def _settle(self) -> None:
-        while self.machine.run(10 * SLICE_TICKS) == "slice":
+        while self.chip.run(10 * SLICE_TICKS) == "slice":
             pass
 
     def _send(self, kind: int, number: int, body: bytes) -> None:
@@ -72,9 +72,9 @@ class Redirected:
                 self._input += data
             while self._take():
                 pass
-            self._from_board += self.machine.take()
+            self._from_board += self.chip.take()
             self._answer_bulk()
-            assert self.machine.run(SLICE_TICKS) in ("slice", "idle"), self.machine.message
+            assert self.chip.run(SLICE_TICKS) in ("slice", "idle"), self.chip.message
 
     def _take(self) -> bool:
         head = struct.Struct("<IIQ" if self._wide else "<III")
@@ -95,7 +95,7 @@ class Redirected:
             self._introduce()
         elif kind == RESET:
             self._wanted.clear()
-            self.machine.lib.machine_usb_reset(self.machine.chip)
+            self.chip.lib.machine_usb_reset(self.chip.machine)
             self._settle()
         elif kind == SET_CONFIGURATION:
             self._send(CONFIGURATION, number, bytes([SUCCESS, body[0]]))
@@ -115,8 +115,8 @@ class Redirected:
             self._wanted = [one for one in self._wanted if one[0] != number]
 
     def _introduce(self) -> None:
-        machine = self.machine
-        about = bytes(machine.lib.machine_usb_request(machine.chip, 2).data)  # device descriptor
+        chip = self.chip
+        about = bytes(chip.lib.machine_usb_request(chip.machine, 2).data)  # device descriptor
         classes = [bytes(values).ljust(32, b"\0") for values in ((0, 1), (2, 10), (2,), ())]
         self._send(INTERFACES, 0, struct.pack("<I", 2) + b"".join(classes))
         kinds, intervals, owners, packets = [UNUSED] * 32, [0] * 32, [0] * 32, [0] * 32
@@ -131,11 +131,11 @@ class Redirected:
     def _control(self, number: int, body: bytes) -> None:
         endpoint, request, kind, _, value, index, length = struct.unpack_from(CONTROL_HEAD, body)
         setup, data = struct.pack("<BBHHH", kind, request, value, index, length), body[10:]
-        lib, chip = self.machine.lib, self.machine.chip
-        lib.machine_usb_ask(chip, setup, data, len(data))
+        lib, machine = self.chip.lib, self.chip.machine
+        lib.machine_usb_ask(machine, setup, data, len(data))
         self._settle()
-        answer = self.machine.ffi.new("uint8_t[512]")
-        result = int(lib.machine_usb_answer(chip, answer))
+        answer = self.chip.ffi.new("uint8_t[512]")
+        result = int(lib.machine_usb_answer(machine, answer))
         self.requests.append((setup.hex(), result))
         size, status = max(result, 0), SUCCESS if result >= 0 else STALL
         head = struct.pack(CONTROL_HEAD, endpoint, request, kind, status, value, index, size)
@@ -148,7 +148,7 @@ class Redirected:
             self._wanted.append((number, head))
             return
         data = body[struct.calcsize(BULK_HEAD) :]
-        assert self.machine.give(data) == len(data)
+        assert self.chip.give(data) == len(data)
         self._send(BULK, number, struct.pack(BULK_HEAD, endpoint, SUCCESS, size, stream, 0))
 
     def _answer_bulk(self) -> None:

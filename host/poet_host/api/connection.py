@@ -10,7 +10,7 @@ from types import TracebackType
 from ..data.datasets import Dataset, example
 from ..device import device as devices
 from ..device.board import load_board
-from ..device.device import NOTHING_COMMITTED, Device
+from ..device.device import NOTHING_COMMITTED, Device, Progress
 from ..device.ports import is_there
 from ..errors import (
     BadInput,
@@ -24,7 +24,7 @@ from ..plan.pricing import cost_graph
 from ..profile.measure import measure
 from ..profile.meter import hold_states, powers, read_log, wait_for
 from ..profile.profile import Profile
-from ..run.calibrate import Told, Validation, calibrated, observe, validation
+from ..run.calibrate import Validation, calibrated, observe, validation
 from ..run.card import arena_of_card
 from ..run.train import Training
 from ..schedule.schedule import Schedule
@@ -93,7 +93,7 @@ class Connection:
 
     @checked
     def validate(
-        self, graph: Graph, profile: Profile, told: Told | None = None
+        self, graph: Graph, profile: Profile, progress: Progress | None = None
     ) -> tuple[Profile, Validation]:
         """Run two schedules of `graph`. From the first the profile learns what only schedules
         show; what it then predicts of the second is compared with the board's own measurement.
@@ -120,7 +120,7 @@ class Connection:
             for one in (tight, plan):
                 schedule = encode(graph, profile, one)
                 training = Training(self.device, self.board, schedule, data)
-                seen.append(observe(training, told))
+                seen.append(observe(training, progress))
         finally:
             self.device.format()
         better = calibrated(profile, graph, seen[0])

@@ -8,12 +8,11 @@ from tempfile import mkstemp
 
 from ..data.classes import NO_NAMES
 from ..data.datasets import Dataset, check_seed, fit, fit_named, steps_per_epoch
-from ..device.device import NOTHING_COMMITTED
+from ..device.device import NOTHING_COMMITTED, Progress
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..run.card import check_replaceable, held, nothing_held, read_weights, resumed
 from ..run.evaluate import Evaluation, Half
-from ..run.evaluate import Told as Counted
 from ..run.evaluate import evaluate as evaluate_on
 from ..run.job import JobState, check_room, make_job, read_job, write_job
 from ..run.run import Run, Weights
@@ -205,7 +204,7 @@ def evaluate(
     weights: Weights | str | Path | None = None,
     half: Half | None = None,
     samples: int | None = None,
-    told: Counted | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Loss and accuracy, computed on the board, of `weights` or of those that it has committed.
 
@@ -222,7 +221,7 @@ def evaluate(
     given = as_weights(weights, graph)
     dataset = fit_named(dataset, graph, classes or classes_of_weights(given))
     return evaluate_on(
-        connection.device, connection.board, graph, given, dataset, half, samples, told
+        connection.device, connection.board, graph, given, dataset, half, samples, progress
     )
 
 
@@ -238,7 +237,7 @@ def write_card(
     first_step: int = 0,
     resume: bool = False,
     erase_card: bool = False,
-    told: Counted | None = None,
+    progress: Progress | None = None,
 ) -> JobState:
     """Put on a board's card what it needs to train alone until step `steps`, or for `epochs`
     epochs: schedule, starting weights and data. The other options are as train's.
@@ -276,7 +275,7 @@ def write_card(
         load_schedule(device, schedule)
     check_room(device, job)
     take_up(device, schedule, dataset, seed, given, first, resume, names)
-    write_job(device, job, told)
+    write_job(device, job, progress)
     state = read_job(device)
     assert state is not None
     return replace(state, classes=dataset.classes or names)

@@ -128,7 +128,7 @@ def write(
             state = api.write_card(
                 loaded, connection, dataset, steps=last, seed=seed, weights=start,
                 first_step=first, resume=from_card, erase_card=erase_card,
-                told=lambda done, total: report(done, total, "bytes"),
+                progress=lambda done, total: report(done, total, "bytes"),
             )  # fmt: skip
     except BaseException:
         if made and image:

@@ -64,7 +64,7 @@ def evaluate(
         with progress(f"evaluating {graph.name} on {connection.board.name}") as report:
             found = api.evaluate(
                 loaded, connection, dataset, weights=given, half=half, samples=samples,
-                told=lambda done, total: report(done, total, "samples"),
+                progress=lambda done, total: report(done, total, "samples"),
             )  # fmt: skip
     say_classes(found.classes)
     if as_json:

@@ -30,7 +30,7 @@ CONNECT_PATIENCE_S = 5.0  # a board may reset when its port is opened
 STOP_POLL_S = 0.05
 _BLOCK = _C["POET_BLOCK"]
 
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], None]  # done, total (bytes, steps or samples)
 
 
 class Device:

@@ -8,8 +8,7 @@ from .bare_metal import build_firmware
 from .image import read_elf
 from .ledger import ledger_text, memory_ledger
 from .native import build_native
-from .upload import Flashed, find_tool
-from .upload import flash as write
+from .upload import Flashed, find_tool, write_image
 
 
 def build(board: str) -> Path:
@@ -35,7 +34,7 @@ def flash(
     """Build the firmware of a board, write it, and check that the board answers.
 
     `image`: an ELF file to write instead of building. `report` is told where the memory goes, and
-    what is being done. Ports, tool and errors: see upload.flash; PoetError also if the
+    what is being done. Ports, tool and errors: see upload.write_image; PoetError also if the
     firmware cannot be built.
     """
     found = load_board(board)
@@ -44,4 +43,4 @@ def flash(
     start, data = read_elf(elf).flash()
     if image is None:
         report(ledger_text([memory_ledger(board, elf)]))
-    return write(found, start, data, port, upload_port=upload_port, tool=tool, report=report)
+    return write_image(found, start, data, port, upload_port=upload_port, tool=tool, report=report)

@@ -59,7 +59,7 @@ class Flashed:
     info: Any
 
 
-def flash(
+def write_image(
     board: Board,
     start: int,
     image: bytes,

@@ -63,7 +63,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Statements:
+class StatementCosts:
     """What a statement of a schedule takes of the processor besides its kernel or transfer:
     it is decoded, and the model's records are read. `reading`: the share of that time in which
     the processor sleeps because the records come from storage."""
@@ -116,7 +116,7 @@ class Profile:
     page_out: Lane
     commit_us: Amount
     page_turn_us: Amount = 0.0
-    statements: Statements = Statements()
+    statements: StatementCosts = StatementCosts()
     transfer_queue: _Queue = 8  # transfers that the board takes at once
     metered: bool = False  # are the powers a meter's, or board.toml's, and energies estimated?
     unique_id: str = ""

@@ -4,7 +4,7 @@ A profile's kernels and transfers are measured one by one; what a board does bet
 only while it executes a schedule.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from statistics import fmean
@@ -12,11 +12,12 @@ from typing import Any
 
 from .. import isa
 from ..device.board import load_board
+from ..device.device import Progress
 from ..graph.graph import Graph, Node
 from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
-from ..profile.profile import Lane, Profile, Statements
+from ..profile.profile import Lane, Profile, StatementCosts
 from ..schedule.decode import Wait
 from .energy import energy_uj
 from .run import Step
@@ -26,8 +27,6 @@ STEPS = 256  # that are counted, for a card pauses in few of them; or fewer if t
 ENOUGH_US = 10e6
 TYPICAL = 4  # of a computer's steps, the quickest one in so many: what else it does only adds time
 _PAGES = ("page_in", "page_out")
-
-Told = Callable[[int, int], None]  # steps done, in all
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Observed:
     tick_us: float
 
 
-def observe(training: Training, told: Told | None = None) -> Observed:
+def observe(training: Training, progress: Progress | None = None) -> Observed:
     """Run a schedule until every statement has been traced, and for some steps at least."""
     training.step()
     steps: list[Step] = []
@@ -50,8 +49,8 @@ def observe(training: Training, told: Told | None = None) -> Observed:
     while len(steps) < windows or (
         len(steps) < STEPS and sum(step.time_us for step in steps) < ENOUGH_US
     ):
-        if told:
-            told(len(steps), max(windows, STEPS))
+        if progress:
+            progress(len(steps), max(windows, STEPS))
         steps.append(training.step())
         records.append(training.trace.records)
     statements, tick_us = tuple(training.trace.statements), training.device.us(1)
@@ -128,7 +127,7 @@ def _outs(graph: Graph, observed: Observed) -> dict[int, Node]:
     }
 
 
-def statement_costs(observed: Observed) -> Statements:
+def statement_costs(observed: Observed) -> StatementCosts:
     """What passes between the statements of a trace, by their kind, on average.
 
     The processor's statements (compute, free, wait, end) follow one another; between two of
@@ -144,7 +143,7 @@ def statement_costs(observed: Observed) -> Statements:
     beside_us = sum(gap_us - alone[name] for name, number, gap_us in found if number)
     page_us = max(0.0, beside_us + waits * alone["wait"]) / pages if pages else 0.0
     all_us = sum(gap_us for _, _, gap_us in found)
-    return Statements(alone["compute"], page_us, alone["free"], _reading(observed, all_us))
+    return StatementCosts(alone["compute"], page_us, alone["free"], _reading(observed, all_us))
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -5,7 +5,7 @@ not touched, so an evaluation can change nothing that training has committed, an
 a card can be evaluated too. Weights stay in the arena where it has room for all of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, Literal, get_args
@@ -16,7 +16,7 @@ from ..baselines.registry import plan_by
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
 from ..device.board import Board
-from ..device.device import Device
+from ..device.device import Device, Progress
 from ..errors import BadInput, Infeasible, PoetError
 from ..graph.graph import Graph, Node
 from ..graph.weights import weight_nodes
@@ -33,8 +33,6 @@ PLANNING_LIMIT_S = 30.0
 PLANNING_GAP = 0.5
 
 Half = Literal["held-out", "training"]
-Told = Callable[[int, int], None]
-"""Called with how many samples are done, and how many there are."""
 
 
 def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
@@ -93,7 +91,7 @@ def evaluate(
     dataset: Dataset,
     half: Half | None,
     samples: int | None = None,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Run the first `samples` samples (None: all) of a half of `dataset` (see half_of), which fits
     the graph, forward on a board.
@@ -115,8 +113,8 @@ def evaluate(
         answer, loss = forward.run(x[part], y[part])
         answers.append(answer)
         losses.append(loss * len(answer))
-        if told:
-            told(min(start + graph.batch, len(x)), len(x))
+        if progress:
+            progress(min(start + graph.batch, len(x)), len(x))
     loss = sum(losses) / len(x)
     if not isfinite(loss):
         raise PoetError(

@@ -117,7 +117,7 @@ def check_room(device: Device, job: Job) -> None:
         )
 
 
-def write_job(device: Device, job: Job, told: Progress | None = None) -> None:
+def write_job(device: Device, job: Job, progress: Progress | None = None) -> None:
     """Put a job on the card of a board that has committed the step with which it begins."""
     parts = [
         (0, bytes(_BLOCK)),  # no job, while the parts of another one are replaced
@@ -128,7 +128,7 @@ def write_job(device: Device, job: Job, told: Progress | None = None) -> None:
     ]
     total, done = sum(len(data) for _, data in parts), 0
     for block, data in parts:
-        device.write(JOB, 0, data, _shifted(told, done, total), start=block * _BLOCK)
+        device.write(JOB, 0, data, _shifted(progress, done, total), start=block * _BLOCK)
         done += len(data)
 
 
@@ -152,8 +152,8 @@ def read_job(device: Device) -> JobState | None:
     return JobState(record["first"], record["steps"], committed, losses, board)
 
 
-def _shifted(told: Progress | None, before: int, total: int) -> Progress | None:
-    return told and (lambda done, _: told(before + done, total))
+def _shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
+    return progress and (lambda done, _: progress(before + done, total))
 
 
 def _blocks(size_bytes: int) -> int:

@@ -1,6 +1,6 @@
-"""The machine that statements drive: residents, transfers in flight, and what is refused.
+"""The state that statements drive: residents, transfers in flight, and what is refused.
 
-Encoder and decoder walk the same machine, so that both see the same list of residents and the
+Encoder and decoder walk the same state, so that both see the same list of residents and the
 same transfers behind which a statement must wait. All rules of FORMAT.md's last section are here.
 """
 
@@ -23,7 +23,7 @@ class Resident:
     tensor: int | None = None
 
 
-class Machine:
+class ArenaState:
     """State while a plan's statements pass by. Tensors are numbers of the model part."""
 
     def __init__(self, model: Model) -> None:

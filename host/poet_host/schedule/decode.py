@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .. import isa
 from ..errors import BadInput
 from ..plan.plan import Op, Statement
-from .arena_state import Machine, RuleError
+from .arena_state import ArenaState, RuleError
 from .bits import BitReader, BitsError, width
 from .model import Model
 from .schedule import Schedule
@@ -39,7 +39,7 @@ class _Decoder:
         self.model: Model = schedule.model
         self.header = schedule.header
         self.names = schedule.names
-        self.machine = Machine(self.model)
+        self.state = ArenaState(self.model)
         bits = schedule.plan_part[isa.record_size("poet_plan_header") :]
         self.bits = BitReader(bits)
         self.statements: list[Statement | Wait] = []
@@ -47,11 +47,11 @@ class _Decoder:
     def all(self) -> tuple[Statement | Wait, ...]:
         while self._next():
             pass
-        machine, header = self.machine, self.header
-        machine.end()
+        state, header = self.state, self.header
+        state.end()
         if self.bits.rest or self.bits.length - self.bits.position > 7:
             raise RuleError("something stands behind `end`")
-        found = (machine.peak_bytes, len(self.statements), machine.resident_max, machine.queue_max)
+        found = (state.peak_bytes, len(self.statements), state.resident_max, state.queue_max)
         said = (header.arena_bytes, header.statement_count, header.resident_max, header.queue_max)
         if found != said:
             raise RuleError(f"the header promises {said}, the statements have {found}")
@@ -59,62 +59,62 @@ class _Decoder:
 
     def _next(self) -> bool:
         """Read one statement; False at `end`."""
-        get, machine = self.bits.get, self.machine
+        get, state = self.bits.get, self.state
         if get(1) == 0:
-            self._compute(machine.next_tensor)
+            self._compute(state.next_tensor)
         elif get(1) == 0:
             again = get(1) == 0
             tensor = self._tensor()
             if again:
-                if tensor >= machine.next_tensor:
+                if tensor >= state.next_tensor:
                     raise RuleError(f"tensor {tensor} is computed again before the first time")
                 self._compute(tensor)
             else:
                 offset = self._place(self.model.tensors[tensor].size_bytes)
-                machine.page_in(tensor, offset)
+                state.page_in(tensor, offset)
                 self._add("page_in", tensor, offset)
         elif get(1) == 0:
             if get(1) == 0:
-                if machine.last_output is None:
+                if state.last_output is None:
                     raise RuleError("page out of the last output before any compute")
-                self._page_out(machine.last_output)
+                self._page_out(state.last_output)
             elif get(1) == 0:
                 self._page_out(self._resident())
             else:
                 self._free(self._resident())
         elif get(1) == 0:
             remaining = self.bits.gamma()
-            machine.wait(remaining)
+            state.wait(remaining)
             self.statements.append(Wait(remaining))
         else:
             return False
         return True
 
     def _compute(self, tensor: int) -> None:
-        machine = self.machine
-        machine.begin_compute(tensor)
+        state = self.state
+        state.begin_compute(tensor)
         op = self.model.operator(tensor)
         workspace = None
         if op.workspace_bytes:
             workspace = self._place(op.workspace_bytes)
-            machine.take(workspace, op.workspace_bytes)
+            state.take(workspace, op.workspace_bytes)
         if op.overwrites is None:
             size_bytes = self.model.tensors[tensor].size_bytes
-            machine.take(self._place(size_bytes), size_bytes, tensor)
+            state.take(self._place(size_bytes), size_bytes, tensor)
         else:
-            machine.overwrite(tensor)
-        machine.end_compute(tensor)
-        self._add("compute", tensor, machine.offset(tensor), workspace)
+            state.overwrite(tensor)
+        state.end_compute(tensor)
+        self._add("compute", tensor, state.offset(tensor), workspace)
         candidates = (*op.freeable, tensor)
         for freed in [t for t in candidates if self.bits.get(1)]:
             self._free(freed)
 
     def _page_out(self, tensor: int) -> None:
-        self.machine.page_out(tensor)
+        self.state.page_out(tensor)
         self._add("page_out", tensor)
 
     def _free(self, tensor: int) -> None:
-        self.machine.free(tensor)
+        self.state.free(tensor)
         self._add("free", tensor)
 
     def _add(
@@ -129,22 +129,22 @@ class _Decoder:
         return tensor
 
     def _position(self) -> int:
-        count = len(self.machine.residents)
+        count = len(self.state.residents)
         position = self.bits.get(width(count))
         if position >= count:
             raise RuleError(f"resident {position} of {count}")
         return position
 
     def _resident(self) -> int:
-        tensor = self.machine.residents[self._position()].tensor
+        tensor = self.state.residents[self._position()].tensor
         assert tensor is not None  # a workspace is gone before the next statement
         return tensor
 
     def _place(self, size_bytes: int) -> int:
         if self.bits.get(1) == 0:
-            offset = self.machine.first_fit(size_bytes)
+            offset = self.state.first_fit(size_bytes)
         elif self.bits.get(1) == 0:
-            offset = self.machine.residents[self._position()].end
+            offset = self.state.residents[self._position()].end
         else:
             offset = 4 * self.bits.get(width(-(-self.header.arena_bytes // 4)))
         if offset + size_bytes > self.header.arena_bytes:

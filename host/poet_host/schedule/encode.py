@@ -11,7 +11,7 @@ from ..graph.graph import Graph
 from ..onnx.returning import RETURNING
 from ..plan.plan import Plan, Statement, plan_to_json
 from ..plan.problem import CostGraph
-from .arena_state import Machine, RuleError
+from .arena_state import ArenaState, RuleError
 from .bits import BitWriter, width
 from .decode import Wait, decode
 from .layout import model_of_costs, model_of_graph, numbered, tensor_meta
@@ -107,7 +107,7 @@ class _Encoder:
         self.numbers = {name: i for i, name in enumerate(names)}
         self.statements = statements
         self.capacity = capacity
-        self.machine = Machine(model)
+        self.state = ArenaState(model)
         self.out = BitWriter()
         self.count = 0  # statements written, waits included
         self.arena_bytes = self._arena_bytes()
@@ -124,7 +124,7 @@ class _Encoder:
                     f"encoded: {rule}"
                 ) from rule
         try:
-            self.machine.end()
+            self.state.end()
         except RuleError as rule:
             raise PoetError(f"the plan cannot be encoded: {rule}") from rule
         self.out.code("1111")
@@ -133,11 +133,11 @@ class _Encoder:
             "poet_plan_header",
             magic=_C["POET_PLAN_MAGIC"],
             model_crc=self.model.crc,
-            arena_bytes=self.machine.peak_bytes,
+            arena_bytes=self.state.peak_bytes,
             statement_count=self.count,
             bit_bytes=len(bits),
-            resident_max=self.machine.resident_max,
-            queue_max=self.machine.queue_max,
+            resident_max=self.state.resident_max,
+            queue_max=self.state.queue_max,
         )
         return with_crc(header + bits)
 
@@ -169,25 +169,25 @@ class _Encoder:
             self.out.put(number, width(len(self.model.tensors)))
             offset = self._offset(statement, index)
             self._place(offset, self.model.tensors[number].size_bytes)
-            self.machine.page_in(number, offset)
+            self.state.page_in(number, offset)
         elif statement.op == "page_out":
             self._wait_for_room()
-            if number == self.machine.last_output:
+            if number == self.state.last_output:
                 self.out.code("1100")
             else:
                 self._resident("11010", number)
-            self.machine.page_out(number)
+            self.state.page_out(number)
         else:
-            self._wait_for(self.machine.before_free(number))
+            self._wait_for(self.state.before_free(number))
             self._resident("11011", number)
-            self.machine.free(number)
+            self.state.free(number)
         return 1
 
     def _compute(self, statement: Statement, number: int, index: int) -> int:
-        op, machine = self._operator(number, statement), self.machine
-        self._wait_for(machine.before_compute(number))
-        again = number != machine.next_tensor
-        machine.begin_compute(number)
+        op, state = self._operator(number, statement), self.state
+        self._wait_for(state.before_compute(number))
+        again = number != state.next_tensor
+        state.begin_compute(number)
         if again:
             self.out.code("100")
             self.out.put(number, width(len(self.model.tensors)))
@@ -196,15 +196,15 @@ class _Encoder:
         if op.workspace_bytes:
             offset = self._workspace(statement, index)
             self._place(offset, op.workspace_bytes)
-            machine.take(offset, op.workspace_bytes)
+            state.take(offset, op.workspace_bytes)
         if op.overwrites is None:
             size_bytes = self.model.tensors[number].size_bytes
             offset = self._offset(statement, index)
             self._place(offset, size_bytes)
-            machine.take(offset, size_bytes, number)
+            state.take(offset, size_bytes, number)
         else:
-            machine.overwrite(number)
-        machine.end_compute(number)
+            state.overwrite(number)
+        state.end_compute(number)
         return 1 + self._folded_frees((*op.freeable, number), index + 1)
 
     def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
@@ -215,18 +215,18 @@ class _Encoder:
                 index + folded < len(self.statements)
                 and self.statements[index + folded].op == "free"
                 and self._number(self.statements[index + folded]) == tensor
-                and self.machine.before_free(tensor) <= self.machine.finished
+                and self.state.before_free(tensor) <= self.state.finished
             )
             self.out.put(int(follows), 1)
             if follows:
-                self.machine.free(tensor)
+                self.state.free(tensor)
                 folded += 1
         self.count += folded
         return folded
 
     def _place(self, offset: int, size_bytes: int) -> None:
-        residents = self.machine.residents
-        if offset == self.machine.first_fit(size_bytes):
+        residents = self.state.residents
+        if offset == self.state.first_fit(size_bytes):
             self.out.code("0")
             return
         for i, resident in enumerate(residents):
@@ -240,23 +240,23 @@ class _Encoder:
         self.out.put(offset // 4, width(self.arena_bytes // 4))
 
     def _resident(self, pattern: str, tensor: int) -> None:
-        position = self.machine.position(tensor)
+        position = self.state.position(tensor)
         self.out.code(pattern)
-        self.out.put(position, width(len(self.machine.residents)))
+        self.out.put(position, width(len(self.state.residents)))
 
     def _wait_for(self, transfer: int) -> None:
         """The weakest wait after which this transfer is finished, if one is needed."""
-        if transfer > self.machine.finished:
-            self._wait(self.machine.queued - transfer)
+        if transfer > self.state.finished:
+            self._wait(self.state.queued - transfer)
 
     def _wait_for_room(self) -> None:
-        if self.machine.unfinished >= self.capacity:
+        if self.state.unfinished >= self.capacity:
             self._wait(self.capacity - 1)
 
     def _wait(self, remaining: int) -> None:
         self.out.code("1110")
         self.out.gamma(remaining)
-        self.machine.wait(remaining)
+        self.state.wait(remaining)
         self.count += 1
 
     def _number(self, statement: Statement) -> int:

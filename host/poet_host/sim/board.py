@@ -16,7 +16,7 @@ from types import TracebackType
 
 from ..device.board import load_board
 from ..errors import PoetError
-from .chip_library import build_library
+from .chip_library import build_chip_library
 from .simulated_chip import METER, METER_FIELDS, POWER_CUT_CODE, CardFault, Meter, fault_to_json
 
 POWER_CUT = "power cut"
@@ -59,7 +59,7 @@ class SimulatedBoard:
         alone: bool = False,
     ) -> None:
         self.board = load_board(board)
-        build_library()  # here, where an error is seen
+        build_chip_library()  # here, where an error is seen
         with tempfile.TemporaryFile() as file:
             file.truncate(METER.size)
             self._shared = mmap.mmap(file.fileno(), METER.size)

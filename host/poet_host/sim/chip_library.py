@@ -44,7 +44,7 @@ def emulator() -> str:
     return f"Unicorn {version('unicorn')}, with the models of chips"
 
 
-def build_library() -> Path:
+def build_chip_library() -> Path:
     """Compile the chip models (once per content) and return the shared library."""
     unicorn = unicorn_folder()
     library = next((unicorn / "lib").glob("libunicorn.*"), None)
@@ -68,4 +68,4 @@ def chips() -> tuple[Any, Any]:
     ffi = cffi.FFI()
     text = (SOURCES / "api.h").read_text("utf-8")
     ffi.cdef("\n".join(line for line in text.splitlines() if not line.startswith("#")))
-    return ffi, ffi.dlopen(str(build_library()))
+    return ffi, ffi.dlopen(str(build_chip_library()))

@@ -21,8 +21,8 @@ import sys
 from pathlib import Path
 
 from ..errors import PoetError
-from .pty_port import Bridge, UsbBridge
-from .simulated_chip import METER, METER_FIELDS, POWER_CUT_CODE, CardFault, Machine
+from .pty_port import PtyPort, UsbPtyPort
+from .simulated_chip import METER, METER_FIELDS, POWER_CUT_CODE, CardFault, SimulatedChip
 
 SLICE_TICKS = 2_000_000
 TALKING_TICKS = 100_000  # the same while host and busy program talk
@@ -38,7 +38,7 @@ class Process:
         card = settings["card"]
         assert isinstance(card, dict)
         storage = settings["storage"]
-        self.machine = Machine(
+        self.chip = SimulatedChip(
             str(settings["board"]),
             Path(str(settings["elf"])),
             Path(str(storage)) if storage else None,
@@ -48,8 +48,8 @@ class Process:
             usb=bool(settings["usb"]),
         )
         self.shared = mmap.mmap(int(str(settings["meter"])), METER.size)
-        self.bridge = UsbBridge() if settings["usb"] else Bridge()
-        self.line = self.bridge.line if isinstance(self.bridge, UsbBridge) else None
+        self.pty = UsbPtyPort() if settings["usb"] else PtyPort()
+        self.line = self.pty.line if isinstance(self.pty, UsbPtyPort) else None
         self.control = bytearray()
         self.parent = os.getppid()
         self.announced = False
@@ -58,7 +58,7 @@ class Process:
         self.talking = False  # a busy program has been heard or spoken to
 
     def update_meter(self) -> None:
-        meter = self.machine.meter
+        meter = self.chip.meter
         values = [getattr(meter, name) for name in METER_FIELDS]
         self.shared[:] = METER.pack(*values, meter.tick_hz)
 
@@ -71,25 +71,25 @@ class Process:
         while b"\n" in self.control:
             line, _, rest = self.control.partition(b"\n")
             self.control = bytearray(rest)
-            self.machine.set_card_present(bool(json.loads(line)["card"]))
+            self.chip.set_card_present(bool(json.loads(line)["card"]))
 
     def listen(self, *, asleep: bool) -> None:
         """Take input: wait for it if the program does, a moment if it has spoken, else glance."""
         if self.talking and not asleep:
-            self.bridge.await_frame()
+            self.pty.await_frame()
         while True:
-            self.bridge.pull()
-            frames = self.bridge.frames(late=not asleep and not self.talking)
+            self.pty.pull()
+            frames = self.pty.frames(late=not asleep and not self.talking)
             if frames:
-                self.machine.give(frames)
+                self.chip.give(frames)
             self.talking = bool(frames) and not asleep
             if self.line_changed() or frames or not asleep:
                 break
-            if 0 in self.bridge.wait(0):
+            if 0 in self.pty.wait(0):
                 self.obey()
             if os.getppid() != self.parent:
                 sys.exit(0)
-            self.bridge.push(b"")
+            self.pty.push(b"")
         if select.select([0], [], [], 0)[0]:
             self.obey()
 
@@ -97,36 +97,36 @@ class Process:
         """Tell the host what the program says: a whole reply at once."""
         self.said += more
         if not busy or not more or len(self.said) > LONGEST_REPLY_BYTES:
-            self.bridge.push(self.said)
+            self.pty.push(self.said)
             self.talking = bool(self.said) and busy
             self.said = b""
 
     def line_changed(self) -> bool:
         """Has a program opened or closed the USB port, or changed its baud rate?"""
-        if not isinstance(self.bridge, UsbBridge) or self.line == (now := self.bridge.line):
+        if not isinstance(self.pty, UsbPtyPort) or self.line == (now := self.pty.line):
             return False
         was_open, was_baud = self.line or (False, 0)
         is_open, baud = now
         # Closed both times, with another baud rate: it was open for a moment in between.
         self.line = (is_open or (not was_open and baud != was_baud), baud)
-        self.machine.usb_open(*self.line)
+        self.chip.usb_open(*self.line)
         return True
 
     def started(self) -> bool:
-        meter = self.machine.meter
+        meter = self.chip.meter
         return int(meter.ticks) > STARTED_S * meter.tick_hz
 
     def announce(self) -> None:
         if not self.announced:
-            self.machine.check_usb()
+            self.chip.check_usb()
             self.announced = True
-            print(self.bridge.path, flush=True)
+            print(self.pty.path, flush=True)
 
     def run(self) -> int:
         while True:
-            result = self.machine.run(TALKING_TICKS if self.talking or self.said else SLICE_TICKS)
+            result = self.chip.run(TALKING_TICKS if self.talking or self.said else SLICE_TICKS)
             self.update_meter()
-            self.pass_on(self.machine.take(), busy=result == "slice" and self.attended)
+            self.pass_on(self.chip.take(), busy=result == "slice" and self.attended)
             if result == "idle" or (result == "slice" and self.started()):
                 self.announce()
                 self.listen(asleep=result == "idle" or not self.attended)
@@ -134,11 +134,11 @@ class Process:
             elif result == "slice":
                 self.listen(asleep=False)
             elif result == "reset":
-                self.machine.reset()
+                self.chip.reset()
             elif result == "power cut":
                 return POWER_CUT_CODE
             else:
-                print(self.machine.message, file=sys.stderr, flush=True)
+                print(self.chip.message, file=sys.stderr, flush=True)
                 return FAULT_CODE
 
 

@@ -21,7 +21,7 @@ BAUDS = {
 }
 
 
-class Bridge:
+class PtyPort:
     """The chip's UART on one side, the master of a pty on the other."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Bridge:
         return ready
 
 
-class UsbBridge(Bridge):
+class UsbPtyPort(PtyPort):
     """A pty that is open when a program has it open, with that program's baud rate."""
 
     def __init__(self) -> None:

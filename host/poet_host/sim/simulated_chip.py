@@ -116,7 +116,7 @@ def _pads(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class Machine:
+class SimulatedChip:
     """One chip. It runs in this process and thread; `board.SimulatedBoard` gives it its own.
 
     `card`: fields of sdcard_config (chip/api.h) that shall differ from chip.toml. `usb`: it is
@@ -177,27 +177,27 @@ class Machine:
             chip = self.lib.nrf52840_new(
                 self.ffi.new("struct nrf52840_config *", config), self.card
             )
-        self.chip = self.ffi.gc(chip, self.lib.machine_free)
-        self.image = load_elf(self.chip, self._elf)
-        self.lib.machine_reset(self.chip)
+        self.machine = self.ffi.gc(chip, self.lib.machine_free)
+        self.image = load_elf(self.machine, self._elf)
+        self.lib.machine_reset(self.machine)
         if self._usb:
-            self.lib.machine_usb_plug(self.chip, True)
-            self.lib.machine_usb_open(self.chip, *self._line)
+            self.lib.machine_usb_plug(self.machine, True)
+            self.lib.machine_usb_open(self.machine, *self._line)
 
     def run(self, ticks: int) -> str:
         """Run for at most so many ticks; one of RESULTS says why it ended."""
-        return RESULTS[self.lib.machine_run(self.chip, ticks)]
+        return RESULTS[self.lib.machine_run(self.machine, ticks)]
 
     @property
     def message(self) -> str:
         """What happened at a fault, with address and program counter."""
-        text: bytes = self.ffi.string(self.lib.machine_message(self.chip))
+        text: bytes = self.ffi.string(self.lib.machine_message(self.machine))
         return text.decode()
 
     def give(self, data: bytes) -> int:
         """Send bytes to the serial port; returns how many of them fitted."""
         give = self.lib.machine_usb_give if self._usb else self.lib.machine_serial_give
-        return int(give(self.chip, data, len(data)))
+        return int(give(self.machine, data, len(data)))
 
     def take(self) -> bytes:
         """What the serial port has sent."""
@@ -206,21 +206,21 @@ class Machine:
             if self._usb
             else (self.lib.machine_serial_waiting, self.lib.machine_serial_take)
         )
-        waiting = waits(self.chip)
+        waiting = waits(self.machine)
         data = self.ffi.new("uint8_t[]", max(1, waiting))
-        taken = take(self.chip, data, waiting)
+        taken = take(self.machine, data, waiting)
         return bytes(data)[:taken]
 
     def usb_open(self, is_open: bool, baud: int) -> None:
         """What a program does with the USB port; it stays so when the board starts again."""
         self._line = (is_open, baud)
-        self.lib.machine_usb_open(self.chip, *self._line)
+        self.lib.machine_usb_open(self.machine, *self._line)
 
     def check_usb(self) -> None:
         """Raises PoetError if a program that has come to rest is no serial port on USB."""
-        state = self.lib.machine_usb_state(self.chip)
+        state = self.lib.machine_usb_state(self.machine)
         if self._usb and state != self.lib.USB_READY:
-            reason = self.ffi.string(self.lib.machine_usb_complaint(self.chip)).decode()
+            reason = self.ffi.string(self.lib.machine_usb_complaint(self.machine)).decode()
             raise PoetError(
                 f"the program is no serial port on USB: {reason or 'it does not connect'}"
             )
@@ -233,9 +233,9 @@ class Machine:
     @property
     def meter(self) -> Meter:
         raw = self.ffi.new("struct machine_meter *")
-        self.lib.machine_meter(self.chip, raw)
+        self.lib.machine_meter(self.machine, raw)
         values = {name: int(getattr(raw, name)) for name in METER_FIELDS}
-        return Meter(**values, tick_hz=int(self.lib.machine_tick_hz(self.chip)))
+        return Meter(**values, tick_hz=int(self.lib.machine_tick_hz(self.machine)))
 
 
 def fault_to_json(fault: CardFault) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 from poet_host.baselines.chain import MERGED, chain_of, turning_point
+from poet_host.baselines.completion import EXTENSION, settle
 from poet_host.baselines.method import DoesNotApply, Settings, largest_operator_bytes
 from poet_host.baselines.registry import METHODS, SCHEDULERS, plan_by
-from poet_host.baselines.settle import EXTENSION, settle
 from poet_host.errors import BadInput
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json, plan_to_json

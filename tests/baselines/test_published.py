@@ -9,9 +9,9 @@ import pytest
 from poet_host.baselines import capuchin, chen_greedy, chen_sqrt, dtr, pofo
 from poet_host.baselines.chain import Chain, Walk, chain_of
 from poet_host.baselines.checkmate import results_only
+from poet_host.baselines.completion import EXTENSION, energy_uj, settle
 from poet_host.baselines.griewank import least_advances, revolve
 from poet_host.baselines.registry import plan_by
-from poet_host.baselines.settle import EXTENSION, energy_uj, settle
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from support.chains import chain, with_parameters
 from support.cost_graphs import random_problem

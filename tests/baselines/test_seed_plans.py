@@ -16,12 +16,12 @@ from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
-from poet_host.solver.fit import Candidate
+from poet_host.solver.candidate import Candidate
+from poet_host.solver.events import energy_uj, fits, lazy
 from poet_host.solver.portfolio import Found
 from poet_host.solver.primal_search import climb
 from poet_host.solver.search import Start, Task
 from poet_host.solver.solve import solve
-from poet_host.solver.statements import energy_uj, fits, lazy
 from poet_host.solver.workers import Line
 from support.chains import chain, with_parameters
 from support.cost_graphs import random_problem

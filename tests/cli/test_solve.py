@@ -21,9 +21,9 @@ from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import Problem
 from poet_host.profile.profile import Profile, estimate_profile
 from poet_host.schedule.schedule import Schedule
+from poet_host.solver.greedy import unsearched
 from poet_host.solver.solve import DEFAULT_GAP
 from poet_host.solver.solve import solve as plan_of
-from poet_host.solver.unsearched import unsearched
 from support.command import Command
 from support.cost_graphs import random_cost_graph
 from support.onnx_models import legacy

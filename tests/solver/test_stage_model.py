@@ -10,11 +10,11 @@ import pytest
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver import conflicts, solution
 from poet_host.solver import stage_model as milp
+from poet_host.solver.events import Event, energy_uj, fits, tidy
 from poet_host.solver.program import INFINITY, Program, attainable, minimise
 from poet_host.solver.recompute_candidates import Reach, recomputable
 from poet_host.solver.search import unavoidable_uj
 from poet_host.solver.solve import solve
-from poet_host.solver.statements import Event, energy_uj, fits, tidy
 from support.cost_graphs import (
     contrary,
     random_cost_graph,

@@ -22,8 +22,8 @@ from itertools import pairwise
 
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
+from .completion import Event, settle
 from .method import DoesNotApply, Draft, Settings, realise
-from .settle import Event, settle
 
 NAME = "capuchin"
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..plan.problem import CostGraph
+from .completion import Event
 from .method import DoesNotApply
-from .settle import Event
 
 FEWEST_LINKS = 3  # two leave nothing to choose
 MERGED = "branches are merged into the links of a chain"

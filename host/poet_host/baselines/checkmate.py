@@ -20,8 +20,8 @@ from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph, CostNode, Problem
 from ..plan.verify import TOLERANCE
 from ..solver.solve import solve
+from .completion import EXTENSION
 from .method import ALIGNMENT, Settings, empty_plan, finished, largest_operator_bytes, padded
-from .settle import EXTENSION
 
 NAME = "checkmate"
 ROUNDS = 4  # with deadlines that are earlier by this factor, while transfers make a plan late

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
 from .chain import Chain, chain_of
-from .chen import segmented
+from .completion import settle
 from .method import Draft, Settings, realise
-from .settle import settle
+from .segments import segmented
 
 NAME = "chen-greedy"
 FEW = 48

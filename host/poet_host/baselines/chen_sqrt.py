@@ -12,8 +12,8 @@ from math import isqrt
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
 from .chain import chain_of
-from .chen import segmented
 from .method import Draft, Settings, realise
+from .segments import segmented
 
 NAME = "chen-sqrt"
 

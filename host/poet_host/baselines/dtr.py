@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
+from .completion import EXTENSION, Event
 from .method import Draft, GaveUp, Settings, realise
-from .settle import EXTENSION, Event
 
 NAME = "dtr"
 MOST_COMPUTES = 40  # per operator, before a run counts as thrashing

@@ -11,7 +11,7 @@ from ..plan.problem import CostGraph, CostNode, Problem
 from ..plan.timeline import lanes
 from ..plan.transfers import overlap
 from ..plan.verify import TOLERANCE, verify
-from .settle import EXTENSION, Event, Settled, energy_uj, settle
+from .completion import EXTENSION, Event, Settled, energy_uj, settle
 
 ALIGNMENT = 4  # bytes; offsets are multiples of it
 ROUNDS = 8  # of drafts for less and less RAM, while the placement does not fit

@@ -30,9 +30,9 @@ import numpy as np
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
 from .chain import Chain, Walk, chain_of
+from .completion import Event, settle
 from .links import Links, energy, links_of, time
 from .method import DoesNotApply, Draft, GaveUp, Settings, largest_operator_bytes, realise
-from .settle import Event, settle
 
 NAME = "pofo"
 SLOTS = 500

@@ -16,7 +16,7 @@ from ..plan.problem import Problem
 from ..profile.profile import Profile, estimate_profile
 from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
-from ..solver.unsearched import unsearched
+from ..solver.greedy import unsearched
 from .console import emit, progress, show_table, show_text
 from .options import (
     board_option,

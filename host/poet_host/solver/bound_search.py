@@ -8,11 +8,11 @@ from typing import Any
 
 from . import conflicts, solution
 from . import stage_model as milp
-from .fit import Candidate
+from .candidate import Candidate
+from .events import energy_uj
 from .program import INFINITY, TOLERANCE, minimise
 from .recompute_candidates import Reach, Rung
 from .search import Searcher, Task
-from .statements import energy_uj
 from .workers import Line
 
 RELAXED = Rung(1, needs_inputs=False)

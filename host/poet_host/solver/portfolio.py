@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 
 from .bound_search import prove
-from .fit import Candidate
+from .candidate import Candidate
 from .primal_search import climb
 from .program import INFINITY, TOLERANCE
 from .search import Task

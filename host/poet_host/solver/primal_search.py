@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from ..plan.plan import Plan
 from ..plan.verify import verify
-from . import conflicts, exact, solution
+from . import conflicts, exhaustive, solution
 from . import stage_model as milp
 from .bound_search import relax
-from .fit import Candidate, Misfit
+from .candidate import Candidate, Misfit
+from .events import energy_uj, everything_paged, lazy, tidy
+from .greedy import drafts
 from .program import INFINITY, TOLERANCE, Result, minimise
 from .recompute_candidates import Reach, Rung
 from .search import Searcher, Start, Task
-from .statements import energy_uj, everything_paged, lazy, tidy
-from .unsearched import drafts
 from .workers import Line
 
 LITTLE, MUCH = 40_000, 2_000_000  # labels of the exhaustive search: first, and at the end
@@ -85,7 +85,7 @@ class _Climber(Searcher):
         ends_at = time.monotonic() + task.left_s * share
         if not task.exhaustive or self.over:
             return False
-        found = exact.exhaust(
+        found = exhaustive.exhaust(
             task.unpadded,
             task.problem.ram_bytes,
             task.again,

@@ -14,10 +14,10 @@ from ..plan.problem import CostGraph, CostNode, Problem
 from . import slot_model as sequence
 from . import solution
 from . import stage_model as milp
-from .fit import Candidate, Effort, Misfit, fit
+from .candidate import Candidate, Effort, Misfit, fit
+from .events import Event, energy_uj, fits, tidy
 from .program import INFINITY, TOLERANCE, minimise
 from .recompute_candidates import Reach, recomputable
-from .statements import Event, energy_uj, fits, tidy
 from .workers import Line
 
 PASSES = (1, 2)

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from ..plan.problem import CostGraph
+from .events import Event
 from .program import Program, Term, attainable
-from .statements import Event
 
 Values = Any  # numpy array of a solution
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..plan.problem import CostGraph
+from .events import Event
 from .program import Program
 from .stage_model import HERE, StageModel, Values
-from .statements import Event
 
 
 def chosen(model: StageModel, values: Values) -> list[list[int]]:

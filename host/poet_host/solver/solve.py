@@ -11,11 +11,11 @@ from ..plan.infeasible import aligned, bytes_of, largest_need
 from ..plan.packing import ALIGNMENT
 from ..plan.plan import Plan, Statement, Status, StoppedBy
 from ..plan.problem import CostGraph, CostNode, Problem
-from .fit import Candidate, fit
+from .candidate import Candidate, fit
+from .events import Event
 from .portfolio import Found, Race
 from .program import INFINITY, TOLERANCE
 from .search import Start, Task, unavoidable_uj
-from .statements import Event
 from .workers import POOL, Line
 
 Method = Literal["poet", "poet-paging", "poet-remat"]

@@ -10,8 +10,8 @@ from ..plan.plan import Plan, Statement
 from ..plan.problem import Problem
 from ..plan.transfers import overlap
 from ..plan.verify import Totals, verify
+from .events import Event, statements
 from .program import TOLERANCE
-from .statements import Event, statements
 
 PLACING_S, PLACING = 2.0, 0.2  # at most so long, and such a share of the time
 Effort = Literal["none", "little", "full"]

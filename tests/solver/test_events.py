@@ -8,7 +8,7 @@ import pytest
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import PlanError, Totals, verify
-from poet_host.solver.statements import (
+from poet_host.solver.events import (
     Event,
     energy_uj,
     everything_paged,

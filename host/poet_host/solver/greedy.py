@@ -5,8 +5,8 @@ from itertools import chain
 
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import Totals
-from .fit import Candidate, fit
-from .statements import Event, everything_paged, fits, latest_paged
+from .candidate import Candidate, fit
+from .events import Event, everything_paged, fits, latest_paged
 
 SHARES = (1.0, 0.9, 0.7, 0.5)  # of the RAM, until the placement fits
 PLACING_S = 2.0

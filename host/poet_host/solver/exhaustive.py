@@ -15,8 +15,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 from ..plan.problem import CostGraph
+from .events import Event
 from .program import TOLERANCE
-from .statements import Event
 
 MOST_NODES = 16
 

@@ -1,4 +1,23 @@
-/* Initialisation, and runs of blocks. */
+/*
+ * card.c - an SD card in SPI mode: initialisation, and jobs of many blocks. The
+ * sections are those of the SD Physical Layer Specification.
+ *
+ * Each function starts one exchange and names the function that its interrupt
+ * calls next (wire.h). A job passes through them in this order:
+ *
+ *   card_start -> initialise -> ... -> cid_came -> next_block   if not ready
+ *   card_start -> start_transfer -> transfer_block ... -> stop -> end
+ *   an error: give_up -> initialise, once, and then at block `index` again
+ *
+ * State: struct card. `job`, `index`, `started` and `retried` are valid from
+ * card_start to the job's `ended`. The other fields describe the card that was
+ * initialised last and stay for later jobs.
+ *
+ * Why a written block is safe: a block has passed only after the card accepted
+ * it and is no longer busy, and a job ends only after the busy time of its stop
+ * token. Before any write after an error, the CID is compared, so that a card
+ * that was swapped is never written.
+ */
 #include "card.h"
 
 #include <string.h>
@@ -20,14 +39,16 @@ enum {
 };
 
 static struct {
-  const struct card_job *job;
-  uint32_t index; /* block of the job that is on its way */
-  bool started;   /* a multi-block transfer runs */
-  bool retried, ready, version2, high_capacity;
+  const struct card_job *job; /* NULL: none runs */
+  uint32_t index;             /* block of the job that is being moved */
+  bool started;               /* a multi-block transfer runs on the card */
+  bool retried;               /* the job has been restarted once */
+  bool ready;                 /* the card is initialised */
+  bool version2, high_capacity;
   uint8_t known_cid[REGISTER]; /* of the card that was mounted */
-  uint8_t bytes[REGISTER];     /* CSD, then CID */
-  uint32_t blocks;
-  uint32_t since;
+  uint8_t bytes[REGISTER];     /* CSD, then CID, as received */
+  uint32_t blocks;             /* capacity; 0: no card */
+  uint32_t since;              /* start of the initialisation: ticks */
 } card;
 
 static void give_up(void);
@@ -38,12 +59,13 @@ static void next_block(void);
 static void enter_idle(void);
 static void ask_ready(void);
 
+/* A mount accepts any card. A job accepts only the card that was mounted. */
 static void cid_came(void) {
   const bool other = memcmp(card.bytes, card.known_cid, REGISTER) != 0;
   if (!card.job->count) {
     memcpy(card.known_cid, card.bytes, REGISTER);
   } else if (other) {
-    card.retried = true; /* never write on a card that was not mounted */
+    card.retried = true; /* no second attempt: the card was swapped */
     give_up();
     return;
   }
@@ -59,6 +81,7 @@ static void cid_answered(void) {
   }
 }
 
+/* Capacity in blocks of 512 bytes, from the CSD register (5.3). */
 static uint32_t csd_blocks(const uint8_t *csd) {
   if (csd[0] >> 6) { /* version 2 */
     const uint32_t size =
@@ -87,7 +110,7 @@ static void csd_answered(void) {
 
 static void capacity_known(void) {
   card.high_capacity = (wire.tail[0] & 0x40) != 0;
-  if (wire.r1 & ~R1_IDLE) { /* some cards still call themselves idle here */
+  if (wire.r1 & ~R1_IDLE) { /* some cards still report idle here */
     give_up();
   } else {
     chip_spi_speed(true);
@@ -124,7 +147,7 @@ static void ask_ready(void) {
 static void version_known(void) {
   card.version2 = !(wire.r1 & R1_ILLEGAL);
   if (card.version2 && (wire.tail[2] & 15) != 1) {
-    give_up(); /* it does not take this voltage */
+    give_up(); /* the card does not support this voltage */
   } else {
     ask_ready();
   }
@@ -145,7 +168,7 @@ static void clocks_given(void) {
   wire_command(WIRE_GO_IDLE, 0, idle_entered);
 }
 
-/* 74 clocks and more without select, then CMD0. */
+/* At least 74 clocks while not selected, then CMD0. */
 static void enter_idle(void) {
   chip_spi_select(false);
   memset(wire.out, 0xff, sizeof wire.out);
@@ -168,7 +191,8 @@ static void end(int error) {
   job->ended(error);
 }
 
-/* Once more from an initialised card, then no more. */
+/* After an error: initialise the card and continue, once per job. Then fail. A
+ * job that only initialises fails at once. */
 static void give_up(void) {
   card.ready = false;
   if (card.retried || !card.job->count) {
@@ -188,7 +212,7 @@ static void stop_asked(void) {
   wire_wait(true, stopped, give_up);
 }
 
-/* The last block of a multi-block transfer is through. */
+/* End a multi-block transfer after its last block. */
 static void stop(void) {
   if (card.job->write) {
     wire.out[0] = TOKEN_STOP;
@@ -224,7 +248,7 @@ static void data_sent(void) {
 }
 
 static void token_sent(void) {
-  wire.then = data_sent;
+  wire.then = data_sent; /* before the exchange: its interrupt calls it */
   chip_spi_exchange(card.job->place(card.index), NULL, POET_BLOCK, 0);
   card.job->meanwhile(card.index + 1);
 }

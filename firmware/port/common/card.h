@@ -1,11 +1,11 @@
 /*
  * card.h - an SD card in SPI mode, driven from interrupts.
  *
- * A job is a run of blocks to read or to write. It goes on by itself: every
- * exchange ends in an interrupt that starts the next, and while the card is
- * busy a timer looks again, so that the processor computes meanwhile. A job
- * that fails initialises the card once more and goes on at the block where it
- * was; if that fails too, or if it is another card, it ends with an error.
+ * A job reads or writes consecutive blocks. It needs no thread: each exchange
+ * ends in an interrupt that starts the next one, and a timer interrupt polls a
+ * busy card. The processor computes meanwhile. After an error the job
+ * initialises the card once and continues at the same block. After a second
+ * error, or if the card was swapped, it ends with an error.
  */
 #ifndef POET_CARD_H
 #define POET_CARD_H
@@ -15,22 +15,23 @@
 
 struct card_job {
   uint32_t block;
-  uint32_t count; /* 0: only initialise the card, whatever card it is */
+  uint32_t count; /* 0: only initialise the card, and accept any card */
   bool write;
-  /* Where block `index` of the job lies (write), or shall lie (read). */
+  /* Address of block `index` of the job in RAM. */
   uint8_t *(*place)(uint32_t index);
-  /* While a block is moved by DMA: the job's first `count` blocks will not
-   * change any more. */
+  /* Called while DMA moves a block: the first `count` blocks of the job are
+   * final and can be processed. */
   void (*meanwhile)(uint32_t count);
-  /* It has been written, or has arrived. False ends the job here. */
+  /* Block `index` has been written, or has arrived. False ends the job here. */
   bool (*passed)(uint32_t index);
-  /* The end: 0, or -1. Called from an interrupt; may start the next job. */
+  /* The job has ended: 0, or -1 after an error. May start the next job. */
   void (*ended)(int error);
 };
 
-/* Only when no job runs. The job must stay until `ended`. */
+/* Start a job while no other runs. `job` must stay valid until `ended`. The
+ * callbacks are called from interrupts. */
 void card_start(const struct card_job *job);
-/* Of the card that was initialised last; 0: none answered. */
+/* Blocks of the card that was initialised last; 0: no card answered. */
 uint32_t card_blocks(void);
 
 #endif

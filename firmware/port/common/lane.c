@@ -1,4 +1,25 @@
-/* What is shared with interrupts is touched with interrupts locked out. */
+/*
+ * lane.c - the transfer lane: it runs the library's transfers in order, in
+ * interrupts, and runs synchronous requests between two blocks of a transfer.
+ *
+ * Two clients share the card, through card_start:
+ * - lane_submit appends a transfer to a list. Interrupts move its blocks while
+ *   the thread computes.
+ * - request() runs one synchronous job and sleeps until it ends. It goes first:
+ *   transfer_passed ends the card's job at the next block, and the transfer
+ *   later continues at block `moved`.
+ *
+ * State: struct lane. Interrupts change it, so the thread touches it only with
+ * the lane's interrupts locked out (chip_lock_lane). `first` to `last` are the
+ * submitted transfers; `moved`, `passed`, `checked` and `crc` belong to
+ * `first`. `busy` is set while the card has a job, `asked` from the start of a
+ * synchronous request to its end.
+ *
+ * Order: transfer_ended takes the transfer out of the list and fills in all
+ * fields before it sets `done`, because the library may reuse the transfer
+ * from then on. Sleeping is done with all interrupts locked out: an interrupt
+ * that comes after the check still wakes the core, so no wake-up is lost.
+ */
 #include "lane.h"
 
 #include "card.h"
@@ -6,18 +27,20 @@
 #include "poet/poet.h"
 
 static struct {
-  struct poet_transfer *first; /* runs, or runs next */
-  struct poet_transfer *last;
-  volatile bool busy;  /* the card has a job */
-  volatile bool asked; /* a synchronous job waits or runs */
-  volatile bool event; /* something ended */
-  int result;          /* of the synchronous job */
-  uint8_t *data;       /* its bytes */
-  struct card_job job, request;
-  uint32_t moved;  /* blocks of the transfer that earlier jobs have moved */
-  uint32_t passed; /* and this one too */
-  uint32_t checked, crc; /* whole blocks of the transfer, and their CRC-32 */
-  uint32_t started;      /* the card's job: ticks */
+  struct poet_transfer *first; /* runs, or runs next; NULL: none */
+  struct poet_transfer *last;  /* valid while `first` is not NULL */
+  volatile bool busy;          /* the card has a job */
+  volatile bool asked;         /* a synchronous job waits or runs */
+  volatile bool event;         /* a transfer has ended; see lane_noticed */
+  int result;                  /* of the synchronous job */
+  uint8_t *data;               /* its bytes */
+  struct card_job job;         /* of a transfer; must stay until it ends */
+  struct card_job request;     /* of a synchronous request, likewise */
+  uint32_t moved;   /* blocks that earlier jobs of the transfer have moved */
+  uint32_t passed;  /* the same, with this job's blocks */
+  uint32_t checked; /* blocks of the transfer that `crc` covers */
+  uint32_t crc;
+  uint32_t started; /* start of the card's job: ticks */
   struct poet_usage usage;
   uint32_t bounce[POET_BLOCK / 4]; /* a transfer's last blocks */
 } lane;
@@ -36,10 +59,10 @@ static void ended(const struct card_job *job) {
   lane.busy = false;
 }
 
-/* -- a transfer: whole blocks straight from memory, the rest through bounce --
- */
+/* -- a transfer: whole blocks directly, the last ones through `bounce` -- */
 
-/* A block that is sent again after an error counts once. */
+/* Add blocks to the CRC while DMA moves the next one. A block that is repeated
+ * after an error is below `checked` and is not added twice. */
 static void transfer_meanwhile(uint32_t count) {
   const struct poet_transfer *transfer = lane.first;
   count += lane.moved;
@@ -64,7 +87,7 @@ static uint8_t *transfer_place(uint32_t index) {
   return (uint8_t *)lane.bounce;
 }
 
-/* Gives way to a synchronous job between two blocks. */
+/* False ends the card's job, so that a synchronous job can run. */
 static bool transfer_passed(uint32_t index) {
   struct poet_transfer *transfer = lane.first;
   index += lane.moved;
@@ -79,7 +102,7 @@ static void transfer_ended(int error) {
   struct poet_transfer *transfer = lane.first;
   ended(&lane.job);
   if (!error && lane.passed < poet_transfer_blocks(transfer)) {
-    lane.moved = lane.passed;
+    lane.moved = lane.passed; /* it gave way: continue here later */
     start_next();
     return;
   }
@@ -88,7 +111,7 @@ static void transfer_ended(int error) {
     transfer_meanwhile(poet_transfer_whole(transfer));
     poet_transfer_check(transfer, lane.crc, lane.checked);
   }
-  lane.first = transfer->next;
+  lane.first = transfer->next; /* before `done`: then `next` is not ours */
   transfer->end = chip_ticks();
   lane.event = true;
   lane.moved = 0;
@@ -118,7 +141,8 @@ static void request_ended(int error) {
   start_next();
 }
 
-/* With the lane's interrupts locked out, or from one. */
+/* Start the next job, if the card is free. Called with the lane's interrupts
+ * locked out, or from one of them. */
 static void start_next(void) {
   if (lane.busy) {
     return;
@@ -160,7 +184,7 @@ static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
   const uint32_t was = chip_lock();
   while (lane.asked) {
     lane_sleep();
-    chip_unlock(was);
+    chip_unlock(was); /* here the interrupt that woke the core runs */
     chip_lock();
   }
   chip_unlock(was);
@@ -184,8 +208,8 @@ int lane_write(void *context, uint32_t block, const void *data,
   return request(block, (uint8_t *)(uintptr_t)data, count, true);
 }
 
-/* A block is safe once the card is no longer busy, and then only does a write
- * end. */
+/* Nothing to do: a write ends only when the card is no longer busy, and then
+ * its blocks are safe. */
 int lane_flush(void *context) {
   (void)context;
   return 0;

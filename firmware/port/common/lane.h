@@ -1,6 +1,7 @@
 /*
- * lane.h - the transfer lane of a bare-metal port: the library's transfers,
- * one after another, and synchronous access between two of them.
+ * lane.h - the transfer lane of a bare-metal port: it runs the library's
+ * transfers in order, and synchronous requests between two of their blocks.
+ * Most functions are those of struct poet_port (port.h).
  */
 #ifndef POET_LANE_H
 #define POET_LANE_H
@@ -13,9 +14,9 @@ int lane_write(void *context, uint32_t block, const void *data, uint32_t count);
 int lane_flush(void *context);
 void lane_submit(void *context, struct poet_transfer *transfer);
 void lane_usage(void *context, struct poet_usage *usage);
-/* Has anything ended since the last call? */
+/* Has a transfer ended since the last call? */
 bool lane_noticed(void);
-/* chip_sleep, whose time is counted. */
+/* chip_sleep; the time counts as asleep. */
 void lane_sleep(void);
 
 #endif

@@ -1,10 +1,18 @@
+/*
+ * link.c - the choice between the two serial ports, UART and USB.
+ *
+ * State: `port`, the port that the host uses, and the USB session in which it
+ * was chosen. Both change only in link_waiting, which the thread calls before
+ * it reads. A reply goes to the port of its request, unless that has changed in
+ * between.
+ */
 #include "link.h"
 
 #include "chip.h"
 #include "usb.h"
 
 static struct {
-  enum { NOBODY, UART, USB } port;
+  enum { NO_PORT, UART, USB } port;
   uint32_t session;
 } link;
 
@@ -12,11 +20,11 @@ bool link_waiting(void) {
   uint8_t dropped;
   if (link.session != usb_session()) {
     link.session = usb_session();
-    link.port = NOBODY;
+    link.port = NO_PORT;
   }
-  if (link.port == NOBODY ||
+  if (link.port == NO_PORT ||
       (link.port == USB && usb_is_suspended() && chip_uart_waiting())) {
-    link.port = chip_uart_waiting() ? UART : usb_waiting() ? USB : NOBODY;
+    link.port = chip_uart_waiting() ? UART : usb_waiting() ? USB : NO_PORT;
   }
   while (link.port == USB && chip_uart_waiting()) {
     chip_uart_receive(&dropped, 1);

@@ -1,12 +1,11 @@
 /*
- * link.h - the serial port that the host has chosen: UART or USB.
+ * link.h - the serial port that the host uses: UART or USB.
  *
- * Who speaks first is the link: the first of the two on which a byte arrives
- * (on USB, while a program has the port open). What comes on the other is
- * dropped. When the USB port is opened or closed, by a program or because the
- * cable is out or the bus is reset, nobody is the link, and either may speak
- * first again. While the bus is suspended, which is how a cable that is out
- * looks to a chip that is not told, the UART may speak, too.
+ * The first port to receive a byte becomes the active link (USB: while a
+ * program has the port open). Bytes on the other port are dropped. Opening or
+ * closing the USB port resets the choice; a bus reset and a pulled cable close
+ * it too. While the bus is suspended, a byte on the UART makes the UART the
+ * link: a chip that cannot detect the cable sees a pulled cable as suspended.
  */
 #ifndef POET_LINK_H
 #define POET_LINK_H
@@ -14,10 +13,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Has the link received bytes? Chooses the link first if there is none. */
 bool link_waiting(void);
+/* Take at most `size` received bytes; returns their number. */
 uint32_t link_receive(uint8_t *data, uint32_t size);
 void link_send(const uint8_t *data, uint32_t size);
-/* To whoever may hear it, without interrupts. */
+/* After a fault: send on both ports, without interrupts. */
 void link_last_words(const char *text);
 
 #endif

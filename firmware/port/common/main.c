@@ -1,5 +1,14 @@
-/* The application of the bare-metal boards: memory, port, and serving for ever.
- * sizes.h is the chip's. */
+/*
+ * main.c - the serial application of the bare-metal boards: it provides memory
+ * and port, then answers requests in a loop. The sizes of its tables are in the
+ * chip's sizes.h.
+ *
+ * State: all memory of the library, as static arrays; all valid for ever. The
+ * arena lies in a section of its own, so that the ledger can measure it.
+ *
+ * Idle and await_input check for work and sleep with interrupts locked out. An
+ * interrupt after the check still wakes the core, so no wake-up is lost.
+ */
 #include "chip.h"
 #include "lane.h"
 #include "link.h"
@@ -10,8 +19,10 @@
 enum {
   IDLE_US = 10 * 1000,
   FOREVER_MS = 0xffffffff / 1000,
-  ATTEND_MS = 750, /* for a host, before the board trains alone; noise ... */
-  ATTEND_TIMES = 4 /* ... on the line ends but one of them */
+  /* Waits for a host before the board trains alone. Noise on the line ends one
+   * wait early, so there are several. */
+  ATTEND_MS = 750,
+  ATTEND_TIMES = 4
 };
 
 static uint32_t arena[BOARD_ARENA_BYTES / 4] __attribute__((section(".arena")));
@@ -41,7 +52,7 @@ static void idle(void *context) {
 }
 
 static void await_input(uint32_t wait_ms) {
-  const uint32_t started = chip_ticks(); /* first: the wake-up comes once */
+  const uint32_t started = chip_ticks(); /* before chip_wake: it wakes once */
   if (wait_ms < FOREVER_MS) {
     chip_wake(wait_ms * 1000);
   }

@@ -1,8 +1,11 @@
 /*
- * ring.h - what a UART receives while nobody asks for it: a kernel may run for
- * long, and a line without flow control waits for nobody. A whole frame has
- * room, and a ping; what comes when it is full is dropped, and the frame that
- * it was part of fails its CRC.
+ * ring.h - buffer for bytes that a UART receives while the thread is busy: a
+ * kernel may run long, and the line has no flow control. It holds a whole frame
+ * and a short one. Bytes that arrive when it is full are dropped; their frame
+ * then fails its CRC and the host repeats it.
+ *
+ * The interrupt alone moves `head` and the thread alone moves `tail`, each
+ * after the byte was stored or copied. So neither needs a lock.
  */
 #ifndef POET_RING_H
 #define POET_RING_H
@@ -13,7 +16,8 @@
 enum { RING = POET_FRAME_BUFFER(BOARD_FRAME) + 16 };
 
 struct ring {
-  volatile uint16_t head, tail; /* where the next byte goes, comes from */
+  volatile uint16_t head; /* index at which the next byte is stored */
+  volatile uint16_t tail; /* index of the next byte to take */
   uint8_t bytes[RING];
 };
 
@@ -21,15 +25,15 @@ static inline bool ring_holds(const struct ring *ring) {
   return ring->head != ring->tail;
 }
 
-static inline uint16_t ring_behind(uint16_t at) {
+static inline uint16_t ring_after(uint16_t at) {
   return at + 1 == RING ? 0 : (uint16_t)(at + 1);
 }
 
 static inline void ring_put(struct ring *ring, uint8_t byte) {
-  const uint16_t behind = ring_behind(ring->head);
-  if (behind != ring->tail) {
+  const uint16_t after = ring_after(ring->head);
+  if (after != ring->tail) {
     ring->bytes[ring->head] = byte;
-    ring->head = behind;
+    ring->head = after;
   }
 }
 
@@ -38,7 +42,7 @@ static inline uint32_t ring_take(struct ring *ring, uint8_t *data,
   uint32_t count = 0;
   while (count < size && ring_holds(ring)) {
     data[count++] = ring->bytes[ring->tail];
-    ring->tail = ring_behind(ring->tail);
+    ring->tail = ring_after(ring->tail);
   }
   return count;
 }

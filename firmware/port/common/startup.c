@@ -1,4 +1,10 @@
-/* From reset to main, and what a fault leaves to say. */
+/*
+ * startup.c - from reset to main, and the report after a fault.
+ *
+ * State: none before main. Order in reset_handler: the FPU is enabled before
+ * any code may use it; then the stack is painted, then .data is copied and .bss
+ * cleared. Nothing before that may use a variable.
+ */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,7 +18,8 @@ extern uint32_t data_start[], data_end[], data_load[], bss_start[], bss_end[];
 extern uint32_t __stack_limit[];
 int main(void);
 
-/* Words, or zeros if there are none to copy. Volatile: no call of memcpy. */
+/* Copy words, or write zeros if `from` is NULL. Volatile, because the compiler
+ * would otherwise call memcpy. */
 static void copy(volatile uint32_t *to, const volatile uint32_t *from,
                  uintptr_t bytes) {
   for (uintptr_t i = 0; i < bytes / 4; i++) {
@@ -20,7 +27,8 @@ static void copy(volatile uint32_t *to, const volatile uint32_t *from,
   }
 }
 
-/* What is still painted later was never used: for debuggers, and for tests. */
+/* Fill the unused stack. Words that keep this value were never used: debuggers
+ * and tests read them. */
 static void paint_stack(void) {
   const uint32_t *sp;
   __asm volatile("mov %0, sp" : "=r"(sp));
@@ -41,8 +49,8 @@ void reset_handler(void) {
   chip_restart();
 }
 
-/* The C library's square root reports errors here. Its own place for that comes
- * with a hundred bytes of state. */
+/* sqrtf of the C library stores errors here. The library's own function would
+ * add a hundred bytes of state. */
 int *__errno(void);
 int *__errno(void) {
   static int error;
@@ -56,7 +64,7 @@ static void hex(char *to, uint32_t value, int digits) {
   }
 }
 
-/* Program counter and link register of what failed. */
+/* Send program counter and link register at the fault, then restart. */
 __attribute__((used)) void report_fault(uint32_t at, uint32_t from) {
   static char text[] = "poet: fault 00 at 00000000, from 00000000\r\n";
   uint32_t exception;
@@ -68,8 +76,9 @@ __attribute__((used)) void report_fault(uint32_t at, uint32_t from) {
   chip_restart();
 }
 
-/* Nobody goes back, so the stack begins anew: a fault needs no room of its own
- * but what the core has stacked (r0 to r3, r12, lr, pc, xpsr). */
+/* A fault never returns, so the report uses the stack from its top again. A
+ * fault therefore needs no stack of its own except the registers that the core
+ * has pushed (r0 to r3, r12, lr, pc, xpsr); they are read first. */
 __attribute__((naked)) void fault_handler(void) {
   __asm volatile("mov r2, sp\n"
                  "ldr r0, [r2, #24]\n"

@@ -1,4 +1,4 @@
-/* startup.h - the entries of every vector table. */
+/* startup.h - the handlers that every vector table names. */
 #ifndef POET_STARTUP_H
 #define POET_STARTUP_H
 
@@ -6,10 +6,10 @@
 
 typedef void handler(void);
 
-extern uint32_t stack_top[]; /* of the linker script */
+extern uint32_t stack_top[]; /* from the linker script */
 void reset_handler(void);
-/* Reports which exception it was and where, over serial, and starts again.
- * Every exception and interrupt that nobody else handles comes here. */
+/* Report exception number and address over serial, then restart. Handles every
+ * exception and interrupt that has no handler of its own. */
 void fault_handler(void);
 
 #endif

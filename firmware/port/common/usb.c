@@ -1,5 +1,18 @@
-/* Requests: USB 2.0 chapter 9, and the Communications Class subclass for PSTN
- * devices 1.2, section 6.3. */
+/*
+ * usb.c - control transfers of the USB device: requests of USB 2.0 chapter 9,
+ * and of the CDC PSTN subclass 1.2, section 6.3.
+ *
+ * State: struct usb. `configuration`, `halted` and `line_coding` are valid
+ * until the next bus reset. `stage`, `data`, `left`, `wants_more` and `full`
+ * describe the control transfer in progress; a new SETUP packet replaces it at
+ * any time.
+ *
+ * Order: `address` and `touched` take effect only after the status stage. The
+ * host's packets of that stage still use the old address, and it must see its
+ * request succeed before the board restarts.
+ *
+ * All functions run at the interrupt level of the controller, except usb_start.
+ */
 #include "usb.h"
 
 #include <string.h>
@@ -38,21 +51,24 @@ static struct {
   _Alignas(4) uint8_t packet[USB_PACKET];
   _Alignas(4) uint8_t line_coding[LINE_CODING_SIZE];
   const char *texts[USB_TEXTS];
-  const uint8_t *data; /* what the host shall still get */
-  uint16_t left;
-  bool wants_more; /* than there is: a last full packet needs an empty one */
-  bool full;       /* the packet on its way is */
+  const uint8_t *data; /* next byte for the host */
+  uint16_t left;       /* bytes from there on */
+  bool wants_more; /* the host asked for more than there is: a full last packet
+                      needs an empty one after it */
+  bool full;       /* the packet being sent has USB_PACKET bytes */
   enum stage stage;
-  uint8_t configuration, halted;
-  uint8_t address; /* to take once the status stage has ended */
-  bool touched;    /* likewise */
+  uint8_t configuration; /* 0: not configured */
+  uint8_t halted;        /* endpoints, see endpoint_bit */
+  uint8_t address; /* with bit 7: to set after the status stage; 0: none */
+  bool touched;    /* restart into the boot loader after the status stage */
 } usb;
 
+/* A SETUP packet. `what` is bmRequestType << 8 | bRequest. */
 struct request {
   uint16_t what, value, index, length;
 };
 
-/* Bit of an endpoint in `halted`; 0: it has none. */
+/* Bit of an endpoint in `halted`; 0: unknown endpoint. */
 static uint8_t endpoint_bit(uint16_t address) {
   return address == USB_NOTICE_IN  ? 1
          : address == USB_DATA_OUT ? 2
@@ -60,7 +76,7 @@ static uint8_t endpoint_bit(uint16_t address) {
                                    : 0;
 }
 
-/* Remember what answers a request, and say how much that is; 0 is a refusal. */
+/* Set the answer to a request, and return its size; 0 means refused. */
 static uint16_t answer(const void *data, uint16_t size) {
   usb.data = data;
   return size;
@@ -96,11 +112,12 @@ static uint16_t descriptor(uint16_t type_index) {
                               : 0;
 }
 
-/* What a request asks for, in the states in which it may be asked. */
+/* Answer a request for data; 0 if it is unknown or not allowed in this state.
+ */
 static uint16_t get(const struct request *r) {
   const bool interface = usb.configuration && r->index < USB_INTERFACES;
   switch (r->what) {
-  case GET_STATUS_DEVICE: /* powered by the bus, wakes nobody */
+  case GET_STATUS_DEVICE: /* powered by the bus, no remote wake-up */
     return answer_byte(0, 2);
   case GET_STATUS_INTERFACE:
     return interface ? answer_byte(0, 2) : 0;
@@ -154,7 +171,7 @@ static bool set_control_lines(uint16_t lines) {
   return true;
 }
 
-/* Do what a request without data says; false: it cannot be done. */
+/* Execute a request without data; false: refused. */
 static bool set(const struct request *r) {
   const bool interface = usb.configuration && r->index < USB_INTERFACES;
   switch (r->what) {
@@ -188,11 +205,14 @@ static bool set(const struct request *r) {
   }
 }
 
+/* Refuse the request. */
 static void stall(void) {
   usb.stage = NOTHING;
   chip_usb_stall(USB_CONTROL_OUT, true);
 }
 
+/* Start the status stage. The stage is set first, because chip_usb_status may
+ * call usb_status_ended itself. */
 static void end(bool in) {
   usb.stage = STATUS_STAGE;
   chip_usb_status(in);
@@ -213,6 +233,7 @@ void usb_setup(const uint8_t packet[8]) {
   struct request r;
   memcpy(&r, packet, sizeof r);
   r.what = (uint16_t)(r.what << 8 | r.what >> 8);
+  /* Abandon the previous transfer, if one is unfinished: USB 2.0, 5.5.5. */
   usb.stage = NOTHING;
   usb.address = 0;
   usb.touched = false;

@@ -1,5 +1,8 @@
-/* What a host is told: USB 2.0 section 9.6, Communications Devices 1.2 section
- * 5.2.3, PSTN devices 1.2 section 5.3. */
+/*
+ * usb_descriptors.c - the descriptors that a host reads: USB 2.0 section 9.6,
+ * Communications Devices 1.2 section 5.2.3, PSTN devices 1.2 section 5.3. They
+ * are constants in flash; the strings are in usb.c.
+ */
 #include "usb_parts.h"
 
 #define WORD(word) (word) & 0xff, (word) >> 8
@@ -20,7 +23,7 @@ enum {
   INTERRUPT = 3,
 
   POWERED_BY_BUS = 0x80,
-  CURRENT_2MA = 250, /* 500 mA: with a card that is written to */
+  CURRENT_2MA = 250, /* 500 mA: enough while a card is written */
   LINE_CODING_AND_STATE = 2,
 };
 

@@ -1,6 +1,6 @@
-/* usb_parts.h - what the parts of the USB device tell each other: control
- * transfers (usb.c), what they tell a host (usb_descriptors.c), and the serial
- * port's bytes (usb_serial.c). */
+/* usb_parts.h - the interface between the parts of the USB device: control
+ * transfers (usb.c), descriptors (usb_descriptors.c), and the bytes of the
+ * serial port (usb_serial.c). */
 #ifndef POET_USB_PARTS_H
 #define POET_USB_PARTS_H
 
@@ -23,12 +23,13 @@ enum {
 
 extern const uint8_t usb_device[18], usb_configuration[67], usb_languages[4];
 
-/* The data endpoints have been opened anew, or closed. */
+/* The data endpoints have been opened, perhaps again, or closed. */
 void usb_serial_configure(bool configured);
-/* A program has opened the port, or closed it. */
+/* A program on the host has opened the port, or closed it. */
 void usb_serial_open(bool open);
 bool usb_serial_is_open(void);
 
+/* usb_sent and usb_received of the data endpoints. */
 void usb_serial_sent(void);
 void usb_serial_received(uint32_t size);
 

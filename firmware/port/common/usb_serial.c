@@ -1,5 +1,19 @@
-/* The bytes of the serial port, in packets of two buffers for each direction:
- * one is the controller's while the thread is busy with the other. */
+/*
+ * usb_serial.c - the bytes of the USB serial port. Each direction has two
+ * packet buffers: the controller owns one while the thread uses the other.
+ *
+ * State: struct port. Interrupts change it, so the thread holds chip_lock while
+ * it uses the buffers. `out` comes from the host, `in` goes to it (USB names
+ * directions as the host sees them):
+ * - out[out_given] is the controller's while `listening`; out[out_read] is the
+ *   thread's, from byte out_at on. out_size says which buffers hold bytes.
+ * - in[in_filled] is filled by the thread; the other one is the controller's
+ *   while `sending`.
+ *
+ * Order: a buffer's size is set after its bytes are complete, and set to 0
+ * after the thread has copied them; only then is it passed to the controller
+ * again.
+ */
 #include <string.h>
 
 #include "chip.h"
@@ -11,29 +25,30 @@ enum { PATIENCE_US = 1000 * 1000 };
 static struct {
   _Alignas(4) uint8_t out[2][USB_PACKET];
   _Alignas(4) uint8_t in[2][USB_PACKET];
-  uint8_t out_size[2]; /* bytes in it; 0: it is empty */
-  uint8_t out_at;      /* of the one that the thread reads: what is next */
-  uint8_t out_read, out_given;
-  uint8_t in_size; /* of the one that the thread fills */
-  uint8_t in_filled;
-  uint8_t session;
-  bool listening; /* the controller has out[out_given] */
-  bool sending;   /* and the other of in[in_filled], */
-  bool was_full;  /* which does not end a transfer */
+  uint8_t out_size[2]; /* bytes in each buffer; 0: empty */
+  uint8_t out_at;      /* next byte of out[out_read] */
+  uint8_t out_read;    /* buffer that the thread reads */
+  uint8_t out_given;   /* buffer for the next packet from the host */
+  uint8_t in_size;     /* bytes in in[in_filled] */
+  uint8_t in_filled;   /* buffer that the thread fills */
+  uint8_t session;     /* see usb_session */
+  bool listening;      /* the controller has out[out_given] */
+  bool sending;        /* the controller has in[in_filled ^ 1] */
+  bool was_full;       /* the last packet sent was full: not the end */
   bool configured, suspended, open;
-  bool deaf; /* the host has fetched nothing for long */
+  bool timed_out; /* the host has fetched nothing for PATIENCE_US */
 } port;
 
 /* -- from the host -- */
 
-static void listen(void) {
+static void receive_next(void) {
   if (port.configured && !port.listening && !port.out_size[port.out_given]) {
     port.listening = true;
     chip_usb_receive(USB_DATA_OUT, port.out[port.out_given]);
   }
 }
 
-/* What comes while the port is closed is from nobody. */
+/* What arrives while the port is closed is dropped. */
 void usb_serial_received(uint32_t size) {
   if (port.listening) {
     port.listening = false;
@@ -41,7 +56,7 @@ void usb_serial_received(uint32_t size) {
       port.out_size[port.out_given] = (uint8_t)size;
       port.out_given ^= size != 0;
     }
-    listen();
+    receive_next();
   }
 }
 
@@ -58,7 +73,7 @@ uint32_t usb_receive(uint8_t *data, uint32_t size) {
   if (count && count == there) {
     port.out_at = port.out_size[port.out_read] = 0;
     port.out_read ^= 1;
-    listen();
+    receive_next();
   }
   chip_unlock(was);
   return count;
@@ -66,8 +81,8 @@ uint32_t usb_receive(uint8_t *data, uint32_t size) {
 
 /* -- to the host -- */
 
-/* A transfer that ends with a full packet needs an empty one behind it. */
-static void speak(void) {
+/* Send what there is. After a full packet an empty one marks the end. */
+static void send_filled(void) {
   if (port.configured && !port.sending && (port.in_size || port.was_full)) {
     port.sending = true;
     port.was_full = port.in_size == USB_PACKET;
@@ -78,41 +93,41 @@ static void speak(void) {
 }
 
 void usb_serial_sent(void) {
-  port.sending = port.deaf = false;
-  speak();
+  port.sending = port.timed_out = false;
+  send_filled();
 }
 
-static bool somebody_listens(void) {
-  return port.open && !port.suspended && !port.deaf;
+static bool host_reads(void) {
+  return port.open && !port.suspended && !port.timed_out;
 }
 
-/* Take what there is room for, and begin to send it. */
+/* Copy the bytes that fit into the buffer, and start to send them. */
 static uint32_t fill(const void *data, uint32_t size) {
   const uint32_t room = USB_PACKET - (uint32_t)port.in_size;
   const uint32_t count = size < room ? size : room;
   memcpy(port.in[port.in_filled] + port.in_size, data, count);
   port.in_size = (uint8_t)(port.in_size + count);
-  speak();
+  send_filled();
   return count;
 }
 
-/* With interrupts locked out, but for a moment after each has woken the core.
- */
+/* Wait until the buffer has space. Interrupts are locked out, except for a
+ * moment after one has woken the core. */
 static void wait_for_room(uint32_t was) {
   const uint32_t since = chip_ticks();
   chip_wake(PATIENCE_US);
-  while (port.in_size == USB_PACKET && somebody_listens()) {
+  while (port.in_size == USB_PACKET && host_reads()) {
     lane_sleep();
     chip_unlock(was);
     chip_lock();
-    port.deaf = chip_ticks() - since >= PATIENCE_US;
+    port.timed_out = chip_ticks() - since >= PATIENCE_US;
   }
   chip_wake(0);
 }
 
 void usb_send(const uint8_t *data, uint32_t size) {
   const uint32_t was = chip_lock();
-  while (size && somebody_listens()) {
+  while (size && host_reads()) {
     const uint32_t count = fill(data, size);
     data += count;
     size -= count;
@@ -126,38 +141,39 @@ void usb_send(const uint8_t *data, uint32_t size) {
 void usb_last_words(const char *text) {
   const uint32_t was = chip_lock(), since = chip_ticks();
   uint32_t size = (uint32_t)strlen(text);
-  while ((size || port.sending) && somebody_listens()) {
+  while ((size || port.sending) && host_reads()) {
     const uint32_t count = fill(text, size);
     text += count;
     size -= count;
     chip_usb_poll();
-    port.deaf = chip_ticks() - since >= PATIENCE_US;
+    port.timed_out = chip_ticks() - since >= PATIENCE_US;
   }
   chip_unlock(was);
 }
 
-/* -- what the host says about the port -- */
+/* -- opened and closed -- */
 
-static void forget(void) {
+/* Drop all bytes. A packet that the controller is sending stays its own. */
+static void drop_bytes(void) {
   port.out_size[0] = port.out_size[1] = 0;
   port.out_read = port.out_given;
   port.out_at = port.in_size = 0;
-  port.was_full = port.deaf = false;
+  port.was_full = port.timed_out = false;
 }
 
 void usb_serial_configure(bool configured) {
-  forget();
+  drop_bytes();
   port.configured = configured;
   port.listening = port.sending = port.suspended = false;
-  listen();
+  receive_next();
 }
 
 void usb_serial_open(bool open) {
   if (open != port.open) {
     port.open = open;
     port.session++;
-    forget();
-    listen();
+    drop_bytes();
+    receive_next();
   }
 }
 

@@ -1,3 +1,12 @@
+/*
+ * wire.c - single exchanges with an SD card in SPI mode: commands, data blocks,
+ * and the search for a token or the end of busy.
+ *
+ * State: struct wire, one exchange at a time. `then` is what the next interrupt
+ * calls, from DMA (card_exchanged) or timer (card_alarm). It is set before the
+ * exchange or the timer starts, because the interrupt may come at once. The
+ * other function pointers stay valid until the operation that set them ends.
+ */
 #include "wire.h"
 
 #include <string.h>
@@ -5,12 +14,12 @@
 #include "chip.h"
 
 enum {
-  RESPONSE_AT = 7,   /* behind a free byte and the command's six */
-  COMMAND_SIZE = 17, /* these, N_CR of up to eight, the response */
+  RESPONSE_AT = 7,   /* after one free byte and the command's six */
+  COMMAND_SIZE = 17, /* those, N_CR of up to eight bytes, the response */
   CRC_SIZE = 2,
-  LOOK = 8,          /* bytes in which a token or the end of busy is sought */
-  READ_LOOK_US = 30, /* until it is sought again */
-  BUSY_LOOK_US = 80,
+  LOOK = 8,          /* bytes exchanged to poll for a token or for busy */
+  READ_LOOK_US = 30, /* pause between two polls for a token */
+  BUSY_LOOK_US = 80, /* pause between two polls for busy */
   READ_LIMIT_US = 300 * 1000, /* the specification says 100 ms ... */
   BUSY_LIMIT_US = 800 * 1000, /* ... and 250 ms, 500 for some cards */
   TOKEN_BLOCK = 0xfe,
@@ -58,10 +67,11 @@ static uint8_t crc7(const uint8_t *data, uint32_t size) {
 
 /* -- commands -- */
 
+/* The response begins at the first byte with bit 7 clear. */
 static void response(void) {
   uint32_t at = RESPONSE_AT;
   if (wire.out[1] == (0x40 | WIRE_STOP)) {
-    at++; /* one byte of anything comes first (7.5.2.3) */
+    at++; /* skip the stuff byte (7.5.2.3) */
   }
   while (at < COMMAND_SIZE && (wire.in[at] & 0x80)) {
     at++;
@@ -75,7 +85,7 @@ static void response(void) {
   wire.answered();
 }
 
-/* Six bytes behind a free one, and room for the longest response. */
+/* One free byte, six bytes of command, and space for the longest response. */
 void wire_command(uint8_t index, uint32_t argument, wire_step *answered) {
   const bool is_long = index == WIRE_IF_COND || index == WIRE_OCR;
   memset(wire.out, 0xff, sizeof wire.out);
@@ -88,11 +98,11 @@ void wire_command(uint8_t index, uint32_t argument, wire_step *answered) {
   wire_exchange(is_long ? WIRE_CHUNK : COMMAND_SIZE, response);
 }
 
-/* -- looking for a token, or for the end of busy -- */
+/* -- polling for a token, or for the end of busy -- */
 
 static void look(void);
 
-/* Searches the bytes not yet looked at. */
+/* Search the bytes that were received and not yet used. */
 static void search(void) {
   const uint8_t idle = wire.token ? 0xff : 0;
   while (wire.at < wire.end && wire.in[wire.at] == idle) {
@@ -139,7 +149,7 @@ void wire_wait(bool at_once, wire_step *found, wire_step *failed) {
   }
 }
 
-/* -- a block: some of its bytes came with its token -- */
+/* -- a data block: its first bytes may have come together with its token -- */
 
 static void crc_came(void) {
   const uint16_t sent = (uint16_t)(wire.in[0] << 8 | wire.in[1]);
@@ -152,7 +162,7 @@ static void crc_came(void) {
 
 static void data_came(void) {
   wire.crc = chip_spi_crc();
-  wire.at = CRC_SIZE; /* the next token may be there already */
+  wire.at = CRC_SIZE; /* the next token may follow the CRC at once */
   wire.end = wire.more ? CRC_SIZE + LOOK : CRC_SIZE;
   memset(wire.out, 0xff, CRC_SIZE + LOOK);
   wire_exchange(wire.end, crc_came);

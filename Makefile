@@ -9,7 +9,8 @@
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
 # make schedules     the examples in schedules/, solved again
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
-# make ledger        README's table of that, made again
+# make ledger        the table of that in docs/reference/memory.md, made again
+# make docs          the pages as a site, build/docs/index.html; a dead link fails
 # make wheel         the package as users install it
 
 PYTHON ?= python3
@@ -25,7 +26,7 @@ SKIPPED := bench firmware_build hardware sim
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-solver paper fuzz fuzz-usb schedules firmware ledger \
-  wheel clean
+  docs wheel clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -55,8 +56,8 @@ check: lint
 	$(BIN)/gcovr --root . --filter firmware/src/ --fail-under-line 85 build/check/c
 
 lint: $(VENV)/dev.stamp
-	$(BIN)/ruff format --check host tests bench firmware
-	$(BIN)/ruff check host tests bench firmware
+	$(BIN)/ruff format --check host tests bench firmware docs
+	$(BIN)/ruff check host tests bench firmware docs
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 	@if command -v cppcheck >/dev/null; then \
@@ -66,7 +67,7 @@ lint: $(VENV)/dev.stamp
 	else echo "cppcheck is not installed: its checks are left out"; fi
 
 format: $(VENV)/dev.stamp
-	$(BIN)/ruff format host tests bench firmware
+	$(BIN)/ruff format host tests bench firmware docs
 	$(BIN)/clang-format -i $(C_SOURCES)
 
 fuzz: $(VENV)/dev.stamp
@@ -94,7 +95,11 @@ firmware: $(VENV)/dev.stamp
 	$(BIN)/pio run
 
 ledger: $(VENV)/dev.stamp
-	$(BIN)/python -m poet_host.firmware_build.ledger README.md
+	$(BIN)/python -m poet_host.firmware_build.ledger docs/reference/memory.md
+
+docs: $(VENV)/docs.stamp
+	$(BIN)/python -m sphinx -W -n --keep-going -q -c docs -d build/doctrees . build/docs
+	@echo "the site is build/docs/index.html"
 
 wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m build --outdir dist
@@ -109,6 +114,10 @@ $(VENV)/run.stamp: pyproject.toml | $(BIN)/python
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet --editable '.[dev]'
 	touch $@ $(VENV)/run.stamp
+
+$(VENV)/docs.stamp: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable '.[docs]'
+	touch $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

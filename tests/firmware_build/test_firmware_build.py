@@ -342,9 +342,9 @@ def test_addresses_in_two_halves_are_refused(tmp_path: Path) -> None:
         stack_bound(read_elf(compiled("m4f", SPLIT, tmp_path)), fpu=False)
 
 
-def test_the_table_in_the_readme_is_that_of_this_build(all_ledgers: dict[str, Ledger]) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    fresh = ledgers.with_ledger(text, "README.md", list(all_ledgers.values()))
+def test_the_table_in_the_docs_is_that_of_this_build(all_ledgers: dict[str, Ledger]) -> None:
+    text = (ROOT / "docs/reference/memory.md").read_text(encoding="utf-8")
+    fresh = ledgers.with_ledger(text, "memory.md", list(all_ledgers.values()))
     if f" {compiler_version(recipe('mkr1000'))} " not in text:
         text, fresh = (without_what_compilers_differ_in(one) for one in (text, fresh))
     assert fresh == text, "the firmware has changed: run `make ledger`"

@@ -1,6 +1,6 @@
 """Where the memory of a board goes: flash, and RAM by purpose, from a firmware image.
 
-    python -m poet_host.firmware_build.ledger README.md
+    python -m poet_host.firmware_build.ledger docs/reference/memory.md
 
 writes the table of all boards into a file, between the lines that mark its place.
 Standard library only, as recipe.py.
@@ -121,7 +121,7 @@ def ledger_text(ledgers: Sequence[Ledger]) -> str:
 
 
 def ledger_markdown(ledgers: Sequence[Ledger]) -> str:
-    """The table as README.md has it."""
+    """The table as docs/reference/memory.md has it."""
     made = recipe(ledgers[0].board)
     built = f"bytes, built by {made.compiler} {compiler_version(made)} with all kernels"
     (_, *boards), *rows = ledger_rows(ledgers)

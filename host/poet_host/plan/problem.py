@@ -1,6 +1,6 @@
 """Problem: a cost graph, a RAM budget and a deadline; all that a planner sees.
 
-The cost graph is the interchange format that the README describes: nodes in execution
+The cost graph is the interchange format of docs/reference/file-formats.md: nodes in execution
 order with bytes, times and energies. Everything here is plain data, indexed by position.
 """
 

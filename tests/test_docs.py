@@ -3,6 +3,8 @@ the guides run, as far as they need no hardware."""
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -264,3 +266,29 @@ def test_the_guide_to_cost_graphs(poet_host: Command) -> None:
     Path("tiny.graph.json").write_text(text.partition("```json\n")[2].partition("```")[0])
     assert follow(page, poet_host, {}) == 1
     assert "page_in" in Path("plan.json").read_text()
+
+
+def built_site(source: Path, to: Path) -> subprocess.CompletedProcess[str]:
+    """As `make docs` builds it."""
+    command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-c", DOCS]
+    return subprocess.run([*command, source, to], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow  # 10 s
+def test_the_site_has_no_dead_link(tmp_path: Path) -> None:
+    built = built_site(ROOT, tmp_path)
+    assert built.returncode == 0, built.stderr
+    text = (tmp_path / "docs/reference/command-line.html").read_text(encoding="utf-8")
+    assert "poet-host card write" in text  # from the program's own help
+    assert "storage_failed" in (tmp_path / "docs/reference/errors.html").read_text("utf-8")
+    assert (tmp_path / "index.html").is_file()
+
+
+def test_a_dead_link_fails(tmp_path: Path) -> None:
+    targets = ("gone.md", "index.md#gone", "#gone", "../gone.toml")
+    (tmp_path / "docs").mkdir()
+    links = "\n\n".join(f"[a link]({target})" for target in targets)
+    (tmp_path / "docs/index.md").write_text(f"# Title\n\n{links}\n")
+    built = built_site(tmp_path, tmp_path / "site")
+    assert built.returncode != 0
+    assert built.stderr.count("gone") == len(targets), built.stderr

@@ -1,7 +1,7 @@
 """PlatformIO development platform of the bare-metal boards.
 
-Asks PlatformIO's registry for nothing where the system has a cross compiler and SCons is
-installed beside PlatformIO (`pip install platformio scons`).
+Downloads nothing from PlatformIO's registry if the system has a cross compiler and PlatformIO's
+Python has SCons (`pip install platformio scons`).
 """
 
 import importlib.util
@@ -21,10 +21,10 @@ FIRMWARE = Path(__file__).resolve().parents[1]
 
 
 def provide_scons():
-    """Put the SCons of this Python where PlatformIO looks for its own, unless one is there.
+    """Copy the SCons of this Python to PlatformIO's folder of packages, unless one is there.
 
-    A copy: other Pythons may share the folder. Without an installed SCons, PlatformIO
-    downloads its own.
+    It is copied, not linked, because other Pythons may use the same folder. If this Python has no
+    SCons, PlatformIO downloads its own.
     """
     if get_core_package_dir("tool-scons", auto_install=False):
         return
@@ -44,7 +44,7 @@ def provide_scons():
     store = Path(manager.package_dir)
     store.mkdir(parents=True, exist_ok=True)
     target = store / "tool-scons"
-    if target.exists():  # of another version
+    if target.exists():  # it has another version
         target = store / f"tool-scons@{version}"
     with tempfile.TemporaryDirectory(dir=store, prefix=".tool-scons-") as folder:
         made = Path(folder) / "tool-scons"
@@ -58,7 +58,7 @@ def provide_scons():
         (made / ".piopm").write_text(json.dumps(origin))
         try:
             made.rename(target)
-        except OSError:  # another build was faster
+        except OSError:  # another build may have made it at the same time
             if not target.exists():
                 raise
 

@@ -1,4 +1,4 @@
-"""Builds a board's image as firmware/build.toml says, and prints where its memory goes."""
+"""Build a board's image as in firmware/build.toml, and print its memory ledger."""
 
 import subprocess
 import sys
@@ -56,7 +56,7 @@ def print_ledger(target, source, env):
 
 
 def upload(target, source, env):
-    """poet-host knows the boards' loaders. `monitor_port` is where the firmware will answer."""
+    """Upload with `poet-host flash`. The firmware will answer on `monitor_port`."""
     command = ["poet-host", "flash", "--board", env["BOARD"], "--image", str(source[0])]
     if port := env.GetProjectOption("monitor_port", ""):
         command += ["--port", port]
@@ -65,7 +65,7 @@ def upload(target, source, env):
     try:
         return subprocess.run(command, env=env["ENV"], check=False).returncode
     except FileNotFoundError:
-        print("poet-host is not on the PATH, and it does the upload: try `pip install .`")
+        print("The upload needs poet-host, which is not on the PATH. Run `pip install .`.")
         return 1
 
 

@@ -1,14 +1,17 @@
 /*
- * The native board: the firmware as a process, here and on Linux boards. Its
- * serial port is a pty, or a socket for hosts elsewhere; its path is the first
- * line on stdout. Its card is a file. It ends with SIGTERM, SIGINT, SIGKILL, or
- * with the process that started it, and none of them can harm what is
- * committed.
+ * main.c - the native board: the firmware as a process, on the host or on Linux
+ * boards. Its serial port is a pty, or a socket for hosts on other computers;
+ * the first line on stdout is its path. Its card is a file.
+ *
+ * State: all tables of the library are static; the arena is mapped at start.
+ * The process ends with SIGTERM, SIGINT, SIGKILL, or when its parent ends. It
+ * needs no cleanup: for the storage file this is no worse than a power cut,
+ * which leaves the last committed step.
  *
  *   poet-native --storage FILE --arena BYTES [--board NAME] [--id TEXT]
  *               [--listen [ADDRESS:]PORT] [--alone]
  *
- * With --alone it trains by what its card says before it listens to anybody.
+ * With --alone it trains by the job on its card before it serves requests.
  */
 #define _GNU_SOURCE
 #include <getopt.h>
@@ -33,7 +36,7 @@ enum {
   QUEUE = 64,
   TRACE = 32768,
 #ifdef POET_POISON
-  CACHE = 1, /* a board that is tested takes little on trust */
+  CACHE = 1, /* tests: almost every access reads storage again */
 #else
   CACHE = 64,
 #endif
@@ -41,7 +44,7 @@ enum {
   TICK_HZ = 10 * 1000 * 1000,
   WATCH_MS = 200,
   USAGE = 2,
-  RED_ZONE = 4096, /* bytes behind the arena that nobody may touch */
+  RED_ZONE = 4096, /* bytes after the arena that must not be used */
 };
 
 static struct poet_resident residents[RESIDENTS];
@@ -61,9 +64,9 @@ static uint32_t ticks(void *context) {
                     (uint64_t)t.tv_nsec / (1000000000 / TICK_HZ));
 }
 
-/* Asked for all the time, also in a step. A signal at the parent's death would
- * come when the thread that started this process ends, so look at the parent
- * instead. */
+/* Called often, also during a step, so it also checks for the parent's end.
+ * PR_SET_PDEATHSIG would not do: that signal comes when the thread that started
+ * this process ends. */
 static size_t receive(void *context, uint8_t *data, size_t size,
                       uint32_t wait_ms) {
   if (getppid() != parent) {
@@ -123,7 +126,8 @@ int main(int argc, char **argv) {
   int option;
 
   parent = getppid();
-  /* A shell lets its background jobs ignore these, and children inherit it. */
+  /* A shell ignores these signals for background jobs, and children inherit it.
+   */
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
   while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {

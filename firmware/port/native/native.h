@@ -1,11 +1,12 @@
-/* native.h - the board as a process: its parts, each in a file of its own. */
+/* native.h - the interface between the files of the native port. */
 #ifndef POET_NATIVE_H
 #define POET_NATIVE_H
 
 #include "poet/port.h"
 
-/* storage.c: storage in a file, and the transfer lane, a thread. Starts the
- * thread; false if another process holds the file. `port` must stay. */
+/* storage.c: storage in a file, and the transfer lane, a thread. _start starts
+ * the thread; false if another process has locked the file. `path` and `port`
+ * must stay valid. The other functions are those of struct poet_port. */
 bool native_storage_start(const char *path, const struct poet_port *port);
 uint32_t native_storage_blocks(void *context);
 int native_read(void *context, uint32_t block, void *data, uint32_t count);
@@ -16,10 +17,10 @@ void native_submit(void *context, struct poet_transfer *transfer);
 void native_idle(void *context);
 void native_usage(void *context, struct poet_usage *usage);
 
-/* serial.c: the master side of a pseudo-terminal. Returns the path of the other
- * side, NULL if there is none to be had. Or a socket at `[ADDRESS:]PORT`, of
- * this computer alone without an address, and any free one as port 0: returns
- * its URL, NULL with errno if it cannot be listened to. */
+/* serial.c: the serial port. _start opens a pseudo-terminal and returns the
+ * path of its other side, or NULL. _listen opens a socket at `[ADDRESS:]PORT`
+ * and returns its URL, or NULL with errno set. Without ADDRESS only this
+ * computer can connect; PORT 0 takes any free port. */
 const char *native_serial_start(void);
 const char *native_serial_listen(const char *where);
 size_t native_receive(void *context, uint8_t *data, size_t size,

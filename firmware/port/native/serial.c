@@ -1,5 +1,12 @@
-/* The serial port: the master side of a pseudo-terminal in raw mode, or a
- * socket for a host on another computer, one host at a time. */
+/*
+ * serial.c - the serial port of the native board: the master side of a
+ * pseudo-terminal in raw mode, or a socket for a host on another computer, one
+ * host at a time.
+ *
+ * State: `line`, the connection to the host, and `listener`, the socket that
+ * accepts hosts; -1 if closed. With a pseudo-terminal `line` stays open. Bytes
+ * that arrive while nobody reads are buffered by the system.
+ */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,18 +24,19 @@
 
 #include "native.h"
 
-/* How long a host that reads nothing may hold up the board. */
+/* Time for which a host that reads nothing may delay the board. */
 enum { SEND_MS = 1000 };
 
-static int line = -1;     /* to the host */
-static int listener = -1; /* where hosts knock, if it is a socket */
+static int line = -1;     /* connection to the host */
+static int listener = -1; /* socket for new connections */
 
+/* Make a file descriptor non-blocking and private to this process. */
 static bool hold(int file) {
   return !fcntl(file, F_SETFL, O_NONBLOCK) && !fcntl(file, F_SETFD, FD_CLOEXEC);
 }
 
-/* The other side is kept open here too: else the master would report an end of
- * file whenever the host closes it. */
+/* The slave side stays open here too. Otherwise the master would report an end
+ * of file whenever the host closes it. */
 const char *native_serial_start(void) {
   struct termios raw;
   line = posix_openpt(O_RDWR | O_NOCTTY);
@@ -70,7 +78,7 @@ const char *native_serial_listen(const char *where) {
   if (inet_pton(AF_INET, address, &at.sin_addr) != 1) {
     return NULL;
   }
-  signal(SIGPIPE, SIG_IGN); /* a host that has gone is seen when reading */
+  signal(SIGPIPE, SIG_IGN); /* a closed connection is noticed when reading */
   listener = socket(AF_INET, SOCK_STREAM, 0);
   if (listener < 0 || !hold(listener) ||
       setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
@@ -87,6 +95,7 @@ static int ready(int file, short events, int wait_ms) {
   return poll(&one, 1, wait_ms) > 0;
 }
 
+/* Close the connection; the next host may connect. Not for a pty. */
 static void hang_up(void) {
   if (listener >= 0) {
     close(line);
@@ -94,11 +103,11 @@ static void hang_up(void) {
   }
 }
 
-/* A host whose computer has lost its power frees the line in half a minute. */
+/* If the host's computer loses its power, the line is free after 30 s. */
 static bool keep_alive(void) {
   const int on = 1;
   bool done = !setsockopt(line, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-#ifdef TCP_KEEPIDLE /* elsewhere the system's times hold */
+#ifdef TCP_KEEPIDLE /* other systems use their default times */
   const int idle_s = 15, interval_s = 5, times = 3;
   done = done &&
          !setsockopt(line, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s) &&
@@ -109,14 +118,14 @@ static bool keep_alive(void) {
   return done;
 }
 
-/* Take the next host's call. */
+/* Accept the next host's connection. */
 static void answer(uint32_t wait_ms) {
   const int on = 1;
   if (!ready(listener, POLLIN, (int)wait_ms)) {
     return;
   }
   line = accept(listener, NULL, NULL);
-  /* Requests and replies are short, and take turns. */
+  /* TCP_NODELAY, because requests and replies are short and alternate. */
   if (line >= 0 &&
       (!hold(line) ||
        setsockopt(line, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) ||

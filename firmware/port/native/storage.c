@@ -1,6 +1,15 @@
-/* Storage in a file, and the transfer lane: a thread with a queue of its own.
- * The file is looked for at every mount, so that it may appear later, and
- * locked, so that two boards never write one. */
+/*
+ * storage.c - storage in a file, and the transfer lane: a thread with a queue.
+ *
+ * State: struct lane. `first`, `last`, `completed` and `noticed` are used only
+ * with `mutex` locked. `asleep`, `reading` and `writing` are atomic, because
+ * both threads read and write storage. `file` is -1 until it could be opened:
+ * every mount tries again, so the file may appear later. A lock on it keeps two
+ * boards from writing the same file.
+ *
+ * Order: a transfer leaves the queue before it runs, and `completed` is counted
+ * after its `done` is set. So idle cannot miss the end of a transfer.
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,10 +30,10 @@ static struct {
   pthread_mutex_t mutex;
   pthread_cond_t submitted;
   pthread_cond_t finished;
-  struct poet_transfer *first;
-  struct poet_transfer **last;
-  unsigned long completed; /* transfers; under the mutex, as is the queue */
-  unsigned long noticed;   /* those that idle has told of */
+  struct poet_transfer *first;          /* of the queue; NULL: empty */
+  struct poet_transfer **last;          /* where the next transfer is linked */
+  unsigned long completed;              /* transfers that have ended */
+  unsigned long noticed;                /* of those, reported by idle */
   atomic_uint asleep, reading, writing; /* ticks */
 } lane;
 
@@ -32,7 +41,7 @@ static uint32_t now(void) {
   return lane.port->ticks(NULL);
 }
 
-/* Take transfers from the queue's head for ever. */
+/* The thread: run the queue's transfers, for ever. */
 static void *run(void *unused) {
   static uint32_t bounce[POET_BLOCK / 4];
   (void)unused;
@@ -134,8 +143,8 @@ void native_submit(void *context, struct poet_transfer *transfer) {
   pthread_mutex_unlock(&lane.mutex);
 }
 
-/* A transfer that ended between the caller's look and this call counts too, or
- * it would be slept over. */
+/* Returns at once if a transfer has ended since the last call: it may have
+ * ended after the caller checked and before this call. */
 void native_idle(void *context) {
   const uint32_t begin = now();
   struct timespec until;

@@ -1,4 +1,14 @@
-/* nRF52840: clocks, timer and UART of the development kit. */
+/*
+ * chip.c - nRF52840: clocks, timer and UART of the development kit.
+ *
+ * State: `ring` and `incoming`, written by the UART's interrupt: DMA fills one
+ * of two single-byte buffers while the other is emptied. `sending` belongs to
+ * DMA while `sent` is false.
+ *
+ * Order: the crystal runs before the UART starts, which needs its accuracy. An
+ * event register is cleared before the task that sets it is started, or before
+ * its interrupt is enabled; otherwise the new event would be lost.
+ */
 #include "chip.h"
 
 #include <string.h>
@@ -20,8 +30,8 @@ enum {
 
 static struct ring ring;
 static struct {
-  uint8_t bytes[2]; /* the DMA's: one fills while the other is emptied */
-  uint8_t which;
+  uint8_t bytes[2]; /* DMA fills one while the other is emptied */
+  uint8_t which;    /* the one that fills */
 } incoming;
 
 static uint8_t sending[SEND_BUFFER]; /* EasyDMA reads RAM only */
@@ -32,6 +42,7 @@ void nrf52840_interrupt(unsigned irq, unsigned priority) {
   NVIC_ISER(irq / 32) = 1u << irq % 32;
 }
 
+/* Mask the lane's priority and all lower ones; the UART's stays enabled. */
 uint32_t chip_lock_lane(void) {
   uint32_t was;
   __asm volatile("mrs %0, basepri\n msr basepri, %1"
@@ -58,6 +69,7 @@ static void start_timer(void) {
   nrf52840_interrupt(IRQ_TIMER1, LANE_PRIORITY);
 }
 
+/* The capture register is shared, so no interrupt may come in between. */
 uint32_t chip_ticks(void) {
   const uint32_t was = chip_lock();
   TIMER_TASKS_CAPTURE(NOW) = 1;
@@ -85,6 +97,7 @@ void chip_wake(uint32_t us) {
   compare(WAKE, us);
 }
 
+/* Has the channel's time come? If so, disable it. */
 static bool due(unsigned channel) {
   if (!TIMER_EVENTS_COMPARE(channel) ||
       !(TIMER_INTENSET & TIMER_INT_COMPARE(channel))) {
@@ -102,10 +115,12 @@ void timer1_handler(void) {
   }
 }
 
-/* -- UART: one byte a buffer, so that a frame's end is seen at once -- */
+/* -- UART: buffers of one byte, so that the end of a frame is seen at once --
+ */
 
 static void start_uart(void) {
-  /* The debugger may be off: what floats would seem to speak. */
+  /* Pull-up: while the debugger is off, the pin would float and look like
+   * data. */
   P0_PIN_CNF(UART_RX_PIN) = PIN_CNF_PULL_UP;
   UARTE_PSEL_TXD = UART_TX_PIN;
   UARTE_PSEL_RXD = UART_RX_PIN;
@@ -125,7 +140,7 @@ void uarte0_handler(void) {
     ring_put(&ring, incoming.bytes[incoming.which]);
     incoming.which ^= 1;
   }
-  if (UARTE_EVENTS_RXSTARTED) { /* the pointer may be set for the next byte */
+  if (UARTE_EVENTS_RXSTARTED) { /* the pointer has been latched: set the next */
     UARTE_EVENTS_RXSTARTED = 0;
     UARTE_RXD_PTR = address(&incoming.bytes[incoming.which ^ 1]);
   }
@@ -173,7 +188,8 @@ void chip_uart_send(const uint8_t *data, uint32_t size) {
 
 /* -- the rest -- */
 
-/* What was being sent is cut short: the reset that follows ends it anyway. */
+/* The buffer being sent is finished first. The rest of its message is lost: a
+ * reset follows. */
 void chip_last_words(const char *text) {
   chip_lock();
   while (!sent && !UARTE_EVENTS_ENDTX) {

@@ -1,8 +1,9 @@
-/* parts.h - what the files of this port tell each other. */
+/* parts.h - the interface between the files of this port. */
 #ifndef POET_NRF52840_PARTS_H
 #define POET_NRF52840_PARTS_H
 
-/* Of interrupts: the lane's, and what may interrupt them. */
+/* Interrupt priorities: of card, timer and USB; of the UART, which may
+ * interrupt those. */
 enum { LANE_PRIORITY = 0x80, LINE_PRIORITY = 0x40 };
 
 void nrf52840_interrupt(unsigned irq, unsigned priority);

@@ -1,5 +1,5 @@
-/* Registers of the nRF52840 that this port uses, named as in the Product
- * Specification. */
+/* registers.h - the registers of the nRF52840 that this port uses, named as in
+ * the Product Specification. */
 #ifndef POET_NRF52840_REGISTERS_H
 #define POET_NRF52840_REGISTERS_H
 
@@ -124,7 +124,7 @@
 #define USBD_READY (1u << 11)
 #define USBD_STALL (1u << 8) /* in EPSTALL */
 #define USBD_DATA0 (1u << 8) /* in DTOGGLE */
-/* Without a name, from the workarounds of the errata. */
+/* Registers without an official name, from the workarounds of the errata. */
 #define USBD_TEST_SELECT REG32(0x40027800)
 #define USBD_TEST_VALUE REG32(0x40027804)
 #define USBD_MOVING REG32(0x40027c1c)

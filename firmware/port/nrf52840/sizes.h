@@ -1,4 +1,4 @@
-/* Memory of the nRF52840's 256 KiB that the library and the application use. */
+/* sizes.h - how library and application use the nRF52840's 256 KiB of RAM. */
 #ifndef POET_SIZES_H
 #define POET_SIZES_H
 
@@ -8,6 +8,6 @@
 #define BOARD_QUEUE 32
 #define BOARD_TRACE 512
 #define BOARD_CACHE 24
-#define BOARD_FRAME 1544 /* three blocks in a write, and its fields */
+#define BOARD_FRAME 1544 /* payload of a write of three blocks */
 
 #endif

@@ -1,6 +1,15 @@
-/* nRF52840: the card's SPI, SPIM3 at 16 MHz. What it sends lies in a RAM block
- * in which nothing else lies, because of anomaly 198; what it receives goes
- * straight to its place, since then it only sends its over-read character. */
+/*
+ * spi.c - nRF52840: the card's SPI on SPIM3, at 16 MHz.
+ *
+ * State: `bounce`, the bytes being sent, and `last`, the bytes whose CRC
+ * chip_spi_crc computes afterwards. Both are valid from chip_spi_exchange to
+ * the next one.
+ *
+ * Anomaly 198: SPIM3 may send wrong data while another master uses the same RAM
+ * block. So bytes to send are copied to `bounce`, alone in a block of its own.
+ * Received bytes go directly to their destination: then SPIM3 sends only its
+ * over-read character, which does not come from RAM.
+ */
 #include <string.h>
 
 #include "chip.h"
@@ -47,11 +56,11 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
   SPIM_TXD_MAXCNT = out ? size : 0;
   SPIM_RXD_PTR = (uint32_t)(uintptr_t)in;
   SPIM_RXD_MAXCNT = in ? size : 0;
-  SPIM_EVENTS_END = 0;
+  SPIM_EVENTS_END = 0; /* before the start, which sets it again */
   SPIM_TASKS_START = 1;
 }
 
-/* CRC-16 (x^16 + x^12 + x^5 + 1) of one byte, and of one and a zero behind it.
+/* CRC-16 (x^16 + x^12 + x^5 + 1) of a byte, and of a byte followed by a zero.
  */
 #define FOLDED(t) ((uint16_t)((t) << 12 ^ (t) << 5 ^ (t)))
 #define ONE(b) FOLDED((b) ^ (b) >> 4)
@@ -66,6 +75,7 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
 static const uint16_t one[256] = {TABLE(ONE)};
 static const uint16_t two[256] = {TABLE(TWO)};
 
+/* Two bytes per turn, with two independent look-ups. */
 uint16_t chip_spi_crc(void) {
   const uint8_t *byte = last.bytes, *end = byte + (last.size & ~1u);
   uint32_t crc = last.crc;

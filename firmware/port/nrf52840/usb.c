@@ -1,7 +1,21 @@
-/* nRF52840: its USB device controller. It keeps one packet for each endpoint
- * and direction, between the bus and EasyDMA, which moves one at a time, in
- * microseconds: we wait for it. Anomalies 171, 187, 199 and 211 are worked
- * around as Nordic's nrfx does; 166 is about isochronous endpoints. */
+/*
+ * usb.c - nRF52840: the USB device controller (USBD). It buffers one packet per
+ * endpoint and direction. EasyDMA moves packets between those buffers and RAM,
+ * one at a time. It needs microseconds, so the code waits for it.
+ *
+ * State: struct controller. `came` marks packets in the controller's buffers
+ * that wait for a buffer in RAM; `into` holds those buffers. A packet is moved
+ * as soon as both are there (fetch).
+ *
+ * Order:
+ * - Within an interrupt, a SETUP is handled last, because it ends whatever came
+ *   before it. Once one is pending, nothing for an older request is started
+ *   (outdated).
+ * - An event is cleared before the task that sets it is started.
+ *
+ * Anomalies 171, 187, 199 and 211 are worked around as in Nordic's nrfx.
+ * Anomaly 166 concerns isochronous endpoints, which are not used.
+ */
 #include "usb.h"
 
 #include "chip.h"
@@ -17,12 +31,12 @@ enum {
 };
 
 static struct {
-  bool ready;               /* after ENABLE */
-  bool odd;                 /* bytes that EasyDMA has moved */
-  bool control_in;          /* the data stage of the current request */
-  bool sets_address;        /* the controller itself answers this request */
-  uint8_t came;             /* OUT packets that EasyDMA has not moved, by bit */
-  uint8_t *into[ENDPOINTS]; /* where they are wanted, or NULL */
+  bool ready;        /* the controller reported ready after ENABLE */
+  bool odd;          /* EasyDMA has moved an odd number of bytes in all */
+  bool control_in;   /* the data stage of the current request is IN */
+  bool sets_address; /* the controller itself answers this request */
+  uint8_t came;      /* bit n: an OUT packet of endpoint n waits */
+  uint8_t *into[ENDPOINTS]; /* buffer for it, or NULL */
 } controller;
 
 static bool take(volatile uint32_t *event) {
@@ -36,7 +50,7 @@ static bool take(volatile uint32_t *event) {
 static void move(volatile uint32_t *task, volatile uint32_t *ended,
                  uint32_t size) {
   *ended = 0;
-  USBD_MOVING = 0x82; /* anomaly 199: or the host's next packet may be lost */
+  USBD_MOVING = 0x82; /* anomaly 199: else the host's next packet may be lost */
   *task = 1;
   while (!*ended) {
   }
@@ -50,7 +64,8 @@ static void move_in(unsigned n, const uint8_t *data, uint32_t size) {
   move(&USBD_TASKS_STARTEPIN(n), &USBD_EVENTS_ENDEPIN(n), size);
 }
 
-/* Afterwards the controller takes the next packet by itself. */
+/* Move a packet to its buffer in RAM, if both are there. Then the controller
+ * accepts the next packet by itself. */
 static void fetch(unsigned n) {
   uint8_t *const to = controller.into[n];
   if (!to || !(controller.came >> n & 1)) {
@@ -67,7 +82,8 @@ static void fetch(unsigned n) {
 
 /* -- on and off -- */
 
-/* Registers that a key locks and unlocks. */
+/* Write a register that a key unlocks. The key toggles, so that no interrupt
+ * may come in between. */
 static void write_hidden(volatile uint32_t *hidden, uint32_t value) {
   const uint32_t was = chip_lock();
   const bool locked = USBD_HIDDEN_KEY == 0;
@@ -82,14 +98,14 @@ static void write_hidden(volatile uint32_t *hidden, uint32_t value) {
 }
 
 static void enable(void) {
-  write_hidden(&USBD_HIDDEN_187, 3); /* 187; and 211, as long as enabled */
+  write_hidden(&USBD_HIDDEN_187, 3); /* 187; for 211 until disable() */
   write_hidden(&USBD_HIDDEN_171, 0xc0);
   USBD_INTENSET = USBD_INT_USBRESET | USBD_INT_EP0DATADONE | USBD_INT_USBEVENT |
                   USBD_INT_EP0SETUP | USBD_INT_EPDATA;
   USBD_ENABLE = 1;
 }
 
-/* What has happened on the bus and was not looked at yet. */
+/* Drop events that have not been handled. */
 static void forget_events(void) {
   controller.came = 0;
   USBD_EVENTS_USBRESET = 0;
@@ -103,7 +119,7 @@ static void disable(void) {
   if (controller.ready) {
     USBD_USBPULLUP = 0;
   }
-  if (controller.odd) { /* or the first move later goes wrong */
+  if (controller.odd) { /* else the first move after the next start fails */
     move_in(0, (const uint8_t *)&spare, 1);
   }
   USBD_ENABLE = 0;
@@ -115,8 +131,8 @@ static void disable(void) {
   usb_reset();
 }
 
-/* Enable the controller when the cable brings 5 V, which starts its regulator;
- * connect to the bus when both are ready. The crystal runs anyway. */
+/* The cable's 5 V start the regulator: enable the controller. Connect to the
+ * bus when both are ready. The crystal is running already. */
 static void follow_supply(void) {
   const uint32_t supply = POWER_USBREGSTATUS;
   if (!(supply & POWER_VBUSDETECT)) {
@@ -144,7 +160,7 @@ void chip_usb_attach(void) {
   NVIC_ISPR(IRQ_POWER_CLOCK / 32) = 1u << IRQ_POWER_CLOCK % 32;
 }
 
-/* -- what happens -- */
+/* -- events -- */
 
 static void bus_reset(void) {
   forget_events();
@@ -215,30 +231,32 @@ void usbd_handler(void) {
   }
   fetch(0);
   fetch(USB_DATA_OUT);
-  if (take(&USBD_EVENTS_EP0SETUP)) { /* last: it gives up what came before */
+  if (take(&USBD_EVENTS_EP0SETUP)) { /* last: it ends what came before */
     setup();
   }
 }
 
-/* -- what is asked for -- */
+/* -- requests of the portable part -- */
 
-/* Has the host given up the current request for one that we do not know yet? */
+/* Is a newer SETUP pending, so that this request is abandoned? */
 static bool outdated(uint8_t endpoint) {
   return !(endpoint & NUMBER) && USBD_EVENTS_EP0SETUP;
 }
 
+/* The controller executes SET_ADDRESS itself. */
 void chip_usb_address(uint8_t address) {
   (void)address;
 }
 
-/* DATA0 next; two writes, the first of which selects. */
+/* End a halt and continue with DATA0. The first write to DTOGGLE selects the
+ * endpoint, the second sets the value. */
 static void restart(uint8_t endpoint) {
   USBD_EPSTALL = endpoint;
   USBD_DTOGGLE = endpoint;
   USBD_DTOGGLE = USBD_DATA0 | endpoint;
 }
 
-/* Forget a packet that waits for the host, as nrfx does. */
+/* Drop a packet that waits for the host, as nrfx does. */
 static void disarm(uint8_t endpoint) {
   USBD_TEST_SELECT = 0x7b6 + 2 * ((endpoint & NUMBER) - 1u);
   USBD_TEST_VALUE |= 1u << 1;
@@ -261,7 +279,7 @@ void chip_usb_configure(bool configured) {
     USBD_EPINEN =
         1 | 1u << (USB_NOTICE_IN & NUMBER) | 1u << (USB_DATA_IN & NUMBER);
     USBD_EPOUTEN = 1 | 1u << USB_DATA_OUT;
-    USBD_SIZE_EPOUT(USB_DATA_OUT) = 0; /* takes the first packet */
+    USBD_SIZE_EPOUT(USB_DATA_OUT) = 0; /* accept the first packet */
   }
 }
 
@@ -283,7 +301,7 @@ void chip_usb_receive(uint8_t endpoint, uint8_t *data) {
   }
 }
 
-/* Nobody tells us when it has taken place. */
+/* The controller does not report the end of the status stage. */
 void chip_usb_status(bool in) {
   (void)in;
   if (outdated(USB_CONTROL_OUT)) {

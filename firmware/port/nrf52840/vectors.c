@@ -1,4 +1,5 @@
-/* The nRF52840's vector table (Product Specification, "Instantiation"). */
+/* vectors.c - the nRF52840's vector table (Product Specification,
+ * "Instantiation"): a constant at the start of the image. */
 #include "parts.h"
 #include "registers.h"
 #include "startup.h"
@@ -7,7 +8,7 @@ enum { VECTORS = 16 + 48 };
 
 extern handler *const vectors[VECTORS];
 
-/* What has a handler of its own takes the place of fault_handler. */
+/* Entries with a handler of their own replace fault_handler. */
 #pragma GCC diagnostic ignored "-Woverride-init"
 __attribute__((section(".vectors"), used)) handler *const vectors[VECTORS] = {
     [2 ... VECTORS - 1] = fault_handler,

@@ -1,4 +1,15 @@
-/* SAM D21: clocks, timer and UART of the MKR1000. */
+/*
+ * chip.c - SAM D21: clocks, timer and UART of the MKR1000. Numbers of sections
+ * are in registers.h.
+ *
+ * State: `ring`, the bytes that the UART has received; the UART's interrupt
+ * writes it and the thread reads it. Everything else is in registers.
+ *
+ * Order at start: flash wait states before the fast clock, the crystal before
+ * the DFLL that locks to it, the DFLL before the generators that use it. Most
+ * registers cross clock domains: a write must be finished (SYNCBUSY) before the
+ * next one.
+ */
 #include "chip.h"
 
 #include "parts.h"
@@ -13,7 +24,7 @@ enum {
   UART_BAUD = 3, /* 48 MHz / 16 / 3: 1 Mbaud */
   ALARM = 0,     /* compare channels of TC4 */
   WAKE = 1,
-  SOONEST_US = 4, /* a compare value must not be missed while it is written */
+  SOONEST_US = 4, /* the counter must not pass the value before it is set */
 };
 
 static struct ring ring;
@@ -38,14 +49,14 @@ void samd21_clock(unsigned channel, unsigned from) {
 }
 
 static void start_clocks(void) {
-  NVMCTRL_CTRLB = NVMCTRL_RWS_1;
+  NVMCTRL_CTRLB = NVMCTRL_RWS_1; /* 48 MHz needs a flash wait state */
   SYSCTRL_XOSC32K = XOSC32K_STARTUP_62MS | XOSC32K_EN32K | XOSC32K_XTALEN;
   SYSCTRL_XOSC32K |= XOSC32K_ENABLE;
   while (!(SYSCTRL_PCLKSR & PCLKSR_XOSC32KRDY)) {
   }
   generator(1, GCLK_SOURCE_XOSC32K, 1);
   samd21_clock(GCLK_CHANNEL_DFLL, 1);
-  SYSCTRL_DFLLCTRL = DFLL_ENABLE; /* ONDEMAND off first: errata 1.2.1 */
+  SYSCTRL_DFLLCTRL = DFLL_ENABLE; /* ONDEMAND off first: erratum 1.2.1 */
   while (!(SYSCTRL_PCLKSR & PCLKSR_DFLLRDY)) {
   }
   SYSCTRL_DFLLMUL = 31u << 26 | 511u << 16 | 1465; /* 48 MHz / 32768 Hz */
@@ -69,7 +80,8 @@ void samd21_interrupt(unsigned irq, unsigned priority) {
   NVIC_ISER = 1u << irq;
 }
 
-/* An ARMv6-M cannot mask by priority. */
+/* ARMv6-M cannot mask by priority, so each interrupt is disabled. The barriers
+ * make sure that none is taken after this function. */
 uint32_t chip_lock_lane(void) {
   const uint32_t lane = 1u << IRQ_DMAC | 1u << IRQ_TC4;
   const uint32_t was = NVIC_ISER & lane;
@@ -99,9 +111,11 @@ static void start_timer(void) {
   samd21_interrupt(IRQ_TC4, LANE_PRIORITY);
 }
 
+/* A read must be requested and awaited; an interrupt in between would start a
+ * second request. */
 uint32_t chip_ticks(void) {
   const uint32_t was = chip_lock();
-  TC4_READREQ = TC_RREQ | 0x10; /* of COUNT */
+  TC4_READREQ = TC_RREQ | 0x10; /* address of COUNT */
   timer_wait();
   const uint32_t ticks = TC4_COUNT;
   chip_unlock(was);
@@ -116,6 +130,7 @@ static void compare(unsigned channel, uint32_t us) {
   const uint32_t was = chip_lock();
   TC4_CC(channel) = chip_ticks() + (us < SOONEST_US ? SOONEST_US : us);
   timer_wait();
+  /* Clear an old match before the interrupt is enabled, not after. */
   TC4_INTFLAG = (uint8_t)TC_MC(channel);
   TC4_INTENSET = (uint8_t)TC_MC(channel);
   chip_unlock(was);
@@ -138,7 +153,7 @@ void tc4_handler(void) {
   if ((flags & TC_MC(ALARM)) && (TC4_INTENSET & TC_MC(ALARM))) {
     TC4_INTENCLR = (uint8_t)TC_MC(ALARM);
     TC4_INTFLAG = (uint8_t)TC_MC(ALARM);
-    card_alarm();
+    card_alarm(); /* last: it may set the next alarm */
   }
 }
 
@@ -149,7 +164,7 @@ static void start_uart(void) {
   samd21_clock(GCLK_CHANNEL_SERCOM(UART), 0);
   samd21_pin(UART_TX_PIN, FUNCTION_D);
   samd21_pin(UART_RX_PIN, FUNCTION_D);
-  /* Nothing may be connected: what floats would seem to speak. */
+  /* Pull-up: an unconnected pin would float and look like data. */
   PORT_OUTSET(UART_RX_PIN / 32) = 1u << UART_RX_PIN % 32;
   PORT_PINCFG(UART_RX_PIN) = PINCFG_PMUXEN | PINCFG_PULLEN;
   SERCOM_CTRLB(UART) = SERCOM_TXEN | SERCOM_RXEN;

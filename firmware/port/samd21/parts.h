@@ -1,15 +1,15 @@
-/* parts.h - what the files of this port tell each other. */
+/* parts.h - the interface between the files of this port. */
 #ifndef POET_SAMD21_PARTS_H
 #define POET_SAMD21_PARTS_H
 
-/* Of interrupts (chip.h); lower goes first. */
+/* Interrupt priorities (chip.h); the lower number interrupts the higher. */
 enum {
   LINE_PRIORITY = 0x40, /* the UART: a byte must be fetched within 10 us */
-  LANE_PRIORITY = 0x80,
+  LANE_PRIORITY = 0x80, /* card, timer and USB */
 };
 
-/* Give a generic clock channel to a generator, a pin to a peripheral, an
- * interrupt its priority. */
+/* Connect a generic clock channel to a generator, a pin to a peripheral; set an
+ * interrupt's priority and enable it. */
 void samd21_clock(unsigned channel, unsigned from);
 void samd21_pin(unsigned pin, unsigned function);
 void samd21_interrupt(unsigned irq, unsigned priority);

@@ -1,5 +1,5 @@
-/* Registers of the SAM D21 that this port uses. Sections are those of the data
- * sheet DS40001882D. */
+/* registers.h - the registers of the SAM D21 that this port uses. Section
+ * numbers are those of the data sheet DS40001882D. */
 #ifndef POET_SAMD21_REGISTERS_H
 #define POET_SAMD21_REGISTERS_H
 
@@ -129,12 +129,12 @@
 struct dma_descriptor { /* 20.10 */
   uint16_t control;
   uint16_t count;
-  uint32_t source;      /* the end of it, where it is incremented */
+  uint32_t source;      /* its end, if the address is incremented */
   uint32_t destination; /* likewise */
   uint32_t next;
 };
 
-/* 32: USB, as a device. Of two banks of an endpoint, 0 takes and 1 sends. */
+/* 32: USB, as a device. Of an endpoint's banks, 0 receives and 1 sends. */
 #define USB_CTRLA REG8(0x41005000)
 #define USB_SYNCBUSY REG8(0x41005002)
 #define USB_QOSCTRL REG8(0x41005003)
@@ -153,7 +153,7 @@ struct dma_descriptor { /* 20.10 */
 #define USB_EPINTENSET(n) REG8(0x41005109 + 0x20 * (n))
 #define USB_SWRST 1u
 #define USB_ENABLE 2u
-#define USB_QOS_HIGH 0xfu /* its memory accesses before the core's */
+#define USB_QOS_HIGH 0xfu /* memory access before the core */
 #define USB_FULL_SPEED 0u
 #define USB_ADDEN 0x80u
 #define USB_FSM_SUSPEND 4u
@@ -172,7 +172,7 @@ struct dma_descriptor { /* 20.10 */
 #define USB_SIZE_8 0u
 #define USB_SIZE_64 (3u << 28)
 #define USB_BYTES 0x3fffu
-#define USB_MULTI_PACKET(bytes) ((uint32_t)(bytes) << 14) /* in all */
+#define USB_MULTI_PACKET(bytes) ((uint32_t)(bytes) << 14) /* total */
 
 struct usb_bank { /* 32.8.4 */
   volatile uint32_t address;
@@ -197,8 +197,8 @@ struct usb_bank { /* 32.8.4 */
 #define SERIAL_WORD_0 REG32(0x0080a00c)
 #define SERIAL_WORD_3 REG32(0x0080a048)
 
-/* Arduino's boot loader for the MKR1000: the last word of RAM, and what it
- * must be for the boot loader to stay (its bootloaders/zero/main.c). */
+/* Arduino's boot loader for the MKR1000 stays active after a reset if the last
+ * word of RAM has this value (its bootloaders/zero/main.c). */
 #define BOOT_LOADER_WORD REG32(0x20007ffc)
 #define BOOT_LOADER_STAY 0x07738135u
 

@@ -1,4 +1,4 @@
-/* Memory of the MKR1000's 32 KiB that the library and the application use. */
+/* sizes.h - how library and application use the MKR1000's 32 KiB of RAM. */
 #ifndef POET_SIZES_H
 #define POET_SIZES_H
 
@@ -8,6 +8,6 @@
 #define BOARD_QUEUE 8
 #define BOARD_TRACE 22
 #define BOARD_CACHE 4
-#define BOARD_FRAME 520 /* a block in a write, and its fields */
+#define BOARD_FRAME 520 /* payload of a write of one block */
 
 #endif

@@ -1,6 +1,15 @@
-/* SAM D21: the card's SPI, SERCOM1, fed by two DMA channels. No descriptor is
- * linked to another, so erratum 1.7.2 has nothing to act on; the receiving
- * channel has the lower number, because it must never wait. */
+/*
+ * spi.c - SAM D21: the card's SPI on SERCOM1, with two DMA channels.
+ *
+ * State: `base`, the DMA descriptors of the current exchange, and
+ * `written_back`, where the controller keeps their progress. Both belong to the
+ * controller from chip_spi_exchange to its interrupt.
+ *
+ * Order: descriptors and CRC are set before the channels are enabled. The
+ * receiving channel is enabled first and has the lower number, which is the
+ * higher priority, so that it never misses a byte. No descriptor links to
+ * another, so erratum 1.7.2 does not apply.
+ */
 #include "chip.h"
 #include "parts.h"
 #include "registers.h"
@@ -65,6 +74,7 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
       .count = (uint16_t)size,
       .source = out ? address(out + size) : address(&ones),
       .destination = SERCOM_DATA_ADDRESS(SPI)};
+  /* The CRC unit may be configured only while it is disabled. */
   DMAC_CTRL &= (uint16_t)~DMAC_CRCENABLE;
   DMAC_CRCCTRL = (uint16_t)DMAC_CRC_OF_CHANNEL(out ? SEND : RECEIVE);
   DMAC_CRCCHKSUM = crc;
@@ -77,10 +87,11 @@ uint16_t chip_spi_crc(void) {
   return (uint16_t)DMAC_CRCCHKSUM;
 }
 
+/* Only the receiving channel interrupts: it ends after the sending one. */
 void dmac_handler(void) {
   DMAC_CHID = RECEIVE;
   DMAC_CHINTFLAG = DMAC_TCMPL;
-  card_exchanged();
+  card_exchanged(); /* last: it may start the next exchange */
 }
 
 void samd21_spi_start(void) {

@@ -1,6 +1,21 @@
-/* SAM D21: the USB device controller (section 32), clocked by the DFLL that the
- * crystal holds to 48 MHz well within the 0.25 % of a full-speed device. Each
- * endpoint has two banks: one takes packets, the other sends them. */
+/*
+ * usb.c - SAM D21: the USB device controller (section 32). Its clock is the
+ * DFLL, which the crystal keeps at 48 MHz, well within the 0.25 % of a
+ * full-speed device. Each endpoint has two banks: one receives packets, the
+ * other sends them.
+ *
+ * State: struct controller, which the hardware reads and writes by DMA. A bank
+ * is the hardware's while its BKRDY bit says so: clear for receiving, set for
+ * sending. `status` is set during the status stage.
+ *
+ * Order:
+ * - A bank's address and size are written before BKRDY hands it over.
+ * - A SETUP packet may arrive at any time and cannot be refused. So its buffer
+ *   is always ready (await_setup), and no data for an older request is handed
+ *   to endpoint 0 once a SETUP is pending (outdated).
+ * - RXSTP is cleared after the packet has been copied: the controller accepts
+ *   no other SETUP before that.
+ */
 #include "usb.h"
 
 #include "chip.h"
@@ -17,8 +32,8 @@ enum {
 
 static struct {
   struct usb_bank banks[ENDPOINTS][2];
-  uint32_t setup[3]; /* the packet, and its CRC if it came into a larger bank */
-  bool status;       /* stage of the control transfer */
+  uint32_t setup[3]; /* SETUP packet, and its CRC if the bank was larger */
+  bool status;       /* the status stage is in progress */
 } controller;
 
 static unsigned number(uint8_t endpoint) {
@@ -33,21 +48,22 @@ static struct usb_bank *bank(uint8_t endpoint) {
   return &controller.banks[number(endpoint)][direction(endpoint)];
 }
 
-/* The next SETUP goes to a buffer of its own, of which 8 bytes are all that the
- * controller may fill; but for one that comes while it takes data. */
+/* Let the next SETUP go to a buffer of its own, with a limit of 8 bytes. Only a
+ * SETUP that arrives during a data stage goes to the buffer for data. */
 static void await_setup(void) {
   struct usb_bank *to = bank(USB_CONTROL_OUT);
-  to->packet_size = USB_SIZE_8; /* first: one may come at any time */
+  to->packet_size = USB_SIZE_8; /* before the address: one may come now */
   to->address = (uint32_t)(uintptr_t)controller.setup;
 }
 
-/* Nothing to send, no room to take anything, not halted. */
+/* Take both banks back from the controller, and end a halt. */
 static void give_up(unsigned n) {
   USB_EPSTATUSSET(n) = USB_BKRDY(TAKE);
   USB_EPSTATUSCLR(n) = USB_BKRDY(SEND) | USB_STALLRQ(TAKE) | USB_STALLRQ(SEND);
 }
 
-/* The reset has cleared the rest, and a SETUP may have come since. */
+/* Open endpoint 0 after a bus reset. Its flags are not cleared: the reset has
+ * done that, and a SETUP may have arrived since. */
 static void open_control(void) {
   USB_EPCFG(0) = USB_CONTROL;
   give_up(0);
@@ -75,7 +91,7 @@ void chip_usb_configure(bool configured) {
   open(number(USB_DATA_IN), configured ? USB_BULK(TAKE) | USB_BULK(SEND) : 0);
 }
 
-/* Has the host given up the current request for one that we do not know yet? */
+/* Is a newer SETUP pending, so that this request is abandoned? */
 static bool outdated(uint8_t endpoint) {
   return number(endpoint) == 0 && (USB_EPINTFLAG(0) & USB_RXSTP);
 }
@@ -121,7 +137,7 @@ void chip_usb_stall(uint8_t endpoint, bool stalled) {
   }
 }
 
-/* The boot loader looks for this word after a reset that is not power-on. */
+/* The boot loader checks this word after every reset except power-on. */
 void chip_usb_touched(void) {
   BOOT_LOADER_WORD = BOOT_LOADER_STAY;
   chip_restart();
@@ -129,12 +145,12 @@ void chip_usb_touched(void) {
 
 /* -- interrupt -- */
 
-/* What had ended before a SETUP came. */
+/* A stage has ended, before any pending SETUP. */
 static void stage_ended(unsigned flags) {
   if (controller.status) {
     controller.status = false;
     usb_status_ended();
-  } else if (flags & USB_RXSTP) { /* the host has given up what it was in */
+  } else if (flags & USB_RXSTP) { /* the host has abandoned the transfer */
   } else if (flags & USB_TRCPT(SEND)) {
     usb_sent(USB_CONTROL_IN);
   } else {
@@ -143,8 +159,9 @@ static void stage_ended(unsigned flags) {
   }
 }
 
-/* No other is taken before RXSTP is cleared; what was given to the endpoint
- * since it came was for the transfer before. */
+/* Copy the packet and prepare the buffer before RXSTP is cleared: until then no
+ * other SETUP is accepted. Buffers that were handed over after it arrived are
+ * for the abandoned transfer. */
 static void take_setup(void) {
   const uint32_t *packet =
       (const uint32_t *)(uintptr_t)bank(USB_CONTROL_OUT)->address;
@@ -179,8 +196,9 @@ static void transfers(unsigned n) {
   }
 }
 
-/* What happens to the bus. The state is read after the flags are cleared, lest
- * a resume be lost; of suspend and resume, only what is next may interrupt. */
+/* Reset, suspend or resume of the bus. The state is read after the flags are
+ * cleared, so that no resume is lost. Of suspend and resume, only the one that
+ * can come next is enabled. */
 static void bus_event(unsigned flags) {
   USB_INTFLAG = (uint16_t)flags;
   if (flags & USB_EORST) {
@@ -210,7 +228,7 @@ void chip_usb_poll(void) {
 
 /* -- start -- */
 
-/* A field of the pads' calibration, as the factory has measured it. */
+/* A field of the factory calibration of the pads, or its default. */
 static unsigned calibration(unsigned at, unsigned mask, unsigned otherwise) {
   const unsigned value = USB_CALIBRATION >> at & mask;
   return value == mask ? otherwise : value;
@@ -221,7 +239,7 @@ void samd21_usb_start(void) {
   samd21_pin(PIN_DM, FUNCTION_G);
   samd21_pin(PIN_DP, FUNCTION_G);
   await_setup();
-  USB_CTRLA = USB_SWRST; /* a boot loader may have used it */
+  USB_CTRLA = USB_SWRST; /* the boot loader may have left it enabled */
   while (USB_SYNCBUSY) {
   }
   USB_PADCAL = (uint16_t)(calibration(18, 31, 29) |     /* TRANSP */

@@ -1,4 +1,5 @@
-/* The SAM D21's vector table (data sheet, table 11-3). */
+/* vectors.c - the SAM D21's vector table (data sheet, table 11-3): a constant
+ * at the start of the image, where the boot loader and SCB_VTOR expect it. */
 #include "parts.h"
 #include "registers.h"
 #include "startup.h"
@@ -7,7 +8,7 @@ enum { VECTORS = 16 + 28 };
 
 extern handler *const vectors[VECTORS];
 
-/* What has a handler of its own takes the place of fault_handler. */
+/* Entries with a handler of their own replace fault_handler. */
 #pragma GCC diagnostic ignored "-Woverride-init"
 __attribute__((section(".vectors"), used)) handler *const vectors[VECTORS] = {
     [2 ... VECTORS - 1] = fault_handler,

@@ -6,6 +6,7 @@ from typing import Literal
 
 from poet_host.device.board import Paper, load_board
 from poet_host.graph import models
+from poet_host.graph.training_options import TrainingOptions
 from poet_host.plan.costgraph import load_cost_graph
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph, CostNode
@@ -50,7 +51,7 @@ def training(name: str, board: str) -> CostGraph:
     Texts have 128 tokens.
     """
     length = TOKENS if name.startswith("bert") else None
-    graph = models.load(name, sequence_length=length)
+    graph = models.load(name, TrainingOptions(sequence_length=length))
     return cost_graph(graph, estimate_profile(load_board(board)))
 
 

@@ -235,7 +235,7 @@ def test_the_summary_counts_what_pytorch_counts() -> None:
 def test_the_summary_says_what_is_frozen(
     options: dict[str, str], trained: str, statistics: str
 ) -> None:
-    found = summary_of(api.load_graph("resnet-digits", **options))
+    found = summary_of(api.load("resnet-digits", **options))
     norm = next(one for one in found.layers if one.name == "bn1")
     assert (norm.trained, norm.statistics) == (trained, statistics)
     frozen = {"yes": (), "no": ("bn1.weight", "bn1.bias"), "partly": ("bn1.weight",)}
@@ -253,7 +253,7 @@ def test_the_summary_says_what_is_frozen(
     ],
 )
 def test_the_optimiser_is_read_from_the_graph(options: Any, rates: dict[str, float]) -> None:
-    found = summary_of(api.load_graph("resnet-digits", **options))
+    found = summary_of(api.load("resnet-digits", **options))
     assert found.optimizer == options["optimizer"]
     assert {name: found.rates[name] for name in rates} == rates
 
@@ -281,7 +281,7 @@ def test_info_shows_all_layers_and_boards(poet_host: Command, tmp_path: Path) ->
     told = poet_host("info", "resnet-digits", "--batch", 2, "--json").json
     assert told["batch"] == 2
     assert [row["board"] for row in told["boards"]] == names()
-    graph = api.load_graph("resnet-digits", batch=2)
+    graph = api.load("resnet-digits", batch=2)
     for row in told["boards"]:
         profile = estimate_profile(load_board(row["board"]))
         costs = cost_graph(graph, profile)
@@ -300,7 +300,7 @@ def test_info_of_one_board_and_of_a_schedule(poet_host: Command, tmp_path: Path)
     assert poet_host(*solve, "--method", "keep-everything", "-o", schedule).code == 0
     told = poet_host("info", schedule, "--board", "mkr1000", "--json").json
     assert [row["board"] for row in told["boards"]] == ["mkr1000"]
-    graph = api.load_graph("lenet-digits", train="last:1")
+    graph = api.load("lenet-digits", train="last:1")
     own = json.loads(json.dumps(summary_of(graph).to_json()))
     assert told["rates"] == pytest.approx(own.pop("rates"))  # a schedule holds float32
     assert {key: told[key] for key in own} == own

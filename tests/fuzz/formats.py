@@ -97,7 +97,7 @@ def linear() -> Graph:
 
 @cache
 def lenet() -> Graph:
-    return api.load_graph("lenet-digits", batch=2, momentum=0.9)
+    return api.load("lenet-digits", batch=2, momentum=0.9)
 
 
 @cache

@@ -12,6 +12,7 @@ from poet_host.graph import models
 from poet_host.graph.bert import transformer as one_block
 from poet_host.graph.graph import Graph
 from poet_host.graph.operators import work
+from poet_host.graph.training_options import MAX_BATCH, TrainingOptions
 from poet_host.graph.weights import start_values
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.pricing import cost_graph
@@ -64,13 +65,13 @@ def test_gradients_of_a_part_are_those_of_pytorch(train: str) -> None:
 
 @pytest.mark.parametrize("name", models.MODELS)
 def test_parameter_counts(name: str) -> None:
-    assert count(models.load(name, momentum=0.0), "parameter") == TRAINABLE[name]
+    assert count(models.load(name, TrainingOptions(momentum=0.0)), "parameter") == TRAINABLE[name]
 
 
 def test_state_is_running_statistics_and_momentum() -> None:
-    graph = models.load("resnet8-cifar", momentum=0.0)
+    graph = models.load("resnet8-cifar", TrainingOptions(momentum=0.0))
     assert count(graph, "state") == 480
-    with_momentum = models.load("resnet8-cifar", momentum=0.9)
+    with_momentum = models.load("resnet8-cifar", TrainingOptions(momentum=0.9))
     assert count(with_momentum, "state") == 480 + TRAINABLE["resnet8-cifar"]
 
 
@@ -108,7 +109,9 @@ def test_bert_micro_fits_boards_of_256_kb() -> None:
 
 def test_bert_micro_learns_topics() -> None:
     """By Adam, in a few steps. Keys' biases change no softmax, so they may not move."""
-    graph = models.load("bert-micro", sequence_length=16, batch=8, optimizer="adam")
+    graph = models.load(
+        "bert-micro", TrainingOptions(sequence_length=16, batch=8, optimizer="adam")
+    )
     data = load_data("tokens:16:512:2")
     before = start_values(graph, 0)
     after = _trained(graph, before, data, 24)
@@ -121,7 +124,7 @@ def test_bert_micro_learns_topics() -> None:
 
 def test_bert_base_is_planned_without_its_weights() -> None:
     """12 blocks of 128 tokens: its costs alone, as planners are given them."""
-    graph = models.load("bert-base", sequence_length=128)
+    graph = models.load("bert-base", TrainingOptions(sequence_length=128))
     costs = cost_graph(graph, estimate_profile(load_board("jetson_tx2")))
     assert len(costs.nodes) == len(graph.nodes) == 825
     assert sum(node.stored for node in costs.nodes) == 202
@@ -134,9 +137,9 @@ def test_bert_base_is_planned_without_its_weights() -> None:
 
 def test_only_models_of_texts_have_a_length() -> None:
     with pytest.raises(BadInput, match="resnet-digits reads no texts"):
-        models.load(DEMO, sequence_length=8)
+        models.load(DEMO, TrainingOptions(sequence_length=8))
     with pytest.raises(BadInput, match="texts of 0 tokens must be 1 to"):
-        models.load("bert-tiny", sequence_length=0)
+        models.load("bert-tiny", TrainingOptions(sequence_length=0))
 
 
 def working_set(graph: Graph) -> dict[str, int]:
@@ -184,7 +187,7 @@ def test_demo_learns_all_ten_digits_from_512_samples() -> None:
     graph = models.load(DEMO)
     known = replace(digits, x=digits.x[rest], y=digits.y[rest])
     ten = replace(digits, x=digits.x[mine], y=digits.y[mine])
-    pretraining = models.load(DEMO, learning_rate=0.1)
+    pretraining = models.load(DEMO, TrainingOptions(learning_rate=0.1))
     before = _trained(pretraining, start_values(graph, 0), known, 3 * len(rest) // graph.batch)
     after = _trained(graph, before, ten, 512 // graph.batch)
     assert _accuracy(graph, after, ten) - _accuracy(graph, before, ten) >= 0.2
@@ -207,14 +210,14 @@ def _accuracy(graph: Graph, values: dict[str, np.ndarray], data: Dataset) -> flo
 
 
 def test_options_change_the_graph() -> None:
-    graph = models.load(DEMO, batch=3, learning_rate=0.5, weight_decay=0.25)
+    graph = models.load(DEMO, TrainingOptions(batch=3, learning_rate=0.5, weight_decay=0.25))
     assert graph.batch == 3
     update = graph["fc.weight:new"]
     assert update.sink == "sgd"
     assert update.attrs["learning_rate"] == 0.5
     assert update.attrs["weight_decay"] == 0.25
-    assert models.load(DEMO, momentum=0.5)["fc.weight:new"].op == "momentum_step"
-    assert [node.name for node in models.load(DEMO, train="last:1").trainable] == [
+    assert models.load(DEMO, TrainingOptions(momentum=0.5))["fc.weight:new"].op == "momentum_step"
+    assert [node.name for node in models.load(DEMO, TrainingOptions(train="last:1")).trainable] == [
         "fc.weight",
         "fc.bias",
     ]
@@ -225,6 +228,6 @@ def test_unknown_names_and_batches_are_refused() -> None:
         models.load("resnet-digit")
     with pytest.raises(BadInput, match="'x': there are resnet-digits, lenet-digits"):
         models.load("x")
-    for batch in (0, -1, models.MAX_BATCH + 1):
+    for batch in (0, -1, MAX_BATCH + 1):
         with pytest.raises(BadInput, match=f"a batch of {batch} samples must be 1 to"):
-            models.load(DEMO, batch=batch)
+            models.load(DEMO, TrainingOptions(batch=batch))

@@ -12,6 +12,7 @@ from poet_host.graph import models
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder, Model
 from poet_host.graph.graph import Graph
+from poet_host.graph.training_options import TrainingOptions
 from poet_host.graph.weights import from_named, start_values, to_named
 from poet_host.reference.inference import evaluation, logits
 from support.random_models import random_models
@@ -22,7 +23,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 @pytest.fixture
 def graph() -> Graph:
-    return models.load("resnet-digits", momentum=0.9)
+    return models.load("resnet-digits", TrainingOptions(momentum=0.9))
 
 
 def test_start_values_cover_parameters_and_state(graph: Graph) -> None:
@@ -41,7 +42,7 @@ def test_start_values_cover_parameters_and_state(graph: Graph) -> None:
 
 
 def test_start_values_follow_from_seed_and_name_alone(graph: Graph) -> None:
-    plain = models.load("resnet-digits", train="last:1", batch=7)
+    plain = models.load("resnet-digits", TrainingOptions(train="last:1", batch=7))
     values, others = start_values(graph, 3), start_values(plain, 3)
     for name, value in others.items():
         np.testing.assert_array_equal(value, values[name])

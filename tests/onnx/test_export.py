@@ -14,6 +14,7 @@ from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.graph.models import load
+from poet_host.graph.training_options import TrainingOptions
 from poet_host.graph.weights import start_values
 from poet_host.onnx.importer import training
 from poet_host.onnx.model import read_bytes
@@ -54,7 +55,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     name: partial(poet.load, name)  # type: ignore[dict-item]
     for name in ("resnet-digits", "lenet-digits", "resnet8-cifar", "linear", "bert-micro")
 } | {
-    "two texts": lambda: load("bert-micro", batch=2, sequence_length=9),
+    "two texts": lambda: load("bert-micro", TrainingOptions(2, 9)),
     "other": other,
     "causal": partial(causal, 3),
     "causal, one": partial(causal, 1),
@@ -83,7 +84,7 @@ def test_a_built_in_model_is_written_and_read_again(name: str) -> None:
     found = session.run(None, {session.get_inputs()[0].name: fed})[0]
     assert np.allclose(found, expected, atol=1e-4)
 
-    again = training(read_bytes(data, "again"), "again", batch=2, loss="mse")
+    again = training(read_bytes(data, "again"), "again", TrainingOptions(batch=2, loss="mse"))
     assert np.allclose(logits(again, start_values(again, 0), x), expected, atol=1e-5)
     mine, theirs = ({n.name for n in g if n.role == "parameter"} for g in (graph, again))
     assert mine == theirs

@@ -10,11 +10,13 @@ from poet_host.device.board import load_board
 from poet_host.device.device import Device, connect
 from poet_host.errors import BoardError
 from poet_host.graph import models, weights
+from poet_host.graph.training_options import TrainingOptions
 from poet_host.profile.measure import distinct, measure
 from poet_host.profile.profile import moved_bytes, signature
 from poet_host.sim.native import NativeBoard, create_storage
 
-GRAPH = models.load("resnet-digits", batch=8)  # its largest operator does not fit the arena
+# The largest operator of this batch does not fit the arena.
+GRAPH = models.load("resnet-digits", TrainingOptions(batch=8))
 ARENA_BYTES = 24 * 1024
 
 

@@ -29,7 +29,7 @@ def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 def model(**options: Any) -> Graph:
-    return api.load_graph("resnet-digits", **options)
+    return api.load("resnet-digits", **options)
 
 
 def trained_by(kind: str, card: Path) -> None:

@@ -192,7 +192,7 @@ def test_given_weights_are_where_training_starts() -> None:
 
 
 def test_frozen_weights_stay_as_they_were() -> None:
-    graph = api.load_graph("resnet-digits", train="last:2")
+    graph = api.load("resnet-digits", train="last:2")
     trained = {node.name for node in graph.trainable}
     start = start_values(graph, seed=0)
     run = runs.train(runs.schedule(graph), steps=2)

@@ -11,6 +11,7 @@ from poet_host.device.board import load_board
 from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.graph import Graph
+from poet_host.graph.training_options import TrainingOptions
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph
 from poet_host.profile.profile import estimate_profile
@@ -31,8 +32,8 @@ HEADER = isa.record_size("poet_plan_header")
 def graphs() -> dict[str, Graph]:
     return {
         "toy": toy.graph(),
-        "resnet-digits": models.load("resnet-digits", batch=1),
-        "part": models.load("resnet-digits", batch=1, train="last:1"),
+        "resnet-digits": models.load("resnet-digits", TrainingOptions(batch=1)),
+        "part": models.load("resnet-digits", TrainingOptions(batch=1, train="last:1")),
     }
 
 

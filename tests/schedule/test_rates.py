@@ -56,7 +56,7 @@ def test_resumed_training_with_other_rates_is_pytorchs(
     kind, rates = before["optimizer"], {k: v for k, v in before.items() if k != "optimizer"}
     options = {{"lr": "learning_rate"}.get(name, name): rate for name, rate in rates.items()}
     name = "momentum" if "momentum" in rates else kind
-    graph = api.load_graph(net, torch.zeros(4, 1, 8, 8), optimizer=name, **options)
+    graph = api.load(net, torch.zeros(4, 1, 8, 8), optimizer=name, **options)
     schedule, card = tmp_path / "m.poet", tmp_path / "card.img"
     runs.schedule(graph).save(schedule)
     poet.prepare_storage(card, 8 * runs.MIB)

@@ -30,7 +30,7 @@ from support.sim_helper import needs_compiler
 
 GRAPHS = {
     **{name: lambda name=name: api.load_graph(name) for name in MODELS},
-    "frozen": lambda: api.load_graph("resnet-digits", train="last:1"),
+    "frozen": lambda: api.load("resnet-digits", train="last:1"),
     "momentum": lambda: runs.digits(0.9, 0.0005),
     "mixed": runs.mixed,
 }
@@ -91,7 +91,7 @@ def example_of(module_of: type[torch.nn.Module]) -> torch.Tensor:
 def test_the_graph_of_a_module_is_recovered(module_of: type[torch.nn.Module]) -> None:
     torch.manual_seed(0)
     module, x = module_of(), example_of(module_of)
-    check_recovered(api.load_graph(module, x, loss="cross-entropy"))
+    check_recovered(api.load(module, x, loss="cross-entropy"))
     check_recovered(imported(onnx_models.by_dynamo(module, x), optimizer="adam"))
 
 
@@ -104,7 +104,7 @@ def test_the_graph_of_a_random_model_is_recovered(model: Model) -> None:
 @needs_compiler
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "bert-base"])
 def test_every_built_in_model_is_evaluated_from_its_schedule(name: str, tmp_path: Path) -> None:
-    graph = api.load_graph(name, batch=1)
+    graph = api.load(name, batch=1)
     runs.schedule(graph).save(tmp_path / "m.poet")
     schedule = Schedule.load(tmp_path / "m.poet")
     data = Dataset("example", *example(graph))
@@ -116,7 +116,7 @@ def test_every_built_in_model_is_evaluated_from_its_schedule(name: str, tmp_path
 
 def test_an_evaluation_of_the_largest_model_is_planned_from_its_schedule() -> None:
     """Its 438 MB of weights would take most of a minute on the way to the board."""
-    graph = api.load_graph("bert-base", batch=1)
+    graph = api.load("bert-base", batch=1)
     assert forward_bytes(graph_of(runs.schedule(graph))) == forward_bytes(graph)
 
 
@@ -139,7 +139,7 @@ def test_a_meta_part_without_a_graph_is_refused(key: str) -> None:
 
 @pytest.mark.parametrize("name", ["resnet-digits", "lenet-digits", "resnet8-cifar", "linear"])
 def test_an_example_batch_is_what_training_may_meet(name: str) -> None:
-    graph = api.load_graph(name, batch=3)
+    graph = api.load(name, batch=3)
     x, y = example(graph)
     assert x.shape == graph[graph.data].shape
     assert x.dtype == np.float32
@@ -161,7 +161,7 @@ def test_an_example_batch_for_regression() -> None:
 
 
 def test_a_batch_larger_than_the_data_repeats_samples() -> None:
-    graph = api.load_graph("resnet-digits", batch=2000)
+    graph = api.load("resnet-digits", batch=2000)
     x, _ = example(graph)
     assert np.array_equal(x[1437], x[0])
     with pytest.raises(BadInput, match="do not fill one batch of 2000"):

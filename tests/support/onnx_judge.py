@@ -8,6 +8,7 @@ import onnxruntime
 from onnx import helper
 from poet_host.data.datasets import example
 from poet_host.graph.graph import Graph
+from poet_host.graph.training_options import TrainingOptions
 from poet_host.graph.weights import start_values
 from poet_host.onnx.importer import training
 from poet_host.onnx.model import read_bytes
@@ -22,7 +23,7 @@ def random(*shape: int) -> Any:
 
 
 def imported(data: bytes, **options: Any) -> Graph:
-    return training(read_bytes(data, "model m"), "m", **{"loss": "mse", **options})
+    return training(read_bytes(data, "model m"), "m", TrainingOptions(**{"loss": "mse", **options}))
 
 
 def answers(graph: Graph, x: Any = None) -> tuple[Any, Any]:

@@ -27,7 +27,7 @@ def profile() -> Profile:
 
 @cache
 def digits(momentum: float = 0.0, weight_decay: float = 0.0, learning_rate: float = 0.02) -> Graph:
-    return api.load_graph(
+    return api.load(
         "resnet-digits", momentum=momentum, weight_decay=weight_decay, learning_rate=learning_rate
     )
 

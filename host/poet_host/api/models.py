@@ -4,13 +4,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..errors import (
-    BadInput,
-    PoetWarning,
-)
+from ..errors import BadInput, PoetWarning
 from ..graph.graph import Graph
 from ..graph.models import MODELS
 from ..graph.models import load as load_model
+from ..graph.training_options import DEFAULTS, TrainingOptions
 from ..onnx.exporter import export as export_model
 from ..onnx.importer import load as load_onnx
 from ..onnx.importer import training as train_onnx
@@ -37,32 +35,29 @@ def load(
     train: str | None = None,
     batchnorm: str | None = None,
 ) -> Graph | CostGraph:
-    """A built-in model (see MODELS; options as graph.models.load), the path of an .onnx file, a
-    torch.nn.Module with an `example` of its input (options as onnx.importer.load), or a cost
-    graph's file. `lr` is `learning_rate`.
+    """A built-in model (see MODELS), the path of an .onnx file, a torch.nn.Module with an `example`
+    of its input, or a cost graph's file. For the options see TrainingOptions; `lr` is
+    `learning_rate`.
 
     Warns with PoetWarning of weights that do not return to the module.
     """
     if lr is not None and learning_rate is not None:
         raise BadInput("lr is learning_rate: give one of them")
-    options = {
-        "batch": batch, "sequence_length": sequence_length, "loss": loss, "optimizer": optimizer,
-        "learning_rate": learning_rate if lr is None else lr, "momentum": momentum,
-        "weight_decay": weight_decay, "train": train, "batchnorm": batchnorm,
-    }  # fmt: skip
+    options = TrainingOptions(
+        batch=batch, sequence_length=sequence_length, loss=loss, optimizer=optimizer,
+        learning_rate=learning_rate if lr is None else lr, momentum=momentum,
+        weight_decay=weight_decay, train=train, batchnorm=batchnorm,
+    )  # fmt: skip
     if not is_module(model) and not isinstance(model, str | Path):
         raise BadInput(
             "poet.load takes a built-in model's name, the path of an .onnx or .json file, or a "
             f"torch.nn.Module with an example, not {type(model).__name__}"
         )
     if str(model).endswith(".json"):
-        given = [name for name, value in options.items() if value is not None]
-        if given:
-            raise BadInput(
-                f"{model} is a graph of costs: {given[0]} is for built-in models and .onnx"
-            )
+        for name in options.given():
+            raise BadInput(f"{model} is a graph of costs: {name} is for built-in models and .onnx")
         return load_cost_graph(model)
-    graph = load_graph(model, example, **options)
+    graph = load_graph(model, example, options)
     _warn(graph)
     return graph
 
@@ -82,20 +77,17 @@ def export(graph: Graph, weights: Weights | str | Path) -> bytes:
     return export_model(graph, as_weights(weights, graph))
 
 
-def load_graph(model: Any, example: Any = None, **options: Any) -> Graph:
+def load_graph(model: Any, example: Any = None, options: TrainingOptions = DEFAULTS) -> Graph:
     """The training graph of a model; raises BadInput that lists those that are built in."""
-    given = {name: value for name, value in options.items() if value is not None}
     if is_module(model):
-        return train_onnx(export_module(model, example), type(model).__name__, **given)
+        return train_onnx(export_module(model, example), type(model).__name__, options)
     if example is not None:
         raise BadInput(f"model {model}: an example of the input goes with a torch.nn.Module only")
     if str(model).lower().endswith(".onnx"):
-        return load_onnx(model, **given)
+        return load_onnx(model, options)
     if model not in MODELS:
         raise BadInput(
             f"there is no model {str(model)!r}: built in are {', '.join(MODELS)}; a model of your "
             "own ends in .onnx, a file of costs to solve for in .json"
         )
-    if "loss" in given:
-        raise BadInput(f"model {model} is built in and has its own: --loss is for .onnx")
-    return load_model(str(model), **given)
+    return load_model(str(model), options)

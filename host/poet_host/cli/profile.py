@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .. import api
 from ..errors import BadInput
+from ..graph.training_options import TrainingOptions
 from ..run.calibrate import Validation
 from . import completion
 from .console import emit, of_steps, progress, say, say_emulated
@@ -57,11 +59,12 @@ def profile(
     erase_card: bool,
     storage: Path | None,
     as_json: bool,
-    **options: object,
+    **options: Any,
 ) -> None:
     """Measure on a board what operators of MODELs (resnet-digits) and its storage cost."""
     writable(output, read=(*(of for model in models for of in files_of(model)), storage))
-    graphs = [api.load_graph(model, **options) for model in models or ("resnet-digits",)]
+    chosen = TrainingOptions(**options)
+    graphs = [api.load_graph(model, options=chosen) for model in models or ("resnet-digits",)]
     if supply_mv is not None and power_log is None:
         raise BadInput("--supply-mv is for a meter's log: give --power-log too")
     if power_log and power_log.exists():

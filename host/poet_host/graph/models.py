@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ..errors import BadInput
-from .autodiff import Sgd, optimiser, training_graph
+from .autodiff import Sgd
 from .bert import bert
 from .bert import transformer as one_block
 from .builder import Builder, Model, Tensor
 from .graph import Graph
+from .training_options import DEFAULTS, TrainingOptions
 
-MAX_BATCH = 65536
 MAX_LENGTH = 65536
 
 
@@ -202,48 +202,25 @@ MODELS = {
 }
 
 
-def check_batch(where: str, batch: object) -> None:
-    """Raise BadInput unless it is a number of samples for a step, or None."""
-    if batch is None or (type(batch) is int and 1 <= batch <= MAX_BATCH):
-        return
-    raise BadInput(f"{where}: a batch of {batch!r} samples must be 1 to {MAX_BATCH}")
+def load(name: str, options: TrainingOptions = DEFAULTS) -> Graph:
+    """Return the training graph of a built-in model.
 
-
-def load(
-    name: str,
-    *,
-    batch: int | None = None,
-    sequence_length: int | None = None,
-    optimizer: str | None = None,
-    learning_rate: float | None = None,
-    momentum: float | None = None,
-    weight_decay: float | None = None,
-    train: str = "all",
-    batchnorm: str = "train",
-) -> Graph:
-    """The training graph of a built-in model; what is not given is as the model's row says.
-
-    `sequence_length` is for models that read texts. `optimizer`: see autodiff.optimiser; `train`
-    and `batchnorm`: see autodiff.training_graph.
-    Raises BadInput for an unknown name or wrong number.
+    Raises BadInput for an unknown name, an impossible number, and a sequence length where the model
+    reads no texts.
     """
-    built_in = find(name)
-    check_batch(f"model {name}", batch)
-    chosen = optimiser(
-        built_in.optimiser, optimizer, learning_rate=learning_rate, momentum=momentum,
-        weight_decay=weight_decay,
-    )  # fmt: skip
+    built_in, length = find(name), options.sequence_length
+    options.check_batch(f"model {name}")
+    if options.loss is not None:
+        raise BadInput(f"model {name} is built in and has its own: --loss is for .onnx")
     sizes = {}
-    if sequence_length is not None:
+    if length is not None:
         if not built_in.texts:
             raise BadInput(f"model {name} reads no texts: leave out its sequence length")
-        if not 1 <= sequence_length <= MAX_LENGTH:
-            raise BadInput(
-                f"model {name}: texts of {sequence_length} tokens must be 1 to {MAX_LENGTH} long"
-            )
-        sizes["length"] = sequence_length
-    model = built_in.forward(batch or built_in.batch, **sizes)
-    return training_graph(model, chosen, train, batchnorm)
+        if not 1 <= length <= MAX_LENGTH:
+            raise BadInput(f"model {name}: texts of {length} tokens must be 1 to {MAX_LENGTH} long")
+        sizes["length"] = length
+    model = built_in.forward(options.batch or built_in.batch, **sizes)
+    return options.training_graph(model, built_in.optimiser)
 
 
 def find(name: str) -> BuiltIn:

@@ -13,11 +13,11 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import BadInput
-from ..graph.autodiff import Sgd, optimiser, training_graph
+from ..graph.autodiff import Sgd
 from ..graph.builder import Builder, Model, Tensor
 from ..graph.graph import Graph
-from ..graph.models import check_batch
 from ..graph.onnx_file import onnx_package
+from ..graph.training_options import DEFAULTS, TrainingOptions
 from .model import OnnxInput, OnnxModel, OnnxNode, read_file
 from .operators import RULES
 from .returning import with_returning
@@ -30,69 +30,30 @@ _SOFTMAX = ("Softmax", "LogSoftmax")
 _VIEWS = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze")
 
 
-def load(
-    path: Path | str,
-    *,
-    batch: int | None = None,
-    sequence_length: int | None = None,
-    loss: str | None = None,
-    optimizer: str | None = None,
-    learning_rate: float | None = None,
-    momentum: float | None = None,
-    weight_decay: float | None = None,
-    train: str = "all",
-    batchnorm: str = "train",
-) -> Graph:
-    """The training graph of the model in an .onnx file; options as those of `training`."""
-    return training(
-        read_file(path), Path(path).stem, batch=batch, sequence_length=sequence_length, loss=loss,
-        optimizer=optimizer, learning_rate=learning_rate, momentum=momentum,
-        weight_decay=weight_decay, train=train, batchnorm=batchnorm,
-    )  # fmt: skip
+def load(path: Path | str, options: TrainingOptions = DEFAULTS) -> Graph:
+    """Return the training graph of the model in an .onnx file. Raises BadInput as `training`."""
+    return training(read_file(path), Path(path).stem, options)
 
 
-def training(
-    model: OnnxModel,
-    name: str,
-    *,
-    batch: int | None = None,
-    sequence_length: int | None = None,
-    loss: str | None = None,
-    optimizer: str | None = None,
-    learning_rate: float | None = None,
-    momentum: float | None = None,
-    weight_decay: float | None = None,
-    train: str = "all",
-    batchnorm: str = "train",
-) -> Graph:
-    """The training graph of a model.
+def training(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -> Graph:
+    """Return the training graph of a model. Raises BadInput for what cannot be trained."""
+    forward = import_model(model, name, options)
+    return with_returning(options.training_graph(forward, DEFAULT_OPTIMISER), model)
 
-    `batch`, `sequence_length`, `loss`: see import_model; `optimizer` and its rates:
-    optimisers.optimiser; `train`, `batchnorm`: autodiff.training_graph. Raises BadInput.
+
+def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -> Model:
+    """Return the forward model, with a loss after its output.
+
+    The batch is the first size of the input. Without `options.batch` it is the file's, or 1 if it
+    is open there. `options.sequence_length` is the second size, which must be open or the same.
+    Without `options.loss` the loss is cross-entropy, if the output has the shape of classes; else
+    raises BadInput.
     """
-    forward = import_model(model, name, batch=batch, sequence_length=sequence_length, loss=loss)
-    rates = {"learning_rate": learning_rate, "momentum": momentum, "weight_decay": weight_decay}
-    chosen = optimiser(DEFAULT_OPTIMISER, optimizer, **rates)
-    return with_returning(training_graph(forward, chosen, train, batchnorm), model)
-
-
-def import_model(
-    model: OnnxModel,
-    name: str,
-    *,
-    batch: int | None = None,
-    sequence_length: int | None = None,
-    loss: str | None = None,
-) -> Model:
-    """The forward model, with a loss behind its output.
-
-    `batch` is the first size of the input; without it that of the file, or 1 if it is open there.
-    `sequence_length` is the second size, which must be open or the same. `loss` is a row of LOSSES;
-    None: cross-entropy, if the output has the shape of classes. Else raises BadInput.
-    """
+    loss = options.loss
     if loss not in (None, *LOSSES):
         raise BadInput(f"loss {loss!r}: choose of {', '.join(LOSSES)}")
-    shape = _shape(model.input, batch, sequence_length, model.where)
+    options.check_batch(model.where)
+    shape = _shape(model.input, options.batch, options.sequence_length, model.where)
     before = model.input.shape[0]
     model.input = replace(model.input, shape=shape)
     of_classes = loss != "mse" and _drop_softmax(model)
@@ -117,7 +78,6 @@ def _shape(
     sizes = list(given.shape)
     if not sizes:
         raise BadInput(f"{where}: its input {given.name} has no sizes: export it with an example")
-    check_batch(where, batch)
     sizes[0] = batch or (sizes[0] if isinstance(sizes[0], int) else 1)
     if sequence_length is not None:
         if len(sizes) < 2 or (isinstance(sizes[1], int) and sizes[1] != sequence_length):

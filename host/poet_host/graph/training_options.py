@@ -1,0 +1,55 @@
+"""What a user may choose about the training step of a model, as one value."""
+
+from dataclasses import dataclass
+
+from ..errors import BadInput
+from .autodiff import training_graph
+from .builder import Model
+from .graph import Graph
+from .optimisers import Optimiser, optimiser
+
+MAX_BATCH = 65536
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a model becomes a training step. None stands for the model's own choice."""
+
+    batch: int | None = None  # samples in a step
+    sequence_length: int | None = None  # tokens of a text
+    loss: str | None = None  # of an .onnx model: a row of onnx.importer.LOSSES
+    optimizer: str | None = None  # a name of OPTIMISERS
+    learning_rate: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    train: str | None = None  # parameters that learn: "all", "last:N" or a pattern of names
+    batchnorm: str | None = None  # "train" or "frozen"
+
+    def given(self) -> dict[str, object]:
+        """The options that are not None, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def check_batch(self, where: str) -> None:
+        """Raise BadInput, which begins with `where`, for an impossible number of samples."""
+        batch = self.batch
+        if batch is not None and (type(batch) is not int or not 1 <= batch <= MAX_BATCH):
+            raise BadInput(f"{where}: a batch of {batch!r} samples must be 1 to {MAX_BATCH}")
+
+    def training_graph(self, model: Model, default: Optimiser) -> Graph:
+        """The training graph of a forward model, with the chosen optimiser or `default`.
+
+        Raises BadInput for rates that the optimiser does not have, and as autodiff.training_graph.
+        """
+        chosen = optimiser(
+            default, self.optimizer, learning_rate=self.learning_rate, momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )  # fmt: skip
+        return training_graph(
+            model,
+            chosen,
+            "all" if self.train is None else self.train,
+            "train" if self.batchnorm is None else self.batchnorm,
+        )
+
+
+DEFAULTS = TrainingOptions()

@@ -5,8 +5,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from types import TracebackType
 
+from ..closing import Closing
 from ..data.datasets import Dataset, example
 from ..device import device as devices
 from ..device.board import load_board
@@ -40,7 +40,7 @@ ENDING_S = 2.0  # of a simulated board's process, whose port goes first
 USB = ":usb"  # behind the port of a simulated board
 
 
-class Connection:
+class Connection(Closing):
     """An open board: `device` speaks to it, `board` has its facts. A context manager."""
 
     def __init__(
@@ -129,15 +129,7 @@ class Connection:
     def close(self) -> None:
         self._stack.close()
 
-    def __enter__(self) -> "Connection":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         ended = None
         if isinstance(self.running, SimulatedBoard) and isinstance(error, LinkBroken | NoDevice):
             ended = self.running.wait(ENDING_S)

@@ -4,10 +4,10 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 from .. import isa
+from ..closing import Closing
 from ..errors import BoardError, LinkBroken, NoDevice
 from .link import Link, candidate_ports
 from .wire import (
@@ -33,7 +33,7 @@ _BLOCK = _C["POET_BLOCK"]
 Progress = Callable[[int, int], None]  # done, total (bytes, steps or samples)
 
 
-class Device:
+class Device(Closing):
     """A board behind an open link. Records come back as named tuples of records.h.
 
     The constructor asks who the board is: `info` is its poet_hello. A step that runs there is
@@ -59,17 +59,6 @@ class Device:
                 "bad_fingerprint",
                 self.info.fingerprint,
             )
-
-    def __enter__(self) -> "Device":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.link.close()

@@ -6,12 +6,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from difflib import get_close_matches
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
 import serial
 
+from ..closing import Closing
 from ..errors import LinkBroken, NoDevice, PoetError
 from .board import names
 from .ports import permission_advice, serial_ports
@@ -24,7 +24,7 @@ LONGEST_PAUSE_S = 10.0  # between two pings
 MAX_GARBAGE = 1 << 16  # bytes without a zero that cannot be a frame
 
 
-class Link:
+class Link(Closing):
     """One open port. Requests go one at a time; every reply is matched by sequence and code.
 
     `timeout_s`: how long to wait for a reply before the request is sent again. `patience_s`:
@@ -46,17 +46,6 @@ class Link:
         self._early: bytes | None = None  # that reply, if it came while others were awaited
         self._foreign_bytes = 0
         self._serial = _open(port, patience_s)
-
-    def __enter__(self) -> "Link":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._serial.close()

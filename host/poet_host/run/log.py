@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
+from ..closing import Closing
 from ..errors import BadInput
 from ..files import is_stream, write_all
 from ..profile.profile import Power
@@ -35,7 +35,7 @@ class _Sink(Protocol):
     def close(self) -> None: ...
 
 
-class Log:
+class Log(Closing):
     """A context manager: `begin`, then `step` after every step, then `end`.
 
     `lines` is the file of JSON lines, `tensorboard` the folder of event files; None: none. With
@@ -100,15 +100,7 @@ class Log:
                 self._sinks.remove(sink)
                 sink.close()
 
-    def __enter__(self) -> "Log":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         try:
             if error is not None and not self._ended:
                 stopped = isinstance(error, KeyboardInterrupt)

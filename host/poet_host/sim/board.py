@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
+from ..closing import Closing
 from ..device.board import load_board
 from ..errors import PoetError
 from .chip_library import build_chip_library
@@ -36,7 +36,7 @@ class Energy:
         return self.processor_active_uj + self.processor_asleep_uj + self.storage_uj + self.other_uj
 
 
-class SimulatedBoard:
+class SimulatedBoard(Closing):
     """A context manager. `port` is its serial port (a pty), `process` the board itself.
 
     `storage` is the card's image (None: no card). `faults` and `seed` make the card misbehave
@@ -156,14 +156,3 @@ class SimulatedBoard:
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None and not stream.closed:
                 stream.close()
-
-    def __enter__(self) -> SimulatedBoard:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -3,9 +3,9 @@
 import struct
 import subprocess
 from pathlib import Path
-from types import TracebackType
 
 from .. import isa
+from ..closing import Closing
 from ..device.board import load_board
 from ..errors import BadInput, PoetError
 from ..firmware_build.native import build_native, runner
@@ -46,7 +46,7 @@ def create_storage(path: Path, size_bytes: int) -> None:
         ) from error
 
 
-class NativeBoard:
+class NativeBoard(Closing):
     """A running native board; a context manager that ends it.
 
     `port` is the path of its serial port, `process` the board itself. A storage file that is
@@ -112,14 +112,3 @@ class NativeBoard:
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
-
-    def __enter__(self) -> "NativeBoard":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from shutil import disk_usage
 from tempfile import TemporaryDirectory
-from types import TracebackType
 
 from ..device import device as devices
 from ..device.board import load_board
@@ -119,12 +118,7 @@ class start_board:  # noqa: N801 (a verb: used as a function)
             self._stack = stack.pop_all()
             return board
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
 

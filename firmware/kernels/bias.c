@@ -1,10 +1,10 @@
-/* bias.c - gradient of the bias of conv2d and linear. */
+/* bias.c - gradient of the bias of conv2d, and of linear with oh = ow = 1. */
 #include "poet/kernel.h"
 #include "sink.h"
 
 void poet_grad_bias(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *dy = call->in[0];
+  const float *dy = call->in[0]; /* (n, k, oh, ow) */
   const uint32_t plane = op->oh * op->ow;
 
   for (uint32_t k = 0; k < op->k; k++) {

@@ -1,23 +1,33 @@
-/* conv2d.c - two-dimensional convolution with groups. */
+/*
+ * conv2d.c - two-dimensional convolution with groups, and its two gradients.
+ *
+ * Shapes name the fields of struct poet_op. Output channel k reads the c /
+ * groups input channels of its group. The outer loops select planes; the inner
+ * functions add one element of the window at a time, over all outputs for which
+ * it lies inside of the input. So padding costs no time, and each output sums
+ * its terms in the order of kernel.h: over c / groups, kernel_h, kernel_w.
+ */
 #include <string.h>
 
 #include "poet/kernel.h"
 #include "sink.h"
 
-/* One element of the convolution window: the outputs for which it lies inside
- * the input and not in the padding, begin <= row, column < end. Output
- * (row, column) meets element row * stride_h * w + column * stride_w + shift
- * of the input plane, modulo 2^32. */
+/* One element of the window: the outputs (row, column) for which it lies inside
+ * of the input and not in the padding, begin <= row, column < end. For output
+ * (row, column) it is element row * stride_h * w + column * stride_w + shift of
+ * the input plane, modulo 2^32: `shift` may be negative. */
 struct tap {
   uint32_t row_begin, row_end;
   uint32_t column_begin, column_end;
   uint32_t shift;
 };
 
+/* First output for which window element `at` is not in the padding before. */
 static uint32_t first_inside(uint32_t at, uint32_t stride, uint32_t pad) {
   return at < pad ? (pad - at + stride - 1) / stride : 0;
 }
 
+/* First output for which it is in the padding after. */
 static uint32_t end_inside(uint32_t at, uint32_t stride, uint32_t pad,
                            uint32_t in_size, uint32_t out_size) {
   const uint32_t end =
@@ -34,7 +44,7 @@ static struct tap tap_at(const struct poet_op *op, uint32_t kh, uint32_t kw) {
       .shift = (kh - op->pad_h) * op->w + kw - op->pad_w};
 }
 
-/* y += x * weight */
+/* y += x * weight. x: one plane (h, w), y: one plane (oh, ow) */
 static void add_to_output(const struct poet_op *op, struct tap tap,
                           const float *x, float weight, float *y) {
   const uint32_t stride = op->stride_w;
@@ -49,7 +59,7 @@ static void add_to_output(const struct poet_op *op, struct tap tap,
   }
 }
 
-/* dx += dy * weight */
+/* dx += dy * weight. dx: one plane (h, w), dy: one plane (oh, ow) */
 static void add_to_input(const struct poet_op *op, struct tap tap,
                          const float *dy, float weight, float *dx) {
   const uint32_t stride = op->stride_w;
@@ -64,7 +74,7 @@ static void add_to_input(const struct poet_op *op, struct tap tap,
   }
 }
 
-/* sum + the products of x and dy */
+/* sum + products of x and dy. x: one plane (h, w), dy: one plane (oh, ow) */
 static float add_products(const struct poet_op *op, struct tap tap,
                           const float *x, const float *dy, float sum) {
   const uint32_t stride = op->stride_w;
@@ -82,14 +92,15 @@ static float add_products(const struct poet_op *op, struct tap tap,
 
 void poet_conv2d(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const float *bias = op->input_count > 2 ? call->in[2] : NULL;
-  float *y = call->out;
+  const float *x = call->in[0]; /* (n, c, h, w) */
+  const float *bias =
+      op->input_count > 2 ? call->in[2] : NULL; /* (k), or NULL */
+  float *y = call->out;                         /* (n, k, oh, ow) */
   const uint32_t x_plane = op->h * op->w, y_plane = op->oh * op->ow;
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
 
   for (uint32_t n = 0; n < op->n; n++) {
-    const float *weight = call->in[1];
+    const float *weight = call->in[1]; /* (k, c / groups, kernel_h, kernel_w) */
     for (uint32_t k = 0; k < op->k; k++) {
       const uint32_t first_c = k / group_k * group_c;
       memset(y, 0, y_plane * sizeof *y);
@@ -114,9 +125,9 @@ void poet_conv2d(const struct poet_call *call) {
 
 void poet_conv2d_grad_input(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *dy = call->in[0];
-  const float *w = call->in[1];
-  float *dx = call->out;
+  const float *dy = call->in[0]; /* (n, k, oh, ow) */
+  const float *w = call->in[1];  /* (k, c / groups, kernel_h, kernel_w) */
+  float *dx = call->out;         /* (n, c, h, w) */
   const uint32_t x_plane = op->h * op->w, y_plane = op->oh * op->ow;
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
   const uint32_t taps = (uint32_t)op->kernel_h * op->kernel_w;
@@ -142,8 +153,8 @@ void poet_conv2d_grad_input(const struct poet_call *call) {
 
 void poet_conv2d_grad_weight(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const float *dy = call->in[1];
+  const float *x = call->in[0];  /* (n, c, h, w) */
+  const float *dy = call->in[1]; /* (n, k, oh, ow) */
   const uint32_t x_plane = op->h * op->w, y_plane = op->oh * op->ow;
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
   uint32_t i = 0;

@@ -1,4 +1,5 @@
-/* dots.c - the inner loop of every product of matrices. */
+/* dots.c - the inner loop of every product of matrices: each sum has its own
+ * accumulator and adds its terms in ascending order. */
 #include "dots.h"
 
 static void four(const struct poet_dots *dots, float *sums) {

@@ -1,4 +1,4 @@
-/* dots.h - sums of products, several at a time. */
+/* dots.h - dot products, several at a time. */
 #ifndef POET_DOTS_H
 #define POET_DOTS_H
 
@@ -6,23 +6,23 @@
 
 #define POET_DOTS 4u
 
-/* A row of numbers, and columns to multiply it with. */
+/* A row, and columns to multiply it with. Steps count floats. */
 struct poet_dots {
-  const float *a;          /* the row */
-  const float *b;          /* the first of the columns */
-  uint32_t a_step, b_step; /* from a term to the next */
-  uint32_t next;           /* from a column to the next */
-  uint32_t count;          /* of terms */
+  const float *a;          /* the row, (count) */
+  const float *b;          /* the first column, (count) */
+  uint32_t a_step, b_step; /* from one term to the next */
+  uint32_t next;           /* from one column to the next */
+  uint32_t count;          /* number of terms */
 };
 
-/* How many columns are computed together, of `left`. */
+/* Number of columns to compute together, of `left` columns. */
 static inline uint32_t poet_together(uint32_t left) {
   return left < POET_DOTS ? left : POET_DOTS;
 }
 
-/* sums[i] = the row . column i, for i < columns, at most POET_DOTS: each has an
- * accumulator of its own that takes its terms in ascending order. Together they
- * read the row once. */
+/* sums[i] = dot product of the row and column i, for i < columns <= POET_DOTS.
+ * Each has its own accumulator and adds its terms in ascending order. Together
+ * they read the row once. */
 void poet_dots(const struct poet_dots *dots, uint32_t columns, float *sums);
 
 #endif

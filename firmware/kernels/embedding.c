@@ -1,16 +1,18 @@
-/* embedding.c - rows of a table, chosen by token. */
+/* embedding.c - rows of a table, selected by tokens, and the table's gradient.
+ */
 #include <math.h>
 #include <string.h>
 
 #include "poet/kernel.h"
 #include "sink.h"
 
-/* A token that the table does not have makes its row not a number. */
+/* A token outside of the table makes its row NaN, so that the loss stops the
+ * step. */
 void poet_embedding(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const uint32_t *tokens = call->in[0];
-  const float *table = call->in[1];
-  float *y = call->out;
+  const uint32_t *tokens = call->in[0]; /* (n) */
+  const float *table = call->in[1];     /* (k, c) */
+  float *y = call->out;                 /* (n, c) */
 
   for (uint32_t n = 0; n < op->n; n++) {
     if (tokens[n] < op->k) {
@@ -24,12 +26,14 @@ void poet_embedding(const struct poet_call *call) {
   }
 }
 
-#define TOGETHER 8u /* columns of a row */
+#define TOGETHER 8u /* columns of a row that are summed together */
 
+/* Row k of the gradient is the sum of dy over the tokens equal to k. The sink
+ * gets every row, also those that no token selects. */
 void poet_embedding_grad(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const uint32_t *tokens = call->in[0];
-  const float *dy = call->in[1];
+  const uint32_t *tokens = call->in[0]; /* (n) */
+  const float *dy = call->in[1];        /* (n, c) */
 
   for (uint32_t k = 0; k < op->k; k++) {
     uint32_t first = 0, end = op->n;

@@ -1,5 +1,6 @@
 /* layernorm.c - normalisation of each of n rows by its own mean and standard
- * deviation. `stats` are their means, then their reciprocal deviations. */
+ * deviation, and its gradients. `stats` holds the n means, then the n
+ * reciprocal standard deviations. */
 #include <math.h>
 
 #include "poet/kernel.h"
@@ -7,9 +8,9 @@
 
 void poet_layernorm_stats(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  float *mean = call->out;
-  float *rstd = mean + op->n;
+  const float *x = call->in[0]; /* (n, c) */
+  float *mean = call->out;      /* (n) */
+  float *rstd = mean + op->n;   /* (n) */
   const float count = (float)op->c;
 
   for (uint32_t n = 0; n < op->n; n++) {
@@ -31,11 +32,11 @@ void poet_layernorm_stats(const struct poet_call *call) {
 
 void poet_layernorm(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const float *stats = call->in[1];
-  const float *gamma = call->in[2];
-  const float *beta = call->in[3];
-  float *y = call->out;
+  const float *x = call->in[0];     /* (n, c) */
+  const float *stats = call->in[1]; /* (2, n) */
+  const float *gamma = call->in[2]; /* (c) */
+  const float *beta = call->in[3];  /* (c) */
+  float *y = call->out;             /* (n, c) */
 
   for (uint32_t n = 0; n < op->n; n++) {
     for (uint32_t c = 0; c < op->c; c++) {
@@ -46,11 +47,11 @@ void poet_layernorm(const struct poet_call *call) {
 
 void poet_layernorm_grad_input(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const float *stats = call->in[1];
-  const float *gamma = call->in[2];
-  const float *dy = call->in[3];
-  float *dx = call->out;
+  const float *x = call->in[0];     /* (n, c) */
+  const float *stats = call->in[1]; /* (2, n) */
+  const float *gamma = call->in[2]; /* (c) */
+  const float *dy = call->in[3];    /* (n, c) */
+  float *dx = call->out;            /* (n, c) */
   const float count = (float)op->c;
 
   for (uint32_t n = 0; n < op->n; n++) {
@@ -75,9 +76,9 @@ void poet_layernorm_grad_input(const struct poet_call *call) {
 
 void poet_layernorm_grad_weight(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const float *stats = call->in[1];
-  const float *dy = call->in[2];
+  const float *x = call->in[0];     /* (n, c) */
+  const float *stats = call->in[1]; /* (2, n) */
+  const float *dy = call->in[2];    /* (n, c) */
 
   for (uint32_t c = 0; c < op->c; c++) {
     float g = 0.0f;

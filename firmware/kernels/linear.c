@@ -1,4 +1,8 @@
-/* linear.c - fully connected layer. */
+/*
+ * linear.c - fully connected layer, and its two gradients. Its `inputs` are the
+ * c * h * w features of a sample. Up to POET_DOTS outputs are computed
+ * together, so that the row of the input is read once (dots.h).
+ */
 #include <string.h>
 
 #include "dots.h"
@@ -11,10 +15,11 @@ static uint32_t features(const struct poet_op *op) {
 
 void poet_linear(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const float *weight = call->in[1];
-  const float *bias = op->input_count > 2 ? call->in[2] : NULL;
-  float *y = call->out;
+  const float *x = call->in[0];      /* (n, inputs) */
+  const float *weight = call->in[1]; /* (k, inputs) */
+  const float *bias =
+      op->input_count > 2 ? call->in[2] : NULL; /* (k), or NULL */
+  float *y = call->out;                         /* (n, k) */
   const uint32_t inputs = features(op);
   struct poet_dots dots = {
       .a = x, .a_step = 1, .b_step = 1, .next = inputs, .count = inputs};
@@ -33,8 +38,8 @@ void poet_linear(const struct poet_call *call) {
   }
 }
 
-/* dx = dx + g[0] w_0 + g[1] w_1 ..., a term behind the other, of the `rows`
- * rows of w that begin at `weight`. */
+/* dx = ((dx + g[0] w_0) + g[1] w_1) + ..., over `rows` rows of w from `weight`
+ * on. dx: (inputs), g: (rows), weight: (rows, inputs) */
 static void add_rows(float *dx, const float *g, const float *weight,
                      uint32_t inputs, uint32_t rows) {
   if (rows == POET_DOTS) {
@@ -57,9 +62,9 @@ static void add_rows(float *dx, const float *g, const float *weight,
 
 void poet_linear_grad_input(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *dy = call->in[0];
-  const float *weight = call->in[1];
-  float *dx = call->out;
+  const float *dy = call->in[0];     /* (n, k) */
+  const float *weight = call->in[1]; /* (k, inputs) */
+  float *dx = call->out;             /* (n, inputs) */
   const uint32_t inputs = features(op);
 
   memset(dx, 0, op->n * inputs * sizeof *dx);
@@ -75,8 +80,8 @@ void poet_linear_grad_input(const struct poet_call *call) {
 
 void poet_linear_grad_weight(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const float *dy = call->in[1];
+  const float *x = call->in[0];  /* (n, inputs) */
+  const float *dy = call->in[1]; /* (n, k) */
   const uint32_t inputs = features(op);
   struct poet_dots dots = {
       .a = dy, .a_step = op->k, .b_step = inputs, .next = 1, .count = op->n};

@@ -1,4 +1,5 @@
-/* loss.c - softmax cross-entropy and mean squared error. */
+/* loss.c - softmax cross-entropy, mean squared error, and their gradients. The
+ * largest logit is subtracted first, so that exp cannot overflow. */
 #include <math.h>
 
 #include "mathf.h"
@@ -14,9 +15,9 @@ static float largest(const float *x, uint32_t count) {
 
 void poet_softmax_xent(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const int32_t *labels = call->in[1];
-  float *loss = call->out;
+  const float *x = call->in[0];        /* (n, c) */
+  const int32_t *labels = call->in[1]; /* (n) */
+  float *loss = call->out;             /* one float */
   float total = 0.0f;
 
   for (uint32_t n = 0; n < op->n; n++) {
@@ -34,9 +35,9 @@ void poet_softmax_xent(const struct poet_call *call) {
 
 void poet_softmax_xent_grad(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const int32_t *labels = call->in[1];
-  float *dx = call->out;
+  const float *x = call->in[0];        /* (n, c) */
+  const int32_t *labels = call->in[1]; /* (n) */
+  float *dx = call->out;               /* (n, c) */
   const float samples = (float)op->n;
 
   for (uint32_t n = 0; n < op->n; n++) {
@@ -56,9 +57,9 @@ void poet_softmax_xent_grad(const struct poet_call *call) {
 }
 
 void poet_mse(const struct poet_call *call) {
-  const float *x = call->in[0];
-  const float *target = call->in[1];
-  float *loss = call->out;
+  const float *x = call->in[0];      /* n * c * h * w elements */
+  const float *target = call->in[1]; /* the same */
+  float *loss = call->out;           /* one float */
   const uint32_t count = poet_elements(call->op);
   float sum = 0.0f;
 
@@ -70,9 +71,9 @@ void poet_mse(const struct poet_call *call) {
 }
 
 void poet_mse_grad(const struct poet_call *call) {
-  const float *x = call->in[0];
-  const float *target = call->in[1];
-  float *dx = call->out;
+  const float *x = call->in[0];      /* n * c * h * w elements */
+  const float *target = call->in[1]; /* the same */
+  float *dx = call->out;             /* the same */
   const uint32_t count = poet_elements(call->op);
   const float scale = 2.0f / (float)count;
 

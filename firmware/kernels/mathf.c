@@ -1,13 +1,18 @@
-/* mathf.c - exp, log, tanh, erf: reduction of the argument, then a polynomial
- * that is minimax for the relative error (our own fits), in Horner's form. */
+/*
+ * mathf.c - exp, log, tanh, erf and others, with the same bits on every target.
+ *
+ * Each reduces its argument to a small range, then evaluates a polynomial in
+ * Horner's form. The coefficients are our own minimax fits of the relative
+ * error. mathf.h states the largest error of each function.
+ */
 #include "mathf.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-/* ln 2 in two parts. The first has ten bits, so that its product with any
- * exponent is exact. */
+/* ln 2 as a sum. The first part has ten bits, so its product with any exponent
+ * is exact. */
 #define LN2_HIGH 0.693359375f
 #define LN2_LOW -2.12194440e-4f
 
@@ -45,7 +50,7 @@ float poet_exp(float x) {
   p = p * r + 0.0416661872f;
   p = p * r + 0.166665129f;
   p = p * r + 0.5f;
-  /* Two factors: 2^n alone may be too large or small where e^x is not. */
+  /* Two factors: 2^n alone may overflow or underflow although e^x does not. */
   return (1.0f + (r + r * r * p)) * power_of_two(n / 2) *
          power_of_two(n - n / 2);
 }
@@ -81,7 +86,7 @@ float poet_log(float x) {
          (f + (f * f * (f * p - 0.5f) + (float)n * LN2_LOW));
 }
 
-/* Both functions below are odd. */
+/* For the odd functions below. */
 static float with_sign_of(float x, float magnitude) {
   return x < 0.0f ? -magnitude : magnitude;
 }
@@ -128,7 +133,7 @@ float poet_erff(float x) {
   return isnan(x) ? x : with_sign_of(x, 1.0f - poet_exp(-q));
 }
 
-/* The exponential is of what is not positive, so that it stays finite. */
+/* The argument of exp is never positive, so that it cannot overflow. */
 float poet_logistic(float x) {
   const float e = poet_exp(x < 0.0f ? x : -x);
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);

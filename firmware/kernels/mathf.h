@@ -1,13 +1,13 @@
-/* mathf.h - functions that libraries round differently. */
+/* mathf.h - functions of our own, because libraries round them differently. */
 #ifndef POET_MATHF_H
 #define POET_MATHF_H
 
 #include <stdint.h>
 
-/* e^x and the natural logarithm, float32 throughout, the same bits on every
+/* e^x and the natural logarithm, in float32, with the same bits on every
  * target. Largest error over all floats, in units in the last place: 1.1 (exp),
  * 0.9 (log). exp: 0 below -103.97, infinite above 88.72. log: -infinity at 0,
- * not a number below. Subnormal arguments and results are right. */
+ * NaN below. Subnormal arguments and results are correct. */
 float poet_exp(float x);
 float poet_log(float x);
 

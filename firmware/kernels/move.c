@@ -1,5 +1,4 @@
-/* move.c - tensors in another order of axes, parts of tensors, tensors in a
- * row. Numbers stay what they are. */
+/* move.c - transpose, concatenate and slice. Elements are copied unchanged. */
 #include <string.h>
 
 #include "poet/kernel.h"
@@ -10,8 +9,8 @@ void poet_transpose(const struct poet_call *call) {
   const uint32_t sizes[4] = {op->n, op->c, op->h, op->w};
   const uint32_t steps[4] = {op->c * op->h * op->w, op->h * op->w, op->w, 1};
   uint32_t size[4], step[4];
-  const float *x = call->in[0];
-  float *y = call->out;
+  const float *x = call->in[0]; /* (n, c, h, w) */
+  float *y = call->out;         /* (size[0], size[1], size[2], size[3]) */
 
   for (uint32_t i = 0; i < 4; i++) {
     const uint32_t axis = op->variant >> 2 * i & 3u;
@@ -30,14 +29,14 @@ void poet_transpose(const struct poet_call *call) {
   }
 }
 
-/* One behind the other along axis c: a has c, b has k. */
+/* a, then b, along axis c. */
 void poet_concat(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t a_count = op->c * op->h * op->w;
   const uint32_t b_count = op->k * op->h * op->w;
-  const float *a = call->in[0];
-  const float *b = call->in[1];
-  float *y = call->out;
+  const float *a = call->in[0]; /* (n, c, h, w) */
+  const float *b = call->in[1]; /* (n, k, h, w) */
+  float *y = call->out;         /* (n, c + k, h, w) */
 
   for (uint32_t n = 0; n < op->n; n++) {
     memcpy(y, a + n * a_count, a_count * sizeof *y);
@@ -46,12 +45,12 @@ void poet_concat(const struct poet_call *call) {
   }
 }
 
-/* k of axis c from oh on. */
+/* Channels oh .. oh + k - 1 of axis c. */
 void poet_slice(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t plane = op->h * op->w;
   const float *x = (const float *)call->in[0] + op->oh * plane;
-  float *y = call->out;
+  float *y = call->out; /* (n, k, h, w) */
 
   for (uint32_t n = 0; n < op->n; n++) {
     memcpy(y, x, op->k * plane * sizeof *y);
@@ -63,8 +62,8 @@ void poet_slice(const struct poet_call *call) {
 void poet_slice_grad(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t plane = op->h * op->w;
-  const float *dy = call->in[0];
-  float *dx = call->out;
+  const float *dy = call->in[0]; /* (n, k, h, w) */
+  float *dx = call->out;         /* (n, c, h, w) */
 
   memset(dx, 0, poet_elements(op) * sizeof *dx);
   for (uint32_t n = 0; n < op->n; n++) {

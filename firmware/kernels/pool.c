@@ -1,17 +1,19 @@
-/* pool.c - pooling over windows and over the whole plane. */
+/* pool.c - maximum and average over windows, average over the whole plane, and
+ * their gradients. A plane is one (h, w) of the n * c. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "poet/kernel.h"
 
-/* The part of a window that lies inside the input, begin <= row, column < end.
- * The padding is narrower than the window, so that it is never empty. */
+/* The part of a window inside of the input, begin <= row, column < end. It is
+ * never empty, because the padding is narrower than the window. */
 struct window {
   uint32_t row_begin, row_end;
   uint32_t column_begin, column_end;
 };
 
+/* A coordinate in the padded input as one in the input, limited to it. */
 static uint32_t less_padding(uint32_t at, uint32_t pad, uint32_t size) {
   const uint32_t inside = at < pad ? 0 : at - pad;
   return inside < size ? inside : size;
@@ -27,8 +29,8 @@ static struct window window_at(const struct poet_op *op, uint32_t oh,
       .column_end = less_padding(column + op->kernel_w, op->pad_w, op->w)};
 }
 
-/* Index in the plane of the window's first largest element, or of its last
- * not-a-number, as in PyTorch. */
+/* Index in the plane of the window's first largest element, or of its last NaN,
+ * as in PyTorch. */
 static uint32_t first_largest(const float *x, uint32_t width, struct window v) {
   uint32_t best = v.row_begin * width + v.column_begin;
   for (uint32_t row = v.row_begin; row < v.row_end; row++) {
@@ -42,12 +44,13 @@ static uint32_t first_largest(const float *x, uint32_t width, struct window v) {
   return best;
 }
 
-/* The output, or with `dy` its gradient. */
+/* The output, or if dy (n, c, oh, ow) is given, the gradient of the input. The
+ * gradient finds the largest element again, so no index is stored. */
 static void maxpool(const struct poet_call *call, const float *dy) {
   const struct poet_op *op = call->op;
   const uint32_t size = op->h * op->w;
-  const float *x = call->in[0];
-  float *out = call->out;
+  const float *x = call->in[0]; /* (n, c, h, w) */
+  float *out = call->out; /* (n, c, oh, ow), or of a gradient (n, c, h, w) */
 
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
     if (dy != NULL) {
@@ -76,8 +79,8 @@ void poet_maxpool2d_grad(const struct poet_call *call) {
   maxpool(call, call->in[1]);
 }
 
-/* What a window's sum is divided by: its elements, by `variant` 1 only those
- * that are no padding. */
+/* Divisor of a window's sum: all its elements; with `variant` 1, only those
+ * inside of the input. */
 static float window_area(const struct poet_op *op, struct window v) {
   if (op->variant) {
     return (float)((v.row_end - v.row_begin) * (v.column_end - v.column_begin));
@@ -85,7 +88,8 @@ static float window_area(const struct poet_op *op, struct window v) {
   return (float)((uint32_t)op->kernel_h * op->kernel_w);
 }
 
-/* The means of x's windows, or with dx what they add to each element of it. */
+/* y = means of the windows of x; or, if dx is given, dx = sums of the shares of
+ * dy. x, dx: (n, c, h, w); y, dy: (n, c, oh, ow) */
 static void avgpool(const struct poet_op *op, const float *x, float *y,
                     const float *dy, float *dx) {
   const uint32_t size = op->h * op->w;
@@ -127,8 +131,8 @@ void poet_avgpool2d_grad(const struct poet_call *call) {
 
 void poet_global_avgpool(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  float *y = call->out;
+  const float *x = call->in[0]; /* (n, c, h, w) */
+  float *y = call->out;         /* (n, c) */
   const uint32_t area = op->h * op->w;
 
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
@@ -142,8 +146,8 @@ void poet_global_avgpool(const struct poet_call *call) {
 
 void poet_global_avgpool_grad(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *dy = call->in[0];
-  float *dx = call->out;
+  const float *dy = call->in[0]; /* (n, c) */
+  float *dx = call->out;         /* (n, c, h, w) */
   const uint32_t area = op->h * op->w;
 
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {

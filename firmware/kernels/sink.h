@@ -1,11 +1,13 @@
-/* sink.h - what becomes of one element of a parameter's gradient. */
+/* sink.h - use of a parameter's gradient: store it, add it or update with it.
+ */
 #ifndef POET_SINK_H
 #define POET_SINK_H
 
 #include "poet/kernel.h"
 
-/* Puts the complete gradients `g` of `count` elements from `first` on into the
- * operator's sink; the kernel has `own` inputs itself, the sink's follow. */
+/* Apply the operator's sink to elements first .. first + count - 1 of the
+ * parameter. g: (count), their complete gradients. The first `own` inputs are
+ * the kernel's, the sink's inputs follow. */
 void poet_sink(const struct poet_call *call, uint32_t own, uint32_t first,
                const float *g, uint32_t count);
 

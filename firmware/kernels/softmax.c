@@ -1,11 +1,12 @@
-/* softmax.c - softmax along w, of what a query may see. */
+/* softmax.c - softmax along w over the visible elements of each row: those that
+ * mask and, with `variant` 1, causal order allow. */
 #include <math.h>
 #include <stddef.h>
 
 #include "mathf.h"
 #include "poet/kernel.h"
 
-/* Elements of row `row` (of n * c * h) that are seen lie before this one. */
+/* Elements of row `row` (of n * c * h) from this index on are not visible. */
 static uint32_t end_of_row(const struct poet_op *op, uint32_t row) {
   const uint32_t seen = row % op->h + 1;
   return op->variant && seen < op->w ? seen : op->w;
@@ -13,9 +14,10 @@ static uint32_t end_of_row(const struct poet_op *op, uint32_t row) {
 
 void poet_softmax(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const uint32_t *masks = op->input_count > 1 ? call->in[1] : NULL;
-  float *y = call->out;
+  const float *x = call->in[0]; /* (n, c, h, w) */
+  const uint32_t *masks =
+      op->input_count > 1 ? call->in[1] : NULL; /* (n, w), or NULL */
+  float *y = call->out;                         /* (n, c, h, w) */
 
   for (uint32_t row = 0; row < op->n * op->c * op->h; row++) {
     const uint32_t *mask =
@@ -32,7 +34,7 @@ void poet_softmax(const struct poet_call *call) {
       y[w] = seen ? poet_exp(x[w] - top) : 0.0f;
       sum += y[w];
     }
-    /* Where nothing is seen the row is zeros. */
+    /* A row without visible elements stays zeros. */
     for (uint32_t w = 0; w < op->w && sum != 0.0f; w++) {
       y[w] /= sum;
     }
@@ -41,12 +43,12 @@ void poet_softmax(const struct poet_call *call) {
   }
 }
 
-/* What was not seen has y = 0, and so gets no gradient. */
+/* An element that was not visible has y = 0, so its gradient is 0. */
 void poet_softmax_grad(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *y = call->in[0];
-  const float *dy = call->in[1];
-  float *dx = call->out;
+  const float *y = call->in[0];  /* (n, c, h, w) */
+  const float *dy = call->in[1]; /* (n, c, h, w) */
+  float *dx = call->out;         /* (n, c, h, w) */
 
   for (uint32_t row = 0; row < op->n * op->c * op->h; row++) {
     float sum = 0.0f;

@@ -1,4 +1,5 @@
-/* table.c - finds the kernel of an opcode. */
+/* table.c - from the code of a kernel in isa.def to its function: a constant
+ * table in flash. */
 #include <stddef.h>
 
 #include "poet/kernel.h"

@@ -5,7 +5,7 @@
  *
  * State: all tables of the library are static; the arena is mapped at start.
  * The process ends with SIGTERM, SIGINT, SIGKILL, or when its parent ends. It
- * needs no cleanup: for the storage file this is no worse than a power cut,
+ * needs no cleanup: for the storage file this is at worst a power cut,
  * which leaves the last committed step.
  *
  *   poet-native --storage FILE --arena BYTES [--board NAME] [--id TEXT]

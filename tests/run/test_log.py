@@ -1,21 +1,18 @@
-"""Training logs: JSON lines that survive whatever ends the run, and what TensorBoard reads."""
+"""Training logs: JSON lines that survive whatever ends the run."""
 
 import json
 import os
 import signal
-import struct
 from pathlib import Path
 from typing import Any
 
 import poet_host as poet
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from poet_host.cli import session
 from poet_host.errors import BadInput
 from poet_host.profile.profile import board_power
 from poet_host.run.log import Log
 from poet_host.run.run import weights_sha256
-from poet_host.run.tensorboard import EventFile, crc32c
 from support import whole_runs as runs
 from support.command import Command, Result
 
@@ -106,7 +103,7 @@ def test_ctrl_c_leaves_a_whole_log(
 
 def test_what_ends_a_run_is_its_last_line(log: Path) -> None:
     def run() -> None:
-        with Log(log, None) as one:
+        with Log(log) as one:
             one.begin({}, 0, 1, POWER)
             raise BadInput("the cat pulled the plug")
 
@@ -135,27 +132,23 @@ def test_logs_that_cannot_be_are_refused_before_anything_is_lost(
         log.write_bytes(data)
         refused = train("--steps", 1, "--resume")
         assert refused.code == 2
-        assert "is no log that could be gone on with" in refused.err
+        assert "run.jsonl" in refused.err
         assert log.read_bytes() == data
     train("--steps", 1)
     for name in (tmp_path / "none" / "run.jsonl", tmp_path, tmp_path / "digits.poet"):
         assert train("--log", name).code == 2
-    (tmp_path / "file").write_text("")
-    refused = train("--steps", 1, "--erase-card", "--tensorboard", tmp_path / "file" / "tb")
-    assert refused.code == 2
-    assert "cannot be written" in refused.err
     assert len(rows(log)) == 3
 
 
 def test_a_log_that_cannot_be_written_any_more_stops_no_training(
     train: Any, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(row: Any) -> None:
+    def full(file: Any, line: Any) -> None:
         raise OSError(28, "No space left on device")
 
     def begin(self: Log, *about: Any) -> None:
         start(self, *about)
-        monkeypatch.setattr(self._sinks[0], "write", full)
+        monkeypatch.setattr("poet_host.run.log.write_all", full)
 
     start = Log.begin
     monkeypatch.setattr(Log, "begin", begin)
@@ -183,85 +176,3 @@ def test_a_log_may_be_a_pipe_but_no_full_disk(train: Any, tmp_path: Path) -> Non
     assert refused.code == 2
     assert "/dev/full cannot be written (no space left on device)" in refused.err
     assert not (tmp_path / "w.safetensors").exists()
-
-
-# TensorBoard.
-
-
-def event_type() -> Any:
-    """TensorFlow's event.proto and summary.proto, as far as scalars go."""
-    of = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="event.proto", package="t", syntax="proto3")
-    fields = {
-        "Value": [("tag", 1, of.TYPE_STRING, ""), ("simple_value", 2, of.TYPE_FLOAT, "")],
-        "Summary": [("value", 1, of.TYPE_MESSAGE, ".t.Value")],
-        "Event": [
-            ("wall_time", 1, of.TYPE_DOUBLE, ""), ("step", 2, of.TYPE_INT64, ""),
-            ("file_version", 3, of.TYPE_STRING, ""), ("summary", 5, of.TYPE_MESSAGE, ".t.Summary"),
-        ],
-    }  # fmt: skip
-    for message, rows in fields.items():
-        into = file.message_type.add(name=message)
-        for name, number, kind, type_name in rows:
-            label = of.LABEL_REPEATED if name == "value" else of.LABEL_OPTIONAL
-            field = into.field.add(name=name, number=number, type=kind, label=label)
-            if type_name:
-                field.type_name = type_name
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Event"))
-
-
-def events(folder: Path) -> list[Any]:
-    """Read as TensorFlow's record reader does, checksums too."""
-
-    def unmask(word: bytes) -> int:
-        turned = (struct.unpack("<I", word)[0] - 0xA282EAD8) & 0xFFFFFFFF
-        return (turned >> 17 | turned << 15) & 0xFFFFFFFF
-
-    found = []
-    for path in sorted(folder.glob("events.out.tfevents.*")):
-        data = path.read_bytes()
-        while data:
-            (length,) = struct.unpack_from("<Q", data)
-            body, rest = data[12 : 12 + length], data[12 + length :]
-            assert unmask(data[8:12]) == crc32c(data[:8])
-            assert unmask(rest[:4]) == crc32c(body)
-            found.append(event_type().FromString(body))
-            data = rest[4:]
-    return found
-
-
-@pytest.mark.parametrize(
-    ("data", "crc"),
-    [(bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E)],
-)
-def test_crc32c_is_that_of_rfc_3720(data: bytes, crc: int) -> None:
-    assert crc32c(data) == crc
-
-
-def test_tensorboard_gets_the_same_curves(train: Any, log: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "one"
-    train("--steps", 2, "--tensorboard", folder)
-    train("--steps", 3, "--resume", "--tensorboard", folder)
-    first, *found = (event for event in events(folder) if not event.file_version)
-    assert {event.file_version for event in events(folder)} == {"", "brain.Event:2"}
-    steps = [row for row in rows(log) if row["event"] == "step"]
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for event in (first, *found):
-        assert event.wall_time > 1e9
-        for value in event.summary.value:
-            curves.setdefault(value.tag, []).append((event.step, value.simple_value))
-    for name in ("loss", "time_us", "energy_uj", "total_energy_uj", "peak_bytes", "epoch"):
-        wanted = [(row["step"], pytest.approx(row[name], rel=1e-6)) for row in steps]
-        assert curves[name] == wanted
-    assert [step for step, _ in curves["accuracy"]] == [2, 3]
-
-
-def test_large_steps_and_long_names_are_coded(tmp_path: Path) -> None:
-    file = EventFile(tmp_path)
-    file.add(2**31 + 5, {"x" * 300: -1.5})
-    file.close()
-    event = events(tmp_path)[1]
-    assert event.step == 2**31 + 5
-    assert [(v.tag, v.simple_value) for v in event.summary.value] == [("x" * 300, -1.5)]

@@ -181,12 +181,12 @@ def read(
         api.save_weights(save_weights, graph, weights, committed)
         say(f"wrote {save_weights}")
     if log_path:
-        with Log(log_path, None) as log:
+        with Log(log_path) as log:
             about = {"model": graph.name, "board": trainer, "to_step": committed}
             begun = state.first if state else committed
             log.begin(about, begun, None, board_power(connection.board))
             for step, loss in state.noted() if state else ():
-                log.noted(step, loss)
+                log.loss(step, loss)
             log.end(ended="read")
         if log.broken:
             raise PoetError(log.broken)

@@ -79,10 +79,6 @@ STEP_BYTES = 512  # of each step in it, at most
 @output("--run", "run_path", help="Losses, times and the trace as JSON, when the run has ended.")
 @output("--log", "log_path", help="Loss, times and energy of each step as it ends: JSON lines.")
 @click.option(
-    "--tensorboard", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="The same curves in a folder that TensorBoard reads.",
-)  # fmt: skip
-@click.option(
     "--resume", is_flag=True,
     help="Go on from the last step that the board committed, or, with --load-weights, from the "
     "step that the file was saved after: its optimiser's state is in it.",
@@ -113,7 +109,6 @@ def train(
     load_weights: Path | None,
     run_path: Path | None,
     log_path: Path | None,
-    tensorboard: Path | None,
     resume: bool,
     erase_card: bool,
     strict_deadline: bool,
@@ -158,7 +153,7 @@ def train(
     _check_room(graph, last - first, save_weights, best, run_path)
     ram = api.arena_for(loaded, port, storage if from_board else None)
     with (
-        Log(log_path, tensorboard, resume) as log,
+        Log(log_path, resume) as log,
         api.connect(port, storage=storage, arena_bytes=ram) as connection,
     ):
         log.check()

@@ -1,4 +1,4 @@
-"""Two decoders, one language: what Python encodes the C runtime accepts, and they refuse alike."""
+"""The decoders in Python and C: C accepts what Python encodes, and both refuse the same."""
 
 import random
 from functools import cache
@@ -50,7 +50,7 @@ def board() -> MemoryBoard:
 
 
 def refusal(schedule: Schedule) -> str:
-    """Why the board refuses a schedule; empty if it accepts it."""
+    """Return why the board refuses a schedule, or an empty text if it accepts it."""
     try:
         board().load(schedule.model_part, schedule.plan_part)
     except Refused as refused:
@@ -94,7 +94,7 @@ def some_schedule(name: str) -> Schedule:
 
 
 def with_true_header(schedule: Schedule, bits: bytes) -> Schedule:
-    """The schedule with other statements, and a header that fits them as far as they make sense."""
+    """Return the schedule with other statements, and a header that is right as far as they decode."""
     row = isa.unpack("poet_plan_header", schedule.plan_part[:HEADER])
     row["bit_bytes"] = len(bits)
 
@@ -116,7 +116,7 @@ def with_true_header(schedule: Schedule, bits: bytes) -> Schedule:
 
 @pytest.mark.parametrize("name", NAMES[:2])
 def test_both_decoders_refuse_the_same(name: str) -> None:
-    """Bits changed at random, with right CRCs: nothing but the rules can refuse them."""
+    """Bits are changed at random and the CRCs made right, so that only the rules can refuse."""
     rng = random.Random(name)
     judged = {True: 0, False: 0}
     for seed in range(40):
@@ -140,7 +140,7 @@ def test_both_decoders_refuse_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_schedule_tells_its_graph(name: str) -> None:
+def test_the_graph_is_recovered_from_a_schedule(name: str) -> None:
     schedule = some_schedule(name)
     graph = graph_of(parse(schedule.to_bytes()))
     assert model_part(graph) == schedule.model_part
@@ -152,7 +152,7 @@ def test_a_schedule_tells_its_graph(name: str) -> None:
 
 
 def test_places_on_storage() -> None:
-    """What is written during a step never shares an erase group with what must outlive it."""
+    """A step never writes into an erase group with tensors that must survive the step."""
     model = some_schedule("part").model
     names = ["fixed", "first", "second", "input", "next input", "page"]
     groups: dict[str, set[int]] = {name: set() for name in names}

@@ -1,4 +1,4 @@
-"""Schedules: what goes in comes out, damage is noticed, waits are as weak as can be."""
+"""Schedules: plans survive encoding, damage is found, and waits are as weak as possible."""
 
 import json
 import random
@@ -71,7 +71,7 @@ CHAIN_PLAN = plan_of(
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 2**20)), max_size=40))
-def test_bits_come_back(numbers: list[tuple[bool, int]]) -> None:
+def test_bits_are_read_as_written(numbers: list[tuple[bool, int]]) -> None:
     out = BitWriter()
     for gamma, value in numbers:
         if gamma:
@@ -88,12 +88,12 @@ def test_bits_come_back(numbers: list[tuple[bool, int]]) -> None:
 def test_bits_as_the_format_writes_them() -> None:
     out = BitWriter()
     out.code("1110")
-    out.gamma(2)  # 3 = 11 in binary: one 0, a 1, then the bit behind it
+    out.gamma(2)  # 3 = 11 in binary: one 0, a 1, then the low bit
     assert out.bytes() == bytes([0b1_1_0_0111])
     assert [width(n) for n in (0, 1, 2, 3, 4, 5, 256, 257)] == [0, 0, 1, 2, 2, 3, 8, 9]
 
 
-def test_bits_end_is_noticed() -> None:
+def test_the_end_of_the_bits_is_found() -> None:
     with pytest.raises(BitsError):
         BitReader(b"\x01").get(9)
     with pytest.raises(BitsError):
@@ -148,7 +148,7 @@ def test_chain_by_hand() -> None:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.integers(1, 14), st.integers(1, 9))
-def test_random_plans_come_back(seed: int, nodes: int, capacity: int) -> None:
+def test_random_plans_decode_as_encoded(seed: int, nodes: int, capacity: int) -> None:
     rng = random.Random(seed)
     graph = random_cost_graph(rng, nodes)
     plan = random_plan(graph, rng)
@@ -170,7 +170,7 @@ def test_random_plans_come_back(seed: int, nodes: int, capacity: int) -> None:
 def assert_waits_are_needed(
     graph: CostGraph, decoded: tuple[Statement | Wait, ...], capacity: int
 ) -> None:
-    """Written apart from the encoder: each wait serves the statement behind it, exactly."""
+    """Judge the waits without the encoder: each serves the next statement, exactly."""
     inputs = {n.name: [graph.nodes[i].name for i in n.inputs] for n in graph.nodes}
     over = {n.name: graph.nodes[n.overwrites].name for n in graph.nodes if n.overwrites is not None}
     queue: list[tuple[str, str]] = []
@@ -188,7 +188,7 @@ def assert_waits_are_needed(
             if follows.op == "compute":
                 reasons.append(first[0] == "page_in" and first[1] in inputs[follows.node])
                 reasons.append(first[1] == over.get(follows.node))
-            assert any(reasons), f"wait {i} serves nothing"
+            assert any(reasons), f"wait {i} is not needed"
             continue
         if statement.op in ("page_in", "page_out"):
             queue.append((statement.op, statement.node))
@@ -220,7 +220,7 @@ def test_workspace_and_raw_places() -> None:
     assert schedule.header.resident_max == 3
 
 
-# Plans that cannot be.
+# Plans that are refused.
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_workspace_and_raw_places() -> None:
         (7, [compute("c", 64), compute("c", 80)], "in RAM already"),
         (7, [], "never computed"),
         (10, [], "must be on storage"),
-        (3, [free("nobody")], "does not have"),
+        (3, [free("nobody")], "names nobody"),
         (3, [compute("w", 200)], "stored tensor"),
     ],
 )
@@ -259,7 +259,7 @@ def test_once_is_once() -> None:
         encode_costs(graph, again)
 
 
-def test_unusable_input_is_explained() -> None:
+def test_unusable_input_is_refused() -> None:
     with pytest.raises(BadInput, match="--unplaced"):
         encode_costs(CHAIN, plan_of(Statement("page_in", "w")))
     with pytest.raises(BadInput, match="no statements"):
@@ -268,7 +268,7 @@ def test_unusable_input_is_explained() -> None:
         encode_costs(CHAIN, CHAIN_PLAN, {"plan": 1})
     with pytest.raises(BadInput, match="0 bytes"):
         encode_costs(CostGraph("g", (CostNode("x", (), 0),)), plan_of(compute("x", 0)))
-    with pytest.raises(BadInput, match="without storage"):
+    with pytest.raises(BadInput, match="graph chain: .* no storage"):
         encode_costs(replace(CHAIN, storage=False), CHAIN_PLAN)
     many = [CostNode(f"x{i}", (), 4, stored=True) for i in range(9)]
     graph = CostGraph("g", (*many, CostNode("y", tuple(range(9)), 4)))
@@ -311,15 +311,15 @@ def test_every_shortened_file_is_refused() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
-def test_foreign_bytes_are_no_schedule(data: bytes) -> None:
-    with pytest.raises(BadInput, match="no schedule"):
+def test_foreign_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(BadInput, match="not a .poet file"):
         parse(data)
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_statements_with_a_right_crc_never_decode_to_the_same(data: st.DataObject) -> None:
-    """Bits changed on purpose: refused, or another plan; and never anything but BadInput."""
+    """Changed bits are refused with BadInput, or they are another plan."""
     schedule = encode_costs(CHAIN, CHAIN_PLAN)
     part = bytearray(schedule.plan_part)
     size = isa.record_size("poet_plan_header")
@@ -336,7 +336,7 @@ def test_statements_with_a_right_crc_never_decode_to_the_same(data: st.DataObjec
 
 
 @pytest.mark.parametrize("field", ["arena_bytes", "statement_count", "resident_max", "queue_max"])
-def test_a_header_that_promises_something_else_is_refused(field: str) -> None:
+def test_a_header_with_other_numbers_is_refused(field: str) -> None:
     schedule = encode_costs(CHAIN, CHAIN_PLAN)
     size = isa.record_size("poet_plan_header")
     row = isa.unpack("poet_plan_header", schedule.plan_part[:size])
@@ -382,6 +382,6 @@ def test_format_names_every_statement() -> None:
     for row in isa.rows("STATEMENT"):
         assert any(f"| {words[row.name]}" in line for line in table), row.name
     codes = [line.split("`")[1].replace(" ", "") for line in table]
-    for one in codes:  # a prefix code, and a complete one
-        assert not any(other != one and other.startswith(one) for other in codes)
+    for code in codes:  # a prefix code, and a complete one
+        assert not any(other != code and other.startswith(code) for other in codes)
     assert sum(2.0 ** -len(code) for code in codes) == 1.0

@@ -1,4 +1,4 @@
-"""The schedules that travel with the package still are what this version reads and runs."""
+"""The schedules in the package are read and run by this version."""
 
 from pathlib import Path
 

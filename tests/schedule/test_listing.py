@@ -1,4 +1,4 @@
-"""The listing: one line a statement, with names, places and what is in RAM."""
+"""The listing: one line for each statement, with names, places and the RAM in use."""
 
 import re
 
@@ -29,7 +29,7 @@ def test_every_statement_has_a_line() -> None:
     assert rows[-1] == ["38", "free", "v1", "900", "0"]
 
 
-def test_the_head_says_what_it_takes() -> None:
+def test_the_head_shows_costs_and_sizes() -> None:
     plan = toy.frugal()
     keep = {"energy_uj": 1234.5, "time_us": 2.0, "peak_bytes": 4096}
     meta = {"board": "mkr1000", "keep_everything": keep}
@@ -89,7 +89,7 @@ def test_statements_have_times_if_the_costs_are_known() -> None:
     assert found[-1][:5] == ["8", "42.020", "0.007", "free", "a"]  # the wait for its page-out
 
 
-def test_what_a_board_took_stands_beside_it() -> None:
+def test_measured_times_have_a_column() -> None:
     head, *found = timed_rows({0: 43210.0, 4: 1.0})
     assert head[:4] == ["#", "begins ms", "takes ms", "took ms"]
     assert found[0][:4] == ["0", "0.000", "40.000", "43.210"]
@@ -97,8 +97,10 @@ def test_what_a_board_took_stands_beside_it() -> None:
     assert found[2][:4] == ["2", "40.000", "0.010", "compute"]
 
 
-def test_short_steps_are_told_in_microseconds() -> None:
-    head, *found = timed_rows({0: 4321.0, 4: 1.25})  # by a faster board than the plan is for
+def test_short_steps_are_listed_in_microseconds() -> None:
+    head, *found = timed_rows(
+        {0: 4321.0, 4: 1.25}
+    )  # measured on a faster board than the plan is for
     assert head[:4] == ["#", "begins ms", "takes ms", "took us"]
     assert found[0][:4] == ["0", "0.000", "40.000", "4,321.0"]
     nodes = (CostNode("a", (), 4, 0.25), CostNode("b", (0,), 4, 9000.5))
@@ -113,7 +115,7 @@ def test_short_steps_are_told_in_microseconds() -> None:
     assert "back after 0.0 us" in text
 
 
-def test_long_names_lose_their_middle() -> None:
+def test_long_names_are_shortened_in_the_middle() -> None:
     name = "a" * 40 + "/" + "z" * 40
     nodes = (CostNode(name, (), 4, 1.0), CostNode("b", (0,), 4, 1.0))
     statements = (Statement("compute", name, 0), Statement("compute", "b", 4))

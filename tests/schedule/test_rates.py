@@ -1,4 +1,4 @@
-"""Other rates for a schedule that is solved: as PyTorch with its optimiser's rates changed."""
+"""Changed rates in a solved schedule: training as in PyTorch with the same changes."""
 
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def module() -> nn.Module:
         ({"optimizer": "adam", "lr": 0.01, "weight_decay": 0.1}, {"weight_decay": 0.0}),
     ],
 )
-def test_resumed_training_with_other_rates_is_pytorchs(
+def test_resumed_training_with_other_rates_agrees_with_pytorch(
     before: dict[str, Any], after: dict[str, Any], poet_host: Command, tmp_path: Path
 ) -> None:
     net = module()
@@ -88,7 +88,7 @@ def test_resumed_training_with_other_rates_is_pytorchs(
         assert np.allclose(named[key], value.detach(), rtol=1e-4, atol=1e-6), key
 
 
-def test_rates_change_the_operators_and_nothing_of_the_plan() -> None:
+def test_rates_change_the_operators_but_not_the_plan() -> None:
     schedule = runs.schedule(runs.digits(0.9, 0.0005), "60%", "poet")
     other = with_rates(schedule, learning_rate=0.5)
     assert decode(other) == decode(schedule)

@@ -1,4 +1,4 @@
-"""A .poet file is enough to train and to evaluate by: the graph comes back from it, whole."""
+"""A .poet file is all that training and evaluation need: the whole graph is recovered."""
 
 from dataclasses import replace
 from pathlib import Path

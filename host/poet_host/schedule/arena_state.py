@@ -1,7 +1,7 @@
-"""The state that statements drive: residents, transfers in flight, and what is refused.
+"""State of a board's arena and transfers during a plan; it refuses what breaks a rule.
 
-Encoder and decoder walk the same state, so that both see the same list of residents and the
-same transfers behind which a statement must wait. All rules of FORMAT.md's last section are here.
+Encoder and decoder apply statements to the same class. So both see the same residents, and the
+same transfers that a statement must wait for. It has all rules of FORMAT.md's last section.
 """
 
 from bisect import insort
@@ -11,12 +11,12 @@ from .model import KEEP, NEXT, ONCE, PAGE, PLACE_NONE, STORED, Model
 
 
 class RuleError(ValueError):
-    """A statement that a board would refuse; the text says which rule."""
+    """A statement that a board would refuse; the text names the rule."""
 
 
 @dataclass(frozen=True, order=True)
 class Resident:
-    """A range of the arena that is taken. A workspace has no tensor."""
+    """An occupied range of the arena, in bytes. `tensor` is None for a workspace."""
 
     offset: int
     end: int
@@ -24,15 +24,15 @@ class Resident:
 
 
 class ArenaState:
-    """State while a plan's statements pass by. Tensors are numbers of the model part."""
+    """State after each statement of a plan. Tensors are numbers of the model part."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.residents: list[Resident] = []  # sorted by offset
-        self.next_tensor = model.stored_count  # lowest that was never computed
+        self.next_tensor = model.stored_count  # lowest tensor that was never computed
         self.last_output: int | None = None
-        self.queued = 0  # transfers since the start
-        self.finished = 0  # those that a wait has covered
+        self.queued = 0  # transfers since the begin of the step
+        self.finished = 0  # transfers that a wait has covered
         self.peak_bytes = 0
         self.resident_max = 0
         self.queue_max = 0
@@ -51,16 +51,16 @@ class ArenaState:
         return tensor in self._where
 
     def offset(self, tensor: int) -> int:
-        """Where a tensor in RAM begins."""
+        """Return the offset of a tensor in RAM."""
         return self._where[tensor].offset
 
     def position(self, tensor: int) -> int:
-        """Index of a tensor in the list of residents."""
+        """Return the index of a tensor in the list of residents."""
         self._must_be_in_ram(tensor)
         return self.residents.index(self._where[tensor])
 
     def first_fit(self, size_bytes: int) -> int:
-        """The lowest offset at which so many bytes fit between the residents."""
+        """Return the lowest offset at which `size_bytes` fit between the residents."""
         low = 0
         for resident in self.residents:
             if low + size_bytes <= resident.offset:
@@ -69,7 +69,7 @@ class ArenaState:
         return low
 
     def before_compute(self, tensor: int) -> int:
-        """Number of the transfer that must be finished first, 0 for none."""
+        """Return the number of the transfer that must be finished first, or 0."""
         op = self.model.operator(tensor)
         needed = [self._arrival.get(i, 0) for i in op.inputs]
         if op.overwrites is not None:
@@ -77,11 +77,11 @@ class ArenaState:
         return max(needed, default=0)
 
     def before_free(self, tensor: int) -> int:
-        """Number of the transfer that must be finished first, 0 for none."""
+        """Return the number of the transfer that must be finished first, or 0."""
         return self._transfer.get(tensor, 0)
 
     def begin_compute(self, tensor: int) -> None:
-        """First part of a compute: what must hold; places of workspace and output follow."""
+        """Check what a compute needs. `take` or `overwrite`, and `end_compute`, must follow."""
         if not self.model.stored_count <= tensor < len(self.model.tensors):
             raise RuleError(f"tensor {tensor} has no operator")
         if tensor > self.next_tensor:
@@ -94,7 +94,7 @@ class ArenaState:
         self._must_be_finished(self.before_compute(tensor), f"compute of tensor {tensor}")
 
     def take(self, offset: int, size_bytes: int, tensor: int | None = None) -> None:
-        """Occupy a range of the arena; None: a workspace."""
+        """Occupy a range of the arena for a tensor, or for a workspace (None)."""
         new = Resident(offset, offset + size_bytes, tensor)
         if offset < 0 or offset % 4:
             raise RuleError(f"offset {offset} is not a multiple of 4")
@@ -106,7 +106,7 @@ class ArenaState:
         self.resident_max = max(self.resident_max, len(self.residents))
 
     def overwrite(self, tensor: int) -> None:
-        """The output sits where its input sat."""
+        """Give the output the memory of the input that it overwrites."""
         over = self.model.operator(tensor).overwrites
         assert over is not None
         old = self._where.pop(over)
@@ -114,7 +114,7 @@ class ArenaState:
         self._insert(Resident(old.offset, old.end, tensor))
 
     def end_compute(self, tensor: int) -> None:
-        """The workspace is gone, the output is there."""
+        """Release the workspace and note the output."""
         self.residents = [r for r in self.residents if r.tensor is not None]
         self.next_tensor = max(self.next_tensor, tensor + 1)
         self.last_output = tensor
@@ -141,7 +141,9 @@ class ArenaState:
 
     def wait(self, remaining: int) -> None:
         if self.unfinished <= remaining:
-            raise RuleError(f"a wait for {remaining} transfers while {self.unfinished} are left")
+            raise RuleError(
+                f"a wait until {remaining} transfers are left, when {self.unfinished} are"
+            )
         self.finished = self.queued - remaining
 
     def end(self) -> None:
@@ -149,7 +151,7 @@ class ArenaState:
             raise RuleError(f"tensor {self.next_tensor} is never computed")
         for i, tensor in enumerate(self.model.tensors):
             if tensor.flags & KEEP and i not in self._on_storage:
-                raise RuleError(f"tensor {i} must be on storage at the end, and is not")
+                raise RuleError(f"tensor {i} must be on storage at the end, but is not")
 
     def _queue(self, tensor: int) -> None:
         self.queued += 1
@@ -171,4 +173,4 @@ class ArenaState:
 
     def _must_be_finished(self, transfer: int, what: str) -> None:
         if transfer > self.finished:
-            raise RuleError(f"{what} while transfer {transfer} may be under way")
+            raise RuleError(f"{what} while transfer {transfer} may be unfinished")

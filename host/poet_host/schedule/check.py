@@ -1,4 +1,4 @@
-"""Is the meta part of a schedule sound, and about the same tensors as its model part?"""
+"""Check the meta part of a schedule, and that it describes the tensors of the model part."""
 
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def check_meta(schedule: "Schedule", where: str) -> None:
-    """Raises BadInput that begins with `where` unless all readers can rely on the meta part."""
+    """Check all that readers use of the meta part. Raises BadInput that begins with `where`."""
     model = schedule.model
     meta = convert(schedule.meta, ScheduleMeta, f"{where}, meta part", extra=True)
     names = [tensor.name for tensor in meta.tensors]
     if len(names) != len(model.tensors) or len(set(names)) < len(names):
-        raise BadInput(f"{where}: its meta part does not name the model's tensors: solve again")
+        raise BadInput(f"{where}: the meta part does not name the model's tensors: solve again")
     try:
         plan_from_json(meta.plan, "plan")
         if costs := schedule.meta.get("costs"):
@@ -32,15 +32,15 @@ def check_meta(schedule: "Schedule", where: str) -> None:
             graph = graph_of(schedule)
             for node, tensor in zip(graph, model.tensors, strict=True):
                 if node.size_bytes != tensor.size_bytes:
-                    raise BadInput(f"tensor {quoted(node.name)} has the shape of another size")
+                    raise BadInput(f"tensor {quoted(node.name)} has a shape of another size")
             check_starts(graph)
     except BadInput as error:
-        reason = str(error).replace("\n", "\\n")  # of names
+        reason = str(error).replace("\n", "\\n")  # names may contain it
         raise BadInput(f"{where}, meta part: {reason}: solve again") from error
 
 
 def _check_costs(graph: CostGraph, names: list[str], model: Model) -> None:
-    """The costs must be those of the model's tensors and operators."""
+    """Raise BadInput if the costs belong to other tensors or operators than the model's."""
     nodes = numbered(graph.nodes)
     number = {graph.nodes.index(node): i for i, node in enumerate(nodes)}
     same = [node.name for node in nodes] == names
@@ -53,4 +53,4 @@ def _check_costs(graph: CostGraph, names: list[str], model: Model) -> None:
                 same &= {number[j] for j in node.inputs} == set(op.inputs)
                 same &= op.overwrites == (None if over is None else number[over])
     if not same:
-        raise BadInput("costs are those of another graph")
+        raise BadInput("the costs belong to another graph")

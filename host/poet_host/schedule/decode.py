@@ -1,4 +1,4 @@
-"""From the bytes of a schedule back to statements; schedules/FORMAT.md is the norm."""
+"""Decode the statements of a schedule; schedules/FORMAT.md defines them."""
 
 from dataclasses import dataclass
 
@@ -13,16 +13,17 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait until at most `remaining` transfers are unfinished."""
+    """A wait until at most `remaining` transfers are unfinished."""
 
     remaining: int
 
 
 def decode(schedule: Schedule) -> tuple[Statement | Wait, ...]:
-    """All statements in order, waits included and folded frees on their own; without `end`.
+    """Return all statements in order, without `end`.
 
-    Offsets are filled in everywhere, also where an output takes over its input's memory.
-    Raises BadInput if a board would refuse the statements.
+    Waits are included. A free that is part of a compute is a statement of its own here. Every
+    compute has an offset, also one that overwrites its input. Raises BadInput if a board would
+    refuse the statements.
     """
     decoder = _Decoder(schedule)
     try:
@@ -50,11 +51,11 @@ class _Decoder:
         state, header = self.state, self.header
         state.end()
         if self.bits.rest or self.bits.length - self.bits.position > 7:
-            raise RuleError("something stands behind `end`")
-        found = (state.peak_bytes, len(self.statements), state.resident_max, state.queue_max)
-        said = (header.arena_bytes, header.statement_count, header.resident_max, header.queue_max)
-        if found != said:
-            raise RuleError(f"the header promises {said}, the statements have {found}")
+            raise RuleError("there are bits after `end`")
+        counted = (state.peak_bytes, len(self.statements), state.resident_max, state.queue_max)
+        stated = (header.arena_bytes, header.statement_count, header.resident_max, header.queue_max)
+        if counted != stated:
+            raise RuleError(f"the header states {stated}, the statements have {counted}")
         return tuple(self.statements)
 
     def _next(self) -> bool:
@@ -67,7 +68,7 @@ class _Decoder:
             tensor = self._tensor()
             if again:
                 if tensor >= state.next_tensor:
-                    raise RuleError(f"tensor {tensor} is computed again before the first time")
+                    raise RuleError(f"tensor {tensor} is recomputed before it is computed")
                 self._compute(tensor)
             else:
                 offset = self._place(self.model.tensors[tensor].size_bytes)
@@ -76,7 +77,7 @@ class _Decoder:
         elif get(1) == 0:
             if get(1) == 0:
                 if state.last_output is None:
-                    raise RuleError("page out of the last output before any compute")
+                    raise RuleError("page-out of the last output before any compute")
                 self._page_out(state.last_output)
             elif get(1) == 0:
                 self._page_out(self._resident())
@@ -137,7 +138,7 @@ class _Decoder:
 
     def _resident(self) -> int:
         tensor = self.state.residents[self._position()].tensor
-        assert tensor is not None  # a workspace is gone before the next statement
+        assert tensor is not None  # a workspace lives only within its compute
         return tensor
 
     def _place(self, size_bytes: int) -> int:

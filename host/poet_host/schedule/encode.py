@@ -1,4 +1,4 @@
-"""From a plan to the bytes that a board executes; schedules/FORMAT.md is the norm."""
+"""Encode a plan as the bytes that a board executes; schedules/FORMAT.md defines them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from .model import Model, Operator, model_bytes, read_model, with_crc
 from .schedule import Schedule
 
 _C = isa.constants()
-QUEUE_CAPACITY = 8  # of a board whose HELLO is not known
+QUEUE_CAPACITY = 8  # transfers that a board queues, where its HELLO is not known
 
 
 def encode(
@@ -28,12 +28,12 @@ def encode(
     meta: Mapping[str, Any] | None = None,
     queue_capacity: int = QUEUE_CAPACITY,
 ) -> Schedule:
-    """The schedule of a placed plan of `graph`.
+    """Return the schedule of a placed plan of `graph`.
 
-    `meta` (model, options, seed, board, keep_everything, ...) is stored beside what is known
-    here: graph, tensors and the plan's costs. `queue_capacity` is the most transfers that the
-    board queues at once. Raises BadInput for a plan without offsets or a graph that no board
-    can run, PoetError if the plan breaks a rule of the format.
+    `meta` (model, options, seed, board, keep_everything, ...) is added to the meta part, which
+    also names the graph, its tensors and the plan's costs. `queue_capacity`: most transfers
+    that the board queues at once. Raises BadInput for a plan without offsets or a graph that no
+    board can run, PoetError if the plan breaks a rule of the format.
     """
     nodes = numbered(graph)
     about = {"name": graph.name, "data": graph.data, "label": graph.label}
@@ -49,14 +49,14 @@ def encode_costs(
     meta: Mapping[str, Any] | None = None,
     queue_capacity: int = QUEUE_CAPACITY,
 ) -> Schedule:
-    """The same for a graph of costs only: kernels are `none`, and boards refuse it."""
+    """Return the schedule of a plan of costs only. Its kernels are `none`: boards refuse it."""
     nodes = numbered(graph.nodes)
     known = {"graph": {"name": graph.name}, "tensors": [{"name": node.name} for node in nodes]}
     return _encode(model_of_costs(graph), known, plan, meta, queue_capacity)
 
 
 def model_part(graph: Graph) -> bytes:
-    """The model part of every schedule of `graph`."""
+    """Return the model part, which all schedules of `graph` share."""
     return model_bytes(model_of_graph(graph))
 
 
@@ -71,7 +71,7 @@ def _encode(
     if not plan.statements:
         raise BadInput(f"the plan has no statements (its status is {plan.status})")
     if queue_capacity < 1:
-        raise BadInput("queue_capacity must be at least 1")
+        raise BadInput(f"queue_capacity is {queue_capacity}: give at least 1")
     part = model_bytes(tables)
     model = read_model(part, "schedule")
     names = [tensor["name"] for tensor in known["tensors"]]
@@ -79,16 +79,16 @@ def _encode(
     whole = {"format": "poet-schedule", **known, "plan": plan_to_json(plan, statements=False)}
     for key, value in (meta or {}).items():
         if key in whole:
-            raise BadInput(f"meta: {key} is set by encode itself")
+            raise BadInput(f"meta: {key} is set by encode: choose another key")
         whole[key] = value
-    # As it will be read back: tuples become lists, and what is no JSON is noticed here.
+    # As it will be read back: tuples become lists. A value that JSON lacks fails here.
     schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)), origin)
     _compare(schedule, plan.statements)
     return schedule
 
 
 def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
-    """Decode again: the board must see exactly the plan."""
+    """Decode the schedule and compare. Raises PoetError if a statement differs from the plan."""
     decoded = [s for s in decode(schedule) if not isinstance(s, Wait)]
     for i, (mine, planned) in enumerate(zip(decoded, statements, strict=True)):
         offset = planned.offset if planned.offset is not None else mine.offset
@@ -100,6 +100,8 @@ def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
 
 
 class _Encoder:
+    """Write the statements of one plan; `state` is the board's after each of them."""
+
     def __init__(
         self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int
     ) -> None:
@@ -142,23 +144,25 @@ class _Encoder:
         return with_crc(header + bits)
 
     def _arena_bytes(self) -> int:
-        """Highest end of a tensor or workspace: raw offsets are as wide as this needs."""
+        """Return the highest end of a tensor or workspace: it gives raw offsets their width."""
         top = 0
         for i, statement in enumerate(self.statements):
             number = self._number(statement)
             if statement.op == "page_in":
-                top = max(top, self._offset(statement, i) + self.model.tensors[number].size_bytes)
+                top = max(top, self._placed(statement, i) + self.model.tensors[number].size_bytes)
             elif statement.op == "compute":
                 op = self._operator(number, statement)
                 if op.overwrites is None:
-                    end = self._offset(statement, i) + self.model.tensors[number].size_bytes
+                    end = self._placed(statement, i) + self.model.tensors[number].size_bytes
                     top = max(top, end)
                 if op.workspace_bytes:
-                    top = max(top, self._workspace(statement, i) + op.workspace_bytes)
+                    top = max(
+                        top, self._placed(statement, i, "workspace_offset") + op.workspace_bytes
+                    )
         return top
 
     def _statement(self, statement: Statement, index: int) -> int:
-        """Write a statement with what it folds in; returns how many were written."""
+        """Write a statement and the frees that are part of it; return how many were written."""
         number = self._number(statement)
         self.count += 1
         if statement.op == "compute":
@@ -167,7 +171,7 @@ class _Encoder:
             self._wait_for_room()
             self.out.code("101")
             self.out.put(number, width(len(self.model.tensors)))
-            offset = self._offset(statement, index)
+            offset = self._placed(statement, index)
             self._place(offset, self.model.tensors[number].size_bytes)
             self.state.page_in(number, offset)
         elif statement.op == "page_out":
@@ -194,12 +198,12 @@ class _Encoder:
         else:
             self.out.code("0")
         if op.workspace_bytes:
-            offset = self._workspace(statement, index)
+            offset = self._placed(statement, index, "workspace_offset")
             self._place(offset, op.workspace_bytes)
             state.take(offset, op.workspace_bytes)
         if op.overwrites is None:
             size_bytes = self.model.tensors[number].size_bytes
-            offset = self._offset(statement, index)
+            offset = self._placed(statement, index)
             self._place(offset, size_bytes)
             state.take(offset, size_bytes, number)
         else:
@@ -208,7 +212,7 @@ class _Encoder:
         return 1 + self._folded_frees((*op.freeable, number), index + 1)
 
     def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
-        """One bit for each candidate: freed by the statements that follow, in this order."""
+        """Write one bit for each candidate: 1 if the next statement of the plan frees it."""
         folded = 0
         for tensor in candidates:
             follows = (
@@ -245,7 +249,7 @@ class _Encoder:
         self.out.put(position, width(len(self.state.residents)))
 
     def _wait_for(self, transfer: int) -> None:
-        """The weakest wait after which this transfer is finished, if one is needed."""
+        """Write the weakest wait after which this transfer is finished, if it may not be yet."""
         if transfer > self.state.finished:
             self._wait(self.state.queued - transfer)
 
@@ -261,7 +265,7 @@ class _Encoder:
 
     def _number(self, statement: Statement) -> int:
         if statement.node not in self.numbers:
-            raise PoetError(f"the plan names {statement.node}, which the graph does not have")
+            raise PoetError(f"the plan names {statement.node}, which is not in the graph")
         return self.numbers[statement.node]
 
     def _operator(self, number: int, statement: Statement) -> Operator:
@@ -269,18 +273,13 @@ class _Encoder:
             raise PoetError(f"the plan computes {statement.node}, which is a stored tensor")
         return self.model.operator(number)
 
-    def _offset(self, statement: Statement, index: int) -> int:
-        if statement.offset is None:
+    @staticmethod
+    def _placed(statement: Statement, index: int, what: str = "offset") -> int:
+        """Return a statement's offset, or its workspace's. Raises BadInput if it has none."""
+        offset: int | None = getattr(statement, what)
+        if offset is None:
             raise BadInput(
-                f"statement {index} of the plan, {statement.op} {statement.node}, has no offset: "
+                f"statement {index} of the plan, {statement.op} {statement.node}, has no {what}: "
                 "solve without --unplaced"
             )
-        return statement.offset
-
-    def _workspace(self, statement: Statement, index: int) -> int:
-        if statement.workspace_offset is None:
-            raise BadInput(
-                f"statement {index} of the plan, compute {statement.node}, has no workspace_offset:"
-                " solve without --unplaced"
-            )
-        return statement.workspace_offset
+        return offset

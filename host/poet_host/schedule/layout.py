@@ -1,6 +1,6 @@
-"""Where tensors live on storage: the areas that schedules/FORMAT.md lays down.
+"""Lay out tensors on storage, in the areas that schedules/FORMAT.md defines.
 
-Also from graphs to the model part's tables: numbers are given here, stored tensors first.
+This file also turns graphs into the tables of the model part, and numbers the tensors.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,19 +30,19 @@ from .model import (
 )
 
 TWO_SLOTS = (CURRENT, INPUT)
-ERASE_BLOCKS = 64  # of an SD card's erase group, at most
+ERASE_BLOCKS = 64  # most blocks in an erase group of an SD card
 TENSOR_META = ("name", "shape", "role", "phase", "dtype", "start")
 _N = TypeVar("_N", Node, CostNode)
 _ATTRS = {field for field, _ in isa.ffi().typeof("struct poet_op").fields} - set(STRUCTURE)
 
 
 def numbered(nodes: Iterable[_N]) -> list[_N]:
-    """Nodes in the order of their tensor numbers: stored ones first, then as they run."""
+    """Sort nodes by tensor number: stored nodes first, then the others as they run."""
     return sorted(nodes, key=lambda node: not node.stored)
 
 
 def model_of_graph(graph: Graph) -> Model:
-    """Tables of a training graph, laid out on storage."""
+    """Return the tables of a training graph. Raises BadInput for a graph that no board runs."""
     nodes = numbered(graph)
     number = {node.name: i for i, node in enumerate(nodes)}
     renewed = [node.updates for node in nodes if node.updates is not None]
@@ -57,7 +57,7 @@ def model_of_graph(graph: Graph) -> Model:
             place, flags = NEXT, KEEP | ONCE
             if graph[node.updates].size_bytes != node.size_bytes:
                 raise BadInput(
-                    f"graph {graph.name}: {node.name} is not as large as what it updates"
+                    f"graph {graph.name}: {node.name} and the tensor that it updates differ in size"
                 )
         elif node.stored:
             place, flags = _stored_place(graph, node, renewed), STORED
@@ -96,14 +96,14 @@ def _operator(graph: Graph, node: Node, number: Mapping[str, int]) -> Operator:
 
 
 def model_of_costs(graph: CostGraph) -> Model:
-    """Tables of a graph of costs only. Boards refuse it, but its plans encode like any other.
+    """Return the tables of a graph of costs only. Boards refuse them; plans encode as usual.
 
-    Sizes are rounded up to a multiple of 4, which the placement's offsets leave room for.
+    Sizes are rounded up to a multiple of 4, as the offsets of the placement are.
     """
     if not graph.storage and any(node.stored or node.keep for node in graph.nodes):
         raise BadInput(
-            f"graph {graph.name}: a schedule cannot say where stored or kept tensors sit on a "
-            "board without storage: save the plan alone with --plan"
+            f"graph {graph.name}: it has stored or kept tensors, but its board has no storage, so "
+            "it has no schedule: save the plan alone with --plan"
         )
     order = numbered(graph.nodes)
     number = {node.name: i for i, node in enumerate(order)}
@@ -111,7 +111,7 @@ def model_of_costs(graph: CostGraph) -> Model:
     for node in order:
         where = f"graph {graph.name}, node {node.name}"
         if node.bytes == 0:
-            raise BadInput(f"{where}: a schedule has no place for a tensor of 0 bytes")
+            raise BadInput(f"{where}: it has 0 bytes: a schedule needs at least 1")
         inputs = tuple(number[graph.nodes[i].name] for i in dict.fromkeys(node.inputs))
         if len(inputs) > MAX_INPUTS:
             raise BadInput(f"{where}: {len(inputs)} inputs, a schedule takes at most {MAX_INPUTS}")
@@ -126,15 +126,15 @@ def model_of_costs(graph: CostGraph) -> Model:
 
 
 def rounded(size_bytes: int) -> int:
-    """To whole floats, as tensors and offsets are."""
+    """Round up to whole floats, as tensors and offsets are."""
     return -(-size_bytes // 4) * 4
 
 
 def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[int, int]) -> Model:
-    """Give every tensor its blocks; `renews`: NEXT tensor -> CURRENT tensor.
+    """Give every tensor its blocks; `renews` maps NEXT tensors to CURRENT tensors.
 
-    A new erase group begins wherever stored tensors of different places meet, so that nothing
-    writes during a step into the group of something that only the host can write again.
+    Stored tensors of different places never share an erase group. A step thus never writes into
+    the group of a tensor that only the host can write again.
     """
     placed: dict[int, Tensor] = {}
     end, last = 0, None
@@ -163,5 +163,5 @@ def _whole_groups(blocks: int) -> int:
 
 
 def tensor_meta(nodes: Iterable[Node]) -> list[dict[str, Any]]:
-    """What the meta part says of each tensor of a training graph, by number."""
+    """Return the rows of the meta part for the tensors of a training graph, by number."""
     return [{key: getattr(node, key) for key in TENSOR_META} for node in nodes]

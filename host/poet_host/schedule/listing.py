@@ -1,4 +1,4 @@
-"""A schedule as text that a person can follow, statement by statement."""
+"""List a schedule as text, one line for each statement."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One statement; None where there is nothing to say. Times are those that costs promise."""
+    """One statement. None: it has no such value."""
 
     index: int
     statement: str
@@ -29,19 +29,19 @@ class Row:
     size_bytes: int | None
     offset: int | None
     ram_bytes: int | None  # in use after it
-    begin_us: float | None
+    begin_us: float | None  # both times follow from the schedule's costs
     time_us: float | None
-    what: str
+    what: str  # operator, reason of a wait
 
 
 _NUMBERS = ("#", "begins", "takes", "took", "bytes", "at", "RAM used")  # columns, without units
-NAME_WIDTH = 60  # of a tensor's name in the table; longer ones lose their middle
-SHORT_US = 10_000  # steps below are told in microseconds
+NAME_WIDTH = 60  # characters; the middle of longer tensor names is left out
+SHORT_US = 10_000  # a shorter step is listed in microseconds, not milliseconds
 
 
 @dataclass(frozen=True)
 class Unit:
-    """How times of a step are told: so that a fast board's operators do not all take 0.000 ms."""
+    """Unit of the times in a step: microseconds for fast boards, whose milliseconds round to 0."""
 
     name: str
     us: float
@@ -56,11 +56,11 @@ def unit_of(step_us: float) -> Unit:
 
 
 def listing(schedule: Schedule, took_us: Mapping[int, float] | None = None) -> str:
-    """Header, storage, then every statement with its tensor, place, and what is in RAM after it.
+    """Return header, storage, and each statement with its tensor, place and the RAM in use.
 
-    When it begins and how long it takes stand there if the schedule has the costs that it was
-    solved for, and, with `took_us`, how long a board took for which statement. Raises BadInput
-    if the statements break a rule.
+    Begin and time of each statement are listed if the schedule has costs. `took_us`: measured
+    times by index of the statement, for a column of their own. Raises BadInput if the
+    statements break a rule.
     """
     found = rows(schedule)
     ends_us = max((row.begin_us + (row.time_us or 0) for row in found if row.begin_us), default=0.0)
@@ -73,7 +73,9 @@ def _cells(
     found: tuple[Row, ...], unit: Unit, timed: bool, took_us: Mapping[int, float] | None
 ) -> Iterator[tuple[str, ...]]:
     times = (f"begins {unit.name}", f"takes {unit.name}") if timed else ()
-    measured_in = unit_of(sum(took_us.values()) if took_us else 0.0)  # maybe of another board
+    measured_in = unit_of(
+        sum(took_us.values()) if took_us else 0.0
+    )  # maybe measured on another board
     took = (f"took {measured_in.name}",) if took_us is not None else ()
     yield "#", *times, *took, "statement", "tensor", "bytes", "at", "RAM used", "what"
     for row in found:
@@ -138,7 +140,7 @@ def _storage(model: Model) -> Iterator[str]:
 
 
 def rows(schedule: Schedule) -> tuple[Row, ...]:
-    """All statements in order. Raises BadInput if they break a rule."""
+    """Return all statements in order. Raises BadInput if they break a rule."""
     statements = decode(schedule)
     times: tuple[Timed | None, ...] = (None,) * len(statements)
     if schedule.meta.get("costs"):
@@ -152,7 +154,7 @@ def _rows(
     model, names = schedule.model, schedule.names
     number = {name: i for i, name in enumerate(names)}
     resident: set[int] = set()
-    left_us: dict[int, float] = {}  # when a tensor left RAM
+    left_us: dict[int, float] = {}  # when each tensor left RAM
     computed: set[int] = set()
     unit = unit_of(max((timed.end_us for timed in times if timed), default=0.0))
     ram_bytes = 0
@@ -193,8 +195,10 @@ def _waited_for(remaining: int) -> str:
 
 
 def operator_text(schedule: Schedule, tensor: int, statement: Statement | None = None) -> str:
-    """The operator that makes a tensor, as kernel(inputs); with where its workspace is. Of a graph
-    of costs, which has no kernels, the inputs."""
+    """Return the operator of a tensor as `kernel(inputs)`, or its inputs in a graph of costs.
+
+    With a compute statement, the text also names the place of the workspace.
+    """
     op, names = schedule.model.operator(tensor), schedule.names
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
     inputs = ", ".join(_shortened(names[i]) for i in op.inputs)
@@ -212,7 +216,7 @@ def operator_text(schedule: Schedule, tensor: int, statement: Statement | None =
 
 
 def _table(table: list[tuple[str, ...]]) -> Iterator[str]:
-    """Columns as wide as they need; numbers to the right."""
+    """Align the columns: numbers to the right, text to the left."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     plain = [name.removesuffix(" ms").removesuffix(" us") for name in table[0]]
     numeric = [column for column, name in enumerate(plain) if name in _NUMBERS]

@@ -1,4 +1,4 @@
-"""What the meta part of a .poet file must hold; it may hold more."""
+"""Schema of the meta part of a .poet file; other keys are allowed."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ _Size = Annotated[int, Meta(ge=1, lt=2**32)]
 
 @dataclass(frozen=True)
 class TensorMeta:
-    """A tensor of a training graph; the other fields of its Node are in the model part."""
+    """A tensor of a training graph. The model part holds the other fields of its Node."""
 
     name: Name
     shape: tuple[_Size, ...]
@@ -25,20 +25,20 @@ class TensorMeta:
 
 @dataclass(frozen=True)
 class GraphMeta:
-    """Names of a training graph and of nodes in it."""
+    """Names of a training graph and of its nodes; `lost`, `made_up`: see onnx/returning.py."""
 
     name: str
     data: Name
     label: Name
     loss: Name
     logits: Name
-    lost: tuple[str, ...] = ()  # see graph.returning
+    lost: tuple[str, ...] = ()
     made_up: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class TrainingMeta:
-    """A schedule of a training graph; tensors by number."""
+    """The meta part of a training graph; tensors are in the order of their numbers."""
 
     graph: GraphMeta
     tensors: tuple[TensorMeta, ...]
@@ -46,14 +46,14 @@ class TrainingMeta:
 
 @dataclass(frozen=True)
 class NameOnly:
-    """All that is known of a graph or tensor of costs only, but for its costs."""
+    """A graph or tensor of costs only."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class KeptEverything:
-    """What keep-everything takes."""
+    """Peak RAM, time and energy of a step that keeps all tensors in RAM."""
 
     peak_bytes: Count | None = None
     time_us: float | None = None
@@ -62,10 +62,10 @@ class KeptEverything:
 
 @dataclass(frozen=True)
 class ScheduleMeta:
-    """What every schedule holds. `plan`: a plan.json without statements."""
+    """The meta part of every schedule."""
 
     graph: NameOnly
     tensors: tuple[NameOnly, ...]
-    plan: dict[str, Any]
+    plan: dict[str, Any]  # a plan.json without statements
     board: str | None = None
     keep_everything: KeptEverything | None = None

@@ -1,4 +1,4 @@
-"""The model part of a schedule: tables of tensors and operators, to bytes and back."""
+"""The model part of a schedule: its tables of tensors and operators, written and read."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,21 +18,21 @@ PLACE_NONE, PAGE, FIXED, CURRENT, NEXT, INPUT = (
 )
 STORED, KEEP, ONCE, LOSS = (_C[f"POET_FLAG_{name}"] for name in ("STORED", "KEEP", "ONCE", "LOSS"))
 
-# The CRC of the model part covers what stands behind the field, most of the header included.
-_BEHIND_CRC = isa.ffi().offsetof("struct poet_model", "crc") + 4
+# The CRC of a part covers all bytes after the crc field, so most of the header too.
+_AFTER_CRC = isa.ffi().offsetof("struct poet_model", "crc") + 4
 
-# Fields of poet_op that say how tensors and operators hang together; all others are attributes.
+# Fields of poet_op that connect operators and tensors; all others are attributes.
 STRUCTURE = ("kernel", "sink", "input_count", "output", "overwrites", "input")
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One poet_tensor. Stored ones come first in a Model."""
+    """One poet_tensor. In a Model, stored tensors come first."""
 
     size_bytes: int
-    place: int
-    flags: int
-    block: int = 0
+    place: int  # a POET_PLACE_*
+    flags: int  # POET_FLAG_*, or-ed
+    block: int = 0  # first block in the data area
 
     @property
     def blocks(self) -> int:
@@ -42,48 +42,49 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operator:
-    """One poet_op: codes of kernel and sink, tensor numbers, and the other fields by name."""
+    """One poet_op."""
 
-    kernel: int
-    inputs: tuple[int, ...]
-    sink: int = 0
-    overwrites: int | None = None
-    attrs: Mapping[str, int | float] = field(default_factory=dict)
+    kernel: int  # code in isa.def
+    inputs: tuple[int, ...]  # tensor numbers
+    sink: int = 0  # code in isa.def
+    overwrites: int | None = None  # tensor number of the input that the output replaces
+    attrs: Mapping[str, int | float] = field(default_factory=dict)  # other fields
 
     @property
     def workspace_bytes(self) -> int:
+        # No kernel needs a workspace yet: it is for the buffers of operators that will stream.
         return int(self.attrs.get("workspace_bytes", 0))
 
     @cached_property
     def freeable(self) -> tuple[int, ...]:
-        """Inputs in the order of the bits that free them behind a compute."""
+        """Inputs in the order of the bits that free them after a compute."""
         return tuple(i for i in dict.fromkeys(self.inputs) if i != self.overwrites)
 
 
 @dataclass(frozen=True)
 class Model:
-    """What a model part says; `operators` are those of the last tensors, in order."""
+    """The content of a model part."""
 
     tensors: tuple[Tensor, ...]
-    operators: tuple[Operator, ...]
-    slot_stride: int
-    data_blocks: int
-    crc: int = 0  # of its bytes
+    operators: tuple[Operator, ...]  # of the computed tensors, in order
+    slot_stride: int  # blocks from a first slot to its second
+    data_blocks: int  # blocks of the data area
+    crc: int = 0  # of the part's bytes
 
     @property
     def stored_count(self) -> int:
         return len(self.tensors) - len(self.operators)
 
     def operator(self, tensor: int) -> Operator:
-        """The operator that computes a tensor; the tensor is not stored."""
+        """Return the operator that computes a tensor, which must not be stored."""
         return self.operators[tensor - self.stored_count]
 
 
 def model_bytes(model: Model) -> bytes:
-    """The model part; `model.crc` is not used, as it follows from the rest."""
+    """Return the model part. `model.crc` is not used: it follows from the other fields."""
     if len(model.tensors) >= NONE:
         raise BadInput(
-            f"a schedule has room for {NONE - 1} tensors, the graph has {len(model.tensors)}"
+            f"a schedule has room for {NONE - 1:,} tensors, the graph has {len(model.tensors):,}"
         )
     rows = [_tensor_bytes(tensor) for tensor in model.tensors]
     rows += [_op_bytes(op, output) for output, op in enumerate(model.operators, model.stored_count)]
@@ -102,12 +103,13 @@ def model_bytes(model: Model) -> bytes:
 
 
 def part_crc(part: bytes) -> int:
-    """CRC-32 of what stands behind the crc field; magic and crc begin both parts."""
-    return zlib.crc32(part[_BEHIND_CRC:])
+    """Return the CRC-32 of all bytes after the crc field of a model or plan part."""
+    return zlib.crc32(part[_AFTER_CRC:])
 
 
 def with_crc(part: bytes) -> bytes:
-    return part[: _BEHIND_CRC - 4] + part_crc(part).to_bytes(4, "little") + part[_BEHIND_CRC:]
+    """Return a model or plan part with its crc field filled in."""
+    return part[: _AFTER_CRC - 4] + part_crc(part).to_bytes(4, "little") + part[_AFTER_CRC:]
 
 
 def _tensor_bytes(tensor: Tensor) -> bytes:
@@ -125,7 +127,7 @@ def _op_bytes(op: Operator, output: int) -> bytes:
 
 
 def read_model(part: bytes, where: str) -> Model:
-    """The tables of a model part of the right length.
+    """Return the tables of a model part of the right length.
 
     Raises BadInput that begins with `where` if a header field, the CRC or a table rule is wrong.
     """
@@ -136,7 +138,7 @@ def read_model(part: bytes, where: str) -> Model:
             f"{where} has version {header['version']}, this program reads version "
             f"{_C['POET_VERSION']}: use the poet-host that wrote it, or solve again"
         )
-    if header["crc"] != zlib.crc32(part[_BEHIND_CRC:]):
+    if header["crc"] != zlib.crc32(part[_AFTER_CRC:]):
         raise BadInput(f"{where} is damaged (CRC of the model part): copy it again, or solve again")
     if header["fingerprint"] != isa.fingerprint():
         raise BadInput(
@@ -156,7 +158,7 @@ def read_model(part: bytes, where: str) -> Model:
 
 
 def part_size(header: Mapping[str, int]) -> int:
-    """Length of the model part that a poet_model record begins."""
+    """Return the bytes of the model part that begins with this poet_model record."""
     computed = max(header["tensor_count"] - header["stored_count"], 0)
     return (
         isa.record_size("poet_model")
@@ -181,7 +183,7 @@ def _operator(row: dict[str, Any]) -> Operator:
 
 
 def _check(model: Model, header: Mapping[str, int], where: str) -> None:
-    """The rules of FORMAT.md on which decoding relies; boards check all of them."""
+    """Check the rules of FORMAT.md that decoding depends on; boards check all rules."""
 
     def require(holds: bool, what: str) -> None:
         if not holds:

@@ -1,4 +1,4 @@
-"""A schedule with other rates of its optimiser: the same plan, so nothing is solved again."""
+"""Change the optimiser's rates in a schedule. The plan stays the same: nothing is solved."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,15 +14,15 @@ from .schedule import Schedule
 
 
 def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
-    """The schedule with another `learning_rate`, `momentum` or `weight_decay`; None: as it is.
+    """Return the schedule with another `learning_rate`, `momentum` or `weight_decay`.
 
-    Raises BadInput for a rate that the schedule's optimiser does not have: momentum needs tensors
-    in the plan, and so may weight decay.
+    None keeps a rate. Raises BadInput for a rate that the schedule was solved without: momentum
+    needs tensors in the plan, and so may weight decay.
     """
     given = {name: rate for name, rate in rates.items() if rate is not None}
     if not given:
         return schedule
-    Sgd(**{"learning_rate": 0.0, **given})  # which checks the numbers
+    Sgd(**{"learning_rate": 0.0, **given})  # checks the numbers
     graph = graph_of(schedule)
     used: set[str] = set()
     nodes = tuple(_changed(node, given, used) for node in graph)
@@ -45,14 +45,14 @@ def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
 
 
 def _changed(node: Node, given: Mapping[str, float], used: set[str]) -> Node:
-    """A node with the rates that it has; their names are added to `used`."""
+    """Return a node with new rates where it has them; add their names to `used`."""
     mine = [name for name in given if name in _rates_of(node)]
     used.update(mine)
     return replace(node, attrs={**node.attrs, **{name: given[name] for name in mine}})
 
 
 def _rates_of(node: Node) -> tuple[str, ...]:
-    """The rates of the optimiser that a node applies (kernels/sink.c, kernels/update.c)."""
+    """Return the optimiser's rates that a node applies (kernels/sink.c, kernels/update.c)."""
     decays = bool(node.attrs.get("weight_decay"))
     if node.sink == "sgd":
         return ("learning_rate", "weight_decay")

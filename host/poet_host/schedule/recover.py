@@ -1,4 +1,4 @@
-"""The training graph of a schedule: a .poet file is all that training and evaluation need."""
+"""Recover the training graph from a schedule, so that training needs the .poet file only."""
 
 from typing import TYPE_CHECKING
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def graph_of(schedule: "Schedule") -> Graph:
-    """The graph that `encode` was given; with stored nodes first and floats as float32.
+    """Return the graph that was encoded, with stored nodes first and floats as float32.
 
-    Raises BadInput for a schedule of costs only, or whose meta part does not describe a graph.
+    Raises BadInput for a schedule of costs only, or if the meta part does not describe a graph.
     """
     model = schedule.model
     if any(op.kernel == 0 for op in model.operators):
         raise BadInput(
             f"schedule of {quoted(schedule.meta['graph']['name'])}: it was solved from costs alone,"
-            " so no board can run it"
+            " so no board can run it: solve a model"
         )
     meta = convert(schedule.meta, TrainingMeta, "the schedule's meta part", extra=True)
     names = tuple(row.name for row in meta.tensors)
@@ -41,7 +41,9 @@ def _node(number: int, row: TensorMeta, model: Model, names: tuple[str, ...]) ->
         same_block = (names[i] for i in op.inputs if model.tensors[i].block == tensor.block)
         renewed = next(same_block, None)
         if renewed is None:
-            raise BadInput(f"tensor {quoted(row.name)} renews none of its inputs: solve again")
+            raise BadInput(
+                f"tensor {quoted(row.name)} does not update any of its inputs: solve again"
+            )
     return Node(
         **vars(row),
         op=kernel,

@@ -1,4 +1,4 @@
-"""Schedule: the bytes that a board executes, and what people want to know about them."""
+"""Schedule: the bytes that a board executes, and the meta data about them."""
 
 import json
 import zlib
@@ -19,29 +19,25 @@ _C = isa.constants()
 
 @dataclass(frozen=True)
 class PlanHeader:
-    """The poet_plan_header of a plan part; `crc` names the plan on a board."""
+    """The poet_plan_header of a plan part."""
 
-    crc: int
-    model_crc: int
-    arena_bytes: int
+    crc: int  # of the part; identifies the plan on a board
+    model_crc: int  # of the model part that it belongs to
+    arena_bytes: int  # RAM for tensors
     statement_count: int
-    bit_bytes: int
-    resident_max: int
-    queue_max: int
+    bit_bytes: int  # bytes of the statements
+    resident_max: int  # most tensors in RAM at once
+    queue_max: int  # most transfers queued at once
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The parts of a .poet file. Made by `encode`, `parse` or `load`, which check them.
-
-    `meta` is plain JSON: names of tensors, where the schedule comes from, what it costs. `origin`
-    is the .onnx file of a model that was imported.
-    """
+    """The parts of a .poet file. `encode`, `parse` and `load` make and check them."""
 
     model_part: bytes
     plan_part: bytes
-    meta: Mapping[str, Any]
-    origin: bytes = field(default=b"", repr=False)
+    meta: Mapping[str, Any]  # plain JSON: tensor names, source and costs of the schedule
+    origin: bytes = field(default=b"", repr=False)  # the .onnx file of an imported model
 
     def __repr__(self) -> str:
         name = self.meta.get("graph", {}).get("name", "?")
@@ -59,7 +55,7 @@ class Schedule:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tensors, by number."""
+        """Tensor names, in the order of tensor numbers."""
         return tuple(tensor["name"] for tensor in self.meta["tensors"])
 
     def to_bytes(self) -> bytes:
@@ -73,15 +69,15 @@ class Schedule:
 
     @staticmethod
     def load(path: Path | str) -> "Schedule":
-        """Read a .poet file; raises BadInput if it is missing, damaged or something else."""
+        """Read a .poet file. Raises BadInput if it is missing, damaged or another kind of file."""
         return parse(read_bytes(path), str(path))
 
 
 def parse(data: bytes, where: str = "schedule") -> Schedule:
-    """The schedule in the bytes of a .poet file; raises BadInput that begins with `where`.
+    """Return the schedule in the bytes of a .poet file. Raises BadInput that begins with `where`.
 
     Checks magic numbers, versions, every CRC, that the parts belong together, and the meta part.
-    The statements are checked by `decode`.
+    `decode` checks the statements.
     """
     model_header = _header(data, 0, "poet_model", "POET_MODEL_MAGIC", where)
     plan_at = part_size(model_header)
@@ -92,13 +88,13 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
     if len(data) > end:
         origin, end = _unpacked(data, end, "POET_ORIGIN_MAGIC", "origin part", where)
     if len(data) > end:
-        raise BadInput(f"{where} is damaged (bytes behind its end): copy it again, or solve again")
+        raise BadInput(f"{where} is damaged (bytes after its end): copy it again, or solve again")
 
     model = read_model(data[:plan_at], where)
     if part_crc(data[plan_at:meta_at]) != plan_header["crc"]:
         raise BadInput(f"{where} is damaged (CRC of the plan part): copy it again, or solve again")
     if plan_header["model_crc"] != model.crc:
-        raise BadInput(f"{where}: its plan belongs to another model: solve again")
+        raise BadInput(f"{where}: the plan belongs to another model: solve again")
     meta = parse_json(text, f"{where}, meta part")
     schedule = Schedule(data[:plan_at], data[plan_at:meta_at], meta, origin)
     check_meta(schedule, where)
@@ -106,13 +102,13 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
 
 
 def _packed(magic: str, content: bytes) -> bytes:
-    """A part for the host, behind the record that says what and how long it is."""
+    """Return a part for the host: a record with its kind and length, then the content."""
     record = isa.pack("poet_meta", magic=_C[magic], crc=zlib.crc32(content), bytes=len(content))
     return record + content
 
 
 def _unpacked(data: bytes, at: int, magic: str, part: str, where: str) -> tuple[bytes, int]:
-    """The content of a part for the host, and where it ends."""
+    """Return the content of a part for the host, and the offset of its end."""
     header = _header(data, at, "poet_meta", magic, where)
     begin = at + isa.record_size("poet_meta")
     content = data[begin : begin + header["bytes"]]
@@ -125,7 +121,7 @@ def _header(data: bytes, at: int, record: str, magic: str, where: str) -> dict[s
     end = at + isa.record_size(record)
     if data[at : at + 4] != _C[magic].to_bytes(4, "little"):
         if at == 0:
-            raise BadInput(f"{where} is no schedule: name a .poet file that `solve` wrote")
+            raise BadInput(f"{where} is not a .poet file: name one that `solve` wrote")
         raise BadInput(f"{where} is damaged ({record} is missing): copy it again, or solve again")
     if len(data) < end:
         raise BadInput(f"{where} ends too early: copy it again, or solve again")

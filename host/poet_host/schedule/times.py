@@ -1,4 +1,4 @@
-"""When each statement happens, by the plan's rules and the costs that it was solved for."""
+"""Times of statements, from the rules of a plan and the costs that it was solved with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,27 +14,24 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class Timed:
-    """The processor reaches a statement, which then keeps its lane busy; microseconds of the step.
+    """Times of one statement, in microseconds from the begin of the step."""
 
-    In between it waits, or the transfer waits for others. Of a free, what is busy is the wait.
-    """
-
-    reached_us: float
-    begin_us: float
-    end_us: float
+    reached_us: float  # the processor reaches it
+    begin_us: float  # its lane begins it, after waits and earlier transfers; of a free: the wait
+    end_us: float  # its lane is done with it
 
 
 def costs_of_schedule(schedule: Schedule) -> CostGraph:
-    """The costs that a schedule was solved for; raises BadInput if it does not have them."""
+    """Return the costs that a schedule was solved with. Raises BadInput if it has none."""
     if not schedule.meta.get("costs"):
-        raise BadInput("the schedule does not say what its statements cost: solve it again")
+        raise BadInput("the schedule has no costs of its statements: solve it again")
     return parse_cost_graph(schedule.meta["costs"], "the schedule's costs")
 
 
 def planned_times(
     graph: CostGraph, statements: Sequence[Statement | Wait]
 ) -> tuple[Timed | None, ...]:
-    """One for each statement; None for a wait, as a plan's computes and frees wait themselves."""
+    """Return the times of each statement; None for a wait: computes and frees wait themselves."""
     number = {node.name: i for i, node in enumerate(graph.nodes)}
     clock = Clock(graph)
     times: list[Timed | None] = []

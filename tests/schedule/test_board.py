@@ -94,7 +94,7 @@ def some_schedule(name: str) -> Schedule:
 
 
 def with_true_header(schedule: Schedule, bits: bytes) -> Schedule:
-    """Return the schedule with other statements, and a header that is right as far as they decode."""
+    """Return the schedule with other statements, and a header that fits what decodes of them."""
     row = isa.unpack("poet_plan_header", schedule.plan_part[:HEADER])
     row["bit_bytes"] = len(bits)
 

@@ -145,7 +145,7 @@ def test_an_update_is_as_large_as_what_it_updates() -> None:
         Node("loss", (1,), op="mse", inputs=("x", "x"), attrs={"n": 1, "c": 4, "h": 1, "w": 1}),
         Node("new", (4,), op="add", inputs=("x", "w"), updates="w"),
     )
-    with pytest.raises(BadInput, match="new .* differ in size"):
+    with pytest.raises(BadInput, match=r"new .* differ in size"):
         model_of_graph(Graph("g", nodes, "x", "x", "loss", "loss"))
     twice = (*nodes[:3], *(replace(nodes[3], name=name, shape=(8,)) for name in ("a", "b")))
     with pytest.raises(BadInput, match="w is updated twice"):

@@ -1,6 +1,10 @@
-/* activation.c - elementwise functions of one tensor, and their gradients.
- * Gradients that need the output only let the input go. The comparisons let
- * not-a-number pass. */
+/*
+ * activation.c - elementwise functions of one tensor, and their gradients. Each
+ * operand has poet_elements(op) elements, in any shape.
+ *
+ * A gradient reads the output y where that is enough, so that a plan can free
+ * the input early. Comparisons are written so that NaN passes.
+ */
 #include "mathf.h"
 #include "poet/kernel.h"
 
@@ -99,7 +103,7 @@ void poet_tanh_grad(const struct poet_call *call) {
   }
 }
 
-/* gelu(x) = x / 2 (1 + t(x)), t = erf(x / sqrt 2), or by `variant` 1
+/* gelu(x) = x / 2 (1 + t(x)), t = erf(x / sqrt 2), or with `variant` 1
  * t = tanh(sqrt(2 / pi) (x + 0.044715 x^3)). */
 #define SQRT_HALF 0.70710678f
 #define SQRT_2_PI 0.79788456f
@@ -127,7 +131,7 @@ void poet_gelu_grad(const struct poet_call *call) {
   const uint32_t count = poet_elements(op);
   for (uint32_t i = 0; i < count; i++) {
     const float x = xs[i], t = gelu_part(op, x), square = x * x;
-    /* half of t's derivative */
+    /* half of the derivative of t */
     const float slope =
         op->variant ? (0.5f * SQRT_2_PI) *
                           ((1.0f - t * t) * (1.0f + 3.0f * CUBIC * square))

@@ -1,12 +1,18 @@
-/* batchnorm.c - batch normalisation as separate operators: statistics,
- * normalising, running statistics, and the gradients. Frozen batchnorm passes
- * the running statistics as `stats`. */
+/*
+ * batchnorm.c - batch normalisation as separate operators: statistics,
+ * normalisation, running statistics, and gradients.
+ *
+ * `stats` (2, c) holds the means, then the biased variances. For a frozen
+ * batchnorm it is the running statistics. Each operator has one output, so that
+ * a plan can recompute the normalisation without the update of the running
+ * statistics.
+ */
 #include <math.h>
 
 #include "poet/kernel.h"
 #include "sink.h"
 
-/* What one channel of `stats` says. */
+/* The statistics of one channel. */
 struct channel {
   float mean, rstd;
 };
@@ -17,16 +23,16 @@ static struct channel channel_of(const struct poet_op *op, const float *stats,
                           .rstd = 1.0f / sqrtf(stats[op->c + c] + op->epsilon)};
 }
 
-/* Elements that a channel's statistics are of. */
+/* Number of elements of a channel. */
 static float population(const struct poet_op *op) {
   return (float)(op->n * op->h * op->w);
 }
 
 void poet_batchnorm_stats(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  float *mean = call->out;
-  float *variance = mean + op->c;
+  const float *x = call->in[0];   /* (n, c, h, w) */
+  float *mean = call->out;        /* (c) */
+  float *variance = mean + op->c; /* (c) */
   const uint32_t plane = op->h * op->w;
   const float count = population(op);
 
@@ -54,11 +60,11 @@ void poet_batchnorm_stats(const struct poet_call *call) {
 
 void poet_batchnorm(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const float *stats = call->in[1];
-  const float *gamma = call->in[2];
-  const float *beta = call->in[3];
-  float *y = call->out;
+  const float *x = call->in[0];     /* (n, c, h, w) */
+  const float *stats = call->in[1]; /* (2, c) */
+  const float *gamma = call->in[2]; /* (c) */
+  const float *beta = call->in[3];  /* (c) */
+  float *y = call->out;             /* (n, c, h, w) */
   const uint32_t plane = op->h * op->w;
 
   for (uint32_t c = 0; c < op->c; c++) {
@@ -75,9 +81,9 @@ void poet_batchnorm(const struct poet_call *call) {
 
 void poet_batchnorm_running(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *stats = call->in[0];
-  const float *old = call->in[1];
-  float *out = call->out;
+  const float *stats = call->in[0]; /* (2, c) */
+  const float *old = call->in[1];   /* (2, c) */
+  float *out = call->out;           /* (2, c) */
   const float count = population(op);
   const float unbiased = count > 1.0f ? count / (count - 1.0f) : 1.0f;
 
@@ -89,10 +95,10 @@ void poet_batchnorm_running(const struct poet_call *call) {
 
 void poet_batchnorm_sums(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const float *stats = call->in[1];
-  const float *dy = call->in[2];
-  float *sums = call->out;
+  const float *x = call->in[0];     /* (n, c, h, w) */
+  const float *stats = call->in[1]; /* (2, c) */
+  const float *dy = call->in[2];    /* (n, c, h, w) */
+  float *sums = call->out;          /* (2, c) */
   const uint32_t plane = op->h * op->w;
 
   for (uint32_t c = 0; c < op->c; c++) {
@@ -112,12 +118,12 @@ void poet_batchnorm_sums(const struct poet_call *call) {
 
 void poet_batchnorm_grad_input(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  const float *stats = call->in[1];
-  const float *gamma = call->in[2];
-  const float *dy = call->in[3];
-  const float *sums = call->in[4];
-  float *dx = call->out;
+  const float *x = call->in[0];     /* (n, c, h, w) */
+  const float *stats = call->in[1]; /* (2, c) */
+  const float *gamma = call->in[2]; /* (c) */
+  const float *dy = call->in[3];    /* (n, c, h, w) */
+  const float *sums = call->in[4];  /* (2, c) */
+  float *dx = call->out;            /* (n, c, h, w) */
   const uint32_t plane = op->h * op->w;
   const float count = population(op);
 
@@ -138,10 +144,10 @@ void poet_batchnorm_grad_input(const struct poet_call *call) {
 
 void poet_batchnorm_grad_input_frozen(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *stats = call->in[0];
-  const float *gamma = call->in[1];
-  const float *dy = call->in[2];
-  float *dx = call->out;
+  const float *stats = call->in[0]; /* (2, c) */
+  const float *gamma = call->in[1]; /* (c) */
+  const float *dy = call->in[2];    /* (n, c, h, w) */
+  float *dx = call->out;            /* (n, c, h, w) */
   const uint32_t plane = op->h * op->w;
 
   for (uint32_t c = 0; c < op->c; c++) {
@@ -157,7 +163,7 @@ void poet_batchnorm_grad_input_frozen(const struct poet_call *call) {
 
 void poet_batchnorm_grad_param(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *sums = call->in[0];
+  const float *sums = call->in[0]; /* (2, c) */
 
   poet_sink(call, 1, 0, op->variant == 0 ? sums : sums + op->c, op->c);
 }

@@ -1,12 +1,16 @@
-/* broadcast.c - sums, differences, products and scaling of tensors that may be
- * repeated along some axes, and the sums along axes that are their gradients.
- * Bit i of an operand's axes: it has size 1 along axis i of n, c, h, w. */
+/*
+ * broadcast.c - add, sub, mul and scale of tensors that are repeated along some
+ * axes (broadcasting), and the sums along axes that are their gradients.
+ *
+ * `axes` of an operand is a bit set: with bit i, it has size 1 along axis i of
+ * (n, c, h, w) and is repeated there.
+ */
 #include <stddef.h>
 
 #include "poet/kernel.h"
 #include "sink.h"
 
-/* Steps from an element to the next along each axis; 0 where it is repeated. */
+/* Distance between neighbours along each axis, in floats; 0 if repeated. */
 struct steps {
   uint32_t along[4];
 };
@@ -30,7 +34,7 @@ static struct steps steps_of(const uint32_t size[4], uint32_t axes) {
   return steps;
 }
 
-/* Where element `i` of a tensor of these sizes lies. */
+/* Offset, by these steps, of element `i` of a tensor of these sizes. */
 static uint32_t place_of(uint32_t i, const uint32_t size[4],
                          const struct steps *steps) {
   uint32_t place = 0;
@@ -42,6 +46,8 @@ static uint32_t place_of(uint32_t i, const uint32_t size[4],
 
 enum combination { ADD, SUB, MUL };
 
+/* y: (count); a, b: elements at these distances */
+
 static void combine_row(enum combination kind, float *y, const float *a,
                         uint32_t a_step, const float *b, uint32_t b_step,
                         uint32_t count) {
@@ -52,13 +58,13 @@ static void combine_row(enum combination kind, float *y, const float *a,
   }
 }
 
-/* Of `a` and `b`, repeated along the axes that are given. Where a is whole, and
- * b too or one number, all is one row. */
+/* Combine input a with b, repeated along these axes. If a is not repeated and b
+ * is not either, or is one number, the whole tensor is one row. */
 static void combine(const struct poet_call *call, enum combination kind,
                     uint32_t a_axes, const float *b, uint32_t b_axes) {
   const struct poet_op *op = call->op;
-  const float *a = call->in[0];
-  float *y = call->out;
+  const float *a = call->in[0]; /* size 1 along a_axes */
+  float *y = call->out;         /* (n, c, h, w) */
   uint32_t size[4];
 
   sizes_of(op, size);
@@ -97,7 +103,7 @@ void poet_scale(const struct poet_call *call) {
   combine(call, MUL, call->op->variant & 15u, &call->op->epsilon, 15);
 }
 
-/* Sum over axes of these sizes of x, times z unless that is missing. */
+/* Sum of x * z, or of x if z is NULL, over axes of these sizes. */
 static float sum_of(const uint32_t size[4], const float *x,
                     const struct steps *x_steps, const float *z,
                     const struct steps *z_steps) {
@@ -120,10 +126,12 @@ static float sum_of(const uint32_t size[4], const float *x,
   return sum;
 }
 
+/* Sums along the axes in the low half of `variant`. z, or NULL, has size 1
+ * along those in the high half. `inputs`: number of the kernel's own inputs. */
 static void reduce(const struct poet_call *call, const float *z,
                    uint32_t inputs) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
+  const float *x = call->in[0]; /* (n, c, h, w) */
   uint32_t kept[4], gone[4], count = 1;
 
   sizes_of(op, kept);

@@ -1,11 +1,11 @@
 /*
- * dropout.c - dropout whose mask is a function of (seed, step, key, index), so
- * that the gradient, and a repeated computation, draw the same one. The same
- * kernel serves the forward pass and the gradient.
+ * dropout.c - dropout. Its mask is a function of (seed, step, key, index), so
+ * the gradient and a recomputation get the same mask, and none is stored. The
+ * same kernel is used in the forward pass and for the gradient.
  *
  * The random word of element i is MurmurHash3_x86_32 (Austin Appleby, public
- * domain) of the little-endian words step, key, i with the hash's seed `seed`;
- * its uppermost 24 bits / 2^24 are the uniform number.
+ * domain) of the little-endian words step, key, i, with `seed` as its seed. The
+ * uppermost 24 bits / 2^24 are the uniform number.
  */
 #include "poet/kernel.h"
 
@@ -27,11 +27,12 @@ static uint32_t finish(uint32_t hash, uint32_t size_bytes) {
 
 void poet_dropout(const struct poet_call *call) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  float *y = call->out;
+  const float *x = call->in[0]; /* n * c * h * w elements */
+  float *y = call->out;         /* the same */
   const uint32_t count = poet_elements(op);
   const float probability = op->epsilon;
   const float scale = 1.0f / (1.0f - probability);
+  /* The part of the hash that all elements share. */
   const uint32_t stream = absorb(absorb(op->seed, call->step), op->key);
 
   for (uint32_t i = 0; i < count; i++) {

@@ -1,17 +1,22 @@
-/* matmul.c - products of matrices, one for each sample and head. Transposed
- * operands and heads that lie side by side in a row are steps through memory,
- * so that attention and all its gradients are this one kernel. */
+/*
+ * matmul.c - matrix products y (h, w) = a (h, k) * b (k, w), one for each
+ * sample (n) and head (groups).
+ *
+ * A matrix is described by steps through memory. Transposed operands, and heads
+ * that lie side by side in a row, are other steps. So attention and all its
+ * gradients need only this kernel.
+ */
 #include "dots.h"
 #include "poet/kernel.h"
 #include "sink.h"
 
-/* Where element (row, column) of a sample's and head's matrix lies. */
+/* Distances in floats from one sample, head, row, column to the next. */
 struct matrix {
-  uint32_t sample, head, row, column; /* steps */
+  uint32_t sample, head, row, column;
 };
 
-/* A matrix as the product sees it. `flags`: 1 it is stored transposed, 4 a row
- * holds those of all heads, one behind the other. */
+/* Steps of a (rows, columns) matrix. `flags`: 1: it is stored transposed; 4: a
+ * stored row holds that row of all heads in turn. */
 static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                                uint32_t columns, uint32_t flags) {
   const uint32_t width = flags & 1 ? rows : columns;
@@ -23,7 +28,8 @@ static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                          .column = flags & 1 ? row : 1};
 }
 
-/* One row of y, from element `i` of it on, of columns that begin at `b`. */
+/* One row of y, which begins at element `i`: the row in `dots` times matrix b.
+ */
 static void multiply(const struct poet_call *call, struct poet_dots *dots,
                      const float *b, uint32_t i) {
   const struct poet_op *op = call->op;
@@ -49,10 +55,10 @@ void poet_matmul(const struct poet_call *call) {
       .a_step = a.column, .b_step = b.row, .next = b.column, .count = op->k};
   for (uint32_t n = 0; n < op->n; n++) {
     for (uint32_t head = 0; head < op->groups; head++) {
-      const float *a_first =
-          (const float *)call->in[0] + n * a.sample + head * a.head;
-      const float *b_first =
-          (const float *)call->in[1] + n * b.sample + head * b.head;
+      const float *a_first = (const float *)call->in[0] + n * a.sample +
+                             head * a.head; /* (h, k) of this head */
+      const float *b_first = (const float *)call->in[1] + n * b.sample +
+                             head * b.head; /* (k, w) of this head */
       for (uint32_t row = 0; row < op->h; row++) {
         dots.a = a_first + row * a.row;
         multiply(call, &dots, b_first,

@@ -1,4 +1,6 @@
-/* update.c - optimiser steps that are operators of their own. */
+/* update.c - optimiser steps that are separate operators. Each operand has
+ * poet_elements(op) elements. Except for poet_apply_gradient, the output
+ * overwrites the value that it updates. */
 #include <math.h>
 #include <stddef.h>
 
@@ -20,8 +22,8 @@ void poet_momentum_step(const struct poet_call *call) {
   }
 }
 
-/* A decaying average of all steps so far, whose weights sum to 1 from the first
- * step on: Adam's moment with its correction of the start-up already done. */
+/* A decaying average over all steps. Its weights sum to 1 from the first step
+ * on, so this is Adam's moment with the bias correction included. */
 static void average(const struct poet_call *call, int squared) {
   const struct poet_op *op = call->op;
   const float *dw = call->in[0];

@@ -51,7 +51,7 @@ void poet_relu6_grad(const struct poet_call *call) {
 }
 
 void poet_clip(const struct poet_call *call) {
-  clip(call, call->op->epsilon, call->op->momentum);
+  clip(call, call->op->lower_bound, call->op->upper_bound);
 }
 
 void poet_clip_grad(const struct poet_call *call) {
@@ -61,7 +61,7 @@ void poet_clip_grad(const struct poet_call *call) {
   float *dx = call->out;
   const uint32_t count = poet_elements(op);
   for (uint32_t i = 0; i < count; i++) {
-    dx[i] = x[i] >= op->epsilon && x[i] <= op->momentum ? dy[i] : 0.0f;
+    dx[i] = x[i] >= op->lower_bound && x[i] <= op->upper_bound ? dy[i] : 0.0f;
   }
 }
 

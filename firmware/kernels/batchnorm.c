@@ -89,7 +89,7 @@ void poet_batchnorm_running(const struct poet_call *call) {
 
   for (uint32_t i = 0; i < 2 * op->c; i++) {
     const float recent = i < op->c ? stats[i] : stats[i] * unbiased;
-    out[i] = (1.0f - op->momentum) * old[i] + op->momentum * recent;
+    out[i] = (1.0f - op->update_rate) * old[i] + op->update_rate * recent;
   }
 }
 

@@ -100,7 +100,7 @@ void poet_mul(const struct poet_call *call) {
 }
 
 void poet_scale(const struct poet_call *call) {
-  combine(call, MUL, call->op->variant & 15u, &call->op->epsilon, 15);
+  combine(call, MUL, call->op->variant & 15u, &call->op->factor, 15);
 }
 
 /* Sum of x * z, or of x if z is NULL, over axes of these sizes. */
@@ -150,7 +150,7 @@ static void reduce(const struct poet_call *call, const float *z,
     const uint32_t z_at = place_of(i, kept, &z_steps);
     const float sum =
         sum_of(gone, x + x_at, &x_steps, z != NULL ? z + z_at : NULL, &z_steps);
-    const float g = sum * op->epsilon;
+    const float g = sum * op->factor;
     poet_sink(call, inputs, i, &g, 1);
   }
 }

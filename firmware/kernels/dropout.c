@@ -30,7 +30,7 @@ void poet_dropout(const struct poet_call *call) {
   const float *x = call->in[0]; /* n * c * h * w elements */
   float *y = call->out;         /* the same */
   const uint32_t count = poet_elements(op);
-  const float probability = op->epsilon;
+  const float probability = op->probability;
   const float scale = 1.0f / (1.0f - probability);
   /* The part of the hash that all elements share. */
   const uint32_t stream = absorb(absorb(op->seed, call->step), op->key);

@@ -39,7 +39,7 @@ static void multiply(const struct poet_call *call, struct poet_dots *dots,
     dots->b = b + column * dots->next;
     poet_dots(dots, count, sums);
     for (uint32_t j = 0; j < count; j++) {
-      sums[j] *= op->epsilon;
+      sums[j] *= op->factor;
     }
     poet_sink(call, 2, i + column, sums, count);
   }

@@ -31,7 +31,7 @@ static void average(const struct poet_call *call, int squared) {
   const float *w = op->input_count > 2 ? call->in[2] : NULL;
   float *out = call->out;
   const float weight =
-      (1.0f - op->momentum) / (1.0f - poet_power(op->momentum, call->step));
+      (1.0f - op->beta) / (1.0f - poet_power(op->beta, call->step));
   const uint32_t count = poet_elements(op);
   for (uint32_t i = 0; i < count; i++) {
     const float g = w != NULL ? dw[i] + op->weight_decay * w[i] : dw[i];

@@ -6,7 +6,7 @@ Statements, sinks, kernels, messages and errors come from `isa.def` and
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -94,6 +94,21 @@ def constants() -> dict[str, int]:
     return {found[1]: int(found[2], 0) for found in pattern.finditer(_header_text("records.h"))}
 
 
+@cache
+def field_types(name: str) -> dict[str, str]:
+    """Fields of a record and their C types; all names of those that share memory."""
+    return {field: about.type.cname for field, about in ffi().typeof(f"struct {name}").fields}
+
+
+def names_in_use(name: str, used: Collection[str]) -> list[str]:
+    """Fields of a record, each by one name: the one in `used`, else its first."""
+    chosen: dict[int, str] = {}
+    for field, about in ffi().typeof(f"struct {name}").fields:
+        if field in used or about.offset not in chosen:
+            chosen[about.offset] = field
+    return list(chosen.values())
+
+
 def record_size(name: str) -> int:
     return int(ffi().sizeof(f"struct {name}"))
 
@@ -134,7 +149,7 @@ def unpack(name: str, data: bytes | memoryview) -> dict[str, Any]:
         raise ValueError(f"{name} has {record_size(name)} bytes, got {len(data)}")
     record = ffi().new(f"struct {name} *")
     ffi().memmove(record, bytes(data), len(data))
-    return {field: _plain(getattr(record, field)) for field, _ in ffi().typeof(record).item.fields}
+    return {field: _plain(getattr(record, field)) for field in field_types(name)}
 
 
 def _plain(value: Any) -> Any:

@@ -106,12 +106,12 @@ def test_linear(a: dict[str, int], k: int, seed: int, bias: bool, sink: tuple[st
 @common
 @given(images(), seeds, st.sampled_from(SINKS), st.integers(0, 1), st.floats(0, 1, width=32))
 def test_batchnorm(
-    a: dict[str, int], seed: int, sink: tuple[str, float], variant: int, momentum: float
+    a: dict[str, int], seed: int, sink: tuple[str, float], variant: int, rate: float
 ) -> None:
     norm = a | {"epsilon": 1e-5}
     check(make("batchnorm_stats", a, seed))
     check(make("batchnorm", norm, seed))
-    check(make("batchnorm_running", a | {"momentum": momentum}, seed))
+    check(make("batchnorm_running", a | {"update_rate": rate}, seed))
     check(make("batchnorm_sums", norm, seed))
     check(make("batchnorm_grad_input", norm, seed))
     check(make("batchnorm_grad_input_frozen", norm, seed))
@@ -148,7 +148,7 @@ def test_elementwise(a: dict[str, int], seed: int, sink: tuple[str, float]) -> N
 def test_dropout(
     a: dict[str, int], values: int, seed: int, key: int, step: int, probability: float
 ) -> None:
-    attrs = a | {"epsilon": probability, "seed": seed, "key": key}
+    attrs = a | {"probability": probability, "seed": seed, "key": key}
     case = make("dropout", attrs, values)
     check(Case("dropout", attrs, case.inputs, case.shape, step=step))
 

@@ -147,7 +147,8 @@ COUNT = 200_000
 
 def dropped(probability: float, seed: int = 1, step: int = 1, key: int = 1) -> np.ndarray:
     """What dropout in C makes of ones."""
-    attrs = {"n": 1, "c": COUNT, "h": 1, "w": 1, "epsilon": probability, "seed": seed, "key": key}
+    attrs = {"n": 1, "c": COUNT, "h": 1, "w": 1, "probability": probability}
+    attrs |= {"seed": seed, "key": key}
     ones = np.ones(COUNT, np.float32)
     return clib.run("dropout", "none", attrs, [ones], step, (COUNT,))
 
@@ -179,7 +180,7 @@ def test_dropout_keeps_an_element_whose_number_is_just_the_probability() -> None
 
 
 def test_dropout_draws_the_same_mask_again_for_the_gradient() -> None:
-    attrs = {"n": 2, "c": 3, "h": 50, "w": 50, "epsilon": 0.3, "seed": 5, "key": 9}
+    attrs = {"n": 2, "c": 3, "h": 50, "w": 50, "probability": 0.3, "seed": 5, "key": 9}
     rng = np.random.default_rng(0)
     x, dy = (rng.uniform(1, 2, (2, 3, 50, 50)).astype(np.float32) for _ in range(2))
     y = clib.run("dropout", "none", attrs, [x], 11, x.shape)

@@ -24,7 +24,7 @@ def test_broadcasting(
     a = a | {"variant": variant}
     for op in ("add", "sub", "mul"):
         check(make(op, a, seed))
-    a = a | {"epsilon": factor}
+    a = a | {"factor": factor}
     check(make("scale", a, seed))
     for op in ("reduce", "reduce_product"):
         check(make(op, a, seed, sink=sink[0], decay=sink[1]))
@@ -33,7 +33,7 @@ def test_broadcasting(
 @common
 @given(images(), seeds, st.sampled_from([0.01, 1.0, 5.0, 1e4]), st.integers(0, 1))
 def test_activations(a: dict[str, int], seed: int, scale: float, variant: int) -> None:
-    a = a | {"variant": variant, "epsilon": -0.5, "momentum": 1.25}
+    a = a | {"variant": variant, "lower_bound": -0.5, "upper_bound": 1.25}
     for op in ("clip", "sigmoid", "tanh", "gelu", "clip_grad", "gelu_grad"):
         case = make(op, a, seed)
         first = case.inputs[0] * np.float32(scale)
@@ -68,7 +68,7 @@ def test_matmul(
     a: dict[str, int], k: int, heads: int, variant: int, seed: int, sink: tuple[str, float]
 ) -> None:
     del a["c"]
-    a = a | {"k": k, "groups": heads, "variant": variant, "epsilon": 0.75}
+    a = a | {"k": k, "groups": heads, "variant": variant, "factor": 0.75}
     case = make("matmul", a, seed, sink=sink[0], decay=sink[1])
     check(case)
     if sink[0] == "store":  # NumPy's own product, of the operands as they lie
@@ -158,7 +158,7 @@ def test_a_token_out_of_range_is_not_a_number_and_reads_nothing(token: int) -> N
     st.sampled_from([0.0, 0.5, 0.9, 0.999]),
 )
 def test_adam(a: dict[str, int], seed: int, step: int, decayed: bool, beta: float) -> None:
-    average = a | {"momentum": beta, "weight_decay": 0.01 if decayed else 0.0}
+    average = a | {"beta": beta, "weight_decay": 0.01 if decayed else 0.0}
     for op in ("average", "average_square"):
         case = make(op, average, seed, bias=decayed)
         check(Case(op, average, case.inputs, case.shape, overwrites=1, step=step))
@@ -166,7 +166,7 @@ def test_adam(a: dict[str, int], seed: int, step: int, decayed: bool, beta: floa
 
 
 def test_the_first_average_is_the_gradient_itself() -> None:
-    a = {"n": 1, "c": 5, "h": 1, "w": 1, "momentum": 0.999}
+    a = {"n": 1, "c": 5, "h": 1, "w": 1, "beta": 0.999}
     case = make("average", a, 3, bias=False)
     g = case.inputs[0]
     zeros = np.zeros_like(g)

@@ -120,7 +120,7 @@ def test_batchnorm_in_training(shape: tuple[int, int, int, int]) -> None:
     stats = run("batchnorm_stats", attrs, [x], running)
     close(stats[1], x.var(axis=(0, 2, 3)))
     close(run("batchnorm", attrs, [x, stats, gamma, beta], y), y)
-    renewed = run("batchnorm_running", attrs | {"momentum": 0.2}, [stats, running], running)
+    renewed = run("batchnorm_running", attrs | {"update_rate": 0.2}, [stats, running], running)
     close(renewed, np.stack([layer_mean.numpy(), layer_variance.numpy()]))
     sums = run("batchnorm_sums", attrs, [x, stats, dy], running)
     close(run("batchnorm_grad_input", attrs, [x, stats, gamma, dy, sums], x), grads[0])
@@ -150,7 +150,7 @@ def test_batchnorm_frozen(shape: tuple[int, int, int, int]) -> None:
 def test_running_statistics_over_several_steps() -> None:
     layer = torch.nn.BatchNorm2d(3, momentum=0.3)
     running = np.array([[0, 0, 0], [1, 1, 1]], np.float32)
-    attrs = {"n": 4, "c": 3, "h": 5, "w": 2, "momentum": 0.3}
+    attrs = {"n": 4, "c": 3, "h": 5, "w": 2, "update_rate": 0.3}
     for seed in range(5):
         x = normal(seed, (4, 3, 5, 2))[0] * 2 + 1
         layer(torch.tensor(x))
@@ -233,7 +233,7 @@ def test_mean_squared_error() -> None:
 def test_dropout_gradient() -> None:
     """The gradient is linear in the mask and scale that the forward pass drew."""
     x, dy = normal(11, (4, 30), (4, 30))
-    attrs = {"n": 4, "c": 30, "h": 1, "w": 1, "epsilon": 0.4, "seed": 3, "key": 8}
+    attrs = {"n": 4, "c": 30, "h": 1, "w": 1, "probability": 0.4, "seed": 3, "key": 8}
     y = run("dropout", attrs, [x], x)
     factor = torch.tensor(np.where(y != 0, np.float32(1 / (1 - 0.4)), np.float32(0)))
     wanted, dy, grads = judge(lambda x: x * factor, [x])

@@ -206,7 +206,7 @@ def test_batchnorm_is_three_nodes_and_its_running_statistics_are_renewed_once() 
     ]
     running = graph["bn.running:new"]
     assert running.overwrites == running.updates == "bn.running"
-    assert running.attrs["momentum"] == 0.25
+    assert running.attrs["update_rate"] == 0.25
     assert graph["bn.weight:momentum:new"].attrs["momentum"] == 0.9
     assert graph["bn.weight:momentum:new"].attrs["variant"] == 1
     assert graph["bn.bias:momentum:new"].attrs["variant"] == 0

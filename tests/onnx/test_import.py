@@ -111,7 +111,7 @@ def test_batchnorm_is_trained_or_frozen(opset: int) -> None:
     expected = (x - mean) / np.sqrt(variance + 0.01) * statistics["g"][:, None, None]
     assert np.allclose(y, expected + statistics["b"][:, None, None], atol=1e-5)
     running = next(node for node in trained if node.op == "batchnorm_running")
-    assert running.attrs["momentum"] == pytest.approx(0.3)
+    assert running.attrs["update_rate"] == pytest.approx(0.3)
 
     scale = helper.make_node("Mul", ["x", "gain"], ["scaled"])
     norm = helper.make_node("BatchNormalization", ["scaled", *"gbmv"], ["y"], epsilon=0.01)

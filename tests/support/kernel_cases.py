@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 from poet_host import isa
+from poet_host.graph.kernels import attributes
 from poet_host.isa import by_name
 from poet_host.reference.step import run_kernel
 from support import clib
@@ -195,17 +196,20 @@ def make(
         count = {"store": 0, "momentum": 1 + (decay != 0)}.get(sink, 1)
         inputs += [values(rng, shape) for _ in range(count)]
         attrs = {**attrs, "learning_rate": 0.03, "momentum": 0.9, "weight_decay": decay}
-    return Case(op, attrs, inputs, shape, sink, overwrites)
+    read = {name: value for name, value in attrs.items() if name in attributes(op, sink)}
+    return Case(op, read, inputs, shape, sink, overwrites)
 
 
 # Small enough for a hundred calls in the flash of a microcontroller. The second is depthwise.
 GEOMETRIES = (
     {"n": 2, "c": 4, "h": 3, "w": 2, "k": 2, "oh": 2, "ow": 2, "groups": 2, "variant": 0,
      "kernel_h": 3, "kernel_w": 1, "stride_h": 2, "stride_w": 1, "pad_h": 1, "pad_w": 0,
-     "epsilon": 0.1, "learning_rate": 0.03, "momentum": 0.9, "weight_decay": 0.01, "seed": 5},
+     "epsilon": 0.1, "probability": 0.1, "factor": 0.1, "lower_bound": 0.1, "upper_bound": 0.9,
+     "beta": 0.9, "update_rate": 0.9, "learning_rate": 0.03, "weight_decay": 0.01, "seed": 5},
     {"n": 1, "c": 3, "h": 4, "w": 5, "k": 3, "oh": 2, "ow": 3, "groups": 3, "variant": 1,
      "kernel_h": 3, "kernel_w": 3, "stride_h": 2, "stride_w": 2, "pad_h": 1, "pad_w": 1,
-     "epsilon": 1e-5, "learning_rate": 0.3, "momentum": 0.5, "weight_decay": 0.0, "seed": 6},
+     "epsilon": 1e-5, "probability": 1e-5, "factor": 1e-5, "lower_bound": 1e-5, "upper_bound": 0.5,
+     "beta": 0.5, "update_rate": 0.5, "learning_rate": 0.3, "weight_decay": 0.0, "seed": 6},
 )  # fmt: skip
 
 

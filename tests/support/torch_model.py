@@ -114,7 +114,7 @@ def _layer(
             frozen = frozen or layer.kind == "batchnorm2d_frozen"
             mean, var = p["running"][0], p["running"][1]
             return F.batch_norm(
-                x, mean, var, p["weight"], p["bias"], not frozen, a["momentum"], a["epsilon"]
+                x, mean, var, p["weight"], p["bias"], not frozen, a["update_rate"], a["epsilon"]
             )
         case "relu":
             return F.relu(x)
@@ -152,7 +152,7 @@ def _layer(
             return F.layer_norm(x, p["weight"].shape, p["weight"], p["bias"], a["epsilon"])
         case "attention_scores":
             q, k = (_heads(t, int(a["groups"])) for t in inputs)
-            return q @ k.transpose(2, 3) * a["epsilon"]
+            return q @ k.transpose(2, 3) * a["factor"]
         case "masked_softmax":
             seen = (inputs[1] != 0).reshape(x.shape[0], *(1 for _ in x.shape[2:]), x.shape[-1])
             return torch.where(seen, x, -torch.inf).softmax(-1)

@@ -65,20 +65,20 @@
  *   rstd   = 1 / sqrt(var + epsilon),  xhat = (x - mean) * rstd
  *   batchnorm            xhat * gamma + beta
  *   batchnorm_stats      mean = (sum x) / m, var = (sum (x - mean)^2) / m
- *   batchnorm_running    (1 - momentum) * old + momentum * new, where new is
- *                        mean, and var * (m / (m - 1)), or var if m = 1
+ *   batchnorm_running    (1 - update_rate) * old + update_rate * new, where new
+ *                        is mean, and var * (m / (m - 1)), or var if m = 1
  *   batchnorm_grad_input (gamma * rstd) * ((dy - sums[0] / m)
  *                                          - xhat * (sums[1] / m))
  *   batchnorm_grad_input_frozen    dy * (gamma * rstd)
  *   avgpool2d            sum / (kernel_h * kernel_w), gradient likewise;
  *                        `variant` 1: divided by the elements without padding
  *   dropout              x * (1 / (1 - p)) where the element's uniform number
- *                        is >= p (dropout.c), else 0; p = epsilon
+ *                        is >= p (dropout.c), else 0; p = probability
  *   softmax_xent         mean of log(sum exp(x - max)) - (x[label] - max)
  *   softmax_xent_grad    (exp(x - max) / sum - (1 at the label)) / n
  *   mse_grad             (x - target) * (2 / elements)
- *   scale, reduce, reduce_product, matmul    the element or sum * epsilon
- *   clip                 epsilon <= y <= momentum
+ *   scale, reduce, reduce_product, matmul    the element or sum * factor
+ *   clip                 lower_bound <= y <= upper_bound
  *   sigmoid_grad         dy * (y * (1 - y))
  *   tanh_grad            dy * (1 - y * y)
  *   gelu                 0.5 x * (1 + t), t = erf(x * sqrt(1/2)), by `variant`
@@ -92,7 +92,7 @@
  *   layernorm_grad_input rstd * ((dy * gamma - s / c) - xhat * (t / c)) with
  *                        s = sum dy * gamma, t = sum (dy * gamma) * xhat
  *   average, _square     m + (1 - mu) / (1 - mu^step) * (g' - m), with g'^2 for
- *                        g' in the latter; mu = momentum
+ *                        g' in the latter; mu = beta
  *   adam_step            w - lr * (m / (sqrt(v) + epsilon))
  *   sinks                with wd = weight_decay, and g' = g + wd * w, but
  *                        g' = g if wd = 0:  sgd w - lr * g', momentum

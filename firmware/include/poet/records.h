@@ -4,6 +4,7 @@
  * Python reads this same file through cffi (poet_host/isa.py), without the
  * lines that begin with # and without the POET_LAYOUT assertions. So use only
  * plain structs of fixed-width fields, with alignment up to 4 and no padding.
+ * The members of a union are names of one field: each for other kernels.
  */
 #ifndef POET_RECORDS_H
 #define POET_RECORDS_H
@@ -92,10 +93,19 @@ struct poet_op {
   uint8_t pad_h, pad_w;
   uint16_t groups; /* groups of a convolution, or heads of attention */
   float learning_rate;
-  float momentum; /* of an average, or the upper bound of clip */
+  union {
+    float momentum;    /* the sink of that name */
+    float beta;        /* of an average: weight of all steps before */
+    float update_rate; /* of running statistics: weight of the new ones */
+    float upper_bound; /* of clip */
+  };
   float weight_decay;
-  float epsilon;      /* of a division; dropout's probability, clip's lower
-                         bound, what a product or sum is multiplied by */
+  union {
+    float epsilon;     /* keeps a divisor from 0: norms, adam_step */
+    float probability; /* of dropout */
+    float factor;      /* of each result: scale, reduce, matmul */
+    float lower_bound; /* of clip */
+  };
   uint32_t seed, key; /* dropout: generator key (seed, step, key) */
   uint32_t workspace_bytes;
 };

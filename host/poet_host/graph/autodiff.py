@@ -275,7 +275,7 @@ class _Step:
             (SQUARE, "average_square", by.beta2),
         ):
             old = self._state(w, ending)
-            rates = {"momentum": beta, "weight_decay": by.weight_decay}
+            rates = {"beta": beta, "weight_decay": by.weight_decay}
             averages.append(
                 self._replace(old, average, (gradient, old.name, *decayed), sizes | rates)
             )

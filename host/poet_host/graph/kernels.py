@@ -19,7 +19,7 @@ _LINEAR = f"{_X} k"
 _POOL = f"{_X} oh ow kernel_h kernel_w stride_h stride_w pad_h pad_w"
 _NORM = f"{_X} epsilon"
 _BROADCAST = f"{_X} variant"
-_SUM = f"{_BROADCAST} epsilon"
+_SUM = f"{_BROADCAST} factor"
 _SLICE = f"{_X} k oh"
 
 
@@ -99,7 +99,7 @@ KERNELS = {
     "grad_bias": Kernel("n k oh ow", _nothing, lambda a: int(a["n"] * a["k"] * a["oh"] * a["ow"])),
     "batchnorm_stats": Kernel(_X, _nothing, _each(4)),
     "batchnorm": Kernel(_NORM, _nothing, _each(4)),
-    "batchnorm_running": Kernel(f"{_X} momentum", _nothing, lambda a: 7 * int(a["c"])),
+    "batchnorm_running": Kernel(f"{_X} update_rate", _nothing, lambda a: 7 * int(a["c"])),
     "batchnorm_sums": Kernel(_NORM, _nothing, _each(5)),
     "batchnorm_grad_input": Kernel(_NORM, _nothing, _each(6)),
     "batchnorm_grad_input_frozen": Kernel(_NORM, _nothing, _each(1)),
@@ -115,7 +115,7 @@ KERNELS = {
     "global_avgpool": Kernel(_X, _nothing, _each(1)),
     "global_avgpool_grad": Kernel(_X, _nothing, _each(1)),
     "add": Kernel(_BROADCAST, _nothing, _each(1)),
-    "dropout": Kernel(f"{_X} epsilon seed key", _nothing, _each(2)),
+    "dropout": Kernel(f"{_X} probability seed key", _nothing, _each(2)),
     "softmax_xent": Kernel("n c", _nothing, lambda a: int(a["n"] * a["c"]) * (EXP_FLOPS + 3)),
     "softmax_xent_grad": Kernel("n c", _nothing, lambda a: int(a["n"] * a["c"]) * (EXP_FLOPS + 5)),
     "mse": Kernel(_X, _nothing, _each(3)),
@@ -127,8 +127,8 @@ KERNELS = {
     "scale": Kernel(_SUM, _nothing, _each(1)),
     "reduce": Kernel(_SUM, _nothing, _each(1)),
     "reduce_product": Kernel(_SUM, _nothing, _each(2)),
-    "clip": Kernel(f"{_X} epsilon momentum", _nothing, _each(2)),
-    "clip_grad": Kernel(f"{_X} epsilon momentum", _nothing, _each(2)),
+    "clip": Kernel(f"{_X} lower_bound upper_bound", _nothing, _each(2)),
+    "clip_grad": Kernel(f"{_X} lower_bound upper_bound", _nothing, _each(2)),
     "sigmoid": Kernel(_X, _nothing, _each(EXP_FLOPS + 3)),
     "sigmoid_grad": Kernel(_X, _nothing, _each(3)),
     "tanh": Kernel(_X, _nothing, _each(EXP_FLOPS + 4)),
@@ -141,7 +141,7 @@ KERNELS = {
         _SLICE, _nothing, _nothing, lambda a: 4 * int(a["n"] * a["k"] * a["h"] * a["w"])
     ),
     "slice_grad": Kernel(_SLICE, _nothing, _nothing),
-    "matmul": Kernel("n h w k groups variant epsilon", _matmul_macs, _nothing),
+    "matmul": Kernel("n h w k groups variant factor", _matmul_macs, _nothing),
     "softmax": Kernel(_BROADCAST, _nothing, _each(EXP_FLOPS + 4)),
     "softmax_grad": Kernel(_X, _nothing, _each(4)),
     "layernorm_stats": Kernel("n c epsilon", _nothing, lambda a: 4 * int(a["n"] * a["c"])),
@@ -150,8 +150,8 @@ KERNELS = {
     "layernorm_grad_weight": Kernel("n c", _nothing, lambda a: 4 * int(a["n"] * a["c"])),
     "embedding": Kernel("n c k", _nothing, _nothing, lambda a: 4 * int(a["n"] * (a["c"] + 1))),
     "embedding_grad": Kernel("n c k", _nothing, lambda a: int(a["n"] * (a["c"] + a["k"]))),
-    "average": Kernel(f"{_X} momentum weight_decay", _nothing, _each(3)),
-    "average_square": Kernel(f"{_X} momentum weight_decay", _nothing, _each(4)),
+    "average": Kernel(f"{_X} beta weight_decay", _nothing, _each(3)),
+    "average_square": Kernel(f"{_X} beta weight_decay", _nothing, _each(4)),
     "adam_step": Kernel(f"{_X} learning_rate epsilon", _nothing, _each(4 + EXP_FLOPS)),
 }
 

@@ -107,7 +107,7 @@ def _batchnorm2d(x: Shape, *, epsilon: float = 1e-5, momentum: float = 0.1) -> S
         "bias": Parameter((a["c"],), "zeros"),
         "running": Parameter((2, a["c"]), "running", "state"),
     }
-    return Spec(x, a | {"epsilon": epsilon, "momentum": momentum}, parameters)
+    return Spec(x, a | {"epsilon": epsilon, "update_rate": momentum}, parameters)
 
 
 def _elementwise(x: Shape) -> Spec:
@@ -144,7 +144,7 @@ def _dropout(x: Shape, probability: float, *, seed: int = 0, key: int = 0) -> Sp
     """The mask follows from (seed, step, key, index), so computing it again gives the same."""
     if not 0 <= probability < 1:
         raise ValueError(f"probability {probability} must be at least 0 and less than 1")
-    return Spec(x, sizes_of(x) | {"epsilon": probability, "seed": seed, "key": key})
+    return Spec(x, sizes_of(x) | {"probability": probability, "seed": seed, "key": key})
 
 
 def _softmax_xent(x: Shape) -> Spec:

@@ -21,7 +21,7 @@ def _product(
     if heads > 65535:
         raise ValueError(f"{heads} heads are more than 65,535")
     fields = {"n": n, "groups": heads, "h": h, "w": w, "k": k}
-    return Spec(y, fields | {"variant": variant, "epsilon": factor})
+    return Spec(y, fields | {"variant": variant, "factor": factor})
 
 
 def _matmul(

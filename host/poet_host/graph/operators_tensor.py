@@ -68,7 +68,7 @@ def _repeated(operand: int) -> Callable[[Fields], bool]:
 
 def _summed(name: str, operand: int, factor: float) -> Rule:
     """The gradient of an operand of a sum that is repeated along some axes."""
-    fields = _with(variant=lambda f: _axes(f, operand), epsilon=lambda f: factor)
+    fields = _with(variant=lambda f: _axes(f, operand), factor=lambda f: factor)
     return Rule(name, "reduce", "dy", fields=fields, when=_repeated(operand))
 
 
@@ -80,14 +80,14 @@ def _scale(x: Shape, factor: float) -> Spec:
     """x times a constant."""
     if not isfinite(factor):
         raise ValueError(f"factor {factor} must be finite")
-    return Spec(x, sizes_of(x) | {"variant": 0, "epsilon": factor})
+    return Spec(x, sizes_of(x) | {"variant": 0, "factor": factor})
 
 
 def _clip(x: Shape, low: float, high: float) -> Spec:
     """x, but `low` where it is less and `high` where it is more; either may be infinite."""
     if isnan(low) or isnan(high) or low > high:
         raise ValueError(f"low {low} must not be more than high {high}")
-    return Spec(x, sizes_of(x) | {"epsilon": low, "momentum": high})
+    return Spec(x, sizes_of(x) | {"lower_bound": low, "upper_bound": high})
 
 
 def _gelu(x: Shape, *, approximate: str = "none") -> Spec:
@@ -112,7 +112,7 @@ def _over(x: Shape, axes: int | tuple[int, ...], keepdims: bool, mean: bool) -> 
     count = prod(x[i] for i in chosen)
     shape = tuple(1 if i in chosen else n for i, n in enumerate(x) if keepdims or i not in chosen)
     factor = 1 / count if mean else 1.0
-    return Spec(shape or (1,), _last(sizes) | {"variant": _bits(marks), "epsilon": factor})
+    return Spec(shape or (1,), _last(sizes) | {"variant": _bits(marks), "factor": factor})
 
 
 def _mean(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Spec:
@@ -131,7 +131,7 @@ def _expand(x: Shape, shape: tuple[int, ...]) -> Spec:
     if len(own) != len(shape) or any(a not in (1, b) for a, b in zip(own, shape, strict=True)):
         raise ValueError(f"it cannot be repeated to {shape}")
     sizes, marks = _grouped(shape, [a != b for a, b in zip(own, shape, strict=True)])
-    return Spec(shape, _last(sizes) | {"variant": _bits(marks), "epsilon": 1.0})
+    return Spec(shape, _last(sizes) | {"variant": _bits(marks), "factor": 1.0})
 
 
 def _flatten(x: Shape) -> Spec:
@@ -235,7 +235,7 @@ def _over_axes(spec: Callable[..., Spec]) -> Operator:
     return Operator(spec, forward=(Rule("y", "reduce", "x"),), backward=(Rule("x", "scale", "dy"),))
 
 
-_ONE = {"epsilon": lambda f: 1.0}
+_ONE = {"factor": lambda f: 1.0}
 
 TENSOR_OPERATORS = {
     "parameter": Operator(_parameter, forward=(), inputs=()),
@@ -259,7 +259,7 @@ TENSOR_OPERATORS = {
                 "b",
                 "scale",
                 "dy",
-                fields=_with(variant=lambda f: 0, epsilon=lambda f: -1.0),
+                fields=_with(variant=lambda f: 0, factor=lambda f: -1.0),
                 when=_whole(1),
             ),
             _summed("a", 0, 1.0),

@@ -105,8 +105,8 @@ def _optimiser(graph: Graph) -> tuple[str, dict[str, float]]:
 
     if "adam_step" in nodes:
         rate("adam_step", "learning_rate", "learning_rate")
-        rate("average", "beta1", "momentum")
-        rate("average_square", "beta2", "momentum")
+        rate("average", "beta1", "beta")
+        rate("average_square", "beta2", "beta")
         rate("adam_step", "epsilon", "epsilon")
         rate("average", "weight_decay", "weight_decay")
         return "adam", rates

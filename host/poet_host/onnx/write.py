@@ -113,7 +113,7 @@ def _relu6(writer: Writer, node: Node) -> None:
 
 
 def _clip(writer: Writer, node: Node) -> None:
-    limits = (float(node.attrs[field]) for field in ("epsilon", "momentum"))
+    limits = (float(node.attrs[field]) for field in ("lower_bound", "upper_bound"))
     writer.add("Clip", node, *node.inputs, *writer.numbers(*limits))
 
 

@@ -51,12 +51,12 @@ def _scale(writer: Writer, node: Node) -> None:
     if node.attrs.get("variant"):
         raise Unwritten
     x = writer.seen(node.inputs[0], node.shape[1:])
-    writer.add("Mul", node, x, *writer.numbers(float(node.attrs["epsilon"])))
+    writer.add("Mul", node, x, *writer.numbers(float(node.attrs["factor"])))
 
 
 def _reduce(writer: Writer, node: Node) -> None:
     sizes, variant = _four(node), fields(node, "variant")[0]
-    axis, factor = _batch_axis(writer, sizes), np.float32(node.attrs["epsilon"])
+    axis, factor = _batch_axis(writer, sizes), np.float32(node.attrs["factor"])
     axes = [at for at in range(4) if variant >> at & 1]
     if axis in axes and sizes[axis] > 1:
         raise Unwritten
@@ -128,7 +128,7 @@ def _matmul(writer: Writer, node: Node) -> None:
             seen = writer.led(name, (n, groups, rows, columns), axis)
             order = [0, 1, 2, 4, 3] if turned else []
         sides.append(writer.make("Transpose", seen, perm=order) if order else seen)
-    made, factor = writer.make("MatMul", *sides), float(node.attrs["epsilon"])
+    made, factor = writer.make("MatMul", *sides), float(node.attrs["factor"])
     if factor != 1:
         made = writer.make("Mul", made, *writer.numbers(factor))
     if variant & Y_SPLIT:

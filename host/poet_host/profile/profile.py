@@ -27,7 +27,9 @@ Kind = Literal["measured", "estimate", "paper"]
 FORMAT, VERSION = "poet-profile", 2
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Queue = Annotated[int, Meta(ge=1, le=2**16)]
-_NO_COST = {"learning_rate", "momentum", "weight_decay", "epsilon", "seed", "key"}
+_NO_COST = {"seed", "key"} | {
+    name for name, kind in isa.field_types("poet_op").items() if kind == "float"
+}
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
 

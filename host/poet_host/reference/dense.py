@@ -59,7 +59,7 @@ def matmul(op: Op, a: Array, b: Array) -> Array:
     y = np.zeros((op.n, op.groups, op.h, op.w), f32)
     for k in range(op.k):
         y += a[..., :, k, None] * b[..., None, k, :]
-    y = y * op.epsilon
+    y = y * op.factor
     return np.ascontiguousarray(y.swapaxes(1, 2) if op.variant & 16 else y)
 
 

@@ -33,13 +33,15 @@ def relu6_grad(op: Op, y: Array, dy: Array) -> Array:
 @kernel
 def clip(op: Op, x: Array) -> Array:
     x = x.reshape(op.input_shape)
-    return np.where(x <= op.epsilon, op.epsilon, np.where(x >= op.momentum, op.momentum, x))
+    return np.where(
+        x <= op.lower_bound, op.lower_bound, np.where(x >= op.upper_bound, op.upper_bound, x)
+    )
 
 
 @kernel
 def clip_grad(op: Op, x: Array, dy: Array) -> Array:
     x = x.reshape(op.input_shape)
-    inside = (x >= op.epsilon) & (x <= op.momentum)
+    inside = (x >= op.lower_bound) & (x <= op.upper_bound)
     return np.where(inside, dy.reshape(op.input_shape), f32(0))
 
 
@@ -95,8 +97,8 @@ def gelu_grad(op: Op, x: Array, dy: Array) -> Array:
 def dropout(op: Op, x: Array) -> Array:
     words = murmur3(op.seed, op.step, op.key, np.arange(x.size, dtype=np.uint32))
     uniform = (words >> np.uint32(8)).astype(np.float32) * f32(2.0**-24)
-    scaled = x.reshape(op.input_shape) * (f32(1) / (f32(1) - op.epsilon))
-    return np.where(uniform.reshape(op.input_shape) >= op.epsilon, scaled, f32(0))
+    scaled = x.reshape(op.input_shape) * (f32(1) / (f32(1) - op.probability))
+    return np.where(uniform.reshape(op.input_shape) >= op.probability, scaled, f32(0))
 
 
 # Tensors that are repeated along some axes, and the sums along axes that are their gradients.
@@ -132,7 +134,7 @@ def mul(op: Op, a: Array, b: Array) -> Array:
 
 @kernel
 def scale(op: Op, x: Array) -> Array:
-    return np.broadcast_to(x.reshape(_without(op, op.variant)), op.input_shape) * op.epsilon
+    return np.broadcast_to(x.reshape(_without(op, op.variant)), op.input_shape) * op.factor
 
 
 @kernel
@@ -141,7 +143,7 @@ def reduce(op: Op, x: Array) -> Array:
     kept = [i for i in range(4) if i not in gone]
     terms = x.reshape(op.input_shape).transpose(kept + gone)
     terms = terms.reshape(*terms.shape[: len(kept)], -1)
-    return (ordered_sum(terms) * op.epsilon).reshape(_without(op, op.variant))
+    return (ordered_sum(terms) * op.factor).reshape(_without(op, op.variant))
 
 
 @kernel

@@ -58,7 +58,7 @@ def momentum_step(op: Op, w: Array, v: Array) -> Array:
 
 def _average(op: Op, old: Array, recent: Array) -> Array:
     one = f32(1)
-    weight = (one - op.momentum) / (one - power(op.momentum, op.step))
+    weight = (one - op.beta) / (one - power(op.beta, op.step))
     return old + weight * (recent - old)
 
 

@@ -35,7 +35,7 @@ def batchnorm_running(op: Op, stats: Array, running: Array) -> Array:
     count = op.per_channel
     unbiased: np.float32 = count / (count - f32(1)) if count > 1 else f32(1)
     recent: Array = stats.reshape(2, op.c) * np.array([[f32(1)], [unbiased]])
-    return (f32(1) - op.momentum) * running.reshape(2, op.c) + op.momentum * recent
+    return (f32(1) - op.update_rate) * running.reshape(2, op.c) + op.update_rate * recent
 
 
 @kernel

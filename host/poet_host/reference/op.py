@@ -33,9 +33,15 @@ class Op:
     seed: int = 0
     key: int = 0
     learning_rate: np.float32 = _ZERO
-    momentum: np.float32 = _ZERO
     weight_decay: np.float32 = _ZERO
+    momentum: np.float32 = _ZERO
+    beta: np.float32 = _ZERO
+    update_rate: np.float32 = _ZERO
+    lower_bound: np.float32 = _ZERO
+    upper_bound: np.float32 = _ZERO
     epsilon: np.float32 = _ZERO
+    probability: np.float32 = _ZERO
+    factor: np.float32 = _ZERO
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import isa
 from ..graph.graph import Graph
 from ..isa import by_name
 from .floats import Array, f32
 from .kernels import KERNELS, Op
 
 _WORDS = ("labels", "tokens", "mask?")
-_FLOATS = ("learning_rate", "momentum", "weight_decay", "epsilon")
+_FLOATS = {name for name, kind in isa.field_types("poet_op").items() if kind == "float"}
 
 
 def run_kernel(

@@ -33,7 +33,7 @@ TWO_SLOTS = (CURRENT, INPUT)
 ERASE_BLOCKS = 64  # most blocks in an erase group of an SD card
 TENSOR_META = ("name", "shape", "role", "phase", "dtype", "start")
 _N = TypeVar("_N", Node, CostNode)
-_ATTRS = {field for field, _ in isa.ffi().typeof("struct poet_op").fields} - set(STRUCTURE)
+_ATTRS = isa.field_types("poet_op").keys() - set(STRUCTURE)
 
 
 def numbered(nodes: Iterable[_N]) -> list[_N]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import isa
 from ..errors import BadInput
+from ..graph.kernels import attributes
 
 _C = isa.constants()
 NONE = _C["POET_NONE"]
@@ -173,12 +174,15 @@ def _records(name: str, part: bytes, at: int, count: int) -> Sequence[dict[str, 
 
 
 def _operator(row: dict[str, Any]) -> Operator:
+    kernel, sink = isa.by_code("KERNEL").get(row["kernel"]), isa.by_code("SINK").get(row["sink"])
+    used = attributes(kernel.name, sink.name) if kernel and sink and kernel.code else ()
+    fields = (name for name in isa.names_in_use("poet_op", used) if name not in STRUCTURE)
     return Operator(
         row["kernel"],
         tuple(row["input"][: row["input_count"]]),
         row["sink"],
         None if row["overwrites"] == NONE else row["overwrites"],
-        {name: value for name, value in row.items() if name not in STRUCTURE and value},
+        {name: row[name] for name in fields if row[name]},
     )
 
 

@@ -104,6 +104,28 @@ def test_pages_name_no_command_or_option_that_there_is_not(page: Path) -> None:
     assert not refused, "\n".join(refused)
 
 
+def options(command: click.Command) -> set[str]:
+    """Those of a command and of the commands in it."""
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    own = [name for param in command.params for name in (*param.opts, *param.secondary_opts)]
+    return {"--help", *own}.union(*map(options, below))
+
+
+def test_pages_mention_no_option_that_there_is_not() -> None:
+    for page in PAGES:
+        mentioned = set(re.findall(r"`(--[a-z-]+)", page.read_text(encoding="utf-8")))
+        assert mentioned <= options(commands), page
+
+
+def test_the_workflow_names_what_exists() -> None:
+    text = (ROOT / ".github/workflows/check.yml").read_text(encoding="utf-8")
+    paths, makefile = re.findall(r"\btests/[\w./]+", text), (ROOT / "Makefile").read_text("utf-8")
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    for target in " ".join(re.findall(r"run: make (.*)", text)).split():
+        assert f"\n{target}:" in makefile
+
+
 def test_messages_name_no_command_or_option_that_there_is_not() -> None:
     sources = [*(ROOT / "host").rglob("*.py"), *(ROOT / "firmware/include").rglob("*.def")]
     found = {line: source.name for source in sources for line in mentions(source)}

@@ -1,18 +1,18 @@
-/* Accesses that need a multiple of 4 on the Cortex-M4 (ARMv7-M A3.2.1): Unicorn
-   lets them pass with any address. So base registers are looked at when a block
-   begins and when the next one does; an access whose base the same block makes
-   before it and overwrites behind it escapes. */
+/* align.h - accesses that need a multiple of 4 on the Cortex-M4 (ARMv7-M
+   A3.2.1). Unicorn permits any address for them. So base registers are checked
+   when a block begins and when the next one begins. One case is missed: a block
+   that computes a base, uses it and overwrites it. */
 #pragma once
 
 #include <stdint.h>
 
-/* What the instructions of a block have done so far to the registers. */
+/* Registers, by bit, after some instructions of a block. */
 struct alignment {
-  uint16_t changed;     /* may have got another remainder by 4 */
+  uint16_t changed;     /* may have another remainder by 4 than before */
   uint16_t needed;      /* must be multiples of 4 when the block begins */
-  uint16_t left;        /* others that must be when it has ended */
-  unsigned conditional; /* instructions to come in an IT block: left out */
+  uint16_t left;        /* others that must be when the block has ended */
+  unsigned conditional; /* instructions left of an IT block: not checked */
 };
 
-/* The next instruction. */
+/* Account for the next instruction of the block. */
 void align_next(struct alignment *state, uint16_t first, uint16_t second);

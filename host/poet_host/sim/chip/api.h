@@ -1,5 +1,5 @@
-/* What Python calls. The host reads this file as it is (lines with a # left
-   out), so it holds plain declarations only. */
+/* api.h - the functions that Python calls. The host reads this same file,
+   without the lines that begin with #, so it has only plain declarations. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,11 +7,11 @@
 
 enum run_result {
   RUN_SLICE,      /* the given time is over */
-  RUN_IDLE,       /* asleep, and nothing but input from outside can wake it */
+  RUN_IDLE,       /* asleep: only input from outside can wake it */
   RUN_BREAKPOINT, /* a BKPT instruction; r0, r1 as the program set them */
-  RUN_RESET,      /* the program asked for a reset */
-  RUN_POWER_CUT,  /* a power cut that was asked for */
-  RUN_FAULT,      /* the program did what the chip does not allow or model */
+  RUN_RESET,      /* the program requested a reset */
+  RUN_POWER_CUT,  /* an injected power cut */
+  RUN_FAULT,      /* something that the chip forbids or the model lacks */
 };
 
 struct machine_meter {
@@ -22,7 +22,7 @@ struct machine_meter {
   uint64_t exceptions;
   uint64_t card_reading_ns, card_writing_ns;
   uint64_t card_reads, card_writes; /* blocks */
-  uint64_t stack_free_bytes; /* the least there ever was above its limit */
+  uint64_t stack_free_bytes; /* smallest distance of the stack to its limit */
 };
 
 struct machine;
@@ -36,9 +36,9 @@ bool machine_load(struct machine *m, uint32_t address, const uint8_t *data,
 bool machine_peek(struct machine *m, uint32_t address, uint8_t *data,
                   uint32_t size_bytes);
 void machine_set_stack_limit(struct machine *m, uint32_t address);
-/* Enter HardFault where the chip would, rather than stop with a message. */
+/* True: enter HardFault as the chip does. False: stop with a message. */
 void machine_take_faults(struct machine *m, bool take);
-/* Where the vector table lies, to which a boot loader would go on; else 0. */
+/* Address of the vector table that a boot loader starts; 0 without one. */
 void machine_set_start(struct machine *m, uint32_t address);
 void machine_reset(struct machine *m);
 enum run_result machine_run(struct machine *m, uint64_t ticks);
@@ -47,9 +47,9 @@ void machine_meter(const struct machine *m, struct machine_meter *meter);
 uint32_t machine_tick_hz(const struct machine *m);
 /* Register 0..15; 16 is xPSR. */
 uint32_t machine_register(struct machine *m, unsigned number);
-/* After RUN_BREAKPOINT: go on behind the BKPT, with this in r0. */
+/* After RUN_BREAKPOINT: set r0 and continue after the BKPT. */
 void machine_continue(struct machine *m, uint32_t r0);
-/* Drives a peripheral's request line, for tests. */
+/* Drive a peripheral's request line, for tests. */
 void machine_irq(struct machine *m, unsigned irq, bool level);
 
 /* -- the SD card -- */
@@ -57,15 +57,15 @@ void machine_irq(struct machine *m, unsigned irq, bool level);
 enum card_fault {
   CARD_SLOW_READ,   /* `argument` more microseconds before the data */
   CARD_SLOW_WRITE,  /* `argument` more microseconds busy */
-  CARD_READ_ERROR,  /* an error token in place of the data */
+  CARD_READ_ERROR,  /* an error token instead of the data */
   CARD_READ_CRC,    /* one bit of the data arrives wrong */
-  CARD_WRITE_CRC,   /* the card sees a wrong CRC and drops the block */
+  CARD_WRITE_CRC,   /* the card receives a wrong CRC and drops the block */
   CARD_WRITE_ERROR, /* the card refuses the block */
-  CARD_TORN_WRITE,  /* only the first `argument` bytes arrive; no error */
-  CARD_REMOVED,     /* at this block the card is taken out */
-  CARD_SWAPPED,     /* at this block an empty card takes its place */
+  CARD_TORN_WRITE,  /* only the first `argument` bytes are stored; no error */
+  CARD_REMOVED,     /* the card is removed at this block */
+  CARD_SWAPPED,     /* an empty card replaces the card at this block */
   CARD_POWER_CUT,   /* the power fails while this block is programmed;
-                       `argument` 1: its erase group is lost with it */
+                       `argument` 1: its erase group is lost too */
 };
 
 struct sdcard_config {
@@ -73,14 +73,14 @@ struct sdcard_config {
   uint32_t response_bytes; /* N_CR: bytes before a response, 1..8 */
   uint32_t init_us;        /* from the first ACMD41 until ready */
   uint32_t read_first_us;  /* access time of the first block of a read */
-  uint32_t read_next_us;   /* of the following ones */
+  uint32_t read_next_us;   /* access time of the following blocks */
   uint32_t write_us;       /* busy after a block */
   uint32_t write_next_us;  /* busy after a block of a multi-block write */
-  uint32_t erase_us;       /* more of it when an erase group is entered */
+  uint32_t erase_us;       /* additional time at the first block of a group */
   uint32_t stop_us;        /* busy after a multi-block transfer is stopped */
-  uint32_t spread_percent; /* all of these vary upwards by up to this */
-  uint32_t stall_one_in;   /* one write in so many stalls; 0: none */
-  uint32_t stall_us;
+  uint32_t spread_percent; /* random increase of each time, at most */
+  uint32_t stall_one_in;   /* one write in this many stalls; 0: none */
+  uint32_t stall_us;       /* additional busy time of such a write */
   uint32_t erase_group_blocks;
   uint64_t seed;
 };
@@ -93,21 +93,22 @@ struct sdcard_counts {
 
 struct sdcard;
 
-/* A card over an image file; NULL if it cannot be opened or no card has such a
-   size (`sdcard_error` says why). */
+/* A card whose content is an image file. NULL if the file cannot be opened or a
+   card cannot have this size; sdcard_error returns the reason. */
 struct sdcard *sdcard_new(const char *path, const struct sdcard_config *config);
 const char *sdcard_error(void);
 void sdcard_free(struct sdcard *card);
-/* From the `first` block transferred on (counted from 1, reads and writes each
-   on their own; for removal, swap and cut: writes), for `times` blocks. */
+/* Inject a fault for `times` blocks, from transferred block `first` on. Blocks
+   count from 1, reads and writes separately; removal, swap and cut count
+   writes. */
 bool sdcard_add_fault(struct sdcard *card, enum card_fault kind, uint64_t first,
                       uint64_t times, uint32_t argument);
 void sdcard_set_present(struct sdcard *card, bool present);
 void sdcard_select(struct sdcard *card, bool selected, uint64_t now_ns);
-/* One byte each way; `now_ns` is its end, `byte_ns` how long it took. */
+/* Exchange one byte; `now_ns` is its end, `byte_ns` its duration. */
 uint8_t sdcard_exchange(struct sdcard *card, uint8_t mosi, uint64_t now_ns,
                         uint64_t byte_ns);
-/* What the host did that a card need not put up with, or NULL. */
+/* Violation of the specification by the host, or NULL. */
 const char *sdcard_complaint(const struct sdcard *card);
 bool sdcard_power_lost(const struct sdcard *card);
 void sdcard_counts(const struct sdcard *card, uint64_t now_ns,
@@ -117,9 +118,8 @@ uint16_t sd_crc16(const uint8_t *data, uint32_t size_bytes);
 
 /* -- chips -- */
 
-/* Pins are 32 * port + number; `function` is the letter of the multiplexer,
-   0 for A. The selects are DOPO and DIPO of an SPI, TXPO and RXPO of a USART.
- */
+/* Pins are 32 * port + number. `function` is the setting of the multiplexer, 0
+   for A. The selects are DOPO and DIPO of an SPI, TXPO and RXPO of a USART. */
 struct samd21_pads {
   unsigned sercom, output_select, input_select, function;
   unsigned pins[4], pin_count;
@@ -131,7 +131,7 @@ struct samd21_config {
   uint32_t serial_number[4];
 };
 
-/* The card (NULL: none) stays the caller's. */
+/* The caller keeps ownership of the card (NULL: none). */
 struct machine *samd21_new(const struct samd21_config *config,
                            struct sdcard *card);
 
@@ -144,37 +144,37 @@ struct nrf52840_config { /* pins as in PSEL: 32 * port + number */
 struct machine *nrf52840_new(const struct nrf52840_config *config,
                              struct sdcard *card);
 
-/* The UART's wire. Bytes given arrive one after another at the baud rate. */
+/* The UART's line. Bytes that are given arrive at the baud rate. */
 uint32_t machine_serial_give(struct machine *m, const uint8_t *data,
                              uint32_t size_bytes);
 uint32_t machine_serial_take(struct machine *m, uint8_t *data,
                              uint32_t size_bytes);
 uint32_t machine_serial_waiting(const struct machine *m);
 
-/* -- USB: a chip has its serial port there, too, once the cable is in -- */
+/* -- USB: a second serial port, once the cable is in -- */
 
 enum usb_state {
-  USB_ABSENT, /* no cable, or nothing connected to it */
+  USB_ABSENT, /* no cable, or no device connected to it */
   USB_ENUMERATING,
   USB_READY,
-  USB_FAILED, /* no serial port: machine_usb_complaint says why */
+  USB_FAILED, /* not a serial port: see machine_usb_complaint */
 };
 
 struct usb_request { /* one control transfer of the host */
   uint8_t setup[8];
   uint8_t address;
-  int result; /* bytes; -1: stalled, -2: no answer, -3: not ended */
+  int result; /* bytes; -1: stalled, -2: no answer, -3: pending */
   uint8_t data[256];
 };
 
 void machine_usb_plug(struct machine *m, bool in);
 enum usb_state machine_usb_state(const struct machine *m);
 const char *machine_usb_complaint(const struct machine *m);
-/* A program opens the port with a baud rate, or closes it; open once the host
-   has told the device so, and the baud rate. */
+/* A program on the host opens the port with a baud rate, or closes it. The port
+   is open once the host has sent both to the device. */
 void machine_usb_open(struct machine *m, bool open, uint32_t baud);
 bool machine_usb_is_open(const struct machine *m);
-/* The port's bytes. */
+/* Bytes to and from the port. */
 uint32_t machine_usb_give(struct machine *m, const uint8_t *data,
                           uint32_t size_bytes);
 uint32_t machine_usb_take(struct machine *m, uint8_t *data,
@@ -183,21 +183,21 @@ uint32_t machine_usb_waiting(const struct machine *m);
 void machine_usb_suspend(struct machine *m, bool suspend);
 /* Reset the bus and enumerate again. */
 void machine_usb_reset(struct machine *m);
-/* A control transfer of one's own on the enumerated device, and how it ended
-   (as `result` above). */
+/* Start any control transfer on the enumerated device; machine_usb_answer
+   returns its result (as in usb_request). */
 void machine_usb_ask(struct machine *m, const uint8_t setup[8],
                      const uint8_t *data, uint32_t size_bytes);
-/* The same at once, giving up a transfer that is under way. */
+/* The same at once; a transfer in progress is aborted. */
 void machine_usb_interject(struct machine *m, const uint8_t setup[8],
                            const uint8_t *data, uint32_t size_bytes);
 int machine_usb_answer(const struct machine *m, uint8_t data[512]);
-/* How many there were, and one of the latest 64. */
+/* Number of control transfers so far, and one of the latest 64. */
 uint32_t machine_usb_requests(const struct machine *m);
 struct usb_request machine_usb_request(const struct machine *m,
                                        uint32_t number);
 
-/* Size, cycles and flags of one instruction (decode.h): for the scan of a
-   program for instructions its core lacks. */
+/* Size, cycles and flags of one instruction (decode.h). Used to scan a program
+   for instructions that its core lacks. */
 struct decoded {
   unsigned size_bytes, cycles;
   bool illegal, floating_point;

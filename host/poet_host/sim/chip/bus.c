@@ -1,4 +1,10 @@
-/* Events, registers of peripherals, DMA, and how the machine stops. */
+/* bus.c - events, registers of peripherals, DMA, and stopping the machine.
+
+   State, in struct machine: `events`, each with the tick at which it fires;
+   `regions`, the registers of peripherals; `guard`, RAM that must not be
+   accessed for a while. `deadline` is the tick at which core.c must look at
+   events again. It may be too early but never too late: every change that could
+   make something due earlier lowers it. */
 #include "machine.h"
 
 #include <stdarg.h>
@@ -85,8 +91,8 @@ void uncovered(struct machine *m, const char *what, uint32_t address,
                size, address);
 }
 
-/* What is due by now happens before the access: time has passed to the end of
-   the block already. */
+/* Events that are due happen before the access: the clock is already at the end
+   of the block. */
 static void begin_access(struct machine *m, uint32_t address) {
   m->accessing = true;
   m->accessed = address;
@@ -126,7 +132,7 @@ void machine_window(struct machine *m, uint32_t base, uint32_t size_bytes) {
               window);
 }
 
-/* -- RAM that must be left alone for a while -- */
+/* -- RAM that must not be accessed for a while -- */
 
 void machine_guard(struct machine *m, uint32_t from, uint32_t to,
                    const char *why) {
@@ -170,8 +176,8 @@ static void watched_write(uc_engine *uc, uint64_t offset, unsigned size,
     memcpy(window->m->ram + (address - window->m->ram_base), &value, size);
 }
 
-/* Number of the first piece of the guard whose accesses do not come to us yet,
-   or RAM_PIECES. */
+/* First piece of the guarded range whose accesses are not watched yet, or
+   RAM_PIECES. */
 static uint32_t unwatched(const struct machine *m) {
   if (m->guard.to <= m->guard.from)
     return RAM_PIECES;
@@ -187,8 +193,9 @@ bool watch_pending(const struct machine *m) {
   return unwatched(m) != RAM_PIECES;
 }
 
-/* For good: to change the rights of memory takes the core far longer than to
-   ask us about each access to what few bytes a guarded block should hold. */
+/* Watch the guarded pieces, and keep watching: changing the rights of memory
+   takes the core far longer than a call for each access to these pieces, which
+   should hold few bytes. */
 void watch_guarded(struct machine *m) {
   for (uint32_t piece; (piece = unwatched(m)) != RAM_PIECES;) {
     struct window *window = &m->watched[piece];
@@ -199,7 +206,8 @@ void watch_guarded(struct machine *m) {
   }
 }
 
-/* Of RAM with this right the core watches every write, lest it be code. */
+/* Let the core execute this piece of RAM. The core then checks each write to
+   it, because it may be code. */
 void allow_code(struct machine *m, uint32_t address) {
   uc_mem_protect(m->uc, address & ~(RAM_PIECE_BYTES - 1u), RAM_PIECE_BYTES,
                  UC_PROT_ALL);

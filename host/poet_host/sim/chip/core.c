@@ -1,4 +1,15 @@
-/* The loop around the core, and the hook in which its time passes. */
+/* core.c - the loop around Unicorn, and the hook in which time passes.
+
+   Unicorn calls core_on_block before each basic block. The hook checks what the
+   block may do, adds its cycles to `now`, and so the whole block's time passes
+   before its instructions run. It stops the core when an event, an interrupt or
+   the end of the slice is due; machine_run handles that and starts it again.
+
+   State, valid inside machine_run: `until` and `deadline` (ticks), `attend` and
+   `refusal` (why the hook stopped the core), `interrupt` and `bad_address` (why
+   the core stopped by itself). All four are cleared before each start.
+
+   Core registers may be changed only between two runs of the core. */
 #include "machine.h"
 
 #define NO_ADDRESS 0xdfffffffu /* nothing is there, and it is odd */
@@ -15,18 +26,20 @@ void core_write(struct machine *m, int reg, uint32_t value) {
 
 /* -- the block hook: where time passes -- */
 
-/* Events, interrupts and the end of the slice. True: stop before the block. */
+/* Run due events. True: stop before this block, for an interrupt, the end of
+   the slice or a new guard. */
 static bool attend(struct machine *m) {
   uint64_t next = run_events(m);
   if (m->stopped || m->now >= m->until || exception_ready(m) ||
       watch_pending(m))
     return true;
   m->deadline = next < m->until ? next : m->until;
-  if (m->scs.best) /* masked: look again at every block */
+  if (m->scs.best) /* masked now: check at every block */
     m->deadline = 0;
   return false;
 }
 
+/* Wait states of the flash lines that the block needs. */
 static uint32_t fetch_cycles(struct machine *m, uint32_t address,
                              uint32_t size_bytes) {
   struct flash_cache *cache = &m->cache;
@@ -50,7 +63,7 @@ static void pass(struct machine *m, uint32_t cycles) {
 
 static const struct block *block_at(struct machine *m, uint32_t address,
                                     uint32_t size_bytes) {
-  if (address - m->ram_base < m->ram_bytes) { /* may be rewritten at any time */
+  if (address - m->ram_base < m->ram_bytes) { /* may change at any time */
     m->ram_block =
         decode_block(m->core, m->ram + (address - m->ram_base), size_bytes);
     return &m->ram_block;
@@ -61,7 +74,7 @@ static const struct block *block_at(struct machine *m, uint32_t address,
   return block;
 }
 
-/* True: the block may not run. */
+/* True: the block must not run. */
 static bool refuse(struct machine *m, const struct block *block) {
   if (block->flags & INSTRUCTION_ILLEGAL) {
     m->refusal = REFUSE_ILLEGAL;
@@ -99,7 +112,7 @@ void core_on_block(uc_engine *uc, uint64_t address64, uint32_t size_bytes,
                    void *user) {
   struct machine *m = user;
   uint32_t address = (uint32_t)address64;
-  if (m->conditional) {
+  if (m->conditional) { /* now it is known whether the branch was taken */
     m->conditional = false;
     if (address != m->fall_through)
       pass(m, m->taken_cycles);
@@ -209,7 +222,7 @@ static void sleep_now(struct machine *m, bool for_event) {
   m->sleeping_for_event = for_event;
 }
 
-/* Why the core came back, when no hook of ours asked it to. */
+/* The core has stopped without a request of a hook: find out why. */
 static void settle(struct machine *m, uc_err error) {
   uint32_t pc = core_read(m, UC_ARM_REG_PC);
   if (pc >= 0xffffffe0u) {
@@ -264,6 +277,7 @@ static void refused(struct machine *m) {
                     m->block_address);
 }
 
+/* Advance the clock to the next event, without instructions. */
 static void sleep_on(struct machine *m) {
   if (exception_wakes(m) || (m->sleeping_for_event && m->scs.event_register)) {
     if (m->sleeping_for_event)

@@ -1,8 +1,11 @@
-/* Cycle tables. M0+: Cortex-M0+ TRM (DDI 0484C) table 3-1, with the
-   single-cycle multiplier of the SAM D21 (data sheet 10.1). M4: Cortex-M4 TRM
-   (DDI 0439) tables 3-1 (instruction set) and 7-1 (FPU), pipeline refill P
-   taken as 2 of its 1..3, divisions as 7 of their 2..12. Encodings: ARMv7-M
-   ARM (DDI 0403) chapters A5 and A6; ARMv6-M ARM (DDI 0419) A5. */
+/* decode.c - cycles and properties of Thumb instructions. It keeps no state.
+
+   Cycles of the M0+: Cortex-M0+ TRM (DDI 0484C) table 3-1, with the
+   single-cycle multiplier of the SAM D21 (data sheet 10.1). Cycles of the M4:
+   Cortex-M4 TRM (DDI 0439) tables 3-1 (instruction set) and 7-1 (FPU). The
+   pipeline refill P is taken as 2 of its 1..3, divisions as 7 of their 2..12.
+   Encodings: ARMv7-M ARM (DDI 0403) chapters A5 and A6; ARMv6-M ARM (DDI 0419)
+   A5. */
 #include "decode.h"
 
 #include <string.h>
@@ -54,7 +57,7 @@ static void narrow_misc(enum core core, uint16_t op, struct instruction *i) {
     i->cycles = (uint8_t)(1 + registers);
     i->stack_bytes = (uint16_t)(4 * registers);
     break;
-  case 0x6: /* CPS; SETEND is not of these cores */
+  case 0x6: /* CPS; these cores have no SETEND */
     illegal_if(core == CORE_M4F ? (op & 0xffec) != 0xb660
                                 : (op & 0xffef) != 0xb662,
                i);
@@ -63,7 +66,7 @@ static void narrow_misc(enum core core, uint16_t op, struct instruction *i) {
   case 0x8:
     illegal_if(true, i);
     break;
-  case 0xa: /* REV, REV16, REVSH; HLT is of ARMv8 */
+  case 0xa: /* REV, REV16, REVSH; only ARMv8 has HLT */
     illegal_if((op & 0xc0) == 0x80, i);
     break;
   case 0xc: /* POP */
@@ -197,7 +200,7 @@ static void fp_instruction(uint16_t a, uint16_t b, struct instruction *i) {
 
 static void wide_memory(uint16_t a, uint16_t b, struct instruction *i) {
   unsigned exclusive = b >> 4 & 15;
-  if ((a & 0xffe0) == 0xe8c0) /* but LDREXB, STREXH and their like, TBB, TBH */
+  if ((a & 0xffe0) == 0xe8c0) /* except LDREXB, STREXH and so on, TBB, TBH */
     illegal_if(
         exclusive != 4 && exclusive != 5 && !((a & 0x10) && exclusive < 2), i);
   if ((a & 0xfff0) == 0xe840 || a == 0xe97f) /* TT, SG: ARMv8-M */
@@ -321,10 +324,10 @@ struct block decode_block(enum core core, const uint8_t *code,
     struct instruction i = decode_instruction(core, halves[0], halves[1]);
     cycles += i.cycles;
     if (core == CORE_M4F && reads(&i, before.fp_result))
-      cycles += 1;
+      cycles += 1; /* waits for the result of the instruction before */
     if (core == CORE_M4F &&
         (i.flags & before.flags) & INSTRUCTION_SINGLE_ACCESS && i.cycles == 2)
-      cycles -= 1;
+      cycles -= 1; /* pipelined with the access before */
     stack += i.stack_bytes;
     align_next(&alignment, halves[0], halves[1]);
     block.flags |= i.flags;

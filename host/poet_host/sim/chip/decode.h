@@ -1,4 +1,5 @@
-/* Thumb instructions: length, cycles, and what the simulator must watch. */
+/* decode.h - Thumb instructions: length, cycles, and properties that the
+   simulator must check. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,27 +17,27 @@ enum instruction_flag {
 
 struct instruction {
   uint8_t size_bytes;
-  uint8_t cycles;       /* of a branch: when it is not taken */
+  uint8_t cycles;       /* of a branch: if it is not taken */
   uint8_t taken_cycles; /* added when a conditional branch is taken */
   uint8_t flags;        /* enum instruction_flag */
-  uint16_t stack_bytes; /* how far it moves the stack pointer down */
+  uint16_t stack_bytes; /* by which it lowers the stack pointer */
   int8_t fp_result; /* S register an FP arithmetic instruction writes, or -1 */
   int8_t fp_sources[3]; /* S registers it reads, or -1 */
 };
 
-/* Decodes the instruction whose halfwords are given; `second` is ignored for
-   a 16-bit one. */
+/* Decode the instruction with these halfwords; `second` is ignored for a 16-bit
+   instruction. */
 struct instruction decode_instruction(enum core core, uint16_t first,
                                       uint16_t second);
 
-/* Sums over a basic block. */
+/* A basic block: sums over its instructions. */
 struct block {
   uint16_t size_bytes; /* 0: not decoded yet */
   uint16_t instructions;
   uint16_t cycles;
   uint16_t stack_bytes;
-  uint16_t aligned; /* registers that must be multiples of 4, by number, */
-  uint16_t aligned_after; /* and those that must be when it has run */
+  uint16_t aligned; /* bit n: register n must be a multiple of 4 before it */
+  uint16_t aligned_after; /* the same, after it */
   uint8_t taken_cycles;
   uint8_t flags; /* union of enum instruction_flag */
 };

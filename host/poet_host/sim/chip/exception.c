@@ -1,5 +1,11 @@
-/* Exceptions: which is taken when, entry and return (ARMv7-M B1.5, ARMv6-M
-   B1.5). The process stack is not modelled: selecting it stops the machine. */
+/* exception.c - exceptions: priorities, entry and return (ARMv7-M B1.5, ARMv6-M
+   B1.5). The process stack is not modelled: selecting it stops the machine.
+
+   State: struct system_control (scs.c). `best` and `running` follow from the
+   arrays; exceptions_refresh computes them after every change of one. PRIMASK,
+   BASEPRI and FAULTMASK are registers of the core, so exception_ready reads
+   them each time. Entry and return change core registers: only between two runs
+   of the core. */
 #include "machine.h"
 
 #include <stdarg.h>
@@ -53,7 +59,7 @@ void exceptions_refresh(struct machine *m) {
     m->deadline = 0;
 }
 
-/* Priority that PRIMASK, FAULTMASK and BASEPRI leave to thread mode. */
+/* Priority that PRIMASK, FAULTMASK and BASEPRI give to the running code. */
 static int masked_priority(struct machine *m) {
   int priority = THREAD_PRIORITY;
   if (core_read(m, UC_ARM_REG_PRIMASK) & 1)
@@ -74,7 +80,7 @@ int exception_ready(struct machine *m) {
 }
 
 bool exception_wakes(const struct machine *m) {
-  return m->scs.best != 0; /* PRIMASK does not hold a wake-up back */
+  return m->scs.best != 0; /* PRIMASK does not prevent a wake-up */
 }
 
 void irq_line(struct machine *m, unsigned irq, bool level) {
@@ -193,7 +199,7 @@ void exception_return(struct machine *m, uint32_t exc_return) {
     return;
   if (fp) {
     load_fp(m, frame);
-    if (m->fp_used_in_handler) /* lazy stacking had to be done after all */
+    if (m->fp_used_in_handler) /* lazy stacking was needed */
       pass_cycles(m, 17);
   }
   m->scs.active[number] = false;

@@ -1,6 +1,6 @@
-/* Which instruction of the current block made an access: the core tells only
-   the block, but its registers are current, so the instruction is the one whose
-   address comes out. */
+/* locate.c - which instruction of the current block made an access. The core
+   reports only the block, but its registers are current: so it is the
+   instruction whose registers give the address. It keeps no state. */
 #include "machine.h"
 
 #include <string.h>

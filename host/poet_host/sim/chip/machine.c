@@ -1,4 +1,9 @@
-/* Building, loading and asking a machine. */
+/* machine.c - creating, loading, resetting and reading a machine.
+
+   machine_create makes the core, its memory and the system control space; the
+   chip (samd21.c, nrf52840.c) then adds its peripherals. machine_reset resets
+   the core and the system control space; memory and peripherals keep their
+   state. machine_free frees everything except the SD card. */
 #include "machine.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
-/* One simulated chip: the core, its memory, its clock and its peripherals.
+/* machine.h - one simulated chip: core, memory, clock and peripherals.
 
    Time is counted in ticks of the chip's fastest clock (48 MHz on the SAM D21,
-   64 MHz on the nRF52840), so that every peripheral's clock divides it; the
-   core advances it block by block. The same program and the same input give
-   the same ticks, always. */
+   64 MHz on the nRF52840), which every peripheral's clock divides. The core
+   advances it block by block. The same program with the same input always takes
+   the same ticks. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,14 +22,14 @@ enum {
   REGIONS = 40,
   WINDOWS = 8,
   EXCEPTIONS = 16 + 64,
-  RAM_PIECE_BYTES = 8192, /* mapped each on its own */
+  RAM_PIECE_BYTES = 8192, /* RAM is mapped in pieces of this size */
   RAM_PIECES = 32,
   MESSAGE_BYTES = 512,
 };
 
 struct machine;
 
-/* Why the hook would not let a block run. */
+/* Why the hook refused to run a block. */
 enum refusal { REFUSE_NOTHING, REFUSE_ILLEGAL, REFUSE_FPU, REFUSE_UNALIGNED };
 
 /* Bits of the Configurable Fault Status Register (ARMv7-M B3.2.15). */
@@ -42,21 +42,21 @@ enum {
   CFSR_UNALIGNED = 1 << 24,
 };
 
-/* A range of addresses whose accesses come to us. */
+/* A range of addresses whose accesses call our functions. */
 struct window {
   struct machine *m;
   uint32_t base;
 };
 
-/* Something that happens at a tick. It belongs to a peripheral. */
+/* Something that a peripheral does at a tick; NEVER: not scheduled. */
 struct event {
   uint64_t at;
   void (*fire)(void *owner, uint64_t at);
   void *owner;
 };
 
-/* A peripheral's registers. `read` and `write` return false for a register
-   that the model does not cover, or cannot take an access of that width. */
+/* A peripheral's registers. `read` and `write` return false if the model does
+   not cover the register, or not an access of that width. */
 struct region {
   const char *name;
   uint32_t base, size_bytes;
@@ -80,12 +80,12 @@ struct system_control {
   struct event systick;
 };
 
-/* Direct-mapped cache of the flash (its tags), and what a miss costs. */
+/* Direct-mapped cache of the flash: its tags, and the cost of a miss. */
 struct flash_cache {
   uint32_t tags[128];
   uint8_t line_shift, miss_cycles;
   uint16_t lines; /* a power of two; 0: every line fetched costs miss_cycles */
-  uint16_t mask;  /* of a line's number: its place in tags */
+  uint16_t mask;  /* line number & mask is the index in tags */
 };
 
 struct machine {
@@ -93,25 +93,27 @@ struct machine {
   enum core core;
   uint8_t *flash, *ram;
   uint32_t flash_bytes, ram_base, ram_bytes;
-  uint32_t stack_limit;  /* the stack may not grow below; 0: unknown */
-  uint32_t stack_lowest; /* it has grown down to */
+  uint32_t stack_limit;  /* lowest allowed address of the stack; 0: unknown */
+  uint32_t stack_lowest; /* lowest address that the stack has reached */
   uint32_t start;        /* address of the vector table after reset */
-  bool take_faults;      /* enter HardFault rather than stop */
+  bool take_faults;      /* enter HardFault instead of stopping */
 
-  uint64_t now, deadline, until;
+  uint64_t now;      /* the clock: ticks since the start */
+  uint64_t deadline; /* the hook looks at events from this tick on */
+  uint64_t until;    /* end of the slice */
   uint32_t tick_hz, ticks_per_cycle;
   struct machine_meter meter;
   struct flash_cache cache;
 
   bool asleep, sleeping_for_event;
-  bool conditional; /* the last block ended in a conditional branch ... */
-  uint8_t taken_cycles;
-  uint32_t fall_through; /* ... and this is where it falls through to */
+  bool conditional;      /* the last block ended in a conditional branch */
+  uint8_t taken_cycles;  /* additional cycles if it was taken */
+  uint32_t fall_through; /* address of the next block if it was not */
   uint32_t block_address;
   bool fp_used_in_handler;
-  uint16_t aligned_after;     /* of the block that runs */
-  struct block *flash_blocks; /* decoded, by address / 2 */
-  struct block ram_block;     /* the current one, if in RAM */
+  uint16_t aligned_after;     /* of the running block (decode.h) */
+  struct block *flash_blocks; /* decoded blocks, by address / 2 */
+  struct block ram_block;     /* the running block, if it is in RAM */
 
   struct system_control scs;
   struct event *events[EVENTS];
@@ -125,16 +127,16 @@ struct machine {
   unsigned unmodelled_count;
 
   bool in_core;      /* inside uc_emu_start */
-  bool accessing;    /* and in a register access, */
-  uint32_t accessed; /* to this address */
+  bool accessing;    /* inside an access to a register or to watched RAM */
+  uint32_t accessed; /* address of that access */
   bool attend;       /* the hook stopped the core before a block */
   enum refusal refusal;
   struct guard {
     uint32_t from, to;
     const char *why;
   } guard;
-  struct window watched[RAM_PIECES]; /* RAM whose accesses come to us */
-  int interrupt;                     /* number the core raised, or -1 */
+  struct window watched[RAM_PIECES]; /* RAM whose accesses call us */
+  int interrupt; /* number of the interrupt that the core raised, or -1 */
   uint64_t bad_address;
   unsigned bad_size;
   uc_mem_type bad_access;
@@ -155,18 +157,19 @@ void event_add(struct machine *m, struct event *event,
 void event_at(struct machine *m, struct event *event, uint64_t at);
 void event_cancel(struct event *event);
 void machine_map(struct machine *m, const struct region *region);
-/* Pointer to RAM for a DMA, or NULL (the machine then stops, naming `who`). */
+/* Pointer to RAM for a DMA; NULL, after a stop that names `who`, if the range
+   is not in RAM or guarded. */
 uint8_t *machine_dma(struct machine *m, const char *who, uint32_t address,
                      uint32_t size_bytes);
-/* Likewise, for a source that may also lie in flash. */
+/* Likewise, for a source that may also be in flash. */
 const uint8_t *machine_dma_source(struct machine *m, const char *who,
                                   uint32_t address, uint32_t size_bytes);
 void machine_stop(struct machine *m, enum run_result result, const char *format,
                   ...) __attribute__((format(printf, 3, 4)));
 uint64_t machine_nanoseconds(const struct machine *m);
 uint64_t ticks_to_ns(const struct machine *m, uint64_t ticks);
-/* Nobody but the caller may touch this RAM; `why` completes "access to ...:".
-   An empty range ends it. */
+/* Stop at any access to this RAM; `why` completes "access to ...:". An empty
+   range ends that. */
 void machine_guard(struct machine *m, uint32_t from, uint32_t to,
                    const char *why);
 void irq_line(struct machine *m, unsigned irq, bool level);
@@ -174,9 +177,9 @@ void machine_set_clock(struct machine *m, uint32_t ticks_per_cycle);
 void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,
                      unsigned miss_cycles);
 
-/* -- bus.c and core.c to each other -- */
+/* -- between bus.c and core.c -- */
 uint64_t next_event_at(struct machine *m);
-/* Everything that is due; returns when the next event is. */
+/* Run all events that are due; returns the tick of the next one. */
 uint64_t run_events(struct machine *m);
 void uncovered(struct machine *m, const char *what, uint32_t address,
                unsigned size);
@@ -203,7 +206,7 @@ void machine_window(struct machine *m, uint32_t base, uint32_t size_bytes);
 void scs_create(struct machine *m);
 void scs_reset(struct machine *m);
 void exceptions_refresh(struct machine *m);
-/* Highest-priority exception that may be taken now, or 0. */
+/* Exception of the highest priority that can be taken now, or 0. */
 int exception_ready(struct machine *m);
 bool exception_wakes(const struct machine *m);
 void exception_enter(struct machine *m, int number);
@@ -211,7 +214,7 @@ void exception_return(struct machine *m, uint32_t exc_return);
 void exception_fault(struct machine *m, uint32_t cfsr, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* -- core registers, and RAM's rights: only between two runs of the core -- */
+/* -- core registers and rights of RAM: only between two runs of the core -- */
 bool watch_pending(const struct machine *m);
 void watch_guarded(struct machine *m);
 void allow_code(struct machine *m, uint32_t address);

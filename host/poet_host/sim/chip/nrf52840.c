@@ -1,5 +1,6 @@
-/* The nRF52840 as a whole: its memory map (chapters "Memory" and
-   "Instantiation"). */
+/* nrf52840.c - the nRF52840 as a whole: its memory map (chapters "Memory" and
+   "Instantiation"). State: struct nrf52840, which owns all peripherals' models.
+   An access to a peripheral without a model stops the machine with its name. */
 #include "nrf52840.h"
 
 #include <stdlib.h>

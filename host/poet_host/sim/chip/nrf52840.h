@@ -1,5 +1,5 @@
-/* nRF52840: what its models share. Chapter names are those of the Product
-   Specification 1.x. */
+/* nrf52840.h - the state of all models of the nRF52840. Chapter names are those
+   of the Product Specification 1.x. */
 #pragma once
 
 #include "machine.h"
@@ -18,19 +18,20 @@ enum {
 
 struct nrf52840;
 
-/* What every peripheral has ("Peripheral interface"): tasks at 0x000, events
-   at 0x100, SHORTS, INTENSET, INTENCLR; the rest is its own. */
+/* The part that all peripherals share ("Peripheral interface"): tasks at 0x000,
+   events at 0x100, SHORTS, INTENSET, INTENCLR. */
 struct nrf_peripheral {
   struct nrf52840 *chip;
   const char *name;
   uint32_t base;
   unsigned irq;
-  uint32_t known_events, known_shorts; /* by bit */
+  uint32_t known_events, known_shorts; /* bits that the model covers */
   uint32_t events, enabled, shorts;
   bool (*task)(struct nrf_peripheral *p, uint32_t offset);
   bool (*read)(struct nrf_peripheral *p, uint32_t offset, uint32_t *value);
   bool (*write)(struct nrf_peripheral *p, uint32_t offset, uint32_t value);
-  /* Events or what waits for them may have changed; may be NULL. */
+  /* Called when events are read, or may have other effects from now on; may be
+     NULL. */
   void (*changed)(struct nrf_peripheral *p);
 };
 
@@ -98,7 +99,7 @@ struct nrf_pipe {
   uint8_t packet[NRF_USB_PACKET];
   uint32_t size;
   bool full;  /* a packet waits: IN for the host, OUT for EasyDMA */
-  bool taken; /* OUT: the next packet from the host is */
+  bool taken; /* OUT: the next packet from the host is accepted */
   bool toggle, halted;
 };
 
@@ -109,14 +110,15 @@ struct nrf_usbd {
   uint32_t in_enabled, out_enabled, toggle_selected;
   bool ready;
   struct nrf_pipe in[NRF_USB_ENDPOINTS], out[NRF_USB_ENDPOINTS];
-  struct nrf_pipe *moving; /* by EasyDMA, with this channel as latched */
-  struct nrf_channel moving_now;
+  struct nrf_pipe *moving;       /* packet that EasyDMA moves, or NULL */
+  struct nrf_channel moving_now; /* its channel, latched at the start */
   bool moving_in;
   unsigned moving_number;
   uint8_t setup[8];
   uint32_t new_address;
   bool status_allowed, control_stalled;
-  uint32_t test_selected, moving_latch; /* for anomalies, as are these: */
+  /* Registers of the workarounds for anomalies (nrf_usbd_errata.c). */
+  uint32_t test_selected, moving_latch;
   uint32_t hidden_open, hidden_187, hidden_171;
   struct event started, moved;
 };

@@ -1,5 +1,7 @@
-/* CLOCK and POWER (chapters of these names), which share their registers'
-   place and their interrupt: the crystal, and what USB is supplied with. */
+/* nrf_power.c - CLOCK and POWER (chapters of these names), which share their
+   registers and their interrupt: the crystal, and the supply of USB. State:
+   struct nrf_power. The crystal and the USB regulator are ready some time after
+   their start, with an event. */
 #include "nrf52840.h"
 
 enum {

@@ -1,6 +1,12 @@
-/* SPIM with EasyDMA (chapter SPIM): mode 0, highest bit first. SPIM3 runs at
-   16 and 32 MHz, and may send wrong bytes when anybody else touches the RAM
-   block of its buffer (anomaly 198): the model forbids just that. */
+/* nrf_spim.c - SPIM with EasyDMA (chapter SPIM): mode 0, highest bit first.
+
+   State: struct nrf_spim. `rx` and `tx` are the registers; START latches them
+   in `rx_now` and `tx_now`. All bytes are exchanged at the end of the transfer,
+   each with the time at which it was on the wire.
+
+   SPIM3 runs at 16 and 32 MHz. It may send wrong bytes if another master uses
+   the RAM block of its buffer (anomaly 198), so the model stops at any access
+   to that block during a transfer. */
 #include "nrf52840.h"
 
 enum {
@@ -47,7 +53,7 @@ static uint32_t longest(const struct nrf_spim *s) {
   return s->rx_now.count > s->tx_now.count ? s->rx_now.count : s->tx_now.count;
 }
 
-/* Anomaly 198: the RAM blocks that the sent bytes lie in, while they go out. */
+/* Anomaly 198: guard the RAM blocks of the bytes being sent. */
 static void guard_blocks(struct nrf_spim *s, bool on) {
   struct machine *m = s->p.chip->m;
   uint32_t from = s->tx_now.pointer, to = from + s->tx_now.count;
@@ -97,7 +103,7 @@ static void start(struct nrf_spim *s) {
   }
 }
 
-/* Moves the first `count` bytes, each at the time it took. */
+/* Exchange the first `count` bytes, each at its time on the wire. */
 static void transfer(struct nrf_spim *s, uint32_t count) {
   struct nrf52840 *chip = s->p.chip;
   struct machine *m = chip->m;

@@ -1,5 +1,7 @@
-/* NVMC and GPIO (chapters of these names): the instruction cache, the pins.
-   Programming the flash is not modelled. */
+/* nrf_system.c - NVMC and GPIO (chapters of these names): the instruction
+   cache, and the pins, of which only the card's select has an effect.
+   Programming the flash is not modelled. State: struct nrf_nvmc and struct
+   nrf_gpio. */
 #include "nrf52840.h"
 
 enum {

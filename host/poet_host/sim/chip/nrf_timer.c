@@ -1,4 +1,10 @@
-/* TIMER (chapter TIMER): timer mode, captures, compares, shortcuts. */
+/* nrf_timer.c - TIMER (chapter TIMER): timer mode, captures, compares,
+   shortcuts.
+
+   State: struct nrf_timer. The counter is not stepped: while it runs, its value
+   follows from `started_at`, else it is `stopped_count`. A compare is scheduled
+   as an event only if an interrupt or a shortcut needs it. All others are found
+   by catch_up, which looks at the time since `caught_up_at`. */
 #include "nrf52840.h"
 
 enum {
@@ -38,7 +44,7 @@ static uint64_t next_due(const struct nrf_timer *t, unsigned k,
   return at;
 }
 
-/* Events only where somebody waits for one; the others are found when asked. */
+/* Schedule the compares that an interrupt or a shortcut needs. */
 static void schedule(struct nrf_timer *t) {
   for (unsigned k = 0; k < NRF_COMPARES; k++) {
     bool wanted =

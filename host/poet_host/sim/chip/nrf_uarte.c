@@ -1,5 +1,10 @@
-/* UARTE with EasyDMA (chapter UARTE): frames of eight bits without parity or
-   flow control. */
+/* nrf_uarte.c - UARTE with EasyDMA (chapter UARTE): frames of eight bits
+   without parity or flow control.
+
+   State: struct nrf_uarte. `rx` and `tx` are the registers; a start latches
+   them in `rx_now` and `tx_now`, so the program may set the next buffer at
+   once. Bytes that arrive while no buffer is ready go to `fifo`; a fifth one is
+   lost, with the event ERROR. */
 #include "nrf52840.h"
 
 enum {

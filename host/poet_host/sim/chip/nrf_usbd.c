@@ -1,5 +1,11 @@
-/* USBD (chapter of this name): its registers and EasyDMA. Isochronous
-   endpoints, forced line states and the low-power mode are not modelled. */
+/* nrf_usbd.c - USBD (chapter of this name): registers and EasyDMA. Isochronous
+   endpoints, forced line states and the low-power mode are not modelled.
+
+   State: struct nrf_usbd. Each endpoint and direction has a buffer for one
+   packet (struct nrf_pipe) between the bus (nrf_usbd_bus.c) and EasyDMA.
+   `moving` is the one that EasyDMA works on; it changes only when the event
+   `moved` fires. While it is set, or before `ready`, most registers must not be
+   accessed. */
 #include "nrf_usbd.h"
 
 #include <string.h>
@@ -33,7 +39,7 @@ enum {
   IS_IN = 0x80, /* in DTOGGLE and EPSTALL */
   ALL_EVENTS = (1 << 25) - 1 - (1 << 11) - (1 << 20), /* no isochronous ones */
   ENABLE_TICKS = 64 * 20, /* not specified: "a few microseconds" */
-  DMA_TICKS = 64,         /* nor is this, and the time of a byte */
+  DMA_TICKS = 64,         /* not specified, as is the time of a byte */
   DMA_BYTE_TICKS = 4,
 };
 
@@ -118,7 +124,7 @@ static void moved(void *owner, uint64_t at) {
     pipe->size = count;
   } else {
     memcpy(ram, pipe->packet, count);
-    pipe->taken = u->moving_number != 0; /* of endpoint 0 when asked to */
+    pipe->taken = u->moving_number != 0; /* endpoint 0 waits for EP0RCVOUT */
   }
   pipe->full = u->moving_in;
   nrf_event(&u->p,
@@ -135,8 +141,8 @@ void nrf_usbd_finish_moving(struct nrf_usbd *u) {
 
 /* -- registers -- */
 
-/* "USB register access limitations", and drivers' experience: while EasyDMA
-   moves, what is read here is wrong, and tasks are lost. */
+/* "USB register access limitations", and experience of drivers: while EasyDMA
+   moves a packet, these registers read wrong values and tasks are lost. */
 static bool reachable(struct nrf_usbd *u, uint32_t offset) {
   const bool limited = offset < 0x100 ||
                        (offset >= HALTED_IN && offset < EPSTATUS) ||
@@ -153,7 +159,7 @@ static bool task(struct nrf_peripheral *p, uint32_t offset) {
   struct nrf_usbd *u = (struct nrf_usbd *)p;
   const uint32_t in = offset - STARTEPIN, out = offset - STARTEPOUT;
   if (!reachable(u, offset) || offset % 4)
-    return offset % 4 == 0; /* it has stopped, with a reason */
+    return offset % 4 == 0; /* the machine has stopped, with a reason */
   if (in / 4 < NRF_USB_ENDPOINTS)
     move(u, true, in / 4);
   else if (out / 4 < NRF_USB_ENDPOINTS)
@@ -244,7 +250,7 @@ static void select_toggle(struct nrf_usbd *u, uint32_t value) {
     pipe_of(u, value)->toggle = value >> 8 == 2;
 }
 
-/* A packet that has come and was not moved yet is lost. */
+/* Accept the next packet; one that was not moved yet is lost. */
 static void take(struct nrf_pipe *pipe) {
   pipe->taken = true;
   pipe->full = false;

@@ -1,4 +1,4 @@
-/* What the files of the USBD model tell each other. */
+/* nrf_usbd.h - the interface between the files of the USBD model. */
 #pragma once
 
 #include "nrf52840.h"
@@ -18,12 +18,12 @@ enum {
 };
 
 void nrf_usbd_cause(struct nrf_usbd *u, uint32_t cause);
-/* EasyDMA is done now, however long it would have taken. */
+/* End the current move of EasyDMA now. */
 void nrf_usbd_finish_moving(struct nrf_usbd *u);
 
 /* -- nrf_usbd_bus.c -- */
 void nrf_usbd_bus_create(struct nrf_usbd *u);
-/* What a reset of the bus leaves. */
+/* Set the state that a reset of the bus leaves. */
 void nrf_usbd_forget(struct nrf_usbd *u);
 
 /* -- nrf_usbd_errata.c -- */

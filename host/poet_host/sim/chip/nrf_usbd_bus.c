@@ -1,5 +1,8 @@
-/* USBD (chapter of this name) towards the bus: control transfers, and bulk
-   and interrupt transactions, which differ in nothing here. */
+/* nrf_usbd_bus.c - USBD (chapter of this name) on the bus: control transfers,
+   and bulk and interrupt transactions, which are handled alike. It answers the
+   transactions of usb_bus.c from the packets in struct nrf_pipe. A SETUP packet
+   is always accepted and replaces the control transfer before it; SET_ADDRESS
+   takes effect after its status stage. */
 #include "nrf_usbd.h"
 
 #include <string.h>
@@ -13,7 +16,7 @@ void nrf_usbd_forget(struct nrf_usbd *u) {
   for (unsigned n = 0; n < NRF_USB_ENDPOINTS; n++) {
     struct nrf_pipe *in = &u->in[n], *out = &u->out[n];
     in->toggle = in->halted = out->toggle = out->halted = false;
-    out->taken = false; /* what was to be sent stays, and what has come */
+    out->taken = false; /* `full` stays: packets in the buffers are kept */
   }
 }
 
@@ -42,13 +45,14 @@ static enum usb_answer setup(void *owner, unsigned address, unsigned endpoint,
   u->in[0].full = u->out[0].taken = false;
   u->in[0].toggle = u->out[0].toggle = true;
   u->control_stalled = false;
-  u->status_allowed = sets_address(u); /* it answers that by itself */
+  u->status_allowed = sets_address(u); /* the controller answers by itself */
   u->new_address = packet[2] & 0x7fu;
   nrf_event(&u->p, USBD_EP0SETUP);
   return USB_ACK;
 }
 
-/* An empty packet either way, if the program allows it. */
+/* Status stage: an empty packet in either direction, if the program allows it.
+ */
 static enum usb_answer status(struct nrf_usbd *u) {
   if (!u->status_allowed)
     return USB_NAK;
@@ -72,7 +76,7 @@ static enum usb_answer send(struct nrf_pipe *pipe, bool *toggle, uint8_t *data,
   return USB_ACK;
 }
 
-/* Sets `came` unless it has come before. */
+/* Sets `came` unless the packet is a repetition. */
 static enum usb_answer receive(struct nrf_pipe *pipe, bool toggle,
                                const uint8_t *data, unsigned size, bool *came) {
   *came = false;
@@ -135,7 +139,7 @@ static enum usb_answer out(void *owner, unsigned address, unsigned endpoint,
   return answer;
 }
 
-/* -- the rest -- */
+/* -- power, reset and suspend -- */
 
 static void power(void *owner, bool on) {
   struct nrf_usbd *u = owner;

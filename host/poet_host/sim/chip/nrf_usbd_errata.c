@@ -1,13 +1,14 @@
-/* Registers without a description that the workarounds for USBD's anomalies
-   write (nRF52840 Errata; Nordic's nrfx_usbd.c), and what happens without:
-   the machine stops, where a chip would fail now and then. */
+/* nrf_usbd_errata.c - registers without a public description that the
+   workarounds for USBD's anomalies write (nRF52840 Errata; Nordic's
+   nrfx_usbd.c). A chip without a workaround fails now and then; the model stops
+   the machine each time. State: the last fields of struct nrf_usbd. */
 #include "nrf_usbd.h"
 
 enum {
   TEST_SELECT = 0x800,
   TEST_VALUE = 0x804,
-  TEST_PIPE = 0x7b4,      /* + 2 n: IN endpoint n ... */
-  TEST_DISARM_0 = 1 << 2, /* ... forgets what it was to send */
+  TEST_PIPE = 0x7b4,      /* + 2 n selects IN endpoint n ... */
+  TEST_DISARM_0 = 1 << 2, /* ... to drop its packet */
   TEST_DISARM = 1 << 1,
   MOVING_LATCH = 0xc1c,
   MOVING = 0x82,
@@ -68,7 +69,7 @@ bool nrf_usbd_errata_write(struct nrf_usbd *u, uint32_t offset,
   return true;
 }
 
-/* -- a block beside USBD's, behind a lock that its key turns -- */
+/* -- a block next to USBD's, which a key unlocks -- */
 
 static uint32_t *hidden(struct nrf_usbd *u, uint32_t offset) {
   return offset == HIDDEN_KEY   ? &u->hidden_open

@@ -1,5 +1,5 @@
-/* SAM D21: what its models share. Section numbers are those of the data sheet
-   DS40001882D. */
+/* samd21.h - the state of all models of the SAM D21. Section numbers are those
+   of the data sheet DS40001882D. */
 #pragma once
 
 #include "machine.h"
@@ -57,14 +57,14 @@ struct samd21_sercom {
   uint32_t control_a, control_b;
   uint16_t baud, status;
   uint8_t enabled_interrupts, flags;
-  uint64_t busy_until; /* synchronisation */
-  bool holding, shifting;
+  uint64_t busy_until;    /* end of the synchronisation */
+  bool holding, shifting; /* `held`, `shifter` contain a byte */
   uint8_t held, shifter;
   uint8_t received[2];
   unsigned received_count;
   struct event shifted, arriving;
-  struct serial *serial; /* UART: the wire */
-  struct sdcard *card;   /* SPI: what hangs on it */
+  struct serial *serial; /* UART: its line */
+  struct sdcard *card;   /* SPI: its card, or NULL */
   uint64_t next_arrival;
 };
 
@@ -83,7 +83,7 @@ struct samd21_dmac {
   uint8_t selected;
   struct samd21_channel channels[SAMD21_CHANNELS];
   struct event kick;
-  uint32_t requests; /* channels to serve */
+  uint32_t requests; /* software triggers that wait, by channel */
 };
 
 struct samd21_tc {
@@ -130,14 +130,14 @@ struct samd21 {
 void samd21_clock_create(struct samd21 *chip);
 /* Frequency of a generic clock channel; 0 while it is off. */
 uint32_t samd21_clock_hz(const struct samd21 *chip, unsigned channel);
-/* Stops the machine and returns false while a peripheral has no bus clock. */
+/* Does the peripheral have its bus clock? If not, the machine stops. */
 bool samd21_bus_clock(struct samd21 *chip, unsigned bus, unsigned bit,
                       const char *name);
 void samd21_nvm_create(struct samd21 *chip);
-/* The core clock or the wait states have changed. */
+/* Check the wait states after the core clock has changed. */
 void samd21_nvm_check(struct samd21 *chip);
 void samd21_port_create(struct samd21 *chip);
-/* True if the pin (32 * group + number) is given to this function (0: A). */
+/* Is the pin (32 * group + number) connected to this function (0: A)? */
 bool samd21_pin_is(const struct samd21 *chip, unsigned pin, unsigned function);
 void samd21_sercom_create(struct samd21 *chip, unsigned index);
 /* Accesses of the DMA controller to a SERCOM's data register. */

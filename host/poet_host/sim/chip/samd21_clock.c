@@ -1,6 +1,11 @@
-/* Power Manager, System Controller and Generic Clock Controller (sections 16,
-   17 and 15): enough to run from the internal oscillators, the 32 kHz crystal
-   and the DFLL. */
+/* samd21_clock.c - Power Manager, System Controller and Generic Clock
+   Controller (sections 16, 17 and 15), as far as the internal oscillators, the
+   32 kHz crystal and the DFLL need them.
+
+   State: struct samd21_clock. Frequencies are not stored: they are computed
+   from the registers, and from the ticks at which crystal and DFLL are ready.
+   After each change of generator 0 the core's clock and wait states are
+   checked. */
 #include "samd21.h"
 
 enum {
@@ -200,7 +205,7 @@ static bool sysctrl_read(void *owner, uint32_t offset, unsigned size,
 }
 
 static void start_crystal(struct samd21_clock *c, uint32_t value) {
-  /* STARTUP (17.8.6): cycles of the crystal until it is taken for stable */
+  /* STARTUP (17.8.6): cycles of the crystal until it counts as stable */
   static const uint32_t startup[8] = {1,     32,    2048,  4096,
                                       16384, 32768, 65536, 131072};
   bool on = value & XOSC32K_ENABLE;
@@ -276,7 +281,7 @@ static bool gclk_write(void *owner, uint32_t offset, unsigned size,
   c->gclk_busy_until = c->chip->m->now + 48;
   switch (offset) {
   case GCLK_CTRL:
-    return size == 1 && value == 1; /* software reset, which is how it is */
+    return size == 1 && value == 1; /* software reset: assumed at the start */
   case GCLK_CLKCTRL:
     c->clock_control[value & 63] = (uint16_t)value;
     return size == 2;

@@ -1,5 +1,10 @@
-/* DMAC (section 20): beats on a peripheral's trigger, linked descriptors,
-   software triggers, and the CRC-16 of a channel. */
+/* samd21_dmac.c - DMAC (section 20): beats on a peripheral's trigger, linked
+   descriptors, software triggers, and the CRC-16 of one channel.
+
+   State: struct samd21_dmac and its channels. A channel's descriptor is copied
+   from RAM when the channel is enabled, or from its link, and written back at
+   the end of a block, as on the chip. The event `kick` moves one beat of the
+   lowest channel that has a request, and fires again while any has. */
 #include "samd21_dmac.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* samd21_dmac.h - what the two files of the DMA controller's model share. */
+/* samd21_dmac.h - the interface between the two files of the DMAC's model. */
 #pragma once
 
 #include "samd21.h"

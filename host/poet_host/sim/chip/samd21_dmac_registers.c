@@ -1,4 +1,6 @@
-/* DMAC: its registers (section 20.8). */
+/* samd21_dmac_registers.c - the registers of the DMAC (section 20.8). Registers
+   of a channel act on the channel that CHID selects. Enabling a channel fetches
+   its descriptor, and checks erratum 1.7.2. */
 #include "samd21_dmac.h"
 
 #include <string.h>

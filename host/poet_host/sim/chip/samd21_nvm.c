@@ -1,4 +1,6 @@
-/* NVMCTRL (section 22): wait states and cache. Programming is not modelled. */
+/* samd21_nvm.c - NVMCTRL (section 22): wait states and cache of the flash.
+   Programming is not modelled. State: CTRLB, which sets both. A core clock that
+   needs a wait state, without one, stops the machine. */
 #include "samd21.h"
 
 enum {

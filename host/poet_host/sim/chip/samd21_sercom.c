@@ -1,5 +1,11 @@
-/* SERCOM as a USART with internal clock (section 26) and as an SPI host
-   (section 27). */
+/* samd21_sercom.c - SERCOM as a USART with internal clock (section 26) and as
+   an SPI host (section 27).
+
+   State: struct samd21_sercom. A byte that is written waits in `held`, moves to
+   `shifter`, and leaves it one byte time later (event `shifted`). Received
+   bytes wait in `received`; a third one is lost (BUFOVF). DRE and RXC follow
+   from these and trigger DMA. An illegal use of a register stops the machine: a
+   write to an enable-protected one, or DATA while DRE is clear. */
 #include "samd21.h"
 
 #include <stdio.h>

@@ -1,5 +1,11 @@
-/* TC (section 30): counting up in 16 or 32 bits, compare and overflow
-   interrupts, match frequency, one shot. */
+/* samd21_tc.c - TC (section 30): counting up in 16 or 32 bits, compare and
+   overflow interrupts, match frequency, one shot.
+
+   State: struct samd21_tc. The counter is not stepped: while it runs, its value
+   follows from `started_at`, else it is `stopped_count`. A compare or overflow
+   is scheduled as an event only if an interrupt or a one-shot needs it. All
+   others are found by catch_up, which looks at the time since `caught_up_at`.
+   COUNT reads the value of the last read request, as on the chip. */
 #include "samd21.h"
 
 #include <stdio.h>
@@ -75,7 +81,7 @@ static uint64_t next_due(const struct samd21_tc *t, unsigned k,
   return at;
 }
 
-/* Events only where somebody waits: an interrupt, or the end of a one-shot. */
+/* Schedule what an interrupt or the end of a one-shot needs. */
 static void schedule(struct samd21_tc *t) {
   for (unsigned k = 0; k < 3; k++) {
     event_cancel(&t->due[k]);
@@ -86,7 +92,7 @@ static void schedule(struct samd21_tc *t) {
   }
 }
 
-/* Flags of what passed without an event. */
+/* Set the flags of compares and overflows that had no event. */
 static void catch_up(struct samd21_tc *t) {
   uint64_t now = t->chip->m->now;
   for (unsigned k = 0; k < 3; k++)
@@ -203,7 +209,7 @@ static bool tc_read(void *owner, uint32_t offset, unsigned size,
     *value =
         (t->running ? 0u : 8u) | (t->chip->m->now < t->busy_until ? 0x80u : 0u);
     return size == 1;
-  case COUNT: /* what the last read request has fetched (30.6.6) */
+  case COUNT: /* the value of the last read request (30.6.6) */
     if (t->read_request & RCONT)
       t->read_count = count(t);
     *value = t->read_count;

@@ -1,5 +1,10 @@
-/* USB, as a full-speed device (section 32): its registers. Host mode,
-   isochronous endpoints and two banks for one direction are not modelled. */
+/* samd21_usb.c - USB as a full-speed device (section 32): its registers. Host
+   mode, isochronous endpoints and two banks for one direction are not modelled.
+
+   State: struct samd21_usb. Descriptors and data of the endpoints are in RAM,
+   at `descriptors`; samd21_usb_bus.c reads them when a transaction needs them.
+   Enabling checks clocks, pins and calibration, which the data sheet demands.
+ */
 #include "samd21_usb.h"
 
 #include <string.h>
@@ -64,8 +69,8 @@ bool samd21_usb_attached(const struct samd21_usb *u) {
 
 /* -- registers -- */
 
-/* TRANSP, TRANSN and TRIM as the factory has measured them (table 10-5); where
-   it has not, whatever the program takes. */
+/* Does PADCAL contain TRANSP, TRANSN and TRIM of the factory (table 10-5)? If
+   the factory has left them blank, any value is allowed. */
 static bool calibrated(const struct samd21_usb *u) {
   uint32_t word;
   memcpy(&word, u->chip->auxiliary + 0x6024, 4);

@@ -1,13 +1,14 @@
-/* The USB controller (section 32): what its two files share. */
+/* samd21_usb.h - the interface between the two files of the USB controller's
+   model (section 32). */
 #pragma once
 
 #include "samd21.h"
 #include "usb_bus.h"
 
-/* Banks of an endpoint, and types of them (EPCFG). */
+/* Banks of an endpoint, and their types (EPCFG). */
 enum { TAKE, SEND, TYPE_CONTROL = 1, TYPE_ISOCHRONOUS, TYPE_DUAL_BANK = 5 };
 
-/* Of the bank that takes; those of the one that sends are shifted by SEND. */
+/* Bits of bank TAKE; those of bank SEND are shifted left by SEND. */
 enum {
   STATUS_DTGL = 1, /* EPSTATUS */
   STATUS_STALLRQ = 0x10,
@@ -21,12 +22,12 @@ enum {
 };
 
 void samd21_usb_stop(struct samd21_usb *usb, const char *text);
-/* Interrupt or not, now that a flag or its enabling has changed. */
+/* Update the interrupt request after a flag or its enabling has changed. */
 void samd21_usb_raise(struct samd21_usb *usb);
-/* Can it be seen on the bus? */
+/* Is the device connected to the bus? */
 bool samd21_usb_attached(const struct samd21_usb *usb);
 
 /* -- samd21_usb_bus.c -- */
 void samd21_usb_connect(struct samd21_usb *usb);
-/* Nobody drives the wires, from now on. */
+/* From now on the bus is idle. */
 void samd21_usb_fall_idle(struct samd21_usb *usb);

@@ -1,7 +1,12 @@
-/* What comes over the bus to the USB controller: packets, for endpoints with a
-   bank to take them and one to send them, described in a table in RAM (32.6.2.6
-   to 32.6.2.9); reset and suspend. Packets that are parts of a larger transfer
-   are not modelled. */
+/* samd21_usb_bus.c - the USB controller on the bus: packets, reset and suspend
+   (32.6.2.4 to 32.6.2.9). Each endpoint has a bank that receives and a bank
+   that sends, described in a table in RAM. It answers the transactions of
+   usb_bus.c.
+
+   A SETUP packet is accepted unless the one before has not been handled
+   (RXSTP); it takes both banks of the endpoint back from the program. Transfers
+   of several packets, which the controller could split itself, are not
+   modelled. */
 #include <string.h>
 
 #include "samd21_usb.h"
@@ -24,8 +29,8 @@ struct bank {
   unsigned size_bytes;
 };
 
-/* NULL data, and the machine stopped, for what no controller should be given.
- */
+/* A bank as its descriptor in RAM says. If that is illegal, `data` is NULL and
+   the machine has stopped. */
 static struct bank find_bank(struct samd21_usb *u, unsigned n, unsigned which) {
   struct machine *m = u->chip->m;
   struct bank bank = {0};
@@ -64,8 +69,8 @@ static uint16_t crc16(const uint8_t *data, unsigned size) {
   return (uint16_t)~crc;
 }
 
-/* What is too long is dropped; the CRC is stored, too, where the packet leaves
-   room for it (32.6.2.6). */
+/* Store a packet. Bytes beyond the bank's size are dropped. The CRC is stored
+   after the packet if there is space (32.6.2.6). */
 static bool store(struct samd21_usb *u, unsigned n, const uint8_t *packet,
                   unsigned size) {
   struct bank bank = find_bank(u, n, TAKE);
@@ -91,7 +96,7 @@ static unsigned type_of(const struct samd21_usb *u, unsigned n,
   return n < SAMD21_ENDPOINTS ? u->endpoints[n].config >> 4 * which & 7 : 0;
 }
 
-/* Does the device answer at all? */
+/* Is the transaction for an open endpoint of this device? */
 static bool addressed(const struct samd21_usb *u, unsigned address, unsigned n,
                       unsigned which) {
   const unsigned own = u->address & DADD_ADDEN ? u->address & 0x7fu : 0;
@@ -128,7 +133,7 @@ static enum usb_answer on_out(void *owner, unsigned address, unsigned n,
     return USB_STALL;
   }
   if (toggle != !!(e->status & STATUS_DTGL))
-    return USB_ACK; /* it has come before */
+    return USB_ACK; /* a repetition: dropped */
   if (e->status & STATUS_BKRDY) {
     flag(u, n, FLAG_TRFAIL);
     return USB_NAK;
@@ -175,7 +180,7 @@ static unsigned on_in_waits(void *owner, unsigned n) {
   return find_bank(u, n, SEND).packet_size & 0x3fff;
 }
 
-/* -- reset, suspend, and who drives the wires -- */
+/* -- reset, suspend and resume -- */
 
 static void set_flags(struct samd21_usb *u, unsigned flags) {
   u->flags |= (uint16_t)flags;
@@ -221,7 +226,7 @@ static void on_resume(void *owner) {
     wake(u);
 }
 
-/* Nobody drives the wires for 3 ms. */
+/* The bus has been idle for 3 ms. */
 static void idle(void *owner, uint64_t at) {
   (void)at;
   on_suspend(owner);
@@ -232,7 +237,8 @@ void samd21_usb_fall_idle(struct samd21_usb *u) {
            u->chip->m->now + IDLE_MS * (SAMD21_HZ / 1000));
 }
 
-/* The chip is not told of the 5 V: without a host, the bus is idle. */
+/* The chip cannot detect the 5 V of the cable: without a host, the bus is idle.
+ */
 static void on_power(void *owner, bool on) {
   struct samd21_usb *u = owner;
   if (!on && samd21_usb_attached(u) && u->state == FSM_ON)

@@ -1,5 +1,11 @@
-/* The System Control Space: SysTick, NVIC and SCB registers (ARMv6-M B3.2 to
-   B3.4, ARMv7-M B3.2 to B3.4). */
+/* scs.c - the System Control Space: registers of SysTick, NVIC and SCB (ARMv6-M
+   B3.2 to B3.4, ARMv7-M B3.2 to B3.4).
+
+   State: struct system_control of the machine. `line` is the level of each
+   request, `pending` is set at its rising edge and again at a return while the
+   level is still high. SysTick has no counter: its next zero is an event, and
+   its value follows from that. A register that the core lacks stops the
+   machine. */
 #include "machine.h"
 
 #include <string.h>
@@ -35,7 +41,7 @@ enum {
   PENDSV_EXCEPTION = 14,
 };
 
-/* -- SysTick: its zero is an event; its value follows from that -- */
+/* -- SysTick -- */
 
 static uint64_t systick_period(const struct machine *m) {
   return ((uint64_t)m->scs.systick_rvr + 1) * m->ticks_per_cycle;
@@ -141,7 +147,7 @@ static bool nvic_write(struct machine *m, uint32_t offset, uint32_t value) {
     set_bits(scs->pending, word, value, false);
     for (unsigned n = 16; n < EXCEPTIONS; n++)
       if (scs->line[n] && !scs->active[n])
-        scs->pending[n] = true; /* the request is still there */
+        scs->pending[n] = true; /* its request is still active */
     break;
   default:
     return false;

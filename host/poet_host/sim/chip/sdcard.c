@@ -1,4 +1,12 @@
-/* The card's side of the SPI protocol (chapter 7 of the specification). */
+/* sdcard.c - the card's side of the SPI protocol (chapter 7 of the
+   specification): bytes, data blocks, tokens and faults.
+
+   State: struct sdcard. sdcard_exchange is called for each byte. It first takes
+   the byte to send: a response, busy, or data, in this order. Then it handles
+   the received byte. Times are absolute (`busy_until_ns`, `data_ready_ns`), so
+   the card needs no events. A violation by the host is kept as a complaint, and
+   the machine stops with it, except after a swap that the host cannot know of.
+ */
 #include "sdcard.h"
 
 #include <stdlib.h>
@@ -119,7 +127,7 @@ void sd_start_reading(struct sdcard *card, uint64_t now_ns, uint32_t us) {
     send_error(card, TOKEN_ERROR_RANGE);
     return;
   }
-  uint64_t ordinal = card->counts.reads + 1; /* counted when it is through */
+  uint64_t ordinal = card->counts.reads + 1; /* counted at its end */
   const struct sd_fault *slow = sd_fault_at(card, CARD_SLOW_READ, ordinal);
   card->data_ready_ns = now_ns + sd_varied_ns(card, us) +
                         (slow ? slow->argument * (uint64_t)1000 : 0);
@@ -215,7 +223,7 @@ static void token_received(struct sdcard *card, uint8_t byte, uint64_t now_ns) {
     card->busy_until_ns = now_ns + sd_varied_ns(card, card->config.stop_us);
     sd_activity(card, false, card->busy_until_ns);
   } else {
-    sd_complain(card, "a byte that is no data token, where one was due");
+    sd_complain(card, "a byte other than a data token, where one was due");
   }
 }
 

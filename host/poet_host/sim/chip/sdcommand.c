@@ -1,4 +1,7 @@
-/* Commands and their responses (sections 7.2, 7.3 of the specification). */
+/* sdcommand.c - commands and their responses (sections 7.2, 7.3 of the
+   specification). sd_command handles a whole command of six bytes: it checks
+   CRC and state, changes the state, and puts the response after N_CR bytes. An
+   uninitialised card accepts only CMD0, then the commands of initialisation. */
 #include "sdcard.h"
 
 #include <string.h>
@@ -121,7 +124,7 @@ static void application_command(struct sdcard *card, unsigned index,
   if (index == 41)
     send_op_cond(card, argument, now_ns);
   else if (index == 23 && card->state == SD_READY)
-    respond_r1(card, 0); /* blocks to erase ahead: a hint */
+    respond_r1(card, 0); /* number of blocks to erase first: only a hint */
   else
     respond_r1(card, R1_ILLEGAL);
 }

@@ -1,3 +1,6 @@
+/* serial.c - two rings of bytes, one in each direction. Python puts bytes in
+   and takes them out between two runs of the machine; the UART model does so at
+   the ticks of its baud rate. */
 #include "serial.h"
 
 #include "machine.h"

@@ -1,4 +1,4 @@
-/* The wire between a UART model and the outside: bytes wait here. */
+/* serial.h - the line between a UART model and the outside. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,12 +8,12 @@ enum { SERIAL_RING = 1 << 16 };
 
 struct serial_ring {
   uint8_t bytes[SERIAL_RING];
-  uint32_t head, tail;
+  uint32_t head, tail; /* bytes put and taken so far; they wrap around */
 };
 
 struct serial {
   struct serial_ring to_chip, from_chip;
-  void (*arrived)(void *owner); /* bytes wait for the chip */
+  void (*arrived)(void *owner); /* called when bytes wait for the chip */
   void *owner;
 };
 

@@ -1,5 +1,12 @@
-/* Transactions: which comes next, how long it takes, and what its answer means
-   (USB 2.0, 5.8 and 8.5). */
+/* usb_bus.c - transactions of the simulated host: which is next, how long it
+   takes, and what its answer means (USB 2.0, 5.8 and 8.5).
+
+   State: struct usb_bus. `running` is the pipe whose transaction ends with the
+   event `ended`; NULL: none. Pipes take turns. A pipe that was answered NAK
+   waits
+   (`refused`) until the device calls usb_bus_ready; then its next transaction
+   comes at the time at which repeated attempts would have come. While an answer
+   is handled (`performing`), no new transaction begins. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +20,8 @@ enum {
   NAK_BYTES = 8,
   SOF_BYTES = 6,
   FRAME_HZ = 1000,
-  SILENCES = 3,              /* a host tries as often */
-  PATIENCE_US = 5000 * 1000, /* with a control transfer */
+  SILENCES = 3,              /* attempts without an answer, then it fails */
+  PATIENCE_US = 5000 * 1000, /* time limit of a control transfer */
   DIRECTION_IN = 0x80,
 };
 
@@ -30,9 +37,9 @@ unsigned usb_bus_frame(const struct usb_bus *bus) {
   return (unsigned)(bus->m->now / (bus->m->tick_hz / FRAME_HZ)) & 0x7ff;
 }
 
-/* -- when -- */
+/* -- times -- */
 
-/* A transaction ends before its frame does. */
+/* Start of a transaction, so that it ends within its frame. */
 static uint64_t fit(const struct usb_bus *bus, uint64_t from, uint64_t ticks) {
   const uint64_t frame = bus->m->tick_hz / FRAME_HZ;
   const uint64_t begin = from / frame * frame, sof = byte_ticks(bus, SOF_BYTES);
@@ -41,7 +48,8 @@ static uint64_t fit(const struct usb_bus *bus, uint64_t from, uint64_t ticks) {
   return from + ticks <= begin + frame ? from : begin + frame + sof;
 }
 
-/* A pipe that was answered NAK has been asked again ever since. */
+/* Earliest start of a pipe's next transaction. One that was answered NAK has
+   been repeated ever since, back to back. */
 static uint64_t earliest(const struct usb_bus *bus,
                          const struct usb_pipe *pipe) {
   const uint64_t now = bus->m->now;
@@ -80,7 +88,7 @@ static unsigned bytes_of(struct usb_bus *bus, const struct usb_pipe *pipe) {
   return OVERHEAD_BYTES + bus->out_size;
 }
 
-/* Begin the next transaction, if there is anything to do. */
+/* Begin the next transaction, if a pipe needs one. */
 static void begin(struct usb_bus *bus) {
   if (bus->running || bus->performing || bus->quiet)
     return;
@@ -222,7 +230,7 @@ static void end(void *owner, uint64_t at) {
   if (answer != USB_SILENCE)
     pipe->silences = 0;
   if (answer == USB_ACK && toggle == pipe->toggle) {
-    take(bus, pipe, data, size); /* else it has come before */
+    take(bus, pipe, data, size); /* a wrong toggle is a repetition */
   } else if (answer == USB_NAK) {
     pipe->refused = pipe->refused_once = true;
     pipe->refused_at = at;

@@ -1,5 +1,11 @@
-/* What a Linux host does when a serial port of the class CDC-ACM is plugged in
-   (the order of its requests is what usbmon shows of Linux 6.1). */
+/* usb_host.c - what a Linux host does when a serial port of the class CDC-ACM
+   is plugged in. The order of its requests is that which usbmon shows of
+   Linux 6.1.
+
+   State: struct usb_host. Enumeration is a sequence of steps; each sends one
+   request or waits, and step_answered starts the next. An error starts again
+   with a reset, ATTEMPTS times in all. After the last step the port belongs to
+   usb_tty.c. Every request is kept in `log`, for tests. */
 #include "usb_host.h"
 
 #include <stdio.h>
@@ -154,7 +160,7 @@ static bool understand_device(struct usb_host *h, const uint8_t *d, int size) {
   return true;
 }
 
-/* What the answer to this step's request says; NULL, or what is wrong. */
+/* Evaluate the answer to this step's request; NULL, or what is wrong. */
 static const char *understand(struct usb_bus *bus, int size) {
   struct usb_host *h = bus->host;
   const uint8_t *data = bus->control.data;

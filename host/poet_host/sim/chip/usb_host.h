@@ -1,5 +1,6 @@
-/* The simulated host: transactions on the bus (usb_bus.c), what a Linux host
-   does with a new device (usb_host.c), and with its serial port (usb_tty.c). */
+/* usb_host.h - the simulated host: transactions on the bus (usb_bus.c),
+   enumeration as Linux does it (usb_host.c), and the serial port (usb_tty.c).
+ */
 #pragma once
 
 #include "machine.h"
@@ -18,11 +19,12 @@ enum { CONTROL_STALLED = -1, CONTROL_SILENT = -2, CONTROL_PENDING = -3 };
 struct usb_pipe {
   unsigned endpoint;
   bool in, toggle;
-  bool active;       /* the host wants something of it */
-  bool refused;      /* NAK: it waits for usb_bus_ready, */
-  bool refused_once; /* and goes on asking in this rhythm: */
-  uint64_t refused_at, period;
-  unsigned silences;
+  bool active;       /* the host has transactions for it */
+  bool refused;      /* answered NAK: it waits for usb_bus_ready */
+  bool refused_once; /* the last answer was NAK, at `refused_at` */
+  uint64_t refused_at;
+  uint64_t period;   /* of its repeated transactions */
+  unsigned silences; /* attempts without an answer in succession */
 };
 
 struct usb_control {
@@ -39,9 +41,9 @@ struct usb_bus {
   unsigned address;
   struct usb_pipe pipes[PIPES];
   struct usb_control control;
-  struct usb_pipe *running; /* a transaction of it ends with `ended` */
+  struct usb_pipe *running; /* its transaction ends with `ended`; NULL: none */
   unsigned turn;            /* the pipe that was served last */
-  bool performing;
+  bool performing;          /* an answer is being handled */
   struct event ended, late; /* `late`: a control transfer takes too long */
   uint8_t out[HOST_PACKET];
   unsigned out_size;
@@ -49,9 +51,9 @@ struct usb_bus {
 };
 
 enum {
-  ENUMERATION_BAUD = 9600, /* what the driver sets before anybody asks */
-  URB_BYTES = 128, /* the driver reads two packets at once: a short one, or an
-                      empty one, ends it earlier */
+  ENUMERATION_BAUD = 9600, /* the driver sets it before the port is opened */
+  URB_BYTES = 128, /* the driver reads two packets at once; a short or empty one
+                      ends the read earlier */
   REQUEST_LOG = 64,
 };
 
@@ -61,7 +63,7 @@ enum step {
   SECOND_RESET,
   GIVE_ADDRESS,
   DEVICE_DESCRIPTOR,
-  QUALIFIER, /* of a high-speed device, which this is none: it is refused */
+  QUALIFIER, /* only high-speed devices have one: it is refused */
   QUALIFIER_AGAIN,
   QUALIFIER_AT_LAST,
   CONFIGURATION_HEAD,
@@ -87,10 +89,10 @@ struct usb_host {
 
   bool busy, wants_open, open;
   uint32_t wants_baud, baud;
-  unsigned stalled; /* bit of a pipe whose halt must be cleared */
+  unsigned stalled; /* bit n: the halt of pipe n must be cleared */
   enum pipe_name clearing;
-  bool asks;    /* a request of somebody else's waits or runs */
-  int answered; /* and how it ended */
+  bool asks;    /* a request of machine_usb_ask waits or runs */
+  int answered; /* its result */
   uint8_t asked[8], asked_data[CONTROL_BYTES];
 
   struct serial_ring to_device, from_device;
@@ -109,7 +111,7 @@ void usb_bus_control(struct usb_bus *bus, const uint8_t setup[8],
 void usb_bus_open(struct usb_bus *bus, enum pipe_name name, unsigned address);
 void usb_bus_activate(struct usb_bus *bus, enum pipe_name name, bool active);
 void usb_bus_quiet(struct usb_bus *bus, bool quiet);
-/* No transfer is under way any more: nobody is told. */
+/* Abort all transfers, without their callbacks. */
 void usb_bus_abort(struct usb_bus *bus);
 
 /* -- usb_host.c -- */
@@ -118,7 +120,7 @@ void usb_host_free(struct usb_bus *bus);
 void usb_host_connected(struct usb_bus *bus, bool connected);
 void usb_host_wait(struct usb_bus *bus, uint64_t us,
                    void (*waited)(struct usb_bus *bus));
-/* One request at a time; its end must be noted. */
+/* Send a request, one at a time. `then` must call usb_host_note. */
 void usb_host_send(struct usb_bus *bus, const uint8_t setup[8],
                    const void *data,
                    void (*then)(struct usb_bus *bus, int result));
@@ -131,11 +133,10 @@ void usb_host_set_line_coding(struct usb_bus *bus, uint32_t baud,
                               void (*then)(struct usb_bus *bus, int result));
 
 /* -- usb_tty.c -- */
-/* Send the next request that the port's state asks for, if none is under way.
- */
+/* Send the next request that the port's state needs, if none is pending. */
 void usb_tty_next(struct usb_bus *bus);
 void usb_tty_received(struct usb_bus *bus, enum pipe_name name,
                       const uint8_t *data, unsigned size);
-/* What to send next: up to 64 bytes; 0: nothing. */
+/* Take the next bytes to send, up to 64; returns their number. */
 unsigned usb_tty_next_out(struct usb_bus *bus, uint8_t *data);
 void usb_tty_stalled(struct usb_bus *bus, enum pipe_name name);

@@ -1,5 +1,10 @@
-/* The serial port of an enumerated device: what the driver cdc_acm does, and
-   what programs do with /dev/ttyACM0. */
+/* usb_tty.c - the serial port of an enumerated device: what the driver cdc_acm
+   does, and what programs do with /dev/ttyACM0.
+
+   State, in struct usb_host: what the program wants (`wants_open`,
+   `wants_baud`) and what the device has been sent (`open`, `baud`).
+   usb_tty_next sends the one request that comes next; its answer calls
+   usb_tty_next again. `busy` is set while a request is pending. */
 #include <string.h>
 
 #include "usb_host.h"
@@ -93,7 +98,7 @@ void usb_tty_received(struct usb_bus *bus, enum pipe_name name,
     serial_put(&h->from_device, h->urb[i]);
   h->urb_bytes = 0;
   if (serial_waiting(&h->from_device) > SERIAL_RING - URB_BYTES)
-    usb_bus_activate(bus, PIPE_IN, false); /* nobody reads */
+    usb_bus_activate(bus, PIPE_IN, false); /* the ring is full: no reader */
 }
 
 unsigned usb_tty_next_out(struct usb_bus *bus, uint8_t *data) {
@@ -184,7 +189,7 @@ void machine_usb_interject(struct machine *m, const uint8_t setup[8],
                            const uint8_t *data, uint32_t size_bytes) {
   struct usb_host *h = m->usb->host;
   if (h->state == USB_READY)
-    h->busy = false; /* nobody is told of the transfer under way */
+    h->busy = false; /* the pending transfer ends without its callback */
   machine_usb_ask(m, setup, data, size_bytes);
 }
 

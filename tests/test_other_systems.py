@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from poet_host import api
 from poet_host.run.run import weights_sha256
 from poet_host.sim.native import NativeBoard
 from support import whole_runs as runs
+from support.onnx_models import Depthwise
 
 # Runs first in every process, the planner's too. pyserial and subprocess are this system's own.
 WINDOWS = """
@@ -110,7 +112,8 @@ def test_a_model_is_planned_and_shown(folder: Path) -> None:
 
 def test_a_board_trains_and_what_it_learnt_is_read(folder: Path, tmp_path: Path) -> None:
     """It stands for one at a serial port: only the other side of the link is of this system."""
-    card, schedule = tmp_path / "card.img", runs.schedule(runs.digits(), "60%", "poet")
+    graph = api.load_graph(Depthwise(), torch.zeros(4, 1, 8, 8))
+    card, schedule = tmp_path / "card.img", runs.schedule(graph, "60%", "poet")
     api.prepare_storage(card, 16 * runs.MIB)
     schedule.save(folder / "digits.poet")
     straight = runs.train(schedule, steps=3)

@@ -1,27 +1,45 @@
-"""Random models written as ONNX: ONNX Runtime answers alike, and read again they learn alike."""
+"""Random and built-in models, written as ONNX by PyTorch: ONNX Runtime answers as they do, and
+imported they answer and learn as they do.
+"""
 
 import numpy as np
-import onnx
+import poet_host as poet
+import pytest
+import torch
 from hypothesis import assume, given, settings
 from poet_host.data.datasets import example
+from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Model
 from poet_host.graph.graph import Graph
+from poet_host.graph.models import MODELS
 from poet_host.graph.source import source_of
 from poet_host.graph.weights import start_values, to_named
-from poet_host.onnx.write import write_model
 from poet_host.reference.inference import logits
 from poet_host.reference.step import run_step
 from support.onnx_judge import by_runtime, imported
+from support.onnx_models import legacy
 from support.random_models import random_models
+from support.torch_module import AsModule
 
 UNLIKE = {"dropout", "batchnorm2d_frozen"}  # in training; a file is for inference
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(random_models())
-def test_a_random_model_is_written_and_read_again(model: Model) -> None:
+def test_a_random_model_is_imported(model: Model) -> None:
     assume(any(node.role == "parameter" for node in model.parameters))
+    check_import(model)
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet-digits", "lenet-digits", "resnet8-cifar", "linear", "bert-micro"]
+)
+def test_a_built_in_model_is_imported(name: str) -> None:
+    check_import(MODELS[name].forward(2))
+
+
+def check_import(model: Model) -> None:
     graph = training_graph(model, Sgd(0.25))
     rng = np.random.default_rng(0)
     values = {
@@ -29,8 +47,8 @@ def test_a_random_model_is_written_and_read_again(model: Model) -> None:
         for name, value in start_values(graph, 0).items()
     }
     x, label = example(graph)
-    data = write_model(graph, values)
-    onnx.checker.check_model(onnx.load_model_from_string(data), full_check=True)
+    given = torch.tensor(x, dtype=torch.int64 if x.dtype == np.int32 else torch.float32)
+    data = legacy(AsModule(model, graph, values), given)
     expected = logits(graph, values, x)
     close(by_runtime(data, x), expected)
 
@@ -64,3 +82,10 @@ def after_a_step(
 def close(found: np.ndarray, expected: np.ndarray) -> None:
     scale = max(1.0, float(np.abs(expected).max()))
     np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-4 * scale)
+
+
+def test_a_built_in_model_is_not_exported() -> None:
+    graph = poet.load("linear")
+    assert isinstance(graph, Graph)
+    with pytest.raises(BadInput, match=r"linear .*safetensors"):
+        poet.export(graph, start_values(graph, 0))

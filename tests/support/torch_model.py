@@ -61,9 +61,10 @@ def torch_forward(
     Batchnorm of the layers in `frozen` uses its running statistics, the others renew theirs in
     `values`. Dropout multiplies by `masks`, or does nothing. Without a label there is no loss.
     """
-    tokens = model.data.dtype == "int32"
-    found = {model.data.name: torch.tensor(x, dtype=torch.int64 if tokens else torch.float64)}
-    found |= values
+    if not isinstance(x, Tensor):
+        tokens = model.data.dtype == "int32"
+        x = torch.tensor(x, dtype=torch.int64 if tokens else torch.float64)
+    found = {model.data.name: x, **values}
     batch, whole = len(x), model.data.shape[0]
     for layer in model.layers:
         inputs = [
@@ -90,7 +91,8 @@ def padded(x: Tensor, fields: Mapping[str, Any], filling: float) -> Tensor:
     sides: list[int] = []
     for axis in "wh":  # as PyTorch has them, the last axis first
         front, taps, step, out = (fields[f"{f}{axis}"] for f in ("pad_", "kernel_", "stride_", "o"))
-        sides += [int(front), int((out - 1) * step + taps - fields[axis] - front)]
+        behind = int((out - 1) * step + taps - fields[axis] - front)
+        sides += [int(front), max(behind, 0)]
     return F.pad(x, sides, value=filling)
 
 

@@ -5,25 +5,28 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.onnx_file import onnx_package
 from ..graph.source import is_given, source_of
 from ..graph.weights import to_named, weight_nodes
-from .write import write_model
 
 
 def export(graph: Graph, values: Mapping[str, NDArray[Any]]) -> bytes:
     """The bytes of an .onnx file; `values` are parameters and states by node name.
 
-    A built-in model is written anew. Raises BadInput for values that are not the graph's own, or a
-    built-in model that ONNX cannot express here.
+    Raises BadInput for a built-in model, and for values that are not the graph's own.
     """
+    named = to_named(graph, values)
     if not graph.origin:
-        return write_model(graph, values)
+        raise BadInput(
+            f"{graph.name} is a built-in model: only models imported from ONNX or PyTorch are "
+            "exported. Use the .safetensors file of `train --save-weights`, which has PyTorch's "
+            "names"
+        )
     onnx = onnx_package()
     proto = onnx.load_model_from_string(graph.origin)
-    tensors = {one.name: one for one in proto.graph.initializer}
-    named = to_named(graph, values)
+    tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
     for node in weight_nodes(graph):
         for name in source_of(graph, node).names if is_given(node) else ():
             tensors[name].CopyFrom(onnx.numpy_helper.from_array(named[name], name))

@@ -218,7 +218,9 @@ def _are_of_copies(
     """Do layers of the same kind, each in a module of its own, read this?"""
     kinds = {(node.op_type, _slot(node.op_type, i)) for node, i in readers}
     (op, _), *others = kinds or {("", "")}
-    known = all(node.name.count("/") > 1 or _about(node, _SCOPES) is not None for node, _ in readers)
+    known = all(
+        node.name.count("/") > 1 or _about(node, _SCOPES) is not None for node, _ in readers
+    )
     plain = op in _LAYERS or (op == "Add" and value.ndim == 1)
     own = {layers[_output(node)] for node, _ in readers}
     return plain and known and not others and len(own) > 1 and value.size > 1

@@ -3,9 +3,8 @@
 
    State: struct nrf_usbd. Each endpoint and direction has a buffer for one
    packet (struct nrf_pipe) between the bus (nrf_usbd_bus.c) and EasyDMA.
-   `moving` is the one that EasyDMA works on; it changes only when the event
-   `moved` fires. While it is set, or before `ready`, most registers must not be
-   accessed. */
+   `moving` is the one that EasyDMA moves, until the event `moved`. While it is
+   set, or before `ready`, most registers must not be accessed. */
 #include "nrf_usbd.h"
 
 #include <string.h>

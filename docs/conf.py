@@ -35,11 +35,12 @@ include_patterns = [
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
 html_title = f"poet-host {release}"
-html_extra_path = ["redirect"]  # the site's own index.html, which leads to root_doc
+html_extra_path = ["site"]  # the site's own index.html, which leads to root_doc; a style
+html_css_files = ["wide.css"]
 html_copy_source = False
 
 myst_heading_anchors = 3
-myst_links_external_new_tab = True
+myst_disable_syntax = ["myst_line_comment"]  # a line may begin with a per cent sign
 default_role = "literal"  # docstrings write code in single backticks
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]  # types in signatures, of this package or of others

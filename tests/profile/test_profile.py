@@ -85,7 +85,7 @@ def test_energy_is_time_times_power_above_sleep() -> None:
         + rates.us_per_byte * (done.read_bytes + done.written_bytes)
         + rates.us_per_loop * load_of(conv, GRAPH).loops
     )
-    active, sleep = BOARD.processor_active_uw, BOARD.processor_sleep_uw
+    active, sleep = BOARD.power.processor_active_uw, BOARD.power.processor_sleep_uw
     assert energy_uj == time_us * (active - sleep) / 1e6
     assert profile.power.base_uw == BOARD.base_power_uw
 
@@ -99,7 +99,7 @@ def test_transfers_move_whole_blocks() -> None:
     two = profile.transfer(508)  # its trailer needs a block of its own
     assert two.page_out_us == rates.page_out_us + 1024 * (1 / rates.page_out_bytes_per_us)
     assert two.page_in_cpu_us == rates.page_in_cpu_us + 1024 * rates.page_in_cpu_us_per_byte
-    stored_uj = two.page_out_us * BOARD.storage_write_uw / 1e6
+    stored_uj = two.page_out_us * BOARD.power.storage_write_uw / 1e6
     awake_uj = two.page_out_cpu_us * profile.power.compute_uw / 1e6
     assert two.page_out_uj == pytest.approx(stored_uj + awake_uj, rel=1e-12)
     slow = replace(profile, page_in=Lane(1.0, 0.0, 5.0, 0.0))

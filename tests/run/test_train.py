@@ -305,12 +305,13 @@ def test_energy_is_the_time_in_each_state_multiplied_by_its_power() -> None:
     )
     step = Step(1, 0.5, 2000.0, 150.0, 30.0, 5.0, 1840.0, 10.0, 25.0, 7.0, 64, 4.0, 1.0, 5.0)
     above, total = energy_uj(step, board_power(board))
-    awake_uw = board.processor_active_uw - board.processor_sleep_uw
-    expected = 160 * awake_uw + 10 * board.storage_read_uw + 25 * board.storage_write_uw
+    power = board.power
+    awake_uw = power.processor_active_uw - power.processor_sleep_uw
+    expected = 160 * awake_uw + 10 * power.storage_read_uw + 25 * power.storage_write_uw
     assert above == pytest.approx(expected / 1e6, rel=1e-12)
     assert total == pytest.approx(above + 2000 * board.base_power_uw / 1e6, rel=1e-12)
     # Without the overhead: 12 us, of which the processor slept 4.
-    expected = 152 * awake_uw + 9 * board.storage_read_uw + 20 * board.storage_write_uw
+    expected = 152 * awake_uw + 9 * power.storage_read_uw + 20 * power.storage_write_uw
     planned = planned_part(step, board_power(board))
     assert planned == pytest.approx((1988.0, expected / 1e6), rel=1e-12)
     assert count(trace) == {

@@ -42,9 +42,9 @@ def boards(port: str | None, as_json: bool) -> None:
                 "name": board.name,
                 "title": board.title,
                 "arena_bytes": board.arena_bytes,
-                "processor_active_uw": board.processor_active_uw,
-                "storage_read_uw": board.storage_read_uw,
-                "storage_write_uw": board.storage_write_uw,
+                "processor_active_uw": board.power.processor_active_uw,
+                "storage_read_uw": board.power.storage_read_uw,
+                "storage_write_uw": board.power.storage_write_uw,
                 "runs_here": board.name == NATIVE,
             }
             for board in known
@@ -57,8 +57,8 @@ def boards(port: str | None, as_json: bool) -> None:
             (
                 board.name,
                 f"{board.arena_bytes / 1024:,.0f}",
-                f"{board.processor_active_uw / 1e3:,.1f}",
-                f"{board.storage_write_uw / 1e3:,.1f}",
+                f"{board.power.processor_active_uw / 1e3:,.1f}",
+                f"{board.power.storage_write_uw / 1e3:,.1f}",
                 board.title,
             )
             for board in known

@@ -1,4 +1,4 @@
-"""Facts about boards: what boards/<name>/board.toml says. A board is a folder, nothing else."""
+"""Facts about boards, read from boards/<name>/board.toml. A board is a folder."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,7 +10,7 @@ from ..files import parse_toml, read_text
 from ..resources import resource
 from ..schema import LARGEST_AMOUNT, Amount, convert
 
-_Rate = Annotated[float, Meta(ge=1e-9, le=LARGEST_AMOUNT)]  # something is divided by it
+_Rate = Annotated[float, Meta(ge=1e-9, le=LARGEST_AMOUNT)]  # not 0: it is a divisor
 _Arena = Annotated[int, Meta(ge=4, lt=2**32, multiple_of=4)]
 _Address = Annotated[int, Meta(ge=0, lt=2**32)]
 _UsbIds = Annotated[str, Meta(pattern="^[0-9a-f]{4}:[0-9a-f]{4}$")]
@@ -18,23 +18,23 @@ _UsbIds = Annotated[str, Meta(pattern="^[0-9a-f]{4}:[0-9a-f]{4}$")]
 
 @dataclass(frozen=True)
 class Power:
-    """Microwatts. Storage's are above the idle card's; `other_uw` is the rest of the board."""
+    """Power of each part of the board, in microwatts."""
 
     processor_active_uw: Amount
     processor_sleep_uw: Amount
-    other_uw: Amount
-    storage_read_uw: Amount
-    storage_write_uw: Amount
+    other_uw: Amount  # the rest of the board
+    storage_read_uw: Amount  # above the idle card
+    storage_write_uw: Amount  # above the idle card
     storage_idle_uw: Amount
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Rates from which costs are estimated where nothing was measured.
+    """Rates that estimate costs where nothing was measured.
 
-    An operator takes base_us + us_per_mac x macs + us_per_flop x other operations +
-    us_per_byte x bytes read and written + us_per_loop x innermost loops; a transfer of whole
-    blocks page_*_us + bytes / page_*_bytes_per_us, and of the processor page_*_cpu_us +
+    Operator time: base_us + us_per_mac x macs + us_per_flop x other operations + us_per_byte x
+    bytes read and written + us_per_loop x innermost loops. Transfer time of whole blocks:
+    page_*_us + bytes / page_*_bytes_per_us. Processor time of a transfer: page_*_cpu_us +
     page_*_cpu_us_per_byte x bytes.
     """
 
@@ -56,7 +56,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Paper:
-    """The figures of the POET paper: energy is power x time, nothing is drawn at rest."""
+    """The figures of the POET paper: energy is power x time, and a resting board draws 0 W."""
 
     processor_active_uw: Amount
     storage_uw: Amount
@@ -69,72 +69,47 @@ class Paper:
 
 @dataclass(frozen=True)
 class Loading:
-    """How an image gets onto a board.
+    """How to load an image onto a board."""
 
-    `tools` maps each program that can do it, in order of preference, to its name for the chip.
-    The image begins at `start` of flash. `usb`: vendor and product ids of the board's own USB
-    port; `boot_loader`: the one with which its boot loader answers, if it has one. `serial`:
-    where the firmware speaks, in words.
-    """
-
-    tools: dict[str, str]
-    start: _Address
-    usb: tuple[_UsbIds, ...]
-    boot_loader: str
-    serial: str
+    tools: dict[str, str]  # upload programs by preference, each with its name for the chip
+    start: _Address  # flash address of the image
+    usb: tuple[_UsbIds, ...]  # vendor and product ids of the board's own USB port
+    boot_loader: str  # the ids of its boot loader, or empty
+    serial: str  # where the firmware's serial port is, as text
 
 
 @dataclass(frozen=True)
 class Board:
-    """One board. `paper` is None where the paper does not give all figures, `loading` for a
-    board without a firmware image. `target`: the GNU triple of a board that runs Linux, whose
-    firmware is a program (firmware/port/native); else empty."""
+    """One board."""
 
-    name: str
+    name: str  # of its folder
     title: str
-    arena_bytes: _Arena
+    arena_bytes: _Arena  # RAM for tensors
     power: Power
     estimate: Estimate
-    paper: Paper | None = None
-    loading: Loading | None = None
-    target: str = ""
+    paper: Paper | None = None  # None: the paper does not give all figures
+    loading: Loading | None = None  # None: the board has no firmware image
+    target: str = ""  # GNU triple, if it runs Linux and the program of firmware/port/native
 
     @property
     def is_computer(self) -> bool:
-        """Does it run the firmware as a program, beside whatever else it does?"""
+        """True if the firmware is a program of a multitasking system."""
         return self.loading is None
 
     @property
-    def processor_active_uw(self) -> float:
-        return self.power.processor_active_uw
-
-    @property
-    def processor_sleep_uw(self) -> float:
-        return self.power.processor_sleep_uw
-
-    @property
-    def storage_read_uw(self) -> float:
-        """Above the idle card's, as is storage_write_uw."""
-        return self.power.storage_read_uw
-
-    @property
-    def storage_write_uw(self) -> float:
-        return self.power.storage_write_uw
-
-    @property
     def base_power_uw(self) -> float:
-        """What the sleeping board and the idle card draw; energies of statements are above it."""
+        """Power of the sleeping board and the idle card. Energies of statements exclude it."""
         power = self.power
         return power.processor_sleep_uw + power.other_uw + power.storage_idle_uw
 
 
 def names() -> list[str]:
-    """Names of all boards, sorted."""
+    """Return the names of all boards, sorted."""
     return sorted(path.parent.name for path in resource("boards").glob("*/board.toml"))
 
 
 def load_board(name: str) -> Board:
-    """The facts of one board; raises BadInput for an unknown one or a broken board.toml."""
+    """Return one board. Raises BadInput if it is unknown or its board.toml is wrong."""
     if name not in names():
         raise BadInput(f"there is no board {name}: choose one of {', '.join(names())}")
     path = resource("boards") / name / "board.toml"
@@ -142,8 +117,8 @@ def load_board(name: str) -> Board:
 
 
 def parse_board(name: str, text: str, where: str) -> Board:
-    """The same from a board.toml's text; errors begin with `where`."""
+    """Return the board that the text of a board.toml describes. Errors begin with `where`."""
     table = parse_toml(text, where)
     if "name" in table:
-        raise BadInput(f"{where}, at $.name: a board's name is that of its folder: delete the key")
+        raise BadInput(f"{where}, at $.name: the folder names the board: delete the key")
     return convert({**table, "name": name}, Board, where)

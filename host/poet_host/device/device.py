@@ -1,4 +1,4 @@
-"""A board as Python sees it: one typed method for each message of wire.def."""
+"""A connected board, with one typed method for each message of wire.def."""
 
 import struct
 import time
@@ -26,20 +26,20 @@ MODEL, PLAN, TENSOR, ARENA, JOB = (
     _C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR", "ARENA", "JOB")
 )
 NOTHING_COMMITTED = 0xFFFFFFFF  # poet_hello.committed_step
-CONNECT_PATIENCE_S = 5.0  # a board may reset when its port is opened
-STOP_POLL_S = 0.05
+CONNECT_PATIENCE_S = 5.0  # for the first answer: a board may reset when its port is opened
+STOP_POLL_S = 0.05  # between two questions whether a step has stopped
 _BLOCK = _C["POET_BLOCK"]
 
 Progress = Callable[[int, int], None]  # done, total (bytes, steps or samples)
 
 
 class Device(Closing):
-    """A board behind an open link. Records come back as named tuples of records.h.
+    """A board on an open link. Methods return the records of records.h as named tuples.
 
-    The constructor asks who the board is: `info` is its poet_hello. A step that runs there is
-    stopped. Raises NoDevice if no board answers, BoardError if its rows are not those of this
-    program. Every method
-    raises BoardError, with the meaning and advice of wire.def, when the board refuses.
+    The constructor reads the board's poet_hello into `info`, and stops a step that still runs
+    there. It raises NoDevice if no board answers, and BoardError if the board's rows of isa.def
+    and wire.def differ from this program's. Every method raises BoardError, with the meaning and
+    advice of wire.def, if the board refuses a request.
     """
 
     def __init__(self, link: Link) -> None:
@@ -54,7 +54,7 @@ class Device(Closing):
             )
         if self.info.fingerprint != isa.fingerprint():
             raise BoardError(
-                f"the firmware of {self.info.board} knows other operators than this poet-host: "
+                f"the firmware of {self.info.board} has other operators than this poet-host: "
                 f"{self._differing_rows()}; flash the firmware of this version",
                 "bad_fingerprint",
                 self.info.fingerprint,
@@ -63,32 +63,32 @@ class Device(Closing):
     def close(self) -> None:
         self.link.close()
 
-    # Who the board is.
+    # Identity and status.
 
     def hello(self) -> Any:
-        """poet_hello, fresh from the board."""
+        """Read poet_hello again and return it."""
         self.info = self._request("hello")["hello"]
         return self.info
 
     def rows(self) -> str:
-        """The rows that the board's fingerprint is of."""
+        """Read the rows of isa.def and wire.def that the board's fingerprint covers."""
         text = b""
         while piece := self._request("rows", offset=len(text))["bytes"]:
             text += piece
         return text.decode("ascii", "replace")
 
     def status(self) -> Any:
-        """poet_status: also while a step runs."""
+        """Read poet_status, which works while a step runs too."""
         return self._request("status")["status"]
 
     def us(self, ticks: float) -> float:
-        """Microseconds of so many ticks of the board's clock."""
+        """Convert ticks of the board's clock to microseconds."""
         return 1e6 * ticks / float(self.info.tick_hz)
 
     # Storage.
 
     def format(self, total_blocks: int = 0) -> None:
-        """Lay an empty store into the partition's first blocks (0: all of them)."""
+        """Write an empty store to the first `total_blocks` of the partition (0: all blocks)."""
         self._request("format", total_blocks=total_blocks)
 
     def write(
@@ -100,9 +100,9 @@ class Device(Closing):
         *,
         start: int = 0,
     ) -> None:
-        """Write an object, or what comes `start` bytes into it, in pieces that a frame holds.
+        """Write `data` to an object, from byte `start` on, in pieces that fit a frame.
 
-        Each reply names the next offset that the board wants; so nothing is sent twice.
+        Each reply names the next offset that the board expects, so no byte is sent twice.
         """
         room = self._piece(self.info.frame_bytes - size_of(messages()["write"].request))
         done = 0
@@ -111,7 +111,7 @@ class Device(Closing):
             values = {"object": object, "tensor": tensor, "offset": start + done, "bytes": piece}
             following = int(self._request("write", **values)["next"]) - start
             if not done < following <= done + len(piece):
-                raise self._nonsense(f"write: wants offset {following} after {done}")
+                raise self._invalid(f"write: expects offset {following} after {done}")
             done = following
             if progress:
                 progress(done, len(data))
@@ -125,7 +125,7 @@ class Device(Closing):
         *,
         start: int = 0,
     ) -> bytes:
-        """So many bytes of an object, the first of them `start` bytes into it."""
+        """Read `size_bytes` of an object, from byte `start` on."""
         room = self._piece(self.info.frame_bytes - STATUS_BYTES)
         data = bytearray()
         while len(data) < size_bytes:
@@ -134,19 +134,19 @@ class Device(Closing):
             values = {"object": object, "tensor": tensor, "offset": offset, "count": count}
             piece = self._request("read", **values)["bytes"]
             if len(piece) != count:
-                raise self._nonsense(f"{len(piece)} bytes where {count} were asked for")
+                raise self._invalid(f"{len(piece)} bytes instead of {count}")
             data += piece
             if progress:
                 progress(len(data), size_bytes)
         return bytes(data)
 
     def checksum(self, object: int, tensor: int, size_bytes: int) -> int:
-        """CRC-32 of an object's first bytes."""
+        """Return the CRC-32 of an object's first `size_bytes`."""
         values = {"object": object, "tensor": tensor, "count": size_bytes}
         return int(self._request("checksum", **values)["crc"])
 
     def holds(self, object: int, tensor: int, data: bytes) -> bool:
-        """Does the object begin with these bytes already? Then an upload may be left out."""
+        """Return True if the object begins with `data`, so that it need not be written."""
         try:
             return self.checksum(object, tensor, len(data)) == zlib.crc32(data)
         except BoardError:
@@ -155,19 +155,19 @@ class Device(Closing):
     # Training.
 
     def load(self, model_part: bytes, plan_part: bytes, progress: Progress | None = None) -> Any:
-        """Bring a schedule to the board's storage and let the board validate it: poet_facts.
+        """Write a schedule to the board's storage, let the board check it, return poet_facts.
 
-        A part that is there already is not sent again.
+        A part that is already on the storage is not sent.
         """
         total = len(model_part) + len(plan_part)
         for object, part, before in ((MODEL, model_part, 0), (PLAN, plan_part, len(model_part))):
             if not self.holds(object, 0, part):
-                self.write(object, 0, part, _shifted(progress, before, total))
+                self.write(object, 0, part, shifted(progress, before, total))
         sizes = {"model_bytes": len(model_part), "plan_bytes": len(plan_part)}
         return self._request("load", **sizes)["facts"]
 
     def begin(self, step: int) -> None:
-        """The tensors as written are the weights after this step."""
+        """Commit the written tensors as the weights after this step."""
         self._request("begin", step=step)
 
     def step(
@@ -177,10 +177,10 @@ class Device(Closing):
         trace_count: int = 0,
         meanwhile: Callable[[], None] | None = None,
     ) -> Any:
-        """Run one training step and wait for it: poet_step_result.
+        """Run one training step, wait for it, return poet_step_result.
 
-        `meanwhile` is called once while the step runs, unless it ends too early to tell: what
-        it writes to INPUT tensors is for the step behind.
+        `meanwhile` is called once while the step runs, unless the step ends before the board has
+        reported it as running. What `meanwhile` writes to INPUT tensors is for the next step.
         """
         message = messages()["step"]
         values = {"step": step, "trace_first": trace_first, "trace_count": trace_count}
@@ -194,55 +194,57 @@ class Device(Closing):
         return self._fields("step", reply)["result"]
 
     def trace(self) -> tuple[Any, ...]:
-        """The poet_trace records of the last step."""
+        """Read the poet_trace records of the last step."""
         size = isa.record_size("poet_trace")
         records: list[Any] = []
         while piece := self._request("trace", first=len(records))["bytes"]:
             if len(piece) % size:
-                raise self._nonsense("a part of a trace record")
+                raise self._invalid("a part of a trace record")
             for at in range(0, len(piece), size):
                 fields = isa.unpack("poet_trace", piece[at : at + size])
                 records.append(record_type("poet_trace")(**fields))
         return tuple(records)
 
     def reset(self) -> None:
-        """Forget schedule and step in progress; storage stays."""
+        """Stop a running step and unload the schedule. Storage does not change."""
         self._request("reset")
 
     # Measuring.
 
     def probe_write(self, offset: int, data: bytes) -> None:
-        """Write into the arena."""
+        """Write bytes to the arena."""
         self.write(ARENA, 0, data, start=offset)
 
     def probe_read(self, offset: int, size_bytes: int) -> bytes:
-        """Bytes of the arena."""
+        """Read bytes of the arena."""
         return self.read(ARENA, 0, size_bytes, start=offset)
 
     def probe_op(self, op: bytes, offsets: Sequence[int], *, step: int = 1, repeat: int = 1) -> int:
-        """Ticks of `repeat` runs of a poet_op in the arena.
+        """Run a poet_op in the arena `repeat` times; return the ticks of all runs.
 
-        `offsets`: one for each input, then the output's, then the workspace's.
+        `offsets`: in the arena, of each input, of the output, and of the workspace.
         """
         places = struct.pack(f"<{len(offsets)}I", *offsets)
         values = {"step": step, "repeat": repeat, "op": op, "bytes": places}
         return int(self._request("probe_op", **values)["ticks"])
 
     def probe_transfer(self, write: bool, size_bytes: int, *, repeat: int = 1) -> tuple[int, int]:
-        """Ticks of the transfer lane, and ticks that the processor was awake meanwhile, of
-        moving arena bytes to or from storage."""
+        """Move arena bytes to or from storage `repeat` times.
+
+        Returns the ticks of the transfer lane, and those in which the processor was awake.
+        """
         values = {"write": int(write), "size": size_bytes, "repeat": repeat}
         reply = self._request("probe_transfer", **values)
         return int(reply["ticks"]), int(reply["cpu_ticks"])
 
     def probe_commit(self, *, repeat: int = 1) -> int:
-        """Ticks of `repeat` commits."""
+        """Commit `repeat` times; return the ticks of all commits."""
         return int(self._request("probe_commit", repeat=repeat)["ticks"])
 
-    # How requests travel.
+    # Requests and replies.
 
     def _first_hello(self) -> Any:
-        """Who is there? A step that somebody left running is stopped: nothing committed is lost."""
+        """Read poet_hello. Stop a step that still runs: no committed step is lost."""
         try:
             return self._request("hello", CONNECT_PATIENCE_S)["hello"]
         except BoardError as error:
@@ -267,7 +269,7 @@ class Device(Closing):
             if status == 0:
                 return unpack(messages()[name].reply, rest)
         except WireError as error:
-            raise self._nonsense(f"{name}: {error}") from error
+            raise self._invalid(f"{name}: {error}") from error
         refusal = board_error(status, detail, name)
         if refusal.name == "arena_small":
             arena = f"; its arena has {self.info.arena_bytes:,} bytes"
@@ -276,7 +278,7 @@ class Device(Closing):
 
     @staticmethod
     def _piece(room: int) -> int:
-        """As many whole blocks as fit, so that the board need not read before it writes."""
+        """Round down to whole blocks: a board must read a block before it writes a part of it."""
         return room // _BLOCK * _BLOCK or room
 
     def _differing_rows(self) -> str:
@@ -285,21 +287,22 @@ class Device(Closing):
         only_here = [f"this program has '{row}'" for row in here if row not in board]
         return "; ".join([*only_board, *only_here]) or "the same rows in another order"
 
-    def _nonsense(self, what: str) -> LinkBroken:
+    def _invalid(self, what: str) -> LinkBroken:
         return LinkBroken(
-            f"the board at {self.link.port} answers what it should not ({what}): flash the "
-            "firmware of this version"
+            f"the board at {self.link.port} sent an invalid answer ({what}): flash the firmware "
+            "of this version"
         )
 
 
-def _shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
+def shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Return a callback for one part of `total`, after `before` in earlier parts."""
     if progress is None:
         return None
     return lambda done, _: progress(before + done, total)
 
 
 def board_error(status: int, detail: int, request: str) -> BoardError:
-    """The error that a board's status stands for."""
+    """Return the error for a negative status in a board's reply."""
     row = isa.by_code("ERROR").get(status)
     if row is None:
         return BoardError(
@@ -314,9 +317,9 @@ def board_error(status: int, detail: int, request: str) -> BoardError:
 
 
 def connect(port: str, *, timeout_s: float = 1.0, patience_s: float = 60.0) -> Device:
-    """Open a port and meet the board on it; `auto` tries this computer's serial ports.
+    """Open a port and return the board on it. `auto` tries this computer's serial ports.
 
-    Raises NoDevice, with what was tried, if there is none.
+    Raises NoDevice, with the ports that were tried, if no board answers.
     """
     if port != "auto":
         link = Link(port, timeout_s=timeout_s, patience_s=patience_s)

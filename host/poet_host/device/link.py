@@ -1,4 +1,4 @@
-"""A framed serial link to a board; what is lost or damaged on the way is asked for again."""
+"""A framed serial link to a board; requests are repeated until their reply arrives."""
 
 import errno
 import socket
@@ -19,18 +19,17 @@ from .wire import REPLY, WireError, frame, unframe
 
 BAUD_RATE = 1_000_000  # what the firmware sets its UART to; a pty and USB ignore it
 STARTED_HERE = ("native", "auto", *(f"sim:{name}" for name in names()))
-POLL_S = 0.05  # longest that one read of the port blocks
+POLL_S = 0.05  # longest time that one read of the port blocks
 LONGEST_PAUSE_S = 10.0  # between two pings
-MAX_GARBAGE = 1 << 16  # bytes without a zero that cannot be a frame
+MAX_GARBAGE = 1 << 16  # more bytes than this without a zero are not a frame
 
 
 class Link(Closing):
-    """One open port. Requests go one at a time; every reply is matched by sequence and code.
+    """One open port. It sends one request at a time, and matches replies by sequence and code.
 
-    `timeout_s`: how long to wait for a reply before the request is sent again. `patience_s`:
-    silence after which the board is given up; a board is silent while a kernel runs, so a
-    slow (or simulated) board needs more. Raises NoDevice until the board has answered
-    once, LinkBroken after that. Usable as a context manager.
+    `timeout_s`: wait for a reply before the request is sent again. `patience_s`: longest silence
+    of the board. A board is silent while a kernel runs, so slow and simulated boards need more.
+    Raises NoDevice until the board has answered once, LinkBroken after that.
     """
 
     def __init__(self, port: str, *, timeout_s: float = 1.0, patience_s: float = 60.0) -> None:
@@ -38,12 +37,12 @@ class Link(Closing):
         self.timeout_s = timeout_s
         self.patience_s = patience_s
         self.answered = False
-        self.resent = 0  # requests sent again, for whoever wants to judge the line
+        self.resent = 0  # repeated requests: a measure of the line's quality
         self._sequence = 0
         self._received = bytearray()
         self._frames: deque[bytes] = deque()
         self._long: tuple[int, int] | None = None  # the reply that request_long awaits
-        self._early: bytes | None = None  # that reply, if it came while others were awaited
+        self._early: bytes | None = None  # that reply, if it arrived during other requests
         self._foreign_bytes = 0
         self._serial = _open(port, patience_s)
 
@@ -51,7 +50,7 @@ class Link(Closing):
         self._serial.close()
 
     def request(self, code: int, payload: bytes, patience_s: float | None = None) -> bytes:
-        """Send a request until its reply is there; returns the reply's payload."""
+        """Send a request until its reply arrives; return the reply's payload."""
         patience_s = self.patience_s if patience_s is None else patience_s
         awaited = (self._next_sequence(), code | REPLY)
         give_up = time.monotonic() + patience_s
@@ -74,18 +73,18 @@ class Link(Closing):
         is_running: Callable[[bytes], bool],
         meanwhile: Callable[[], None] | None = None,
     ) -> bytes:
-        """The same for work that takes long: the board is asked meanwhile whether it lives.
+        """Send a request whose work takes long; return the payload of its reply.
 
-        `ping` is the code of a request without fields that the board answers while it works;
-        `is_running` judges its reply: if not running, request or reply was lost, and the
-        request is sent again. `meanwhile` is called once when the work is known to run, if that
-        is known before its end, and may make other requests.
+        `ping`: code of a request without fields, which the board answers while it works.
+        `is_running` reads that reply. If it returns False, request or reply was lost, and the
+        request is sent again. `meanwhile` is called once, after the first reply that reports the
+        work as running, and may send other requests.
         """
         awaited = self._long = (self._next_sequence(), code | REPLY)
         self._early = None
-        # At once with the request, a simulated board takes the ping for sure while it works.
+        # Sent with the request, the ping surely reaches a simulated board during its work.
         self._send(awaited[0], code, payload, *([ping] if meanwhile else []))
-        heard = time.monotonic()
+        last_reply = time.monotonic()
         pause_s = self.timeout_s
         while True:
             if self._early is not None:
@@ -93,12 +92,12 @@ class Link(Closing):
             reply = self._reply(awaited, ping | REPLY, time.monotonic() + pause_s)
             now = time.monotonic()
             if reply is None:
-                if now - heard > self.patience_s:
+                if now - last_reply > self.patience_s:
                     raise self._silence(self.patience_s)
                 self._send(0, ping, b"")
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                 continue
-            heard = now
+            last_reply = now
             if reply[0] == awaited[1]:
                 return reply[1]
             if not is_running(reply[1]):
@@ -107,15 +106,15 @@ class Link(Closing):
             elif meanwhile:
                 meanwhile()
                 meanwhile = None
-                heard = time.monotonic()
+                last_reply = time.monotonic()
 
     def _next_sequence(self) -> int:
-        """1 to 255 in turn; 0 is for pings, whose replies are told by their code."""
+        """Count from 1 to 255 and start over. 0 is for pings: their code identifies the reply."""
         self._sequence = self._sequence % 255 + 1
         return self._sequence
 
     def _send(self, sequence: int, code: int, payload: bytes, *pings: int) -> None:
-        # A zero in front ends whatever half a frame the board may have received before.
+        # The zero in front ends a frame of which the board has received only the beginning.
         frames = [frame(sequence, code, payload), *(frame(0, ping, b"") for ping in pings)]
         try:
             self._serial.write(b"\0" + b"".join(frames))
@@ -125,9 +124,9 @@ class Link(Closing):
     def _reply(
         self, awaited: tuple[int, int], ping: int | None, until: float
     ) -> tuple[int, bytes] | None:
-        """Code and payload of the awaited reply (sequence, code), or of one to a ping.
+        """Return code and payload of the awaited reply (sequence, code), or of a ping's reply.
 
-        None when it is late, or when a damaged frame arrives: that may have been the reply.
+        None if it is late, or if a damaged frame arrives: that frame may have been the reply.
         """
         while (raw := self._frame(until)) is not None:
             try:
@@ -142,12 +141,12 @@ class Link(Closing):
                 return code, payload
             if (sequence, code) == self._long:
                 self._early = payload
-            if not self.answered:  # an echo of the request, for one
+            if not self.answered:  # for example an echo of the request
                 self._foreign_bytes += len(raw)
         return None
 
     def _frame(self, until: float) -> bytes | None:
-        """The next bytes between two zeros, or None when there are none in time."""
+        """Return the next bytes between two zeros, or None if there are none in time."""
         while not self._frames:
             try:
                 data = self._serial.read(max(1, self._serial.in_waiting))
@@ -171,19 +170,19 @@ class Link(Closing):
         if self.answered:
             return LinkBroken(
                 f"the board at {self.port} has not answered for {patience_s:g} s: check power and "
-                "cable, then run again; the last committed step is kept"
+                "cable, then run again. The last committed step is kept"
             )
-        heard = self._foreign_bytes + len(self._received)
-        what = f"something else ({heard} bytes that are no frames)" if heard else "nothing"
+        foreign = self._foreign_bytes + len(self._received)
+        what = f"something else answers there ({foreign} bytes that are not frames)"
         return NoDevice(
-            f"{self.port} is open, but {what} answers there: name the port of a board that runs "
-            "poet's firmware (`poet-host flash` puts it there)"
+            f"{self.port} is open, but {what if foreign else 'nothing answers there'}: name the "
+            "port of a board that runs poet's firmware (`poet-host flash` writes it)"
         )
 
     def _broken(self, error: Exception) -> PoetError:
         if self.answered:
             return LinkBroken(
-                f"the board at {self.port} went away ({error}): plug it in and run again; the "
+                f"the board at {self.port} went away ({error}): plug it in and run again. The "
                 "last committed step is kept"
             )
         return NoDevice(f"{self.port} went away before a board answered ({error})")
@@ -192,7 +191,7 @@ class Link(Closing):
 def _open(port: str, patience_s: float) -> Any:
     if port.startswith("socket://") and not _socket_number(port):
         raise NoDevice(f"{port}: give a port number from 1 to 65535, as in socket://host:4000")
-    # A lock, so that two programs do not take each other's replies; URLs have none.
+    # A lock keeps a second program from reading the replies. URLs have no lock.
     exclusive = None if "://" in port else True
     try:
         opened = serial.serial_for_url(
@@ -204,7 +203,7 @@ def _open(port: str, patience_s: float) -> Any:
         )
         opened.reset_input_buffer()
     except ValueError as error:
-        raise NoDevice(f"{port} is no serial port: {error}") from error
+        raise NoDevice(f"{port} is not a serial port: {error}") from error
     except (OSError, serial.SerialException) as error:
         raise _no_port(port, error) from error
     return opened
@@ -221,7 +220,7 @@ def _no_port(port: str, error: Exception) -> NoDevice:
     number = getattr(error, "errno", None)
     if number == errno.EACCES:
         return NoDevice(permission_advice(port))
-    # pyserial on Windows gives no number; there a port is opened by one program alone.
+    # On Windows, pyserial gives no number, and only one program can open a port.
     in_use = any(text in str(error) for text in ("exclusively lock", "PermissionError(13"))
     if number in (errno.EAGAIN, errno.EBUSY) or in_use:
         return NoDevice(f"{port} is in use by another program: close it and run again")
@@ -237,7 +236,7 @@ def _no_port(port: str, error: Exception) -> NoDevice:
 
 
 def _reason(error: BaseException) -> str:
-    """What the system says, without what pyserial puts around it."""
+    """Return the system's message, without the text that pyserial adds."""
     while error.__context__ is not None:
         error = error.__context__
     return (getattr(error, "strerror", None) or str(error)).lower()
@@ -254,5 +253,5 @@ def _advice(error: BaseException) -> str:
 
 
 def candidate_ports() -> list[str]:
-    """Serial ports of this computer, the likeliest first."""
-    return [one.path for one in serial_ports()]
+    """Return the serial ports of this computer, the most likely first."""
+    return [port.path for port in serial_ports()]

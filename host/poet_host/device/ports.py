@@ -1,4 +1,4 @@
-"""The serial ports of this computer, and which board a port's USB ids belong to."""
+"""The serial ports of this computer, and the board that has a port's USB ids."""
 
 import os
 import re
@@ -15,77 +15,79 @@ from .board import Board, load_board, names
 
 try:
     import grp
-except ImportError:  # not a Unix: there are no groups of a port either
+except ImportError:  # not a Unix: ports have no groups
     grp = None  # type: ignore[assignment]
 
-RULES = "/etc/udev/rules.d/60-poet.rules"  # below 73, where `uaccess` is acted upon
+RULES = "/etc/udev/rules.d/60-poet.rules"  # below 73, the rules that apply `uaccess`
 
 
 @dataclass(frozen=True)
 class SerialPort:
-    """One port. `usb` is vendor and product id of what is behind it, as `2341:804e`, or empty;
-    `maker` and `product` are the names that it gives itself there."""
+    """One serial port. Texts are empty where they are not known."""
 
     path: str
-    usb: str
-    serial_number: str
-    description: str
-    maker: str = ""
-    product: str = ""
+    usb: str  # vendor and product id of its USB device, as `2341:804e`
+    serial_number: str  # of its USB device
+    description: str  # by the operating system
+    maker: str = ""  # manufacturer string of its USB device
+    product: str = ""  # product string of its USB device
 
 
 def serial_ports() -> list[SerialPort]:
-    """What is there now: ports of poet's firmware first, then others on USB, then by path."""
+    """Return the ports: those of poet's firmware, then others on USB, then the rest, by path."""
     found = [
         SerialPort(
-            one.device,
-            "" if one.vid is None else f"{one.vid:04x}:{one.pid:04x}",
-            one.serial_number or "",
-            "" if one.description in (None, "n/a") else one.description,
-            one.manufacturer or "",
-            one.product or "",
+            port.device,
+            "" if port.vid is None else f"{port.vid:04x}:{port.pid:04x}",
+            port.serial_number or "",
+            "" if port.description in (None, "n/a") else port.description,
+            port.manufacturer or "",
+            port.product or "",
         )
-        for one in list_ports.comports()
+        for port in list_ports.comports()
     ]
     return sorted(found, key=lambda port: (not runs_firmware(port), not port.usb, port.path))
 
 
 @cache
 def firmware_usb() -> tuple[str, str]:
-    """USB ids and maker's name of poet's firmware on any board (firmware/port/common/usb.h)."""
+    """Return USB ids and manufacturer string of poet's firmware (firmware/port/common/usb.h)."""
     text = read_text(resource("firmware") / "port" / "common" / "usb.h")
     facts = dict(re.findall(r"#define USB_(\w+) (?:0x)?\"?([\w-]+)", text))
     return f"{facts['VENDOR_ID']}:{facts['PRODUCT_ID']}", facts["MANUFACTURER"]
 
 
 def runs_firmware(port: SerialPort) -> bool:
-    """Is it the USB port of a board that runs poet's firmware? Others may have the same ids, so
-    that the maker decides, but on Windows, which does not tell what a device says of itself."""
+    """Return True for the USB port of a board that runs poet's firmware.
+
+    Other devices may have the same ids, so the manufacturer string is checked too. Windows does
+    not expose it; there the ids decide.
+    """
     usb, maker = firmware_usb()
     return port.usb == usb and (port.maker == maker or not port.product)
 
 
 def find_port(path: str) -> SerialPort | None:
-    """The port of that name, or of the name that it is a link to (as in /dev/serial/by-id)."""
+    """Return the port of that path, or of the path that it links to (as in /dev/serial/by-id)."""
     real = os.path.realpath(path)
-    return next((one for one in serial_ports() if one.path in (path, real)), None)
+    return next((port for port in serial_ports() if port.path in (path, real)), None)
 
 
 def is_there(path: str) -> bool:
-    """Does the port exist? A URL is only known by opening it."""
+    """Return True if the port exists, or is a URL: only opening a URL can show that."""
     return "://" in path or os.path.exists(path) or find_port(path) is not None
 
 
 def board_of(port: SerialPort) -> Board | None:
-    """The board that has these USB ids, or whose firmware says so there."""
+    """Return the board with these USB ids, or the board that poet's firmware names there."""
     if runs_firmware(port):
         return load_board(port.product) if port.product in names() else None
     boards = (load_board(name) for name in names())
-    return next((one for one in boards if one.loading and port.usb in one.loading.usb), None)
+    return next((b for b in boards if b.loading and port.usb in b.loading.usb), None)
 
 
 def udev_rule(usb: str, subsystem: str = "tty") -> str:
-    """A line that lets whoever sits at the computer use a device."""
+    """Return a udev rule that gives the logged-in user access to a device."""
     vendor, _, product = usb.partition(":")
     return (
         f'SUBSYSTEM=="{subsystem}", ATTRS{{idVendor}}=="{vendor}", '
@@ -94,8 +96,10 @@ def udev_rule(usb: str, subsystem: str = "tty") -> str:
 
 
 def group_advice() -> str | None:
-    """How to be allowed to open the serial ports that will come, if this user is not yet in the
-    group that they belong to (dialout; uucp on some systems); else None."""
+    """Advise this user to join the group of the serial ports: dialout, or uucp.
+
+    Returns None for a member, for root, and where the system has neither group.
+    """
     if grp is None or os.geteuid() == 0:
         return None
     for name in ("dialout", "uucp"):
@@ -106,14 +110,14 @@ def group_advice() -> str | None:
         if group.gr_gid in os.getgroups():
             return None
         return (
-            f"this user is not in the group {name}, to which they belong: `sudo usermod -aG {name} "
-            "$USER`, and log in again"
+            f"this user is not in the group {name} of the serial ports: run `sudo usermod -aG "
+            f"{name} $USER`, and log in again"
         )
     return None
 
 
 def permission_advice(path: str) -> str:
-    """How to be allowed to open a port: its group, and a udev rule if it is on USB."""
+    """Return an error text with the port's group, and with a udev rule if it is on USB."""
     advice = []
     try:
         about = Path(path).stat()
@@ -135,4 +139,4 @@ def permission_advice(path: str) -> str:
             "add yourself to its group (`sudo usermod -aG dialout $USER`, or uucp) and log in "
             "again, or add a udev rule"
         )
-    return f"{path} may not be opened by this user: {'; or '.join(advice)}"
+    return f"no permission to open {path}: {'; or '.join(advice)}"

@@ -1,4 +1,4 @@
-"""Messages of wire.def as bytes: payloads from their field strings, and frames around them."""
+"""Messages of wire.def as bytes: payloads, packed by their field strings, and frames."""
 
 import struct
 import zlib
@@ -18,20 +18,20 @@ _STATUS = struct.Struct("<hI")
 
 
 class WireError(ValueError):
-    """A payload or frame that is not what its row says."""
+    """A payload or frame that does not fit its row in wire.def."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """`type` is a number's, `bytes` (the rest of the payload), or a record of records.h."""
+    """One field of a message."""
 
     name: str
-    type: str
+    type: str  # a number's, `bytes` (the rest of the payload), or a record of records.h
 
 
 @dataclass(frozen=True)
 class Message:
-    """One row of wire.def with its fields parsed."""
+    """One row of wire.def, with its fields parsed."""
 
     code: int
     name: str
@@ -41,7 +41,7 @@ class Message:
 
 @cache
 def messages() -> dict[str, Message]:
-    """All messages by name."""
+    """Return all messages by name."""
     return {
         row.name: Message(row.code, row.name, _fields(row.fields[0]), _fields(row.fields[1]))
         for row in isa.rows("MESSAGE")
@@ -55,16 +55,16 @@ def _fields(text: str) -> tuple[Field, ...]:
 
 @cache
 def record_type(name: str) -> Any:
-    """A named tuple with the fields of a record of records.h."""
+    """Return a named tuple class with the fields of a record of records.h."""
     fields = [field for field, _ in isa.ffi().typeof(f"struct {name}").fields]
     return namedtuple(name, fields)
 
 
 def pack(fields: Sequence[Field], values: Mapping[str, Any]) -> bytes:
-    """Payload of a message; a record is given as bytes, as its tuple or as a mapping."""
+    """Return the payload of a message. A record may be bytes, its named tuple or a mapping."""
     unknown = set(values) - {field.name for field in fields}
     if unknown:
-        raise WireError(f"no field {sorted(unknown)[0]}")
+        raise WireError(f"the message has no field {sorted(unknown)[0]}")
     return b"".join(_pack(field, values[field.name]) for field in fields)
 
 
@@ -77,7 +77,7 @@ def _pack(field: Field, value: Any) -> bytes:
 
 
 def unpack(fields: Sequence[Field], payload: bytes) -> dict[str, Any]:
-    """Field values of a payload; raises WireError if it is too short or too long."""
+    """Return the fields of a payload. Raises WireError if it is too short or too long."""
     values: dict[str, Any] = {}
     at = 0
     for field in fields:
@@ -96,12 +96,12 @@ def unpack(fields: Sequence[Field], payload: bytes) -> dict[str, Any]:
             values[field.name] = record_type(field.type)(**isa.unpack(field.type, raw))
         at += size
     if at != len(payload):
-        raise WireError(f"{len(payload) - at} bytes behind the last field")
+        raise WireError(f"{len(payload) - at} bytes after the last field")
     return values
 
 
 def size_of(fields: Sequence[Field]) -> int:
-    """Bytes of a payload without what `bytes` stands for."""
+    """Return the bytes of a payload, without its field of type `bytes`."""
     return sum(
         struct.calcsize(_TYPES[f.type]) if f.type in _TYPES else isa.record_size(f.type)
         for f in fields
@@ -110,12 +110,12 @@ def size_of(fields: Sequence[Field]) -> int:
 
 
 def pack_status(status: int, detail: int) -> bytes:
-    """What begins every reply's payload."""
+    """Return the first bytes of every reply's payload."""
     return _STATUS.pack(status, detail)
 
 
 def unpack_status(payload: bytes) -> tuple[int, int, bytes]:
-    """Status, detail, and the reply fields behind them."""
+    """Return status, detail, and the bytes of the reply's fields."""
     if len(payload) < _STATUS.size:
         raise WireError("the reply has no status")
     status, detail = _STATUS.unpack_from(payload)
@@ -126,17 +126,17 @@ STATUS_BYTES = _STATUS.size
 
 
 def frame(sequence: int, code: int, payload: bytes) -> bytes:
-    """COBS(sequence | code | payload | CRC-32) and the zero behind it."""
+    """Return COBS(sequence | code | payload | CRC-32) and the zero that ends a frame."""
     body = bytes([sequence, code]) + payload
     return bytes(cobs.encode(body + zlib.crc32(body).to_bytes(4, "little"))) + b"\0"
 
 
 def unframe(raw: bytes) -> tuple[int, int, bytes]:
-    """Sequence, code and payload of a frame without its zero; raises WireError if damaged."""
+    """Return sequence, code and payload of a frame without its zero. Raises WireError."""
     try:
         body = bytes(cobs.decode(raw))
     except cobs.DecodeError as error:
-        raise WireError(f"no COBS frame: {error}") from error
+        raise WireError(f"not a COBS frame: {error}") from error
     if len(body) < 6 or zlib.crc32(body[:-4]) != int.from_bytes(body[-4:], "little"):
         raise WireError("the frame's CRC is wrong")
     return body[0], body[1], body[2:-4]

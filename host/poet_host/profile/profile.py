@@ -256,11 +256,12 @@ def estimate_profile(board: Board, kind: Literal["estimate", "paper"] = "estimat
 
 
 def board_power(board: Board) -> Power:
-    """A board's powers as costs need them."""
+    """Return a board's powers as costs need them."""
+    power = board.power
     return Power(
-        board.processor_active_uw - board.processor_sleep_uw,
-        board.storage_read_uw,
-        board.storage_write_uw,
+        power.processor_active_uw - power.processor_sleep_uw,
+        power.storage_read_uw,
+        power.storage_write_uw,
         board.base_power_uw,
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 from .. import isa
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset, samples_of_step
-from ..device.device import JOB, Device, Progress
+from ..device.device import JOB, Device, Progress, shifted
 from ..errors import BadInput, BoardError
 from ..schedule.layout import ERASE_BLOCKS
 from ..schedule.recover import graph_of
@@ -128,7 +128,7 @@ def write_job(device: Device, job: Job, progress: Progress | None = None) -> Non
     ]
     total, done = sum(len(data) for _, data in parts), 0
     for block, data in parts:
-        device.write(JOB, 0, data, _shifted(progress, done, total), start=block * _BLOCK)
+        device.write(JOB, 0, data, shifted(progress, done, total), start=block * _BLOCK)
         done += len(data)
 
 
@@ -150,10 +150,6 @@ def read_job(device: Device) -> JobState | None:
     if 0 < done == committed - record["first"]:  # the power may have gone before it was noted
         losses[-1] = device.step(committed).loss
     return JobState(record["first"], record["steps"], committed, losses, board)
-
-
-def _shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
-    return progress and (lambda done, _: progress(before + done, total))
 
 
 def _blocks(size_bytes: int) -> int:

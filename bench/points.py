@@ -6,6 +6,7 @@ from functools import cache
 
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.problem import CostGraph, Problem
+from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 
 from . import graphs
@@ -60,7 +61,7 @@ def _graph(model: str, board: str, training: bool) -> CostGraph:
 
 
 def _least_ram(graph: CostGraph) -> int:
-    least = solve(Problem(graph, 1), time_limit_s=10.0).smallest_ram_bytes
+    least = solve(Problem(graph, 1), Settings(time_limit_s=10.0)).smallest_ram_bytes
     assert least is not None
     return least
 

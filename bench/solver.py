@@ -23,6 +23,7 @@ from poet_host.solver import stage_model as milp
 from poet_host.solver.program import INFINITY
 from poet_host.solver.recompute_candidates import Reach, recomputable
 from poet_host.solver.search import unavoidable_uj
+from poet_host.solver.settings import Settings
 from poet_host.solver.workers import POOL
 
 from . import paper_milp
@@ -110,7 +111,7 @@ def run_ours(point: Point, limit_s: float) -> Ours:
         if gap is not None and gap <= 0.01 and not proved:
             proved.append(time.monotonic() - began)
 
-    plan = plan_by("poet", problem, time_limit_s=limit_s, gap=GAP, progress=progress)
+    plan = plan_by("poet", problem, Settings(limit_s, GAP, progress=progress))
     POOL.close()  # ended processes are counted
     time_s, cpu_s = time.monotonic() - began, _cpu_s() - cpu_began_s
     one_percent_s = proved[0] if proved else None

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 from poet_host.baselines.chain import MERGED, chain_of, turning_point
 from poet_host.baselines.completion import EXTENSION, settle
-from poet_host.baselines.method import DoesNotApply, Settings, largest_operator_bytes
+from poet_host.baselines.method import DoesNotApply, largest_operator_bytes
 from poet_host.baselines.registry import METHODS, SCHEDULERS, plan_by
 from poet_host.errors import BadInput
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json, plan_to_json
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
+from poet_host.solver.settings import Settings
 from support.chains import chain, residual, with_parameters
 from support.cost_graphs import random_problem
 from support.oracle import smallest_energy
@@ -39,7 +40,7 @@ def test_every_method_plans_a_step_with_parameters(method: str) -> None:
     kept = keep_everything(graph)
     for ram_bytes in (least - 4, least, least + 16, kept.peak_bytes or 0):
         problem = Problem(graph, ram_bytes)
-        plan = plan_by(method, problem, time_limit_s=5.0)
+        plan = plan_by(method, problem, Settings(time_limit_s=5.0))
         assert plan.method == method
         if plan.statements:
             totals = verify(problem, plan)
@@ -60,7 +61,7 @@ def test_whatever_a_heuristic_plans_is_legal_and_no_better_than_the_best(method:
         problem = random_problem(seed, most_nodes=8)
         for placed in (True, False):
             try:
-                plan = plan_by(method, problem, placed=placed, time_limit_s=5.0)
+                plan = plan_by(method, problem, Settings(placed=placed, time_limit_s=5.0))
             except DoesNotApply:
                 continue
             if plan.statements:

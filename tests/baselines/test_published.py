@@ -13,6 +13,7 @@ from poet_host.baselines.completion import EXTENSION, energy_uj, settle
 from poet_host.baselines.griewank import least_advances, revolve
 from poet_host.baselines.registry import plan_by
 from poet_host.plan.problem import CostGraph, CostNode, Problem
+from poet_host.solver.settings import Settings
 from support.chains import chain, with_parameters
 from support.cost_graphs import random_problem
 from support.oracle import smallest_energy
@@ -35,7 +36,7 @@ def test_chen_cuts_a_chain_of_16_into_4_segments_of_4() -> None:
 def test_chen_sqrt_needs_the_root_in_memory_and_one_more_forward_pass(n: int) -> None:
     """O(sqrt n) memory at the cost of one extra forward pass, as the abstract says."""
     graph = chain([1] * n)
-    plan = plan_by("chen-sqrt", Problem(graph, 10 * n), placed=False)
+    plan = plan_by("chen-sqrt", Problem(graph, 10 * n), Settings(placed=False))
     again = computes(plan) - len(graph.nodes)
     assert n - 3 * isqrt(n) <= again <= n
     assert plan.peak_bytes is not None
@@ -132,7 +133,7 @@ def test_the_score_by_hand() -> None:
 def test_dtr_needs_linear_work_in_root_memory(n: int) -> None:
     """The theorem on linear networks: n layers in O(n) operations with O(sqrt n) memory."""
     graph = chain([1] * n)
-    plan = plan_by("dtr", Problem(graph, 2 * isqrt(n) + 3), placed=False)
+    plan = plan_by("dtr", Problem(graph, 2 * isqrt(n) + 3), Settings(placed=False))
     assert plan.statements
     assert computes(plan) <= 4 * len(graph.nodes)
     assert not plan.note
@@ -188,7 +189,7 @@ def test_capuchin_does_not_look_at_energy() -> None:
 def test_checkmate_is_the_optimum_of_rematerialisation(ram: int) -> None:
     problem = Problem(chain([1, 2, 1, 1], [3.0, 1.0, 5.0, 2.0]), ram)
     best_uj = smallest_energy(problem)
-    plan = plan_by("checkmate", problem, placed=False)
+    plan = plan_by("checkmate", problem, Settings(placed=False))
     assert plan.status == ("infeasible" if best_uj is None else "optimal")
     assert plan.energy_uj == (best_uj if best_uj is None else pytest.approx(best_uj))
 
@@ -218,7 +219,7 @@ def test_checkmate_is_the_optimum_beside_resident_parameters(seed: int) -> None:
     stored_bytes = sum(node.bytes for node in nodes if node.stored)
     if problem.graph.storage:
         problem = replace(problem, ram_bytes=problem.ram_bytes + stored_bytes)
-    plan = plan_by("checkmate", problem, placed=False)
+    plan = plan_by("checkmate", problem, Settings(placed=False))
     least_uj = smallest_energy(problem, page=False)
     if plan.status == "infeasible":
         assert least_uj is None
@@ -252,7 +253,7 @@ def test_checkmate_counts_transfers_against_the_deadline() -> None:
     free = plan_by("checkmate", Problem(graph, 160))
     assert free.time_us is not None
     assert plan_by("checkmate", Problem(graph, 160, free.time_us)).statements
-    late = plan_by("checkmate", Problem(graph, 160, free.time_us * 0.5), time_limit_s=2.0)
+    late = plan_by("checkmate", Problem(graph, 160, free.time_us * 0.5), Settings(time_limit_s=2.0))
     assert late.status in ("infeasible", "unknown")
 
 
@@ -336,14 +337,14 @@ def test_pofo_is_the_best_of_all_schedules_of_its_class(
     assert len(every) > 100
     for ram in range(8, 30, 2):
         best_uj = min((uj for least, uj in every if least <= ram), default=inf)
-        plan = plan_by("pofo", Problem(graph, ram), placed=False)
+        plan = plan_by("pofo", Problem(graph, ram), Settings(placed=False))
         if best_uj == inf:
             assert not plan.statements
             continue
         # Where pages are dear, the programme pays for holding a link's input up to its end.
         assert plan.energy_uj is not None
         assert best_uj - 1e-9 <= plan.energy_uj <= best_uj * (1.0 if page <= 1.0 else 1.3) + 1e-9
-    roomy = plan_by("pofo", Problem(graph, 100), placed=False)
+    roomy = plan_by("pofo", Problem(graph, 100), Settings(placed=False))
     assert roomy.energy_uj == sum(n.energy_uj for n in graph.nodes)
 
 

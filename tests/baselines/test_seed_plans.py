@@ -16,11 +16,13 @@ from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
+from poet_host.solver import exhaustive
 from poet_host.solver.candidate import Candidate
 from poet_host.solver.events import energy_uj, fits, lazy
 from poet_host.solver.portfolio import Found
 from poet_host.solver.primal_search import climb
 from poet_host.solver.search import Start, Task
+from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 from poet_host.solver.workers import Line
 from support.chains import chain, with_parameters
@@ -41,7 +43,7 @@ def at(graph: CostGraph, share: float) -> Problem:
 def planned(method: str, problem: Problem) -> Plan | None:
     """A method's plan, verified; None if it has none."""
     try:
-        plan = plan_by(method, problem, time_limit_s=MUCH_S)
+        plan = plan_by(method, problem, Settings(time_limit_s=MUCH_S))
     except DoesNotApply:
         return None
     if not plan.statements:
@@ -82,7 +84,7 @@ def begun(
     climb(
         Task(
             problem, problem.graph, problem.ram_bytes, recompute=True, page=True, unit=4, gap=0.0,
-            ends_at=ends_at, exhaustive=False, starts=watched_starts, known=known,
+            ends_at=ends_at, starts=watched_starts, known=known,
         ),
         line,
     )  # fmt: skip
@@ -113,6 +115,12 @@ GENERATED = [
     chain([16, 8, 4] * 6, [2.0, 9.0] * 9, gradients=4),
     with_parameters(),
 ]
+
+
+@pytest.fixture(autouse=True)
+def no_exhaustive_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process; the workers of `solve` keep theirs."""
+    monkeypatch.setattr(exhaustive, "MOST_NODES", 0)
 
 
 @pytest.mark.parametrize("graph", GENERATED, ids=lambda graph: graph.name)
@@ -150,8 +158,10 @@ def test_plans_of_one_kind_need_no_less_than_mixed_ones() -> None:
 def test_poet_begins_from_them_and_its_ablations_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Sequence[Start]] = {}
 
-    def listen(problem: Problem, *, method: str, starts: Sequence[Start] = (), **_: Any) -> Plan:
-        given[method] = starts
+    def listen(
+        problem: Problem, settings: Settings, *, method: str, seed_plans: Sequence[Start] = ()
+    ) -> Plan:
+        given[method] = seed_plans
         return keep_everything(problem.graph)
 
     monkeypatch.setattr(planner, "solve", listen)
@@ -223,7 +233,7 @@ def test_lazy_order_needs_no_more_of_anything() -> None:
     for seed in range(40):
         problem = random_problem(seed)
         graph = problem.graph
-        plan = solve(problem, time_limit_s=MUCH_S, placed=False)
+        plan = solve(problem, Settings(time_limit_s=MUCH_S, placed=False))
         if not plan.statements:
             continue
         numbers = {node.name: i for i, node in enumerate(graph.nodes)}

@@ -7,6 +7,7 @@ import pytest
 from poet_host.device.board import load_board
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.problem import CostGraph, CostNode, Problem
+from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 
 from bench import graphs, paper_milp
@@ -85,7 +86,10 @@ def test_no_plan_of_the_paper_is_below_our_bound(seed: int) -> None:
     peak = keep_everything(graph).peak_bytes
     assert peak is not None
     problem = Problem(graph, peak * rng.randint(50, 100) // 100)
-    paper, ours = paper_milp.solve(problem, 20.0), solve(problem, placed=False, time_limit_s=20.0)
+    paper, ours = (
+        paper_milp.solve(problem, 20.0),
+        solve(problem, Settings(placed=False, time_limit_s=20.0)),
+    )
     if ours.status == "infeasible":
         assert paper.energy_uj is None
         return

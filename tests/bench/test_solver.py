@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from poet_host.plan.verify import verify
+from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 
 from bench import graphs
@@ -73,7 +74,7 @@ def test_least_budget_has_a_plan_and_no_smaller_one_has() -> None:
     found = run_ours(Point("linear", graphs.M4, LEAST), 20.0)
     assert found.plan.peak_bytes == problem.ram_bytes
     less = replace(problem, ram_bytes=problem.ram_bytes - 1)
-    assert solve(less, time_limit_s=20.0).status == "infeasible"
+    assert solve(less, Settings(time_limit_s=20.0)).status == "infeasible"
 
 
 def test_points_are_different_problems() -> None:

@@ -22,6 +22,7 @@ from poet_host.plan.problem import Problem
 from poet_host.profile.profile import Profile, estimate_profile
 from poet_host.schedule.schedule import Schedule
 from poet_host.solver.greedy import unsearched
+from poet_host.solver.settings import Settings
 from poet_host.solver.solve import DEFAULT_GAP
 from poet_host.solver.solve import solve as plan_of
 from support.command import Command
@@ -175,7 +176,7 @@ def test_the_search_says_why_it_ended() -> None:
     problem = Problem(small_graph(3, True), 10_000)
     assert plan_of(problem).stopped_by == "proof"
     graph = cost_graph(api.load_graph("resnet-digits"), estimate_profile(load_board("mkr1000")))
-    hurried = plan_of(Problem(graph, ARENA), time_limit_s=1.0)
+    hurried = plan_of(Problem(graph, ARENA), Settings(time_limit_s=1.0))
     assert hurried.stopped_by == "time-limit"
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from poet_host.plan.problem import CostGraph, CostNode, Problem
+from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 from support.oracle import cheapest
 
@@ -26,5 +27,5 @@ def test_any_order_within_a_stage_is_found(k: int) -> None:
     best = cheapest(problem)
     assert best is not None
     assert best.energy_uj == 4.0 * (k + 1)
-    plan = solve(problem, placed=False, time_limit_s=20)
+    plan = solve(problem, Settings(placed=False, time_limit_s=20))
     assert (plan.status, plan.energy_uj) == ("optimal", best.energy_uj)

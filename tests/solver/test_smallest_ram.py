@@ -3,6 +3,7 @@
 import pytest
 from poet_host.plan.problem import Problem
 from poet_host.plan.verify import verify
+from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 from support.oracle import smallest_ram_bytes
 from support.placed_oracle import placed_energy, smallest_placed_ram_bytes
@@ -19,14 +20,14 @@ def test_the_smallest_budget_is_named_and_works(placed: bool, storage: bool) -> 
         graph = small_graph(seed, storage)
         least = smallest_placed_ram_bytes(graph) if placed else smallest_ram_bytes(graph)
         if least is None:
-            lost = solve(Problem(graph, 10_000), placed=placed)
+            lost = solve(Problem(graph, 10_000), Settings(placed=placed))
             assert (lost.status, lost.smallest_ram_bytes) == ("infeasible", None), seed
             continue
         if least > 0:
-            below = solve(Problem(graph, least - 1), placed=placed)
+            below = solve(Problem(graph, least - 1), Settings(placed=placed))
             assert (below.status, below.smallest_ram_bytes) == ("infeasible", least), seed
         problem = Problem(graph, least)
-        plan = solve(problem, placed=placed)
+        plan = solve(problem, Settings(placed=placed))
         assert plan.energy_uj is not None, seed
         verify(problem, plan, placed=placed)
         if placed:

@@ -8,6 +8,7 @@ from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
+from poet_host.solver.settings import Settings
 from poet_host.solver.solve import least_time_us, solve
 from support.cost_graphs import COUNTER_EXAMPLES, random_problem
 from support.oracle import cheapest, smallest_energy
@@ -36,7 +37,7 @@ def test_energy_equals_exhaustive_search(block: int) -> None:
     for seed in range(block * SMALL // 10, (block + 1) * SMALL // 10):
         problem = random_problem(seed)
         best_uj = smallest_energy(problem)
-        plan = solve(problem, placed=False, time_limit_s=20)
+        plan = solve(problem, Settings(placed=False, time_limit_s=20))
         honest(plan, problem, best_uj)
         if best_uj is not None:
             assert plan.energy_uj == pytest.approx(best_uj, rel=1e-9, abs=1e-9), seed
@@ -45,7 +46,7 @@ def test_energy_equals_exhaustive_search(block: int) -> None:
 @pytest.mark.parametrize("make", COUNTER_EXAMPLES, ids=lambda make: make.__name__)
 def test_restricted_searches_miss_these_optima(make: object) -> None:
     problem, best_uj = make()  # type: ignore[operator]
-    plan = solve(problem, placed=False)
+    plan = solve(problem, Settings(placed=False))
     assert plan.energy_uj == pytest.approx(best_uj)
 
 
@@ -55,11 +56,11 @@ def test_deadlines_are_kept_and_never_called_impossible_when_they_are_not(seed: 
     free = cheapest(problem)
     if free is None:
         pytest.skip("no plan fits this budget")
-    plan = solve(problem, placed=False, time_limit_s=20)
+    plan = solve(problem, Settings(placed=False, time_limit_s=20))
     assert plan.time_us is not None
     tight = replace(problem, deadline_us=max(plan.time_us * 0.9, 1e-6))
     best_uj = smallest_energy(tight)
-    honest(solve(tight, placed=False, time_limit_s=20), tight, best_uj)
+    honest(solve(tight, Settings(placed=False, time_limit_s=20)), tight, best_uj)
     if best_uj is not None:
         assert least_time_us(problem.graph) <= (tight.deadline_us or 0) * (1 + 1e-9)
 
@@ -67,7 +68,7 @@ def test_deadlines_are_kept_and_never_called_impossible_when_they_are_not(seed: 
 @pytest.mark.parametrize("seed", range(0, 60, 3))
 def test_placed_plans_fit_and_cost_no_less(seed: int) -> None:
     problem = random_problem(seed)
-    plan = solve(problem, time_limit_s=20)
+    plan = solve(problem, Settings(time_limit_s=20))
     if plan.statements:
         totals = verify(problem, plan)
         assert totals.peak_bytes <= problem.ram_bytes
@@ -79,9 +80,9 @@ def test_placed_plans_fit_and_cost_no_less(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1, 25, 4))
 def test_methods_restrict_one_model(seed: int) -> None:
     problem = random_problem(seed)
-    free = solve(problem, placed=False)
+    free = solve(problem, Settings(placed=False))
     for method, recompute, page in (("poet-paging", False, True), ("poet-remat", True, False)):
-        plan = solve(problem, method=method, placed=False)
+        plan = solve(problem, Settings(placed=False), method=method)
         best_uj = smallest_energy(problem, recompute=recompute, page=page)
         honest(plan, problem, best_uj) if plan.status == "optimal" else None
         if plan.energy_uj is not None:
@@ -151,7 +152,7 @@ def test_two_thousand_nodes_are_answered_in_time() -> None:
     for i in range(999, -1, -1):
         nodes.append(CostNode(f"g{i}", (len(nodes) - 1, i), 64, 10, 10, **costs))
     problem = Problem(CostGraph("long", tuple(nodes)), 64 * 300)
-    plan = solve(problem, time_limit_s=10)
+    plan = solve(problem, Settings(time_limit_s=10))
     assert plan.solve_s < 12
     assert plan.energy_uj is not None
     assert plan.bound_uj is not None

@@ -14,8 +14,10 @@ from poet_host.solver.events import Event, energy_uj, fits, tidy
 from poet_host.solver.program import INFINITY, Program, attainable, minimise
 from poet_host.solver.recompute_candidates import Reach, recomputable
 from poet_host.solver.search import unavoidable_uj
+from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 from support.cost_graphs import (
+    beyond_exhaustive,
     contrary,
     random_cost_graph,
     random_problem,
@@ -177,7 +179,8 @@ def test_conflicts_allow_for_what_is_there_when_the_stage_begins() -> None:
     assert not conflicts.sets(model, values)
     _learn(model)
     assert not broken_rows(model.program, values)
-    honest(solve(problem, placed=False, exhaustive=False), problem, best.energy_uj)
+    large = beyond_exhaustive(problem)
+    honest(solve(large, Settings(placed=False)), large, best.energy_uj)
 
 
 def _learn(model: milp.StageModel) -> int:
@@ -289,8 +292,9 @@ def test_without_exhaustive_search_it_is_as_honest(block: int) -> None:
     proved = 0
     for seed in range(block * 50, block * 50 + 50):
         problem = random_problem(seed)
-        plan = solve(problem, placed=False, time_limit_s=LIMIT_S, exhaustive=False)
-        honest(plan, problem, smallest_energy(problem))
+        large = beyond_exhaustive(problem)
+        plan = solve(large, Settings(placed=False, time_limit_s=LIMIT_S))
+        honest(plan, large, smallest_energy(problem))
         proved += plan.status in ("optimal", "infeasible")
     assert proved >= 0.95 * 50
 
@@ -299,5 +303,6 @@ def test_without_exhaustive_search_it_is_as_honest(block: int) -> None:
 def test_without_exhaustive_search_deadlines_are_as_honest(block: int) -> None:
     for seed in range(block * 10, block * 10 + 10):
         for problem in timed_problems(seed)[1:3]:
-            plan = solve(problem, placed=False, time_limit_s=3, exhaustive=False)
-            honest(plan, problem, smallest_energy(problem))
+            large = beyond_exhaustive(problem)
+            plan = solve(large, Settings(placed=False, time_limit_s=3))
+            honest(plan, large, smallest_energy(problem))

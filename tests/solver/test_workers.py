@@ -19,6 +19,7 @@ from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import Problem
 from poet_host.plan.verify import verify
+from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 from poet_host.solver.workers import POOL, Line, Pool
 from support.command import Process, spawn
@@ -155,7 +156,7 @@ def test_interrupted_solve_returns_the_best_plan_and_solves_again(deadline: floa
         if energy_uj is not None and not interrupt.ident:
             interrupt.start()
 
-    plan = solve(problem, time_limit_s=60, progress=progress)
+    plan = solve(problem, Settings(time_limit_s=60, progress=progress))
     interrupt.join()
     assert plan.solve_s < 60 / 2  # it does not go on until time is out
     if plan.statements:
@@ -182,7 +183,7 @@ def test_an_interrupt_ends_the_search_for_limits_that_would_do(limit: str) -> No
     )
     interrupt = interrupt_after(1.0)
     interrupt.start()
-    plan = solve(problem, time_limit_s=60)
+    plan = solve(problem, Settings(time_limit_s=60))
     interrupt.join()
     assert plan.status in ("infeasible", "unknown")
     assert plan.solve_s < 60 / 2
@@ -190,7 +191,7 @@ def test_an_interrupt_ends_the_search_for_limits_that_would_do(limit: str) -> No
 
 def assert_solves(seed: int) -> None:
     problem = random_problem(seed)
-    plan = solve(problem, placed=False, time_limit_s=SOON_S)
+    plan = solve(problem, Settings(placed=False, time_limit_s=SOON_S))
     best_uj = smallest_energy(problem)
     assert (plan.status == "infeasible") == (best_uj is None)
     assert plan.energy_uj == (None if best_uj is None else pytest.approx(best_uj))
@@ -252,7 +253,7 @@ def test_a_worker_that_dies_in_a_search_is_an_error(pool: Pool) -> None:
 def test_a_failing_search_is_an_error_that_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("poet_host.solver.portfolio.climb", fail)
     with pytest.raises(RuntimeError, match=r"(?s)in fail.*no such luck"):
-        solve(random_problem(5), time_limit_s=SOON_S)
+        solve(random_problem(5), Settings(time_limit_s=SOON_S))
     monkeypatch.undo()
     assert_solves(5)
 
@@ -260,7 +261,7 @@ def test_a_failing_search_is_an_error_that_shows_where(monkeypatch: pytest.Monke
 def test_a_plan_outlives_the_search_for_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("poet_host.solver.portfolio.prove", die)
     problem = Point("resnet18-cifar", graphs.M4, 20).problem()
-    plan = solve(problem, time_limit_s=SOON_S)
+    plan = solve(problem, Settings(time_limit_s=SOON_S))
     assert plan.status == "feasible"
     verify(problem, plan)
 
@@ -308,7 +309,7 @@ KINDS = [
 @pytest.mark.parametrize("point", KINDS, ids=lambda point: f"{point.name} {point.limits}")
 def test_time_limits_are_kept(point: Point) -> None:
     problem = point.problem()
-    plan = solve(problem, time_limit_s=3.0)
+    plan = solve(problem, Settings(time_limit_s=3.0))
     assert plan.solve_s <= 3.0 + 2.0
     if plan.statements:
         verify(problem, plan)
@@ -318,7 +319,7 @@ def test_time_limit_holds_without_storage_and_for_budgets_that_are_too_small() -
     graph = replace(Point("bert", graphs.M4, 10).graph(), storage=False)
     peak_bytes = keep_everything(graph).peak_bytes
     assert peak_bytes is not None
-    assert solve(Problem(graph, peak_bytes // 20), time_limit_s=3.0).solve_s <= 3.0 + 2.0
+    assert solve(Problem(graph, peak_bytes // 20), Settings(time_limit_s=3.0)).solve_s <= 3.0 + 2.0
 
 
 SOLVE = """
@@ -326,13 +327,14 @@ import sys
 sys.path[:] = {path!r}
 from bench import graphs
 from bench.points import Point
-from support.cost_graphs import random_problem
+from support.cost_graphs import beyond_exhaustive, random_problem
 from poet_host.solver.solve import solve
+small = [random_problem(seed) for seed in range(5)]
 models = [Point("vgg16-cifar", graphs.M4, 50), Point("linear", graphs.M4, 50, deadline=1.2)]
-for problem in [*map(random_problem, range(5)), *(model.problem() for model in models)]:
-    for exhaustive in (True, False) if len(problem.graph.nodes) < 10 else (True,):
-        plan = solve(problem, time_limit_s=60, exhaustive=exhaustive)
-        print(plan.status, plan.energy_uj, plan.statements, plan.initial_offsets)
+models = [model.problem() for model in models]
+for problem in [*small, *map(beyond_exhaustive, small), *models]:
+    plan = solve(problem)
+    print(plan.status, plan.energy_uj, plan.statements, plan.initial_offsets)
 """
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import count
 
 from poet_host.plan.problem import CostGraph, CostNode, Problem
+from poet_host.solver.exhaustive import MOST_NODES
 from support.oracle import cheapest, fastest, smallest_ram_bytes
 
 
@@ -123,6 +124,13 @@ def random_cost_graph(seed: int, most_nodes: int = 9) -> CostGraph:
 def random_problem(seed: int, most_nodes: int = 9) -> Problem:
     """A random cost graph and a random budget for it, without a deadline."""
     return problem_of(random_cost_graph(seed, most_nodes), seed)
+
+
+def beyond_exhaustive(problem: Problem) -> Problem:
+    """The same problem with more nodes, all free and of 0 bytes, than exhaustive search takes."""
+    free = tuple(CostNode(f"free {i}", (), 0, once=True) for i in range(MOST_NODES))
+    nodes = (*problem.graph.nodes, *free)
+    return replace(problem, graph=replace(problem.graph, nodes=nodes))
 
 
 def contrary(seed: int, most_nodes: int = 9, storage_share: float = 0.5) -> CostGraph:

@@ -27,6 +27,7 @@ from ..profile.profile import estimate_profile as estimated
 from ..schedule.encode import QUEUE_CAPACITY, encode_costs
 from ..schedule.encode import encode as encode_plan
 from ..schedule.schedule import Schedule
+from ..solver.settings import Settings
 from ..solver.solve import DEFAULT_GAP
 from .inputs import as_profile
 
@@ -86,14 +87,7 @@ def solve(
     )
     if method == KEEP_EVERYTHING:
         return _within(keep_everything(costs), problem)
-    return plan_by(
-        method,
-        problem,
-        time_limit_s=time_limit_s,
-        gap=gap,
-        placed=placed,
-        progress=progress,
-    )
+    return plan_by(method, problem, Settings(time_limit_s, gap, placed, progress))
 
 
 def keeping(costs: CostGraph) -> Plan | None:

@@ -22,8 +22,9 @@ from itertools import pairwise
 
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
+from ..solver.settings import Settings
 from .completion import Event, settle
-from .method import DoesNotApply, Draft, Settings, realise
+from .method import DoesNotApply, Draft, realise
 
 NAME = "capuchin"
 

@@ -19,9 +19,10 @@ from dataclasses import replace
 from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph, CostNode, Problem
 from ..plan.verify import TOLERANCE
+from ..solver.settings import Settings, Stopwatch
 from ..solver.solve import solve
 from .completion import EXTENSION
-from .method import ALIGNMENT, Settings, empty_plan, finished, largest_operator_bytes, padded
+from .method import ALIGNMENT, empty_plan, finished, largest_operator_bytes, padded
 
 NAME = "checkmate"
 ROUNDS = 4  # with deadlines that are earlier by this factor, while transfers make a plan late
@@ -30,32 +31,26 @@ EARLIER = 0.97
 
 def checkmate(problem: Problem, settings: Settings) -> Plan:
     """The plan of least energy that computes again and pages nothing but what it must."""
+    clock = Stopwatch(settings.time_limit_s)
     graph = padded(problem.graph, ALIGNMENT if settings.placed else 1)
     if not graph.storage:  # stored tensors then start in RAM, and may leave it for good
-        return replace(_solved(problem, settings), method=NAME)
+        return replace(_solved(problem, settings, clock.left_s), method=NAME)
     resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
     rest = results_only(problem.graph)
     inner = Problem(rest, problem.ram_bytes - resident_bytes, problem.deadline_us)
     if largest_operator_bytes(inner.graph) <= inner.ram_bytes:
-        plan = _published(problem, graph, inner, resident_bytes, settings)
+        plan = _published(problem, graph, inner, resident_bytes, settings, clock)
         if plan is not None:
             return plan
-    plan = _solved(problem, settings)
+    plan = _solved(problem, settings, clock.left_s)
     note = (
         EXTENSION if plan.statements else "even with parameters and data leaving RAM between uses"
     )
     return replace(plan, method=NAME, note=note)
 
 
-def _solved(problem: Problem, settings: Settings) -> Plan:
-    return solve(
-        problem,
-        method="poet-remat",
-        time_limit_s=max(settings.left_s, 0.1),
-        gap=settings.gap,
-        placed=settings.placed,
-        progress=settings.progress,
-    )
+def _solved(problem: Problem, settings: Settings, limit_s: float) -> Plan:
+    return solve(problem, replace(settings, time_limit_s=max(limit_s, 0.1)), method="poet-remat")
 
 
 def results_only(graph: CostGraph) -> CostGraph:
@@ -85,16 +80,21 @@ def results_only(graph: CostGraph) -> CostGraph:
 
 
 def _published(
-    problem: Problem, graph: CostGraph, inner: Problem, resident_bytes: int, settings: Settings
+    problem: Problem,
+    graph: CostGraph,
+    inner: Problem,
+    resident_bytes: int,
+    settings: Settings,
+    clock: Stopwatch,
 ) -> Plan | None:
     """Solve for the results, add the resident tensors and the writing of what is kept.
 
     None: the program has no solution, or one that needs what an update has overwritten.
     """
-    shared = replace(settings, time_limit_s=settings.time_limit_s / 2)
     limit_us, bound_uj = problem.deadline_us, None
     for _ in range(ROUNDS):
-        solved = _solved(replace(inner, deadline_us=limit_us), shared)
+        left_s = clock.left_s - settings.time_limit_s / 2  # the rest is for the extension
+        solved = _solved(replace(inner, deadline_us=limit_us), settings, left_s)
         if not solved.statements:
             break
         whole = _with_residents(graph, solved, resident_bytes if settings.placed else None)
@@ -102,13 +102,13 @@ def _published(
             return None
         if bound_uj is None and solved.bound_uj is not None:
             bound_uj = solved.bound_uj + _given_uj(graph)
-        plan = finished(problem, NAME, whole, (), "", settings)
+        plan = finished(problem, NAME, whole, (), "", settings, clock)
         if plan is not None:
             return _with_bound(plan, bound_uj)
         limit_us = (limit_us or 0.0) * EARLIER
     if solved.status == "infeasible" and limit_us == problem.deadline_us:
         return None
-    plan = empty_plan(problem, NAME, "unknown", settings)
+    plan = empty_plan(problem, NAME, "unknown", clock)
     return replace(plan, note="no plan with every stored tensor resident was found in time")
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
-from .method import Draft, Settings, realise
+from ..solver.settings import Settings
+from .method import Draft, realise
 
 NAME = "checkpoint-all"
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
+from ..solver.settings import Settings
 from .chain import Chain, chain_of
 from .completion import settle
-from .method import Draft, Settings, realise
+from .method import Draft, realise
 from .segments import segmented
 
 NAME = "chen-greedy"

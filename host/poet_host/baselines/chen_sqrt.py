@@ -11,8 +11,9 @@ from math import isqrt
 
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
+from ..solver.settings import Settings
 from .chain import chain_of
-from .method import Draft, Settings, realise
+from .method import Draft, realise
 from .segments import segmented
 
 NAME = "chen-sqrt"

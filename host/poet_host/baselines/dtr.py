@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
+from ..solver.settings import Settings
 from .completion import EXTENSION, Event
-from .method import Draft, GaveUp, Settings, realise
+from .method import Draft, GaveUp, realise
 
 NAME = "dtr"
 MOST_COMPUTES = 40  # per operator, before a run counts as thrashing

@@ -15,8 +15,9 @@ from math import comb
 
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
+from ..solver.settings import Settings
 from .chain import Chain, Walk, chain_of
-from .method import Draft, Settings, realise
+from .method import Draft, realise
 
 NAME = "griewank"
 

@@ -1,8 +1,7 @@
 """What all methods share: their settings, and the way from their drafts to a verified plan."""
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ..errors import BadInput
 from ..plan.placement import arrange
@@ -11,14 +10,13 @@ from ..plan.problem import CostGraph, CostNode, Problem
 from ..plan.timeline import lanes
 from ..plan.transfers import overlap
 from ..plan.verify import TOLERANCE, verify
+from ..solver.settings import Settings, Stopwatch
 from .completion import EXTENSION, Event, Settled, energy_uj, settle
 
 ALIGNMENT = 4  # bytes; offsets are multiples of it
 ROUNDS = 8  # of drafts for less and less RAM, while the placement does not fit
 PLACING_S = 2.0
 _LOST = "what an update overwrites is needed again, and there is no storage"
-
-Progress = Callable[[float | None, float, float | None, float], object]
 
 
 class DoesNotApply(BadInput):
@@ -27,26 +25,6 @@ class DoesNotApply(BadInput):
 
 class GaveUp(Exception):
     """A method's rules lead nowhere within its limit of effort; says nothing about the budget."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """As `solve` takes them. Methods without a search use `placed`, `time_limit_s` and `below_uj`.
-
-    `below_uj`: the plan is for another search to begin from. It has to need less than this, nobody
-    asks why there is none, and transfers start early only if a deadline asks for it.
-    """
-
-    time_limit_s: float = 60.0
-    gap: float = 0.0
-    placed: bool = True
-    progress: Progress | None = None
-    below_uj: float | None = None
-    started_at: float = field(default_factory=time.monotonic)
-
-    @property
-    def left_s(self) -> float:
-        return max(0.0, self.started_at + self.time_limit_s - time.monotonic())
 
 
 @dataclass(frozen=True)
@@ -83,6 +61,7 @@ def realise(
     RAM all that the method has? If not, one that meets the deadline may have been missed.
     `drafts` may raise DoesNotApply, which is passed on, and GaveUp.
     """
+    clock = Stopwatch(settings.time_limit_s)
     unit = ALIGNMENT if settings.placed else 1
     graph = padded(problem.graph, unit)
     # The last tensor may end between two multiples: the placement tells.
@@ -96,27 +75,25 @@ def realise(
             break
         settled = [(draft, settle(graph, draft.events, limit)) for draft in proposed]
         if attempt == 0 and settings.below_uj is None:
-            failure = _failure(
-                replace(problem, graph=graph, ram_bytes=room), settled, settings, every
-            )
+            failure = _failure(replace(problem, graph=graph, ram_bytes=room), settled, clock, every)
         fitting = [(d, s) for d, s in settled if s.statements is not None]
         if settings.below_uj is not None:
             fitting = [pair for pair in fitting if _cost_uj(graph, pair[1]) < settings.below_uj]
         fitting.sort(key=lambda pair: _rank(graph, *pair))
         excess = 0
         for draft, one in fitting:
-            if settings.left_s == 0.0:
+            if clock.left_s == 0.0:
                 failure = _Failure(False, "time ran out before every schedule was tried")
                 break
-            plan, height_bytes = _realised(problem, method, draft, one, settings)
+            plan, height_bytes = _realised(problem, method, draft, one, settings, clock)
             if plan is not None:
                 return plan
             over = height_bytes - problem.ram_bytes
             excess = min(excess or over, over) if over > 0 else excess
-        if excess <= 0 or settings.left_s == 0.0:
+        if excess <= 0 or clock.left_s == 0.0:
             break
         limit -= max(-(-excess // ALIGNMENT) * ALIGNMENT, problem.ram_bytes // 256)
-    return _without(problem, method, failure, settings)
+    return _without(problem, method, failure, clock)
 
 
 def _rank(graph: CostGraph, draft: Draft, settled: Settled) -> tuple[float, bool, bool]:
@@ -158,20 +135,26 @@ def largest_operator_bytes(graph: CostGraph) -> int:
 
 
 def _realised(
-    problem: Problem, method: str, draft: Draft, settled: Settled, settings: Settings
+    problem: Problem,
+    method: str,
+    draft: Draft,
+    settled: Settled,
+    settings: Settings,
+    clock: Stopwatch,
 ) -> tuple[Plan | None, int]:
     """The plan if it fits and is in time, and the height of its placement."""
     statements: tuple[Statement, ...] = settled.statements or ()
     initial: tuple[tuple[str, int], ...] = ()
     height = 0
     if settings.placed:
-        seconds = min(PLACING_S, settings.left_s)
+        seconds = min(PLACING_S, clock.left_s)
         placement = arrange(problem.graph, statements, problem.ram_bytes, seconds)
         height = placement.height_bytes
         if height > problem.ram_bytes:
             return None, height
         statements, initial = placement.statements, placement.initial_offsets
-    return finished(problem, method, statements, initial, _note(draft, settled), settings), height
+    note = _note(draft, settled)
+    return finished(problem, method, statements, initial, note, settings, clock), height
 
 
 def _note(draft: Draft, settled: Settled) -> str:
@@ -189,12 +172,13 @@ def finished(
     initial: tuple[tuple[str, int], ...],
     note: str,
     settings: Settings,
+    clock: Stopwatch,
 ) -> Plan | None:
     """A verified plan of statements within the RAM budget; None if it is late."""
     limit_us = problem.deadline_us
     if settings.below_uj is None or limit_us is not None:
-        statements = overlap(problem, statements, settings.left_s)
-    plan = empty_plan(problem, method, "feasible", settings)
+        statements = overlap(problem, statements, clock.left_s)
+    plan = empty_plan(problem, method, "feasible", clock)
     plan = replace(plan, statements=statements, initial_offsets=initial, note=note)
     free = replace(problem, deadline_us=None)
     totals = verify(free, replace(plan, deadline_us=None), placed=settings.placed)
@@ -210,7 +194,7 @@ def finished(
 
 
 def _failure(
-    problem: Problem, settled: Sequence[tuple[Draft, Settled]], settings: Settings, every: bool
+    problem: Problem, settled: Sequence[tuple[Draft, Settled]], clock: Stopwatch, every: bool
 ) -> _Failure:
     """What is known if none of the drafts becomes a plan: is each of them impossible?
 
@@ -230,7 +214,7 @@ def _failure(
         draft, least = min(settled, key=lambda pair: pair[1].least_bytes)
         smallest = settle(graph, draft.events, least.least_bytes).statements or ()
         reason = f"its schedules need {least.least_bytes} bytes even if nothing idle stays in RAM"
-        placement = arrange(graph, smallest, least.least_bytes, min(PLACING_S, settings.left_s))
+        placement = arrange(graph, smallest, least.least_bytes, min(PLACING_S, clock.left_s))
         return _Failure(True, reason, placement.height_bytes)
     times = [
         lanes(problem, settle(graph, d.events, _everything(graph, d.events)).statements or ())
@@ -248,21 +232,21 @@ def _everything(graph: CostGraph, events: Sequence[Event]) -> int:
     return 2 * (sum(n.bytes + n.workspace_bytes for n in graph.nodes) + len(events))
 
 
-def _without(problem: Problem, method: str, failure: _Failure, settings: Settings) -> Plan:
+def _without(problem: Problem, method: str, failure: _Failure, clock: Stopwatch) -> Plan:
     status: Status = "infeasible" if failure.proved else "unknown"
     return replace(
-        empty_plan(problem, method, status, settings),
+        empty_plan(problem, method, status, clock),
         note=failure.reason,
         smallest_ram_bytes=failure.smallest_ram_bytes,
     )
 
 
-def empty_plan(problem: Problem, method: str, status: Status, settings: Settings) -> Plan:
+def empty_plan(problem: Problem, method: str, status: Status, clock: Stopwatch) -> Plan:
     """A plan with nothing known but what was asked for."""
     return Plan(
         status=status,
         ram_bytes=problem.ram_bytes,
         deadline_us=problem.deadline_us,
-        solve_s=time.monotonic() - settings.started_at,
+        solve_s=clock.elapsed_s,
         method=method,
     )

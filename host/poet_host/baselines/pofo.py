@@ -29,10 +29,11 @@ import numpy as np
 
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
+from ..solver.settings import Settings
 from .chain import Chain, Walk, chain_of
 from .completion import Event, settle
 from .links import Links, energy, links_of, time
-from .method import DoesNotApply, Draft, GaveUp, Settings, largest_operator_bytes, realise
+from .method import DoesNotApply, Draft, GaveUp, largest_operator_bytes, realise
 
 NAME = "pofo"
 SLOTS = 500

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from ..errors import BadInput
 from ..plan.plan import Plan
 from ..plan.problem import Problem
+from ..solver.settings import DEFAULT_SETTINGS, Settings
 from .capuchin import capuchin
 from .checkmate import checkmate
 from .checkpoint_all import checkpoint_all
@@ -22,7 +22,6 @@ from .chen_greedy import chen_greedy
 from .chen_sqrt import chen_sqrt
 from .dtr import dtr
 from .griewank import griewank
-from .method import Settings
 from .planner import poet, poet_paging, poet_remat
 from .pofo import pofo
 
@@ -84,15 +83,15 @@ SCHEDULERS: dict[str, Scheduler] = {row.name: row for row in _ROWS}
 METHODS: tuple[str, ...] = tuple(SCHEDULERS)
 
 
-def plan_by(method: str, problem: Problem, **settings: Any) -> Plan:
-    """The plan of a method; `settings` are the fields of Settings.
+def plan_by(method: str, problem: Problem, settings: Settings = DEFAULT_SETTINGS) -> Plan:
+    """Make the plan of a method.
 
     Raises BadInput if there is no such method, and DoesNotApply (a BadInput) if the graph is
     not of the kind that it is made for.
     """
     if method not in SCHEDULERS:
         raise BadInput(f"there is no method {method!r}: choose of {', '.join(METHODS)}")
-    return SCHEDULERS[method].run(problem, Settings(**settings))
+    return SCHEDULERS[method].run(problem, settings)
 
 
 @cache

@@ -11,6 +11,7 @@ from math import inf
 
 from ..plan.plan import Plan
 from ..plan.problem import Problem
+from ..solver.settings import Settings
 from .capuchin import capuchin
 from .chain import chain_of
 from .checkpoint_all import checkpoint_all
@@ -18,7 +19,7 @@ from .chen_greedy import chen_greedy
 from .chen_sqrt import chen_sqrt
 from .dtr import dtr
 from .griewank import griewank
-from .method import DoesNotApply, Settings
+from .method import DoesNotApply
 from .pofo import pofo
 
 

@@ -31,6 +31,7 @@ from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, plan_from_json, plan_to_json
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import PlanError, verify
+from ..solver.settings import Settings
 
 COLUMNS = (
     "model", "board", "profile", "method", "ram_bytes", "deadline_us", "status", "energy_uj",
@@ -120,7 +121,7 @@ def solve_job(job: Job) -> dict[str, Any]:
     """Solve a Point's job and verify the plan: {"plan": ...}, or {"inapplicable": why}."""
     wanted = Problem(parse_cost_graph(job["graph"]), job["ram_bytes"], job["deadline_us"])
     try:
-        plan = plan_by(job["method"], wanted, time_limit_s=job["time_limit_s"], gap=job["gap"])
+        plan = plan_by(job["method"], wanted, Settings(job["time_limit_s"], job["gap"]))
     except DoesNotApply as error:
         return {"inapplicable": str(error)}
     if plan.statements:

@@ -27,6 +27,7 @@ from ..plan.problem import CostGraph, Problem
 from ..profile.measure import probe_record
 from ..profile.profile import estimate_profile
 from ..reference.inference import inference, logits
+from ..solver.settings import Settings
 from .run import Array, Weights
 
 PLANNING_LIMIT_S = 30.0
@@ -165,8 +166,8 @@ def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, P
         costs = cost_graph(graph, profile)
         plan = keep_everything(costs)
     if (plan.peak_bytes or 0) > arena_bytes:
-        limits = {"time_limit_s": PLANNING_LIMIT_S, "gap": PLANNING_GAP}
-        plan = plan_by("poet", Problem(costs, arena_bytes), **limits)
+        settings = Settings(PLANNING_LIMIT_S, PLANNING_GAP)
+        plan = plan_by("poet", Problem(costs, arena_bytes), settings)
     if not plan.statements:
         raise Infeasible(
             f"{graph.name} cannot be evaluated within the board's {arena_bytes:,} bytes of RAM: "

@@ -83,7 +83,7 @@ class _Climber(Searcher):
         """Whether exhaustive search, in a share of the time that is left, has settled it."""
         task, deadline_us = self.task, self.task.deadline_us
         ends_at = time.monotonic() + task.left_s * share
-        if not task.exhaustive or self.over:
+        if self.over:
             return False
         found = exhaustive.exhaust(
             task.unpadded,

@@ -39,7 +39,6 @@ class Task:
     unit: int  # bytes, of which placed offsets are multiples; 1 if the plan is not placed
     gap: float
     ends_at: float  # time.monotonic()
-    exhaustive: bool = True  # search small graphs exhaustively
     starts: tuple[Start, ...] = ()  # what other methods plan, to begin from
     known: Candidate | None = None  # a plan that was found before
 

@@ -1,7 +1,7 @@
 """solve: from a problem to a verified plan."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd
 from multiprocessing.connection import wait
@@ -16,6 +16,7 @@ from .events import Event
 from .portfolio import Found, Race
 from .program import INFINITY, TOLERANCE
 from .search import Start, Task, unavoidable_uj
+from .settings import DEFAULT_SETTINGS, Settings, Stopwatch
 from .workers import POOL, Line
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
@@ -23,64 +24,42 @@ METHODS: tuple[Method, ...] = ("poet", "poet-paging", "poet-remat")
 DEFAULT_GAP = 0.01  # where nobody asks for another: a proof may take hours
 POLISHING_S, MOST_POLISHING_S = 1.0, 5.0  # at the end, for the order of transfers
 
-Progress = Callable[[float | None, float, float | None, float], object]
-
 
 def solve(
     problem: Problem,
+    settings: Settings = DEFAULT_SETTINGS,
     *,
     method: Method = "poet",
-    time_limit_s: float = 60.0,
-    gap: float = 0.0,
-    placed: bool = True,
-    progress: Progress | None = None,
-    exhaustive: bool = True,
-    starts: Sequence[Start] = (),
+    seed_plans: Sequence[Start] = (),
 ) -> Plan:
-    """The plan of least energy within the RAM budget and the deadline.
+    """Find the plan of least energy within the RAM budget and the deadline.
 
     `method`: "poet" mixes recomputation and paging; "poet-paging" computes everything once;
-    "poet-remat" pages nothing that was computed. `gap`: relative distance from the bound at
-    which to stop. `placed`: every tensor gets a fixed offset; otherwise the sum of bytes is
-    bounded only. `progress(energy_uj, bound_uj, gap, elapsed_s)` is called on every change.
-    `exhaustive` False: no exhaustive search, even if the graph is small. `starts`: functions of a
-    module, whose plans the search begins from if its own first ones are not soon proved.
+    "poet-remat" pages no computed tensor. `seed_plans`: importable functions that make plans. The
+    search asks them for plans to start from, unless it proves its own first plan soon.
 
-    Never raises for a problem without solution: the plan's status says "infeasible"
-    (proved) or "unknown" (out of time). "optimal" is proved against all plans of the
-    method; "feasible" comes with a bound on all of them. Every plan has been verified.
-    Ctrl-C ends the search with the best plan so far. Equal input gives equal plans, unless
-    time ran out or `gap` ended the search early.
+    Never raises for a problem without a solution: the status of the plan is "infeasible" (proved)
+    or "unknown" (out of time). "optimal" is proved against all plans of the method. "feasible"
+    comes with a bound on all of them. Every plan has been verified. Ctrl-C ends the search with
+    the best plan so far. Equal input gives equal plans, unless the time limit or `gap` ends the
+    search early.
     """
-    return _Solver(problem, method, time_limit_s, gap, placed, progress, exhaustive, starts).solve()
+    return _Solver(problem, settings, method, seed_plans).solve()
 
 
 class _Solver:
     def __init__(
-        self,
-        problem: Problem,
-        method: Method,
-        time_limit_s: float,
-        gap: float,
-        placed: bool,
-        progress: Progress | None,
-        exhaustive: bool,
-        starts: Sequence[Start],
+        self, problem: Problem, settings: Settings, method: Method, seed_plans: Sequence[Start]
     ) -> None:
-        self.problem, self.method, self.placed = problem, method, placed
-        self.gap, self.progress, self.exhaustive = gap, progress, exhaustive
-        self.starts = tuple(starts)
-        self.started_at = time.monotonic()
-        self.ends_at = self.started_at + time_limit_s
+        self.problem, self.settings, self.method = problem, settings, method
+        self.starts, self.gap = tuple(seed_plans), settings.gap
+        self.clock = Stopwatch(settings.time_limit_s)
+        self.interrupted = False
         reserve_s = POLISHING_S * (1 + len(problem.graph.nodes) / 1000)
-        self.reserve_s = min(reserve_s, 0.4 * time_limit_s)
-        self.unit = ALIGNMENT if placed else 1
+        self.reserve_s = min(reserve_s, 0.4 * settings.time_limit_s)
+        self.unit = ALIGNMENT if settings.placed else 1
         nodes = tuple(_padded(node, self.unit) for node in problem.graph.nodes)
         self.graph = replace(problem.graph, nodes=nodes)
-
-    @property
-    def left_s(self) -> float:
-        return max(0.0, self.ends_at - time.monotonic())
 
     def solve(self) -> Plan:
         if self._is_lost():
@@ -127,11 +106,11 @@ class _Solver:
 
     def _polished(self, best: Candidate) -> Candidate:
         """With early transfers, which only a deadline asks for during the search."""
-        limit_s = max(self.reserve_s / 2, min(self.left_s, MOST_POLISHING_S))
+        limit_s = max(self.reserve_s / 2, min(self.clock.left_s, MOST_POLISHING_S))
         free = replace(self.problem, deadline_us=None)
         worker = POOL.take()
         try:
-            worker.search(_polish, free, best.events, self.placed, limit_s)
+            worker.search(_polish, free, best.events, self.settings.placed, limit_s)
             if wait([worker.results], limit_s):
                 kind, polished = worker.receive()
                 best = polished if kind == "plan" else best
@@ -157,8 +136,7 @@ class _Solver:
             page=self.method != "poet-remat",
             unit=self.unit,
             gap=self.gap,
-            ends_at=time.monotonic() + max(0.0, self.left_s - self.reserve_s) * share,
-            exhaustive=self.exhaustive,
+            ends_at=time.monotonic() + max(0.0, self.clock.left_s - self.reserve_s) * share,
         )
 
     def _room(self, ram_bytes: int) -> int:
@@ -168,11 +146,11 @@ class _Solver:
         return (ram_bytes + padding) // self.unit * self.unit
 
     def _report(self, found: Found) -> None:
-        if self.progress is None:
+        if self.settings.progress is None:
             return
         known = found.energy_uj if found.best else None
         gap = max(0.0, (known - found.bound_uj) / known) if known else None
-        self.progress(known, found.bound_uj, gap, time.monotonic() - self.started_at)
+        self.settings.progress(known, found.bound_uj, gap, self.clock.elapsed_s)
 
     def _in_time(self, candidate: Candidate | None) -> bool:
         deadline_us = self.problem.deadline_us
@@ -220,13 +198,14 @@ class _Solver:
         unit = gcd(*sizes, *workspaces) or 1
         low, high = aligned(least, unit), sum(sizes) + max(workspaces, default=0)
         known: int | None = None
-        while low <= high and self.left_s > 0:
+        while low <= high and self.clock.left_s > 0 and not self.interrupted:
             middle = low + (high - low) // unit // 2 * unit
             if self._has_plan(middle):
                 known, high = middle, middle - unit
             else:
                 low = middle + unit
-        less = range(self.unit - 1, 0, -1) if known is not None else ()
+        go_on = known is not None and not self.interrupted
+        less = range(self.unit - 1, 0, -1) if go_on else ()
         return next((known - it for it in less if known and self._has_plan(known - it)), known)
 
     def _has_plan(self, ram_bytes: int) -> bool:
@@ -235,8 +214,7 @@ class _Solver:
         task = self._task(Problem(self.problem.graph, ram_bytes), 0.5)
         found = Found()
         Race(replace(task, graph=replace(self.graph, nodes=free)), found, lambda it: None).run()
-        if found.interrupted:
-            self.ends_at = time.monotonic()
+        self.interrupted = found.interrupted
         return found.best is not None
 
     def _too_late(self, fastest: Candidate | None) -> Plan:
@@ -272,7 +250,7 @@ class _Solver:
             ram_bytes=self.problem.ram_bytes,
             deadline_us=self.problem.deadline_us,
             bound_uj=bound_uj if bound_uj != INFINITY else None,
-            solve_s=time.monotonic() - self.started_at,
+            solve_s=self.clock.elapsed_s,
             statements=statements,
             method=self.method,
         )

@@ -1,0 +1,42 @@
+"""Settings of a planning method, and the time that it has left."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Progress = Callable[[float | None, float, float | None, float], object]
+"""Called on every change with (energy_uj, bound_uj, gap, elapsed_s); None is not known yet."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long and how far a planning method searches."""
+
+    # The method returns the best plan that it has found by then.
+    time_limit_s: float = 60.0
+    # Relative distance from the energy to the bound at which a search stops. 0 asks for a proof.
+    gap: float = 0.0
+    # Give each tensor a fixed offset. Otherwise only the sum of bytes in RAM is bounded.
+    placed: bool = True
+    progress: Progress | None = None
+    # For a seed plan: return no plan of this energy or more, and no reason why there is none.
+    below_uj: float | None = None
+
+
+DEFAULT_SETTINGS = Settings()
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """The time limit of a method, from the moment at which the stopwatch is made."""
+
+    limit_s: float
+    started_at_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.started_at_s
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.limit_s - self.elapsed_s)

@@ -98,7 +98,7 @@ ledger: $(VENV)/dev.stamp
 	$(BIN)/python -m poet_host.firmware_build.ledger docs/reference/memory.md
 
 docs: $(VENV)/docs.stamp
-	$(BIN)/python -m sphinx -W -n --keep-going -q -c docs -d build/doctrees . build/docs
+	$(BIN)/python -m sphinx -aEWn --keep-going -q -c docs -d build/doctrees . build/docs
 	@echo "the site is build/docs/index.html"
 
 wheel: $(VENV)/dev.stamp

@@ -292,7 +292,7 @@ def test_the_guide_to_cost_graphs(poet_host: Command) -> None:
 
 def built_site(source: Path, to: Path) -> subprocess.CompletedProcess[str]:
     """As `make docs` builds it."""
-    command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-c", DOCS]
+    command = [sys.executable, "-m", "sphinx", "-Wn", "--keep-going", "-q", "-c", DOCS]
     return subprocess.run([*command, source, to], capture_output=True, text=True, check=False)
 
 

@@ -39,7 +39,7 @@ from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.times import costs_of_schedule
 from poet_host.sim.chipfile import parse_chip
-from poet_host.view.comparison import beside
+from poet_host.view.comparison import compare_run
 from poet_host.view.lanes import planned, recorded
 from poet_host.view.page import page
 from poet_host.view.perfetto import chrome_trace
@@ -263,7 +263,7 @@ class RunFile(JsonFormat):
         run = load_run(path, {})
         json.dumps(run.to_json(), allow_nan=False)
         views = [self.planned, recorded(self.costs, self.statements, run, str(path))]
-        beside(self.schedule, self.statements, self.planned, run)
+        compare_run(self.schedule, self.statements, self.planned, run)
         if how < 0.05:
             page(self.schedule, views, run)
         elif how < 0.1:

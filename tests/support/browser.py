@@ -27,12 +27,11 @@ FLAGS = (
 
 
 class Page:
-    """One page of the browser. `said`: what it wrote to the console or threw, and what it fetched
-    beside its own file."""
+    """One page of the browser."""
 
     def __init__(self, browser: "Browser", session: str) -> None:
         self.browser, self.session = browser, session
-        self.said: list[str] = []
+        self.said: list[str] = []  # console output, exceptions, and fetches of other files
         browser.pages[session] = self
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
@@ -54,7 +53,7 @@ class Page:
             time.sleep(0.05)
 
     def run(self, script: str) -> Any:
-        """The value of an expression, awaited; what it throws fails the test."""
+        """The value of an expression, awaited. An exception fails the test."""
         found = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -81,7 +80,7 @@ class Page:
         data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
         path.write_bytes(base64.b64decode(data))
 
-    def heard(self, method: str, event: dict[str, Any]) -> None:
+    def received(self, method: str, event: dict[str, Any]) -> None:
         if method == "Runtime.consoleAPICalled":
             self.said.append(f"{event['type']}: {event['args']}")
         elif method == "Runtime.exceptionThrown":
@@ -119,7 +118,7 @@ class Browser:
                 return answer["result"]
             page = self.pages.get(answer.get("sessionId", ""))
             if page and "method" in answer:
-                page.heard(answer["method"], answer["params"])
+                page.received(answer["method"], answer["params"])
 
     def read(self) -> Any:
         while b"\0" not in self.buffer:
@@ -140,9 +139,9 @@ def _moved(end: int) -> int:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own in `folder`, ended at the end."""
+    """A browser with a new profile in `folder`; it ends with the context."""
     assert CHROMIUM
-    # The shell puts the pipes where the browser expects them; both ends that it gets are beyond 4.
+    # The shell moves the pipes to descriptors 3 and 4; both ends have higher numbers before.
     read_by_it, to = map(_moved, os.pipe())
     back, written_by_it = map(_moved, os.pipe())
     script = f'exec "$0" "$@" 3<&{read_by_it} 4>&{written_by_it}'

@@ -44,7 +44,7 @@ PLAN = (
 
 def test_each_absence_has_its_cost_and_that_of_the_other_way() -> None:
     verify(Problem(GRAPH, 64), Plan("feasible", 64, statements=PLAN))
-    found = {(one.node, one.left): one for one in absences(GRAPH, PLAN, planned(GRAPH, PLAN))}
+    found = {(gap.node, gap.left): gap for gap in absences(GRAPH, PLAN, planned(GRAPH, PLAN))}
     assert list(found) == [("w", 2), ("a", 4), ("w", 9), ("a", 12)]
 
     again = found["a", 4]
@@ -66,10 +66,10 @@ def test_each_absence_has_its_cost_and_that_of_the_other_way() -> None:
     assert (stored.spent, stored.instead) == (Cost(4, 40), None)  # written before, never computed
     assert stored.without_bytes == 16 + 32 + 8
     # Where a had been the second time, nothing was put before it came back.
-    assert [one.place_taken for one in found.values()] == [True, True, True, False]
+    assert [gap.place_taken for gap in found.values()] == [True, True, True, False]
 
 
-def test_a_transfer_may_hide_behind_computations() -> None:
+def test_a_transfer_may_overlap_with_computations() -> None:
     statements = (
         *START,
         *placed(("page_out", "a"), ("compute", "b", 24), ("free", "a"), ("page_in", "a", 8)),
@@ -111,6 +111,6 @@ def test_all_costs_together_are_what_the_plan_spends_more_than_keeping_everythin
         assert keep.energy_uj is not None
         assert found
         more_uj = mine - keep.energy_uj
-        assert abs(sum(one.spent.energy_uj for one in found) - more_uj) <= 1e-9 * mine
+        assert abs(sum(gap.spent.energy_uj for gap in found) - more_uj) <= 1e-9 * mine
         ram_bytes = schedule.meta["plan"]["ram_bytes"]
-        assert any(one.without_bytes > ram_bytes for one in found)
+        assert any(gap.without_bytes > ram_bytes for gap in found)

@@ -45,7 +45,7 @@ def test_the_memory_of_a_page_in_is_taken_when_it_is_queued() -> None:
     statements = (*PLAN[:3], Statement("page_in", "v", 40))
     graph = replace(GRAPH, nodes=(*GRAPH.nodes, CostNode("v", (), 4, page_in_us=3.0, stored=True)))
     view = planned(graph, statements)
-    assert view.bars[-1] == Bar(3, "v", "page_in", 21, 24)  # behind the page-out
+    assert view.bars[-1] == Bar(3, "v", "page_in", 21, 24)  # after the page-out
     assert view.boxes[-1] == Box(3, 4, "v", "page_in", 40, 4, 13, 24, 24)
 
 
@@ -108,16 +108,16 @@ def test_where_windows_of_a_trace_meet_nothing_overlaps() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda trace: (), "run.json has no trace, as its board keeps none"),
-        (lambda trace: trace[:3], r"5 of 8 statements were never traced.*train 3 steps or more"),
-        (lambda trace: (*trace[:-1], trace[0]), "has a statement twice"),
+        (lambda trace: (), "run.json has no trace"),
+        (lambda trace: trace[:3], "5 of 8 statements .* 3 steps"),
+        (lambda trace: (*trace[:-1], trace[0]), "twice"),
         (
             lambda trace: (*trace[:-1], Traced("free", "b", False, True, 1.0, 7, 0.0, 1.0)),
-            "free b as statement 7, the schedule has not",
+            "statement 7 .*free b",
         ),
         (
             lambda trace: (*trace, Traced("wait", "", False, False, 1.0, 8, 0.0, 1.0)),
-            "wait  as statement 8, the schedule has not",
+            "statement 8 .*wait ",
         ),
     ],
 )

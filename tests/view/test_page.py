@@ -64,8 +64,10 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Schedule, V
 
 
 def place(tab: Page, panel: int, box: Box, end_us: float, part: float = 0.5) -> tuple[float, float]:
-    """Where the plan says that the middle of a box is, on an axis from 0 to `end_us`; `part`: or
-    another part of its time and of its bytes, where its label is not."""
+    """Where the plan has the middle of a box, on an axis from 0 to `end_us`.
+
+    Another `part` of its time and bytes than the middle has no label.
+    """
     frame = tab.run(f"poet.panel({panel})")
     time_us = box.begin_us + (box.end_us - box.begin_us) * part
     height = (box.offset + box.size_bytes * part) / frame["bytes"]
@@ -74,12 +76,12 @@ def place(tab: Page, panel: int, box: Box, end_us: float, part: float = 0.5) -> 
 
 
 def see(tab: Page, x: float, y: float) -> None:
-    """Scroll until the point is in the window, and go there."""
+    """Move the mouse there."""
     tab.mouse("mouseMoved", x, y)
 
 
 def colour(tab: Page, x: float, y: float) -> list[int]:
-    """Red, green and blue of the chart under a point of the window, drawn anew."""
+    """Red, green and blue of the chart under a point of the window, after a redraw."""
     return tab.run(
         f"""(() => {{
           poet.draw();
@@ -93,7 +95,7 @@ def colour(tab: Page, x: float, y: float) -> list[int]:
 
 
 def nearest_kind(tab: Page, seen: list[int]) -> str:
-    """The kind whose colour in the legend is most like it."""
+    """The kind with the most similar colour in the legend."""
     kinds: dict[str, list[int]] = tab.run(
         """Object.fromEntries([...document.querySelectorAll("#legend li")].map(one => [
           one.textContent,
@@ -105,7 +107,7 @@ def nearest_kind(tab: Page, seen: list[int]) -> str:
 
 
 def large(view: View, kind: str) -> list[Box]:
-    """Boxes whose middle is surely hit: wide and high."""
+    """The three largest boxes of a kind: their middles are hit for sure."""
     found = [box for box in view.boxes if box.kind == kind and not box.workspace]
     return sorted(found, key=lambda box: (box.end_us - box.begin_us) * box.size_bytes)[-3:]
 
@@ -124,15 +126,15 @@ def test_boxes_are_drawn_where_the_plan_has_them(
     for kind, word in words.items():
         for box in large(view, kind):
             x, y = place(tab, 0, box, view.end_us)
-            beside = place(tab, 0, box, view.end_us, 0.92)
-            assert nearest_kind(tab, colour(tab, *beside)) == word
+            edge = place(tab, 0, box, view.end_us, 0.92)
+            assert nearest_kind(tab, colour(tab, *edge)) == word
             see(tab, x, y)
             assert text(tab, "#tip h3") == box.node
-            told = text(tab, "#tip")
-            assert word in told
-            assert f"bytes{box.size_bytes:,}" in told
-            assert f"place{box.offset:,} to {box.offset + box.size_bytes:,}" in told
-            assert f"statement{box.statement}: " in told
+            tip = text(tab, "#tip")
+            assert word in tip
+            assert f"bytes{box.size_bytes:,}" in tip
+            assert f"place{box.offset:,} to {box.offset + box.size_bytes:,}" in tip
+            assert f"statement{box.statement}: " in tip
     paper = tab.run("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") is not dark
 
@@ -141,20 +143,20 @@ def test_the_tip_says_why_a_tensor_left(tab: Page, example: tuple[Path, Schedule
     path, schedule, view = example
     tab.open(path, height=1400)
     costs, statements = costs_of_schedule(schedule), decode(schedule)
-    away = {(one.node, one.back): one for one in absences(costs, statements, view)}
+    away = {(gap.node, gap.back): gap for gap in absences(costs, statements, view)}
     box = large(view, "again")[-1]
     one = away[box.node, box.statement]
     see(tab, *place(tab, 0, box, view.end_us))
-    told = text(tab, "#tip")
+    tip = text(tab, "#tip")
     assert one.instead
-    assert f"Computing {box.node} again costs {one.spent.energy_uj:,.1f} µJ" in told
-    assert f"paging it would cost {one.instead.energy_uj:,.1f} µJ" in told
-    assert f"{one.without_bytes:,} bytes would have been in use" in told
+    assert f"Computing {box.node} again costs {one.spent.energy_uj:,.1f} µJ" in tip
+    assert f"paging it would cost {one.instead.energy_uj:,.1f} µJ" in tip
+    assert f"{one.without_bytes:,} bytes would have been in use" in tip
     cells = tab.run(
         """[...document.querySelectorAll("#why tbody tr")].map(
           row => [Number(row.dataset.statement), Number(row.cells[10].dataset.value)])"""
     )
-    assert cells == [[one.back, one.without_bytes] for one in away.values()]
+    assert cells == [[gap.back, gap.without_bytes] for gap in away.values()]
     see(tab, 2, 2)
     assert tab.run("document.getElementById('tip').hidden")
 
@@ -179,16 +181,16 @@ def test_totals_stand_at_the_top(tab: Page, example: tuple[Path, Schedule, View]
     assert [row[-1] for row in listed] == [row.what for row in found]
     begins = ["" if row.begin_us is None else f"{row.begin_us / 1e3:,.3f}" for row in found]
     assert [row[1] for row in listed] == begins
-    assert f"time of a step{plan['time_us'] / 1e6:,.3f} s" in cards  # as `solve` tells it
+    assert f"time of a step{plan['time_us'] / 1e6:,.3f} s" in cards  # as `solve` reports it
     tab.run("document.getElementById('listing').scrollIntoView()")
     heads, cells = (
         tab.run(
-            f"""[...document.querySelectorAll("#listing {one}")].map(cell => {{
+            f"""[...document.querySelectorAll("#listing {selector}")].map(cell => {{
               const at = cell.getBoundingClientRect();
               return [at.left, at.right, cell.scrollWidth <= cell.clientWidth];
             }})"""
         )
-        for one in ("th", "tr[data-statement='7'] td")
+        for selector in ("th", "tr[data-statement='7'] td")
     )
     assert heads == cells  # columns are under their headings, and nothing is cut off
     assert all(fits for _, _, fits in heads)
@@ -199,7 +201,7 @@ def test_search_marks_boxes_and_rows(tab: Page, example: tuple[Path, Schedule, V
     path, schedule, view = example
     tab.open(path, height=1400)
     box, other = large(view, "again")[-1], large(view, "forward")[-1]
-    spots = [place(tab, 0, one, view.end_us, 0.92) for one in (box, other)]
+    spots = [place(tab, 0, shown, view.end_us, 0.92) for shown in (box, other)]
     before = [colour(tab, *spot) for spot in spots]
     tab.press("/")
     tab.type(box.node)
@@ -291,9 +293,9 @@ def test_a_recorded_run_lies_below_the_plan(tab: Page, tmp_path: Path) -> None:
         x = frame["left"] + frame["width"] * (bar.begin_us + bar.end_us) / 2 / end_us
         see(tab, x, lanes[number] + 10)
         assert text(tab, "#tip h3") == bar.node
-    beside = text(tab, "#beside")
-    assert "conv2d" in beside
-    assert "between statements" in beside
+    comparison = text(tab, "#comparison")
+    assert "conv2d" in comparison
+    assert "between statements" in comparison
     took = tab.run(
         """[...document.querySelectorAll("#listing tbody tr")].map(
           row => row.cells[3].textContent)"""
@@ -301,19 +303,20 @@ def test_a_recorded_run_lies_below_the_plan(tab: Page, tmp_path: Path) -> None:
     name = text(tab, "#listing th:nth-child(4)")
     unit_us = {"took µs": 1.0, "took ms": 1e3}[name]
     assert (unit_us == 1.0) == (views[0].end_us < 1e4)
-    assert [float(one.replace(",", "")) * unit_us for one in took] == pytest.approx(
-        [one.time_us for one in run.trace], abs=0.6 if unit_us > 1 else 0.06
+    assert [float(text.replace(",", "")) * unit_us for text in took] == pytest.approx(
+        [traced.time_us for traced in run.trace], abs=0.6 if unit_us > 1 else 0.06
     )
-    assert f"{run.steps[-1].loss:.4f} at last" in text(tab, "#learning")
+    assert f"{run.steps[-1].loss:.4f} at the last" in text(tab, "#learning")
     assert tab.run("document.querySelectorAll('#curve polyline').length") == 1
-    assert "%" in beside
+    assert "%" in comparison
     assert "://" not in path.read_text()  # it names no other place, and fetches nothing
 
-    elsewhere = replace(run, board="mkr1000")  # drawn as long as the plan, told as it was
+    elsewhere = replace(run, board="mkr1000")  # drawn as long as the plan, with its own times
     path.write_text(page(schedule, views, elsewhere))
     tab.open(path, height=1600)
-    assert "%" not in text(tab, "#beside")
-    assert "stretched to the plan's length: the plan is for native" in text(tab, "#beside")
+    assert "%" not in text(tab, "#comparison")
+    assert "stretched" in text(tab, "#comparison")
+    assert "which is for native, not for mkr1000" in text(tab, "#comparison")
     box = large(views[1], "forward")[-1]
     see(tab, *place(tab, 1, box, views[1].end_us))
     assert text(tab, "#tip h3") == box.node

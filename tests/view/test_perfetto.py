@@ -106,17 +106,21 @@ def test_a_plan_is_a_process_with_two_lanes_and_a_counter() -> None:
         "planned", "processor", "transfers",
     ]  # fmt: skip
     for op, kinds in (("compute", ("forward", "again")), ("page_in", ("page_in",))):
-        mine = [one for one in statements if not isinstance(one, Wait) and one.op == op]
+        mine = [
+            statement
+            for statement in statements
+            if not isinstance(statement, Wait) and statement.op == op
+        ]
         slices = [e for e in found["X"] if e["cat"] in kinds]
-        assert [e["name"] for e in slices] == [one.node for one in mine]
+        assert [e["name"] for e in slices] == [statement.node for statement in mine]
     last = max(e["ts"] + e["dur"] for e in found["X"])
     assert abs(last - schedule.meta["plan"]["time_us"]) < 0.001
     conv = next(e for e in found["X"] if e["name"] == "conv1")
     assert conv["args"]["operator"] == "conv2d(data, conv1.weight)"
     assert conv["args"]["bytes"] == 4096
     assert found["C"][-1]["args"] == {"bytes": 0}
-    outs = {one.node for one in statements if not isinstance(one, Wait) and one.op == "page_out"}
-    ins = {one.node for one in statements if not isinstance(one, Wait) and one.op == "page_in"}
+    outs = {s.node for s in statements if not isinstance(s, Wait) and s.op == "page_out"}
+    ins = {s.node for s in statements if not isinstance(s, Wait) and s.op == "page_in"}
     assert len(found["s"]) == len(found["f"]) >= len(outs & ins)
 
 
@@ -140,10 +144,14 @@ def test_a_run_is_a_second_process() -> None:
     view = planned(costs, statements)
     spans = []
     p = x = 0.0
-    for one in statements:  # a board that is slow, and whose clock ticks in thirds
-        begin = max(p, x) if isinstance(one, Wait) or one.op.startswith("page") else p
+    for statement in statements:  # a board that is slow, and whose clock ticks in thirds
+        begin = max(p, x) if isinstance(statement, Wait) or statement.op.startswith("page") else p
         end = begin + 1000 / 3
-        p, x = (p, end) if not isinstance(one, Wait) and one.op.startswith("page") else (end, x)
+        p, x = (
+            (p, end)
+            if not isinstance(statement, Wait) and statement.op.startswith("page")
+            else (end, x)
+        )
         spans.append((begin, end))
     run = with_trace(run_of(), statements, spans)
     found = trace_of(schedule, [view, recorded(costs, statements, run)])

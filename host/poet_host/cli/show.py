@@ -12,7 +12,7 @@ from ..schedule.decode import decode
 from ..schedule.listing import listing, unit_of
 from ..schedule.schedule import Schedule
 from ..schedule.times import costs_of_schedule
-from ..view.comparison import Beside, beside, step_us
+from ..view.comparison import Comparison, compare_run, step_us
 from ..view.lanes import View, planned, recorded
 from ..view.page import page
 from ..view.perfetto import chrome_trace
@@ -54,14 +54,14 @@ def show(
     for path in files:
         if path:
             say(f"wrote {path}")
-    found = beside(loaded, decode(loaded), views[0], run) if run else ()
+    found = compare_run(loaded, decode(loaded), views[0], run) if run else ()
     if as_json:
         emit(_about(loaded, run, found))
     elif not any(files):
         took_us = {one.statement: one.time_us for one in run.trace} if run else None
         show_text(listing(loaded, took_us))
         if run:
-            _show_beside(loaded, run, found)
+            _show_comparison(loaded, run, found)
 
 
 def _run_of(schedule: Schedule, path: Path) -> Run:
@@ -90,18 +90,18 @@ def _picture(schedule: Schedule, views: list[View]) -> bytes:
     return draw_views(views, title=title, ram_bytes=ram_bytes)
 
 
-def _about(schedule: Schedule, run: Run | None, found: tuple[Beside, ...]) -> dict[str, Any]:
+def _about(schedule: Schedule, run: Run | None, found: tuple[Comparison, ...]) -> dict[str, Any]:
     hidden = ("tensors", "costs")
     about = {key: value for key, value in schedule.meta.items() if key not in hidden}
     about |= {"model_bytes": len(schedule.model_part), "plan_bytes": len(schedule.plan_part)}
     if run:
         measured = {"steps": len(run.steps), "time_us": run.time_us, "step_us": step_us(run)}
         measured |= {"energy_uj": run.energy_uj, "peak_bytes": run.peak_bytes}
-        about["run"] = {**measured, "beside": [vars(one) for one in found]}
+        about["run"] = {**measured, "comparison": [vars(row) for row in found]}
     return about
 
 
-def _show_beside(schedule: Schedule, run: Run, found: tuple[Beside, ...]) -> None:
+def _show_comparison(schedule: Schedule, run: Run, found: tuple[Comparison, ...]) -> None:
     planned_for = schedule.meta.get("board")
     same = run.board == planned_for
     promised, took_us = schedule.meta["plan"]["time_us"], step_us(run)

@@ -1,8 +1,8 @@
-"""What a schedule recomputes and pages, and why that pays: every absence of a tensor from RAM.
+"""What a schedule recomputes and pages, and what that costs: every absence of a tensor from RAM.
 
-An absence begins when a tensor that is needed again leaves RAM, and ends when it comes back. Its
-cost is that of coming back, and of the page-out that nothing else wanted, so the costs of all
-absences are what the schedule spends beyond computing and loading everything once.
+An absence begins when a tensor that is needed again leaves RAM. It ends when the tensor comes back.
+Its cost is the recomputation or page-in, and the page-out if only this absence needed it. So the
+costs of all absences are what the schedule spends beyond computing and loading everything once.
 """
 
 from bisect import bisect_left
@@ -27,34 +27,27 @@ class Cost:
 
 @dataclass(frozen=True)
 class Absence:
-    """A tensor is out of RAM from statement `left` to statement `back`, which makes it `how`.
-
-    `spent`: what that cost; of its time `hidden_us` passed while the processor worked. `instead`:
-    what the other way would have cost, page out and in, or compute it again; None: it cannot be.
-    `missing`: inputs that were not in RAM when it came back, without which it cannot be computed.
-    `without_bytes`: the most bytes in RAM meanwhile, had it stayed and all else been the same; a
-    sum, whether it can be placed or not. `place_taken`: others used its place meanwhile.
-    """
+    """A tensor is out of RAM although it is needed again."""
 
     node: str
     size_bytes: int
-    left: int
-    back: int
+    left: int  # the statement that removes it from RAM
+    back: int  # the statement that brings it back
     left_us: float
     back_us: float
-    how: Kind
+    how: Kind  # "again" (recomputed) or "page_in"
     spent: Cost
-    hidden_us: float
-    instead: Cost | None
-    missing: tuple[str, ...]
-    without_bytes: int
-    place_taken: bool
+    hidden_us: float  # part of the transfers' time during which the processor computes
+    instead: Cost | None  # of the other way, paging or recomputing; None if it is impossible
+    missing: tuple[str, ...]  # inputs that are not in RAM at `back`: a recomputation needs them
+    without_bytes: int  # most bytes in RAM during the absence if it stayed; may not be placeable
+    place_taken: bool  # do other tensors use its place during the absence?
 
 
 def absences(
     graph: CostGraph, statements: Sequence[Statement | Wait], view: View
 ) -> tuple[Absence, ...]:
-    """All absences of a plan, in the order in which they begin; `view` is what was planned."""
+    """Find all absences of a plan, in the order in which they begin. `view` is of the plan."""
     stays: dict[str, list[Box]] = defaultdict(list)
     for box in sorted(view.boxes, key=lambda box: box.statement):
         if not box.workspace:
@@ -66,18 +59,18 @@ def absences(
         for name, boxes in stays.items()
         for before, after in pairwise(boxes)
     ]
-    return tuple(sorted(found, key=lambda one: (one.left, one.back)))
+    return tuple(sorted(found, key=lambda absence: (absence.left, absence.back)))
 
 
 def _paging(node: CostNode, outs: int) -> Cost:
-    """Out so often, and in once."""
+    """The cost of `outs` page-outs and one page-in."""
     return Cost(
         node.page_in_us + outs * node.page_out_us, node.page_in_uj + outs * node.page_out_uj
     )
 
 
 def _in_place(other: Box, before: Box, back: int) -> bool:
-    """Does another box use bytes of a box between the statements where that one ends and `back`?"""
+    """Does `other` use bytes of `before` after that ends and before statement `back`?"""
     meanwhile = before.until <= other.until and other.statement < back
     low, high = other.offset, other.offset + other.size_bytes
     apart = high <= before.offset or before.offset + before.size_bytes <= low
@@ -96,7 +89,7 @@ class _Find:
         computes = [bar for bar in view.bars if bar.kind in ("forward", "again")]
         self.busy = [(bar.begin_us, bar.end_us) for bar in computes]  # in order
         self.begins = [begin for begin, _ in self.busy]
-        self.returned: dict[str, int] = {}  # by the latest page-in
+        self.returned: dict[str, int] = {}  # the latest page-in of each tensor
         self.outs: dict[str, list[int]] = defaultdict(list)
         for index, statement in enumerate(statements):
             if isinstance(statement, Statement) and statement.op == "page_out":
@@ -108,7 +101,7 @@ class _Find:
         hidden_us = 0.0
         instead: Cost | None
         if after.kind == "page_in":
-            # Each page-out is paid by the first return after it; a kept tensor has one anyway.
+            # The first page-in after a page-out pays for it. A kept tensor is written anyway.
             own = [] if node.keep else [i for i in outs if i > self.returned.get(node.name, -1)]
             self.returned[node.name] = after.statement
             spent = _paging(node, len(own))
@@ -136,7 +129,7 @@ class _Find:
         )
 
     def _missing(self, node: CostNode, index: int) -> tuple[str, ...]:
-        """Inputs that are not in RAM at a statement."""
+        """Inputs of `node` that are not in RAM at statement `index`."""
         names = [self.graph.nodes[i].name for i in node.inputs]
         return tuple(
             name
@@ -145,7 +138,7 @@ class _Find:
         )
 
     def _hidden(self, index: int) -> float:
-        """How long the processor computes while the transfer of a statement runs."""
+        """How long the processor computes while the transfer of statement `index` runs."""
         timed = self.view.times[index]
         assert timed
         hidden_us = 0.0

@@ -1,4 +1,4 @@
-"""A recorded run beside what its schedule promised: times by kind of work, energy, peak."""
+"""Compare a recorded run with what its schedule predicted, by kind of work."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,23 +16,22 @@ BETWEEN = "between statements"
 
 
 @dataclass(frozen=True)
-class Beside:
-    """All statements of one kind of work in a step: a kernel, transfers, waits.
-
-    Predictions of operators and transfers contain what passes between statements; a trace does
-    not, so that has a row of its own (BETWEEN) whose prediction is None.
-    """
+class Comparison:
+    """All statements of one kind of work in a step: a kernel, transfers, or waits."""
 
     what: str
     count: int
-    predicted_us: float | None
-    measured_us: float
+    predicted_us: float | None  # None for BETWEEN: other predictions include that time
+    measured_us: float  # the sum of medians over the traced steps
 
 
-def beside(
+def compare_run(
     schedule: Schedule, statements: Sequence[Statement | Wait], plan: View, run: Run
-) -> tuple[Beside, ...]:
-    """Predicted and measured times, the longest measured first; medians of traced steps."""
+) -> tuple[Comparison, ...]:
+    """Compare times, longest measured time first.
+
+    The last row is the measured time between statements, which no trace contains.
+    """
     names = {name: i for i, name in enumerate(schedule.names)}
     kernels = isa.by_code("KERNEL")
 
@@ -46,24 +45,25 @@ def beside(
 
     measured: dict[str, list[float]] = defaultdict(list)
     predicted: dict[str, float] = defaultdict(float)
-    for one in run.trace:
-        if what := work(one.statement):
-            measured[what].append(one.time_us)
+    for traced in run.trace:
+        if what := work(traced.statement):
+            measured[what].append(traced.time_us)
     for bar in plan.bars:
         what = "waiting for transfers" if bar.kind == "wait" else work(bar.statement)
         predicted[str(what)] += bar.end_us - bar.begin_us
     found = [
-        Beside(what, len(times), predicted[what], sum(times)) for what, times in measured.items()
+        Comparison(what, len(times), predicted[what], sum(times))
+        for what, times in measured.items()
     ]
-    found.sort(key=lambda one: -one.measured_us)
-    lane = sum(one.time_us for one in run.trace if not one.op.startswith("page"))
+    found.sort(key=lambda row: -row.measured_us)
+    lane_us = sum(traced.time_us for traced in run.trace if not traced.op.startswith("page"))
     if run.steps:
-        rest_us = max(0.0, (step_us(run) or 0.0) - lane)
-        found.append(Beside(BETWEEN, len(run.trace), None, rest_us))
+        rest_us = max(0.0, (step_us(run) or 0.0) - lane_us)
+        found.append(Comparison(BETWEEN, len(run.trace), None, rest_us))
     return tuple(found)
 
 
 def step_us(run: Run) -> float | None:
-    """A step without what no plan contains, its commit and answers to the host: the median."""
+    """The median time of a step, without its commit and the answers to the host."""
     times_us = [step.time_us - step.overhead_us for step in run.steps]
     return median(times_us) if times_us else None

@@ -1,6 +1,7 @@
 """What a step does over time: bars in two lanes, tensors as boxes in the arena, bytes in use.
 
-Of a plan, by its rules and costs, and of a run, by the board's trace: the same view of both.
+A plan and a recorded run have the same view: the plan's times follow from its costs, the run's
+times from the board's trace.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,10 +30,10 @@ WORDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Bar:
-    """Statement number `statement`, about `node`, keeps its lane busy."""
+    """A statement keeps its lane busy."""
 
-    statement: int
-    node: str
+    statement: int  # its number
+    node: str  # "" for a wait for all transfers and for the commit
     kind: Kind
     begin_us: float
     end_us: float
@@ -40,35 +41,30 @@ class Bar:
 
 @dataclass(frozen=True)
 class Box:
-    """A tensor in the arena: bytes [offset, offset + size) from `begin_us` to `end_us`.
+    """A tensor in the arena: bytes [offset, offset + size_bytes) from `begin_us` to `end_us`."""
 
-    It holds what it should from `ready_us` on. Statement number `statement` makes it, number
-    `until` frees or overwrites it (the number of statements: it stays to the end).
-    """
-
-    statement: int
-    until: int
+    statement: int  # the number of the statement that makes it; -1: it is there at the start
+    until: int  # of the statement that frees or overwrites it; the count of statements if none
     node: str
     kind: Kind
     offset: int
     size_bytes: int
     begin_us: float
-    ready_us: float
+    ready_us: float  # its content is complete from here on
     end_us: float
-    workspace: bool = False
+    workspace: bool = False  # is it an operator's workspace, not the tensor itself?
 
 
 @dataclass(frozen=True)
 class View:
-    """One step. `used`: (microseconds, bytes in RAM from then on); `in_use`: the most bytes in
-    RAM during each statement; `times`: of each statement."""
+    """One step."""
 
     name: str
     bars: tuple[Bar, ...]
     boxes: tuple[Box, ...]
-    used: tuple[tuple[float, int], ...]
-    in_use: tuple[int, ...]
-    times: tuple[Timed | None, ...]
+    used: tuple[tuple[float, int], ...]  # (microseconds, bytes in RAM from then on)
+    in_use: tuple[int, ...]  # the most bytes in RAM during each statement
+    times: tuple[Timed | None, ...]  # of each statement; None for a wait in a plan
     end_us: float
 
     @property
@@ -82,9 +78,9 @@ def planned(
     statements: Sequence[Statement | Wait],
     start: Mapping[str, int | None] = MappingProxyType({}),
 ) -> View:
-    """A placed plan that the verifier accepts, as its costs promise it.
+    """Show a placed plan, which the verifier accepts, with the times that follow from its costs.
 
-    `start`: where tensors sit that are in RAM at the start (`plan.start_offsets`).
+    `start`: offsets of the tensors that are in RAM at the start (`plan.start_offsets`).
     """
     walk = _Walk(graph, statements, planned_times(graph, statements))
     for name, offset in start.items():
@@ -95,25 +91,28 @@ def planned(
 def recorded(
     graph: CostGraph, statements: Sequence[Statement | Wait], run: Run, where: str = "the run"
 ) -> View:
-    """One step as the board traced it: each statement in the latest step that traced it.
+    """Show one step as the board traced it: each statement in the latest step that traced it.
 
-    A board that traces few statements in a step shows each window of them in another step; behind
-    a window from a slower step, statements begin later, so that nothing overlaps in a lane. Raises
-    BadInput that begins with `where` if the trace is not that of these statements, or not whole.
+    A board that traces few statements per step records each window of them in another step. After
+    a window from a slower step, statements begin later, so that bars of a lane do not overlap.
+    Raises BadInput that begins with `where` if the trace has gaps or is of other statements.
     """
     _check_trace(statements, run, where)
     times: list[Timed | None] = []
-    p = x = 0.0  # when processor and transfers are done so far; what is queued comes after both
-    for one in sorted(run.trace, key=lambda one: one.statement):
-        transfer = one.op in TRANSFERS
-        begin_us = max(one.begin_us, p, x if transfer else 0.0)
-        end_us = begin_us + max(0.0, one.end_us - one.begin_us)
-        times.append(Timed(p, begin_us, end_us))
-        p, x = (p, end_us) if transfer else (end_us, x)
+    processor_us = transfers_us = 0.0  # the ends of the two lanes so far
+    for traced in sorted(run.trace, key=lambda traced: traced.statement):
+        is_transfer = traced.op in TRANSFERS
+        begin_us = max(traced.begin_us, processor_us, transfers_us if is_transfer else 0.0)
+        end_us = begin_us + max(0.0, traced.end_us - traced.begin_us)
+        times.append(Timed(processor_us, begin_us, end_us))
+        if is_transfer:
+            transfers_us = end_us
+        else:
+            processor_us = end_us
     view = _Walk(graph, statements, times).view("measured")
     if not run.steps:
         return view
-    begin_us = max(p, x)
+    begin_us = max(processor_us, transfers_us)
     commit = Bar(len(statements), "", "commit", begin_us, begin_us + run.steps[-1].commit_us)
     return replace(view, bars=(*view.bars, commit), end_us=commit.end_us)
 
@@ -121,31 +120,32 @@ def recorded(
 def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -> None:
     if not run.trace:
         raise BadInput(
-            f"{where} has no trace, as its board keeps none or nothing was left to train: give a "
-            "run that has trained steps"
+            f"{where} has no trace: its board records none, or no step was left to train. Choose "
+            "a run that trained steps"
         )
-    traced = {one.statement: one for one in run.trace}
-    for number, one in traced.items():
+    by_number = {traced.statement: traced for traced in run.trace}
+    for number, traced in by_number.items():
         known = statements[number] if 0 <= number < len(statements) else None
         about = ("wait", "") if isinstance(known, Wait) else known and (known.op, known.node)
-        if about != (one.op, one.node):
+        if about != (traced.op, traced.node):
             raise BadInput(
-                f"{where}: its trace has {named(f'{one.op} {one.node}')} as statement {number}, "
-                "the schedule has not: give the schedule that it was trained with"
+                f"{where}: statement {number} of its trace is "
+                f"{named(f'{traced.op} {traced.node}')}, unlike in the schedule: use the schedule "
+                "that the run was trained with"
             )
-    if len(traced) < len(run.trace):
+    if len(by_number) < len(run.trace):
         raise BadInput(f"{where}: its trace has a statement twice: train again")
-    if missing := len(statements) - len(traced):
-        steps = len(run.steps) * -(-len(statements) // len(traced))
+    if missing := len(statements) - len(by_number):
+        steps = len(run.steps) * -(-len(statements) // len(by_number))
         raise BadInput(
-            f"{where}: {missing} of {len(statements)} statements were never traced, as its board "
-            f"traces few in a step: train {steps} steps or more"
+            f"{where}: {missing} of {len(statements)} statements were never traced, because its "
+            f"board traces few per step: train {steps} steps or more"
         )
 
 
 @dataclass
 class _Walk:
-    """The machine's RAM while statements pass by."""
+    """Follows RAM statement by statement."""
 
     graph: CostGraph
     statements: Sequence[Statement | Wait]
@@ -183,9 +183,9 @@ class _Walk:
         self._bar(index, name, kind, timed.begin_us, timed.end_us)
         offset = statement.offset
         if node.overwrites is not None:
-            gone = self.graph.nodes[node.overwrites].name
-            offset = self.here[gone].offset
-            self._leave(gone, index, timed.begin_us)
+            old = self.graph.nodes[node.overwrites].name
+            offset = self.here[old].offset
+            self._leave(old, index, timed.begin_us)
         self.enter(index, name, kind, offset, timed.begin_us, timed.end_us)
         if statement.workspace_offset is not None:
             self._use(timed.begin_us, node.workspace_bytes)
@@ -196,7 +196,7 @@ class _Walk:
             self._use(timed.end_us, -node.workspace_bytes)
 
     def _page_in(self, index: int, statement: Statement, timed: Timed) -> None:
-        """Its memory is taken from the moment at which the transfer is queued."""
+        """Its memory is in use from the moment at which the transfer is queued."""
         self._bar(index, statement.node, "page_in", timed.begin_us, timed.end_us)
         times = (timed.reached_us, timed.end_us)
         self.enter(index, statement.node, "page_in", statement.offset, *times)

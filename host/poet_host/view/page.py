@@ -1,7 +1,7 @@
-"""One HTML page that shows a schedule, and a recorded run beside it; it needs nothing else.
+"""One HTML page that shows a schedule and a recorded run. It needs no other file.
 
-The files of web/ are put together with the data as JSON; the page draws it. Rows of
-the data are lists, in the order that the functions here name, as there may be thousands.
+It joins the files of web/ and the data as JSON; the scripts draw them. Rows of the data are lists
+because there may be thousands: base.js names their columns.
 """
 
 import json
@@ -21,19 +21,19 @@ from ..schedule.listing import SHORT_US, operator_text, rows
 from ..schedule.schedule import Schedule
 from ..schedule.times import costs_of_schedule
 from .absences import Absence, absences
-from .comparison import beside, step_us
+from .comparison import compare_run, step_us
 from .lanes import WORDS, Kind, View
 
 _WEB = Path(__file__).parent / "web"
-# One program in parts; the last one starts it.
+# Parts of one program; the last part starts it.
 _SCRIPTS = ("base", "scale", "chart", "why", "totals", "detail", "tables", "run", "controls")
 _KINDS: tuple[Kind, ...] = tuple(WORDS)
 
 
 def page(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> str:
-    """The page of what was planned (the first view) and, with `run`, of what was recorded."""
+    """Make the page of the planned view, and with `run` of the recorded view after it."""
     data = page_data(schedule, views, run)
-    # Nothing in a name may end the script element or begin a comment.
+    # A name must not end the script element or begin a comment.
     text = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     parts = {
         "TITLE": escape(f"{data['name']}: schedule"),
@@ -45,11 +45,11 @@ def page(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> s
 
 
 def page_data(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> dict[str, Any]:
-    """What the page knows, as plain JSON."""
+    """Collect what the page shows, as plain JSON."""
     costs, statements = costs_of_schedule(schedule), decode(schedule)
     away = absences(costs, statements, views[0])
     number = {name: i for i, name in enumerate(schedule.names)}
-    took_us = {one.statement: one.time_us for one in run.trace} if run else {}
+    took_us = {traced.statement: traced.time_us for traced in run.trace} if run else {}
     plan, keep = schedule.meta["plan"], schedule.meta.get("keep_everything")
     return {
         "version": version("poet-host"),
@@ -75,16 +75,18 @@ def page_data(schedule: Schedule, views: Sequence[View], run: Run | None = None)
             ]
             for row in rows(schedule)
         ],
-        "away": [_absence(one, number) for one in away],
+        "away": [_absence(absence, number) for absence in away],
         "run": _run(schedule, statements, views[0], run) if run else None,
     }
 
 
 def _tensors(schedule: Schedule) -> list[list[Any]]:
-    """Name, operator or role, bytes, times computed, paged in and paged out, then costs: energy
-    and time of computing, paging in, paging out."""
+    """Rows of: name; operator or role; bytes; how often it is computed, paged in, paged out;
+    energy and time of one computation, page-in and page-out.
+    """
     model, costs = schedule.model, costs_of_schedule(schedule)
-    done = Counter((one.op, one.node) for one in decode(schedule) if isinstance(one, Statement))
+    statements = (s for s in decode(schedule) if isinstance(s, Statement))
+    done = Counter((statement.op, statement.node) for statement in statements)
     nodes = {node.name: node for node in costs.nodes}
     found: list[list[Any]] = []
     for i, (name, about) in enumerate(zip(schedule.names, schedule.meta["tensors"], strict=True)):
@@ -98,8 +100,7 @@ def _tensors(schedule: Schedule) -> list[list[Any]]:
 
 
 def _view(view: View, number: dict[str, int]) -> dict[str, Any]:
-    """Bars: statement, tensor, kind, begin, end. Boxes: statement, tensor, kind, offset, bytes,
-    begin, ready, end, workspace. Used: time, bytes."""
+    """Rows of bars (BAR), of boxes (BOX), and of (time, bytes in use from then on)."""
     peak = view.peak
     return {
         "name": view.name,
@@ -120,17 +121,17 @@ def _view(view: View, number: dict[str, int]) -> dict[str, Any]:
             ]
             for box in view.boxes
         ],
-        "used": [list(one) for one in view.used],
+        "used": [list(row) for row in view.used],
     }  # fmt: skip
 
 
-def _absence(one: Absence, number: dict[str, int]) -> dict[str, Any]:
+def _absence(absence: Absence, number: dict[str, int]) -> dict[str, Any]:
     return {
-        **vars(one),
-        "node": number[one.node],
-        "how": _KINDS.index(one.how),
-        "spent": list(vars(one.spent).values()),
-        "instead": list(vars(one.instead).values()) if one.instead else None,
+        **vars(absence),
+        "node": number[absence.node],
+        "how": _KINDS.index(absence.how),
+        "spent": list(vars(absence.spent).values()),
+        "instead": list(vars(absence.instead).values()) if absence.instead else None,
     }
 
 
@@ -146,5 +147,7 @@ def _run(schedule: Schedule, statements: Any, plan: View, run: Run) -> dict[str,
         "total_energy_uj": run.total_energy_uj,
         "peak_bytes": run.peak_bytes,
         "steps": [[step.step, step.loss, step.time_us] for step in run.steps],
-        "beside": [list(vars(one).values()) for one in beside(schedule, statements, plan, run)],
+        "comparison": [
+            list(vars(row).values()) for row in compare_run(schedule, statements, plan, run)
+        ],
     }

@@ -35,7 +35,7 @@ def chrome_trace(schedule: Schedule, views: Sequence[View]) -> dict[str, Any]:
 
 
 def _texts(schedule: Schedule) -> dict[str, Event]:
-    """What is known of each tensor."""
+    """The arguments of each tensor's slices."""
     model = schedule.model
     found: dict[str, Event] = {}
     for number, (name, tensor) in enumerate(zip(schedule.names, model.tensors, strict=True)):
@@ -56,7 +56,7 @@ def _names(pid: int, view: View) -> Iterator[Event]:
 
 
 def _tid(pid: int, lane: str) -> int:
-    """Of one thread in the whole trace, and not 0, which is no thread to Perfetto."""
+    """The number of a lane's thread: unique in the trace, and not 0, which Perfetto reserves."""
     return 10 * pid + _LANES.index(lane)
 
 
@@ -75,7 +75,7 @@ def _slice(pid: int, bar: Bar, texts: dict[str, Event]) -> Event:
 
 
 def _flows(pid: int, view: View) -> Iterator[Event]:
-    """An arrow begins within the page-out and ends at the page-in, which it binds to."""
+    """An arrow from each page-out to each page-in of the same tensor after it."""
     written: dict[str, Bar] = {}
     for bar in sorted(view.bars, key=lambda bar: bar.statement):
         if bar.kind == "page_out":
@@ -83,13 +83,13 @@ def _flows(pid: int, view: View) -> Iterator[Event]:
         elif bar.kind == "page_in" and bar.node in written:
             arrow: Event = {"pid": pid, "tid": _tid(pid, "transfers")}
             arrow |= {"cat": "page", "name": "page"}
-            arrow["id"] = (pid << 16) + bar.statement  # a whole number, as Perfetto wants it
+            arrow["id"] = (pid << 16) + bar.statement  # Perfetto needs an integer
             yield {**arrow, "ph": "s", "ts": round(written[bar.node].begin_us * 1e3) / 1e3}
             yield {**arrow, "ph": "f", "bp": "e", "ts": round(bar.begin_us * 1e3) / 1e3}
 
 
 def _counter(pid: int, view: View) -> Iterator[Event]:
-    """One value for each time at which it changes."""
+    """The bytes in RAM, at each time at which they change."""
     values = {round(time_us * 1e3): used for time_us, used in view.used}
     for time_ns, used in values.items():
         yield {

@@ -9,8 +9,7 @@ from ..plan.plan import Plan, start_offsets
 from ..plan.problem import CostGraph
 from .lanes import TRANSFERS, WORDS, Kind, View, planned
 
-# Each of another lightness, for whoever prints or sees greys; page.css has the same hues, which
-# follow light and dark there.
+# They differ in lightness, so that a grey print is legible. web/page.css has the same hues.
 COLOURS: dict[Kind, str] = {
     "forward": "#2f5d8c",
     "again": "#e08030",
@@ -23,13 +22,13 @@ LABELS: dict[Kind, str] = {"page_in": "black"}  # white on the others
 
 
 def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:
-    """What a placed plan promises, as a PNG; raises BadInput if matplotlib is missing."""
+    """Draw a placed plan as a PNG. Raises BadInput if matplotlib is missing."""
     view = planned(graph, plan.statements, start_offsets(graph, plan))
     return draw_views([view], title=title, ram_bytes=plan.ram_bytes)
 
 
 def draw_views(views: Sequence[View], *, title: str, ram_bytes: int) -> bytes:
-    """Views of one step, one below the other on one axis, as the bytes of a PNG file.
+    """Draw views of one step below one another, on one time axis; the bytes of a PNG file.
 
     Raises BadInput if matplotlib is missing.
     """

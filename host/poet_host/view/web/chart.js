@@ -1,3 +1,5 @@
+// Drawing: axis, bars, boxes of the arena, labels, overview.
+
 function redraw() {
   if (wanted) return;
   wanted = true;
@@ -32,26 +34,34 @@ function drawAxis(g) {
     g.fillStyle = colours.rule;
     g.fillRect(Math.round(x(t)), AXIS - 5, 1, chart.clientHeight);
     g.fillStyle = colours.quiet;
-    g.fillText(number(t / unit, digits) + (t === 0 ? ` ${word}` : ""), Math.min(Math.max(x(t), LEFT + 12), width - 24), 11);
+    const left = Math.min(Math.max(x(t), LEFT + 12), width - 24);
+    g.fillText(number(t / unit, digits) + (t === 0 ? ` ${word}` : ""), left, 11);
   }
   g.textAlign = "right";
   g.fillText(`time, ${word}`, LEFT - 10, 11);
 }
-const faded = tensor => hits ? !hits.has(tensor) : chosen != null && chosen.tensor >= 0 && chosen.tensor !== tensor;
+function faded(tensor) {
+  if (hits) return !hits.has(tensor);
+  return chosen != null && chosen.tensor >= 0 && chosen.tensor !== tensor;
+}
 function drawBars(g, panel) {
-  const drawn = new Map();  // last pixel of a colour in a lane: what is narrower is drawn once
+  const drawn = new Map();  // last pixel of each colour: bars that end before it are skipped
   for (const bar of panel.view.bars) {
     if (bar[BAR.end] < at.t0 || bar[BAR.begin] > at.t1) continue;
     const kind = bar[BAR.kind], from = x(bar[BAR.begin]), to = Math.max(x(bar[BAR.end]), from + 1);
-    const dim = faded(bar[BAR.tensor]), key = `${kind}${dim}`;
+    const dim = faded(bar[BAR.tensor]), key = `${kind}${dim}`, y = barTop(panel, kind);
     if (to <= (drawn.get(key) ?? -1)) continue;
     drawn.set(key, to);
     g.globalAlpha = dim ? DIM : kind === WAIT ? .55 : 1;
     g.fillStyle = colours.kinds[kind];
-    g.fillRect(from, barTop(panel, kind), to - from, LANE - 2);
+    g.fillRect(from, y, to - from, LANE - 2);
     g.globalAlpha = dim ? 2 * DIM : 1;
-    if (to - from > 3 && !dim) { g.fillStyle = colours.paper; g.fillRect(to - .6, barTop(panel, kind), .6, LANE - 2); }
-    if (bar[BAR.tensor] >= 0 && kind !== WAIT) label(g, data.tensors[bar[BAR.tensor]][T.name], from, to, barTop(panel, kind) + LANE / 2 - 1);
+    if (to - from > 3 && !dim) {
+      g.fillStyle = colours.paper;
+      g.fillRect(to - .6, y, .6, LANE - 2);
+    }
+    if (bar[BAR.tensor] >= 0 && kind !== WAIT)
+      label(g, data.tensors[bar[BAR.tensor]][T.name], from, to, y + LANE / 2 - 1);
   }
   g.globalAlpha = 1;
 }
@@ -75,7 +85,8 @@ function drawBoxes(g, panel) {
     const dim = faded(box[BOX.tensor]), h = Math.max(low - high, .7);
     g.fillStyle = colours.kinds[box[BOX.kind]];
     g.globalAlpha = dim ? DIM : box[BOX.workspace] ? .5 : .92;
-    const ready = box[BOX.kind] === PAGE_IN ? Math.min(Math.max(x(box[BOX.ready]), from), to) : from;
+    const ready = box[BOX.kind] === PAGE_IN
+      ? Math.min(Math.max(x(box[BOX.ready]), from), to) : from;
     g.fillRect(ready, high, to - ready, h);
     if (ready > from) { g.globalAlpha *= .45; g.fillRect(from, high, ready - from, h); }
     g.globalAlpha = dim ? 2 * DIM : 1;
@@ -86,7 +97,8 @@ function drawBoxes(g, panel) {
     }
     if (h > 11) label(g, data.tensors[box[BOX.tensor]][T.name], from, to, (low + high) / 2);
     g.globalAlpha = 1;
-    const mine = chosen && chosen.tensor === box[BOX.tensor], hit = hits && hits.has(box[BOX.tensor]);
+    const mine = chosen && chosen.tensor === box[BOX.tensor];
+    const hit = hits && hits.has(box[BOX.tensor]);
     if (mine || hit || hovered === box) {
       g.strokeStyle = mine || hovered === box ? colours.focus : colours.ink;
       g.lineWidth = 2;
@@ -135,23 +147,27 @@ function drawLabels(g, panel) {
     }
     g.restore();
   }
-  const [unit, word] = height > 4e6 ? [1048576, "MiB"] : height > 8192 ? [1024, "KiB"] : [1, "bytes"];
+  const [unit, word] =
+    height > 4e6 ? [1048576, "MiB"] : height > 8192 ? [1024, "KiB"] : [1, "bytes"];
   const every = step(height / unit, 6) * unit;
   g.fillStyle = colours.quiet;
   for (let b = 0; b <= height; b += every) {
     const last = b + every > height;
-    g.fillText(number(b / unit, every < unit ? 1 : 0) + (last ? ` ${word}` : ""), LEFT - 10, boxY(panel, b));
+    const text = number(b / unit, every < unit ? 1 : 0) + (last ? ` ${word}` : "");
+    g.fillText(text, LEFT - 10, boxY(panel, b));
   }
   const words = `peak ${bytes(view.peak_bytes)} at ${time(view.peak_us / view.scale)}`;
   const budget = limit <= height ? `budget ${bytes(limit)}` : `budget ${bytes(limit)}, far above`;
   const y = limit <= height ? boxY(panel, Math.max(limit, view.peak_bytes)) - 9 : upper + 8;
-  const px = x(view.peak_us), room = g.measureText(words).width, seen = px >= LEFT && px <= width - RIGHT;
+  const px = x(view.peak_us), room = g.measureText(words).width;
+  const seen = px >= LEFT && px <= width - RIGHT;
   g.fillStyle = colours.limit;
   g.textAlign = "right";
   const crowded = seen && px + 12 + room > width - RIGHT - g.measureText(budget).width - 12;
   const left = LEFT + g.measureText(budget).width + 6, flipped = px + 12 + room > width - RIGHT;
-  // Where both have no place, as on a telephone, the budget stands in the totals alone.
-  if (!crowded || left + 12 < (flipped ? px - 9 - room : px - 6)) g.fillText(budget, crowded ? left : width - RIGHT - 4, y);
+  // On a narrow screen without room for both, only the totals show the budget.
+  if (!crowded || left + 12 < (flipped ? px - 9 - room : px - 6))
+    g.fillText(budget, crowded ? left : width - RIGHT - 4, y);
   if (seen) {
     g.fillStyle = colours.ink;
     g.textAlign = flipped ? "right" : "left";

@@ -1,4 +1,4 @@
-// Search.
+// Search, keys, pointer and wheel; then the page starts.
 
 function search(text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -25,12 +25,11 @@ function next(direction) {
     if (!hits || hits.has(data.rows[i][ROW.tensor])) return choose(i);
 }
 
-// Keys, pointer, wheel.
-
 function key(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const acts = {
-    ArrowLeft: () => pan(-.2), ArrowRight: () => pan(.2), ArrowUp: () => next(-1), ArrowDown: () => next(1),
+    ArrowLeft: () => pan(-.2), ArrowRight: () => pan(.2),
+    ArrowUp: () => next(-1), ArrowDown: () => next(1),
     "+": () => zoom(.5), "=": () => zoom(.5), "-": () => zoom(2), "0": () => show(0, end),
     Home: () => pan(-1e9), End: () => pan(1e9), Escape: () => { choose(-1); leave(); },
   };
@@ -38,7 +37,35 @@ function key(event) {
   event.preventDefault();
   acts[event.key]();
 }
+const chartX = event => event.clientX - chart.getBoundingClientRect().left;
+
 function listen() {
+  listenToChart();
+  listenToOverview();
+  chart.addEventListener("keydown", key);
+  $("listing").addEventListener("keydown", event => event.key.startsWith("Arrow") && key(event));
+  document.addEventListener("keydown", event => {
+    if (event.key !== "/" || document.activeElement === $("search")) return;
+    event.preventDefault();
+    $("search").focus();
+  });
+  $("search").addEventListener("input", event => search(event.target.value));
+  $("search").addEventListener("keydown", event => {
+    if (event.key === "Enter") { event.preventDefault(); next(event.shiftKey ? -1 : 1); }
+    if (event.key === "Escape") { event.target.value = ""; search(""); choose(-1); }
+  });
+  addEventListener("scroll", leave, {passive: true});
+  $("in").addEventListener("click", () => zoom(.5));
+  $("out").addEventListener("click", () => zoom(2));
+  $("all").addEventListener("click", () => show(0, end));
+  document.querySelector("main").addEventListener("click", event => {
+    const row = event.target.closest("tr[data-statement]");
+    if (row) choose(Number(row.dataset.statement), false);
+  });
+  new ResizeObserver(() => chart.clientWidth !== width && layout()).observe($("frame"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", layout);
+}
+function listenToChart() {
   let drag = null;
   chart.addEventListener("pointerdown", event => {
     if (event.button) return;
@@ -65,42 +92,30 @@ function listen() {
   chart.addEventListener("pointerup", release);
   chart.addEventListener("pointercancel", release);
   chart.addEventListener("pointerleave", leave);
-  chart.addEventListener("dblclick", event => zoom(.4, us(event.clientX - chart.getBoundingClientRect().left)));
+  chart.addEventListener("dblclick", event => zoom(.4, us(chartX(event))));
   chart.addEventListener("wheel", event => {
+    const turns = Math.max(-60, Math.min(60, event.deltaY)) / 150;
     const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
-    if (event.ctrlKey || event.metaKey) zoom(Math.exp(Math.max(-60, Math.min(60, event.deltaY)) / 150), us(event.clientX - chart.getBoundingClientRect().left));
-    else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(sideways / inner());
+    if (event.ctrlKey || event.metaKey) zoom(Math.exp(turns), us(chartX(event)));
+    else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))
+      pan(sideways / inner());
     else return;
     event.preventDefault();
     leave();
   }, {passive: false});
+}
+function listenToOverview() {
   const centre = event => {
     if (!(event.buttons & 1)) return;
-    const t = (event.clientX - overview.getBoundingClientRect().left - LEFT) / inner() * end, half = (at.t1 - at.t0) / 2;
+    const px = event.clientX - overview.getBoundingClientRect().left - LEFT;
+    const t = px / inner() * end, half = (at.t1 - at.t0) / 2;
     show(t - half, t + half);
   };
-  overview.addEventListener("pointerdown", event => { overview.setPointerCapture(event.pointerId); centre(event); });
+  overview.addEventListener("pointerdown", event => {
+    overview.setPointerCapture(event.pointerId);
+    centre(event);
+  });
   overview.addEventListener("pointermove", centre);
-  chart.addEventListener("keydown", key);
-  $("listing").addEventListener("keydown", event => event.key.startsWith("Arrow") && key(event));
-  document.addEventListener("keydown", event => {
-    if (event.key === "/" && document.activeElement !== $("search")) { event.preventDefault(); $("search").focus(); }
-  });
-  $("search").addEventListener("input", event => search(event.target.value));
-  $("search").addEventListener("keydown", event => {
-    if (event.key === "Enter") { event.preventDefault(); next(event.shiftKey ? -1 : 1); }
-    if (event.key === "Escape") { event.target.value = ""; search(""); choose(-1); }
-  });
-  addEventListener("scroll", leave, {passive: true});
-  $("in").addEventListener("click", () => zoom(.5));
-  $("out").addEventListener("click", () => zoom(2));
-  $("all").addEventListener("click", () => show(0, end));
-  document.querySelector("main").addEventListener("click", event => {
-    const row = event.target.closest("tr[data-statement]");
-    if (row) choose(Number(row.dataset.statement), false);
-  });
-  new ResizeObserver(() => chart.clientWidth !== width && layout()).observe($("frame"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", layout);
 }
 
 totals();
@@ -109,11 +124,15 @@ recorded();
 listing();
 listen();
 layout();
-// For those who look in from outside: what is drawn where, in pixels of the window.
+// For tests and the console: where things are drawn, in pixels of the window.
 window.poet = {
   data, at, show, search, choose, draw,
   panel(i) {
     const rect = chart.getBoundingClientRect(), panel = panels[i];
-    return {left: rect.left + LEFT, width: inner(), top: rect.top + panel.top, height: MEMORY, bytes: height, processor: rect.top + panel.lanes, transfers: rect.top + panel.lanes + LANE + 2, lane: LANE - 2};
+    const lanes = rect.top + panel.lanes;
+    return {
+      left: rect.left + LEFT, width: inner(), top: rect.top + panel.top, height: MEMORY,
+      bytes: height, processor: lanes, transfers: lanes + LANE + 2, lane: LANE - 2,
+    };
   },
 };

@@ -1,13 +1,16 @@
 // The chart. One time axis; lanes of every view, then the memory of every view.
 
 const chart = $("chart"), overview = $("overview"), tip = $("tip");
-// A run on another board than the plan's takes another time altogether: it is drawn as long as the
-// plan, and told as it was.
+// A run on another board is drawn as long as the plan. Texts have its own times: t / view.scale.
 for (const view of data.views) {
   view.scale = !same && view.end_us > 0 ? data.views[0].end_us / view.end_us : 1;
   if (view.scale === 1) continue;
-  for (const [list, places] of [[view.bars, [BAR.begin, BAR.end]], [view.boxes, [BOX.begin, BOX.ready, BOX.end]], [view.used, [0]]])
-    for (const one of list) for (const place of places) one[place] *= view.scale;
+  const timed = [
+    [view.bars, [BAR.begin, BAR.end]], [view.boxes, [BOX.begin, BOX.ready, BOX.end]],
+    [view.used, [0]],
+  ];
+  for (const [rows, columns] of timed)
+    for (const row of rows) for (const column of columns) row[column] *= view.scale;
   view.end_us *= view.scale;
   view.peak_us *= view.scale;
 }
@@ -18,7 +21,10 @@ const height = (limit < 1.6 * top ? Math.max(limit, top) : top) * 1.09;
 const LEFT = 92, RIGHT = 14, AXIS = 24, LANE = 24, GAP = 6;
 const MEMORY = data.views.length > 1 ? 250 : 360;
 const at = {t0: 0, t1: end};
-let width = 0, colours = {}, panels = [], hits = null, chosen = null, hovered = null, wanted = false;
+let width = 0, colours = {}, panels = [];
+let hits = null;  // tensors that the search found
+let chosen = null, hovered = null;  // a statement with its tensor, a box
+let wanted = false;  // is a redraw scheduled?
 
 function layout() {
   panels = [];
@@ -50,7 +56,7 @@ function sized(canvas, w, h) {
 const inner = () => width - LEFT - RIGHT;
 const x = us => LEFT + (us - at.t0) / (at.t1 - at.t0) * inner();
 const us = px => at.t0 + (px - LEFT) / inner() * (at.t1 - at.t0);
-const DIM = .2;  // of what was not searched for, and not chosen
+const DIM = .2;  // opacity of what is neither found nor chosen
 const laneOf = kind => kind === PAGE_IN || kind === PAGE_OUT ? 1 : 0;
 const barTop = (panel, kind) => panel.lanes + laneOf(kind) * (LANE + 2);
 const boxY = (panel, offset) => panel.top + MEMORY * (1 - offset / height);

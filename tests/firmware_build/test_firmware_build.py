@@ -1,4 +1,4 @@
-"""The bare-metal images: one recipe for two builds, where memory goes, how deep the stack gets."""
+"""The bare-metal images: one recipe for two builds, the memory ledger, the stack bound."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ needs_pio = pytest.mark.skipif(PIO is None, reason="PlatformIO is missing")
 
 
 def pio_run(folder: Path, *arguments: str, path: str | None = None) -> str:
-    """`pio run` on this checkout, leaving nothing in it nor in the user's PlatformIO."""
+    """Run `pio run` on this checkout without a change to it or to the user's PlatformIO."""
     environment = {
         **os.environ,
         "PATH": path or os.environ["PATH"],
@@ -62,7 +62,7 @@ def pio_run(folder: Path, *arguments: str, path: str | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def pio(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder where `pio run` has built all boards, and what it printed."""
+    """The folder where `pio run` has built all boards, and its output."""
     folder = tmp_path_factory.mktemp("pio")
     return folder / "work" / "build", pio_run(folder)
 
@@ -89,8 +89,8 @@ def test_frames_are_those_that_the_compiler_reports(board: str, pio: tuple[Path,
             name = place.rpartition(":")[2].partition(".")[0]
             reported[name] = max(reported.get(name, 0), int(size_bytes))
     found: dict[str, int] = {}
-    for one in functions(read_elf(build_firmware(board))).values():
-        found[one.name] = max(found.get(one.name, 0), one.frame_bytes)
+    for function in functions(read_elf(build_firmware(board))).values():
+        found[function.name] = max(found.get(function.name, 0), function.frame_bytes)
     common = set(reported) & set(found)
     assert len(common) > 150
     assert [name for name in common if found[name] < reported[name]] == []
@@ -98,7 +98,7 @@ def test_frames_are_those_that_the_compiler_reports(board: str, pio: tuple[Path,
 
 
 @needs_pio
-def test_platformio_brings_a_compiler_where_the_system_has_none(tmp_path: Path) -> None:
+def test_platformio_uses_its_compiler_if_the_system_has_none(tmp_path: Path) -> None:
     made = recipe("mkr1000")
     package = tmp_path / "core" / "packages" / "toolchain-gccarmnoneeabi"
     (package / "bin").mkdir(parents=True)
@@ -129,12 +129,20 @@ def test_platformio_uploads_with_poet_host(pio: tuple[Path, str], tmp_path: Path
     asked = ("-e", "mkr1000", "-t", "nobuild", "-t", "upload", "--upload-port", "/dev/x")
     pio_run(pio[0].parents[1], *asked, path=f"{tmp_path}:{os.environ['PATH']}")
     elf = pio[0] / "mkr1000" / "firmware.elf"
-    told = (tmp_path / "log").read_text().split()
-    assert told == ["flash", "--board", "mkr1000", "--image", str(elf), "--upload-port", "/dev/x"]
+    arguments = (tmp_path / "log").read_text().split()
+    assert arguments == [
+        "flash",
+        "--board",
+        "mkr1000",
+        "--image",
+        str(elf),
+        "--upload-port",
+        "/dev/x",
+    ]
     assert elf.exists()
 
 
-def test_the_compiler_is_the_systems_or_platformios(
+def test_the_compiler_is_from_the_path_or_from_platformio(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = recipe("mkr1000")
@@ -200,7 +208,7 @@ def test_the_ledger_accounts_for_every_byte(board: str, all_ledgers: dict[str, L
 def test_the_stack_is_bounded_below_what_is_reserved(
     board: str, all_ledgers: dict[str, Ledger], tmp_path: Path
 ) -> None:
-    """And a run of everything that is deep stays below the bound."""
+    """A run with the deepest calls stays below the bound too."""
     ledger = all_ledgers[board]
     assert ledger.stack_doubt == ""
     assert ledger.stack_bound_bytes is not None
@@ -225,7 +233,7 @@ def test_the_stack_is_bounded_below_what_is_reserved(
 
 
 @both
-def test_the_painted_stack_tells_what_was_used(board: str, all_ledgers: dict[str, Ledger]) -> None:
+def test_the_painted_stack_shows_its_use(board: str, all_ledgers: dict[str, Ledger]) -> None:
     chip = SimulatedChip(board, build_firmware(board), None)
     assert chip.run(10**9) == "idle"
     hello = bytes([1, 1])
@@ -244,8 +252,8 @@ def test_the_painted_stack_tells_what_was_used(board: str, all_ledgers: dict[str
 
 
 @both
-def test_interrupts_nest_as_the_bound_is_told(board: str) -> None:
-    """The levels of calls.toml are the priorities that the port sets."""
+def test_interrupts_nest_as_calls_toml_says(board: str) -> None:
+    """The levels in calls.toml are the priorities that the port sets."""
     folder = ROOT / "firmware" / "port" / recipe(board).chip
     port = "".join(path.read_text() for path in sorted(folder.glob("*.[ch]")))
     handlers = dict(re.findall(r"\[16 \+ IRQ_(\w+)\] = (\w+)", port))
@@ -257,7 +265,8 @@ def test_interrupts_nest_as_the_bound_is_told(board: str) -> None:
     assert set(set_to) == set(handlers)
     rules = tomllib.loads((ROOT / "firmware" / "calls.toml").read_text())["interrupts"]
     levels = [
-        {priority_of[one] for one in level if one in priority_of} for level in rules["levels"]
+        {priority_of[handler] for handler in level if handler in priority_of}
+        for level in rules["levels"]
     ]
     assert all(len(level) == 1 for level in levels)
     assert levels == sorted(levels, key=min, reverse=True)
@@ -311,8 +320,8 @@ def test_large_frames_are_seen(core: str, size_bytes: int, tmp_path: Path) -> No
     [
         (LOOP, "the stack has no bound: [fg] calls [fg] calls [fg]"),
         (ALLOCA, "reset_handler .* stack pointer .*: no bound"),
-        (POINTER, "does not say what reset_handler may call through a pointer"),
-        (TAKEN, "does not say who may call h through a pointer"),
+        (POINTER, "what reset_handler may call through a pointer"),
+        (TAKEN, "who calls h through a pointer"),
     ],
 )
 def test_what_has_no_bound_is_refused(core: str, body: str, message: str, tmp_path: Path) -> None:
@@ -321,14 +330,14 @@ def test_what_has_no_bound_is_refused(core: str, body: str, message: str, tmp_pa
 
 
 @pytest.mark.parametrize("core", list(CORES))
-def test_a_fault_that_begins_the_stack_anew_needs_no_room(core: str, tmp_path: Path) -> None:
+def test_a_fault_handler_that_resets_the_stack_adds_nothing(core: str, tmp_path: Path) -> None:
     def bound(size_bytes: int, fault: str) -> int:
         return stack_bound(read_elf(compiled(core, BIG % size_bytes, tmp_path, fault)), fpu=False)
 
-    anew = REPORT % "stack_top"
-    assert bound(400, anew) == bound(400, FAULT)
-    assert bound(400, anew.replace("mov sp, r3", "nop")) == bound(400, FAULT) + 200 + 8
-    assert bound(8, anew) == 200 + 8  # the report is all there is
+    resets = REPORT % "stack_top"
+    assert bound(400, resets) == bound(400, FAULT)
+    assert bound(400, resets.replace("mov sp, r3", "nop")) == bound(400, FAULT) + 200 + 8
+    assert bound(8, resets) == 200 + 8  # the report alone
     with pytest.raises(BadInput, match="sets the stack pointer from a register: no bound"):
         bound(8, REPORT % "0x20001234")
 
@@ -338,7 +347,7 @@ def without_what_compilers_differ_in(text: str) -> str:
 
 
 def test_addresses_in_two_halves_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"addresses in halves .movw.: no bound"):
+    with pytest.raises(BadInput, match="movw"):
         stack_bound(read_elf(compiled("m4f", SPLIT, tmp_path)), fpu=False)
 
 
@@ -346,7 +355,7 @@ def test_the_table_in_the_docs_is_that_of_this_build(all_ledgers: dict[str, Ledg
     text = (ROOT / "docs/reference/memory.md").read_text(encoding="utf-8")
     fresh = ledgers.with_ledger(text, "memory.md", list(all_ledgers.values()))
     if f" {compiler_version(recipe('mkr1000'))} " not in text:
-        text, fresh = (without_what_compilers_differ_in(one) for one in (text, fresh))
+        text, fresh = map(without_what_compilers_differ_in, (text, fresh))
     assert fresh == text, "the firmware has changed: run `make ledger`"
 
 
@@ -365,6 +374,6 @@ def test_damaged_images_are_refused(tmp_path: Path) -> None:
         read_elf(tmp_path / "none.elf")
 
 
-def test_a_file_without_a_place_for_the_table_is_refused() -> None:
-    with pytest.raises(BadInput, match="has no place for the table"):
+def test_a_file_without_marker_lines_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"NOTES\.md"):
         ledgers.with_ledger("# Title\n", "NOTES.md", [])

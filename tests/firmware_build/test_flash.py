@@ -315,7 +315,7 @@ def test_a_boot_loader_that_does_not_come_is_explained(desk: Desk) -> None:
     desk.program("bossac")
     usb = desk.port("ttyACM0", SKETCH)
     thread = reenumerate(desk, None)
-    with pytest.raises(NoDevice, match=r"no boot loader has come .* reset button twice"):
+    with pytest.raises(NoDevice, match=r"boot loader .* reset button twice"):
         write(MKR, usb)
     thread.join()
     assert not (desk.folder / "bossac.log").exists()
@@ -427,9 +427,9 @@ def test_newer_bossacs_are_taken(desk: Desk) -> None:
 
 
 def test_an_image_for_another_board_is_refused(desk: Desk) -> None:
-    with pytest.raises(BadInput, match=r"begins at 0x0, and mkr1000 starts what lies at 0x2000"):
+    with pytest.raises(BadInput, match=r"0x0, .* mkr1000 .* 0x2000"):
         write_image(MKR, 0, IMAGE, "/dev/ttyACM0")
-    for name, words in (("native", "nothing to flash"), ("rpi4b", "poet-host build rpi4b")):
+    for name, words in (("native", "simulate native"), ("rpi4b", "poet-host build rpi4b")):
         with pytest.raises(BadInput, match=words):
             write_image(load_board(name), 0, IMAGE, "/dev/ttyACM0")
 
@@ -461,7 +461,7 @@ def test_auto_needs_exactly_one_port(desk: Desk) -> None:
     [
         ("No device found on ttyACM0", "No device found on ttyACM0.*reset button twice"),
         ("Error: LIBUSB_ERROR_ACCESS", 'SUBSYSTEM=="usb", ATTRS{idVendor}=="2341"'),
-        ("", "it said nothing"),
+        ("", "it printed nothing"),
     ],
 )
 def test_a_program_that_fails_is_quoted(said: str, advice: str, desk: Desk) -> None:
@@ -480,7 +480,7 @@ def test_a_program_that_hangs_is_ended(desk: Desk, monkeypatch: pytest.MonkeyPat
 def test_a_port_that_does_not_come_back_is_explained(desk: Desk) -> None:
     usb = desk.port("ttyACM0", LOADER)
     desk.program("bossac", f"rm {usb}")
-    with pytest.raises(NoDevice, match=r"written, but .*ttyACM0 has not come .* pins 13 .RX. and"):
+    with pytest.raises(NoDevice, match=r"written, but .*ttyACM0 .* pins 13 .RX. and"):
         write(MKR, usb)
 
 
@@ -501,7 +501,7 @@ def test_another_board_that_answers_is_told(desk: Desk) -> None:
     with answering("mkr1000") as board, pytest.raises(PoetError, match=told):
         write(DK, board.port)
     foreign = isa.fingerprint_text().replace(b"relu", b"rolu", 1)
-    told = r"written, but something else .* other operators"
+    told = r"written, but .* other operators"
     with FakeBoard(rows=foreign) as board, pytest.raises(BoardError, match=told):
         write(DK, board.port)
 

@@ -261,7 +261,7 @@ def test_weights_of_another_model_are_not_gone_on_with_and_replaced_only_when_as
         (("-o", "{0}/none/new.img"), "there is no folder"),
         (("-o", "{0}/m.poet"), "is read by this command too"),
         (("-o", "/dev/null"), "is no file: make an image"),
-        (("-o", "{0}/foreign.img"), "holds no poet partition"),
+        (("-o", "{0}/foreign.img"), "poet partition"),
         (("--port", "native", "--storage", "{0}/none.img"), "there is no storage file"),
     ],
 )

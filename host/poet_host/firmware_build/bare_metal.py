@@ -1,4 +1,4 @@
-"""Builds the firmware image of a bare-metal board, kept in the user's cache folder."""
+"""Build the firmware image of a bare-metal board, in the user's cache folder."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from .recipe import find_compiler, recipe
 
 
 def build_firmware(board: str) -> Path:
-    """The ELF image that would be flashed, compiled if it is not in the cache yet.
+    """Return the ELF image of a board, compiled if it is not in the cache.
 
-    Raises BadInput for a board that has no bare-metal port, PoetError if there is no cross
+    Raises BadInput for a board without a bare-metal port, PoetError if there is no cross
     compiler or it fails.
     """
     made = recipe(board)
@@ -26,5 +26,5 @@ def build_firmware(board: str) -> Path:
         made.headers,
         [f"-l{name}" for name in made.libraries],
         objects=[[compiler, *made.flags(source), *include] for source in made.sources],
-        missing=f"{made.compiler} went away: install it again",
+        missing=f"{made.compiler} is no longer there: install it again",
     )

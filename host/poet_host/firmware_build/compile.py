@@ -1,4 +1,4 @@
-"""Compiled once for each state of the sources, and kept in the user's cache folder."""
+"""Compile once for each content of the sources, and keep the result in the user's cache."""
 
 import hashlib
 import os
@@ -21,11 +21,12 @@ def compiled(
     objects: Sequence[Sequence[str]] = (),
     missing: str,
 ) -> Path:
-    """What `command` makes of `sources`: a file of the cache, compiled if it is not there yet.
+    """Return the file that `command` builds from `sources`, from the cache if it is there.
 
-    `objects`: where they are compiled one by one, the command for each of `sources`; `command`
-    then links what those have made. Two builds at once do not disturb each other. Raises
-    PoetError with `missing` if there is no such compiler, and with its first error if it fails.
+    `headers` only decide whether the cached file is still right. `libraries` end the command.
+    `objects`: one compile command for each of `sources`; `command` then links their output. Two
+    builds at the same time do not disturb each other. Raises PoetError with `missing` if there is
+    no such compiler, and with the compiler's first error if it fails.
     """
     if shutil.which(command[0]) is None:
         raise PoetError(missing)
@@ -51,8 +52,8 @@ def compiled(
                 lines = done.stderr.strip().splitlines()
                 first = next((line for line in lines if "error" in line), "no message")
                 raise PoetError(
-                    f"{command[0]} cannot compile {name} ({first}): a compiler for C11, such as "
-                    "gcc 9 or clang 10, is needed"
+                    f"{command[0]} cannot compile {name} ({first}): install a compiler for C11, "
+                    "such as gcc 9 or clang 10"
                 )
         built.replace(target)
     return target
@@ -66,6 +67,6 @@ def _cache_folder() -> Path:
     except OSError as error:
         raise PoetError(
             f"cannot make the cache folder {folder} ({error.strerror}): set XDG_CACHE_HOME to a "
-            "folder that can be written"
+            "folder with write permission"
         ) from error
     return folder

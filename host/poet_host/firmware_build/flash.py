@@ -1,4 +1,4 @@
-"""A bare-metal board's firmware, built and put onto the board."""
+"""Build the firmware of a board, and flash it: build it, write it, check the board."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from .upload import Flashed, find_tool, write_image
 
 
 def build(board: str) -> Path:
-    """The firmware of a board: an ELF image, or the program of a board that runs Linux.
+    """Return the firmware of a board: an ELF image, or the program of a board that runs Linux.
 
     Raises PoetError if it cannot be built.
     """
@@ -33,12 +33,12 @@ def flash(
 ) -> Flashed:
     """Build the firmware of a board, write it, and check that the board answers.
 
-    `image`: an ELF file to write instead of building. `report` is told where the memory goes, and
-    what is being done. Ports, tool and errors: see upload.write_image; PoetError also if the
-    firmware cannot be built.
+    `image`: an ELF file to write instead of building one. `report` receives the memory
+    ledger and a line for each step. Ports, tool and errors are those of upload.write_image. Raises
+    PoetError too if the firmware cannot be built.
     """
     found = load_board(board)
-    find_tool(found, tool)  # what is missing is better known before the build
+    find_tool(found, tool)  # reports a missing tool before the build
     elf = image or build_firmware(board)
     start, data = read_elf(elf).flash()
     if image is None:

@@ -1,7 +1,8 @@
-"""Reads a firmware image as it would be flashed.
+"""Read a firmware image from its ELF file.
 
-The few parts of ELF32 that a linked image for a microcontroller has (System V ABI, chapters 4
-and 5): program headers, sections and the symbol table. Standard library only, as recipe.py.
+It reads the parts of ELF32 that a linked image for a microcontroller has (System V ABI, chapters
+4 and 5): program headers, sections and the symbol table. It needs the standard library only,
+because PlatformIO's builder imports it too.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ STT_FUNC = 2
 
 @dataclass(frozen=True)
 class Image:
-    """Segments (load address, bytes), symbols (name -> address), what lies in memory."""
+    """The content of an ELF file."""
 
-    segments: tuple[tuple[int, bytes], ...]
-    symbols: dict[str, int]
-    objects: dict[str, tuple[int, int]]  # variables: address and size
-    functions: tuple[tuple[int, str], ...]  # address and name, sorted; static ones may share one
-    sections: dict[str, tuple[int, int]]  # those that take up memory: address and size
-    code: tuple[tuple[int, bytes], ...]  # sections that hold instructions
-    marks: tuple[tuple[int, str], ...]  # mapping symbols: "t" code, "d" data
-    pointers: tuple[int, ...]  # words that hold an address, if it was linked with --emit-relocs
-    split_pointers: bool  # others are put together by MOVW and MOVT
+    segments: tuple[tuple[int, bytes], ...]  # load address and bytes
+    symbols: dict[str, int]  # name: address
+    objects: dict[str, tuple[int, int]]  # variables, by name: address and size
+    functions: tuple[tuple[int, str], ...]  # address and name, sorted; static names may repeat
+    sections: dict[str, tuple[int, int]]  # those that occupy memory, by name: address and size
+    code: tuple[tuple[int, bytes], ...]  # sections with instructions: address and bytes
+    marks: tuple[tuple[int, str], ...]  # mapping symbols: address, and "t" code or "d" data
+    pointers: tuple[int, ...]  # addresses of words with an address; needs --emit-relocs
+    split_pointers: bool  # True: other addresses are built by MOVW and MOVT
 
     def flash(self) -> tuple[int, bytes]:
-        """Address and bytes of what is written to flash; gaps are as after erasing."""
+        """Return address and bytes for the flash memory. Gaps are 0xff, as after erasing."""
         start = min(address for address, _ in self.segments)
         end = max(address + len(data) for address, data in self.segments)
         content = bytearray(b"\xff" * (end - start))
@@ -52,7 +53,7 @@ def _text(table: bytes, at: int) -> str:
 
 
 def read_elf(path: Path) -> Image:
-    """Read an ELF image; raises BadInput for a file that is not one."""
+    """Read an ELF image. Raises BadInput for any other file."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -92,7 +93,7 @@ def _parse(data: bytes) -> Image:
         for at in range(offset, offset + size, entry):
             name_at, value, bytes_of, info, _, home = struct.unpack_from("<IIIBBH", data, at)
             name = _text(names, name_at)
-            if name.startswith("$"):  # sections for debuggers have such marks too
+            if name.startswith("$"):  # debug sections have mapping symbols too
                 if home < len(sections) and sections[home][2] & SHF_ALLOC:
                     marks.append((value, name[1:2]))
             elif name:
@@ -113,7 +114,7 @@ def _parse(data: bytes) -> Image:
         if kind == 1 and flags & SHF_EXECINSTR
     )
     names = data[sections[names_at][4] : sections[names_at][4] + sections[names_at][5]]
-    taken = {
+    occupied = {
         _text(names, name): (address, size)
         for name, _, flags, address, _, size, *_ in sections
         if flags & SHF_ALLOC and size
@@ -123,7 +124,7 @@ def _parse(data: bytes) -> Image:
         symbols,
         objects,
         tuple(sorted(functions)),
-        taken,
+        occupied,
         code,
         tuple(sorted(marks)),
         tuple(sorted(place for place, kind in relocations if kind == R_ARM_ABS32)),

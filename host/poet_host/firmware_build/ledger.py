@@ -1,9 +1,9 @@
-"""Where the memory of a board goes: flash, and RAM by purpose, from a firmware image.
+"""Memory ledger of a firmware image: bytes of flash, and of RAM by purpose.
 
     python -m poet_host.firmware_build.ledger docs/reference/memory.md
 
-writes the table of all boards into a file, between the lines that mark its place.
-Standard library only, as recipe.py.
+writes the table of all boards into a file, between two marker lines. It needs the standard
+library only, because PlatformIO's builder imports it too.
 """
 
 import sys
@@ -21,7 +21,7 @@ from .stack import stack_bound
 RAM_START = 0x20000000
 BEGIN, END = "<!-- ledger: made by `make ledger` -->", "<!-- end of ledger -->"
 
-# What each variable is for; what is not named here is `other`.
+# The purpose of each variable. The purpose of all others is `other`.
 PURPOSES = {
     "board": "state of the runtime",
     "residents": "tables of tensors",
@@ -47,16 +47,13 @@ ORDER = ("stack", *dict.fromkeys(PURPOSES.values()), "code in RAM", "other", "ar
 
 @dataclass(frozen=True)
 class Ledger:
-    """Bytes of flash, and of RAM by purpose.
-
-    `stack_bound_bytes` of the stack can be used; None: not known, and `stack_doubt` says why.
-    """
+    """The memory of one board's firmware."""
 
     board: str
     flash_bytes: int
-    ram: dict[str, int]
-    stack_bound_bytes: int | None
-    stack_doubt: str = ""
+    ram: dict[str, int]  # bytes by purpose
+    stack_bound_bytes: int | None  # most bytes of the stack that a run can use, if known
+    stack_doubt: str = ""  # why that is not known
 
     @property
     def arena_bytes(self) -> int:
@@ -64,7 +61,7 @@ class Ledger:
 
 
 def memory_ledger(board: str, path: Path) -> Ledger:
-    """The ledger of a board's firmware image, from its sections and symbols."""
+    """Return the ledger of a board's firmware image, from its sections and symbols."""
     image = read_elf(path)
     ram = dict.fromkeys(ORDER, 0)
     ram["arena"], ram["stack"] = image.sections[".arena"][1], image.sections[".stack"][1]
@@ -74,12 +71,12 @@ def memory_ledger(board: str, path: Path) -> Ledger:
             ram[PURPOSES[name]] += size_bytes
     ram["other"] = _ram_bytes(image) - sum(ram.values())
     used = {purpose: size_bytes for purpose, size_bytes in ram.items() if size_bytes}
-    used["code in RAM"] = ram["code in RAM"]  # a row that says 0
+    used["code in RAM"] = ram["code in RAM"]  # this row may show 0
     _, flash = image.flash()
     fpu = any(flag.startswith("-mfpu") for flag in recipe(board).core)
     try:
         return Ledger(board, len(flash), used, stack_bound(image, fpu=fpu))
-    except BadInput as error:  # what this compiler made is not as calls.toml says
+    except BadInput as error:  # this compiler's output differs from calls.toml
         return Ledger(board, len(flash), used, None, str(error))
 
 
@@ -88,7 +85,7 @@ def _ram_bytes(image: Image) -> int:
 
 
 def ledger_rows(ledgers: Sequence[Ledger]) -> list[tuple[str, ...]]:
-    """A row of names, then one for each purpose; bytes, or `-` where a board has none."""
+    """Return a header row, then a row for each purpose, with bytes or `-` for each board."""
 
     def row(name: str, values: Sequence[int | None]) -> tuple[str, ...]:
         return name, *("-" if value is None else f"{value:,}" for value in values)
@@ -109,19 +106,19 @@ def ledger_rows(ledgers: Sequence[Ledger]) -> list[tuple[str, ...]]:
 
 
 def ledger_text(ledgers: Sequence[Ledger]) -> str:
-    """The table for a terminal, and why the use of a stack is not known where that is so."""
+    """Return the table for a terminal, and a line for each stack bound that is not known."""
     rows = ledger_rows(ledgers)
     first = max(len(row[0]) for row in rows)
     width = max(len(value) for row in rows for value in row[1:])
     lines = [
         row[0].ljust(first) + "".join(value.rjust(width + 2) for value in row[1:]) for row in rows
     ]
-    doubts = [f"{one.board}'s stack: {one.stack_doubt}" for one in ledgers if one.stack_doubt]
+    doubts = [f"{it.board}'s stack: {it.stack_doubt}" for it in ledgers if it.stack_doubt]
     return "\n".join([*lines, *doubts])
 
 
 def ledger_markdown(ledgers: Sequence[Ledger]) -> str:
-    """The table as docs/reference/memory.md has it."""
+    """Return the table in Markdown, for docs/reference/memory.md."""
     made = recipe(ledgers[0].board)
     built = f"bytes, built by {made.compiler} {compiler_version(made)} with all kernels"
     (_, *boards), *rows = ledger_rows(ledgers)
@@ -130,16 +127,16 @@ def ledger_markdown(ledgers: Sequence[Ledger]) -> str:
 
 
 def with_ledger(text: str, where: str, ledgers: Sequence[Ledger]) -> str:
-    """A text with the table between its marks; raises BadInput where they are missing."""
+    """Return a text with the table between its marker lines. Raises BadInput without them."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise BadInput(f"{where} has no place for the table: put {BEGIN} and {END} there")
+        raise BadInput(f"{where} has no marker lines for the table: add {BEGIN} and {END}")
     return f"{before}{BEGIN}\n{ledger_markdown(ledgers)}\n{END}{after}"
 
 
 def all_ledgers() -> list[Ledger]:
-    """Of all boards that have a bare-metal port; their images are built."""
+    """Build the images of all boards with a bare-metal port, and return their ledgers."""
     return [memory_ledger(board, build_firmware(board)) for board in simulated_boards()]
 
 

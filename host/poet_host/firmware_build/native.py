@@ -1,8 +1,8 @@
-"""Builds the native board: the firmware as a program of this computer, or of another one.
+"""Build the native board: the firmware as a program for this computer, or for a Linux board.
 
-The system's C compiler compiles the runtime and kernels of the boards, once for each state of the
-sources, into the user's cache folder. For a board that runs Linux (its board.toml names a `target`)
-the same program is cross-compiled; QEMU executes it on a computer of another kind.
+The system's C compiler compiles the runtime and kernels of the boards into the user's cache. For a
+board that runs Linux (its board.toml has a `target`), the same program is cross-compiled. QEMU runs
+it on computers with another processor.
 """
 
 import os
@@ -18,19 +18,19 @@ from ..errors import BadInput, PoetError
 from ..resources import resource
 from .compile import compiled
 
-# Sums in one order on every target: no contraction, no reassociation.
+# Sums have one order on every target: no contraction, no reassociation.
 _FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-math-errno", "-pthread")
 _SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
              "-fno-sanitize-recover=all", "-DPOET_POISON")  # fmt: skip
 
 
 def boards_run_here() -> bool:
-    """Does this system have what native and simulated boards need? Windows has not."""
+    """Return True if this system can run native and simulated boards. Windows cannot."""
     return find_spec("termios") is not None
 
 
 def check_system() -> None:
-    """Raise BadInput where no board can run."""
+    """Raise BadInput on a system that cannot run boards."""
     if not boards_run_here():
         raise BadInput(
             "simulated and native boards need Linux, macOS or WSL: name the port of a real board, "
@@ -39,16 +39,16 @@ def check_system() -> None:
 
 
 def linux_boards() -> list[str]:
-    """Names of the boards whose firmware is a program for Linux, sorted."""
+    """Return the names of the boards whose firmware is a program for Linux, sorted."""
     return [name for name in names() if load_board(name).target]
 
 
 def build_native(sanitize: bool = False, target: str = "") -> Path:
-    """The native board's program, compiled if it is not in the cache yet.
+    """Return the native board's program, compiled if it is not in the cache.
 
-    `sanitize`: with the address and undefined-behaviour sanitizers. `target`: for this kind of
-    computer, as aarch64-linux-gnu, and with no need of its libraries. Raises PoetError if there
-    is no C compiler or it fails.
+    `sanitize`: with the address and undefined-behaviour sanitizers. `target`: cross-compile for
+    this kind of computer, as aarch64-linux-gnu, and link statically. Raises PoetError if there is
+    no C compiler or it fails.
     """
     flags = _SANITIZE if sanitize else ()
     if target:
@@ -60,13 +60,13 @@ def build_native(sanitize: bool = False, target: str = "") -> Path:
 
 
 def build_library(sanitize: bool = False) -> Path:
-    """Runtime and kernels as a shared library, without a port and without `main`."""
+    """Return runtime and kernels as a shared library, without a port and without `main`."""
     flags = ("-shared", "-fPIC", *(_SANITIZE if sanitize else ()))
     return _build("libpoet.so", ("src", "kernels"), flags, *_compiler())
 
 
 def _compiler(target: str = "") -> tuple[list[str], str]:
-    """The compiler for a kind of computer, and what to try where it is missing."""
+    """Return the compile command for a target, and advice if it is missing."""
     if not target or _is_here(target):
         return os.environ.get("CC", "cc").split(), "'apt install gcc' or set CC"
     debian = {"aarch64": "arm64"}.get(_arch(target), _arch(target))
@@ -74,8 +74,10 @@ def _compiler(target: str = "") -> tuple[list[str], str]:
 
 
 def cross_tools(target: str) -> tuple[str, str]:
-    """What compiles and what runs programs for another kind of computer; the second is empty
-    where this one runs them itself. Raises PoetError, with what to install, if one is missing."""
+    """Return the compiler for a target, and its emulator (empty if none is needed here).
+
+    Raises PoetError, with what to install, if one is missing.
+    """
     (compiler, *_), advice = _compiler(target)
     path = shutil.which(compiler)
     if path is None:
@@ -83,7 +85,7 @@ def cross_tools(target: str) -> tuple[str, str]:
     asked = [path, "-print-file-name=libc.a"]
     library = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     if not Path(library).is_absolute():
-        raise PoetError(f"{path} has no library to link programs with: try {advice}")
+        raise PoetError(f"{path} has no library to link with: try {advice}")
     return path, "".join(runner(target))
 
 
@@ -92,12 +94,12 @@ def _arch(target: str) -> str:
 
 
 def _is_here(target: str) -> bool:
-    """Does this computer run such programs itself?"""
+    """Return True if this computer runs programs for the target itself."""
     return platform.system() == "Linux" and platform.machine() == _arch(target)
 
 
 def runner(target: str) -> list[str]:
-    """What a program for `target` is started with on this computer."""
+    """Return the command that runs programs for `target` here: QEMU, or nothing."""
     if not target or _is_here(target):
         return []
     arch = _arch(target)
@@ -105,7 +107,7 @@ def runner(target: str) -> list[str]:
         if found := shutil.which(name):
             return [found]
     raise PoetError(
-        f"no emulator for programs of {arch}: qemu-{arch} is not on the PATH; try "
+        f"no emulator for programs of {arch}: qemu-{arch} is not on the PATH: try "
         "'apt install qemu-user'"
     )
 
@@ -121,5 +123,5 @@ def _build(
         (path for pattern in ("*.h", "*.def") for path in sorted(firmware.rglob(pattern))),
         ["-lm"],
         missing=f"no C compiler: {compiler[0]} is not on the PATH, and the native board is "
-        f"compiled on this machine; try {advice}",
+        f"compiled on this computer: try {advice}",
     )

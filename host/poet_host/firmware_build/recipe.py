@@ -1,6 +1,6 @@
-"""How a bare-metal board's firmware is built: what firmware/build.toml says.
+"""How to build a bare-metal board's firmware, read from firmware/build.toml.
 
-Needs nothing but the standard library: PlatformIO's builder reads it too, in its own Python.
+It needs the standard library only, because PlatformIO's builder imports it into its own Python.
 """
 
 import os
@@ -17,42 +17,42 @@ from ..resources import resource
 
 @dataclass(frozen=True)
 class Recipe:
-    """Paths and flags of one board's image; `sources` are in the order of linking."""
+    """Paths and flags of one board's image."""
 
     board: str
     chip: str
     compiler: str
-    package: str  # of PlatformIO, with its version
-    core: tuple[str, ...]
-    compile: tuple[str, ...]
-    link: tuple[str, ...]
+    package: str  # PlatformIO's package of the compiler, with its version
+    core: tuple[str, ...]  # flags of compiling and linking
+    compile: tuple[str, ...]  # flags of compiling
+    link: tuple[str, ...]  # flags of linking
     libraries: tuple[str, ...]
     include: tuple[Path, ...]
-    sources: tuple[Path, ...]
-    script: Path
+    sources: tuple[Path, ...]  # in the order of linking
+    script: Path  # linker script
     script_folders: tuple[Path, ...]
-    optimise: dict[Path, str]  # how a source, or else those of a folder, are optimised
+    optimise: dict[Path, str]  # flag for a source, or for the sources of a folder
 
     def flags(self, source: Path) -> tuple[str, ...]:
-        """All that one source is compiled with, but for the folders of headers."""
+        """Return all flags of one source, without the folders of headers."""
         how = self.optimise.get(source) or self.optimise[source.parent]
         return (*self.core, *self.compile, how)
 
     @property
     def headers(self) -> list[Path]:
-        """What sources and linker script include."""
+        """All files that sources and linker script may include."""
         suffixes = (".h", ".def", ".ld")
         found = (p for p in resource("firmware").rglob("*") if p.suffix in suffixes)
         return sorted(found)
 
 
 def simulated_boards() -> list[str]:
-    """Names of the boards that have a bare-metal port, and a chip to simulate, sorted."""
+    """Return the names of the boards with a bare-metal port and a simulated chip, sorted."""
     return sorted(path.parent.name for path in resource("boards").glob("*/chip.toml"))
 
 
 def recipe(board: str) -> Recipe:
-    """Raises BadInput for a board that has no bare-metal port."""
+    """Return the recipe of a board. Raises BadInput if it has no bare-metal port."""
     if board not in simulated_boards():
         raise BadInput(
             f"{board} has no firmware image: choose one of {', '.join(simulated_boards())}"
@@ -85,7 +85,7 @@ def recipe(board: str) -> Recipe:
 
 
 def find_compiler(made: Recipe) -> str:
-    """The cross compiler: the system's if it is on the PATH, otherwise PlatformIO's package.
+    """Return the path of the cross compiler: from the PATH, or else from PlatformIO's package.
 
     Raises PoetError, with what to install, if there is neither.
     """
@@ -98,13 +98,13 @@ def find_compiler(made: Recipe) -> str:
         if found := shutil.which(made.compiler, path=str(folder / "bin")):
             return found
     raise PoetError(
-        f"{made.compiler} is not on the PATH, and {made.board} runs true firmware: try 'apt "
+        f"{made.compiler}, which compiles for {made.board}, is not on the PATH: try 'apt "
         "install gcc-arm-none-eabi libnewlib-arm-none-eabi', or, without root, 'pip install "
         f"platformio' and 'pio pkg install --global --tool {made.package}'"
     )
 
 
 def compiler_version(made: Recipe) -> str:
-    """Such as `12.2.1`; raises PoetError as find_compiler does."""
+    """Return the compiler's version, as `12.2.1`. Raises PoetError as find_compiler does."""
     asked = [find_compiler(made), "-dumpfullversion"]
     return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()

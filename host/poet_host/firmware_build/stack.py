@@ -1,9 +1,10 @@
-"""How deep the stack of a firmware image can get: a bound that holds for every run.
+"""Upper bound of a firmware image's stack depth, valid for every run.
 
-The frames and calls of all functions, the C library's included, are read from their instructions
-(ARMv6-M and ARMv7-M Architecture Reference Manuals, chapter A5), so nothing that is linked is
-missed; what pointers may call, and which interrupts nest, is said in firmware/calls.toml, and
-checked for gaps against the image. Standard library only, as recipe.py.
+Frames and calls of all functions are read from their instructions (ARMv6-M and ARMv7-M
+Architecture Reference Manuals, chapter A5). So functions of the C library are included too.
+firmware/calls.toml lists what pointers may call and which interrupts nest; the image is checked for
+functions that it does not list. It needs the standard library only, because PlatformIO's builder
+imports it too.
 """
 
 import struct
@@ -19,28 +20,29 @@ from ..errors import BadInput
 from ..resources import resource
 from .image import Image
 
-# Eight words, 17 more and one unused with a floating-point context, and one to align to eight
-# bytes (ARMv7-M ARM, B1.5.6 and B1.5.7).
+# What an exception pushes: eight words, 17 more and one unused with a floating-point context, and
+# one to align to eight bytes (ARMv7-M ARM, B1.5.6 and B1.5.7).
 FRAME_BYTES, FRAME_FPU_BYTES = 36, 108
 
 
 @dataclass
 class Function:
-    """Bytes of stack that a function takes, at most, and what it may go to."""
+    """A function of the image."""
 
     name: str
-    frame_bytes: int = 0
-    calls: set[int] = field(default_factory=set)  # addresses, tail calls among them
-    pointers: bool = False  # it calls through one
-    anew: bool = False  # it goes back to where the stack begins, for good
+    frame_bytes: int = 0  # most bytes of stack that it uses itself
+    calls: set[int] = field(default_factory=set)  # addresses of called functions; tail calls too
+    calls_pointer: bool = False  # it calls through a pointer
+    resets_stack: bool = False  # it sets the stack pointer to the top, and never returns
 
 
 def stack_bound(image: Image, *, fpu: bool) -> int:
-    """Bytes of stack that the program can use, interrupts and a fault at the worst moment included.
+    """Return the bytes of stack that the program can use.
 
-    `fpu`: exceptions save its registers too. Raises BadInput, with the function's name, for
-    recursion, a stack pointer that is set in a way not known here, and a call through a pointer
-    that firmware/calls.toml does not explain.
+    Interrupts and a fault at the worst moment are included. `fpu`: exceptions save the registers
+    of the floating-point unit too. Raises BadInput, with the function's name, for recursion, for an
+    unknown way to set the stack pointer, and for a call through a pointer that firmware/calls.toml
+    does not list.
     """
     return _Bound(image).total(FRAME_FPU_BYTES if fpu else FRAME_BYTES)
 
@@ -50,7 +52,7 @@ class _Bound:
         self.rules = tomllib.loads((resource("firmware") / "calls.toml").read_text("utf-8"))
         self.functions = functions(image)
         self.vectors = _vectors(image)
-        self.taken = _addresses_taken(image, self.functions)
+        self.in_pointers = _addresses_in_pointers(image, self.functions)
         self.groups = {
             name: self._members(image, group) for name, group in self.rules["group"].items()
         }
@@ -61,10 +63,10 @@ class _Bound:
         self.path: list[tuple[int, tuple[str, ...]]] = []
 
     def _members(self, image: Image, group: dict[str, Any]) -> frozenset[int]:
-        """Functions of a group that the image has: by pattern, or stored in a table."""
+        """Return the functions of a group in the image: by name pattern, or from a table."""
         found = {
             address
-            for address in self.taken
+            for address in self.in_pointers
             for pattern in group.get("functions", ())
             if fnmatchcase(self.functions[address].name, pattern)
         }
@@ -75,30 +77,30 @@ class _Bound:
         return frozenset(found)
 
     def _check(self) -> None:
-        """The file explains every function whose address is taken, and every caller of one."""
-        explained = frozenset[int]().union(*self.groups.values())
-        called = {self.functions[address].name for address in self.taken - explained}
-        callers = {one.name for one in self.functions.values() if one.pointers} - set(self.rule_of)
+        """Raise BadInput if a function in a pointer, or a caller of one, is not in calls.toml."""
+        listed = frozenset[int]().union(*self.groups.values())
+        called = {self.functions[address].name for address in self.in_pointers - listed}
+        callers = {f.name for f in self.functions.values() if f.calls_pointer} - set(self.rule_of)
         if called:
             raise BadInput(
-                f"firmware/calls.toml does not say who may call {', '.join(sorted(called))} "
+                f"firmware/calls.toml does not list who calls {', '.join(sorted(called))} "
                 "through a pointer: add it to a group"
             )
         if callers:
             raise BadInput(
-                f"firmware/calls.toml does not say what {', '.join(sorted(callers))} may call "
+                f"firmware/calls.toml does not list what {', '.join(sorted(callers))} may call "
                 "through a pointer: add it to a rule"
             )
 
     def _targets(self, name: str, entered: tuple[str, ...]) -> set[int]:
-        """What a function's pointers may hold."""
+        """Return the functions that a function may call through pointers."""
         rule = self.rule_of[name]
         inside = (groups for outer, groups in rule.get("inside", {}).items() if outer in entered)
         groups = next(inside, rule["to"])
         return {address for group in groups for address in self.groups[group]}
 
     def deepest(self, address: int, entered: tuple[str, ...] = ()) -> int:
-        """Bytes from a function's entry on; `entered`: functions of `again` on the way there."""
+        """Return the stack bytes below a function's entry; `entered`: callers listed in `again`."""
         function = self.functions[address]
         if function.name in self.again:
             if entered.count(function.name) == self.again[function.name]:
@@ -108,13 +110,13 @@ class _Bound:
         if key in self.path:
             way = [self.functions[at].name for at, _ in self.path[self.path.index(key) :]]
             raise BadInput(
-                f"the stack has no bound: {' calls '.join((*way, function.name))}; a loop in which "
-                "one of them is entered a few times at most goes into firmware/calls.toml"
+                f"the stack has no bound: {' calls '.join((*way, function.name))}: if the number "
+                "of these calls is limited, list it under `again` in firmware/calls.toml"
             )
         if key not in self.known:
             self.path.append(key)
             targets = set(function.calls)
-            if function.pointers:
+            if function.calls_pointer:
                 targets |= self._targets(function.name, entered)
             below = max((self.deepest(target, entered) for target in sorted(targets)), default=0)
             self.known[key] = function.frame_bytes + below
@@ -122,6 +124,7 @@ class _Bound:
         return self.known[key]
 
     def total(self, exception_bytes: int) -> int:
+        """Return the depth of reset, plus one interrupt of each level, or plus a fault."""
         nesting = [set(level) for level in self.rules["interrupts"]["levels"]]
         faults = set(self.rules["interrupts"]["faults"])
         known = faults.union(*nesting)
@@ -129,7 +132,7 @@ class _Bound:
         for address in self.vectors[1:]:
             name = self.functions[address].name
             if name not in known:
-                raise BadInput(f"firmware/calls.toml does not say at which level {name} runs")
+                raise BadInput(f"firmware/calls.toml does not list the interrupt level of {name}")
             handlers[name] = self.deepest(address)
         bytes_used = self.deepest(self.vectors[0])
         for level in nesting:
@@ -138,20 +141,20 @@ class _Bound:
                 bytes_used += exception_bytes + max(depths)
         for fault in faults & set(handlers):
             depth = handlers[fault]
-            anew = any(one.anew for one in self.functions.values() if one.name == fault)
-            bytes_used = max(bytes_used + exception_bytes + (0 if anew else depth), depth)
+            resets = any(f.resets_stack for f in self.functions.values() if f.name == fault)
+            bytes_used = max(bytes_used + exception_bytes + (0 if resets else depth), depth)
         return bytes_used
 
 
 def _vectors(image: Image) -> list[int]:
-    """Reset's function, then those of the other exceptions and interrupts, without repetition."""
+    """Return the function of reset, then those of other exceptions and interrupts, each once."""
     at, size = image.objects["vectors"]
     words = [word & ~1 for word in _words(image, at, size)[1:] if word]
     return list(dict.fromkeys(words))
 
 
 def _words(image: Image, at: int, size: int) -> tuple[int, ...]:
-    """What the image holds at an address: of variables, their initial values."""
+    """Return the words of the image at an address; of variables, their initial values."""
     data_at, data_size = image.sections.get(".data", (0, 0))
     if data_at <= at < data_at + data_size:
         at += image.symbols["data_load"] - data_at
@@ -161,12 +164,12 @@ def _words(image: Image, at: int, size: int) -> tuple[int, ...]:
     return ()
 
 
-def _addresses_taken(image: Image, known: dict[int, Function]) -> set[int]:
-    """Functions whose address stands anywhere as data, but for the vector table."""
+def _addresses_in_pointers(image: Image, known: dict[int, Function]) -> set[int]:
+    """Return the functions whose address is in data other than the vector table."""
     if not image.pointers:
-        raise BadInput("the image does not say where addresses are: link with --emit-relocs")
+        raise BadInput("the image has no relocations: link with --emit-relocs")
     if image.split_pointers:
-        raise BadInput("the image holds addresses in halves (movw): no bound")
+        raise BadInput("the image has addresses in halves (movw): the stack has no bound")
     at, size = image.objects["vectors"]
     words = {
         word & ~1
@@ -178,7 +181,7 @@ def _addresses_taken(image: Image, known: dict[int, Function]) -> set[int]:
 
 
 def _instruction_bytes(image: Image, start: int, size: int) -> bytearray:
-    """1 where mapping symbols say that instructions are."""
+    """Return 1 for each byte that mapping symbols mark as instructions, 0 for data."""
     code = bytearray(size)
     marks = [*((a, k) for a, k in image.marks if start <= a < start + size), (start + size, "d")]
     for (begin, kind), (end, _) in pairwise(marks):
@@ -188,7 +191,7 @@ def _instruction_bytes(image: Image, start: int, size: int) -> bytearray:
 
 
 def functions(image: Image) -> dict[int, Function]:
-    """Every function by its address."""
+    """Return every function of the image, by address."""
     starts = sorted({address for address, _ in image.functions})
     names = {address: name.partition(".")[0] for address, name in reversed(image.functions)}
     found = {address: Function(names[address]) for address in starts}
@@ -200,22 +203,22 @@ def functions(image: Image) -> dict[int, Function]:
                 continue
             here = starts[position]
             function = found[here]
-            if _begins_anew(image, address, first, start, code):
-                function.anew = True
+            if _resets_stack(image, address, first, start, code):
+                function.resets_stack = True
                 continue
-            function.frame_bytes += _taken(function.name, address, first, second, start, code)
+            function.frame_bytes += _pushed(function.name, address, first, second, start, code)
             if _calls_pointer(first, second):
-                function.pointers = True
+                function.calls_pointer = True
             target = _branch(address, first, second)
-            if target is not None:  # into the middle of a function counts as a call of the whole
+            if target is not None:  # a branch into a function counts as a call
                 owner = starts[bisect_right(starts, target) - 1]
                 if owner != here or target == here:
                     function.calls.add(owner)
     return found
 
 
-def _begins_anew(image: Image, address: int, first: int, start: int, code: bytes) -> bool:
-    """MOV SP, Rm, with where the stack begins in Rm."""
+def _resets_stack(image: Image, address: int, first: int, start: int, code: bytes) -> bool:
+    """Return True for MOV SP, Rm, with the top of the stack in Rm."""
     if first & 0xFF87 != 0x4685:
         return False
     top = image.symbols.get("stack_top", -1)
@@ -225,7 +228,7 @@ def _begins_anew(image: Image, address: int, first: int, start: int, code: bytes
 def _instructions(
     start: int, code: bytes, is_code: bytearray
 ) -> Iterator[tuple[int, int, int | None]]:
-    """(address, first halfword, second or None) of each instruction."""
+    """Yield (address, first halfword, second or None) of each instruction."""
     at = 0
     while at + 1 < len(code):
         if not is_code[at]:
@@ -240,15 +243,19 @@ def _instructions(
             at += 2
 
 
-def _taken(name: str, address: int, first: int, second: int | None, start: int, code: bytes) -> int:
-    """Bytes by which an instruction lowers the stack pointer. Those that raise it count as 0, so
-    that a function with several ways out is taken at the sum of its ways in."""
+def _pushed(
+    name: str, address: int, first: int, second: int | None, start: int, code: bytes
+) -> int:
+    """Return the bytes by which an instruction lowers the stack pointer.
+
+    Instructions that raise it count as 0. So the frame of a function is the sum of all pushes.
+    """
     if second is None:
         if first & 0xFE00 == 0xB400:  # PUSH
             return 4 * (first & 0x1FF).bit_count()
         if first & 0xFF80 == 0xB080:  # SUB SP, #
             return 4 * (first & 0x7F)
-        if first & 0xFF87 == 0x4485:  # ADD SP, Rm: the constant was loaded just before
+        if first & 0xFF87 == 0x4485:  # ADD SP, Rm: an LDR before it has loaded the constant
             return max(0, -_constant(name, address, first >> 3 & 15, start, code))
         if first & 0xFF87 == 0x4685:  # MOV SP, Rm
             raise BadInput(f"{name} sets the stack pointer from a register: no bound")
@@ -280,7 +287,7 @@ def _expanded(first: int, second: int) -> int:
 
 
 def _constant(name: str, address: int, register: int, start: int, code: bytes) -> int:
-    """What the last LDR Rt, [PC, #] before an address has put into a register, signed."""
+    """Return the signed constant that the last LDR Rt, [PC, #] has put into a register."""
     for at in range(address - 2, max(start, address - 64), -2):
         half = int.from_bytes(code[at - start : at - start + 2], "little")
         if half & 0xFF00 == 0x4800 | register << 8:
@@ -290,14 +297,17 @@ def _constant(name: str, address: int, register: int, start: int, code: bytes) -
 
 
 def _calls_pointer(first: int, second: int | None) -> bool:
-    """BLX Rm, or BX Rm that is no return. Jump tables (MOV PC, TBB, LDR PC) stay inside."""
+    """Return True for BLX Rm, and for BX Rm unless Rm is LR.
+
+    Jump tables (MOV PC, TBB, LDR PC) stay inside the function.
+    """
     return second is None and (
         first & 0xFF87 == 0x4780 or (first & 0xFF87 == 0x4700 and first >> 3 & 15 != 14)
     )
 
 
 def _branch(address: int, first: int, second: int | None) -> int | None:
-    """Where B, BL, or a conditional branch goes."""
+    """Return the target of B, BL, or a conditional branch; None for other instructions."""
     if second is None:
         if first & 0xF000 == 0xD000 and first & 0x0E00 != 0x0E00:
             return address + 4 + 2 * _signed(first & 0xFF, 8)

@@ -1,7 +1,7 @@
-"""Putting firmware onto a board, with the program that its loader wants.
+"""Write a firmware image to a board, with the upload program of its loader.
 
-bossac (github.com/shumatech/BOSSA) for Arduino's SAM boot loader; OpenOCD, J-Link Commander or
-pyOCD for a board with a debugger.
+The programs are bossac (github.com/shumatech/BOSSA) for Arduino's SAM boot loader, and OpenOCD,
+J-Link Commander or pyOCD for a board with a debugger.
 """
 
 import os
@@ -21,6 +21,7 @@ import serial
 from ..device.board import Board, Loading
 from ..device.device import Device, connect
 from ..device.ports import (
+    RULES,
     SerialPort,
     board_of,
     find_port,
@@ -35,8 +36,8 @@ from ..errors import BadInput, BoardError, NoDevice, PoetError, quoted
 BOSSAC_OLDEST = (1, 9)
 TOUCH_BAUD = 1200
 TOUCH_WAIT_S = 5.0  # for the boot loader's port to appear
-RETURN_WAIT_S = 20.0  # for the board's own, and for its answer
-TOOL_LIMIT_S = 180.0
+RETURN_WAIT_S = 20.0  # for the board's own port to appear, and for its answer
+TOOL_LIMIT_S = 180.0  # for an upload program
 POLL_S = 0.1
 INSTALL = {
     "bossac": "'apt install bossa-cli'",
@@ -50,13 +51,13 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Flashed:
-    """What was done: by which program, through which port; `info` is the board's poet_hello."""
+    """The result of writing an image."""
 
     flash_bytes: int
-    tool: str
-    upload_port: str
-    port: str
-    info: Any
+    tool: str  # name of the upload program
+    upload_port: str  # of the loader
+    port: str  # where the firmware answers
+    info: Any  # the board's poet_hello
 
 
 def write_image(
@@ -69,22 +70,22 @@ def write_image(
     tool: str | None = None,
     report: Report = lambda message: None,
 ) -> Flashed:
-    """Write an image that begins at address `start`, wait for the board, and check who answers.
+    """Write an image to flash address `start`, wait for the board, and check its answer.
 
-    `port`: where the firmware will answer; `auto`: the board's only USB port. If there is none of
-    that name afterwards, it is the port on USB where the board has come back.
-    `upload_port`: where its loader is, if elsewhere; without it, the only port with its loader's
-    USB ids, or else `port`. `tool`: a program of board.loading.tools instead of the first that is
-    installed.
-    Raises BadInput for a board or tool that cannot, NoDevice for a port that is not there or does
-    not come back, PoetError for a program that is missing, too old or fails, BoardError if
-    something else answers than what was written.
+    `port`: where the firmware will answer, or `auto` for the board's only USB port. If the board
+    appears on USB under another name afterwards, that port is used.
+    `upload_port`: the loader's port. Without it, the loader is on the only port with its USB
+    ids, or else on `port`. `tool`: a program of board.loading.tools, instead of the first one that
+    is installed.
+    Raises BadInput for a board without an image or a wrong tool, NoDevice if a port is missing or
+    does not appear again, PoetError if the program is missing, too old or fails, and BoardError if
+    another firmware answers than the one that was written.
     """
     loading = loading_of(board)
     if start != loading.start:
         raise BadInput(
-            f"the image begins at 0x{start:x}, and {board.name} starts what lies at "
-            f"0x{loading.start:x}: this image is for another board"
+            f"the image begins at 0x{start:x}, but {board.name} needs an image at "
+            f"0x{loading.start:x}: give an image for {board.name}"
         )
     name, program = find_tool(board, tool)
     if port == "auto":
@@ -110,27 +111,27 @@ def write_image(
 
 
 def loading_of(board: Board) -> Loading:
-    """Raises BadInput, with what to do instead, for a board without an image."""
+    """Return how to load a board. Raises BadInput, with advice, if it has no image."""
     if board.loading is not None:
         return board.loading
     if board.name == "native":
         raise BadInput(
-            "native runs on this computer and is compiled when it starts: nothing to flash, "
-            "use --port native or `poet-host simulate native`"
+            "native is a program on this computer, so it cannot be flashed: use --port native or "
+            "`poet-host simulate native`"
         )
     if board.target:
         raise BadInput(
-            f"{board.name} runs Linux, where the firmware is a program: make it with `poet-host "
+            f"{board.name} runs Linux, so its firmware is a program: build it with `poet-host "
             f"build {board.name} -o poet-native`, or run poet-host there with --port native"
         )
     raise BadInput(
-        f"there is no firmware for {board.title}: schedules can be solved for it (--board "
-        f"{board.name}), and run on the native board"
+        f"there is no firmware for {board.title}: solve schedules for it with --board "
+        f"{board.name}, and run them on the native board"
     )
 
 
 def find_tool(board: Board, wanted: str | None = None) -> tuple[str, str]:
-    """Name and path of the program to upload with: the wanted one, or the first installed."""
+    """Return name and path of the upload program: the wanted one, or the first installed."""
     tools = loading_of(board).tools
     if wanted is not None and wanted not in tools:
         raise BadInput(f"{wanted} cannot write to {board.name}: choose {' or '.join(tools)}")
@@ -139,13 +140,13 @@ def find_tool(board: Board, wanted: str | None = None) -> tuple[str, str]:
             return name, program
     needed = [wanted] if wanted else list(tools)
     raise PoetError(
-        f"{' or '.join(needed)} is needed to write to {board.name}, and not on the PATH: try "
+        f"{' or '.join(needed)} is needed to write to {board.name}, but not on the PATH: try "
         f"{', or '.join(INSTALL[name] for name in needed)}"
     )
 
 
 def check_bossac(program: str) -> None:
-    """Raises PoetError for a bossac before 1.9, which counts offsets from elsewhere."""
+    """Raise PoetError for a bossac before 1.9, whose offsets have another origin."""
     done = subprocess.run(
         [program, "--help"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
@@ -153,7 +154,7 @@ def check_bossac(program: str) -> None:
     if found is None or (int(found[1]), int(found[2])) < BOSSAC_OLDEST:
         which = found[0].lower() if found else "of an unknown version"
         raise PoetError(
-            f"{program} is {which}, and before 1.9 it would write to the wrong place: install "
+            f"{program} is {which}, and versions before 1.9 write to the wrong place: install "
             f"1.9 or newer ({INSTALL['bossac']})"
         )
 
@@ -161,20 +162,23 @@ def check_bossac(program: str) -> None:
 def upload_command(
     tool: str, program: str, loading: Loading, image: Path, port: str, serial_number: str
 ) -> list[str]:
-    """The command line that writes, verifies and starts an image; an empty serial number
-    means the only debugger there is. Raises BadInput for a number that is no plain word: a
-    program may take it for a command (OpenOCD's arguments are Tcl), and any device can claim it."""
+    """Return the command line that writes, verifies and starts an image.
+
+    An empty `serial_number` selects the only debugger. Raises BadInput if it has other characters
+    than letters and digits. Any USB device can send such a number, and a program may execute it
+    (OpenOCD's arguments are Tcl).
+    """
     if not re.fullmatch(r"[0-9A-Za-z]*", serial_number, re.ASCII):
         raise BadInput(
-            f"the debugger at {port} gives {quoted(serial_number)} as its serial number, which "
-            "must be letters and digits: unplug it, or leave only the board's debugger plugged in"
+            f"the debugger at {port} has the serial number {quoted(serial_number)}, which must be "
+            "letters and digits: unplug it, or leave only the board's debugger plugged in"
         )
     start = f"0x{loading.start:x}"
     chip = loading.tools[tool]
     number = serial_number.lstrip("0")
     if tool == "bossac":
-        # Without the offset it would erase the boot loader. Its --usb-port takes a number: none
-        # means 1, and a word would mean 0.
+        # Without the offset, bossac would erase the boot loader. --usb-port takes a number; without
+        # one it is 1, and a word would be 0.
         where = ["--port", port.removeprefix("/dev/"), "--usb-port", f"--offset={start}"]
         return [program, *where, "--erase", "--write", "--verify", "--reset", str(image)]
     if tool == "openocd":
@@ -195,7 +199,7 @@ def upload_command(
 
 
 def run_tool(name: str, command: Sequence[str], loading: Loading) -> None:
-    """Raises PoetError with the end of what the program said if it fails."""
+    """Run an upload program. Raises PoetError with its last lines if it fails."""
     try:
         done = subprocess.run(
             command,
@@ -210,21 +214,21 @@ def run_tool(name: str, command: Sequence[str], loading: Loading) -> None:
     except subprocess.TimeoutExpired as error:
         raise PoetError(
             f"{name} did not end within {TOOL_LIMIT_S:g} s: unplug the board, plug it in again, "
-            "and run this again"
+            "and run this command again"
         ) from error
     if done.returncode == 0:
         return
     lines = [line.strip() for line in re.split(r"[\r\n]+", done.stdout) if line.strip()]
-    said = "; ".join(lines[-3:]) or "it said nothing"
-    raise PoetError(f"{name} failed ({said}): {_advice(name, done.stdout, loading)}")
+    printed = "; ".join(lines[-3:]) or "it printed nothing"
+    raise PoetError(f"{name} failed ({printed}): {_advice(name, done.stdout, loading)}")
 
 
-def _advice(name: str, said: str, loading: Loading) -> str:
-    if re.search(r"LIBUSB_ERROR_ACCESS|[Pp]ermission|[Aa]ccess denied", said):
+def _advice(name: str, printed: str, loading: Loading) -> str:
+    if re.search(r"LIBUSB_ERROR_ACCESS|[Pp]ermission|[Aa]ccess denied", printed):
         rules = "\n".join(udev_rule(usb, "usb") for usb in loading.usb)
         return (
-            "its USB device may not be opened by this user; put these lines into "
-            f"/etc/udev/rules.d/60-poet.rules and plug it in again:\n{rules}"
+            f"no permission to open its USB device: put these lines into {RULES} and plug it in "
+            f"again:\n{rules}"
         )
     if name == "bossac":
         return (
@@ -235,7 +239,7 @@ def _advice(name: str, said: str, loading: Loading) -> str:
 
 
 def enter_boot_loader(port: str, loading: Loading, report: Report) -> str:
-    """The port of the boot loader, which is entered by opening the sketch's port at 1200 baud."""
+    """Start the boot loader by opening `port` at 1200 baud; return the boot loader's port."""
     found = find_port(port)
     if not is_there(port):
         raise NoDevice(
@@ -246,31 +250,32 @@ def enter_boot_loader(port: str, loading: Loading, report: Report) -> str:
         raise NoDevice(permission_advice(port))
     if found is not None and found.usb == loading.boot_loader:
         return port
-    before = {one.path for one in serial_ports()}
-    report(f"asking for the boot loader at {port}")
+    before = {other.path for other in serial_ports()}
+    report(f"starting the boot loader at {port}")
     touch(port)
     vanished = False
     give_up = time.monotonic() + TOUCH_WAIT_S
     while time.monotonic() < give_up:
         time.sleep(POLL_S)
-        for one in serial_ports():
-            if one.usb == loading.boot_loader and (one.path == port or one.path not in before):
-                return one.path
+        for other in serial_ports():
+            is_new = other.path == port or other.path not in before
+            if other.usb == loading.boot_loader and is_new:
+                return other.path
         if not is_there(port):
             vanished = True
         elif vanished:
             return port
     if vanished:
         raise NoDevice(
-            f"{port} went away and no boot loader has come within {TOUCH_WAIT_S:g} s "
+            f"{port} went away, but no boot loader has appeared within {TOUCH_WAIT_S:g} s "
             f"({ports_here()}): press the board's reset button twice, quickly, and name the port "
             "that appears with --upload-port"
         )
-    return port  # a boot loader whose USB ids cannot be seen
+    return port  # a boot loader whose USB ids are not known
 
 
 def touch(port: str) -> None:
-    """Open a port at 1200 baud and close it: Arduino's way to ask for the boot loader."""
+    """Open a port at 1200 baud and close it, which starts Arduino's boot loader."""
     try:
         with serial.Serial(port, TOUCH_BAUD) as opened, suppress(OSError):
             opened.dtr = False  # not every port has the line
@@ -279,12 +284,12 @@ def touch(port: str) -> None:
 
 
 def ports_here() -> str:
-    """For messages: the serial ports, with what is behind them."""
-    found = [f"{one.path} ({_behind(one)})" for one in serial_ports()]
+    """List the serial ports with their boards, for error messages."""
+    found = [f"{port.path} ({_device_at(port)})" for port in serial_ports()]
     return f"serial ports here: {', '.join(found)}" if found else "there is no serial port here"
 
 
-def _behind(port: SerialPort) -> str:
+def _device_at(port: SerialPort) -> str:
     board = board_of(port)
     if board is not None:
         return board.name
@@ -292,10 +297,10 @@ def _behind(port: SerialPort) -> str:
 
 
 def _only_port(board: Board) -> str:
-    """Where the firmware answers on USB by itself, or else where its loader is."""
+    """Return the only USB port of the board's firmware, or else of its loader."""
     running = _usb_ports(board)
     matching = list(running) or [
-        one.path for one in serial_ports() if one.usb in loading_of(board).usb
+        port.path for port in serial_ports() if port.usb in loading_of(board).usb
     ]
     if len(matching) == 1:
         return matching[0]
@@ -304,66 +309,66 @@ def _only_port(board: Board) -> str:
 
 
 def _usb_ports(board: Board) -> dict[str, str]:
-    """Serial numbers of the boards of this kind that run poet's firmware on USB, by port."""
+    """Return port and serial number of each such board that runs poet's firmware on USB."""
     return {
-        one.path: one.serial_number
-        for one in serial_ports()
-        if runs_firmware(one) and one.product == board.name
+        port.path: port.serial_number
+        for port in serial_ports()
+        if runs_firmware(port) and port.product == board.name
     }
 
 
 def _loader_of(board: Board, port: str) -> str:
-    """The board's own USB port where there is one; the firmware may speak at another."""
+    """Return the board's own USB port, or `port`. The firmware may answer on another port."""
     loading, found = loading_of(board), find_port(port)
     running = _usb_ports(board) if loading.boot_loader else {}
     if found is not None and found.path in running:
         return port
-    own = [*running, *(one.path for one in serial_ports() if one.usb in loading.usb)]
+    own = [*running, *(other.path for other in serial_ports() if other.usb in loading.usb)]
     return own[0] if len(own) == 1 else port
 
 
 def _no_port(port: str, board: Board) -> NoDevice:
     serial_at = loading_of(board).serial
     return NoDevice(
-        f"there is no port {port} ({ports_here()}): plug the board in; its firmware speaks on "
+        f"there is no port {port} ({ports_here()}): plug the board in. Its firmware answers on "
         f"{serial_at}"
     )
 
 
 def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, Any]:
-    """Port and hello of the board once it is back; `before`: _usb_ports before it was written."""
+    """Wait for the board; return its port and hello. `before`: _usb_ports before the upload."""
     give_up = time.monotonic() + RETURN_WAIT_S
     serial_at = loading_of(board).serial
     while True:
         back = _back_at(board, port, before)
         try:
             if not is_there(back):
-                raise NoDevice(f"{port} has not come back within {RETURN_WAIT_S:g} s")
+                raise NoDevice(f"{port} has not appeared again within {RETURN_WAIT_S:g} s")
             with connect(back) as device:
                 return back, _checked(board, back, device)
         except BoardError as error:
             raise BoardError(
-                f"the image was written, but something else answers at {back}: {error}; are "
-                "--port and --upload-port the same board's?",
+                f"the image was written, but another firmware answers at {back} ({error}): give "
+                "the --port and --upload-port of the same board",
                 error.name,
                 error.detail,
             ) from error
         except NoDevice as error:
             if time.monotonic() >= give_up:
                 raise NoDevice(
-                    f"the image was written, but {error}; the firmware of {board.name} speaks on "
-                    f"{serial_at}, which --port must name"
+                    f"the image was written, but {error}: the firmware of {board.name} answers on "
+                    f"{serial_at}; name it with --port"
                 ) from error
             time.sleep(POLL_S)
 
 
 def _back_at(board: Board, port: str, before: dict[str, str]) -> str:
-    """The port by the same name, unless the board has come back on USB by another."""
+    """Return `port`, or the other USB port where the board has appeared again."""
     now = _usb_ports(board)
     if is_there(port) and port not in before:
         return port
     number = before.get(port)
-    same = [path for path, one in now.items() if one == number]
+    same = [path for path, other in now.items() if other == number]
     new = [path for path in now if path not in before]
     found = same or new
     return found[0] if len(found) == 1 else port

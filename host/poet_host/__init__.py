@@ -20,12 +20,11 @@ _VERBS = frozenset(
     {
         "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Diverged",
         "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime",
-        "Plan",
-        "PoetError", "PoetWarning", "Profile", "Run", "Schedule", "accuracy", "board_names",
-        "connect", "costs_of", "encode", "estimate_profile", "evaluate", "export", "flash",
-        "keep_everything", "load", "load_board", "load_data", "load_weights", "prepare_storage",
-        "read_card", "save_weights", "solve", "start_board", "step_of_weights", "train",
-        "write_card",
+        "Plan", "PoetError", "PoetWarning", "Problem", "Profile", "Run", "Schedule", "accuracy",
+        "board_names", "connect", "costs_of", "encode", "estimate_profile", "evaluate", "export",
+        "flash", "keep_everything", "load", "load_board", "load_data", "load_weights",
+        "prepare_storage", "problem", "read_card", "save_weights", "solve", "start_board",
+        "step_of_weights", "train", "write_card",
     }
 )  # fmt: skip
 

@@ -97,7 +97,7 @@ def _odd_keys(
 ) -> Iterator[tuple[_Keys, str]]:
     """Keys that were given and are not in the schema, or (`complete`) the reverse."""
     if is_dataclass(taken):
-        known = {one.name for one in fields(taken)}
+        known = {field.name for field in fields(taken) if field.compare}  # others are not in files
         for key in sorted(given.keys() - known):
             yield (*at, key), "the key is unknown"
         for key in sorted(known - given.keys()) if complete else ():

@@ -199,6 +199,8 @@ OPTIMIZER = torch.optim.SGD(MODULE.parameters())
         (lambda: poet.solve(runs.digits(), "native", ram=[64]), "ram must be"),
         (lambda: poet.solve(), "'graph'"),  # type: ignore[call-arg]
         (lambda: poet.encode(runs.digits(), "native", "plan.json"), "plan must be a Plan"),
+        (lambda: poet.encode(runs.digits(), "native"), "encode(graph, plan)"),
+        (lambda: poet.problem(runs.digits()), "profile"),
         (lambda: poet.estimate_profile("nativ"), "nativ"),
         (lambda: poet.estimate_profile(5), "board must be"),
         (lambda: poet.train("none.poet", "native", "digits"), "connection must be a Connection"),
@@ -312,6 +314,7 @@ def test_every_value_shows_itself_in_a_line() -> None:
         (graph, "77 nodes"), (api.costs_of(graph, runs.profile()), "77 nodes"),
         (plan, "keep-everything"), (runs.schedule(graph), "resnet-digits"),
         (runs.profile(), "native"), (load_data("digits"), "1,437 samples"),
+        (poet.problem(graph, "native", ram="24KiB"), "24,576 bytes"),
         (evaluation, "5 samples"), (JobState(0, 4, 2, X), "step 2 of 4"),
     ]  # fmt: skip
     for value, word in values:

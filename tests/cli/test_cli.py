@@ -11,7 +11,6 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -526,37 +525,3 @@ def test_a_graph_that_nobody_can_keep_whole_is_solved(poet_host: Command, tmp_pa
     assert (found.code, found.json["status"], found.json["energy_uj"]) == (0, "optimal", 4.0)
     assert poet_host("solve", path, "--ram", 23, "--json").json["smallest_ram_bytes"] == 24
     assert poet_host("solve", path, "--ram", "50%").code == 2
-
-
-# Python.
-
-
-def test_the_package_offers_the_same_verbs() -> None:
-    assert set(dir(poet)) == {*api.__all__, "__version__"}
-    assert poet.load.__wrapped__ is api.load
-    assert poet.__version__ == version("poet-host")
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = poet.nothing
-
-
-def test_the_verbs_of_the_documentation_work(tmp_path: Path) -> None:
-    graph = poet.load("resnet-digits")
-    with poet.connect("native") as board:
-        profile = board.profile(graph)
-    plan = poet.solve(graph, profile, ram="60%", deadline="3x", gap=0.1)
-    schedule = poet.encode(graph, profile, plan)
-    schedule.save(tmp_path / "digits.poet")
-    again = poet.Schedule.load(tmp_path / "digits.poet")
-    with poet.connect("native", arena_bytes=plan.ram_bytes // 4 * 4) as board:
-        run = poet.train(again, board, "digits", steps=2)
-    poet.save_weights(tmp_path / "trained.safetensors", graph, run.weights)
-    back = poet.load_weights(tmp_path / "trained.safetensors", graph)
-    assert weights_sha256(back) == weights_sha256(run.weights)
-
-
-def test_a_plan_that_does_not_exist_cannot_be_encoded() -> None:
-    graph = runs.digits()
-    refused = poet.solve(graph, runs.profile(), ram="1KiB")
-    with pytest.raises(poet.PoetError, match="smallest budget that works is") as caught:
-        poet.encode(graph, runs.profile(), refused)
-    assert caught.value.exit_code == 5

@@ -127,7 +127,7 @@ def test_a_floor_of_several_operators_names_none() -> None:
     need = largest_need(graph)
     assert need is not None
     assert (kept.smallest_ram_bytes or 0) > need.bytes
-    assert need.node not in api.why_no_plan(graph, None, kept).split()
+    assert need.node not in api.why_no_plan(graph, kept).split()
 
 
 # Gaps, and why the search ended.

@@ -99,6 +99,7 @@ def test_a_problem_takes_shares_of_its_keep_everything_plan() -> None:
     assert (keep.peak_bytes, keep.time_us) == (52, 13.0)
     half = problem_of(costs, "50%", "2x")
     assert (half.graph, half.ram_bytes, half.deadline_us) == (costs, 26, 26.0)
-    assert half.keep_everything is keep
+    assert half.keep_everything == keep
+    assert half.graph.keep_everything is costs.keep_everything
     with pytest.raises(BadInput, match="--ram"):
         problem_of(costs)

@@ -3,8 +3,8 @@
 graph = poet.load("resnet-digits")
 with poet.connect("native") as board:
     profile = board.profile(graph)
-    plan = poet.solve(graph, profile, ram="24KiB", deadline="1.2x")
-    schedule = poet.encode(graph, profile, plan)
+    problem = poet.problem(graph, profile, ram="24KiB", deadline="1.2x")
+    schedule = poet.encode(graph, poet.solve(problem))
     run = poet.train(schedule, board, "digits", epochs=1)
 poet.save_weights("trained.safetensors", graph, run.weights)
 """
@@ -27,7 +27,7 @@ from ..graph.graph import Graph
 from ..graph.models import MODELS
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan
-from ..plan.problem import CostGraph
+from ..plan.problem import CostGraph, Problem
 from ..profile.profile import Profile
 from ..run.evaluate import Evaluation, accuracy
 from ..run.job import JobState
@@ -49,10 +49,8 @@ from .planning import (
     costs_of,
     encode,
     estimate_profile,
+    problem,
     solve,
-)
-from .planning import (
-    keeping as keeping,
 )
 from .planning import (
     why_no_plan as why_no_plan,
@@ -78,10 +76,10 @@ from .training import (
 
 __all__ = [
     "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Diverged",
-    "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime",
-    "Plan", "PoetError",
-    "PoetWarning", "Profile", "Run", "Schedule", "accuracy", "board_names", "connect", "costs_of",
-    "encode", "estimate_profile", "evaluate", "export", "flash", "keep_everything", "load",
-    "load_board", "load_data", "load_weights", "prepare_storage", "read_card", "save_weights",
-    "solve", "start_board", "step_of_weights", "train", "write_card",
+    "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime", "Plan",
+    "PoetError", "PoetWarning", "Problem", "Profile", "Run", "Schedule", "accuracy", "board_names",
+    "connect", "costs_of", "encode", "estimate_profile", "evaluate", "export", "flash",
+    "keep_everything", "load", "load_board", "load_data", "load_weights", "prepare_storage",
+    "problem", "read_card", "save_weights", "solve", "start_board", "step_of_weights", "train",
+    "write_card",
 ]  # fmt: skip

@@ -12,15 +12,12 @@ from ..device import device as devices
 from ..device.board import load_board
 from ..device.device import NOTHING_COMMITTED, Device, Progress
 from ..device.ports import is_there
-from ..errors import (
-    BadInput,
-    LinkBroken,
-    NoDevice,
-)
+from ..errors import BadInput, LinkBroken, NoDevice
 from ..graph.graph import Graph
 from ..graph.weights import start_values
 from ..plan.plan import Plan
 from ..plan.pricing import cost_graph
+from ..plan.problem import Problem
 from ..profile.measure import measure
 from ..profile.meter import hold_states, powers, read_log, wait_for
 from ..profile.profile import Profile
@@ -32,7 +29,7 @@ from ..sim.board import SimulatedBoard
 from ..sim.native import NativeBoard
 from ..sim.start_board import start_board
 from .inputs import checked
-from .planning import encode, keeping, solve
+from .planning import encode, solve
 
 VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more
 VALIDATION_LIMIT_S = 10.0  # for solving each of the two
@@ -108,17 +105,19 @@ class Connection(Closing):
                 "or erase it with `poet-host profile --erase-card`"
             )
         data = Dataset("example", *example(graph))
-        plan = _fitting(graph, profile, int(info.arena_bytes))
+        problem = Problem(cost_graph(graph, profile), int(info.arena_bytes), profile=profile)
+        plan = _fitting(problem)
         if plan is None:
             raise BadInput(
                 f"no schedule of {graph.name} was found within {info.arena_bytes:,} bytes in "
                 f"{VALIDATION_LIMIT_S:.0f} s"
             )
-        tight = _fitting(graph, profile, int(VALIDATION_RAM * (plan.peak_bytes or 0))) or plan
+        tight_bytes = int(VALIDATION_RAM * (plan.peak_bytes or 0))
+        tight = _fitting(replace(problem, ram_bytes=tight_bytes)) or plan
         seen = []
         try:
             for one in (tight, plan):
-                schedule = encode(graph, profile, one)
+                schedule = encode(graph, one)
                 training = Training(self.device, self.board, schedule, data)
                 seen.append(observe(training, progress))
         finally:
@@ -185,10 +184,10 @@ def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None)
         return max(needed, arena_of_card(connection.device))
 
 
-def _fitting(graph: Graph, profile: Profile, ram: int) -> Plan | None:
-    """A plan within `ram` bytes, keep-everything if that fits, else what is found soon."""
-    keep = keeping(cost_graph(graph, profile))
-    if keep and (keep.peak_bytes or 0) <= ram:
-        return replace(keep, ram_bytes=ram)
-    plan = solve(graph, profile, ram=ram, time_limit_s=VALIDATION_LIMIT_S, gap=0.5)
+def _fitting(problem: Problem) -> Plan | None:
+    """A plan within the budget: keep-everything if that fits, else what is found soon."""
+    keep = problem.keep_everything
+    if keep and (keep.peak_bytes or 0) <= problem.ram_bytes:
+        return replace(keep, ram_bytes=problem.ram_bytes)
+    plan = solve(problem, time_limit_s=VALIDATION_LIMIT_S, gap=0.5)
     return plan if plan.statements else None

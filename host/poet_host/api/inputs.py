@@ -47,6 +47,7 @@ _GIVES = {
     "CostGraph": "a CostGraph",
     "Connection": "a Connection, as poet.connect gives",
     "Plan": "a Plan, as poet.solve gives",
+    "Problem": "a Problem, as poet.problem gives",
     "Schedule": "a Schedule, as poet.encode gives",
     "Profile": "a Profile, as Connection.profile gives",
     "Path": "a path",

@@ -4,21 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from ..baselines.registry import METHODS, plan_by
 from ..device.board import Board, load_board
-from ..errors import (
-    BadInput,
-    Infeasible,
-    OutOfTime,
-)
+from ..errors import BadInput, Infeasible, OutOfTime
 from ..graph.graph import Graph
 from ..plan.costgraph import dump_cost_graph
 from ..plan.infeasible import why_infeasible
 from ..plan.keepall import METHOD as KEEP_EVERYTHING
 from ..plan.keepall import keep_everything
-from ..plan.limits import deadline_us, ram_budget
+from ..plan.limits import problem_of
 from ..plan.plan import Plan
 from ..plan.pricing import cost_graph
 from ..plan.problem import CostGraph, Problem
@@ -52,8 +48,27 @@ def costs_of(graph: Graph | CostGraph, profile: Costs | None) -> CostGraph:
     return cost_graph(graph, as_profile(profile))
 
 
-def solve(
+def problem(
     graph: Graph | CostGraph,
+    profile: Costs | None = None,
+    *,
+    ram: str | float | None = None,
+    deadline: str | float | None = None,
+) -> Problem:
+    """Return the problem of planning a step of `graph` within `ram` and `deadline`.
+
+    It holds the graph's costs and the keep-everything plan. `profile` is a measured profile, its
+    file, or a board or its name, whose costs are estimated; a cost graph has its costs. `ram` is
+    bytes, or as "24KiB", or as "50%" of what keep-everything needs; None is the arena of the
+    profile's board. It may exceed that arena, for studies. `deadline` is milliseconds, or as "1.2x"
+    of keep-everything's time, or None. Raises BadInput for a limit that cannot be read.
+    """
+    known = None if profile is None else as_profile(profile)
+    return problem_of(costs_of(graph, known), ram, deadline, known)
+
+
+def solve(
+    graph: Graph | CostGraph | Problem,
     profile: Costs | None = None,
     *,
     ram: str | float | None = None,
@@ -64,42 +79,35 @@ def solve(
     placed: bool = True,
     progress: Callable[..., object] | None = None,
 ) -> Plan:
-    """The plan of least energy that fits `ram` and `deadline`, or what another method plans.
+    """Return the plan of least energy for a problem, or what another method plans.
 
-    `profile`: what was measured, a file of it, or a board's name for its estimate.
-    `ram`: bytes, or as "24KiB" or "50%" of what keep-everything needs; None: the arena of the
-    profile's board. It may exceed that arena, for studies. `deadline`: "1.2x" of keep-everything's
-    time, milliseconds, or None. `gap`: relative distance from the bound at which to stop; None:
-    DEFAULT_GAP. The status of the plan says whether there is one; `encode` raises if there is none.
+    solve(graph, profile, ram=..., deadline=...) is short for solve(problem(...)). `gap` is the
+    relative distance from the bound at which to stop; None is DEFAULT_GAP. The status of the plan
+    says whether there is one; `encode` raises if there is none.
     """
+    if not isinstance(graph, Problem):
+        wanted = problem(graph, profile, ram=ram, deadline=deadline)
+    elif (profile, ram, deadline) == (None, None, None):
+        wanted = graph
+    else:
+        raise BadInput("a problem has its limits: give profile, ram and deadline to poet.problem")
     if not (isfinite(time_limit_s) and time_limit_s > 0):
         raise BadInput(f"a time limit of {time_limit_s} s: give a positive number")
     gap = DEFAULT_GAP if gap is None else gap
     if not 0 <= gap <= 1:
         raise BadInput(f"a gap of {gap}: give a number from 0 to 1")
-    known = None if profile is None else as_profile(profile)
-    costs = costs_of(graph, known)
-    keep = keeping(costs)
-    problem = Problem(
-        costs,
-        ram_budget(ram, graph, known, keep.peak_bytes if keep else None),
-        deadline_us(deadline, keep.time_us if keep else None),
-    )
     if method == KEEP_EVERYTHING:
-        return _within(keep_everything(costs), problem)
-    return plan_by(method, problem, Settings(time_limit_s, gap, placed, progress))
+        return _keep_everything_within(wanted)
+    plan = plan_by(method, wanted, Settings(time_limit_s, gap, placed, progress))
+    return replace(plan, problem=wanted)
 
 
-def keeping(costs: CostGraph) -> Plan | None:
-    """Keep-everything's plan, what `%` and `x` refer to; None for a graph that has none."""
-    try:
-        return keep_everything(costs)
-    except BadInput:
-        return None
+def _keep_everything_within(problem: Problem) -> Plan:
+    """Keep-everything as a method: the one plan that it has, or none within the limits.
 
-
-def _within(keep: Plan, problem: Problem) -> Plan:
-    """Keep-everything as a method: the one plan that it has, or none."""
+    Raises BadInput if the graph has no such plan.
+    """
+    keep = problem.keep_everything or keep_everything(problem.graph)  # which says why not
     assert keep.peak_bytes is not None
     assert keep.time_us is not None
     plan = replace(keep, ram_bytes=problem.ram_bytes, deadline_us=problem.deadline_us)
@@ -119,29 +127,56 @@ def _within(keep: Plan, problem: Problem) -> Plan:
     )
 
 
-def why_no_plan(graph: Graph | CostGraph, profile: Profile | None, plan: Plan) -> str:
-    """The limit that no plan keeps, the smallest one that works, and the operator that sets it."""
+def why_no_plan(graph: Graph | CostGraph, plan: Plan) -> str:
+    """Name the limit that no plan keeps, the smallest that works, and the operator that sets it."""
     kernels = {node.name: node.op for node in graph} if isinstance(graph, Graph) else {}
-    return why_infeasible(plan, costs_of(graph, profile), lambda name: kernels.get(name, ""))
+    costs = plan.problem.graph if plan.problem else None
+    return why_infeasible(plan, costs, lambda name: kernels.get(name, ""))
 
 
+@overload
+def encode(
+    graph: Graph | CostGraph, plan: Plan, /, *, about: Mapping[str, Any] | None = None
+) -> Schedule: ...
+
+
+@overload
 def encode(
     graph: Graph | CostGraph,
     profile: Costs | None,
     plan: Plan,
     about: Mapping[str, Any] | None = None,
-) -> Schedule:
-    """The schedule of a plan, with the costs that it was solved for in its meta part.
+) -> Schedule: ...
 
-    Raises Infeasible or OutOfTime if the plan has no statements.
+
+def encode(
+    graph: Graph | CostGraph,
+    profile: Plan | Costs | None,
+    plan: Plan | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Schedule:
+    """Return the schedule of a plan: encode(graph, plan).
+
+    Its meta part holds the costs that the plan was solved for, and `about`. A plan that does not
+    come from `solve` needs its profile: encode(graph, profile, plan). Raises Infeasible or
+    OutOfTime if the plan has no statements, BadInput if it was solved for another graph.
     """
-    known = None if profile is None else as_profile(profile)
+    if isinstance(profile, Plan):
+        profile, plan = None, profile
+    if plan is None:
+        raise BadInput("poet.encode: the plan is missing: give encode(graph, plan)")
+    if profile is not None or (plan.problem is None and isinstance(graph, CostGraph)):
+        known = None if profile is None else as_profile(profile)
+        limits = plan.ram_bytes, plan.deadline_us
+        plan = replace(plan, problem=Problem(costs_of(graph, known), *limits, known))
     if plan.status == "infeasible":
-        raise Infeasible(why_no_plan(graph, known, plan), plan.smallest_ram_bytes)
+        raise Infeasible(why_no_plan(graph, plan), plan.smallest_ram_bytes)
     if plan.status == "unknown":
         raise OutOfTime("no plan was found in time, and none was proved impossible")
-    costs = costs_of(graph, known)
-    keep = keeping(costs)
+    if plan.problem is None:
+        raise BadInput("this plan does not come from poet.solve: give encode(graph, profile, plan)")
+    costs, known, keep = plan.problem.graph, plan.problem.profile, plan.problem.keep_everything
+    _check_same(graph, costs)
     meta = {
         "board": known.board if known else None,
         "keep_everything": keep
@@ -158,3 +193,14 @@ def encode(
         return encode_costs(graph, plan, meta)
     queue_capacity = known.transfer_queue if known else QUEUE_CAPACITY
     return encode_plan(graph, plan, meta, queue_capacity)
+
+
+def _check_same(graph: Graph | CostGraph, costs: CostGraph) -> None:
+    """Raise BadInput unless `costs` are those of `graph`."""
+    if isinstance(graph, CostGraph):
+        same = graph == costs
+    else:
+        sizes = [(node.name, node.size_bytes) for node in graph]
+        same = sizes == [(node.name, node.bytes) for node in costs.nodes]
+    if not same:
+        raise BadInput(f"the plan was solved for another graph than this {graph.name}")

@@ -177,7 +177,7 @@ def walk(out: Path, teller: Teller, port: str = PORTS[0]) -> Demo:
         costs = api.costs_of(graph, profile)
         keep = keep_everything(costs)
         plan = _solved(graph, profile, costs, DEADLINES[port], out, teller)
-        schedule = _encoded(graph, profile, plan, out, teller)
+        schedule = _encoded(graph, plan, out, teller)
         _drawn(costs, plan, out, teller)
         with teller.step("starting a native board with unlimited memory, to compare"):
             unlimited = api.connect(NATIVE, arena_bytes=keep.peak_bytes)
@@ -316,7 +316,7 @@ def _solved(
             if plan.statements:
                 break
         if not plan.statements:
-            raise PoetError(api.why_no_plan(graph, profile, plan))
+            raise PoetError(api.why_no_plan(graph, plan))
         write_whole(out / "plan.json", to_json(plan_to_json(plan)))
         proof = f"within {plan.gap:.1%} of the best" if plan.gap else "proved to be the best"
         teller.result(f"{proof}, in {plan.solve_s:.1f} s; wrote plan.json")
@@ -326,9 +326,9 @@ def _solved(
     return plan
 
 
-def _encoded(graph: Graph, profile: Profile, plan: Plan, out: Path, teller: Teller) -> Schedule:
+def _encoded(graph: Graph, plan: Plan, out: Path, teller: Teller) -> Schedule:
     with teller.step("encoding it, and decoding it again to compare"):
-        schedule = api.encode(graph, profile, plan, {"model": MODEL})
+        schedule = api.encode(graph, plan, about={"model": MODEL})
         name = f"{MODEL}.poet"
         schedule.save(out / name)
         teller.result(f"{len(schedule.plan_part)} bytes of plan; wrote {name}")

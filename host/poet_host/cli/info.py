@@ -83,7 +83,7 @@ def _estimates() -> list[Profile]:
 def _row(graph: Graph, profile: Profile) -> dict[str, Any]:
     """What a step takes on one board; energy and time are None where no plan fits its arena."""
     costs = api.costs_of(graph, profile)
-    keep, need = api.keeping(costs), largest_need(costs)
+    keep, need = costs.keep_everything, largest_need(costs)
     arena_bytes = load_board(profile.board).arena_bytes
     totals = unsearched(Problem(costs, arena_bytes))
     return {

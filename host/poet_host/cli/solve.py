@@ -11,7 +11,7 @@ from ..errors import BadInput
 from ..files import write_whole
 from ..graph.graph import Graph
 from ..graph.summary import summary_of
-from ..plan.limits import check_arena, ram_budget
+from ..plan.limits import check_arena
 from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph
 from ..profile.profile import Profile
@@ -110,23 +110,19 @@ def solve(
         raise BadInput("a schedule needs offsets: leave out --unplaced, or write a --plan")
     graph = api.load(model, **options)
     profile = _profile(graph, board, profile_name)
-    costs = api.costs_of(graph, profile)
-    keep = api.keeping(costs)
-    budget = ram_budget(ram, graph, profile, keep.peak_bytes if keep else None)
+    limit = deadline if deadline_us is None else f"{deadline_us!r}us"
+    problem = api.problem(graph, profile, ram=ram, deadline=limit)
     if profile and ram is None:
-        say(f"RAM: the arena of {profile.board}, {budget:,} bytes")
+        say(f"RAM: the arena of {profile.board}, {problem.ram_bytes:,} bytes")
     if profile and output and not beyond_arena:
-        check_arena(budget, profile)
+        check_arena(problem.ram_bytes, profile)
     summary = summary_of(graph) if isinstance(graph, Graph) else None
     if summary and not as_json:
         assumed = is_loss_assumed(model, options)
         show_model(summary, assumed_loss=assumed, most_rows=MOST_ROWS)
     with best_so_far() as asked, progress(f"solving {graph.name}") as report:
         plan = api.solve(
-            graph,
-            profile,
-            ram=budget,
-            deadline=deadline if deadline_us is None else f"{deadline_us!r}us",
+            problem,
             method=method,
             time_limit_s=time_limit,
             gap=gap,
@@ -138,20 +134,20 @@ def solve(
         say(f"wrote {plan_path}")
     if output and plan.statements:
         meta = {"model": model, "options": {k: v for k, v in options.items() if v is not None}}
-        schedule = api.encode(graph, profile, plan, meta)
+        schedule = api.encode(graph, plan, about=meta)
         schedule.save(output)
         say(f"wrote {output}: {len(schedule.plan_part)} bytes of plan")
     if as_json:
         about = {"model": summary.to_json()} if summary else {}
         emit({**plan_to_json(plan, statements=False), **about})
     elif plan.statements:
-        show_table(("", ">"), _facts(keep, plan))
+        show_table(("", ">"), _facts(problem.keep_everything, plan))
     if number := asked():
         found = "this is the best plan" if plan.statements else "no plan was found"
         say(f"poet-host: interrupted: {found} so far")
         return 128 + number
     if plan.status == "infeasible":
-        say(f"poet-host: {api.why_no_plan(graph, profile, plan)}{_because(plan)}")
+        say(f"poet-host: {api.why_no_plan(graph, plan)}{_because(plan)}")
     return _exit_code(plan, gap)
 
 

@@ -33,6 +33,7 @@ def problem_of(
         costs,
         ram_budget(ram, costs, profile, keep.peak_bytes if keep else None),
         deadline_us(deadline, keep.time_us if keep else None),
+        profile,
     )
 
 

@@ -1,10 +1,10 @@
 """Plan: the statements that a board executes, and what they cost; and both as JSON."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..schema import Count, Name, convert, of_format
-from .problem import CostGraph
+from .problem import CostGraph, Problem
 
 Op = Literal["compute", "page_in", "page_out", "free"]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
@@ -55,6 +55,8 @@ class Plan:
     initial_offsets: tuple[tuple[str, Count], ...] = ()
     note: str = ""
     stopped_by: StoppedBy = ""
+    # That the plan solves, for encode; not a part of a file.
+    problem: Problem | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         costs = f", {self.energy_uj:,.1f} uJ" if self.energy_uj is not None else ""

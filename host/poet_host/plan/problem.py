@@ -4,11 +4,12 @@ The cost graph is the interchange format of docs/reference/file-formats.md: node
 order with bytes, times and energies. Everything here is plain data, indexed by position.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
+from ..profile.profile import Profile
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -66,13 +67,20 @@ class CostGraph:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a planner solves. `deadline_us` None: no deadline."""
+    """What a planner solves."""
 
     graph: CostGraph
     ram_bytes: int
-    deadline_us: float | None = None
+    deadline_us: float | None = None  # of a step; None: no deadline
+    # That the costs come from; None: they come from a cost graph's file.
+    profile: Profile | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        deadline = "no deadline" if self.deadline_us is None else f"{self.deadline_us:,.0f} us"
+        return f"<Problem {self.graph.name}: {self.ram_bytes:,} bytes, {deadline}>"
 
     @property
     def keep_everything(self) -> "Plan | None":
         """The keep-everything plan of the graph; computed once. None if the graph has none."""
-        return self.graph.keep_everything
+        keep = self.graph.keep_everything
+        return keep and replace(keep, problem=self)

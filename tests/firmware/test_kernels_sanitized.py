@@ -11,7 +11,8 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 
 LEAVES_ITS_TENSOR = """
-import clib, numpy as np
+import numpy as np
+from support import clib
 x = np.ones(64, np.float32)
 clib.run("relu", "none", {"n": 1, "c": 65, "h": 1, "w": 1}, [x], 0, (65,))
 """

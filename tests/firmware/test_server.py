@@ -11,69 +11,12 @@ from cobs import cobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from poet_host import isa
+from poet_host.device import wire
 from support import toy, toy_boards
 from support.memory_board import DATA_BLOCK, PARTITION, MemoryBoard, card, library
+from support.serial_server import CODE, FRAME_BYTES, Server, request, status_of
 
-CODE = {name: row.code for name, row in isa.by_name("MESSAGE").items()}
-ERROR = {row.code: name for name, row in isa.by_name("ERROR").items()}
-FRAME_BYTES = 576
 ARENA, JOB = (isa.constants()[f"POET_OBJECT_{name}"] for name in ("ARENA", "JOB"))
-
-
-def buffer_bytes(payload: int) -> int:
-    """POET_FRAME_BUFFER, which cffi does not see."""
-    return payload + 6 + (payload + 6) // 254 + 2
-
-
-class Server:
-    """A board with the serial application; bytes go in and come out by hand."""
-
-    def __init__(self, board: MemoryBoard | None = None) -> None:
-        self.board = board or MemoryBoard(card())
-        ffi = self.board.ffi
-        self.frame = ffi.new("uint8_t[]", buffer_bytes(FRAME_BYTES))
-        self.server = ffi.new("struct poet_server *")
-        self.server.poet = self.board.state
-        self.server.frame = self.frame
-        self.server.frame_bytes = FRAME_BYTES
-        self.sequence = 0
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Frames that come back for these bytes, decoded, their CRC checked."""
-        self.board.line_in += data
-        self.board.lib.poet_serve(self.server, 0)
-        return self.answers()
-
-    def answers(self) -> list[bytes]:
-        found = [unframe(f) for f in bytes(self.board.line_out).split(b"\0")[:-1]]
-        self.board.line_out.clear()
-        return found
-
-    def ask(self, name: str, payload: bytes = b"") -> tuple[str, int, bytes]:
-        """One request; its status by name, its detail, its reply's fields."""
-        self.sequence = (self.sequence + 1) & 0xFF
-        (reply,) = self.feed(request(name, payload, self.sequence))
-        assert reply[:2] == bytes([self.sequence, CODE[name] | 0x80])
-        return status_of(reply)
-
-
-def request(name: str, payload: bytes = b"", sequence: int = 1) -> bytes:
-    return frame(bytes([sequence, CODE[name]]) + payload)
-
-
-def frame(content: bytes) -> bytes:
-    return bytes(cobs.encode(content + struct.pack("<I", zlib.crc32(content)))) + b"\0"
-
-
-def unframe(data: bytes) -> bytes:
-    content = bytes(cobs.decode(data))
-    assert zlib.crc32(content[:-4]) == struct.unpack("<I", content[-4:])[0]
-    return content[:-4]
-
-
-def status_of(reply: bytes) -> tuple[str, int, bytes]:
-    status, detail = struct.unpack_from("<hI", reply, 2)
-    return ERROR[status], detail, reply[8:]
 
 
 def trained() -> Server:
@@ -295,9 +238,9 @@ def test_requests_of_another_shape_are_refused() -> None:
     for name in CODE:
         longest = {"write": b"\2", "probe_op": b"\2"}.get(name, b"\0" * 99)
         assert server.ask(name, longest)[0] == "bad_message", name
-    (reply,) = server.feed(frame(bytes([5, 99])))
+    (reply,) = server.feed(wire.frame(5, 99, b""))
     assert (reply[:2], status_of(reply)[0]) == (bytes([5, 99 | 0x80]), "bad_message")
-    (reply,) = server.feed(frame(bytes([5, 0])))
+    (reply,) = server.feed(wire.frame(5, 0, b""))
     assert status_of(reply)[0] == "bad_message"
     # More than a reply can hold.
     assert server.ask("read", struct.pack("<BHIH", 0, 0, 0, FRAME_BYTES - 5))[0] == "bad_message"
@@ -350,7 +293,7 @@ def test_several_frames_at_once_are_answered_in_order() -> None:
 
 def test_replies_are_no_requests() -> None:
     server = Server()
-    assert server.feed(frame(bytes([1, CODE["reset"] | 0x80]))) == []
+    assert server.feed(wire.frame(1, CODE["reset"] | 0x80, b"")) == []
 
 
 @given(st.lists(st.binary(max_size=80), max_size=6))

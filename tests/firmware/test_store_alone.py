@@ -4,68 +4,24 @@ import struct
 import zlib
 from functools import cache
 
-import numpy as np
 import pytest
 from poet_host import isa
-from poet_host.data.datasets import Dataset, batch_of_step
+from poet_host.data.datasets import batch_of_step
 from poet_host.device.device import JOB, TENSOR
-from poet_host.run.job import Job, make_job
+from poet_host.run.job import Job
 from support import toy
-from support.memory_board import GUARD, NO_STEP, MemoryBoard, Refused, card
-from support.toy_boards import load, weights
+from support.memory_board import BLOCK, GUARD, NO_STEP, SURVIVE, MemoryBoard, Refused, card
+from support.serial_server import Server, request, status_of
+from support.toy_boards import load, trained, weights
+from support.toy_job import NAME_BYTES, STEPS, data, job, put, written
 
-from tests.firmware.test_server import Server, request, status_of
-from tests.firmware.test_store_power import SURVIVE
-
-BLOCK = 512
-STEPS, SAMPLES = 3, 5
-NAME_BYTES = isa.record_size("poet_job_log")
 CRC_AT = isa.record_size("poet_job") - 4
-
-
-@cache
-def data() -> Dataset:
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-0.3, 0.3, (SAMPLES, toy.C)).astype(np.float32)
-    return Dataset("toy", x, rng.uniform(-0.3, 0.3, (SAMPLES, toy.K)).astype(np.float32))
-
-
-def job(first: int = 0, steps: int = STEPS) -> Job:
-    return make_job(toy.schedule(), data(), 7, first, steps)
-
-
-def put(board: MemoryBoard, one: Job) -> None:
-    """As write_job does."""
-    log = bytes(NAME_BYTES) + np.full(one.steps, np.nan, dtype=np.float32).tobytes()
-    for block, part in (
-        (0, bytes(BLOCK)), (one.loss_block, log), (one.sample_block, one.samples),
-        (1, one.order), (0, one.record),
-    ):  # fmt: skip
-        board.write(JOB, 0, block * BLOCK, part)
-
-
-def begun(storage: bytearray) -> MemoryBoard:
-    board = MemoryBoard(storage)
-    board.format()
-    load(board)
-    for number, values in enumerate(toy.values(1)):
-        board.write(TENSOR, number, 0, values)
-    board.begin(0)
-    return board
-
-
-@cache
-def written() -> bytes:
-    """A card with the job, as `card write` leaves it."""
-    board = begun(card())
-    put(board, job())
-    return bytes(board.storage)
 
 
 @cache
 def truth(steps: int = STEPS) -> tuple[list[tuple[bytes, bytes]], list[float]]:
     """Weights before and after each step of the same training over serial, and the losses."""
-    board, losses = begun(card()), []
+    board, losses = trained(card()), []
     found = [weights(board)]
     for step in range(steps):
         x, y = batch_of_step(data(), toy.N, 7, step)
@@ -105,7 +61,7 @@ def test_alone_it_trains_as_with_a_host() -> None:
 
 
 def test_a_job_may_follow_steps_that_a_host_has_trained() -> None:
-    board = begun(card())
+    board = trained(card())
     x, y = batch_of_step(data(), toy.N, 7, 0)
     board.write(TENSOR, toy.X, 0, x.tobytes())
     board.write(TENSOR, toy.T, 0, y.tobytes())
@@ -141,7 +97,7 @@ def test_power_cut_at_every_write_goes_on_from_the_committed_step(survive: str) 
 
 @pytest.mark.parametrize("survive", SURVIVE)
 def test_power_cut_while_a_card_is_written_leaves_the_whole_job_or_none(survive: str) -> None:
-    probe = begun(card())
+    probe = trained(card())
     start, before = bytes(probe.storage), probe.writes
     put(probe, job())
     for cut_at in range(probe.writes - before + 1):
@@ -175,7 +131,7 @@ def test_new_weights_end_a_job_and_an_empty_card_has_none() -> None:
     board = MemoryBoard(bytearray(written()))
     board.format()
     assert restarted(board) == NO_STEP
-    assert restarted(begun(card())) == 0
+    assert restarted(trained(card())) == 0
     power_up(empty := MemoryBoard(card()))
     assert empty.hello()["committed_step"] == NO_STEP
     blank = MemoryBoard(bytearray(BLOCK))
@@ -185,7 +141,7 @@ def test_new_weights_end_a_job_and_an_empty_card_has_none() -> None:
 
 def test_a_card_without_room_behind_the_tensors_trains_with_a_host() -> None:
     blocks = 8 + 1344 + toy.schedule().model.data_blocks
-    board = begun(card(blocks))
+    board = trained(card(blocks))
     with pytest.raises(Refused) as refused:
         board.write(JOB, 0, 0, bytes(4))
     assert (refused.value.name, refused.value.detail) == ("bad_object", 0)

@@ -1,14 +1,13 @@
 """Power cuts: whatever write is the last, the store comes up with a whole step."""
 
 import zlib
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from poet_host import isa
 from support import toy
-from support.memory_board import NO_STEP, MemoryBoard, Refused, card
+from support.memory_board import NO_STEP, SURVIVE, MemoryBoard, Refused, card
 from support.toy_boards import in_partition, load, trained, truth, weights
 
 COMMIT_BLOCKS = (64, 128)
@@ -60,14 +59,6 @@ def test_a_commit_record_that_names_no_slot_is_not_followed(parity: int) -> None
 
 
 # Power cuts.
-
-SURVIVE: dict[str, Callable[[int], list[int]]] = {
-    "all": lambda count: list(range(count)),
-    "none": lambda count: [],
-    "last torn": lambda count: [*range(count - 1), -count] if count else [],
-    "only last": lambda count: [count - 1] if count else [],
-    "every other": lambda count: list(range(0, count, 2)),
-}
 
 
 def run_until_cut(storage: bytearray, cut_at: int, survive: str, steps: int) -> bytearray:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support.memory_board import card
 from support.sim_helper import needs_compiler
+from support.toy_boards import trained
+from support.toy_job import job, put
 from support.usb_board import UsbBoard
-
-from tests.firmware.test_store_alone import begun, job, put
 
 pytestmark = needs_compiler
 both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
@@ -20,7 +20,7 @@ RESET_US = 50_000  # what the host takes for it
 
 def alone(name: str, folder: Path) -> UsbBoard:
     """Its cable is in and its port open, but nobody says anything until it trains."""
-    image = begun(card())
+    image = trained(card())
     put(image, job(0, STEPS))
     path = folder / "card.img"
     path.write_bytes(image.storage)

@@ -59,6 +59,16 @@ def card(blocks: int = 4096, partition_type: int = PARTITION_TYPE) -> bytearray:
     return image
 
 
+# For `survive` of a MemoryBoard.
+SURVIVE: dict[str, Callable[[int], list[int]]] = {
+    "all": lambda count: list(range(count)),
+    "none": lambda count: [],
+    "last torn": lambda count: [*range(count - 1), -count] if count else [],
+    "only last": lambda count: [count - 1] if count else [],
+    "every other": lambda count: list(range(0, count, 2)),
+}
+
+
 class MemoryBoard:
     """A board whose card is a bytearray that lives on when the board is gone.
 

@@ -6,38 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from poet_host.sim.chip_library import chips
-from poet_host.sim.elf import load_elf
-from support.sim_helper import build, needs_compiler, run
-
-from tests.sim.test_sdcard import Card, image, pattern  # noqa: F401
+from support.sd_card import Card, pattern_hash
+from support.sim_helper import build, echo, needs_compiler, run, samd21, words
 
 pytestmark = needs_compiler
 CYCLES_PER_US = 48
 
 
-def samd21(elf: Path, card: Any = None) -> Any:
-    """An MKR1000's chip: UART on SERCOM5, the card on SERCOM1 with select PB10."""
-    ffi, lib = chips()
-    config = ffi.new("struct samd21_config *")
-    config.spi = {"sercom": 1, "input_select": 3, "function": 2, "pins": [16, 17, 19]}
-    config.spi.pin_count = 3
-    config.uart = {"sercom": 5, "output_select": 1, "input_select": 3, "function": 3}
-    config.uart.pins[0], config.uart.pins[1], config.uart.pin_count = 54, 55, 2
-    config.card_select_pin = 32 + 10
-    config.serial_number = [0x11111111, 2, 3, 0x44444444]
-    machine = ffi.gc(lib.samd21_new(config, card or ffi.NULL), lib.machine_free)
-    load_elf(machine, elf)
-    lib.machine_reset(machine)
-    return machine
-
-
 def case(number: int, folder: Path, card: Any = None) -> Any:
     return samd21(build("m0plus", "samd21_cases.c", folder, f"-DCASE={number}"), card)
-
-
-def words(text: str) -> list[int]:
-    return [int(line, 16) for line in text.split()]
 
 
 def test_timer_and_core_agree_on_time(tmp_path: Path) -> None:
@@ -46,30 +23,17 @@ def test_timer_and_core_agree_on_time(tmp_path: Path) -> None:
 
 
 def test_uart_echoes_at_its_baud_rate(tmp_path: Path) -> None:
-    ffi, lib = chips()
-    machine = case(2, tmp_path)
-    assert run(machine).result == "idle"
-    before = run(machine).ticks
-    sent = bytes(range(1, 101)) + b"\0"
-    assert lib.machine_serial_give(machine, sent, len(sent)) == len(sent)
-    outcome = run(machine)
-    data = ffi.new("uint8_t[]", 200)
-    taken = lib.machine_serial_take(machine, data, 200)
-    assert bytes(data)[:taken] == bytes(b + 1 for b in sent)
+    outcome, ticks = echo(case(2, tmp_path))
     assert outcome.code == 0
-    microseconds = (outcome.ticks - before) / CYCLES_PER_US
-    assert 1010 <= microseconds <= 1030  # 101 bytes of ten bits at 1 Mbaud, and the last echo
-    assert outcome.asleep_ticks > (outcome.ticks - before) / 2
+    assert 1010 <= ticks / CYCLES_PER_US <= 1030  # 101 bytes of ten bits at 1 Mbaud, the last echo
+    assert outcome.asleep_ticks > ticks / 2
 
 
-def test_a_block_arrives_by_dma_with_its_crc(tmp_path: Path, image: Path) -> None:  # noqa: F811
+def test_a_block_arrives_by_dma_with_its_crc(tmp_path: Path, image: Path) -> None:
     card = Card(image)
     outcome = run(case(3, tmp_path, card.card))
-    expected = 0
-    for byte in pattern(3):
-        expected = (expected * 31 + byte) % 2**32
     assert (outcome.result, outcome.message) == ("exit", "")
-    assert words(outcome.text) == [0xC0FF8000, 0, 2, 0, expected]
+    assert words(outcome.text) == [0xC0FF8000, 0, 2, 0, pattern_hash(3)]
     assert outcome.asleep_ticks > 512 * 8 * 4 * 0.8  # the core slept through the transfer
     assert card.complaint == ""
 

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 from poet_host.sim.chip_library import chips
-from support.sim_helper import Outcome, build, needs_compiler, run
+from support.sim_helper import Outcome, build, needs_compiler, nrf52840, run, words
 from support.usb_board import UsbBoard
 
-from tests.sim.test_nrf52840 import TICKS_PER_US, nrf52840
-from tests.sim.test_samd21 import words
-
 pytestmark = needs_compiler
+TICKS_PER_US = 64
 
 
 def case(number: int, folder: Path) -> Outcome:

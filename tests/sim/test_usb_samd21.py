@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 from poet_host.sim.chip_library import chips
-from support.sim_helper import Outcome, build, needs_compiler, run
-
-from tests.sim.test_samd21 import samd21, words
+from support.sim_helper import Outcome, build, needs_compiler, run, samd21, words
 
 pytestmark = needs_compiler
 GET_DESCRIPTOR = [0x01000680, 0x00400000]  # the device's, 64 bytes: what a host begins with

@@ -1,4 +1,4 @@
-"""Builds the test programs in sim_firmware and runs them, here and on QEMU."""
+"""Build the test programs in tests/sim/programs and run them, on simulated chips and QEMU."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from poet_host.sim.chip_library import chips
 from poet_host.sim.elf import load_elf
+from poet_host.sim.simulated_chip import RESULTS
 
 FOLDER = Path(__file__).parents[1] / "sim" / "programs"
 CORES = {
@@ -43,7 +45,7 @@ def build(core: str, source: str, folder: Path, *options: str) -> Path:
 
 @dataclass
 class Outcome:
-    """What a program printed and how it ended, with the meter at its marks."""
+    """The output of a program and how it ended, with the meter at its marks."""
 
     code: int = -1
     text: str = ""
@@ -57,9 +59,6 @@ class Outcome:
     marks: list[int] = field(default_factory=list)
 
 
-RESULTS = ["slice", "idle", "breakpoint", "reset", "power cut", "fault"]
-
-
 def run(
     machine: object,
     *,
@@ -67,7 +66,7 @@ def run(
     slices: int = 100,
     between: Callable[[object], None] | None = None,
 ) -> Outcome:
-    """Run a machine until it ends, serving its semihosting calls."""
+    """Run a struct machine of chip/api.h until it ends, and serve its semihosting calls."""
     ffi, lib = chips()
     out = Outcome()
     meter = ffi.new("struct machine_meter *")
@@ -111,12 +110,59 @@ def peek_text(machine: object, address: int) -> str:
 
 
 def bare(core: str, elf: Path) -> object:
-    """A chip with the core's own peripherals only, loaded and reset."""
+    """A chip with only the peripherals of the core, loaded and reset."""
+    return started(chips()[1].bare_new(core == "m4f", 192 * 1024, 16384), elf)
+
+
+def started(machine: Any, elf: Path) -> Any:
+    """Load an image into a new struct machine, reset it, and free it at the end."""
     ffi, lib = chips()
-    machine = ffi.gc(lib.bare_new(core == "m4f", 192 * 1024, 16384), lib.machine_free)
+    machine = ffi.gc(machine, lib.machine_free)
     load_elf(machine, elf)
     lib.machine_reset(machine)
     return machine
+
+
+def samd21(elf: Path, card: Any = None) -> Any:
+    """An MKR1000's chip: UART on SERCOM5, the card on SERCOM1 with select PB10."""
+    ffi, lib = chips()
+    config = ffi.new("struct samd21_config *")
+    config.spi = {"sercom": 1, "input_select": 3, "function": 2, "pins": [16, 17, 19]}
+    config.spi.pin_count = 3
+    config.uart = {"sercom": 5, "output_select": 1, "input_select": 3, "function": 3}
+    config.uart.pins[0], config.uart.pins[1], config.uart.pin_count = 54, 55, 2
+    config.card_select_pin = 32 + 10
+    config.serial_number = [0x11111111, 2, 3, 0x44444444]
+    return started(lib.samd21_new(config, card or ffi.NULL), elf)
+
+
+def nrf52840(elf: Path, card: Any = None) -> Any:
+    """An nRF52840-DK's chip: UART on P0.06 and P0.08, the card on P1.12 to P1.15."""
+    ffi, lib = chips()
+    config = ffi.new("struct nrf52840_config *")
+    config.spi_sck_pin, config.spi_mosi_pin, config.spi_miso_pin = 47, 45, 46
+    config.card_select_pin, config.uart_tx_pin, config.uart_rx_pin = 44, 6, 8
+    config.device_id = [0x01234567, 0x89ABCDEF]
+    return started(lib.nrf52840_new(config, card or ffi.NULL), elf)
+
+
+def echo(machine: Any) -> tuple[Outcome, int]:
+    """Send 101 bytes to a program that returns each plus 1; its outcome, and the ticks taken."""
+    ffi, lib = chips()
+    assert run(machine).result == "idle"
+    before = run(machine).ticks
+    sent = bytes(range(1, 101)) + b"\0"
+    assert lib.machine_serial_give(machine, sent, len(sent)) == len(sent)
+    outcome = run(machine)
+    data = ffi.new("uint8_t[]", 200)
+    taken = lib.machine_serial_take(machine, data, 200)
+    assert bytes(data)[:taken] == bytes(b + 1 for b in sent)
+    return outcome, outcome.ticks - before
+
+
+def words(text: str) -> list[int]:
+    """The hexadecimal numbers that a program has printed."""
+    return [int(line, 16) for line in text.split()]
 
 
 def qemu(core: str, elf: Path) -> tuple[int, str]:

@@ -35,7 +35,6 @@ from poet_host.run.weights import load_weights, save_weights, step_of_weights
 from poet_host.schedule.decode import decode
 from poet_host.schedule.listing import listing
 from poet_host.schedule.model import with_crc
-from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.times import costs_of_schedule
 from poet_host.sim.chipfile import parse_chip
@@ -124,7 +123,7 @@ class PoetFile(Format):
         self.bases += [api.encode(costs(), None, keeping)]
         self.bases += [Schedule.load(one) for one in resource("schedules").glob("*.poet")]
         self.weights = [1 / len(one.to_bytes()) for one in self.bases]
-        graphs = [graph_of(one) for one in self.bases if one.model.operators[0].kernel]
+        graphs = [one.graph for one in self.bases if one.model.operators[0].kernel]
         self.data = {g.name: fit(Dataset("example", *example(g)), g) for g in graphs}
 
     def write(self, path: Path, rng: Random, valid: bool) -> None:
@@ -165,7 +164,7 @@ class PoetFile(Format):
         elif how < 0.55:
             page(found, [planned(costs_of_schedule(found), decode(found))])
         elif found.model.operators and found.model.operators[0].kernel:
-            graph = graph_of(found)
+            graph = found.graph
             to_named(graph, start_values(graph, 0), constants=False)
             if graph.name in self.data:
                 make_job(found, fit(self.data[graph.name], graph), 0, 0, 2)

@@ -16,7 +16,6 @@ from poet_host.graph.weights import start_values, to_named
 from poet_host.reference.inference import logits
 from poet_host.reference.step import run_step
 from poet_host.run.evaluate import accuracy
-from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule, parse
 from support.onnx_judge import (
     IMAGE,
@@ -396,7 +395,7 @@ def test_a_schedule_holds_its_model_and_notices_damage(tmp_path: Path) -> None:
     plan = poet.solve(graph, profile, ram="100%", method="keep-everything")
     schedule = poet.encode(graph, profile, plan)
     schedule.save(tmp_path / "m.poet")
-    again = graph_of(Schedule.load(tmp_path / "m.poet"))
+    again = Schedule.load(tmp_path / "m.poet").graph
     assert again.origin == graph.origin
     mine, theirs = start_values(graph, 0), start_values(again, 1)  # no seed changes them
     assert all(np.array_equal(mine[name], theirs[name]) for name in mine)

@@ -15,7 +15,6 @@ from poet_host.errors import PoetWarning
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values, to_named
 from poet_host.onnx.returning import notice
-from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs
 from support.command import Command
@@ -143,7 +142,7 @@ def test_what_is_not_trained_is_not_named(x: Tensor) -> None:
 def test_a_schedule_knows_what_does_not_return(x: Tensor, tmp_path: Path) -> None:
     graph = api.load_graph(Small(normed=True), x)
     runs.schedule(graph).save(tmp_path / "m.poet")
-    found = graph_of(Schedule.load(tmp_path / "m.poet"))
+    found = Schedule.load(tmp_path / "m.poet").graph
     assert (found.lost, found.made_up) == (graph.lost, graph.made_up)
     with pytest.warns(PoetWarning, match="original0"):
         poet.export(found, start_values(found, 0))

@@ -18,7 +18,6 @@ from poet_host.run.energy import energy_uj, planned_part
 from poet_host.run.run import Run, Step, Traced, count, load_run, weights_sha256
 from poet_host.run.trace import KEPT, Trace
 from poet_host.run.train import Diverged, Training, train
-from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs
 
@@ -330,7 +329,7 @@ class FixedClock:
 @pytest.mark.parametrize("capacity", [1, 7, 60, 100_000])
 def test_a_window_of_the_trace_moves_over_the_whole_plan(capacity: int) -> None:
     schedule = small()
-    trace = Trace(schedule, graph_of(schedule), capacity)
+    trace = Trace(schedule, schedule.graph, capacity)
     statements = len(trace.statements)
     windows = -(-statements // capacity)
     for step in range(windows):

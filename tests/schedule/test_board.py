@@ -18,7 +18,6 @@ from poet_host.profile.profile import estimate_profile
 from poet_host.schedule.decode import _Decoder, decode
 from poet_host.schedule.encode import encode, model_part
 from poet_host.schedule.model import CURRENT, FIXED, INPUT, PAGE, with_crc
-from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule, parse
 from support import toy
 from support.memory_board import MemoryBoard, Refused, card
@@ -142,7 +141,7 @@ def test_both_decoders_refuse_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_graph_is_recovered_from_a_schedule(name: str) -> None:
     schedule = some_schedule(name)
-    graph = graph_of(parse(schedule.to_bytes()))
+    graph = parse(schedule.to_bytes()).graph
     assert model_part(graph) == schedule.model_part
     for node in graphs()[name]:
         again = graph[node.name]

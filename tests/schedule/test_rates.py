@@ -13,7 +13,6 @@ from poet_host.errors import BadInput
 from poet_host.graph.weights import to_named as poet_names
 from poet_host.schedule.decode import decode
 from poet_host.schedule.rates import with_rates
-from poet_host.schedule.recover import graph_of
 from support import whole_runs as runs
 from support.command import Command
 from torch import nn
@@ -96,7 +95,7 @@ def test_rates_change_the_operators_but_not_the_plan() -> None:
     assert other.meta["options"]["learning_rate"] == 0.5
     assert with_rates(schedule, learning_rate=None) is schedule
     changed = runs.digits(0.9, 0.0005, 0.5)
-    assert graph_of(other).nodes == graph_of(runs.schedule(changed)).nodes
+    assert other.graph.nodes == runs.schedule(changed).graph.nodes
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from poet_host.plan.keepall import keep_everything
 from poet_host.plan.pricing import cost_graph
 from poet_host.reference.inference import inference
 from poet_host.schedule.encode import model_part
-from poet_host.schedule.recover import graph_of
 from poet_host.schedule.schedule import Schedule
 from support import onnx_architectures, onnx_models, toy
 from support import whole_runs as runs
@@ -48,7 +47,7 @@ def rounded(node: Node) -> Node:
 def check_recovered(graph: Graph) -> None:
     """The schedule's graph has the same operators, with the same attributes, as `graph`."""
     schedule = runs.schedule(graph)
-    found = graph_of(schedule)
+    found = schedule.graph
     assert (found.name, found.data, found.label, found.loss, found.logits) == (
         graph.name, graph.data, graph.label, graph.loss, graph.logits,
     )  # fmt: skip
@@ -63,7 +62,7 @@ def test_the_graph_of_a_schedule_is_the_graph_it_was_made_of(name: str) -> None:
 
 
 def test_the_graph_of_a_schedule_written_by_hand_is_recovered() -> None:
-    found = graph_of(toy.schedule())
+    found = toy.schedule().graph
     for node in toy.graph():
         assert rounded(found[node.name]).attrs.items() >= rounded(node).attrs.items()
 
@@ -117,7 +116,7 @@ def test_every_built_in_model_is_evaluated_from_its_schedule(name: str, tmp_path
 def test_an_evaluation_of_the_largest_model_is_planned_from_its_schedule() -> None:
     """Its 438 MB of weights would take most of a minute on the way to the board."""
     graph = api.load("bert-base", batch=1)
-    assert forward_bytes(graph_of(runs.schedule(graph))) == forward_bytes(graph)
+    assert forward_bytes(runs.schedule(graph).graph) == forward_bytes(graph)
 
 
 def forward_bytes(graph: Graph) -> int:
@@ -134,7 +133,7 @@ def test_a_meta_part_without_a_graph_is_refused(key: str) -> None:
     else:
         meta = {**schedule.meta, "graph": {"name": "resnet-digits"}}
     with pytest.raises(BadInput, match=r"meta part, at \$\.(tensors\[0\]\.shape|graph\.data): "):
-        graph_of(replace(schedule, meta=meta))
+        _ = replace(schedule, meta=meta).graph
 
 
 @pytest.mark.parametrize("name", ["resnet-digits", "lenet-digits", "resnet8-cifar", "linear"])

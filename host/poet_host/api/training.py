@@ -20,7 +20,6 @@ from ..run.train import Diverged, OnStep, Training, starting_values, take_up
 from ..run.train import load as load_schedule
 from ..run.train import train as train_until
 from ..run.weights import SavedWeights, classes_of_weights, save_weights
-from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .connection import Connection
 from .inputs import Data, as_dataset, as_schedule, as_weights
@@ -48,7 +47,7 @@ def train(
     Raises Diverged if the loss or a parameter is not finite, LinkBroken if the board is gone.
     """
     schedule = as_schedule(schedule)
-    dataset = _fitting_data(data, graph_of(schedule))
+    dataset = _fitting_data(data, schedule.graph)
     last = last_step(dataset, schedule, epochs, steps)
     training = start_training(
         schedule, connection, dataset,
@@ -82,7 +81,7 @@ def start_training(
     BadInput if the card holds weights that this would lose, unless `erase_card`.
     """
     schedule = as_schedule(schedule)
-    graph = graph_of(schedule)
+    graph = schedule.graph
     dataset = _fitting_data(data, graph)
     given = None if weights is None else as_weights(weights, graph)
     check_training(
@@ -174,7 +173,7 @@ def check_training(
     check_seed(seed)
     if not 0 <= first_step < NOTHING_COMMITTED:
         raise BadInput(f"first_step {first_step}: give the number of steps that are done")
-    graph, device = graph_of(schedule), connection.device
+    graph, device = schedule.graph, connection.device
     if resume:
         found = held(device)
         if found is None:
@@ -193,7 +192,7 @@ def last_step(dataset: Dataset, schedule: Schedule, epochs: int, steps: int | No
     count, what = (epochs, "epochs") if steps is None else (steps, "steps")
     if not isinstance(count, int) or count < 1:
         raise BadInput(f"{count!r} {what}: give a whole number from 1")
-    return epochs * steps_per_epoch(dataset, graph_of(schedule).batch) if steps is None else steps
+    return epochs * steps_per_epoch(dataset, schedule.graph.batch) if steps is None else steps
 
 
 def evaluate(
@@ -212,7 +211,7 @@ def evaluate(
     first `samples` of them. Changes nothing that is committed.
     """
     schedule = as_schedule(schedule)
-    graph = graph_of(schedule)
+    graph = schedule.graph
     dataset = as_dataset(data)
     classes = NO_NAMES
     if weights is None:
@@ -247,7 +246,7 @@ def write_card(
     `erase_card`).
     """
     schedule = as_schedule(schedule)
-    graph, device = graph_of(schedule), connection.device
+    graph, device = schedule.graph, connection.device
     dataset = _fitting_data(data, graph)
     last = last_step(dataset, schedule, epochs, steps)
     given = None if weights is None else as_weights(weights, graph)

@@ -12,7 +12,6 @@ from ..graph.graph import Graph
 from ..profile.profile import board_power
 from ..run.job import JobState, make_job
 from ..run.log import Log
-from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from . import completion
 from .console import emit, progress, say, say_classes, show_table
@@ -98,7 +97,7 @@ def write(
         only_files(image)
         writable(image, read=(schedule, data, load_weights))
     loaded = Schedule.load(schedule)
-    graph = graph_of(loaded)
+    graph = loaded.graph
     read = load_data(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
     )
@@ -169,7 +168,7 @@ def read(
     _kept(port, storage)
     writable(save_weights, log_path, read=(schedule, storage))
     loaded = Schedule.load(schedule)
-    graph = graph_of(loaded)
+    graph = loaded.graph
     with api.connect(
         port or "native", storage=storage, arena_bytes=api.arena_for(loaded, port, storage)
     ) as connection:

@@ -8,7 +8,6 @@ from .. import api
 from ..data.datasets import fit, load_data
 from ..errors import BadInput
 from ..run.evaluate import Evaluation, Half, half_of
-from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .console import emit, progress, say_classes, say_emulated, show_table
 from .options import MOST_SEED, data_options, json_option, port_option, storage_option
@@ -53,7 +52,7 @@ def evaluate(
             "weights that it saved (--weights)"
         )
     loaded = Schedule.load(schedule)
-    graph = graph_of(loaded)
+    graph = loaded.graph
     read = load_data(data, normalize=normalize, test_split=test_split or 0.0, seed=seed)
     dataset = fit(read, graph)
     half = half_of(dataset, half)

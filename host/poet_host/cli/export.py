@@ -6,7 +6,6 @@ import click
 
 from .. import api
 from ..files import write_whole
-from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .console import emit, say
 from .options import json_option, output, writable
@@ -25,7 +24,7 @@ from .options import json_option, output, writable
 def export(schedule: Path, weights: Path, output: Path, as_json: bool) -> None:
     """Write the model that a schedule was solved for, with trained weights, as .onnx."""
     writable(output)
-    graph = graph_of(Schedule.load(schedule))
+    graph = Schedule.load(schedule).graph
     model = api.export(graph, api.load_weights(weights, graph))
     write_whole(output, model)
     say(f"wrote {output}: {graph.name} with the weights of {weights}")

@@ -14,7 +14,6 @@ from ..graph.summary import Layer, Summary, summary_of
 from ..plan.infeasible import largest_need
 from ..plan.problem import Problem
 from ..profile.profile import Profile, estimate_profile
-from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from ..solver.greedy import unsearched
 from .console import emit, progress, show_table, show_text
@@ -69,7 +68,7 @@ def _graph(model: str, options: dict[str, Any]) -> Graph:
         given = [name for name, value in options.items() if value is not None]
         if given:
             raise BadInput(f"{model} is a schedule with options of its own: leave out {given[0]}")
-        return graph_of(Schedule.load(model))
+        return Schedule.load(model).graph
     graph = api.load(model, **options)
     if not isinstance(graph, Graph):
         raise BadInput(f"{model} is a graph of costs, without layers: see `poet-host solve`")

@@ -18,7 +18,6 @@ from ..run.train import Diverged
 from ..run.train import train as train_until
 from ..run.validate import check_held_out
 from ..schedule.rates import with_rates
-from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .console import emit, failure, progress, say, say_classes, say_emulated, show_table
 from .options import (
@@ -134,7 +133,7 @@ def train(
         Schedule.load(schedule),
         learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay,
     )  # fmt: skip
-    graph = graph_of(loaded)
+    graph = loaded.graph
     read = load_data(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
     )

@@ -21,7 +21,6 @@ from ..errors import BadInput, BoardError, quoted
 from ..graph.graph import Graph
 from ..graph.weights import weight_nodes
 from ..schedule.model import part_size, read_model
-from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from ..schema import Count, convert
 from .job import read_job
@@ -181,7 +180,7 @@ def check_replaceable(
     if found is None or (found.model_crc, found.step) == written:
         return None
     is_same = found.model_crc == schedule.model.crc
-    graph = graph_of(schedule)
+    graph = schedule.graph
     if not is_same and not _same_weights(found, graph):
         raise BadInput(
             f"the card holds weights of {found.described(graph)} after {found.step} steps: go on "
@@ -215,7 +214,7 @@ def arena_of_card(device: Device) -> int:
 def read_weights(device: Device, schedule: Schedule) -> dict[str, Array]:
     """All parameters and states of the last committed step, by node name."""
     numbers = {name: number for number, name in enumerate(schedule.names)}
-    return _read_weights(device, graph_of(schedule), numbers)
+    return _read_weights(device, schedule.graph, numbers)
 
 
 def _read_weights(device: Device, graph: Graph, numbers: Mapping[str, int]) -> dict[str, Array]:
@@ -242,7 +241,7 @@ def resumed(device: Device, schedule: Schedule) -> Resumed:
     shapes of its parameters. Raises BadInput if the card holds nothing, or another model.
     """
     found = held(device)
-    graph = graph_of(schedule)
+    graph = schedule.graph
     if found is None:
         raise nothing_held(graph)
     classes = found.note.classes if found.note else NO_NAMES

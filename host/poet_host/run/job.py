@@ -18,7 +18,6 @@ from ..data.datasets import Dataset, samples_of_step
 from ..device.device import JOB, Device, Progress, shifted
 from ..errors import BadInput, BoardError
 from ..schedule.layout import ERASE_BLOCKS
-from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .run import Array
 
@@ -75,7 +74,7 @@ class JobState:
 
 def make_job(schedule: Schedule, dataset: Dataset, seed: int, first: int, steps: int) -> Job:
     """Training steps `first` + 1 to `first` + `steps`, of a data set that fits the graph."""
-    graph = graph_of(schedule)
+    graph = schedule.graph
     samples = b"".join(_sample(dataset, i) for i in range(len(dataset.x)))
     chosen = [samples_of_step(dataset, graph.batch, seed, first + i) for i in range(steps)]
     order = np.concatenate(chosen).astype("<u4").tobytes()

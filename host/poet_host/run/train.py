@@ -19,7 +19,6 @@ from ..errors import BadInput, BoardError, LinkBroken, PoetError
 from ..graph.graph import Graph
 from ..graph.weights import start_values
 from ..profile.profile import board_power
-from ..schedule.recover import graph_of
 from ..schedule.schedule import Schedule
 from .card import read_weights, resumed, storage_info, write_note
 from .energy import energy_uj, planned_part
@@ -76,7 +75,7 @@ class Training:
             raise BadInput("a resumed run goes on from the board's weights: give it no others")
         self.device, self.board, self.schedule, self.seed = device, board, schedule, seed
         self.power = board_power(board)
-        self.graph = graph_of(schedule)
+        self.graph = schedule.graph
         self.data, self.committed = take_up(
             device, schedule, dataset, seed, weights, first_step, resume, classes, before_moving
         )
@@ -200,7 +199,7 @@ def take_up(
     Returns the data set in the graph's types, its classes numbered as the weights know them, and
     the committed step.
     """
-    graph = graph_of(schedule)
+    graph = schedule.graph
     if not resume:
         data = fit_named(dataset, graph, classes, is_trained=weights is not None)
         data = replace(data, classes=data.classes or classes)

@@ -11,7 +11,6 @@ from ..schema import convert
 from .layout import numbered, rounded
 from .meta import ScheduleMeta
 from .model import Model
-from .recover import graph_of
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -29,7 +28,7 @@ def check_meta(schedule: "Schedule", where: str) -> None:
         if costs := schedule.meta.get("costs"):
             _check_costs(parse_cost_graph(costs, "costs"), names, model)
         if any(op.kernel for op in model.operators):
-            graph = graph_of(schedule)
+            graph = schedule.graph
             for node, tensor in zip(graph, model.tensors, strict=True):
                 if node.size_bytes != tensor.size_bytes:
                     raise BadInput(f"tensor {quoted(node.name)} has a shape of another size")

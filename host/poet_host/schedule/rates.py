@@ -9,7 +9,6 @@ from ..graph.graph import Node
 from ..graph.optimisers import Sgd
 from .layout import model_of_graph
 from .model import model_bytes, read_model, with_crc
-from .recover import graph_of
 from .schedule import Schedule
 
 
@@ -23,7 +22,7 @@ def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
     if not given:
         return schedule
     Sgd(**{"learning_rate": 0.0, **given})  # checks the numbers
-    graph = graph_of(schedule)
+    graph = schedule.graph
     used: set[str] = set()
     nodes = tuple(_changed(node, given, used) for node in graph)
     for name in given:

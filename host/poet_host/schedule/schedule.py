@@ -11,8 +11,10 @@ from typing import Any
 from .. import isa
 from ..errors import BadInput
 from ..files import parse_json, read_bytes, write_whole
+from ..graph.graph import Graph
 from .check import check_meta
 from .model import Model, part_crc, part_size, read_model
+from .recover import graph_of
 
 _C = isa.constants()
 
@@ -46,6 +48,11 @@ class Schedule:
     @cached_property
     def model(self) -> Model:
         return read_model(self.model_part, "schedule")
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The training graph, with stored nodes first. Raises BadInput if it has costs alone."""
+        return graph_of(self)
 
     @cached_property
     def header(self) -> PlanHeader:

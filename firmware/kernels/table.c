@@ -7,7 +7,7 @@
 #define poet_none NULL /* row 0 has no function */
 
 static poet_kernel_fn *const kernels[] = {
-#define KERNEL(code, name, inputs, effect) [code] = poet_##name,
+#define KERNEL(code, name, ...) [code] = poet_##name,
 #include "poet/isa.def"
 };
 

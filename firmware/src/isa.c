@@ -8,12 +8,12 @@
 #include "poet/poet.h"
 
 const char poet_rows[] =
-#define STATEMENT(code, name, operands, effect)                                \
+#define STATEMENT(code, name, operands, ...)                                   \
   "STATEMENT " #code " " #name " " operands "\n"
 #include "poet/isa.def"
-#define SINK(code, name, inputs, effect) "SINK " #code " " #name " " inputs "\n"
+#define SINK(code, name, inputs, ...) "SINK " #code " " #name " " inputs "\n"
 #include "poet/isa.def"
-#define KERNEL(code, name, inputs, effect)                                     \
+#define KERNEL(code, name, inputs, ...)                                        \
   "KERNEL " #code " " #name " " inputs "\n"
 #include "poet/isa.def"
     ;

@@ -7,94 +7,27 @@
 
 #include "runtime.h"
 
-/* Operands by letter. In a row's inputs a small letter may be missing.
- *
- *   X n c h w        Y n k oh ow    P n c oh ow    F n k      G n c
- *   W k c/groups kernel_h kernel_w  V k c h w      K k        C c
- *   Q 2 c            L n            S one            D 2 n
- *   A, B  X but 1 along the axes in variant's low, high half
- *   R     X without the axes in variant's low half
- *   Z n k h w        T n c+k h w    E k c            J n w
- *   M n groups h k   N n groups k w                  O n groups h w
- */
 enum {
-  CONV = 1,
-  POOL = 2,
-  SINK = 4,
-  MUST = 8, /* overwrite */
-  SLICE = 16,
-  ORDER = 32
+  MAY_1 = 1,
+  MAY_2 = 2,
+  MUST = 4,
+  MUST_1 = MUST | MAY_1,
+  MUST_2 = MUST | MAY_2,
+  CONV = 8,
+  POOL = 16,
+  SLICE = 32,
+  ORDER = 64
 };
 
-struct shape {
-  char inputs[6];
-  char output; /* with a sink also each of the sink's inputs */
+/* The columns `shapes` and `rules` of a row of isa.def. */
+struct row {
+  char shapes[8];
   uint8_t rules;
-  uint8_t may; /* bits: inputs whose memory the output may take over */
 };
 
-static const struct shape shapes[] = {
-    [POET_KERNEL_conv2d] = {"XWk", 'Y', CONV, 0},
-    [POET_KERNEL_conv2d_grad_input] = {"YW", 'X', CONV, 0},
-    [POET_KERNEL_conv2d_grad_weight] = {"XY", 'W', CONV | SINK, 0},
-    [POET_KERNEL_linear] = {"XVk", 'F', 0, 0},
-    [POET_KERNEL_linear_grad_input] = {"FV", 'X', 0, 0},
-    [POET_KERNEL_linear_grad_weight] = {"XF", 'V', SINK, 0},
-    [POET_KERNEL_grad_bias] = {"Y", 'K', SINK, 0},
-    [POET_KERNEL_batchnorm_stats] = {"X", 'Q', 0, 0},
-    [POET_KERNEL_batchnorm] = {"XQCC", 'X', 0, 0},
-    [POET_KERNEL_batchnorm_running] = {"QQ", 'Q', MUST, 2},
-    [POET_KERNEL_batchnorm_sums] = {"XQX", 'Q', 0, 0},
-    [POET_KERNEL_batchnorm_grad_input] = {"XQCXQ", 'X', 0, 0},
-    [POET_KERNEL_batchnorm_grad_input_frozen] = {"QCX", 'X', 0, 0},
-    [POET_KERNEL_batchnorm_grad_param] = {"Q", 'C', SINK, 0},
-    [POET_KERNEL_relu] = {"X", 'X', 0, 1},
-    [POET_KERNEL_relu_grad] = {"XX", 'X', 0, 3},
-    [POET_KERNEL_relu6] = {"X", 'X', 0, 1},
-    [POET_KERNEL_relu6_grad] = {"XX", 'X', 0, 3},
-    [POET_KERNEL_maxpool2d] = {"X", 'P', POOL, 0},
-    [POET_KERNEL_maxpool2d_grad] = {"XP", 'X', POOL, 0},
-    [POET_KERNEL_avgpool2d] = {"X", 'P', POOL, 0},
-    [POET_KERNEL_avgpool2d_grad] = {"P", 'X', POOL, 0},
-    [POET_KERNEL_global_avgpool] = {"X", 'G', 0, 0},
-    [POET_KERNEL_global_avgpool_grad] = {"G", 'X', 0, 0},
-    [POET_KERNEL_add] = {"AB", 'X', 0, 3},
-    [POET_KERNEL_dropout] = {"X", 'X', 0, 1},
-    [POET_KERNEL_softmax_xent] = {"GL", 'S', 0, 0},
-    [POET_KERNEL_softmax_xent_grad] = {"GL", 'G', 0, 0},
-    [POET_KERNEL_mse] = {"XX", 'S', 0, 0},
-    [POET_KERNEL_mse_grad] = {"XX", 'X', 0, 3},
-    [POET_KERNEL_apply_gradient] = {"X", 'X', SINK, 0},
-    [POET_KERNEL_momentum_step] = {"XX", 'X', MUST, 1},
-    [POET_KERNEL_sub] = {"AB", 'X', 0, 3},
-    [POET_KERNEL_mul] = {"AB", 'X', 0, 3},
-    [POET_KERNEL_scale] = {"A", 'X', 0, 1},
-    [POET_KERNEL_reduce] = {"X", 'R', SINK, 0},
-    [POET_KERNEL_reduce_product] = {"XB", 'R', SINK, 0},
-    [POET_KERNEL_clip] = {"X", 'X', 0, 1},
-    [POET_KERNEL_clip_grad] = {"XX", 'X', 0, 3},
-    [POET_KERNEL_sigmoid] = {"X", 'X', 0, 1},
-    [POET_KERNEL_sigmoid_grad] = {"XX", 'X', 0, 3},
-    [POET_KERNEL_tanh] = {"X", 'X', 0, 1},
-    [POET_KERNEL_tanh_grad] = {"XX", 'X', 0, 3},
-    [POET_KERNEL_gelu] = {"X", 'X', 0, 1},
-    [POET_KERNEL_gelu_grad] = {"XX", 'X', 0, 3},
-    [POET_KERNEL_transpose] = {"X", 'X', ORDER, 0},
-    [POET_KERNEL_concat] = {"XZ", 'T', 0, 0},
-    [POET_KERNEL_slice] = {"X", 'Z', SLICE, 0},
-    [POET_KERNEL_slice_grad] = {"Z", 'X', SLICE, 0},
-    [POET_KERNEL_matmul] = {"MN", 'O', SINK, 0},
-    [POET_KERNEL_softmax] = {"Xj", 'X', 0, 1},
-    [POET_KERNEL_softmax_grad] = {"XX", 'X', 0, 3},
-    [POET_KERNEL_layernorm_stats] = {"G", 'D', 0, 0},
-    [POET_KERNEL_layernorm] = {"GDCC", 'G', 0, 1},
-    [POET_KERNEL_layernorm_grad_input] = {"GDCG", 'G', 0, 0},
-    [POET_KERNEL_layernorm_grad_weight] = {"GDG", 'C', SINK, 0},
-    [POET_KERNEL_embedding] = {"LE", 'G', 0, 0},
-    [POET_KERNEL_embedding_grad] = {"LG", 'E', SINK, 0},
-    [POET_KERNEL_average] = {"XXx", 'X', MUST, 2},
-    [POET_KERNEL_average_square] = {"XXx", 'X', MUST, 2},
-    [POET_KERNEL_adam_step] = {"XXX", 'X', MUST, 1},
+static const struct row rows[] = {
+#define KERNEL(code, name, inputs, shapes, rules, ...) [code] = {shapes, rules},
+#include "poet/isa.def"
 };
 
 /* Product of up to four factors as bytes of 32-bit elements; 0 if there are
@@ -118,52 +51,21 @@ static uint32_t without(const struct poet_op *op, uint32_t axes) {
 }
 
 static uint32_t letter_bytes(const struct poet_op *op, int letter) {
-  switch (letter) {
-  case 'X':
-    return bytes(op->n, op->c, op->h, op->w);
-  case 'Y':
-    return bytes(op->n, op->k, op->oh, op->ow);
-  case 'P':
-    return bytes(op->n, op->c, op->oh, op->ow);
-  case 'F':
-    return bytes(op->n, op->k, 1, 1);
-  case 'G':
-    return bytes(op->n, op->c, 1, 1);
-  case 'W':
-    return bytes(op->k, op->c / op->groups, op->kernel_h, op->kernel_w);
-  case 'V':
-    return bytes(op->k, op->c, op->h, op->w);
-  case 'K':
-    return bytes(op->k, 1, 1, 1);
-  case 'C':
-    return bytes(op->c, 1, 1, 1);
-  case 'Q':
-    return bytes(op->c, 2, 1, 1);
-  case 'L':
-    return bytes(op->n, 1, 1, 1);
-  case 'D':
-    return bytes(op->n, 2, 1, 1);
+  const uint32_t n = op->n, c = op->c, h = op->h, w = op->w;
+  const uint32_t k = op->k, oh = op->oh, ow = op->ow, groups = op->groups;
+  const uint32_t kernel_h = op->kernel_h, kernel_w = op->kernel_w;
+  switch (letter) { /* c + k does not overflow: both inputs are sound */
+#define SHAPE(letter, axis_0, axis_1, axis_2, axis_3)                          \
+  case letter:                                                                 \
+    return bytes(axis_0, axis_1, axis_2, axis_3);
+#include "poet/isa.def"
   case 'A':
   case 'R':
     return without(op, op->variant);
   case 'B':
     return without(op, op->variant >> 4);
-  case 'Z':
-    return bytes(op->n, op->k, op->h, op->w);
-  case 'T': /* the sum of two sizes that are sound is not too large */
-    return bytes(op->n, op->c + op->k, op->h, op->w);
-  case 'E':
-    return bytes(op->k, op->c, 1, 1);
-  case 'J':
-    return bytes(op->n, op->w, 1, 1);
-  case 'M':
-    return bytes(op->n, op->groups, op->h, op->k);
-  case 'N':
-    return bytes(op->n, op->groups, op->k, op->w);
-  case 'O':
-    return bytes(op->n, op->groups, op->h, op->w);
   default:
-    return bytes(1, 1, 1, 1);
+    return 0;
   }
 }
 
@@ -235,11 +137,19 @@ static bool overwriting_is_sound(const struct poet_op *op, uint32_t may,
   return found && !(found & (found - 1)) && !(found & ~may);
 }
 
-static bool operands_are_sound(const struct poet_op *op,
-                               const struct shape *shape) {
-  const uint32_t own = (uint32_t)strlen(shape->inputs);
-  const bool last_may_miss = shape->inputs[own - 1] >= 'a';
-  if (shape->rules & SINK) {
+/* Inputs of the kernel, without those of its sink. */
+static uint32_t own_inputs(const struct row *row) {
+  uint32_t count = 0;
+  while (row->shapes[count] >= 'A') {
+    count++;
+  }
+  return count;
+}
+
+static bool operands_are_sound(const struct poet_op *op, const struct row *row,
+                               uint32_t own) {
+  const bool last_may_miss = row->shapes[own - 1] >= 'a';
+  if (row->shapes[own] == '+') {
     const bool must = op->sink != POET_SINK_store;
     return op->input_count >= own && sink_is_sound(op, own) &&
            overwriting_is_sound(op, (uint32_t)must << own, must);
@@ -247,21 +157,22 @@ static bool operands_are_sound(const struct poet_op *op,
   return op->sink == POET_SINK_none &&
          (op->input_count == own ||
           (last_may_miss && op->input_count + 1u == own)) &&
-         overwriting_is_sound(op, shape->may, shape->rules & MUST);
+         overwriting_is_sound(op, row->rules & (MAY_1 | MAY_2),
+                              row->rules & MUST);
 }
 
 uint32_t poet_operand_bytes(const struct poet_op *op, uint32_t index) {
-  if (op->kernel >= sizeof shapes / sizeof *shapes ||
-      !shapes[op->kernel].output) {
+  if (op->kernel >= sizeof rows / sizeof *rows || !rows[op->kernel].shapes[0]) {
     return 0;
   }
-  const struct shape *shape = &shapes[op->kernel];
+  const struct row *row = &rows[op->kernel];
+  const uint32_t own = own_inputs(row);
   if (op->input_count > POET_INPUTS || index > op->input_count ||
-      !operands_are_sound(op, shape) || !geometry_is_sound(op, shape->rules)) {
+      !operands_are_sound(op, row, own) || !geometry_is_sound(op, row->rules)) {
     return 0;
   }
-  if (index < op->input_count && index < strlen(shape->inputs)) {
-    return letter_bytes(op, shape->inputs[index] & ~('a' - 'A'));
+  if (index < op->input_count && index < own) {
+    return letter_bytes(op, row->shapes[index] & ~('a' - 'A'));
   }
-  return letter_bytes(op, shape->output);
+  return letter_bytes(op, row->shapes[strlen(row->shapes) - 1]);
 }

@@ -1,37 +1,87 @@
-"""What firmware/include/poet says, read by Python from the same rows.
+"""The rows and records of firmware/include/poet, which C and Python share.
 
-Statements, sinks, kernels, messages and errors come from `isa.def` and
-`wire.def`; record layouts from `records.h` through cffi. Nothing is copied.
+Statements, sinks, kernels and shapes are rows of `isa.def`, messages and errors
+rows of `wire.def`. Record layouts come from `records.h` through cffi.
 """
 
 import re
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from math import prod
 from typing import Any
 
 import cffi
 
 from .resources import resource
 
-_STRING = r'"((?:[^"\\]|\\.)*)"'
-_ROW = re.compile(rf"^(\w+)\((-?\d+),\s*(\w+),\s*{_STRING},\s*{_STRING}(?:,\s*{_STRING})?\)", re.M)
+_ROW = re.compile(r"^(\w+)\((.+?)\)$", re.M | re.S)
+_COLUMN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",]+))\s*(?:,|$)')
+_WINDOW = ("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w")
+SIZES = ("n", "c", "h", "w", "k", "oh", "ow", *_WINDOW, "groups", "variant")
+INTEGERS = "LJ"  # letters of int32 operands
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a .def file; `fields` are its quoted strings in order."""
+    """One row of a .def file. `columns` are those after the name, without quotes."""
 
     macro: str
     code: int
     name: str
-    fields: tuple[str, ...]
+    columns: tuple[str, ...]
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Operand names of a statement, sink or kernel (`?` optional, `+` sink's)."""
-        return tuple(self.fields[0].split())
+        """Names of the operands; one with `?` may be missing, `+` stands for the sink's."""
+        return tuple(self.columns[0].split())
+
+
+class Kernel(Row):
+    """A row of an operator; isa.def explains its columns."""
+
+    @property
+    def letters(self) -> str:
+        """The shape of each input, those of the sink left out."""
+        return self.columns[1].partition(">")[0].rstrip("+").upper()
+
+    @property
+    def output(self) -> str:
+        """The letter of the output's shape."""
+        return self.columns[1][-1:]
+
+    @property
+    def has_sink(self) -> bool:
+        return "+" in self.columns[1]
+
+    @property
+    def in_place(self) -> int | None:
+        """The number of the input whose memory the output always takes."""
+        _, must, number = self.columns[2].partition("MUST_")
+        return int(number) - 1 if must else None
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        return tuple(self.columns[2].split(" | "))
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """Fields of `struct poet_op` that the kernel reads."""
+        extra = self.columns[3].split()
+        axes = " ".join(axis for letter in self.letters + self.output for axis in _axes(letter))
+        window = _WINDOW if {"CONV", "POOL"} & {*self.rules} else ()
+        sizes = {*extra, *re.findall(r"[a-z]\w*", axes), *window}
+        return (
+            *(name for name in SIZES if name in sizes),
+            *(name for name in extra if name not in SIZES),
+        )
+
+    @cached_property
+    def work(self) -> dict[str, str]:
+        """Formulas of the column `work`, by unit."""
+        terms = (term.split() for term in self.columns[4].split(", ") if term)
+        return {unit: formula for formula, unit in terms}
 
 
 def _header_text(name: str) -> str:
@@ -39,15 +89,70 @@ def _header_text(name: str) -> str:
 
 
 @cache
+def _raw_rows(file: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Macro and columns of every row of a .def file."""
+    text = re.sub(r"/\*.*?\*/", "", _header_text(file), flags=re.S)
+    return tuple(
+        (macro, tuple(quoted or bare for quoted, bare in _COLUMN.findall(columns)))
+        for macro, columns in _ROW.findall(text)
+    )
+
+
+@cache
 def rows(macro: str) -> tuple[Row, ...]:
     """All rows of STATEMENT, SINK, KERNEL (isa.def), MESSAGE or ERROR (wire.def)."""
-    name = "wire.def" if macro in ("MESSAGE", "ERROR") else "isa.def"
-    text = re.sub(r"/\*.*?\*/", "", _header_text(name), flags=re.S)
+    found = _raw_rows("wire.def" if macro in ("MESSAGE", "ERROR") else "isa.def")
     return tuple(
-        Row(macro, int(found[2]), found[3], tuple(f for f in found.groups()[3:] if f is not None))
-        for found in _ROW.finditer(text)
-        if found[1] == macro
+        Row(macro, int(code), name, tuple(columns))
+        for kind, (code, name, *columns) in found
+        if kind == macro
     )
+
+
+@cache
+def kernels() -> dict[str, Kernel]:
+    """The operators that a board can run, by name."""
+    return {row.name: Kernel(**vars(row)) for row in rows("KERNEL") if row.code}
+
+
+def attributes(kernel: str, sink: str) -> tuple[str, ...]:
+    """Fields of `struct poet_op` that a kernel with this sink reads."""
+    return (*kernels()[kernel].fields, *by_name("SINK")[sink].columns[1].split())
+
+
+@cache
+def _axes(letter: str) -> tuple[str, ...]:
+    """Sizes of a shape, as formulas; axes of 1 at its end are left out."""
+    if letter in "ABR":
+        return (*_axes("X"), "variant")
+    found = next(axes for _, (key, *axes) in _raw_rows("isa.def") if key == f"'{letter}'")
+    while len(found) > 1 and found[-1] == "1":
+        del found[-1]
+    return tuple(found)
+
+
+def shape(letter: str, attributes: Mapping[str, int | float]) -> tuple[int, ...]:
+    """The shape of an operand, from fields of `struct poet_op`; a missing one is 0."""
+
+    def size(name: str) -> int:
+        return int(attributes.get(name, 0))
+
+    if letter in "ABR":
+        bits = size("variant") >> (4 if letter == "B" else 0)
+        whole = enumerate(shape("X", attributes))
+        return tuple(1 if bits >> axis & 1 else size for axis, size in whole)
+    return tuple(formula_value(axis, size) for axis in _axes(letter))
+
+
+def formula_value(formula: str, value: Callable[[str], int]) -> int:
+    """A formula of numbers, names and + * /; `value` returns that of a name."""
+    if "+" in formula:
+        return sum(formula_value(part, value) for part in formula.split("+"))
+    if "*" in formula:
+        return prod(formula_value(part, value) for part in formula.split("*"))
+    name, _, divisor = (part.strip() for part in formula.partition("/"))
+    found = int(name) if name.isdecimal() else value(name)
+    return found // value(divisor) if divisor else found
 
 
 @cache
@@ -64,7 +169,7 @@ def by_code(macro: str) -> dict[int, Row]:
 def fingerprint_text() -> bytes:
     """The rows as C stringifies them: macro, code, name, operands; a line each."""
     return "".join(
-        f"{row.macro} {row.code} {row.name} {row.fields[0]}\n"
+        f"{row.macro} {row.code} {row.name} {row.columns[0]}\n"
         for macro in ("STATEMENT", "SINK", "KERNEL")
         for row in rows(macro)
     ).encode()

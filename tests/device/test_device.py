@@ -144,7 +144,7 @@ def test_every_refusal_is_explained(row: isa.Row) -> None:
     error = board_error(row.code, 3, "load")
     assert error.name == row.name
     assert error.detail == 3
-    assert all(text in str(error) for text in row.fields)
+    assert all(text in str(error) for text in row.columns)
 
 
 def test_refusals_of_newer_firmware() -> None:

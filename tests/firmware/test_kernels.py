@@ -11,10 +11,10 @@ from poet_host import isa
 from poet_host.reference.kernels import KERNELS
 from poet_host.reference.step import run_kernel
 from support import clib
-from support.kernel_cases import NEEDED, OPERANDS, SINKS, Case, check, make
+from support.kernel_cases import NEEDED, SINKS, Case, check, make
 
-NAMES = [row.name for row in isa.rows("KERNEL") if row.name != "none"]
-SINKING = [row.name for row in isa.rows("KERNEL") if "+" in row.inputs]
+NAMES = list(isa.kernels())
+SINKING = [row.name for row in isa.kernels().values() if row.has_sink]
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 7)
 common = settings(max_examples=120, deadline=None)
@@ -66,7 +66,7 @@ def test_every_row_has_a_function_in_c_and_in_numpy() -> None:
         assert bool(library.poet_kernel(row.code)) == (row.name != "none"), row.name
     known = {row.code for row in isa.rows("KERNEL")}
     assert not any(library.poet_kernel(code) for code in set(range(256)) - known)
-    assert set(KERNELS) == set(NAMES) == set(OPERANDS)
+    assert set(KERNELS) == set(NAMES)
 
 
 def test_kernels_call_no_library_and_have_no_state(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_not_a_number_passes_up_to_the_loss() -> None:
     a |= {"kernel_h": 2, "kernel_w": 3, "stride_h": 1, "stride_w": 1}
     for op in NAMES:
         gates = ("relu_grad", "relu6_grad", "clip_grad", "dropout")
-        if OPERANDS[op][0] not in "XAGYM" or op in gates:
+        if isa.kernels()[op].letters[0] not in "XAGYM" or op in gates:
             continue
         sink = "store" if op in SINKING else "none"
         case = make(op, a | NEEDED.get(op, {}), 3, sink=sink)

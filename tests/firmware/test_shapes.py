@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from poet_host import isa
-from poet_host.graph.kernels import KERNELS
-from support.kernel_cases import OVERWRITES, make
+from support.kernel_cases import make
 from support.memory_board import library
 
 NONE = isa.constants()["POET_NONE"]
@@ -45,7 +44,7 @@ def geometries(draw: st.DrawFn) -> dict[str, int]:
     return a
 
 
-@pytest.mark.parametrize("op", KERNELS)
+@pytest.mark.parametrize("op", isa.kernels())
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(geometries(), st.booleans(), st.sampled_from(["store", "accumulate", "sgd", "momentum"]))
 def test_every_kernel_has_the_sizes_that_it_reads(
@@ -56,18 +55,20 @@ def test_every_kernel_has_the_sizes_that_it_reads(
         a |= {"k": min(a["k"], a["c"] - a["oh"])}
     if op == "transpose":
         a |= {"variant": 0b01110010}
-    if "+" not in isa.by_name("KERNEL")[op].inputs:
+    if not isa.kernels()[op].has_sink:
         sink = "none"
     case = make(op, a, 1, sink=sink, bias=optional)
     found = operand_bytes(op, sink, case.attrs, len(case.inputs), case.overwrites)
     assert found == [4 * prod(x.shape) for x in (*case.inputs, case)]
 
 
-@pytest.mark.parametrize("op", [op for op in KERNELS if op not in OVERWRITES])
+@pytest.mark.parametrize(
+    "op", [name for name, row in isa.kernels().items() if row.in_place is None]
+)
 def test_zero_sizes_are_refused(op: str) -> None:
-    sink = "store" if "+" in isa.by_name("KERNEL")[op].inputs else "none"
-    count = len([name for name in isa.by_name("KERNEL")[op].inputs if name != "+"])
-    assert 0 in operand_bytes(op, sink, {}, count, None)
+    kernel = isa.kernels()[op]
+    sink = "store" if kernel.has_sink else "none"
+    assert 0 in operand_bytes(op, sink, {}, len(kernel.letters), None)
 
 
 @pytest.mark.parametrize("variant", [0, 0b11100101, 0b11111111, 0b00100100])

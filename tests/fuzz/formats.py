@@ -21,12 +21,12 @@ from poet_host.errors import BadInput
 from poet_host.files import read_json, read_text
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values, to_named
+from poet_host.graph.work import work_of
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
 from poet_host.plan.plan import plan_from_json, plan_to_json
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
 from poet_host.profile import meter
-from poet_host.profile.load import load_of
 from poet_host.profile.profile import Profile, estimate_profile, signature
 from poet_host.resources import resource
 from poet_host.run.job import make_job
@@ -202,9 +202,9 @@ class ProfileFile(JsonFormat):
         measured = api.estimate_profile(api.load_board("mkr1000"))
         self.value = json.loads(json.dumps(found.to_json()))
         for node in nodes:
-            load = load_of(node, lenet())
+            done = work_of(node, lenet())
             self.value["operators"][signature(node)] = {
-                "time_us": measured.rates.time_us(load), **vars(load)
+                "time_us": measured.rates.time_us(done), **vars(done)
             }  # fmt: skip
 
     def use(self, path: Path, rng: Random) -> None:

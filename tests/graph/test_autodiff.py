@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from poet_host import isa
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, trained_parameters, training_graph
 from poet_host.graph.builder import Builder, Model
 from poet_host.graph.graph import Graph
-from poet_host.graph.kernels import KERNELS, SINK_FIELDS
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_step
 from support.random_models import random_models
@@ -106,11 +106,7 @@ def check_laws(model: Model, train: str, optimiser: Sgd) -> Graph:
             assert read[node.overwrites] == 1
         elif not node.updates:
             assert node.overwrites is None
-    fields = {
-        node.name: [*KERNELS[node.op].fields.split(), *SINK_FIELDS[node.sink].split()]
-        for node in graph
-        if not node.stored
-    }
+    fields = {node.name: isa.attributes(node.op, node.sink) for node in graph if not node.stored}
     assert all(sorted(graph[name].attrs) == sorted(fields[name]) for name in fields)
     return graph
 

@@ -11,9 +11,9 @@ from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.bert import transformer as one_block
 from poet_host.graph.graph import Graph
-from poet_host.graph.operators import work
 from poet_host.graph.training_options import MAX_BATCH, TrainingOptions
 from poet_host.graph.weights import start_values
+from poet_host.graph.work import work_of
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.pricing import cost_graph
 from poet_host.profile.profile import estimate_profile
@@ -155,7 +155,7 @@ def working_set(graph: Graph) -> dict[str, int]:
 
 def test_demo_is_small_in_arithmetic_and_large_in_activations() -> None:
     graph = models.load(DEMO)
-    macs = sum(work(node, graph).macs for node in graph)
+    macs = sum(work_of(node, graph).macs for node in graph)
     assert macs == graph.batch * 77_216
     with_padding = sum(_macs_with_padding(graph, node.name) for node in graph)
     assert with_padding <= graph.batch * 100_000

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from poet_host.device.board import load_board, names
 from poet_host.errors import BadInput
 from poet_host.graph import models
-from poet_host.graph.operators import work
+from poet_host.graph.work import Work, work_of
 from poet_host.plan.pricing import cost_graph
 from poet_host.profile.fit import Rates, fit_plane, fit_rates
-from poet_host.profile.load import Load, load_of
 from poet_host.profile.profile import (
     Lane,
     Measured,
@@ -39,7 +38,7 @@ BOARD = load_board("mkr1000")
 )
 def test_exact_rates_are_found(rates: tuple[float, ...], loads: list[tuple[int, int, int]]) -> None:
     true = Rates(*rates)
-    points = [(Load(*load), true.time_us(Load(*load))) for load in loads]
+    points = [(Work(*load), true.time_us(Work(*load))) for load in loads]
     found = fit_rates(points)
     for load, time_us in points:
         assert found.time_us(load) == pytest.approx(time_us, rel=1e-6)
@@ -50,7 +49,7 @@ def test_exact_rates_are_found(rates: tuple[float, ...], loads: list[tuple[int, 
     st.lists(st.tuples(*[st.integers(0, 10**6)] * 3, st.floats(0.01, 1e7)), min_size=1, max_size=12)
 )
 def test_rates_are_never_negative(points: list[tuple[int, int, int, float]]) -> None:
-    found = fit_rates([(Load(*point[:3]), point[3]) for point in points])
+    found = fit_rates([(Work(*point[:3]), point[3]) for point in points])
     assert all(
         rate >= 0 and math.isfinite(rate)
         for rate in (found.base_us, found.us_per_mac, found.us_per_flop, found.us_per_byte)
@@ -58,9 +57,9 @@ def test_rates_are_never_negative(points: list[tuple[int, int, int, float]]) -> 
 
 
 def test_one_point_scales_with_the_work() -> None:
-    found = fit_rates([(Load(1000, 10, 64), 5.0)])
+    found = fit_rates([(Work(1000, 10, 64), 5.0)])
     assert found == Rates(0.0, 0.005, 0.0, 0.0)
-    assert fit_rates([(Load(0, 0, 64), 6.4)]) == Rates(0.0, 0.0, 0.0, 0.1)
+    assert fit_rates([(Work(0, 0, 64), 6.4)]) == Rates(0.0, 0.0, 0.0, 0.1)
 
 
 def test_planes() -> None:
@@ -77,13 +76,13 @@ def test_energy_is_time_times_power_above_sleep() -> None:
     profile = estimate_profile(BOARD)
     conv = GRAPH["conv1"]
     time_us, energy_uj = profile.cost(conv, GRAPH)
-    rates, done = BOARD.estimate, work(conv, GRAPH)
+    rates, done = BOARD.estimate, work_of(conv, GRAPH)
     assert time_us == (
         rates.base_us
         + rates.us_per_mac * done.macs
-        + rates.us_per_flop * (done.flops - 2 * done.macs)
-        + rates.us_per_byte * (done.read_bytes + done.written_bytes)
-        + rates.us_per_loop * load_of(conv, GRAPH).loops
+        + rates.us_per_flop * done.other_flops
+        + rates.us_per_byte * done.bytes
+        + rates.us_per_loop * done.loops
     )
     active, sleep = BOARD.power.processor_active_uw, BOARD.power.processor_sleep_uw
     assert energy_uj == time_us * (active - sleep) / 1e6
@@ -137,15 +136,15 @@ def test_statements_cost_what_they_take_around_kernels_and_transfers() -> None:
 def test_measured_operators_come_first_and_others_are_fitted() -> None:
     estimate = estimate_profile(BOARD)
     conv, other = GRAPH["conv1"], GRAPH["conv2"]
-    load = load_of(conv, GRAPH)
+    load = work_of(conv, GRAPH)
     known = Measured(1000.0, load.macs, load.other_flops, load.bytes)
     profile = replace(estimate, kind="measured", operators={signature(conv): known})
     assert profile.cost(conv, GRAPH)[0] == 1000.0
     fitted = profile.cost(other, GRAPH)[0]
-    assert fitted == pytest.approx(1000.0 * load_of(other, GRAPH).macs / load.macs)
+    assert fitted == pytest.approx(1000.0 * work_of(other, GRAPH).macs / load.macs)
     # A kernel that was not measured at all goes by those that were, not by the estimate.
     relu = GRAPH["relu1"]
-    assert profile.cost(relu, GRAPH)[0] == profile.fitted[""].time_us(load_of(relu, GRAPH))
+    assert profile.cost(relu, GRAPH)[0] == profile.fitted[""].time_us(work_of(relu, GRAPH))
 
 
 def test_signatures_tell_apart_what_takes_another_time() -> None:
@@ -170,7 +169,7 @@ def test_the_paper_s_own_figures() -> None:
     into = profile.page_in
     assert into.base_us + 12_288 * into.us_per_byte == pytest.approx(2770.750976386925)
     assert profile.power.page_in_uw * 2770.750976386925 / 1e6 == pytest.approx(914.3478222)
-    relu = profile.rates.time_us(Load(0, 65_536, 0))
+    relu = profile.rates.time_us(Work(0, 65_536, 0))
     assert relu == pytest.approx(10_288.371, rel=1e-3)
     assert relu * profile.power.compute_uw / 1e6 == pytest.approx(112.991, rel=1e-3)
     assert profile.power.base_uw == 0

@@ -4,17 +4,17 @@
 #define POET_ISA_H
 
 enum poet_statement_code {
-#define STATEMENT(code, name, operands, effect) POET_STATEMENT_##name = (code),
+#define STATEMENT(code, name, ...) POET_STATEMENT_##name = (code),
 #include "isa.def"
 };
 
 enum poet_sink_code {
-#define SINK(code, name, inputs, effect) POET_SINK_##name = (code),
+#define SINK(code, name, ...) POET_SINK_##name = (code),
 #include "isa.def"
 };
 
 enum poet_kernel_code {
-#define KERNEL(code, name, inputs, effect) POET_KERNEL_##name = (code),
+#define KERNEL(code, name, ...) POET_KERNEL_##name = (code),
 #include "isa.def"
 };
 

@@ -6,34 +6,17 @@
  * workspace. The output of an overwriting operator is the same memory as the
  * input that it overwrites. No other input overlaps the output.
  *
- * Shapes of the operands, dense and row-major, in fields of struct poet_op:
+ * isa.def has the shape of each operand, by letter. Further, in `variant`:
  *
- *   x    (n, c, h, w)           y, dy  (n, k, oh, ow)     of conv2d
- *   w    (k, c / groups, kernel_h, kernel_w)              of conv2d
- *   x    (n, c * h * w)         y, dy  (n, k)             of linear
- *   w    (k, c * h * w)         bias   (k)                of linear
- *   x    (n, c, h, w)           y, dy  (n, c, oh, ow)     of pooling
- *   x    (n, c, h, w)           y, dy  (n, c)             of global_avgpool
- *   x, y (n, c, h, w)           gamma, beta (c)           of batchnorm
- *   stats, running, sums (2, c)                           of batchnorm
- *   dy   (n, k, oh, ow), linear's with oh = ow = 1        of grad_bias
- *   logits (n, c)               labels (n) int32          of softmax_xent
- *   y    (n, c, h, w), a and b, or x, the same but 1 along the axes in the low
- *        and the high half of `variant`, bit i for axis i
- *                                              of add, sub, mul, scale
- *   x    (n, c, h, w), g without the axes in the low half of `variant`, z
- *        without those in the high half                   of reduce
- *   x    (n, c, h, w), axis i of y is x's (variant >> 2 i) & 3 of transpose
- *   a    (n, c, h, w)    b    (n, k, h, w)                of concat
- *   x    (n, c, h, w)    y    (n, k, h, w), from oh on    of slice
- *   a    (n, groups, h, k)  b  (n, groups, k, w)
- *   y    (n, groups, h, w); `variant`: 1 a, 2 b has its last two axes
- *        exchanged; then 4 a, 8 b, 16 y has its middle two exchanged of matmul
- *   x, y (n, c, h, w)           mask (n, w) int32         of softmax
- *   x, y (n, c)   stats (2, n)  gamma, beta (c)           of layernorm
- *   tokens (n) int32   w (k, c)    y (n, c)               of embedding
- *   n * c * h * w elements in each operand                of all others
- *   a loss is one float
+ *   add, sub, mul, scale   a (or x) has size 1 along axis i of n, c, h, w where
+ *                bit i is set, b where bit 4 + i is set
+ *   reduce, reduce_product   the sum goes over axis i where bit i is set; z has
+ *                size 1 where bit 4 + i is set
+ *   transpose    axis i of y is axis (variant >> 2 * i) & 3 of x
+ *   matmul       1: a, 2: b has its last two axes exchanged; then 4: a, 8: b,
+ *                16: y has its middle two axes exchanged
+ *
+ * A slice begins at oh along c. linear's dy has oh = ow = 1 for grad_bias.
  *
  * Numbers are exact: float32, round to nearest, each operation rounded
  * separately (compile with -ffp-contract=off), no double. A sum is one
@@ -116,7 +99,7 @@ struct poet_call {
 
 typedef void poet_kernel_fn(const struct poet_call *call);
 
-#define KERNEL(code, name, inputs, effect) poet_kernel_fn poet_##name;
+#define KERNEL(code, name, ...) poet_kernel_fn poet_##name;
 #include "poet/isa.def"
 
 /* Number of elements of each operand of an elementwise operator. */

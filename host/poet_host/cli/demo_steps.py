@@ -18,7 +18,7 @@ from ..data.datasets import Dataset, load_data
 from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..graph.graph import Graph
-from ..graph.operators import work
+from ..graph.work import work_of
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph, Problem
@@ -142,7 +142,7 @@ class Demo:
 
 
 def macs_per_sample(graph: Graph) -> int:
-    return sum(work(node, graph).macs for node in graph if not node.stored) // graph.batch
+    return sum(work_of(node, graph).macs for node in graph if not node.stored) // graph.batch
 
 
 def split(digits: Dataset) -> tuple[Dataset, Dataset]:

@@ -311,7 +311,7 @@ def board_error(status: int, detail: int, request: str) -> BoardError:
             "unknown",
             detail,
         )
-    what, advice = row.fields
+    what, advice = row.columns
     text = f"the board refused {request}: {what}" + (f" (detail {detail})" if detail else "")
     return BoardError(f"{text}; {advice}" if advice else text, row.name, detail)
 

@@ -43,7 +43,7 @@ class Message:
 def messages() -> dict[str, Message]:
     """Return all messages by name."""
     return {
-        row.name: Message(row.code, row.name, _fields(row.fields[0]), _fields(row.fields[1]))
+        row.name: Message(row.code, row.name, _fields(row.columns[0]), _fields(row.columns[1]))
         for row in isa.rows("MESSAGE")
     }
 

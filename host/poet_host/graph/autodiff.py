@@ -12,10 +12,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from ..errors import BadInput
-from ..isa import by_name
+from ..isa import attributes, kernels
 from .builder import Layer, Model
 from .graph import Graph, Node, Phase
-from .kernels import KERNELS, SINK_FIELDS
 from .operators import OPERATORS, Fields, Operator, Rule, Shape, operand_names, sizes_of
 from .optimisers import OPTIMISERS as OPTIMISERS
 from .optimisers import Adam as Adam
@@ -336,8 +335,11 @@ class _Step:
         overwrites: str | None = None,
         updates: str | None = None,
     ) -> str:
-        attrs = {field: fields[field] for field in KERNELS[kernel].fields.split()}
-        attrs |= {field: getattr(self._optimiser, field) for field in SINK_FIELDS[sink].split()}
+        rates = vars(self._optimiser)
+        attrs = {
+            field: fields[field] if field in kernels()[kernel].fields else rates[field]
+            for field in attributes(kernel, sink)
+        }
         self.nodes.append(
             Node(
                 name,
@@ -355,7 +357,7 @@ class _Step:
 
 
 def _has_sink(kernel: str) -> bool:
-    return "+" in by_name("KERNEL")[kernel].inputs
+    return kernels()[kernel].has_sink
 
 
 def _fields(layer: Layer, rule: Rule) -> Fields:

@@ -7,8 +7,6 @@ tensors and of attention have files of their own.
 from dataclasses import replace
 from math import prod
 
-from .kernels import Work as Work
-from .kernels import work as work
 from .operators_attention import ATTENTION_OPERATORS
 from .operators_tensor import TENSOR_OPERATORS
 from .rules import Fields as Fields

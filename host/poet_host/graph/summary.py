@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from .graph import Graph, Node
-from .operators import work
+from .work import work_of
 
 LOSS_NAMES = {"softmax_xent": "cross-entropy", "mse": "mse"}
 
@@ -56,7 +56,7 @@ def summary_of(graph: Graph) -> Summary:
             seen |= {one.name for one in own}
             layers.append(_layer(graph, node, own, renewed))
     parameters = [node for node in graph if node.role == "parameter"]
-    macs = {node.name: work(node, graph).macs for node in graph}
+    macs = {node.name: work_of(node, graph).macs for node in graph}
     name, rates = _optimiser(graph)
     return Summary(
         tuple(layers),
@@ -88,7 +88,7 @@ def _layer(graph: Graph, node: Node, own: list[Node], renewed: set[str]) -> Laye
         node.op,
         node.shape,
         sum(map(_count, parameters)),
-        work(node, graph).macs // graph.batch,
+        work_of(node, graph).macs // graph.batch,
         "" if not learn else "partly" if len(learn) == 2 else "no" if frozen else "yes",
         frozen,
         statistics,

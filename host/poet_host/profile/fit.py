@@ -6,8 +6,8 @@ from itertools import combinations
 
 import numpy as np
 
+from ..graph.work import Work
 from ..schema import Amount
-from .load import Load
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,17 @@ class Rates:
     us_per_byte: Amount
     us_per_loop: Amount = 0.0
 
-    def time_us(self, load: Load) -> float:
+    def time_us(self, work: Work) -> float:
         return (
             self.base_us
-            + self.us_per_mac * load.macs
-            + self.us_per_flop * load.other_flops
-            + self.us_per_byte * load.bytes
-            + self.us_per_loop * load.loops
+            + self.us_per_mac * work.macs
+            + self.us_per_flop * work.other_flops
+            + self.us_per_byte * work.bytes
+            + self.us_per_loop * work.loops
         )
 
 
-def fit_rates(points: Sequence[tuple[Load, float]]) -> Rates:
+def fit_rates(points: Sequence[tuple[Work, float]]) -> Rates:
     """Rates that are not negative, of least relative error in the least-squares sense.
 
     With few points few terms are used (half as many as there are points, and never the base

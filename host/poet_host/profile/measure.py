@@ -14,9 +14,9 @@ from .. import isa
 from ..device.board import Board
 from ..device.device import Device
 from ..graph.graph import Graph, Node
+from ..graph.work import work_of
 from ..reference.step import run_step
 from .fit import fit_plane
-from .load import load_of
 from .profile import (
     Lane,
     Measured,
@@ -71,9 +71,8 @@ def measure(
     operators: dict[str, Measured] = {}
     for node in todo:
         tell(f"{node.op} {node.name}")
-        load = load_of(node, graph)
         time_us = _operator_us(device, node, graph, values)
-        operators[signature(node)] = Measured(time_us, **asdict(load))
+        operators[signature(node)] = Measured(time_us, **asdict(work_of(node, graph)))
 
     page_in: dict[int, list[_Times]] = {}
     page_out: dict[int, list[_Times]] = {}

@@ -18,18 +18,14 @@ from ..device.board import Board
 from ..errors import BadInput, quoted
 from ..files import read_json, write_whole
 from ..graph.graph import Graph, Node
-from ..graph.kernels import KERNELS
+from ..graph.work import Work, work_of
 from ..schema import Amount, Count, convert, of_format
 from .fit import Rates, fit_rates
-from .load import Load, load_of
 
 Kind = Literal["measured", "estimate", "paper"]
 FORMAT, VERSION = "poet-profile", 2
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Queue = Annotated[int, Meta(ge=1, le=2**16)]
-_NO_COST = {"seed", "key"} | {
-    name for name, kind in isa.field_types("poet_op").items() if kind == "float"
-}
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
 
@@ -87,8 +83,8 @@ class Measured:
     loops: Count = 0
 
     @property
-    def load(self) -> Load:
-        return Load(self.macs, self.other_flops, self.bytes, self.loops)
+    def work(self) -> Work:
+        return Work(self.macs, self.other_flops, self.bytes, self.loops)
 
 
 @dataclass(frozen=True)
@@ -130,10 +126,10 @@ class Profile:
     @cached_property
     def fitted(self) -> Mapping[str, Rates]:
         """Rates by kernel, and under "" those of all kernels together."""
-        groups: dict[str, list[tuple[Load, float]]] = {}
+        groups: dict[str, list[tuple[Work, float]]] = {}
         for name, one in self.operators.items():
             for group in (name.partition(" ")[0], ""):
-                groups.setdefault(group, []).append((one.load, one.time_us))
+                groups.setdefault(group, []).append((one.work, one.time_us))
         return {group: fit_rates(points) for group, points in groups.items()}
 
     def cost(self, node: Node, graph: Graph) -> tuple[float, float]:
@@ -144,7 +140,7 @@ class Profile:
             time_us = measured.time_us
         else:
             rates = self.fitted.get(node.op) or self.fitted.get("") or self.rates
-            time_us = rates.time_us(load_of(node, graph))
+            time_us = rates.time_us(work_of(node, graph))
         around_us = self.statements.compute_us + self.statements.free_us
         energy_uj = time_us * self.power.compute_uw / 1e6 + self._around_uj(around_us)
         return time_us + around_us, energy_uj
@@ -211,7 +207,7 @@ def moved_bytes(size_bytes: int) -> int:
 
 def signature(node: Node) -> str:
     """What an operator's time depends on: kernel, sink, shapes, which inputs there are."""
-    sizes = [name for name in KERNELS[node.op].fields.split() if name not in _NO_COST]
+    sizes = [name for name in isa.kernels()[node.op].fields if name in isa.SIZES]
     words = [node.op, node.sink, f"inputs={len(node.inputs)}"]
     words += [f"{name}={int(node.attrs.get(name, 0))}" for name in sizes]
     if node.attrs.get("weight_decay"):

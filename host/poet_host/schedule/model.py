@@ -8,7 +8,6 @@ from typing import Any
 
 from .. import isa
 from ..errors import BadInput
-from ..graph.kernels import attributes
 
 _C = isa.constants()
 NONE = _C["POET_NONE"]
@@ -175,7 +174,7 @@ def _records(name: str, part: bytes, at: int, count: int) -> Sequence[dict[str, 
 
 def _operator(row: dict[str, Any]) -> Operator:
     kernel, sink = isa.by_code("KERNEL").get(row["kernel"]), isa.by_code("SINK").get(row["sink"])
-    used = attributes(kernel.name, sink.name) if kernel and sink and kernel.code else ()
+    used = isa.attributes(kernel.name, sink.name) if kernel and sink and kernel.code else ()
     fields = (name for name in isa.names_in_use("poet_op", used) if name not in STRUCTURE)
     return Operator(
         row["kernel"],

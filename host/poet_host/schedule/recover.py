@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from .. import isa
 from ..errors import BadInput, quoted
 from ..graph.graph import Graph, Node
-from ..graph.kernels import attributes
 from ..schema import convert
 from .meta import TensorMeta, TrainingMeta
 from .model import NEXT, Model
@@ -49,7 +48,7 @@ def _node(number: int, row: TensorMeta, model: Model, names: tuple[str, ...]) ->
         op=kernel,
         sink=sink,
         inputs=tuple(names[i] for i in op.inputs),
-        attrs=dict.fromkeys(attributes(kernel, sink), 0) | dict(op.attrs),
+        attrs=dict.fromkeys(isa.attributes(kernel, sink), 0) | dict(op.attrs),
         overwrites=None if op.overwrites is None else names[op.overwrites],
         updates=renewed,
     )

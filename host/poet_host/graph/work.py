@@ -1,0 +1,71 @@
+"""How much work an operator does: the counts from which its time is estimated.
+
+The column `work` of isa.def has the formulas. Counts are of the arithmetic that the
+kernel really does: padding adds no term.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from .. import isa
+from .graph import Graph, Node
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one run of an operator takes."""
+
+    macs: int = 0  # multiply-accumulates
+    other_flops: int = 0  # float operations that are not multiply-accumulates
+    bytes: int = 0  # read and written
+    loops: int = 0  # starts of an innermost loop
+
+
+def work_of(node: Node, graph: Graph) -> Work:
+    """The work of `node`; none for a stored node. A field that is not given is 0.
+
+    Inputs, or what a kernel reads of them, are counted as read once and the output as
+    written once. The addition of a bias is left out.
+    """
+    if node.stored:
+        return Work()
+    kernel = isa.kernels()[node.op]
+    formulas = {"loops": "n*c", **kernel.work}
+
+    def count(unit: str) -> int:
+        return isa.formula_value(formulas.get(unit, "0"), lambda name: _value(name, node))
+
+    sink_flops = int(isa.by_name("SINK")[node.sink].columns[2])
+    sink_flops += 2 if node.attrs.get("weight_decay") else 0
+    inputs = sum(graph[name].size_bytes for name in dict.fromkeys(node.inputs))
+    read = 4 * count("read") if "read" in formulas else inputs
+    return Work(
+        macs=count("macs"),
+        other_flops=count("flops") + sink_flops * prod(node.shape),
+        bytes=read + node.size_bytes,
+        loops=count("loops"),
+    )
+
+
+def _value(name: str, node: Node) -> int:
+    """A field of the node, the elements of a letter, or a count of a window."""
+    if name.isupper():
+        return prod(isa.shape(name, node.attrs))
+    if name == "taps":
+        return _planes(node) * _inside(node, "h") * _inside(node, "w")
+    if name == "rows":
+        return _planes(node) * _inside(node, "h") * int(node.attrs["kernel_w"])
+    return int(node.attrs.get(name, 0))
+
+
+def _planes(node: Node) -> int:
+    """Pairs of an input plane and an output plane that a window connects."""
+    n, c, k, groups = (int(node.attrs.get(name, 0)) for name in ("n", "c", "k", "groups"))
+    return n * k * c // groups if groups else n * c
+
+
+def _inside(node: Node, axis: str) -> int:
+    """Pairs of an output and a window's element along one axis, padding left out."""
+    fields = (axis, f"o{axis}", f"kernel_{axis}", f"stride_{axis}", f"pad_{axis}")
+    size, out, window, stride, pad = (int(node.attrs.get(field, 0)) for field in fields)
+    return sum(0 <= o * stride + at - pad < size for o in range(out) for at in range(window))

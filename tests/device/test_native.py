@@ -11,16 +11,15 @@ from poet_host.device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Devi
 from poet_host.errors import BoardError, LinkBroken, NoDevice
 from poet_host.schedule.decode import Wait, decode
 from poet_host.sim import start_board
-from poet_host.sim.native import NativeBoard, create_storage
+from poet_host.sim.native import NativeBoard
 from support import toy
+from support.toy_boards import prepare
 
 STATEMENT = {row.name: row.code for row in isa.rows("STATEMENT")}
 
 
 @pytest.fixture
-def native(tmp_path: Path) -> Iterator[NativeBoard]:
-    storage = tmp_path / "card.img"
-    create_storage(storage, 16 << 20)
+def native(storage: Path) -> Iterator[NativeBoard]:
     with NativeBoard(storage, arena_bytes=8192, unique_id="number-5") as board:
         yield board
 
@@ -30,15 +29,6 @@ def device(native: NativeBoard) -> Iterator[Device]:
     with connect(native.port) as found:
         found.format()
         yield found
-
-
-def ready(device: Device) -> None:
-    """The toy model is loaded and its starting values are committed."""
-    schedule = toy.schedule()
-    device.load(schedule.model_part, schedule.plan_part)
-    for number, data in enumerate(toy.values(1)):
-        device.write(TENSOR, number, data)
-    device.begin(0)
 
 
 def train(device: Device) -> None:
@@ -55,7 +45,7 @@ def test_hello_and_rows(device: Device) -> None:
 
 
 def test_a_step_with_its_trace(device: Device) -> None:
-    ready(device)
+    prepare(device)
     schedule = toy.schedule()
     assert device.hello().loaded_plan == schedule.header.crc
     result = device.step(1, 0, 1000)
@@ -74,7 +64,7 @@ def test_a_step_with_its_trace(device: Device) -> None:
 
 
 def test_objects_come_back(device: Device) -> None:
-    ready(device)
+    prepare(device)
     schedule = toy.schedule()
     for object, part in ((MODEL, schedule.model_part), (PLAN, schedule.plan_part)):
         assert device.holds(object, 0, part)
@@ -105,7 +95,7 @@ def test_a_damaged_schedule_is_refused(device: Device) -> None:
 
 
 def test_a_killed_board_is_noticed_at_once(native: NativeBoard, device: Device) -> None:
-    ready(device)
+    prepare(device)
     killer = threading.Timer(0.3, native.kill)
     killer.start()
     with pytest.raises(LinkBroken, match="went away"):

@@ -16,20 +16,11 @@ from poet_host.sim.native import NativeBoard, create_storage
 from support import toy
 from support.toy_boards import prepare
 
-CARD_BYTES = 4 << 20
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Path:
-    path = tmp_path / "card.img"
-    create_storage(path, CARD_BYTES)
-    return path
-
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
     path = tmp_path_factory.mktemp("damage") / "card.img"
-    create_storage(path, CARD_BYTES)
+    create_storage(path, 4 << 20)
     with NativeBoard(path, sanitize=True) as board, connect(board.port) as device:
         prepare(device)
         yield device

@@ -21,10 +21,8 @@ from poet_host.errors import BadInput, BoardError, LinkBroken, NoDevice, PoetErr
 from poet_host.firmware_build import native as native_build
 from poet_host.firmware_build.native import build_library, build_native
 from poet_host.graph import models
-from poet_host.graph.graph import Graph, Node
 from poet_host.graph.weights import start_values
 from poet_host.plan.keepall import keep_everything
-from poet_host.plan.plan import Plan, Statement
 from poet_host.plan.pricing import cost_graph
 from poet_host.profile.profile import estimate_profile
 from poet_host.reference.step import run_step
@@ -32,18 +30,11 @@ from poet_host.resources import resource
 from poet_host.schedule.encode import encode
 from poet_host.sim.native import NativeBoard, create_storage
 from support import toy
-from support.memory_board import MemoryBoard, card
-from support.toy_boards import prepare, weights_of
+from support.memory_board import card
+from support.overlap import Overlap
+from support.toy_boards import prepare, trained, weights, weights_of
 
 CARD_BYTES = 4 << 20
-NO_STEP = 0xFFFFFFFF
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Path:
-    path = tmp_path / "card.img"
-    create_storage(path, CARD_BYTES)
-    return path
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "sanitized"])
@@ -280,42 +271,13 @@ def test_a_step_of_a_whole_network_equals_the_reference(storage: Path) -> None:
 
 
 def test_a_transfer_runs_while_an_operator_computes(storage: Path) -> None:
-    shape, size_bytes = (1, 256, 16, 16), 1 << 18
-    attrs = dict(zip("nchw", shape, strict=True))
-    graph = Graph(
-        "lanes",
-        (
-            Node("a", shape, "data"),
-            Node("b", shape, "data"),
-            Node("r", shape, op="relu", inputs=("a",), attrs=attrs),
-            Node("loss", (1,), op="mse", inputs=("r", "b"), attrs=attrs),
-        ),
-        "a", "b", "loss", "r",
-    )  # fmt: skip
-    statements = (
-        Statement("page_in", "a", 0),
-        Statement("page_in", "b", size_bytes),
-        Statement("compute", "r", 2 * size_bytes),
-        Statement("compute", "loss", 3 * size_bytes),
-    )
-    plan = Plan("feasible", 1 << 20, None, 1.0, 1.0, 0.0, 1.0, 1.0, None, 0.0, statements)
-    schedule = encode(graph, plan)
     with NativeBoard(storage, arena_bytes=1 << 20) as board, connect(board.port) as device:
-        device.format()
-        device.load(schedule.model_part, schedule.plan_part)
-        for number in (0, 1):
-            device.write(TENSOR, number, bytes(size_bytes))
-        device.begin(0)
-        together = False
-        step = 0
-        while not together and step < 3000:  # a busy computer may run the lanes by turns
-            step += 1
-            device.step(step, 0, 10)
-            # page_in a, page_in b, wait 1, compute r, wait 0, compute loss, end
-            trace = device.trace()
-            page_in_b, compute_r = trace[1], trace[3]
-            together = page_in_b.begin < compute_r.end and compute_r.begin < page_in_b.end
-        assert together
+        overlap = Overlap(device, (1, 256, 16, 16))
+        for step in range(1, 3001):  # a busy computer may run the lanes one after the other
+            page_in, compute = overlap.run(step)
+            if page_in.begin < compute.end and compute.begin < page_in.end:
+                return
+    pytest.fail("no step has run both at the same time")
 
 
 def test_a_power_cut_leaves_a_whole_step(storage: Path) -> None:
@@ -358,13 +320,10 @@ def train_until_killed(board: NativeBoard, device: Device, step: int, seconds: f
 
 
 def following(state: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-    """The weights one step later, from a board whose power nobody cuts."""
-    board = MemoryBoard(card())
-    board.format()
-    schedule = toy.schedule("lavish")
-    board.load(schedule.model_part, schedule.plan_part)
-    for number, data in enumerate([*toy.values(1)[:2], *state]):
+    """The weights one step later, on a board whose power nobody cuts."""
+    board = trained(card(), kind="lavish")
+    for number, data in ((toy.W, state[0]), (toy.V, state[1])):
         board.write(TENSOR, number, 0, data)
     board.begin(0)
     board.step(1)
-    return board.tensor(toy.W, toy.SIZES[toy.W]), board.tensor(toy.V, toy.SIZES[toy.V])
+    return weights(board)

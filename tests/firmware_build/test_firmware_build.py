@@ -9,13 +9,12 @@ import struct
 import subprocess
 import sys
 import tomllib
-import zlib
 from pathlib import Path
 
 import pytest
-from cobs import cobs
+from poet_host.device import wire
 from poet_host.device.board import load_board
-from poet_host.device.device import TENSOR, connect
+from poet_host.device.device import connect
 from poet_host.errors import BadInput, PoetError
 from poet_host.firmware_build import ledger as ledgers
 from poet_host.firmware_build.bare_metal import build_firmware
@@ -29,10 +28,9 @@ from poet_host.firmware_build.recipe import (
 )
 from poet_host.firmware_build.stack import functions, stack_bound
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.native import create_storage
 from poet_host.sim.simulated_chip import SimulatedChip
-from support import toy
 from support.sim_helper import CORES, FOLDER, needs_compiler
+from support.toy_boards import prepare
 
 pytestmark = needs_compiler
 ROOT = Path(__file__).parents[2]
@@ -206,26 +204,19 @@ def test_the_ledger_accounts_for_every_byte(board: str, all_ledgers: dict[str, L
 
 @both
 def test_the_stack_is_bounded_below_what_is_reserved(
-    board: str, all_ledgers: dict[str, Ledger], tmp_path: Path
+    board: str, all_ledgers: dict[str, Ledger], storage: Path
 ) -> None:
     """A run with the deepest calls stays below the bound too."""
     ledger = all_ledgers[board]
     assert ledger.stack_doubt == ""
     assert ledger.stack_bound_bytes is not None
     assert ledger.stack_bound_bytes <= ledger.ram["stack"]
-    card = tmp_path / "card.img"
-    create_storage(card, 4 << 20)
     with (
-        SimulatedBoard(board, build_firmware(board), card) as running,
+        SimulatedBoard(board, build_firmware(board), storage) as running,
         connect(running.port) as device,
     ):
         assert device.info.arena_bytes == ledger.arena_bytes
-        schedule = toy.schedule("frugal")
-        device.format()
-        device.load(schedule.model_part, schedule.plan_part)
-        for number, data in enumerate(toy.values(1)):
-            device.write(TENSOR, number, data)
-        device.begin(0)
+        prepare(device)
         for step in (1, 2):
             device.step(step, 0, 30)
         used = ledger.ram["stack"] - running.meter.stack_free_bytes
@@ -236,8 +227,7 @@ def test_the_stack_is_bounded_below_what_is_reserved(
 def test_the_painted_stack_shows_its_use(board: str, all_ledgers: dict[str, Ledger]) -> None:
     chip = SimulatedChip(board, build_firmware(board), None)
     assert chip.run(10**9) == "idle"
-    hello = bytes([1, 1])
-    chip.give(cobs.encode(hello + zlib.crc32(hello).to_bytes(4, "little")) + b"\0")
+    chip.give(wire.frame(1, wire.messages()["hello"].code, b""))
     assert chip.run(10**9) == "idle"
     ledger = all_ledgers[board]
     reserved = ledger.ram["stack"]

@@ -16,7 +16,6 @@ from poet_host.sim.simulated_chip import CardFault, SimulatedChip, simulated_boa
 from support.sim_helper import build, needs_compiler
 
 pytestmark = needs_compiler
-SIZE = 4 * 1024 * 1024
 ACCEPTED = b"\x05"
 
 
@@ -29,13 +28,6 @@ def echo(tmp_path: Path) -> Path:
 def writer(tmp_path: Path) -> Path:
     """Writes block n, full of n, for every byte n it gets."""
     return build("m0plus", "samd21_cases.c", tmp_path, "-DCASE=7")
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Path:
-    path = tmp_path / "card.img"
-    path.write_bytes(bytes(SIZE))
-    return path
 
 
 def talk(board: SimulatedBoard, data: bytes, answer: int, pieces: int = 1) -> bytes:

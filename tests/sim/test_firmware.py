@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import shutil
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from cobs import cobs
 from poet_host import resources
-from poet_host.device.device import TENSOR, Device, connect
+from poet_host.device import wire
+from poet_host.device.device import Device, connect
 from poet_host.errors import BadInput, BoardError, LinkBroken, NoDevice
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.image import read_elf
-from poet_host.graph.graph import Graph, Node
-from poet_host.plan.plan import Plan, Statement
-from poet_host.schedule.encode import encode
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.native import create_storage
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
 from support import toy
-from support.memory_board import MemoryBoard
-from support.memory_board import card as memory_card
 from support.sim_helper import needs_compiler
+from support.toy_boards import prepare, truth, weights_of
 
 pytestmark = needs_compiler
 BOARDS = ["mkr1000", "nrf52840_dk"]
 both = pytest.mark.parametrize("name", BOARDS)
-CARD_BYTES = 4 << 20
-HELLO = bytes([1, 1])
-HELLO = cobs.encode(HELLO + zlib.crc32(HELLO).to_bytes(4, "little")) + b"\0"
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Path:
-    path = tmp_path / "card.img"
-    create_storage(path, CARD_BYTES)
-    return path
+HELLO = wire.frame(1, wire.messages()["hello"].code, b"")
 
 
 @contextmanager
@@ -52,39 +38,6 @@ def running(
         )
         stack.enter_context(board)
         yield board, stack.enter_context(connect(board.port))
-
-
-def prepare(device: Device, kind: str = "frugal") -> None:
-    schedule = toy.schedule(kind)
-    device.format()
-    device.load(schedule.model_part, schedule.plan_part)
-    for number, data in enumerate(toy.values(1)):
-        device.write(TENSOR, number, data)
-    device.begin(0)
-
-
-def weights(device: Device) -> tuple[bytes, bytes]:
-    w, v = toy.SIZES[toy.W], toy.SIZES[toy.V]
-    return device.read(TENSOR, toy.W, w), device.read(TENSOR, toy.V, v)
-
-
-@pytest.fixture(scope="module")
-def truth() -> list[tuple[bytes, bytes]]:
-    """Weights after 0, 1, 2 ... steps, from the library on this computer."""
-    board = MemoryBoard(memory_card())
-    board.format()
-    schedule = toy.schedule("lavish")
-    board.load(schedule.model_part, schedule.plan_part)
-    for number, data in enumerate(toy.values(1)):
-        board.write(TENSOR, number, 0, data)
-    board.begin(0)
-    found = []
-    for step in range(5):
-        if step:
-            board.step(step)
-        sizes = toy.SIZES
-        found.append((board.tensor(toy.W, sizes[toy.W]), board.tensor(toy.V, sizes[toy.V])))
-    return found
 
 
 @both
@@ -106,34 +59,28 @@ def test_it_says_who_it_is(name: str, storage: Path) -> None:
 
 
 @both
-def test_a_training_run_has_the_bits_of_the_library(
-    name: str, storage: Path, truth: list[tuple[bytes, bytes]]
-) -> None:
+def test_a_training_run_has_the_bits_of_the_library(name: str, storage: Path) -> None:
     with running(name, storage) as (board, device):
         for kind in ("frugal", "lavish"):
             prepare(device, kind)
             for step in range(1, 5):
                 device.step(step, 0, 30)
-                assert weights(device) == truth[step]
+                assert weights_of(device) == truth()[step]
             assert len(device.trace()) >= 12
         assert board.ended is None
         assert board.meter.stack_free_bytes >= 256
 
 
 @both
-def test_standard_capacity_cards_work_too(
-    name: str, storage: Path, truth: list[tuple[bytes, bytes]]
-) -> None:
+def test_standard_capacity_cards_work_too(name: str, storage: Path) -> None:
     with running(name, storage, high_capacity=0) as (_, device):
         prepare(device)
         device.step(1)
-        assert weights(device) == truth[1]
+        assert weights_of(device) == truth()[1]
 
 
 @both
-def test_slow_and_erring_cards_change_nothing(
-    name: str, storage: Path, truth: list[tuple[bytes, bytes]]
-) -> None:
+def test_slow_and_erring_cards_change_nothing(name: str, storage: Path) -> None:
     with running(name, storage) as (board, device):
         prepare(device)
         device.hello()
@@ -150,7 +97,7 @@ def test_slow_and_erring_cards_change_nothing(
         prepare(device)
         for step in (1, 2):
             device.step(step)
-        assert weights(device) == truth[2]
+        assert weights_of(device) == truth()[2]
         assert board.ended is None
 
 
@@ -166,7 +113,7 @@ def test_an_error_that_stays_is_reported(storage: Path) -> None:
     assert found.value.name == "storage_failed"
 
 
-def test_without_a_card_and_with_one_again(storage: Path, truth: list[tuple[bytes, bytes]]) -> None:
+def test_without_a_card_and_with_one_again(storage: Path) -> None:
     with running("mkr1000", storage) as (board, device):
         prepare(device)
         board.set_card_present(False)
@@ -177,7 +124,7 @@ def test_without_a_card_and_with_one_again(storage: Path, truth: list[tuple[byte
         schedule = toy.schedule()
         device.load(schedule.model_part, schedule.plan_part)
         device.step(1)
-        assert weights(device) == truth[1]
+        assert weights_of(device) == truth()[1]
     with running("nrf52840_dk", None) as (_, device):
         assert device.hello().storage_status < 0
 
@@ -197,7 +144,7 @@ def test_a_card_that_was_swapped_is_not_written(storage: Path) -> None:
         assert board.ended is None
     assert writes > 2
     after = storage.read_bytes()
-    changed = [i for i in range(0, CARD_BYTES, 512) if before[i : i + 512] != after[i : i + 512]]
+    changed = [i for i in range(0, len(before), 512) if before[i : i + 512] != after[i : i + 512]]
     assert len(changed) <= 1  # the block before the swap
 
 
@@ -206,7 +153,6 @@ def committed_after_cut(
     folder: Path,
     prepared: Path,
     write: int,
-    truth: list[tuple[bytes, bytes]],
     lose_group: int,
 ) -> bool:
     """Cut the power at this write of two steps, and look what is left. True: it was cut."""
@@ -229,11 +175,11 @@ def committed_after_cut(
         device.load(schedule.model_part, schedule.plan_part)
         step = device.hello().committed_step
         assert step in (confirmed, confirmed + 1)
-        assert weights(device) == truth[step]
+        assert weights_of(device) == truth()[step]
         while step < 3:
             step += 1
             device.step(step)
-        assert weights(device) == truth[3]
+        assert weights_of(device) == truth()[3]
     return was_cut
 
 
@@ -241,61 +187,21 @@ def committed_after_cut(
 @pytest.mark.parametrize("lose_group", [0, 1])
 @both
 def test_a_power_cut_at_every_write_leaves_a_whole_step(
-    name: str, tmp_path: Path, storage: Path, truth: list[tuple[bytes, bytes]], lose_group: int
+    name: str, tmp_path: Path, storage: Path, lose_group: int
 ) -> None:
     with running(name, storage) as (_, device):
         prepare(device)
     write = 1
-    while committed_after_cut(name, tmp_path, storage, write, truth, lose_group):
+    while committed_after_cut(name, tmp_path, storage, write, lose_group):
         write += 1
     assert write > 12
-
-
-def lanes() -> tuple[bytes, bytes]:
-    """Two tensors of 4 KiB come in; the first is computed on while the second arrives."""
-    shape, size = (1, 16, 8, 8), 4096
-    attrs = dict(zip("nchw", shape, strict=True))
-    graph = Graph(
-        "lanes",
-        (
-            Node("a", shape, "data"),
-            Node("b", shape, "data"),
-            Node("r", shape, op="relu", inputs=("a",), attrs=attrs),
-            Node("loss", (1,), op="mse", inputs=("r", "b"), attrs=attrs),
-        ),
-        "a", "b", "loss", "r",
-    )  # fmt: skip
-    statements = (
-        Statement("page_in", "a", 0),
-        Statement("page_in", "b", size),
-        Statement("compute", "r", 2 * size),
-        Statement("compute", "loss", 3 * size),
-    )
-    plan = Plan("feasible", 1 << 14, None, 1.0, 1.0, 0.0, 1.0, 1.0, None, 0.0, statements)
-    schedule = encode(graph, plan)
-    return schedule.model_part, schedule.plan_part
-
-
-@both
-def test_a_transfer_runs_while_an_operator_computes(name: str, storage: Path) -> None:
-    with running(name, storage) as (_, device):
-        device.format()
-        device.load(*lanes())
-        for number in (0, 1):
-            device.write(TENSOR, number, bytes(4096))
-        device.begin(0)
-        device.step(1, 0, 10)
-        trace = device.trace()  # page_in a, page_in b, wait, compute r, wait, compute loss, end
-        page_in_b, compute_r = trace[1], trace[3]
-        assert page_in_b.begin <= compute_r.begin
-        assert compute_r.end < page_in_b.end
 
 
 @both
 def test_the_same_input_takes_the_same_cycles(name: str, storage: Path) -> None:
     found = []
     for _ in range(2):
-        create_storage(storage, CARD_BYTES)
+        create_storage(storage, 4 << 20)
         chip = SimulatedChip(name, build_firmware(name), storage)
         assert chip.run(10**9) == "idle"
         chip.give(HELLO)

@@ -14,8 +14,6 @@ from poet_host import api
 from poet_host.data.datasets import Dataset, example
 from poet_host.device.device import connect
 from poet_host.firmware_build.bare_metal import build_firmware
-from poet_host.graph.autodiff import Sgd, training_graph
-from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.plan.plan import Plan
 from poet_host.plan.pricing import cost_graph
@@ -32,15 +30,6 @@ from support.sim_helper import needs_compiler
 
 pytestmark = [needs_compiler, pytest.mark.slow]
 BOARDS = ("mkr1000", "nrf52840_dk")
-
-
-def unknown() -> Graph:
-    """Kernels that the profiled models have, in shapes that they do not."""
-    b = Builder("unknown", data=(3, 2, 9, 9))
-    x = b.relu(b.conv2d(b.data, 5, 3, padding=1, name="conv1"), name="relu1")
-    x = b.relu(b.batchnorm2d(b.conv2d(x, 10, 3, stride=2, padding=1, name="conv2"), name="bn"))
-    x = b.linear(b.global_avgpool(x, name="mean"), 7, name="fc")
-    return training_graph(b.model(b.softmax_xent(x, name="loss")), Sgd(0.05, momentum=0.9), "all")
 
 
 def records_us(step: Step) -> float:
@@ -106,7 +95,7 @@ def test_time_and_energy_are_predicted_within_five_per_cent(
         assert abs(found.time_error) < 0.05, found
         assert abs(found.energy_error) < 0.05, found
     # And a model that the board has never seen before.
-    graph = unknown()
+    graph = runs.unknown()
     shapes = {signature(node) for node in graph if not node.stored}
     assert len(shapes - set(profile.operators)) > len(shapes) / 2
     plan = api.solve(graph, profile, ram=16_000, time_limit_s=10, gap=0.3)

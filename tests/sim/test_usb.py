@@ -12,13 +12,10 @@ from poet_host.data.datasets import Dataset, example
 from poet_host.device.device import connect
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.native import create_storage
 from support import whole_runs as runs
 from support.sim_helper import needs_compiler
+from support.toy_boards import prepare, truth, weights_of
 from support.usb_board import STALLED, UsbBoard
-
-from tests.sim.test_firmware import prepare, truth, weights  # noqa: F401
-from tests.sim.test_predict import unknown
 
 pytestmark = needs_compiler
 both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
@@ -192,21 +189,15 @@ def test_a_fault_is_told_over_usb(name: str) -> None:
 
 
 @both
-def test_it_trains_over_usb_to_the_same_bits(
-    name: str,
-    tmp_path: Path,
-    truth: list[tuple[bytes, bytes]],  # noqa: F811
-) -> None:
-    storage = tmp_path / "card.img"
-    create_storage(storage, 4 << 20)
+def test_it_trains_over_usb_to_the_same_bits(name: str, storage: Path) -> None:
     with SimulatedBoard(name, build_firmware(name), storage, usb=True) as board:
         with connect(board.port) as device:
             prepare(device)
             for step in range(1, 5):
                 device.step(step, 0, 30)
-                assert weights(device) == truth[step]
+                assert weights_of(device) == truth()[step]
         with connect(board.port) as device:  # another program
-            assert weights(device) == truth[4]
+            assert weights_of(device) == truth()[4]
         assert board.ended is None
         assert board.meter.stack_free_bytes > 0
 
@@ -235,7 +226,7 @@ def test_a_program_that_opens_and_closes_the_port_does_so_on_the_board() -> None
 @pytest.mark.slow
 def test_the_whole_path_runs_over_usb() -> None:
     """Profile, solve, train, read the weights back: those of unlimited memory."""
-    graph = unknown()
+    graph = runs.unknown()
     data = Dataset("example", *example(graph))
     whole = runs.train(runs.schedule(graph), data, steps=2)
     for name in ("mkr1000", "nrf52840_dk"):

@@ -101,3 +101,12 @@ def same(one: Run, other: Run) -> bool:
     """Are all weights the same bits?"""
     assert one.weights.keys() == other.weights.keys()
     return all(one.weights[name].tobytes() == other.weights[name].tobytes() for name in one.weights)
+
+
+def unknown() -> Graph:
+    """Kernels that the profiled models have, in shapes that they do not."""
+    b = Builder("unknown", data=(3, 2, 9, 9))
+    x = b.relu(b.conv2d(b.data, 5, 3, padding=1, name="conv1"), name="relu1")
+    x = b.relu(b.batchnorm2d(b.conv2d(x, 10, 3, stride=2, padding=1, name="conv2"), name="bn"))
+    x = b.linear(b.global_avgpool(x, name="mean"), 7, name="fc")
+    return training_graph(b.model(b.softmax_xent(x, name="loss")), Sgd(0.05, momentum=0.9), "all")

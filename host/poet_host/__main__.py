@@ -4,18 +4,18 @@ import json
 import signal
 import sys
 
-# Packages that are installed under another name than they are imported by.
+# Modules whose package has another name.
 INSTALLED_AS = {"serial": "pyserial"}
 
 
 def main() -> None:
-    """Until the commands are imported, Ctrl-C ends the process silently."""
+    """Run the command. During the import of the commands, Ctrl-C ends the process silently."""
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         from .cli.main import main as command
     except ImportError as error:
-        # As poet_host.cli says all others, whose packages may be what is missing.
-        message = _what_is_missing(error)
+        # poet_host.cli prints all other errors, but needs packages that may be the missing ones.
+        message = _import_failure(error)
         print(f"poet-host: {message}", file=sys.stderr)
         if "--json" in sys.argv:
             print(json.dumps({"error": message, "exit_code": 1}))
@@ -25,18 +25,22 @@ def main() -> None:
     command()
 
 
-def _what_is_missing(error: ImportError) -> str:
-    """An import that fails without a name is that of a package whose own code raises."""
+def _import_failure(error: ImportError) -> str:
+    """The message about a package that cannot be imported.
+
+    The error names the module, unless the package itself raised it: then its frame is the last of
+    the traceback.
+    """
     module = (error.name or "").partition(".")[0]
-    at = error.__traceback__
-    while at is not None and not module:
-        caller = at.tb_frame.f_globals.get("__name__", "")
-        at = at.tb_next
-        if at is None and not caller.startswith("poet_host"):
+    trace = error.__traceback__
+    while trace is not None and not module:
+        caller = trace.tb_frame.f_globals.get("__name__", "")
+        trace = trace.tb_next
+        if trace is None and not caller.startswith("poet_host"):
             module = caller.partition(".")[0]
     package = INSTALLED_AS.get(module, module) or "poet-host"
     return (
-        f"a package that everything needs cannot be imported ({error}): try `pip install "
+        f"a package that poet-host needs cannot be imported ({error}): run `pip install "
         f"--force-reinstall {package}`"
     )
 

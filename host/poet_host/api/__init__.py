@@ -38,6 +38,7 @@ from ..schedule.schedule import Schedule
 from ..sim.start_board import prepare_storage, start_board
 from .connection import Connection, connect
 from .connection import arena_for as arena_for
+from .connection import runs_here as runs_here
 
 # Those imported under their own name again are the command line's; they are no public verbs.
 from .models import export, load

@@ -151,7 +151,7 @@ def connect(
     this call started.
     """
     port = str(port)
-    starts = port == "native" or port.startswith("sim:")
+    starts = runs_here(port)
     board = port.removeprefix("sim:")
     if storage is not None and not starts:
         raise BadInput(f"port {port}: a storage file is for boards that run here, as `native`")
@@ -168,6 +168,11 @@ def connect(
             raise NoDevice(f"there is no port {port}: did you mean {near[0]}?")
         device = stack.enter_context(devices.connect(port))
         return Connection(device, stack.pop_all(), running)
+
+
+def runs_here(port: str) -> bool:
+    """Whether `connect` starts a board on this computer for `port`."""
+    return port == "native" or port.startswith("sim:")
 
 
 def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None) -> int | None:

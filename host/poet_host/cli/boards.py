@@ -16,28 +16,30 @@ from .console import emit, say, show_table
 from .options import json_option
 
 NATIVE = "native"
-ASK_PATIENCE_S = 2.0  # of a board that answers pings while it works
+REPLY_PATIENCE_S = 2.0  # a board that computes may reply this late
 
 
 @click.command()
 @click.option(
     "--port", "-p", metavar="PORT", shell_complete=completion.ports,
-    help="Ask this port too, whatever is behind it.",
+    show_default="ports with known USB ids",
+    help="Query this port too, whatever its USB ids are.",
 )  # fmt: skip
 @json_option
 def boards(port: str | None, as_json: bool) -> None:
-    """List the boards that are known, and the serial ports with what is behind them.
+    """List the known boards and the serial ports.
 
-    Only a port with the USB ids of a known board is asked who is there, and the one that is named.
+    Queries the boards at ports with the USB ids of a known board, and at --port. Sends nothing to
+    other ports.
     """
     ports = serial_ports()
     named = None if port is None else find_port(port) or SerialPort(port, "", "", "")
     if named is not None and named not in ports:
         ports.append(named)
-    seen = [_port_facts(one, ask=one == named) for one in ports]
+    found = [_port_facts(one, query=one == named) for one in ports]
     known = [load_board(name) for name in board_names()]
     if as_json:
-        found = [
+        facts = [
             {
                 "name": board.name,
                 "title": board.title,
@@ -49,10 +51,10 @@ def boards(port: str | None, as_json: bool) -> None:
             }
             for board in known
         ]
-        emit({"boards": found, "ports": seen})
+        emit({"boards": facts, "ports": found})
         return
     show_table(
-        ("board", ">arena, KiB", ">processor, mW", ">storage write, mW", "what it is"),
+        ("board", ">arena, KiB", ">processor, mW", ">storage write, mW", "description"),
         [
             (
                 board.name,
@@ -64,19 +66,23 @@ def boards(port: str | None, as_json: bool) -> None:
             for board in known
         ],
     )
-    if seen:
+    if found:
         show_table(
-            ("port", "USB", "board", "answer", "what it is"),
+            ("port", "USB", "board", "answer", "description"),
             [
-                (one["port"], one["usb"], one["board"] or "", one["answer"], one["description"])
-                for one in seen
+                (row["port"], row["usb"], row["board"] or "", row["answer"], row["description"])
+                for row in found
             ],
         )
     run_here = ", ".join(f"`sim:{name}`" for name in (*simulated_boards(), *linux_boards()))
-    say(f"`native`, {run_here} run on this computer; schedules can be solved for all of them.")
+    say(
+        f"These boards run on this computer: `native`, {run_here}. `solve` makes schedules for all "
+        "boards."
+    )
 
 
-def _port_facts(port: SerialPort, *, ask: bool) -> dict[str, Any]:
+def _port_facts(port: SerialPort, *, query: bool) -> dict[str, Any]:
+    """What --json prints about a port. Ports without known USB ids are queried if `query`."""
     board = board_of(port)
     facts: dict[str, Any] = {
         "port": port.path,
@@ -87,13 +93,13 @@ def _port_facts(port: SerialPort, *, ask: bool) -> dict[str, Any]:
         "answer": "not asked",
         "hello": None,
     }
-    if board is None and not runs_firmware(port) and not ask:
+    if board is None and not runs_firmware(port) and not query:
         return facts
     if board is not None and board.loading is not None and port.usb == board.loading.boot_loader:
         facts["answer"] = "its boot loader waits for `poet-host flash`"
         return facts
     try:
-        with connect(port.path, timeout_s=0.5, patience_s=ASK_PATIENCE_S) as device:
+        with connect(port.path, timeout_s=0.5, patience_s=REPLY_PATIENCE_S) as device:
             info = device.info
             facts["answer"] = f"{info.board} {info.unique_id}"
             facts["hello"] = {

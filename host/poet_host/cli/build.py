@@ -5,21 +5,24 @@ from pathlib import Path
 import click
 
 from ..files import write_whole
-from ..firmware_build.flash import build as built
+from ..firmware_build.flash import build as build_for
 from . import completion
 from .console import emit, say
-from .options import json_option, output, writable
+from .options import check_writable, json_option, output
 
 
 @click.command()
 @click.argument("board", shell_complete=completion.boards)
-@output("--output", "-o", "file", required=True, help="Where to write it.")
+@output("--output", "-o", "file", required=True, help="Write the firmware to this file.")
 @json_option
 def build(board: str, file: Path, as_json: bool) -> None:
-    """Build the firmware of BOARD into a file: an ELF image to upload by other means than `flash`,
-    or, for a board that runs Linux, the program that is its firmware."""
-    writable(file)
-    program = built(board)
+    """Write the firmware of BOARD to a file.
+
+    The file is an ELF image, to upload with other tools than `poet-host flash`. For a board that
+    runs Linux, it is an executable program.
+    """
+    check_writable(file)
+    program = build_for(board)
     write_whole(file, program.read_bytes())
     file.chmod(program.stat().st_mode)
     say(f"wrote {file}: {file.stat().st_size:,} bytes")

@@ -16,54 +16,55 @@ from ..schedule.schedule import Schedule
 from . import completion
 from .console import emit, progress, say, say_classes, show_table
 from .options import (
+    check_writable,
     data_options,
+    duration_options,
     erase_option,
     json_option,
     output,
-    seed_option,
+    schedule_argument,
     storage_option,
-    writable,
+    training_seed_option,
 )
-from .storage import only_files
+from .storage import check_image
 
-IMAGE_BYTES = 64 << 20  # of a new image, at least; it fills up as it is used
+MIN_IMAGE_BYTES = 64 << 20  # of a new image, which takes disk space as it fills
 _MIB = 1 << 20
-_BESIDES_BYTES = 4 * _MIB  # of a card: what comes before the tensors, and some room
+_RESERVED_BYTES = 4 * _MIB  # of a card: what precedes the tensors, with a margin
 
 _port_option = click.option(
-    "--port", "-p", metavar="PORT", shell_complete=completion.ports,
-    help="A board that has the card in it: as of train.",
+    "--port", "-p", metavar="PORT", shell_complete=completion.ports, show_default="none",
+    help="Port of a board with the card in it. See `poet-host train --help` for the forms of PORT.",
 )  # fmt: skip
 
 
 @click.group()
 def card() -> None:
-    """Cards by which a board trains alone."""
+    """Write or read the card of a board that trains without a host."""
 
 
 @card.command()
-@click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
+@schedule_argument
 @data_options
 @click.option(
     "--output", "-o", "image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="A card image, made if there is none; copy it to a card with dd.",
+    show_default="the card in the board at --port",
+    help="Write to this card image, and create it if it does not exist. Copy it to a card with dd.",
 )  # fmt: skip
 @_port_option
-@click.option("--shuffle/--no-shuffle", default=True, help="Each epoch in another order.")
-@click.option("--epochs", type=click.IntRange(1), help="Times through the data; default: 1.")
-@click.option("--steps", type=click.IntRange(1), help="The last step, in place of epochs.")
+@duration_options
 @click.option(
     "--load-weights", type=click.Path(path_type=Path), metavar="FILE",
-    help="Starting weights in place of random ones.",
+    show_default="random weights", help="Start with the weights in this .safetensors file.",
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True,
-    help="Go on from the weights that the card holds, or, with --load-weights, from the step that "
-    "the file was saved after.",
+    help="Continue with the weights on the card, or, with --load-weights, after the step in that "
+    "file.",
 )  # fmt: skip
 @erase_option
 @storage_option
-@seed_option
+@training_seed_option
 @json_option
 def write(
     schedule: Path,
@@ -82,20 +83,21 @@ def write(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Put schedule, starting weights and data on a card, so that a board trains alone.
+    """Write schedule, initial weights and data to a card.
 
-    The board begins when it is switched on and no host speaks to it, and goes on after a power cut.
+    A board with this card trains without a host. It starts when it is switched on and no host
+    sends requests, and continues after a power cut.
     """
     if (image is None) == (port is None):
-        raise BadInput("say where the card is: as an image (-o FILE), or in a board (--port PORT)")
+        raise BadInput("name the card: either an image with -o FILE, or a board with --port PORT")
     if epochs is not None and steps is not None:
-        raise BadInput("give --epochs or --steps, not both")
+        raise BadInput("--epochs and --steps exclude each other: omit one")
     if image and storage:
-        raise BadInput(f"-o {image} is the card's image: leave out --storage")
-    _kept(port, storage)
+        raise BadInput(f"-o {image} already names the card image: omit --storage")
+    _check_card_is_kept(port, storage)
     if image:
-        only_files(image)
-        writable(image, read=(schedule, data, load_weights))
+        check_image(image)
+        check_writable(image, read=(schedule, data, load_weights))
     loaded = Schedule.load(schedule)
     graph = loaded.graph
     read = load_data(
@@ -104,16 +106,16 @@ def write(
     dataset = fit(read, graph)
     last = api.last_step(dataset, loaded, epochs or 1, steps)
     first = api.step_of_weights(load_weights) if resume and load_weights else 0
-    start = api.load_weights(load_weights, graph) if load_weights else None
+    initial = api.load_weights(load_weights, graph) if load_weights else None
     from_card = resume and load_weights is None
     if from_card and erase_card:
-        raise BadInput("--resume goes on from the card's weights: leave out --erase-card")
-    made = image is not None and not image.exists()
-    if made and from_card:
-        raise BadInput(f"--resume goes on from a card's weights, and there is no {image}")
+        raise BadInput("--resume needs the weights on the card: omit --erase-card")
+    is_new = image is not None and not image.exists()
+    if is_new and from_card:
+        raise BadInput(f"--resume needs the weights on the card, but {image} does not exist")
     if first >= last:
-        raise BadInput(f"nothing is left to train: step {first} is done, {last} is the last one")
-    if made and image:
+        raise BadInput(f"nothing to train: step {first:,} is done, and the last step is {last:,}")
+    if is_new and image:
         api.prepare_storage(image, _image_bytes(loaded, dataset, seed, first, last))
     try:
         with (
@@ -125,30 +127,30 @@ def write(
             progress(f"writing {graph.name} and {dataset.name}") as report,
         ):
             state = api.write_card(
-                loaded, connection, dataset, steps=last, seed=seed, weights=start,
+                loaded, connection, dataset, steps=last, seed=seed, weights=initial,
                 first_step=first, resume=from_card, erase_card=erase_card,
                 progress=lambda done, total: report(done, total, "bytes"),
             )  # fmt: skip
     except BaseException:
-        if made and image:
+        if is_new and image:
             image.unlink(missing_ok=True)
         raise
     where = str(image) if image else f"the card of the board at {port}"
     say_classes(state.classes)
-    say(f"wrote {where}: steps {state.first + 1} to {state.last} of {graph.name}")
+    say(f"wrote {where}: steps {state.first + 1:,} to {state.last:,} of {graph.name}")
     if as_json:
         emit({**_facts(graph, state), "file": str(image) if image else None})
 
 
 @card.command()
-@click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
+@schedule_argument
 @_port_option
 @storage_option
 @output(
     "--save-weights", suffix=".safetensors", is_strict=False,
-    help="The weights of the last committed step, a safetensors file.",
+    help="Write the weights of the last committed step to this .safetensors file.",
 )  # fmt: skip
-@output("--log", "log_path", help="The loss of each step, as JSON lines.")
+@output("--log", "log_path", help="Write the loss of each step to this file, as JSON lines.")
 @json_option
 def read(
     schedule: Path,
@@ -158,15 +160,15 @@ def read(
     log_path: Path | None,
     as_json: bool,
 ) -> None:
-    """How far a board has trained alone, with its losses and weights.
+    """Show how far a board has trained without a host.
 
-    The card is in a board (--port PORT), which stops for it, or a copy of it is an image (--storage
-    FILE). A board that was stopped goes on when it is switched on again.
+    The card is in the board at --port, or in an image of the card, --storage. A board at --port
+    stops training. Switch it off and on to continue.
     """
     if port is None and storage is None:
-        raise BadInput("say where the card is: an image (--storage FILE), or in a board (--port)")
-    _kept(port, storage)
-    writable(save_weights, log_path, read=(schedule, storage))
+        raise BadInput("name the card: an image with --storage FILE, or a board with --port PORT")
+    _check_card_is_kept(port, storage)
+    check_writable(save_weights, log_path, read=(schedule, storage))
     loaded = Schedule.load(schedule)
     graph = loaded.graph
     with api.connect(
@@ -174,7 +176,7 @@ def read(
     ) as connection:
         state, weights = api.read_card(loaded, connection)
         committed = int(connection.device.info.committed_step)
-        # The card names no board where only a host has trained.
+        # The card does not name a board if only a host has trained with it.
         trainer = (state and state.board) or connection.board.name
     if save_weights:
         api.save_weights(save_weights, graph, weights, committed)
@@ -196,18 +198,16 @@ def read(
         show_table(("", ">"), _table(committed, state))
 
 
-def _kept(port: str | None, storage: Path | None) -> None:
-    if port and storage is None and (port == "native" or port.startswith("sim:")):
-        raise BadInput(
-            f"the board that {port} starts has a card for this command alone: name an image with "
-            "--storage"
-        )
+def _check_card_is_kept(port: str | None, storage: Path | None) -> None:
+    """Raise BadInput for a board whose card is deleted at the end of this command."""
+    if port and storage is None and api.runs_here(port):
+        raise BadInput(f"the board {port} has a temporary card: name a card image with --storage")
 
 
 def _image_bytes(schedule: Schedule, dataset: Dataset, seed: int, first: int, last: int) -> int:
     job = make_job(schedule, dataset, seed, first, last - first)
-    needed = _BESIDES_BYTES + 512 * schedule.model.data_blocks + job.size_bytes
-    return max(IMAGE_BYTES, -(-needed // _MIB) * _MIB)
+    needed = _RESERVED_BYTES + 512 * schedule.model.data_blocks + job.size_bytes
+    return max(MIN_IMAGE_BYTES, -(-needed // _MIB) * _MIB)
 
 
 def _facts(graph: Graph, state: JobState | None) -> dict[str, object]:
@@ -221,11 +221,11 @@ def _facts(graph: Graph, state: JobState | None) -> dict[str, object]:
 
 def _table(committed: int, state: JobState | None) -> list[tuple[str, str]]:
     if state is None:
-        return [("steps", str(committed)), ("left to train alone", "none: this card has no data")]
-    rows = [("steps", f"{committed} of {max(committed, state.last)}")]
+        return [("steps", f"{committed:,}"), ("steps without a host", "none: the card has no data")]
+    rows = [("steps", f"{committed:,} of {max(committed, state.last):,}")]
     if state.board:
-        rows.append(("trained alone by", state.board))
+        rows.append(("trained by", state.board))
     known = [(step, loss) for step, loss in state.noted() if loss is not None]
     for step, loss in dict([*known[:1], *known[-1:]]).items():
-        rows.append((f"loss of step {step}", f"{loss:.4f}"))
+        rows.append((f"loss of step {step:,}", f"{loss:.4f}"))
     return rows

@@ -1,4 +1,4 @@
-"""The command `compare`: many methods, budgets and deadlines, in parallel, into one table."""
+"""The command `compare`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,14 +19,6 @@ from .console import emit, progress, say, show_table, show_text
 from .options import FiniteRange, json_option, model_options, profile_of
 from .solve import time_limit_option
 
-
-def _listed(text: str | Sequence[str]) -> list[str]:
-    """Words separated by commas, each once; of several options too."""
-    texts = [text] if isinstance(text, str) else text
-    words = (word.strip() for one in texts for word in one.split(","))
-    return list(dict.fromkeys(word for word in words if word))
-
-
 EPILOG = "\b\nMethods:\n" + "\n".join(
     f"  {row.name:<15} {row.description} [{row.citation}]" for row in SCHEDULERS.values()
 )
@@ -37,37 +29,41 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
     "models", metavar="MODEL...", nargs=-1, required=True, shell_complete=completion.models
 )
 @click.option(
-    "--board", "boards", multiple=True, metavar="LIST", help="Boards, separated by commas."
-)
+    "--board", "boards", multiple=True, metavar="LIST", show_default="those of --profile",
+    help="Boards, separated by commas.",
+)  # fmt: skip
 @click.option(
-    "--profile", "profiles", multiple=True, metavar="LIST",
-    help="`estimate` (the default), `paper` (the POET paper's figures for the boards), or files "
-    "that `profile` measured.",
+    "--profile", "profiles", multiple=True, metavar="LIST", show_default="estimate",
+    help="Costs, separated by commas: `estimate` uses the facts of the boards, `paper` uses the "
+    "figures of the POET paper, a file has costs that `poet-host profile` measured.",
 )  # fmt: skip
 @click.option(
     "--budgets", default="100%,75%,50%,40%,30%", show_default=True, metavar="LIST",
-    help="RAM budgets, as --ram of `solve`.",
+    help="RAM budgets, separated by commas, in the forms of --ram of `poet-host solve`.",
 )  # fmt: skip
 @click.option(
     "--deadlines", default="none", show_default=True, metavar="LIST",
-    help="Deadlines, as --deadline of `solve`.",
+    help="Deadlines, separated by commas, in the forms of --deadline of `poet-host solve`.",
 )  # fmt: skip
 @click.option(
-    "--methods", default=",".join(METHODS), show_default=True, metavar="LIST",
-    help="Methods; see below.",
+    "--methods", default=",".join(METHODS), show_default="all", metavar="LIST",
+    help="Methods, separated by commas. See the list below.",
 )  # fmt: skip
 @time_limit_option
 @click.option(
     "--gap", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
-    help="Stop each when its energy is proved to be within this share of the least; 0: a proof.",
+    help="Stop each search when the energy is at most this share above the proved minimum. 0 "
+    "requires a proof.",
 )  # fmt: skip
 @click.option(
     "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="Keep the table and the plans in this folder; what is there is not solved again.",
+    show_default="not written",
+    help="Write the table and the plans to this folder. Points that are already in it are not "
+    "solved again.",
 )  # fmt: skip
 @click.option(
     "--jobs", "-j", type=click.IntRange(1), default=cores, metavar="N",
-    help="Points solved at the same time (default: one per processor).",
+    show_default="the number of processors", help="Points to solve at the same time.",
 )  # fmt: skip
 @model_options
 @json_option
@@ -85,41 +81,48 @@ def compare(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Solve each MODEL by several methods within several budgets, and compare.
+    """Compare planning methods at several RAM budgets and deadlines.
 
-    Models are built-in, .onnx files or cost graphs. The table has one row a point, with the path
-    of its plan, verified. Interrupted, the same command goes on where it was.
+    MODEL is a built-in model, an .onnx file or a cost graph. A point is one combination of model,
+    board, profile, method, budget and deadline. The table has a row for each point. All plans are
+    verified. After an interruption, the same command continues if it has an --output folder.
     """
-    wanted = _methods(methods)
-    limits = _words(budgets, "--budgets"), _words(deadlines, "--deadlines")
-    cases = list(_cases(models, _listed(boards), _listed(profiles), options))
+    chosen = _methods(methods)
+    limits = _some_words(budgets, "--budgets"), _some_words(deadlines, "--deadlines")
+    cases = list(_cases(models, _words(*boards), _words(*profiles), options))
     points = [
         Point(case, method, ram, limit, time_limit, gap)
         for case in cases
         for ram, limit in _limits(case, *limits)
-        for method in wanted
+        for method in chosen
     ]
     with _store(output) as store:
         results = _swept(points, store, jobs, output)
         found = list(zip(points, results, strict=True))
     if as_json:
-        emit({"points": [one.row for one in results]})
+        emit({"points": [result.row for result in results]})
         return
     _show(found)
 
 
 def _methods(text: str) -> list[str]:
-    names = _words(text, "--methods")
+    names = _some_words(text, "--methods")
     unknown = [name for name in names if name not in METHODS]
     if unknown:
-        raise BadInput(f"there is no method {unknown[0]}: choose of {', '.join(METHODS)}")
+        raise BadInput(f"unknown method {unknown[0]}: choose from {', '.join(METHODS)}")
     return names
 
 
-def _words(text: str, option: str) -> list[str]:
-    words = _listed(text)
+def _words(*lists: str) -> list[str]:
+    """The different words in lists that are separated by commas."""
+    words = (word.strip() for text in lists for word in text.split(","))
+    return list(dict.fromkeys(word for word in words if word))
+
+
+def _some_words(text: str, option: str) -> list[str]:
+    words = _words(text)
     if not words:
-        raise BadInput(f"{option} {text!r}: name at least one")
+        raise BadInput(f"{option} {text!r} is empty: name at least one")
     return words
 
 
@@ -128,31 +131,29 @@ def _cases(
 ) -> Iterator[Case]:
     """Every model on every board with every profile."""
     if boards and profiles and not {"estimate", "paper"} & set(profiles):
-        raise BadInput("profiles that were measured name their board: leave out --board")
+        raise BadInput("measured profiles already name their board: omit --board")
     for model in dict.fromkeys(models):
         graph = api.load(model, **options)
         if isinstance(graph, CostGraph):
             if boards or profiles:
-                raise BadInput(f"{model} has its costs: leave out --board and --profile")
+                raise BadInput(
+                    f"{model} is a cost graph with its own costs: omit --board and --profile"
+                )
             yield Case(graph.name, "", "", graph)
             continue
         for name in profiles or ["estimate"]:
-            of_a_board = name in ("estimate", "paper")
-            named: Sequence[str | None] = boards if of_a_board and boards else [None]
+            is_measured = name not in ("estimate", "paper")
+            named: Sequence[str | None] = [None] if is_measured or not boards else boards
+            title = Path(name).stem if is_measured else name
             for board in named:
                 profile = profile_of(board, name)
-                yield Case(graph.name, profile.board, _word(name), api.costs_of(graph, profile))
-
-
-def _word(profile: str) -> str:
-    """How the table names a profile."""
-    return profile if profile in ("estimate", "paper") else Path(profile).stem
+                yield Case(graph.name, profile.board, title, api.costs_of(graph, profile))
 
 
 def _limits(case: Case, budgets: list[str], deadlines: list[str]) -> list[tuple[int, float | None]]:
     keep = case.keeping
-    rams = [ram_bytes(one, keep.peak_bytes if keep else None) for one in budgets]
-    times = [deadline_us(one, keep.time_us if keep else None) for one in deadlines]
+    rams = [ram_bytes(text, keep.peak_bytes if keep else None) for text in budgets]
+    times = [deadline_us(text, keep.time_us if keep else None) for text in deadlines]
     return [(ram, limit) for limit in dict.fromkeys(times) for ram in dict.fromkeys(rams)]
 
 
@@ -163,8 +164,8 @@ def _store(output: Path | None) -> Iterator[Store]:
             store = Store(output)
         except OSError as error:
             raise BadInput(
-                f"{error.filename} cannot be made ({(error.strerror or str(error)).lower()}): "
-                "-o names a folder that you may write to"
+                f"-o: {error.filename} cannot be created ({error.strerror or error}). Name a "
+                "folder that you can write to"
             ) from error
         yield store
         return
@@ -173,18 +174,18 @@ def _store(output: Path | None) -> Iterator[Store]:
 
 
 def _swept(points: list[Point], store: Store, jobs: int, output: Path | None) -> list[Result]:
-    """Results; the table of everything finished is written however this ends."""
+    """Solve all points. The table of the finished points is written even after an error."""
     try:
-        with progress(f"comparing {len(points)} points") as report:
+        with progress(f"comparing {len(points):,} points") as report:
             return sweep(points, store, jobs=jobs, progress=report)
     finally:
         rows = store.write_table()
         if output:
-            say(f"{len(rows)} finished points are in {output}/table.csv and table.json")
+            say(f"wrote {len(rows):,} finished points to {output}/table.csv and table.json")
 
 
 def _show(found: list[tuple[Point, Result]]) -> None:
-    """A table for each model and board."""
+    """Print a table for each model, board and profile."""
     columns = (
         "method", ">bytes", ">deadline, ms", "status", ">energy, uJ", ">x", ">time, ms", ">peak",
     )  # fmt: skip
@@ -200,7 +201,7 @@ def _show(found: list[tuple[Point, Result]]) -> None:
 
 
 def _notes(found: list[tuple[Point, Result]]) -> dict[str, list[str]]:
-    """What was done beyond methods (`*`), and why there is no plan, with the methods."""
+    """The methods of each note: a change to a method (`*`), or why it has no plan."""
     notes: dict[str, dict[str, None]] = {}
     for point, result in found:
         mark = "* " if result.row["plan"] else ""
@@ -214,7 +215,7 @@ def _row(point: Point, result: Result) -> tuple[str, ...]:
     row = result.row
 
     def shown(key: str, scale: float = 1.0) -> str:
-        """Six digits, or all before the point."""
+        """Six significant digits, or all digits before the point; empty if there is no value."""
         if row[key] is None:
             return ""
         number = row[key] if scale == 1.0 else row[key] / scale

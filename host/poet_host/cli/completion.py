@@ -1,4 +1,4 @@
-"""What the shell offers for a word that is not complete: models, boards, ports."""
+"""Shell completion of models, boards and ports."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ MODEL_SUFFIXES = (".onnx", ".json", ".poet")
 
 
 def models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Built-in models, and files of models; a folder ends in a slash."""
+    """Built-in models, model files, and folders, which end in a slash."""
     before = incomplete[: incomplete.rfind("/") + 1]
     found = [*MODELS]
     try:
@@ -24,17 +24,17 @@ def models(context: click.Context, parameter: click.Parameter, incomplete: str) 
             elif path.suffix in MODEL_SUFFIXES:
                 found.append(before + path.name)
     except OSError:
-        pass  # no such folder
+        pass  # the folder does not exist
     return [name for name in found if name.startswith(incomplete)]
 
 
 def boards(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Boards that are known."""
+    """Known boards."""
     return [name for name in board_names() if name.startswith(incomplete)]
 
 
 def ports(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Boards that run here, and the serial ports of this computer."""
+    """Boards that run on this computer, and its serial ports."""
     chips = simulated_boards()
     linux = [name for name in board_names() if load_board(name).target]
     found = ["auto", "native", *(f"sim:{name}" for name in (*chips, *linux))]

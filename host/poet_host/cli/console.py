@@ -25,78 +25,78 @@ from rich.text import Text
 from .. import api
 from ..data.classes import Classes
 
-WIDTH = 110  # of tables where there is no terminal to ask
-
-LINE_EVERY_S = 60.0  # of progress where there is no terminal
+TABLE_WIDTH = 110  # in characters, if stdout is not a terminal
+PROGRESS_LINE_S = 60.0  # interval of progress lines, if stderr is not a terminal
 
 
 class Report(Protocol):
-    """Progress so far: done, total (0: not known), and words about it.
+    """Callback for progress: steps done, steps in total (0: unknown), and a text about them.
 
-    Without a terminal a line is printed where `is_line` asks for it, and once in a minute.
+    If stderr is not a terminal, it prints a line for each call with `is_line`, and one a minute.
     """
 
     def __call__(self, done: int, total: int, word: str, is_line: bool = False) -> None: ...
 
 
-def of_steps(report: Report) -> Callable[[int, int], None]:
-    """`report` for what tells only of how many, which are steps."""
+def count_steps(report: Report) -> Callable[[int, int], None]:
+    """Adapt `report` to callbacks that take only (done, total), counting steps."""
     return lambda done, total: report(done, total, "steps")
 
 
 def _stderr() -> Console:
-    # Made anew each time: tests and shells may redirect stderr in between.
+    # A new one for each message, because tests and shells may redirect stderr.
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def say(message: str) -> None:
-    """A message for people, on stderr."""
+    """Print a message on stderr."""
     _stderr().print(escape(message))
 
 
 def warn(message: str) -> None:
+    """Print a message on stderr, in yellow."""
     _stderr().print(f"[yellow]{escape(message)}[/yellow]")
 
 
 def say_classes(classes: Classes) -> None:
-    """Say which number each word of a table has."""
+    """Print the number of each class that has a name."""
     if classes:
         say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(classes))}")
 
 
 def say_emulated(connection: api.Connection) -> None:
-    """Whose times they are, where they are not the board's."""
+    """Warn that times on a board that QEMU emulates mean nothing."""
     if connection.is_emulated:
         say(
-            f"QEMU executes the program of {connection.board.name} here: results are the board's, "
-            "times are not"
+            f"QEMU emulates {connection.board.name} on this computer: its results are exact, but "
+            "its times are not those of the board"
         )
 
 
 def to_json(value: Mapping[str, Any]) -> str:
-    """A line of JSON; a number that JSON cannot hold is a defect and raises."""
+    """A line of JSON. Raises ValueError for nan and infinity."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def emit(value: Mapping[str, Any]) -> None:
-    """One JSON object on stdout."""
+    """Print one JSON object on stdout."""
     sys.stdout.write(to_json(value))
     sys.stdout.flush()
 
 
 def failure(message: str, code: int) -> dict[str, object]:
-    """The keys of a JSON object that say why a command failed."""
+    """The keys that every JSON object of a failed command has."""
     return {"error": message, "exit_code": code}
 
 
 def show_text(text: str) -> None:
-    """Plain text on stdout."""
+    """Print plain text on stdout."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """A table on stdout; a column whose name starts with `>` is right-aligned."""
+    """Print a table on stdout. Columns whose name starts with `>` are right-aligned."""
     table = Table(
         title=title or None,
         title_justify="left",
@@ -112,25 +112,27 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
         table.add_row(*(escape(cell) for cell in row))
     console = Console(highlight=False, file=sys.stdout, emoji=False)
     if not console.is_terminal:
-        console.width = WIDTH
+        console.width = TABLE_WIDTH
     console.print(table)
 
 
 class _Bar(BarColumn):
-    """A bar only where there is an end to go to."""
+    """A bar, if the total is known."""
 
     def render(self, task: Task) -> Any:
         return Text() if task.total is None else super().render(task)
 
 
 class _Count(MofNCompleteColumn):
+    """The count of steps, if the total is known."""
+
     def render(self, task: Task) -> Text:
         return Text() if task.total is None else super().render(task)
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Report]:
-    """A progress bar on stderr if that is a terminal; lines if it is not."""
+    """Show a progress bar on stderr, or progress lines if stderr is not a terminal."""
     console = _stderr()
     if not console.is_terminal:
         say(f"{title} ...")
@@ -158,7 +160,7 @@ def _lines(title: str) -> Report:
 
     def report(done: int, total: int, word: str, is_line: bool = False) -> None:
         nonlocal printed_s
-        if is_line or time.monotonic() - printed_s >= LINE_EVERY_S:
+        if is_line or time.monotonic() - printed_s >= PROGRESS_LINE_S:
             printed_s = time.monotonic()
             count = f"{done:,} of {total:,}" if total else ""
             say(f"{title}: {', '.join(part for part in (count, word) if part)}")

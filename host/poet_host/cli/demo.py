@@ -1,4 +1,4 @@
-"""The command `demo`: shows the walk, then a table."""
+"""The command `demo`: prints the steps of demo_steps.py, then a table."""
 
 import time
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from .console import Report, emit, progress, say, show_table, show_text
-from .demo_steps import PORTS, Demo, walk
+from .demo_steps import PORTS, Demo, run_demo
 from .options import json_option
 
 
-class Shown:
-    """A teller that numbers the steps on stderr."""
+class ConsoleReporter:
+    """Prints numbered steps on stderr."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -26,7 +26,7 @@ class Shown:
         self.results.clear()
         with progress(f"{self.count:2}. {title}") as report:
             yield report
-        for text in self.results:  # below the bar, which must have ended before
+        for text in self.results:  # printed when the progress bar has ended
             say(f"    {text}")
 
     def result(self, text: str) -> None:
@@ -36,48 +36,53 @@ class Shown:
 @click.command()
 @click.option(
     "--port", type=click.Choice(PORTS), default=PORTS[0], show_default=True,
-    help="The board that trains: a simulated one, or native.",
+    help="Board that trains: a simulated one, or native.",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("poet-demo"),
-    show_default=True, metavar="DIR", help="Folder for profile, schedule, plan, run and weights.",
+    show_default=True, metavar="DIR",
+    help="Write profile, plan, schedule, run and weights to this folder.",
 )  # fmt: skip
 @json_option
 def demo(port: str, out: Path, as_json: bool) -> None:
-    """Train a small network in 24 KiB, start to finish, on a board that runs here."""
-    began = time.monotonic()
+    """Train a small network in 24 KiB of RAM on a simulated board.
+
+    Runs all steps from a model to trained weights, and compares these with weights that are
+    trained in unlimited memory. Takes about two minutes.
+    """
+    started_s = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    found = walk(out, Shown(), port)
+    found = run_demo(out, ConsoleReporter(), port)
     if as_json:
-        emit({**found.to_json(), "seconds": time.monotonic() - began, "folder": str(out)})
+        emit({**found.to_json(), "seconds": time.monotonic() - started_s, "folder": str(out)})
         return
     show_table(("", ">24 KiB", ">keeping everything"), _facts(found))
     trained = found.to_json()["weights_sha256"]
     if not found.keep_cost.measured:
         show_text(
-            f"What keeping everything would cost on {found.run.board} follows from the board's "
-            "profile; its weights come from a native board."
+            f"The costs of keeping everything on {found.run.board} are predicted from its profile. "
+            "The weights come from a native board."
         )
     show_text(
         f"The trained weights are bit for bit those of unlimited memory: sha256 {trained[:16]}..., "
         f"{len(found.graph.trainable)} tensors, all of them changed by training.\n"
-        f"Everything is in {out}; the schedule as a list: "
+        f"All files are in {out}. To list the schedule: "
         f"poet-host show {out}/{found.graph.name}.poet"
     )
 
 
-def _ratio(mine: float | None, other: float | None) -> str:
-    return f"{mine / other:.2f}x" if mine and other else "?"
+def _ratio(ours: float | None, kept: float | None) -> str:
+    return f"{ours / kept:.2f}x" if ours and kept else "?"
 
 
 def _facts(demo: Demo) -> list[tuple[str, str, str]]:
-    """Rows of the table at the end: what, in the arena, keeping everything."""
+    """Rows of the final table: name, figure of the schedule, figure of keeping everything."""
     found: dict[str, Any] = demo.to_json()
 
     def row(name: str, key: str, scale: float, unit: str, digits: int) -> tuple[str, str, str]:
-        mine, kept = found[key], found[f"keep_all_{key}"]
-        shown = f"{mine / scale:,.{digits}f} {unit} ({_ratio(mine, kept)})"
-        return name, shown, f"{kept / scale:,.{digits}f} {unit}"
+        ours, kept = found[key], found[f"keep_all_{key}"]
+        text = f"{ours / scale:,.{digits}f} {unit} ({_ratio(ours, kept)})"
+        return name, text, f"{kept / scale:,.{digits}f} {unit}"
 
     kept_bytes = f"{demo.keep.peak_bytes:,} bytes"
     return [

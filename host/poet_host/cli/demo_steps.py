@@ -1,7 +1,6 @@
-"""The demo's steps: the whole path from a model to trained weights, and the proof beside it.
+"""The steps of the demo: from a model to trained weights, with a comparison that proves them.
 
-Nothing here prints; a `Teller` hears what happens. The same functions serve a user who does
-the steps by hand.
+Nothing here prints: a `Reporter` receives what happens.
 """
 
 from collections.abc import Iterator
@@ -30,27 +29,27 @@ from ..run.train import Training
 from ..run.weights import save_weights
 from ..schedule.schedule import Schedule
 from ..view.picture import draw
-from .console import Report, of_steps, to_json
+from .console import Report, count_steps, to_json
 
 MODEL = "resnet-digits"
 NATIVE = "native"
-# Deadlines, of keep-everything's time. On a chip pages take less time than computing again, and
-# more energy: one that is tight makes use of both. On a computer pages take the processor's time
-# too, and so tight a one may be out of reach. On a computer that is too busy for any plan in time,
-# the demo goes on without one.
+# Multiples of keep-everything's time. On a chip, paging takes less time and more energy than
+# recomputing, so that a tight deadline makes use of both. On a computer, paging takes time of the
+# processor too, and such a deadline may be impossible. If the computer is too busy for any plan
+# within the deadline, the demo continues without one.
 DEADLINES = {"sim:mkr1000": "1.1x", "sim:nrf52840_dk": "1.1x", NATIVE: "1.5x"}
 PORTS = tuple(DEADLINES)
-RAM_BYTES = 24 * 1024  # what a 32 KiB MKR1000 can spare
-GAP = 0.01  # a plan proved to be this close to the best is good enough for a demo
+RAM_BYTES = 24 * 1024  # what a 32 KiB MKR1000 has free
+GAP = 0.01
 SOLVING_S = 45.0
 SAMPLES = 512
-KNOWN_DIGITS = 7  # the starting weights have met 0 to 6
+KNOWN_DIGITS = 7  # the initial weights are trained on 0 to 6
 PRETRAINING_EPOCHS = 3
 SEED = 0
 
 
-class Teller(Protocol):
-    """Hears of each step: a title, then progress, then what came of it."""
+class Reporter(Protocol):
+    """Receives the title of each step, its progress, and then its results."""
 
     @contextmanager
     def step(self, title: str) -> Iterator[Report]: ...
@@ -60,13 +59,12 @@ class Teller(Protocol):
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one step with its commit. Energies are estimated: times x board powers; `measured`
-    says whether the times are those of a run, or follow from the board's profile."""
+    """Costs of one step with its commit. Energy is estimated: time in a state times its power."""
 
     time_us: float | None
-    energy_uj: float | None
+    energy_uj: float | None  # above the sleeping board
     total_energy_uj: float | None
-    measured: bool
+    measured: bool  # whether time_us is that of a run, or predicted from the profile
 
     @staticmethod
     def of_run(run: Run) -> "Cost":
@@ -83,25 +81,24 @@ class Cost:
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo found: `run` in little RAM; `keep` with all that it takes, on the native
-    board; `keep_cost`, what that costs on the board of `run`, whether it fits there or not."""
+    """The results of the demo."""
 
     graph: Graph
     costs: CostGraph
     plan: Plan
     schedule: Schedule
-    run: Run
-    keep: Run
-    keep_cost: Cost
+    run: Run  # within RAM_BYTES
+    keep: Run  # keeps everything, on a native board
+    keep_cost: Cost  # of keeping everything on the board of `run`, even if it does not fit
     keep_all_bytes: int
     accuracy_before: float
     accuracy_after: float
-    start: Weights
+    initial: Weights
 
     def to_json(self) -> dict[str, Any]:
         """What --json prints."""
         run, keep, counts = self.run, self.keep_cost, self.run.counts()
-        sha256, kept_sha256 = (weights_sha256(self.trained(one)) for one in (run, self.keep))
+        sha256, kept_sha256 = (weights_sha256(self.trained(made)) for made in (run, self.keep))
         return {
             "model": self.graph.name,
             "board": run.board,
@@ -137,7 +134,7 @@ class Demo:
         }
 
     def trained(self, run: Run) -> dict[str, Any]:
-        """The tensors that training renews."""
+        """The weights that training updates."""
         return {node.name: run.weights[node.name] for node in self.graph.trainable}
 
 
@@ -146,131 +143,141 @@ def macs_per_sample(graph: Graph) -> int:
 
 
 def split(digits: Dataset) -> tuple[Dataset, Dataset]:
-    """For pre-training (digits 0 to 6) and for the board: no sample is in both, and the
-    held-out ones are in neither."""
+    """Samples for pre-training (digits 0 to 6), and samples for the board.
+
+    No sample is in both. The held-out samples of `digits` are in neither.
+    """
     order = np.random.default_rng(SEED).permutation(len(digits.x))
-    mine, rest = order[:SAMPLES], order[SAMPLES:]
+    chosen, rest = order[:SAMPLES], order[SAMPLES:]
     rest = rest[digits.y[rest] < KNOWN_DIGITS]
     known = replace(digits, name="digits 0 to 6", x=digits.x[rest], y=digits.y[rest])
-    return known, replace(digits, x=digits.x[mine], y=digits.y[mine])
+    return known, replace(digits, x=digits.x[chosen], y=digits.y[chosen])
 
 
-def walk(out: Path, teller: Teller, port: str = PORTS[0]) -> Demo:
-    """Run every step on the board of one of PORTS and write what each makes into `out`.
+def run_demo(out: Path, reporter: Reporter, port: str = PORTS[0]) -> Demo:
+    """Run all steps with a board at one of PORTS, and write their results to the folder `out`.
 
-    Raises PoetError where the promise of the demo is not kept.
+    Raises PoetError if the trained weights differ from those of unlimited memory: see `check`.
     """
     graph = api.load_graph(MODEL)
     known, ten = split(load_data("digits"))
-    with _started(port, teller) as connection:
-        with teller.step("pre-training on the digits 0 to 6, on the native board") as report:
-            start = _pretrained(graph, known, report)
-            before = _accuracy(graph, start, ten)
-            teller.result(f"{before:.1%} of held-out digits (0 to 9) are right")
-        with teller.step(f"profiling every operator and the storage on {port}") as report:
-            alone = connection.profile(graph, progress=report)
-            teller.result(f"{len(alone.operators)} operators measured")
-        with teller.step("running two schedules, to compare with what is predicted") as report:
-            profile, outcome = _validated(connection, graph, alone, report)
+    with _start(port, reporter) as connection:
+        with reporter.step("pre-training on the digits 0 to 6, on the native board") as report:
+            initial = _pretrain(graph, known, report)
+            before = _accuracy(graph, initial, ten)
+            reporter.result(f"{before:.1%} of the held-out digits (0 to 9) are correct")
+        with reporter.step(f"profiling every operator and the storage on {port}") as report:
+            measured = connection.profile(graph, progress=report)
+            reporter.result(f"{len(measured.operators)} operators measured")
+        with reporter.step("running two schedules, to compare with the prediction") as report:
+            profile, outcome = _validate(connection, graph, measured, report)
             profile.save(out / "profile.json")
-            teller.result(f"{outcome}; wrote profile.json")
+            reporter.result(f"{outcome}; wrote profile.json")
         costs = api.costs_of(graph, profile)
         keep = keep_everything(costs)
-        plan = _solved(graph, profile, costs, DEADLINES[port], out, teller)
-        schedule = _encoded(graph, plan, out, teller)
-        _drawn(costs, plan, out, teller)
-        with teller.step("starting a native board with unlimited memory, to compare"):
+        plan = _solve(graph, profile, costs, DEADLINES[port], out, reporter)
+        schedule = _encode(graph, plan, out, reporter)
+        _draw(costs, plan, out, reporter)
+        with reporter.step("starting a native board with unlimited memory, for comparison"):
             unlimited = api.connect(NATIVE, arena_bytes=keep.peak_bytes)
-            teller.result(f"it answers on {unlimited.device.link.port}")
+            reporter.result(f"it answers at {unlimited.device.link.port}")
         with unlimited:
-            both = [
-                _training(board, one, ten, start)
-                for board, one in (
+            trainings = [
+                Training(on.device, on.board, encoded, ten, seed=SEED, weights=initial)
+                for on, encoded in (
                     (connection, schedule),
                     (unlimited, api.encode(graph, profile, keep)),
                 )
             ]
-            run, kept = _side_by_side(both, SAMPLES // graph.batch, teller)
+            run, kept = _train_both(trainings, SAMPLES // graph.batch, reporter)
     save_weights(out / "trained.safetensors", graph, run.weights)
     write_whole(out / "run.json", to_json(run.to_json()))
     cost = Cost.of_run(kept) if port == NATIVE else Cost.of_plan(keep, profile)
     demo = Demo(
         graph, costs, plan, schedule, run, kept, cost, keep.peak_bytes or 0, before,
-        _accuracy(graph, run.weights, ten), start,
+        _accuracy(graph, run.weights, ten), initial,
     )  # fmt: skip
     check(demo)
     return demo
 
 
-def _started(port: str, teller: Teller) -> api.Connection:
-    """A board; where a simulated one cannot be had, the error names the way without it."""
-    with teller.step(f"starting the board {port}"):
+def _start(port: str, reporter: Reporter) -> api.Connection:
+    """Start a board. If a simulated chip cannot run here, the error names the native board."""
+    with reporter.step(f"starting the board {port}"):
         try:
             connection = api.connect(port, arena_bytes=RAM_BYTES if port == NATIVE else None)
         except PoetError as error:
             if port == NATIVE or isinstance(error, BadInput):
                 raise
             raise PoetError(
-                f"{error}; the demo runs without either as `poet-host demo --port {NATIVE}`"
+                f"{error}. Or run the demo on a native board: `poet-host demo --port {NATIVE}`"
             ) from error
         info = connection.device.info
-        teller.result(
-            f"{info.board} answers on {connection.device.link.port}, "
-            f"{info.arena_bytes:,} bytes of arena"
+        reporter.result(
+            f"{info.board} answers at {connection.device.link.port}, with an arena of "
+            f"{info.arena_bytes:,} bytes"
         )
     return connection
 
 
 def check(demo: Demo) -> None:
-    """Raise PoetError unless the runs agree to the bit, every trainable tensor has changed, and
-    the trace shows as many activations recomputed, paged out and paged in as the plan has."""
+    """Raise PoetError if the runs differ in a bit of a weight, if training left a weight as it was,
+    or if the trace has other numbers of recomputed and paged activations than the plan."""
     run, keep = demo.trained(demo.run), demo.trained(demo.keep)
     differing = [name for name in run if run[name].tobytes() != keep[name].tobytes()]
     if differing:
-        raise PoetError(f"the weights differ from those of unlimited memory: {differing[0]}")
-    unchanged = [name for name in run if run[name].tobytes() == demo.start[name].tobytes()]
+        raise PoetError(f"{differing[0]} differs from the weights of unlimited memory")
+    unchanged = [name for name in run if run[name].tobytes() == demo.initial[name].tobytes()]
     if unchanged:
-        raise PoetError(f"training has not changed {unchanged[0]}")
+        raise PoetError(f"training did not change {unchanged[0]}")
     planned, traced = _activations(demo.graph, demo.plan), demo.run.counts()
     if not any(planned.values()):
-        raise PoetError(f"the plan keeps every activation in {demo.plan.ram_bytes} bytes")
+        raise PoetError(f"the plan keeps all activations in {demo.plan.ram_bytes:,} bytes")
     for name, times in planned.items():
         if traced[name] != times:
             raise PoetError(
-                f"the board's trace shows {traced[name]} {name.replace('_', ' ')} in a step, "
-                f"the plan has {times}"
+                f"the trace of a step has {traced[name]} {name.replace('_', ' ')}, but the plan "
+                f"has {times}"
             )
     if demo.run.peak_bytes > demo.plan.ram_bytes:
-        raise PoetError(f"the board used {demo.run.peak_bytes} bytes of {demo.plan.ram_bytes}")
+        raise PoetError(
+            f"the board used {demo.run.peak_bytes:,} bytes, more than the budget of "
+            f"{demo.plan.ram_bytes:,} bytes"
+        )
 
 
 def _activations(graph: Graph, plan: Plan) -> dict[str, int]:
-    """What a plan does to activations, by the names of Run.counts."""
+    """How often a plan recomputes and pages activations, by the names of Run.counts."""
     found = dict.fromkeys(
         (f"activation_{name}s" for name in ("recompute", "page_out", "page_in")), 0
     )
     computed: set[str] = set()
-    for one in plan.statements:
-        op = "recompute" if one.node in computed and one.op == "compute" else one.op
-        if one.op == "compute":
-            computed.add(one.node)
-        if graph[one.node].phase == "forward" and f"activation_{op}s" in found:
+    for statement in plan.statements:
+        op = (
+            "recompute"
+            if statement.node in computed and statement.op == "compute"
+            else statement.op
+        )
+        if statement.op == "compute":
+            computed.add(statement.node)
+        if graph[statement.node].phase == "forward" and f"activation_{op}s" in found:
             found[f"activation_{op}s"] += 1
     return found
 
 
-def _validated(
-    connection: api.Connection, graph: Graph, alone: Profile, report: Report
+def _validate(
+    connection: api.Connection, graph: Graph, measured: Profile, report: Report
 ) -> tuple[Profile, str]:
+    """The calibrated profile, and a sentence that compares its prediction with a run."""
     try:
-        profile, found = connection.validate(graph, alone, of_steps(report))
+        profile, found = connection.validate(graph, measured, count_steps(report))
     except BadInput as error:
-        return alone, f"not validated: {error}"
-    predicted_ms, took_ms = found.predicted_us / 1e3, found.time_us / 1e3
-    return profile, f"a step was predicted {predicted_ms:,.2f} ms and took {took_ms:,.2f}"
+        return measured, f"not validated: {error}"
+    predicted_ms, measured_ms = found.predicted_us / 1e3, found.time_us / 1e3
+    return profile, f"a step takes {measured_ms:,.2f} ms, predicted were {predicted_ms:,.2f} ms"
 
 
-def _pretrained(graph: Graph, data: Dataset, report: Report) -> Weights:
+def _pretrain(graph: Graph, data: Dataset, report: Report) -> Weights:
     profile = estimate_profile(api.load_board(NATIVE))
     keep = keep_everything(api.costs_of(graph, profile))
     with api.connect(NATIVE, arena_bytes=keep.peak_bytes) as unlimited:
@@ -281,36 +288,28 @@ def _pretrained(graph: Graph, data: Dataset, report: Report) -> Weights:
     return run.weights
 
 
-def _training(
-    connection: api.Connection, schedule: Schedule, data: Dataset, start: Weights
-) -> Training:
-    """Uploads the schedule and the starting weights."""
-    board = connection.board
-    return Training(connection.device, board, schedule, data, seed=SEED, weights=start)
-
-
-def _side_by_side(both: list[Training], steps: int, teller: Teller) -> list[Run]:
-    """Both boards take turns, so that whatever else this computer does slows both alike."""
-    with teller.step(f"training {steps} steps on both, by turns") as report:
+def _train_both(trainings: list[Training], steps: int, reporter: Reporter) -> list[Run]:
+    """Train on two boards in turn, so that other work of this computer slows both down alike."""
+    with reporter.step(f"training {steps} steps on both boards in turn") as report:
         for done in range(steps):
-            losses = [training.step().loss for training in both]
+            losses = [training.step().loss for training in trainings]
             report(done + 1, steps, f"loss {losses[0]:.3f} and {losses[1]:.3f}")
-        runs = [training.finish() for training in both]
+        runs = [training.finish() for training in trainings]
         first, last = runs[0].loss("first"), runs[0].loss("last")
-        teller.result(f"mean loss {first:.3f} at the start, {last:.3f} at the end")
+        reporter.result(f"mean loss {first:.3f} at the start, {last:.3f} at the end")
     return runs
 
 
-def _solved(
-    graph: Graph, profile: Profile, costs: CostGraph, deadline: str, out: Path, teller: Teller
+def _solve(
+    graph: Graph, profile: Profile, costs: CostGraph, deadline: str, out: Path, reporter: Reporter
 ) -> Plan:
-    with teller.step("solving with HiGHS for the least energy") as report:
+    with reporter.step("solving for the minimum energy with HiGHS") as report:
         for limit in (deadline, None):
             plan = api.solve(
                 graph, profile, ram=RAM_BYTES, deadline=limit, gap=GAP, time_limit_s=SOLVING_S,
                 progress=lambda energy, bound, gap, seconds: report(
                     0, 0,
-                    "searching" if gap is None or gap > 0.5 else f"within {gap:.1%} of the best",
+                    "searching" if gap is None or gap > 0.5 else f"within {gap:.1%} of the minimum",
                 ),
             )  # fmt: skip
             if plan.statements:
@@ -318,31 +317,31 @@ def _solved(
         if not plan.statements:
             raise PoetError(api.why_no_plan(graph, plan))
         write_whole(out / "plan.json", to_json(plan_to_json(plan)))
-        proof = f"within {plan.gap:.1%} of the best" if plan.gap else "proved to be the best"
-        teller.result(f"{proof}, in {plan.solve_s:.1f} s; wrote plan.json")
-    with teller.step("verifying the plan, independently of the solver"):
+        proof = f"within {plan.gap:.1%} of the minimum" if plan.gap else "proved to be the minimum"
+        reporter.result(f"{proof}, in {plan.solve_s:.1f} s; wrote plan.json")
+    with reporter.step("verifying the plan independently of the solver"):
         totals = verify(Problem(costs, RAM_BYTES, plan.deadline_us), plan)
-        teller.result(f"height {totals.peak_bytes:,} bytes, {totals.energy_uj:,.0f} uJ a step")
+        reporter.result(f"height {totals.peak_bytes:,} bytes, {totals.energy_uj:,.0f} uJ a step")
     return plan
 
 
-def _encoded(graph: Graph, plan: Plan, out: Path, teller: Teller) -> Schedule:
-    with teller.step("encoding it, and decoding it again to compare"):
+def _encode(graph: Graph, plan: Plan, out: Path, reporter: Reporter) -> Schedule:
+    with reporter.step("encoding the plan, and decoding it for comparison"):
         schedule = api.encode(graph, plan, about={"model": MODEL})
         name = f"{MODEL}.poet"
         schedule.save(out / name)
-        teller.result(f"{len(schedule.plan_part)} bytes of plan; wrote {name}")
+        reporter.result(f"the plan has {len(schedule.plan_part)} bytes; wrote {name}")
     return schedule
 
 
-def _drawn(costs: CostGraph, plan: Plan, out: Path, teller: Teller) -> None:
+def _draw(costs: CostGraph, plan: Plan, out: Path, reporter: Reporter) -> None:
     if find_spec("matplotlib") is None:
         return
-    with teller.step("drawing it"):
+    with reporter.step("drawing the plan"):
         title = f"{MODEL} in {plan.ram_bytes:,} bytes of RAM"
         picture = draw(costs, plan, title=title)
         write_whole(out / "schedule.png", picture)
-        teller.result("wrote schedule.png")
+        reporter.result("wrote schedule.png")
 
 
 def _accuracy(graph: Graph, weights: Weights, data: Dataset) -> float:

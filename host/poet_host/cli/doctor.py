@@ -1,4 +1,4 @@
-"""The command `doctor`: is everything here that poet-host needs, and what to do if not."""
+"""The command `doctor`: checks the computer, and says how to install what is missing."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ from .options import json_option
 NATIVE = "native"
 PACKAGES = ("numpy", "highspy", "pyserial", "cffi", "cobs", "safetensors", "click", "rich")
 
-# Where b is computed again, or paged: the smallest graph that needs a solver.
+# The smallest graph that needs a solver: a plan in 8 bytes recomputes or pages b.
 CHAIN = CostGraph(
     "chain",
     (
@@ -43,39 +43,37 @@ CHAIN = CostGraph(
 
 @dataclass(frozen=True)
 class Check:
-    """`find` says what is there, or raises what is wrong. `only_for`: what cannot be done
-    without it; empty where nothing can."""
-
     name: str
-    find: Callable[[], str]
-    only_for: str = ""
+    find: Callable[[], str]  # returns what is installed; raises an error if it is unusable
+    only_for: str = ""  # the only feature that needs it; empty if poet-host itself needs it
 
 
 @click.command()
 @json_option
 def doctor(as_json: bool) -> int:
-    """Check what poet-host needs on this computer, and say how to get what is missing.
+    """Check that this computer has all that poet-host needs.
 
-    Exit code 1 if something is wrong that all of it needs, or a board that is plugged in may not
-    be opened.
+    Prints how to install what is missing. The exit code is 1 if poet-host cannot run without it, or
+    if you have no permission to open the port of a connected board.
     """
-    results = [_checked(check) for check in CHECKS]
-    well = all(one["ok"] for one in results if one["essential"])
+    results = [_run(check) for check in CHECKS]
+    passed = all(result["ok"] for result in results if result["essential"])
     if as_json:
-        emit({"ok": well, "checks": results})
+        emit({"ok": passed, "checks": results})
     else:
         show_table(
-            ("check", "", "found"), [(one["check"], _mark(one), one["found"]) for one in results]
+            ("check", "", "found"),
+            [(result["check"], _mark(result), result["found"]) for result in results],
         )
-    return 0 if well else 1
+    return 0 if passed else 1
 
 
-def _checked(check: Check) -> dict[str, Any]:
+def _run(check: Check) -> dict[str, Any]:
     facts: dict[str, Any] = {"check": check.name, "ok": True, "essential": not check.only_for}
     try:
         return {**facts, "found": check.find()}
     except PackageNotFoundError as error:
-        found = f"{error.name} is not installed: try `pip install {error.name}`"
+        found = f"{error.name} is not installed: run `pip install {error.name}`"
     except (PoetError, OSError, ImportError) as error:
         found = str(error)
     if check.only_for:
@@ -83,8 +81,8 @@ def _checked(check: Check) -> dict[str, Any]:
     return {**facts, "ok": False, "found": found}
 
 
-def _mark(one: dict[str, Any]) -> str:
-    return "ok" if one["ok"] else "FAILED" if one["essential"] else "missing"
+def _mark(result: dict[str, Any]) -> str:
+    return "ok" if result["ok"] else "FAILED" if result["essential"] else "missing"
 
 
 def _python() -> str:
@@ -103,7 +101,7 @@ def _solver() -> str:
     plan = api.solve(CHAIN, ram=8)
     if plan.status != "optimal":
         raise PoetError(
-            f"HiGHS finds no plan of five operators ({plan.status}): try `pip install "
+            f"HiGHS found no plan for five operators ({plan.status}): run `pip install "
             "--force-reinstall highspy`"
         )
     return f"HiGHS {version('highspy')} solves: {plan.status} in {plan.solve_s:.2f} s"
@@ -112,47 +110,47 @@ def _solver() -> str:
 def _native() -> str:
     with api.connect(NATIVE) as connection:
         info = connection.device.info
-        return f"{info.board} answers, {info.arena_bytes} bytes of arena, storage ready"
+        return f"{info.board} answers, arena of {info.arena_bytes:,} bytes, storage ready"
 
 
 def _ports() -> str:
     found = [
-        f"{one.path} ({board.name})" if (board := board_of(one)) else one.path
-        for one in serial_ports()
+        f"{port.path} ({board.name})" if (board := board_of(port)) else port.path
+        for port in serial_ports()
     ]
-    return ", ".join(found) if found else "none; plug a board in, or use `native`"
+    return ", ".join(found) if found else "none: connect a board, or use `native`"
 
 
 def _permissions() -> str:
-    """Raises PoetError if the port of a known board may not be opened."""
+    """Raises PoetError if the user has no permission to open the port of a known board."""
     if os.name == "nt":
         return "every user may open serial ports"
-    closed = [one for one in serial_ports() if not os.access(one.path, os.R_OK | os.W_OK)]
-    ours = [one.path for one in closed if board_of(one)]
-    if ours:
-        raise PoetError("; ".join(permission_advice(path) for path in ours))
+    closed = [port for port in serial_ports() if not os.access(port.path, os.R_OK | os.W_OK)]
+    boards = [port.path for port in closed if board_of(port)]
+    if boards:
+        raise PoetError("; ".join(permission_advice(path) for path in boards))
     if closed:
-        others = ", ".join(one.path for one in closed)
-        return f"this user may not open {others}, behind which no board is known"
+        others = ", ".join(port.path for port in closed)
+        return f"no permission to open {others}, which have no known board"
     if serial_ports():
-        return "all serial ports may be opened"
+        return "permission to open all serial ports"
     advice = group_advice()
-    return f"no serial port to try; {advice}" if advice else "serial ports may be opened"
+    return f"no serial port to try; {advice}" if advice else "permission to open serial ports"
 
 
 def _cross_compiler() -> str:
-    """Raises PoetError if it does not start, or has no library to link with."""
-    made = recipe(simulated_boards()[0])
-    program = find_compiler(made)
-    compiled = compiler_version(made)
-    again = "try 'apt install --reinstall gcc-arm-none-eabi libnewlib-arm-none-eabi'"
-    if not compiled:
-        raise PoetError(f"{program} does not start: {again}")
-    asked = [program, "-print-file-name=libc.a"]  # a path if there is one, else the bare name
-    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    if not Path(found).is_absolute():
-        raise PoetError(f"{program} has no library to link with: {again}")
-    return f"{made.compiler} {compiled} at {program}"
+    """Raises PoetError if the compiler does not start, or has no C library."""
+    build = recipe(simulated_boards()[0])
+    program = find_compiler(build)
+    compiler = compiler_version(build)
+    reinstall = "run 'apt install --reinstall gcc-arm-none-eabi libnewlib-arm-none-eabi'"
+    if not compiler:
+        raise PoetError(f"{program} does not start: {reinstall}")
+    query = [program, "-print-file-name=libc.a"]  # prints a bare name if it has no such file
+    library = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    if not Path(library).is_absolute():
+        raise PoetError(f"{program} has no C library: {reinstall}")
+    return f"{build.compiler} {compiler} at {program}"
 
 
 def _linux() -> str:
@@ -164,7 +162,7 @@ def _linux() -> str:
 
 
 def _loaders() -> str:
-    """Raises PoetError if a board has none."""
+    """Raises PoetError if no upload program for a board is installed."""
     found, missing = [], []
     for name in simulated_boards():
         try:
@@ -180,22 +178,19 @@ def _loaders() -> str:
 
 
 def _platformio() -> str:
-    """It may be in this environment, and not on the PATH."""
-    beside = Path(sys.executable).with_name("pio")
-    program = shutil.which("pio") or (str(beside) if beside.exists() else None)
+    """PlatformIO on the PATH, or in the virtual environment of this Python."""
+    installed = Path(sys.executable).with_name("pio")
+    program = shutil.which("pio") or (str(installed) if installed.exists() else None)
     if program is None:
-        raise PoetError("pio is not on the PATH: try `pip install platformio`")
+        raise PoetError("pio is not on the PATH: run `pip install platformio`")
     done = subprocess.run(
-        [program, "--version"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [program, "--version"], capture_output=True, text=True, check=False,
         stdin=subprocess.DEVNULL,
-    )
+    )  # fmt: skip
     if done.returncode != 0:
         reason = f" ({lines[-1]})" if (lines := done.stderr.strip().splitlines()) else ""
         raise PoetError(
-            f"{program} does not start{reason}: try `pip install --force-reinstall platformio`"
+            f"{program} does not start{reason}: run `pip install --force-reinstall platformio`"
         )
     return f"{done.stdout.strip()} at {program}"
 
@@ -206,23 +201,23 @@ def _extra(package: str, extra: str) -> Callable[[], str]:
             return f"{package} {version(package)}"
         except PackageNotFoundError as error:
             raise PoetError(
-                f"{package} is not installed: try `pip install 'poet-host[{extra}]'`"
+                f"{package} is not installed: run `pip install 'poet-host[{extra}]'`"
             ) from error
 
     return find
 
 
-HERE = "" if boards_run_here() else "boards that run on this computer"
+NATIVE_ONLY = "" if boards_run_here() else "boards that run on this computer"
 CHECKS = (
     Check("Python", _python),
     Check("packages", _packages),
-    Check("C compiler", _compiler, HERE),
+    Check("C compiler", _compiler, NATIVE_ONLY),
     Check("solver", _solver),
-    Check("native board", _native, HERE),
+    Check("native board", _native, NATIVE_ONLY),
     Check("serial ports", _ports),
     Check("permissions", _permissions),
-    Check("emulator", emulator, "boards whose chip is simulated (sim:mkr1000)"),
-    Check("cross compiler", _cross_compiler, "real boards, and those whose chip is simulated"),
+    Check("emulator", emulator, "simulated chips (sim:mkr1000)"),
+    Check("cross compiler", _cross_compiler, "real boards and simulated chips"),
     Check("Linux boards", _linux, "the programs of boards that run Linux (sim:rpi4b)"),
     Check("flashing", _loaders, "`poet-host flash`"),
     Check("PlatformIO", _platformio, "`pio run` (poet-host builds firmware without it)"),

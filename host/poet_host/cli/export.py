@@ -1,4 +1,4 @@
-"""The command export: weights back into a model's file."""
+"""The command `export`."""
 
 from pathlib import Path
 
@@ -8,22 +8,20 @@ from .. import api
 from ..files import write_whole
 from ..schedule.schedule import Schedule
 from .console import emit, say
-from .options import json_option, output, writable
+from .options import check_writable, json_option, output, schedule_argument
 
 
 @click.command()
-@click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
+@schedule_argument
 @click.option(
     "--weights", "-w", required=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="Trained weights, the .safetensors file that train wrote.",
+    help="Trained weights: the .safetensors file that `poet-host train` wrote.",
 )  # fmt: skip
-@output(
-    "--output", "-o", suffix=".onnx", required=True, help="Where to write the model, an .onnx file."
-)
+@output("--output", "-o", suffix=".onnx", required=True, help="Write the model to this .onnx file.")
 @json_option
 def export(schedule: Path, weights: Path, output: Path, as_json: bool) -> None:
-    """Write the model that a schedule was solved for, with trained weights, as .onnx."""
-    writable(output)
+    """Write the trained model of a schedule as an .onnx file."""
+    check_writable(output)
     graph = Schedule.load(schedule).graph
     model = api.export(graph, api.load_weights(weights, graph))
     write_whole(output, model)

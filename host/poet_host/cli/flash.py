@@ -10,27 +10,30 @@ from . import completion
 from .console import emit, say
 from .options import json_option
 
-NATIVE = "native"
-
 
 @click.command()
 @click.option(
     "--board", required=True, metavar="BOARD", shell_complete=completion.boards,
-    help="The board's name, of `poet-host boards`.",
+    help="Name of the board. `poet-host boards` lists all boards.",
 )  # fmt: skip
 @click.option(
     "--port", "-p", default="auto", show_default=True, metavar="PORT",
     shell_complete=completion.ports,
-    help="Where the board's firmware will answer; auto: the one port with the board's USB ids.",
+    help="Serial port at which the firmware will answer; auto: the only port with the USB ids of "
+    "the board.",
 )  # fmt: skip
-@click.option("--upload-port", metavar="PORT", help="Where its loader is, if elsewhere.")
-@click.option("--tool", metavar="PROGRAM", help="Upload with this one, not the first installed.")
 @click.option(
-    "--image",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Upload this ELF image; without it the firmware is built.",
-)
+    "--upload-port", metavar="PORT", show_default="same as --port",
+    help="Serial port of the boot loader.",
+)  # fmt: skip
+@click.option(
+    "--tool", metavar="PROGRAM", show_default="the first one installed",
+    help="Upload with this program.",
+)  # fmt: skip
+@click.option(
+    "--image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    show_default="build the firmware", help="Upload this ELF image.",
+)  # fmt: skip
 @json_option
 def flash(
     board: str,
@@ -40,11 +43,10 @@ def flash(
     image: Path | None,
     as_json: bool,
 ) -> None:
-    """Build the firmware, write it to a board, and check that the board answers."""
-    if port == NATIVE or port.startswith("sim:"):
+    """Build the firmware, upload it, and check that the board answers."""
+    if api.runs_here(port):
         raise BadInput(
-            f"{port} runs on this computer and has its firmware already: name the port of a real "
-            "board"
+            f"{port} runs on this computer and needs no upload. Name the port of a real board"
         )
     done = api.flash(board, port, upload_port=upload_port, tool=tool, image=image, report=say)
     say(f"{board} {done.info.unique_id} answers at {done.port}")

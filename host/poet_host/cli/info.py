@@ -1,4 +1,4 @@
-"""The command `info`: what of a model is trained, and what boards it fits. `solve` shows it too."""
+"""The command `info`, and the tables of a model that `solve` prints too."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,40 +26,41 @@ from .options import (
     profile_option,
 )
 
-MOST_ROWS = 40  # of the layers that `solve` shows
+MAX_ROWS = 40  # of the table of layers that `solve` prints
 
 
 @click.command()
 @model_argument
-@board_option
+@board_option("all boards")
 @profile_option
 @model_options
 @json_option
 def info(
     model: str, board: str | None, profile_name: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Show what of MODEL is trained, and the RAM, energy and time that it takes on boards.
+    """Show the layers of a model, and the costs of its training step.
 
-    MODEL is built-in, an .onnx file, or the .poet file of a schedule.
+    MODEL is a built-in model, an .onnx file, or the .poet file of a schedule. Prints RAM, energy
+    and time of a training step on each board.
     """
     graph = _graph(model, options)
     profiles = [profile_of(board, profile_name)] if board or profile_name else _estimates()
     with progress(f"planning {graph.name} without search"):
-        rows = [_row(graph, one) for one in profiles]
-    found = summary_of(graph)
+        rows = [_row(graph, profile) for profile in profiles]
+    summary = summary_of(graph)
     if as_json:
-        emit({"name": graph.name, **found.to_json(), "boards": rows})
+        emit({"name": graph.name, **summary.to_json(), "boards": rows})
         return
-    show_model(found, assumed_loss=is_loss_assumed(model, options))
+    show_model(summary, is_assumed=is_loss_assumed(model, options))
     show_table(
         ("board", ">arena, bytes", ">smallest RAM", ">to keep everything", ">energy, uJ",
          ">time, ms"),
-        [_shown(row) for row in rows],
-        title="A step on each board, within its arena",
+        [_cells(row) for row in rows],
+        title="A training step on each board, within its arena",
     )  # fmt: skip
     show_text(
-        "Energy and time are those of a plan made without search; `poet-host solve` finds better "
-        "ones. Both leave out the commit that ends a step."
+        "Energy and time are those of a plan that is made without search. `poet-host solve` finds "
+        "better plans. The commit at the end of a step is not included."
     )
 
 
@@ -67,11 +68,12 @@ def _graph(model: str, options: dict[str, Any]) -> Graph:
     if Path(model).suffix == ".poet":
         given = [name for name, value in options.items() if value is not None]
         if given:
-            raise BadInput(f"{model} is a schedule with options of its own: leave out {given[0]}")
+            option = given[0].replace("_", "-")
+            raise BadInput(f"{model} is a schedule, whose options are fixed: omit --{option}")
         return Schedule.load(model).graph
     graph = api.load(model, **options)
     if not isinstance(graph, Graph):
-        raise BadInput(f"{model} is a graph of costs, without layers: see `poet-host solve`")
+        raise BadInput(f"{model} is a cost graph, which has no layers: use `poet-host solve`")
     return graph
 
 
@@ -80,7 +82,7 @@ def _estimates() -> list[Profile]:
 
 
 def _row(graph: Graph, profile: Profile) -> dict[str, Any]:
-    """What a step takes on one board; energy and time are None where no plan fits its arena."""
+    """RAM, energy and time of a step on one board; None for energy and time if no plan fits."""
     costs = api.costs_of(graph, profile)
     keep, need = costs.keep_everything, largest_need(costs)
     arena_bytes = load_board(profile.board).arena_bytes
@@ -96,9 +98,9 @@ def _row(graph: Graph, profile: Profile) -> dict[str, Any]:
     }
 
 
-def _shown(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     fits = row["smallest_ram_bytes"] <= row["arena_bytes"]
-    missing = "not found" if fits else "does not fit"
+    no_plan = "not found" if fits else "does not fit"
     energy_uj, time_us = row["energy_uj"], row["time_us"]
     keep_bytes = row["keep_everything_bytes"]
     return (
@@ -106,35 +108,43 @@ def _shown(row: dict[str, Any]) -> tuple[str, ...]:
         f"{row['arena_bytes']:,}",
         f"{row['smallest_ram_bytes']:,}",
         "no such plan" if keep_bytes is None else f"{keep_bytes:,}",
-        missing if energy_uj is None else f"{energy_uj:,.0f}",
+        no_plan if energy_uj is None else f"{energy_uj:,.0f}",
         "" if time_us is None else f"{time_us / 1e3:,.1f}",
     )
 
 
 def is_loss_assumed(model: str, options: dict[str, Any]) -> bool:
-    """Has nobody named the loss of a model of the user's own?"""
+    """Whether the user did not name the loss of an .onnx model."""
     return model.lower().endswith(".onnx") and options.get("loss") is None
 
 
-def show_model(found: Summary, *, assumed_loss: bool, most_rows: int | None = None) -> None:
-    """Tables of the layers and of the training options; at most so many layers."""
+def show_model(summary: Summary, *, is_assumed: bool, max_rows: int | None = None) -> None:
+    """Print tables of at most `max_rows` layers and of the training options.
+
+    `is_assumed`: the loss is the default one, see is_loss_assumed.
+    """
     show_table(
         ("layer", "kind", "output", ">parameters", ">MACs of a sample", "trained"),
-        _layers(found.layers, most_rows),
+        _layers(summary.layers, max_rows),
     )
-    rates = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in found.rates.items())
-    assumed = ", assumed (--loss names another)" if assumed_loss else ""
+    rates = ", ".join(
+        f"{name.replace('_', ' ')} {value:g}" for name, value in summary.rates.items()
+    )
+    assumed = " (default; --loss selects another)" if is_assumed else ""
     show_table(
         ("", ""),
         [
-            ("parameters", f"{found.parameters:,}, {found.trained_parameters:,} of them trained"),
+            (
+                "parameters",
+                f"{summary.parameters:,}, {summary.trained_parameters:,} of them trained",
+            ),
             (
                 "MACs of a sample",
-                f"{found.macs:,} forward, {found.training_macs:,} in a training step",
+                f"{summary.macs:,} forward, {summary.training_macs:,} in a training step",
             ),
-            ("loss", f"{found.loss}{assumed}"),
-            ("optimizer", f"{found.optimizer}: {rates}"),
-            ("batch", f"{found.batch} of {'x'.join(map(str, found.data_shape))}"),
+            ("loss", f"{summary.loss}{assumed}"),
+            ("optimizer", f"{summary.optimizer}: {rates}"),
+            ("batch", f"{summary.batch:,} of {'x'.join(map(str, summary.data_shape))}"),
         ],
     )
 
@@ -145,20 +155,20 @@ def _trained(layer: Layer) -> str:
     return layer.trained + (", statistics frozen" if layer.statistics == "frozen" else "")
 
 
-def _layers(layers: Sequence[Layer], most_rows: int | None) -> list[tuple[str, ...]]:
+def _layers(layers: Sequence[Layer], max_rows: int | None) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         (
-            one.name,
-            one.kind,
-            "x".join(map(str, one.shape)),
-            f"{one.parameters:,}" if one.parameters else "",
-            f"{one.macs:,}" if one.macs else "",
-            _trained(one),
+            layer.name,
+            layer.kind,
+            "x".join(map(str, layer.shape)),
+            f"{layer.parameters:,}" if layer.parameters else "",
+            f"{layer.macs:,}" if layer.macs else "",
+            _trained(layer),
         )
-        for one in layers
+        for layer in layers
     ]
-    if most_rows is None or len(rows) <= most_rows:
+    if max_rows is None or len(rows) <= max_rows:
         return rows
-    half = most_rows // 2
-    left = f"... {len(rows) - 2 * half} more, see `poet-host info`"
-    return [*rows[:half], (left, "", "", "", "", ""), *rows[-half:]]
+    half = max_rows // 2
+    omitted = f"... {len(rows) - 2 * half:,} more, see `poet-host info`"
+    return [*rows[:half], (omitted, "", "", "", "", ""), *rows[-half:]]

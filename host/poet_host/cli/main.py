@@ -44,7 +44,11 @@ EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device
 @click.version_option(version("poet-host"), prog_name="poet-host")
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """Train neural networks on boards whose RAM cannot hold the training step."""
+    """Train neural networks on boards whose RAM cannot hold a training step.
+
+    `poet-host demo` shows all steps on a simulated board. For your own model, `solve` finds a
+    schedule, and `train` runs it on a board.
+    """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -57,12 +61,12 @@ for command in (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; prints the error, never a traceback for it."""
+    """Run one command, print its error if it fails, and return its exit code."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", PoetWarning)
-        shown = warnings.showwarning
+        show = warnings.showwarning
         warnings.showwarning = lambda message, category, *where: (
-            say(f"note: {message}") if category is PoetWarning else shown(message, category, *where)
+            say(f"note: {message}") if category is PoetWarning else show(message, category, *where)
         )
         return _run(arguments)
 
@@ -84,12 +88,16 @@ def _run(arguments: Sequence[str]) -> int:
     except Ended as ended:
         return _fail(arguments, f"ended by {ended.name}", ended.exit_code)
     except BrokenPipeError:
-        # The reader of our output has gone: so must the rest of it, at exit too.
+        # The reader of stdout is gone. Discard the rest too, which Python writes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except MemoryError as error:
         reason = f" ({error})" if str(error) else ""
-        return _fail(arguments, f"not enough memory on this computer{reason}: give it less", 1)
+        return _fail(
+            arguments,
+            f"not enough memory on this computer{reason}: use a smaller model or less data",
+            1,
+        )
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(arguments, f"{where}{error.strerror or error}", 1)
@@ -103,9 +111,9 @@ def _fail(arguments: Sequence[str], message: str, code: int) -> int:
 
 
 def main() -> None:
-    if os.name == "nt":  # what is no console has another encoding there
+    if os.name == "nt":  # where pipes and files have another encoding than UTF-8
         for stream in (sys.stdout, sys.stderr):
             cast(TextIOWrapper, stream).reconfigure(encoding="utf-8")
-    # As on Ctrl-C, what was started must be ended: boards are processes of their own, with cards.
+    # As after Ctrl-C: the processes of simulated boards must end, and temporary cards be deleted.
     end_by_signals()
     sys.exit(run(sys.argv[1:]))

@@ -15,23 +15,21 @@ from .options import json_option
 @json_option
 def models(as_json: bool) -> None:
     """List the built-in models."""
-    rows = [(name, one.description, api.load_graph(name)) for name, one in MODELS.items()]
+    found = [
+        {"name": name, "what": model.description, **_sizes(api.load_graph(name))}
+        for name, model in MODELS.items()
+    ]
     if as_json:
-        emit({"models": [{"name": name, "what": text, **_sizes(g)} for name, text, g in rows]})
+        emit({"models": found})
         return
     show_table(
-        ("model", ">batch", ">parameters", ">nodes", "what it is"),
+        ("model", ">batch", ">parameters", ">nodes", "description"),
         [
-            (
-                name,
-                str(graph.batch),
-                f"{_sizes(graph)['parameters']:,}",
-                str(len(graph.nodes)),
-                text,
-            )
-            for name, text, graph in rows
+            (row["name"], f"{row['batch']:,}", f"{row['parameters']:,}", f"{row['nodes']:,}",
+             row["what"])
+            for row in found
         ],
-    )
+    )  # fmt: skip
 
 
 def _sizes(graph: Graph) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..onnx.importer import DEFAULT_LOSS, LOSSES
 from ..profile.profile import Profile, estimate_profile
 from . import completion
 
-# Of files that this program or others know by them.
+# Suffixes of file formats that this program or other programs use.
 SUFFIXES = frozenset(
     f".{name}"
     for name in (
@@ -27,21 +27,21 @@ SUFFIXES = frozenset(
         "csv", "img", "html", "png",
     )
 )  # fmt: skip
-MOST_SEED = 2**31 - 1
-_TRIED_BYTES = 1 << 22  # that are written to see whether there is room
+MAX_SEED = 2**31 - 1
+_PROBE_BYTES = 1 << 22  # written to a temporary file, to check that the disk has space
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FiniteRange(click.FloatRange):
-    """A range of numbers; click's own takes nan, which is in no range."""
+    """A range of floats that refuses nan, which click.FloatRange accepts."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is no finite number.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number
 
 
@@ -49,33 +49,45 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else."
 )
 model_argument = click.argument("model", shell_complete=completion.models)
-board_option = click.option(
-    "--board", metavar="BOARD", shell_complete=completion.boards,
-    help="The costs of this board, by its board.toml (see `poet-host boards`).",
-)  # fmt: skip
+schedule_argument = click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
 profile_option = click.option(
-    "--profile", "profile_name", metavar="FILE",
-    help="The costs that `profile` measured; or, with --board, its `estimate` (the default) or the "
-    "figures of the POET `paper`.",
+    "--profile", "profile_name", metavar="FILE", show_default="estimate",
+    help="Use the costs in this file, which `poet-host profile` wrote. With --board: `estimate` "
+    "uses the facts of the board, `paper` uses the figures of the POET paper.",
 )  # fmt: skip
 port_option = click.option(
     "--port", "-p", required=True, metavar="PORT", shell_complete=completion.ports,
-    help="A device (/dev/ttyACM0), a pyserial URL (socket://host:port), `auto`, or `native` or "
-    "`sim:mkr1000`, which start a board on this computer for this command "
-    "(`sim:mkr1000:usb`: plugged in by USB).",
+    help="Port of the board: a device (/dev/ttyACM0), a pyserial URL (socket://host:port) or "
+    "`auto`. `native` and `sim:BOARD` start a board on this computer for this command only; "
+    "`sim:BOARD:usb` connects to its USB.",
 )  # fmt: skip
 storage_option = click.option(
     "--storage", type=click.Path(path_type=Path), metavar="FILE",
-    help="Card image of a board that runs here; without it a temporary one is used.",
+    show_default="a temporary image", help="Card image of a board that runs on this computer.",
 )  # fmt: skip
-seed_option = click.option(
-    "--seed", type=click.IntRange(0, MOST_SEED), default=0, show_default=True,
-    help="Of starting weights, of the order of samples, and of what --test-split holds out.",
-)  # fmt: skip
+
+
+def board_option(default: str) -> Callable[[F], F]:
+    return click.option(
+        "--board", metavar="BOARD", shell_complete=completion.boards, show_default=default,
+        help="Estimate costs from the facts of this board. `poet-host boards` lists all boards.",
+    )  # fmt: skip
+
+
+def seed_option(help_text: str) -> Callable[[F], F]:
+    return click.option(
+        "--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True, metavar="N",
+        help=help_text,
+    )  # fmt: skip
+
+
+training_seed_option = seed_option(
+    "Random seed for initial weights, sample order and --test-split."
+)
 
 
 class _Renamed(click.Option):
-    """An option whose names after the first are old ones, which work but are not in the help."""
+    """An option whose second and later names are old ones: they work, but the help omits them."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         names, self.opts = self.opts, self.opts[:1]
@@ -87,96 +99,96 @@ class _Renamed(click.Option):
 
 erase_option = click.option(
     "--erase-card", "--format", "erase_card", cls=_Renamed, is_flag=True,
-    help="First erase the board's card, with all weights on it.",
+    help="Erase the card of the board first. All weights on it are lost.",
 )  # fmt: skip
 
 
-def data_options(command: F) -> F:
-    """Which samples, and how they are made ready."""
-    for option in reversed(
-        (
-            click.option(
-                "--data", required=True, metavar="DATA",
-                help="An .npz file with x and y (x_test, y_test), a folder with x.npy and so on, a "
-                ".csv file (last column: the label), `digits`, synthetic:SHAPE:CLASSES, or "
-                "tokens:LENGTH:WORDS:CLASSES.",
-            ),
-            click.option(
-                "--normalize", default="none", show_default=True, metavar="HOW",
-                help="Samples: none, scale (to 0..1), standard (by mean and deviation of each "
-                "channel), or MEAN:STD, as 0.5:0.25.",
-            ),
-            click.option(
-                "--test-split", type=FiniteRange(0, 1, min_open=True, max_open=True),
-                metavar="SHARE", help="Hold out this share of samples, as 0.2, drawn by --seed.",
-            ),
-        )
-    ):  # fmt: skip
-        command = option(command)
-    return command
+def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """One decorator for several options; the help lists them in this order."""
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
-def model_options(command: F) -> F:
-    """How a model becomes a training step."""
-    for option in reversed(
-        (
-            click.option(
-                "--batch",
-                type=click.IntRange(1),
-                help="Samples in a step; default: the file's, or 1; a built-in model has its own.",
-            ),
-            click.option(
-                "--sequence-length",
-                type=click.IntRange(1),
-                help="Tokens of a text: of bert-*, or of an .onnx model where it is open.",
-            ),
-            click.option(
-                "--loss",
-                type=click.Choice(list(LOSSES)),
-                help=f"Of an .onnx model; default: {DEFAULT_LOSS}, where its output is (batch, "
-                "classes).",
-            ),
-            click.option(
-                "--optimizer",
-                type=click.Choice(OPTIMISERS),
-                help="Default: sgd for an .onnx model, momentum with --momentum; a built-in "
-                "model has its own.",
-            ),
-            click.option(
-                "--learning-rate",
-                "--lr",
-                type=FiniteRange(0, min_open=True),
-                metavar="RATE",
-                help="Factor of the gradient in a step; default: 0.01, 0.001 for adam; a built-in "
-                "model has its own.",
-            ),
-            click.option(
-                "--momentum",
-                type=FiniteRange(0, 1, max_open=True),
-                metavar="SHARE",
-                help="Share of the last update that is added to the next, 0 to less than 1; "
-                "default: 0, 0.9 for the optimizer momentum; a built-in model has its own.",
-            ),
-            click.option(
-                "--weight-decay",
-                type=FiniteRange(0),
-                metavar="FACTOR",
-                help="Factor of the weights that is added to the gradient; default: 0.",
-            ),
-            click.option(
-                "--train",
-                metavar="PARTS",
-                help="What is trained: all (the default), last:N layers, or a pattern of names.",
-            ),
-            click.option(
-                "--batchnorm",
-                type=click.Choice(BATCHNORM),
-                help="Batchnorm is trained (the default), or frozen: as it stands.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+data_options = _all_of(
+    click.option(
+        "--data", required=True, metavar="DATA",
+        help="Samples and labels: an .npz file or a folder of .npy files (x, y, x_test, y_test), a "
+        ".csv file (last column: the label), `digits`, synthetic:SHAPE:CLASSES or "
+        "tokens:LENGTH:WORDS:CLASSES.",
+    ),
+    click.option(
+        "--normalize", default="none", show_default=True, metavar="HOW",
+        help="Normalise samples: none, scale (to 0..1), standard (by the mean and standard "
+        "deviation of each channel) or MEAN:STD, such as 0.5:0.25.",
+    ),
+    click.option(
+        "--test-split", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
+        show_default="only x_test and y_test of DATA",
+        help="Hold out this share of the samples, such as 0.2. --seed selects them.",
+    ),
+)  # fmt: skip
+duration_options = _all_of(
+    click.option(
+        "--shuffle/--no-shuffle", default=True, show_default=True,
+        help="Use a new order of the samples in each epoch.",
+    ),
+    click.option(
+        "--epochs", type=click.IntRange(1), metavar="N", show_default="1",
+        help="Train for N passes over the data.",
+    ),
+    click.option(
+        "--steps", type=click.IntRange(1), metavar="N", show_default="the end of --epochs",
+        help="Stop after step N, counted from the first step of the first run.",
+    ),
+)  # fmt: skip
+model_options = _all_of(
+    click.option(
+        "--batch", type=click.IntRange(1), metavar="N",
+        show_default="that of the model, or 1", help="Samples in a training step.",
+    ),
+    click.option(
+        "--sequence-length", type=click.IntRange(1), metavar="N", show_default="that of the model",
+        help="Tokens in a text, for bert-* and for .onnx models with a free sequence length.",
+    ),
+    click.option(
+        "--loss", type=click.Choice(list(LOSSES)),
+        show_default=f"{DEFAULT_LOSS} for an output of (batch, classes)",
+        help="Loss function, for .onnx models only.",
+    ),
+    click.option(
+        "--optimizer", type=click.Choice(OPTIMISERS),
+        show_default="that of a built-in model; sgd for .onnx, or momentum with --momentum",
+        help="Optimiser that updates the weights.",
+    ),
+    click.option(
+        "--learning-rate", "--lr", type=FiniteRange(0, min_open=True), metavar="RATE",
+        show_default="that of a built-in model; 0.01 for .onnx, 0.001 with adam",
+        help="Learning rate: the factor of the gradient in an update.",
+    ),
+    click.option(
+        "--momentum", type=FiniteRange(0, 1, max_open=True), metavar="SHARE",
+        show_default="that of a built-in model; 0 for .onnx, 0.9 with --optimizer momentum",
+        help="Share of the previous update that is added to the next update.",
+    ),
+    click.option(
+        "--weight-decay", type=FiniteRange(0), metavar="FACTOR", show_default="0",
+        help="Factor of the weights that is added to the gradient.",
+    ),
+    click.option(
+        "--train", metavar="PARTS", show_default="all",
+        help="Parameters to train: all, last:N (those of the last N layers) or a glob pattern of "
+        "names.",
+    ),
+    click.option(
+        "--batchnorm", type=click.Choice(BATCHNORM), show_default="train",
+        help="Train batchnorm layers, or keep their parameters and statistics frozen.",
+    ),
+)  # fmt: skip
 
 
 def profile_of(board: str | None, profile_name: str | None) -> Profile:
@@ -185,15 +197,14 @@ def profile_of(board: str | None, profile_name: str | None) -> Profile:
     from_board = profile_name in (None, "estimate", "paper")
     if from_board and board is None:
         raise BadInput(
-            "costs come from --board NAME (estimated) or --profile FILE (measured); with --board, "
-            "--profile paper takes the POET paper's figures"
+            "no costs: give --board NAME for estimated costs, or --profile FILE for measured costs"
         )
     if from_board:
         return estimate_profile(load_board(board or ""), kind)
     if board is not None:
         raise BadInput(
-            f"--profile {profile_name} was measured on one board: leave out --board, or choose "
-            "--profile estimate or --profile paper"
+            f"--profile {profile_name} already names its board: omit --board, or choose --profile "
+            "estimate or --profile paper"
         )
     return Profile.load(profile_name or "")
 
@@ -201,74 +212,77 @@ def profile_of(board: str | None, profile_name: str | None) -> Profile:
 def output(
     flag: str, *names: str, suffix: str = "", is_strict: bool = True, **settings: Any
 ) -> Callable[[F], F]:
-    """An option that names a file to write, of the format that `suffix` stands for.
+    """An option that names a file to write, whose name must end in `suffix`.
 
-    Raises BadInput for a name with another suffix; if not `is_strict`, only for one of SUFFIXES.
-    Streams, as /dev/stdout, have any name.
+    The option raises BadInput for a name with another suffix. If not `is_strict`, it accepts
+    suffixes that are not in SUFFIXES. Streams such as /dev/stdout may have any name.
     """
+    if not settings.get("required"):
+        settings["show_default"] = "not written"
 
     def checked(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
         if path is None or not suffix or path.suffix == suffix or is_stream(path):
             return path
         if is_strict or path.suffix in SUFFIXES:
-            raise BadInput(f"{path}: {flag} writes a {suffix} file: give a name that ends so")
+            raise BadInput(f"{path}: the name of {flag} must end in {suffix}")
         return path
 
     kind = click.Path(dir_okay=False, path_type=Path)
     return click.option(flag, *names, type=kind, metavar="FILE", callback=checked, **settings)
 
 
-def files_of(model: str) -> list[str]:
-    """What a MODEL is read from: none if it is built in; the weights of .onnx may be beside it."""
+def model_files(model: str) -> list[str]:
+    """The files that MODEL is read from: a model, and its weights; none if it is built in."""
     return [model, f"{model}.data"] if Path(model).suffix else []
 
 
-def writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) -> None:
-    """Before hours of work: can the results be saved, each to a file of its own, and to none of
-    those that were `read`?
+def check_writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) -> None:
+    """Raise BadInput if one of `paths` cannot be written, before hours of work.
+
+    Two of `paths` must not be the same file, nor one of the files that the command has `read`.
     """
     # realpath, as Path.resolve raises RuntimeError for links in a circle.
-    taken = {os.path.realpath(path): "is read" for path in read if path is not None}
+    used = {os.path.realpath(path): "reads" for path in read if path is not None}
     for path in paths:
         if path is None:
             continue
         real = os.path.realpath(path)
-        if use := taken.get(real):
-            raise BadInput(f"{path} {use} by this command too: write to another file")
-        taken[real] = "is written"
+        if use := used.get(real):
+            raise BadInput(f"{path}: this command also {use} this file. Write to another file")
+        used[real] = "writes"
         if path.is_dir():
-            raise BadInput(f"{path} cannot be written: it is a folder")
+            raise BadInput(f"{path} cannot be written: this is a folder")
         if is_stream(path):
             continue
         folder = Path(real).parent
         if not folder.is_dir():
-            raise BadInput(f"{path} cannot be written: there is no folder {path.parent}")
+            raise BadInput(f"{path} cannot be written: the folder {path.parent} does not exist")
         try:
             TemporaryFile(dir=folder).close()
         except OSError as error:
             raise BadInput(f"{path} cannot be written: {error.strerror}") from error
         if path.is_symlink() and Path(real).is_symlink():
-            raise BadInput(f"{path} cannot be written: its links go in a circle")
+            raise BadInput(f"{path} cannot be written: its symbolic links form a circle")
 
 
-def room_for(sizes: Mapping[Path, int]) -> None:
-    """Raise BadInput if files of these sizes, in bytes, cannot be written."""
-    folders: dict[int, int] = {}  # by disk: what all its files take
+def check_space(sizes: Mapping[Path, int]) -> None:
+    """Raise BadInput if the disks have no space for files of these sizes, in bytes."""
+    needed: dict[int, int] = {}  # by disk, in bytes
     for path, size_bytes in sizes.items():
         if is_stream(path):
             continue
         folder = Path(os.path.realpath(path)).parent
         disk = folder.stat().st_dev
-        folders[disk] = folders.get(disk, 0) + size_bytes
+        needed[disk] = needed.get(disk, 0) + size_bytes
         try:
-            if shutil.disk_usage(folder).free < folders[disk]:
+            if shutil.disk_usage(folder).free < needed[disk]:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            with TemporaryFile(dir=folder) as file:  # quotas and other limits show only so
-                file.write(bytes(min(size_bytes, _TRIED_BYTES)))
+            with TemporaryFile(dir=folder) as file:  # the only way to notice quotas
+                file.write(bytes(min(size_bytes, _PROBE_BYTES)))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise BadInput(
-                f"{path} cannot be written: {error.strerror}. It takes {size_bytes:,} bytes; free "
-                "so many, or write to another disk"
+                f"{path} cannot be written: {error.strerror}. It needs {size_bytes:,} bytes: free "
+                "some space, or write to another disk"
             ) from error

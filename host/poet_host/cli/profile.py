@@ -1,6 +1,6 @@
 """The command `profile`."""
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +11,41 @@ from ..errors import BadInput
 from ..graph.training_options import TrainingOptions
 from ..run.calibrate import Validation
 from . import completion
-from .console import emit, of_steps, progress, say, say_emulated
+from .console import count_steps, emit, progress, say, say_emulated
 from .options import (
     FiniteRange,
+    check_writable,
     erase_option,
-    files_of,
     json_option,
+    model_files,
     model_options,
     output,
     port_option,
     storage_option,
-    writable,
 )
 
 SUPPLY_MV = 3300.0  # of the boards that have a firmware image
-PROFILING_BYTES = 64 << 20  # of a native board: what does not fit would be fitted, not measured
+PROFILING_BYTES = 64 << 20  # arena of a native board: operators that do not fit are not measured
 
 
 @click.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=completion.models)
 @port_option
-@output("--output", "-o", required=True, help="Where to write the profile.")
+@output("--output", "-o", required=True, help="Write the profile to this file.")
 @click.option(
-    "--validate/--no-validate", "validated", default=True,
-    help="Also run schedules of the models on the board, and compare them with what is predicted.",
+    "--validate/--no-validate", "validated", default=True, show_default=True,
+    help="Also run two schedules of each MODEL, calibrate with the first one, and compare the "
+    "second one with the prediction. The card must not hold weights.",
 )  # fmt: skip
-@output(
-    "--power-log",
-    help="A meter's log, from which powers are taken in place of the estimated ones: start "
-    "recording before the command, and export the recording when it asks for it.",
-)
 @click.option(
-    "--supply-mv", type=FiniteRange(500, 30_000), metavar="MV",
-    help="Millivolts at which the meter supplies the board; default: 3300.",
+    "--power-log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    show_default="powers in board.toml",
+    help="Take the powers from the log of a power meter. Start recording before this command, and "
+    "export the recording to FILE when the command prints so.",
+)  # fmt: skip
+@click.option(
+    "--supply-mv", type=FiniteRange(500, 30_000), metavar="MV", show_default=f"{SUPPLY_MV:.0f}",
+    help="Supply voltage of the board at the power meter, in millivolts.",
 )  # fmt: skip
 @erase_option
 @storage_option
@@ -61,15 +63,20 @@ def profile(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure on a board what operators of MODELs (resnet-digits) and its storage cost."""
-    writable(output, read=(*(of for model in models for of in files_of(model)), storage))
+    """Measure the costs of operators and storage on a board.
+
+    Measures the operators of each MODEL: a built-in model or an .onnx file (default:
+    resnet-digits).
+    """
+    check_writable(output, read=(*(file for one in models for file in model_files(one)), storage))
     chosen = TrainingOptions(**options)
     graphs = [api.load_graph(model, options=chosen) for model in models or ("resnet-digits",)]
     if supply_mv is not None and power_log is None:
-        raise BadInput("--supply-mv is for a meter's log: give --power-log too")
+        raise BadInput("--supply-mv needs --power-log, the log of a power meter")
     if power_log and power_log.exists():
         raise BadInput(
-            f"{power_log} exists: name the file that the recording of this run will be exported to"
+            f"--power-log: {power_log} already exists. Name a new file for the recording of this "
+            "run"
         )
     arena = PROFILING_BYTES if port == "native" else None
     with api.connect(port, storage=storage, arena_bytes=arena) as connection:
@@ -82,18 +89,21 @@ def profile(
                 measured = connection.profile(graph, measured, progress=report)
         assert measured is not None
         if power_log:
-            with progress("computing, writing and reading for the meter"):
-                ask = _asker(power_log)
-                measured = connection.meter(measured, power_log, supply_mv or SUPPLY_MV, ask)
-        found, alone = [], measured
+            with progress("holding the power states for the meter"):
+                measured = connection.meter(
+                    measured, power_log, supply_mv or SUPPLY_MV, partial(_request_log, power_log)
+                )
+        validations, uncalibrated = [], measured
         for graph in graphs if validated else ():
             with progress(f"running schedules of {graph.name}") as report:
                 try:
-                    measured, validation = connection.validate(graph, alone, of_steps(report))
+                    measured, validation = connection.validate(
+                        graph, uncalibrated, count_steps(report)
+                    )
                 except BadInput as error:
                     say(f"not validated: {error}")
                 else:
-                    found.append(validation)
+                    validations.append(validation)
                     _say_validation(validation, measured.metered)
     measured.save(output)
     say(f"wrote {output}")
@@ -104,17 +114,17 @@ def profile(
                 "board": connection.board.name,
                 "operators": len(measured.operators),
                 "metered": measured.metered,
-                "validation": [one.to_json() for one in found],
+                "validation": [validation.to_json() for validation in validations],
             }
         )
 
 
-def _asker(power_log: Path) -> Callable[[], None]:
-    return lambda: say(f"now stop the recording, and export it with timestamps as {power_log}")
+def _request_log(power_log: Path) -> None:
+    say(f"now stop the recording, and export it with timestamps to {power_log}")
 
 
 def _say_validation(found: Validation, metered: bool) -> None:
-    powers = "by the meter's powers" if metered else "estimated"
+    powers = "with the powers of the meter" if metered else "estimated"
     say(
         f"a step of {found.model} within {found.ram_bytes:,} bytes: predicted "
         f"{found.predicted_us / 1e3:,.3f} ms, took {found.time_us / 1e3:,.3f} ms (error "

@@ -1,4 +1,4 @@
-"""What `train` does during training besides the steps: reports, checkpoints and validation."""
+"""What `train` does between training steps."""
 
 from math import isfinite
 from pathlib import Path
@@ -16,7 +16,7 @@ from .console import Report, say, to_json
 
 
 class Session:
-    """What happens during training besides the steps: reports, checkpoints and validation."""
+    """Logs steps, reports progress, validates after epochs, and saves weights during training."""
 
     def __init__(
         self,
@@ -30,39 +30,41 @@ class Session:
         self.begun = training.committed
         self.per_epoch = steps_per_epoch(training.data, training.graph.batch)
         self.validations: list[Validated] = []
-        self.best: Validated | None = None  # of those, the one with the lowest loss
+        self.best: Validated | None = None  # the validation with the lowest loss
         self.report: Report | None = None
-        self.unsaved = ""  # why a file could not be written during training
+        self.write_error = ""  # why weights could not be saved during training
         self._save_weights, self._best_path, self._save_every = save_weights, best, save_every
-        self._losses: list[float] = []  # of the epoch's steps so far
+        self._losses: list[float] = []  # of the steps of this epoch
 
-    def begin_with_best(self) -> None:
-        """Keep the best weights of the run before until others are better."""
+    def load_best(self) -> None:
+        """Validate the best weights of the previous run, which only better weights replace."""
         assert self._best_path is not None
         weights = api.load_weights(self._best_path, self.training.graph)
         step = api.step_of_weights(self._best_path)
         self.best = self._validated(weights, step)
 
-    def say_what_is_left(self, last: int, steps: int | None) -> None:
+    def say_unused(self, last: int, steps: int | None) -> None:
+        """Print how many samples no batch of an epoch uses, and whether no step remains."""
         data, batch = self.training.data, self.training.graph.batch
-        left = len(data.x) - self.per_epoch * batch
-        if left and steps is None:
+        unused = len(data.x) - self.per_epoch * batch
+        if unused and steps is None:
+            which = "other ones in each epoch" if data.shuffle else "always the last ones"
             say(
-                f"{left} of {len(data.x)} samples fill no batch of {batch}: "
-                + ("every epoch leaves out others" if data.shuffle else "they are left out")
+                f"each epoch omits {unused:,} of {len(data.x):,} samples ({which}), which do not "
+                f"fill a batch of {batch:,}"
             )
         if self.begun >= last:
-            say(f"nothing is left to train: step {self.begun} is done, {last} is the last one")
+            say(f"nothing to train: step {self.begun:,} is done, and the last step is {last:,}")
 
     def on_step(self, step: Step, last: int) -> None:
-        """First on record, then on the screen."""
+        """Log the step first, so that the log has every step that the screen has shown."""
         self.log.step(step)
         self._losses.append(step.loss)
-        word = f"loss {step.loss:.4f}"
+        text = f"loss {step.loss:.4f}"
         is_epoch = step.step % self.per_epoch == 0
         if is_epoch:
             mean = sum(self._losses) / len(self._losses)
-            word = f"epoch {step.step // self.per_epoch}, mean loss {mean:.4f}"
+            text = f"epoch {step.step // self.per_epoch}, mean loss {mean:.4f}"
             self._losses = []
         is_saved = self._save_every and step.step % self._save_every == 0
         if is_saved or (is_epoch and self._best_path):
@@ -70,56 +72,56 @@ class Session:
             if is_saved and step.step < last:
                 self._checkpoint(self._save_weights, weights, step.step)
             if is_epoch and self._best_path:
-                word += self._validate(weights, step.step)
+                text += self._validate(weights, step.step)
         if self.report:
-            self.report(step.step, last, word, is_epoch)
+            self.report(step.step, last, text, is_epoch)
 
     def _validate(self, weights: Weights, step: int) -> str:
         assert self._best_path is not None
-        found = self._validated(weights, step)
-        self.validations.append(found)
-        self.log.validated(found)
-        if isfinite(found.loss) and (self.best is None or found.loss < self.best.loss):
-            self.best = found
+        result = self._validated(weights, step)
+        self.validations.append(result)
+        self.log.validated(result)
+        if isfinite(result.loss) and (self.best is None or result.loss < self.best.loss):
+            self.best = result
             self._checkpoint(self._best_path, weights, step)
-        accuracy = "" if found.accuracy is None else f", accuracy {found.accuracy:.1%}"
-        return f", validation loss {found.loss:.4f}{accuracy}"
+        accuracy = "" if result.accuracy is None else f", accuracy {result.accuracy:.1%}"
+        return f", validation loss {result.loss:.4f}{accuracy}"
 
     def _validated(self, weights: Weights, step: int) -> Validated:
         training = self.training
         return validate(training.graph, weights, training.data, step // self.per_epoch, step)
 
     def _checkpoint(self, path: Path, weights: Weights, step: int) -> None:
-        """Training goes on where a file cannot be written; the command fails in the end."""
+        """Save weights. If that fails, training continues, and the command fails at its end."""
         try:
             self._save(path, weights, step)
         except PoetError as error:
-            if not self.unsaved:
-                say(f"not saved: {error}")
-            self.unsaved = str(error)
+            if not self.write_error:
+                say(f"weights not saved: {error}")
+            self.write_error = str(error)
 
     def _save(self, path: Path, weights: Weights, step: int) -> None:
         api.save_weights(path, self.training.graph, weights, step, self.training.classes)
 
     def save(self, run: Run, run_path: Path | None) -> None:
-        """Save the weights of the last good step, if there is one, and the run."""
-        wrote: list[Path | None] = []
+        """Save the run, and the weights of its last finite step, if it has one."""
+        written: list[Path | None] = []
         done = run.last_step or self.begun
         if done or run.ended != "not_finite":
             self._save(self._save_weights, run.weights, done)
-            wrote.append(self._save_weights)
+            written.append(self._save_weights)
         if run_path:
             write_whole(run_path, to_json(run.to_json()))
-            wrote.append(run_path)
+            written.append(run_path)
         if self.best:
-            wrote.append(self._best_path)
-        if wrote:
-            say(f"wrote {' and '.join(map(str, wrote))}")
+            written.append(self._best_path)
+        if written:
+            say(f"wrote {' and '.join(map(str, written))}")
 
-    def facts(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         best = self.best and {**self.best.to_json(), "file": str(self._best_path)}
         return {
             "steps": self.training.committed,
-            "validation": [one.to_json() for one in self.validations],
+            "validation": [result.to_json() for result in self.validations],
             "best": best,
         }

@@ -1,4 +1,4 @@
-"""The command that shows a schedule, and a run of it beside what was planned."""
+"""The command `show`."""
 
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,22 @@ from ..view.page import page
 from ..view.perfetto import chrome_trace
 from ..view.picture import draw_views
 from .console import emit, say, show_table, show_text, to_json
-from .options import json_option, output, writable
+from .options import check_writable, json_option, output, schedule_argument
 
 
 @click.command()
-@click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
+@schedule_argument
 @click.option(
-    "--run", "run_path", type=click.Path(path_type=Path), metavar="RUN.json",
-    help="A run of this schedule, as `train --run` wrote it: what was measured beside the plan.",
+    "--run", "run_path", type=click.Path(path_type=Path), metavar="RUN.json", show_default="none",
+    help="Also show the measurements of a run of this schedule, which `train --run` wrote.",
 )  # fmt: skip
-@output("--html", help="Write a page of its own: lanes, memory, what was paged and why; search.")
-@output("--trace", help="Write a trace for ui.perfetto.dev or chrome://tracing.")
-@output("--png", help="Draw lanes and arena into a PNG file.")
+@output(
+    "--html",
+    help="Write a web page that needs no other file: lanes, memory, what was paged or recomputed, "
+    "and why.",
+)
+@output("--trace", help="Write a trace for ui.perfetto.dev or chrome://tracing to this file.")
+@output("--png", help="Draw lanes and arena into this PNG file.")
 @json_option
 def show(
     schedule: Path,
@@ -39,9 +43,12 @@ def show(
     png: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what a schedule does: a listing, a page, a trace or a picture."""
+    """Show a schedule as a listing, a web page, a trace or a picture.
+
+    Prints the listing if no file is written.
+    """
     files = (html, trace, png)
-    writable(*files, read=(schedule, run_path))
+    check_writable(*files, read=(schedule, run_path))
     loaded = Schedule.load(schedule)
     run = _run_of(loaded, run_path) if run_path else None
     views = _views(loaded, run, str(run_path)) if run or any(files) else []
@@ -58,7 +65,7 @@ def show(
     if as_json:
         emit(_about(loaded, run, found))
     elif not any(files):
-        took_us = {one.statement: one.time_us for one in run.trace} if run else None
+        took_us = {traced.statement: traced.time_us for traced in run.trace} if run else None
         show_text(listing(loaded, took_us))
         if run:
             _show_comparison(loaded, run, found)
@@ -68,15 +75,15 @@ def _run_of(schedule: Schedule, path: Path) -> Run:
     run = load_run(path, {})
     if run.plan_crc != schedule.header.crc:
         raise BadInput(
-            f"{path} is a run of another schedule ({run.model} on {run.board}, plan "
-            f"{run.plan_crc:08x}, not {schedule.header.crc:08x}): give the .poet file that it was "
-            "trained with"
+            f"{path} is a run of another schedule: {run.model} on {run.board}, plan "
+            f"{run.plan_crc:08x} instead of {schedule.header.crc:08x}. Name the .poet file of that "
+            "run"
         )
     return run
 
 
 def _views(schedule: Schedule, run: Run | None, where: str) -> list[View]:
-    """What was planned, and what was recorded."""
+    """The plan, and the run if there is one."""
     costs, statements = costs_of_schedule(schedule), decode(schedule)
     views = [planned(costs, statements)]
     if run:
@@ -119,15 +126,15 @@ def _show_comparison(schedule: Schedule, run: Run, found: tuple[Comparison, ...]
     if took_us is not None:
         error = _error(promised, took_us, same)
         times = (unit.text(promised), measured_in.text(took_us), error)
-        rows.append(("a step without commit and answers to the host", "", *times))
+        rows.append(("a step without commit and host", "", *times))
     other = "" if same else f"; the plan is for {planned_for}"
-    title = f"{len(run.steps)} steps on {run.board}, medians{other}"
+    title = f"{len(run.steps):,} steps on {run.board}, medians{other}"
     heads = (f">predicted {unit.name}", f">measured {measured_in.name}")
     show_table(("of a step", ">times", *heads, ">error"), rows, title)
 
 
 def _error(predicted_us: float | None, measured_us: float, same: bool) -> str:
-    """Nothing is predicted of another board."""
+    """The error of a prediction in per cent; empty if the plan is for another board."""
     if not (same and predicted_us and measured_us):
         return ""
     return f"{predicted_us / measured_us - 1:+.1%}"

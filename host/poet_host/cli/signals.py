@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP: what was started must be ended well.
+"""Ctrl-C (SIGINT), SIGTERM and SIGHUP end a command in an orderly way.
 
-Where whoever started the command has it ignore the last two, as `nohup` does, they stay ignored.
-Shells have what a script runs in the background ignore SIGINT, but whoever sends it there means it.
-Windows has no SIGHUP.
+If the parent process has SIGTERM or SIGHUP ignored, as `nohup` does, they stay ignored. SIGINT
+never does: shells have it ignored for the background jobs of a script, but a SIGINT that is sent
+to one is meant. Windows has no SIGHUP.
 """
 
 import os
@@ -16,11 +16,11 @@ from queue import SimpleQueue
 from .console import say
 
 SIGHUP = getattr(signal, "SIGHUP", None)
-INTERRUPTED = 128 + signal.SIGINT  # what shells use for a command that Ctrl-C ended
+INTERRUPTED = 128 + signal.SIGINT  # exit code
 
 
 class Ended(SystemExit):
-    """By a signal, `name`; `exit_code` is what shells give it."""
+    """A signal ended the command; `exit_code` follows the shells' rule, 128 + number."""
 
     def __init__(self, number: int) -> None:
         self.exit_code = 128 + number
@@ -29,10 +29,10 @@ class Ended(SystemExit):
 
 
 def end_by_signals() -> None:
-    """From now on SIGTERM and SIGHUP raise Ended."""
-    for one in _heeded():
-        if one != signal.SIGINT:
-            signal.signal(one, _end)
+    """Let SIGTERM and SIGHUP raise Ended from now on."""
+    for number in _active_signals():
+        if number != signal.SIGINT:
+            signal.signal(number, _end)
 
 
 def _end(number: int, frame: object) -> None:
@@ -40,8 +40,8 @@ def _end(number: int, frame: object) -> None:
     raise Ended(number)
 
 
-def _heeded() -> list[int]:
-    """The signals that end a command here."""
+def _active_signals() -> list[int]:
+    """The signals that end a command, without those that its parent process has ignored."""
     return [
         number
         for number in (signal.SIGINT, signal.SIGTERM, SIGHUP)
@@ -52,77 +52,83 @@ def _heeded() -> list[int]:
 
 @contextmanager
 def _handled(handler: Callable[[int, object], object]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in _heeded()}
+    before = {number: signal.signal(number, handler) for number in _active_signals()}
     try:
         yield
     finally:
-        for number, one in before.items():
-            signal.signal(number, one)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 @contextmanager
-def best_so_far() -> Iterator[Callable[[], int]]:
-    """For work that ends on KeyboardInterrupt with its best result so far: every signal raises it.
-    Yields: which signal came? 0: none."""
-    came = 0
+def keyboard_interrupts() -> Iterator[Callable[[], int]]:
+    """Let every signal raise KeyboardInterrupt, for work that returns its best result then.
 
-    def note(number: int, frame: object) -> None:
-        nonlocal came
+    Yields a function that returns the number of the signal that came, or 0.
+    """
+    received = 0
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal received
         _leave_terminal(number)
-        came = came or number
+        received = received or number
         raise KeyboardInterrupt
 
-    with _handled(note):
+    with _handled(interrupt):
         try:
-            yield lambda: came
+            yield lambda: received
         except KeyboardInterrupt:
-            if came in (0, signal.SIGINT):
+            if received in (0, signal.SIGINT):
                 raise
-            raise Ended(came) from None
+            raise Ended(received) from None
 
 
 @contextmanager
-def interrupts(message: str) -> Iterator[Callable[[], int]]:
-    """The first Ctrl-C (SIGINT) or SIGTERM asks to stop, the second stops. SIGHUP, which shells
-    and the system send one after the other, asks. Yields: which signal asked? 0: none."""
-    asked = 0
+def stop_requests(message: str) -> Iterator[Callable[[], int]]:
+    """Let the first SIGINT or SIGTERM print `message` and request a stop, the second stop at once.
+
+    SIGHUP only requests a stop, because shells and the system may send it twice. Yields a function
+    that returns the number of the signal that requested the stop, or 0.
+    """
+    requested = 0
     messages: SimpleQueue[str] = SimpleQueue()
 
-    def ask(number: int, frame: object) -> None:
-        nonlocal asked
+    def request(number: int, frame: object) -> None:
+        nonlocal requested
         _leave_terminal(number)
-        if asked and number == SIGHUP:
+        if requested and number == SIGHUP:
             return
-        if asked in (0, SIGHUP):
-            asked = number
+        if requested in (0, SIGHUP):
+            requested = number
             messages.put(message)
         elif number == signal.SIGTERM:
             raise Ended(number)
         else:
             raise KeyboardInterrupt
 
-    def tell() -> None:
-        for one in iter(messages.get, ""):
-            say(one)
+    def print_messages() -> None:
+        for text in iter(messages.get, ""):
+            say(text)
 
-    # In a thread: what the signal interrupts may be printing itself.
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    # A thread prints, because the signal may interrupt a print, which cannot be entered twice.
+    printer = threading.Thread(target=print_messages, daemon=True)
+    printer.start()
     try:
-        with _handled(ask):
-            yield lambda: asked
+        with _handled(request):
+            yield lambda: requested
     finally:
         messages.put("")
-        teller.join()
+        printer.join()
 
 
 def _leave_terminal(number: int) -> None:
-    """After SIGHUP it is gone: whatever is printed there would fail, and work with it."""
+    """After SIGHUP, redirect stdout and stderr to /dev/null: the terminal is gone, and a failing
+    print would abort the work."""
     if number != SIGHUP:
         return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    null = os.open(os.devnull, os.O_WRONLY)
     for output in (1, 2):
-        with suppress(OSError):  # it may be closed
+        with suppress(OSError):  # raised if the output is closed
             if stat.S_ISCHR(os.fstat(output).st_mode):
-                os.dup2(nowhere, output)
-    os.close(nowhere)
+                os.dup2(null, output)
+    os.close(null)

@@ -13,28 +13,30 @@ from ..sizes import size_bytes
 from . import completion
 from .console import emit, say, show_text
 from .options import json_option, storage_option
-from .signals import interrupts
+from .signals import stop_requests
 
 
 @click.command()
 @click.argument("board", shell_complete=completion.boards)
 @click.option(
-    "--arena", metavar="SIZE",
-    help="RAM for tensors, as 24KiB; of native and of boards that run Linux.",
+    "--arena", metavar="SIZE", show_default="that of the board",
+    help="RAM for tensors, in bytes or such as 24KiB. Only for native and boards that run Linux.",
 )  # fmt: skip
 @click.option(
-    "--listen", metavar="[ADDRESS:]PORT",
-    help="Speak at a socket, for hosts on other computers, in place of a serial port; without an "
-    "ADDRESS only to this computer. Whoever reaches it can use the board. Of native and of boards "
+    "--listen", metavar="[ADDRESS:]PORT", show_default="a serial port",
+    help="Listen at a TCP port, for hosts on other computers. Without an ADDRESS, only this "
+    "computer can connect. Everybody who can connect can use the board. Only for native and boards "
     "that run Linux.",
 )  # fmt: skip
 @click.option(
     "--card-fault", "faults", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]",
-    help=f"From its FIRST block on the card misbehaves for TIMES blocks: {', '.join(FAULT_KINDS)}; "
-    "ARGUMENT: microseconds of a slow block, bytes that a torn write keeps, 1 if a power cut takes "
-    "the erase group along. Reads and writes count from 1 since the start, each on their own.",
+    show_default="none",
+    help=f"Make the card fail at TIMES blocks from its block FIRST on. KIND: "
+    f"{', '.join(FAULT_KINDS)}. ARGUMENT: microseconds of a slow block, bytes that a torn write "
+    "keeps, 1 if a power cut destroys the erase group. FIRST counts reads or writes since the "
+    "start, from 1.",
 )  # fmt: skip
-@click.option("--usb", is_flag=True, help="The port is that of the chip's USB, not of its UART.")
+@click.option("--usb", is_flag=True, help="Connect to the USB of the chip, not to its UART.")
 @storage_option
 @json_option
 def simulate(
@@ -46,31 +48,35 @@ def simulate(
     storage: Path | None,
     as_json: bool,
 ) -> int:
-    """Start a board on this computer, print its port, run until interrupted.
+    """Start BOARD on this computer and print its serial port.
 
-    BOARD: native, a board that runs Linux (rpi4b; QEMU executes its program), or one whose chip is
-    simulated (mkr1000).
+    BOARD is native, a board whose chip is simulated (mkr1000), or a board that runs Linux (rpi4b,
+    run by QEMU). It runs until Ctrl-C.
     """
     size = None if arena is None else size_bytes(arena, "--arena")
-    wanted = [CardFault.parse(text) for text in faults]
+    card_faults = [CardFault.parse(text) for text in faults]
     with (
-        interrupts("stopping the board") as asked,
-        api.start_board(board, storage, size, wanted, listen, alone=True, usb=usb) as running,
+        stop_requests("stopping the board") as signal_received,
+        api.start_board(board, storage, size, card_faults, listen, alone=True, usb=usb) as running,
     ):
         if as_json:
             emit({"port": running.port})
         else:
             show_text(running.port)
         say("the board runs until Ctrl-C")
-        while not asked() and running.process.poll() is None:
+        while not signal_received() and running.process.poll() is None:
             time.sleep(0.1)
-        if asked():
+        if signal_received():
             return 0
         reason = running.ended
-    what = f"the board {board} ended by itself: {reason}"
     if reason == POWER_CUT:
-        what = f"the power of {board} was cut, as asked: what it had committed is on the card" + (
-            f" {storage}" if storage else ", which is gone too: keep one with --storage"
+        kept = (
+            f"Its committed steps are on {storage}"
+            if storage
+            else "Its temporary card is deleted: use --storage to keep one"
         )
-    say(f"poet-host: {what}")  # as errors are, but stdout has its one object: the port
+        message = f"--card-fault cut the power of {board}. {kept}"
+    else:
+        message = f"the board {board} stopped: {reason}"
+    say(f"poet-host: {message}")  # not as JSON: stdout already has its one object, the port
     return PoetError.exit_code

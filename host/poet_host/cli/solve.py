@@ -1,4 +1,4 @@
-"""The command that plans: solve."""
+"""The command `solve`."""
 
 import math
 from pathlib import Path
@@ -17,67 +17,81 @@ from ..plan.problem import CostGraph
 from ..profile.profile import Profile
 from ..solver.solve import DEFAULT_GAP
 from .console import emit, progress, say, show_table, to_json
-from .info import MOST_ROWS, is_loss_assumed, show_model
+from .info import MAX_ROWS, is_loss_assumed, show_model
 from .options import (
     FiniteRange,
     board_option,
-    files_of,
+    check_writable,
     json_option,
     model_argument,
+    model_files,
     model_options,
     output,
     profile_of,
     profile_option,
-    writable,
 )
-from .signals import best_so_far
+from .signals import keyboard_interrupts
 
 EXIT_INFEASIBLE, EXIT_GAP, EXIT_UNKNOWN = 5, 6, 7
-_ENDS: dict[str, str] = {
-    "proof": "ended with the proof that nothing is better",
+_SEARCH_ENDS: dict[str, str] = {  # by Plan.stopped_by
+    "proof": "proved that no plan is better",
     "gap": "stopped within the gap",
-    "exhausted": "the search ended by itself, before --time-limit",
-    "time-limit": "stopped by --time-limit",
+    "exhausted": "ended by itself before --time-limit",
+    "time-limit": "stopped at --time-limit",
     "interrupt": "interrupted",
 }
 
-deadline_option = click.option(
-    "--deadline", metavar="LIMIT",
-    help="Milliseconds of a step, 1.2x of keep-everything's time, or none (the default).",
-)  # fmt: skip
 time_limit_option = click.option(
     "--time-limit", type=FiniteRange(0.1), default=60.0, show_default=True, metavar="S",
-    help="Seconds for solving.",
+    help="Seconds for the search of a plan.",
 )  # fmt: skip
 
 
 @click.command()
 @model_argument
-@board_option
+@board_option("the board of --profile")
 @profile_option
 @click.option(
-    "--ram", metavar="LIMIT",
-    help="Bytes, or 24KiB, or 50% of what keeping everything needs; default: the board's arena.",
+    "--ram", metavar="LIMIT", show_default="the arena of the board",
+    help="RAM budget: bytes, a size such as 24KiB, or a share such as 50% of the RAM that keeping "
+    "everything needs.",
 )  # fmt: skip
 @click.option(
     "--beyond-arena", is_flag=True,
-    help="Write the schedule of a --ram that is above the board's arena, for a study.",
+    help="Also write a schedule whose --ram exceeds the arena of the board, for studies.",
 )  # fmt: skip
-@deadline_option
-@click.option("--deadline-us", type=float, metavar="US", help="The deadline in microseconds.")
+@click.option(
+    "--deadline", metavar="LIMIT", show_default="none",
+    help="Longest time of a step: milliseconds, a multiple such as 1.2x of the time that keeping "
+    "everything takes, or none.",
+)  # fmt: skip
+@click.option(
+    "--deadline-us", type=float, metavar="US", show_default="that of --deadline",
+    help="Longest time of a step in microseconds.",
+)  # fmt: skip
 @click.option(
     "--method", type=click.Choice(api.ALL_METHODS), default="poet", show_default=True,
-    help="Who plans: this planner, or a published one (`compare --help` describes them).",
+    metavar="METHOD",
+    help=f"Planning method: {', '.join(api.ALL_METHODS)}. `poet-host compare --help` describes "
+    "them.",
 )  # fmt: skip
 @time_limit_option
 @click.option(
     "--gap", type=FiniteRange(0, 1), metavar="G",
-    help="Stop when the energy is within this share of the proved least; exit with 6 if it is not. "
-    f"0: a proof. Default: stop at {DEFAULT_GAP}, and exit with 0 with any plan.",
+    show_default=f"{DEFAULT_GAP}, and exit with 0 with any plan",
+    help="Stop when the energy is at most this share above the proved minimum. Exit with 6 if the "
+    "plan is not within it. 0 requires a proof.",
 )  # fmt: skip
-@click.option("--unplaced", is_flag=True, help="Bound the sum of bytes only; no offsets.")
-@output("--output", "-o", suffix=".poet", help="Write the schedule, a .poet file.")
-@output("--plan", "plan_path", suffix=".json", is_strict=False, help="Write the plan as JSON.")
+@click.option(
+    "--unplaced",
+    is_flag=True,
+    help="Limit only the sum of the bytes in RAM. The plan has no offsets.",
+)
+@output("--output", "-o", suffix=".poet", help="Write the schedule to this .poet file.")
+@output(
+    "--plan", "plan_path", suffix=".json", is_strict=False,
+    help="Write the plan to this JSON file.",
+)  # fmt: skip
 @model_options
 @json_option
 def solve(
@@ -97,30 +111,30 @@ def solve(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Find the schedule of least energy for MODEL: built-in, an .onnx file, or a cost graph.
+    """Find the training schedule that needs the least energy.
 
-    Ctrl-C ends the search; the best plan so far is written.
+    MODEL is a built-in model, an .onnx file, or a cost graph (.json). Ctrl-C ends the search and
+    writes the best plan so far.
     """
     if deadline is not None and deadline_us is not None:
-        raise BadInput("give --deadline or --deadline-us, not both")
+        raise BadInput("--deadline and --deadline-us exclude each other: omit one")
     if deadline_us is not None and not (math.isfinite(deadline_us) and deadline_us > 0):
-        raise BadInput(f"--deadline-us {deadline_us}: a deadline is a positive number")
-    writable(output, plan_path, read=(*files_of(model), profile_name))
+        raise BadInput(f"--deadline-us {deadline_us}: the deadline must be a positive number")
+    check_writable(output, plan_path, read=(*model_files(model), profile_name))
     if unplaced and output:
-        raise BadInput("a schedule needs offsets: leave out --unplaced, or write a --plan")
+        raise BadInput("a schedule needs offsets: omit --unplaced, or write only a --plan")
     graph = api.load(model, **options)
     profile = _profile(graph, board, profile_name)
     limit = deadline if deadline_us is None else f"{deadline_us!r}us"
     problem = api.problem(graph, profile, ram=ram, deadline=limit)
     if profile and ram is None:
-        say(f"RAM: the arena of {profile.board}, {problem.ram_bytes:,} bytes")
+        say(f"RAM budget: the arena of {profile.board}, {problem.ram_bytes:,} bytes")
     if profile and output and not beyond_arena:
         check_arena(problem.ram_bytes, profile)
     summary = summary_of(graph) if isinstance(graph, Graph) else None
     if summary and not as_json:
-        assumed = is_loss_assumed(model, options)
-        show_model(summary, assumed_loss=assumed, most_rows=MOST_ROWS)
-    with best_so_far() as asked, progress(f"solving {graph.name}") as report:
+        show_model(summary, is_assumed=is_loss_assumed(model, options), max_rows=MAX_ROWS)
+    with keyboard_interrupts() as interrupted_by, progress(f"solving {graph.name}") as report:
         plan = api.solve(
             problem,
             method=method,
@@ -136,15 +150,15 @@ def solve(
         meta = {"model": model, "options": {k: v for k, v in options.items() if v is not None}}
         schedule = api.encode(graph, plan, about=meta)
         schedule.save(output)
-        say(f"wrote {output}: {len(schedule.plan_part)} bytes of plan")
+        say(f"wrote {output}: a plan of {len(schedule.plan_part):,} bytes")
     if as_json:
         about = {"model": summary.to_json()} if summary else {}
         emit({**plan_to_json(plan, statements=False), **about})
     elif plan.statements:
         show_table(("", ">"), _facts(problem.keep_everything, plan))
-    if number := asked():
-        found = "this is the best plan" if plan.statements else "no plan was found"
-        say(f"poet-host: interrupted: {found} so far")
+    if number := interrupted_by():
+        found = "this is the best plan so far" if plan.statements else "no plan was found so far"
+        say(f"poet-host: interrupted: {found}")
         return 128 + number
     if plan.status == "infeasible":
         say(f"poet-host: {api.why_no_plan(graph, plan)}{_because(plan)}")
@@ -156,17 +170,21 @@ def _profile(
 ) -> Profile | None:
     if isinstance(graph, CostGraph):
         if board or profile_name:
-            raise BadInput(f"{graph.name} has its costs: leave out --board and --profile")
+            raise BadInput(
+                f"{graph.name} is a cost graph with its own costs: omit --board and --profile"
+            )
         return None
     return profile_of(board, profile_name)
 
 
 def _state(energy: float | None, bound: float | None, gap: float | None, seconds: float) -> str:
-    def shown(value: float | None) -> str:
+    """Progress of the search: the energy of the best plan, and the proved minimum."""
+
+    def text(value: float | None) -> str:
         return "?" if value is None else f"{value:,.1f}"
 
     gap_text = "" if gap is None else f", gap {gap:.2%}"
-    return f"{shown(energy)} uJ, at least {shown(bound)}{gap_text}"
+    return f"{text(energy)} uJ, proved minimum {text(bound)}{gap_text}"
 
 
 def _facts(keep: Plan | None, plan: Plan) -> list[tuple[str, str]]:
@@ -178,15 +196,15 @@ def _facts(keep: Plan | None, plan: Plan) -> list[tuple[str, str]]:
     nodes = {s.node for s in plan.statements if s.op == "compute"}
     return [
         ("status", plan.status + (f", gap {plan.gap:.2%}" if plan.gap else "")),
-        *([("search", _ENDS[plan.stopped_by])] if plan.stopped_by else []),
+        *([("search", _SEARCH_ENDS[plan.stopped_by])] if plan.stopped_by else []),
         ("energy of a step", energy),
         ("time of a step", time),
         ("RAM", f"{plan.peak_bytes:,} of {plan.ram_bytes:,} bytes"),
-        ("keep-everything needs", f"{keep.peak_bytes:,} bytes" if keep else "no such plan"),
-        ("computed again", str(ops.count("compute") - len(nodes))),
-        ("paged in, out", f"{ops.count('page_in')}, {ops.count('page_out')}"),
+        ("keeping everything needs", f"{keep.peak_bytes:,} bytes" if keep else "no such plan"),
+        ("recomputed", f"{ops.count('compute') - len(nodes):,}"),
+        ("paged in, out", f"{ops.count('page_in'):,}, {ops.count('page_out'):,}"),
         ("solved in", f"{plan.solve_s:.2f} s"),
-        *([("beyond the method", plan.note)] if plan.note else []),
+        *([("change to the method", plan.note)] if plan.note else []),
     ]  # fmt: skip
 
 
@@ -199,21 +217,21 @@ def _because(plan: Plan) -> str:
 
 
 def _exit_code(plan: Plan, gap: float | None) -> int:
-    """0, or the code of what is missing, with a sentence about it on stderr."""
-    more = "" if plan.stopped_by == "exhausted" else "give more --time-limit, or "
-    ended = f"{_ENDS[plan.stopped_by]}: " if plan.stopped_by else ""
+    """The exit code; if it is not 0, a message on stderr says why."""
+    longer = "" if plan.stopped_by == "exhausted" else "a longer --time-limit or "
+    ended = f" The search {_SEARCH_ENDS[plan.stopped_by]}." if plan.stopped_by else ""
     if plan.status == "infeasible":
         return EXIT_INFEASIBLE
     if plan.status == "unknown":
         say(
-            f"poet-host: no plan was found in {plan.solve_s:.1f} s, nor proved not to exist"
-            f"{_because(plan)}; {ended}{more}give more --ram"
+            f"poet-host: found no plan in {plan.solve_s:.1f} s, and no proof that none exists"
+            f"{_because(plan)}.{ended} Try {longer}a larger --ram"
         )
         return EXIT_UNKNOWN
     if gap is not None and plan.gap is not None and plan.gap > gap:
         say(
-            f"poet-host: the plan is valid, but its gap is {plan.gap:.2%}, not within {gap:.2%}; "
-            f"{ended}{more}accept it with a larger --gap"
+            f"poet-host: the plan is valid, but its gap of {plan.gap:.2%} exceeds --gap {gap:.2%}."
+            f"{ended} Try {longer}a larger --gap"
         )
         return EXIT_GAP
     return 0

@@ -13,30 +13,34 @@ from .options import json_option
 
 @click.group()
 def storage() -> None:
-    """Empty card images, for boards that run here."""
+    """Create card images for boards that run on this computer."""
 
 
 @storage.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--size", default="64MiB", show_default=True, metavar="SIZE")
-@click.option("--force", is_flag=True, help="Replace a file that exists: its weights are lost.")
+@click.option(
+    "--size", default="64MiB", show_default=True, metavar="SIZE",
+    help="Size of the image, in bytes or such as 64MiB. The file takes disk space as it fills.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing file. All weights in it are lost.")
 @json_option
 def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
-    """Make FILE a card image with an empty poet partition."""
-    only_files(file)
+    """Create FILE, a card image with an empty poet partition."""
+    check_image(file)
     if file.exists() and not force:
-        raise BadInput(f"{file} exists: choose another name, or replace it with --force")
-    asked_bytes = size_bytes(size, "--size")
-    api.prepare_storage(file, asked_bytes)
-    say(f"wrote {file}: {asked_bytes:,} bytes, which fill up as they are used")
+        raise BadInput(f"{file} already exists: choose another name, or replace it with --force")
+    image_bytes = size_bytes(size, "--size")
+    api.prepare_storage(file, image_bytes)
+    say(f"wrote {file}: a card image of {image_bytes:,} bytes")
     if as_json:
-        emit({"file": str(file), "size_bytes": asked_bytes})
+        emit({"file": str(file), "size_bytes": image_bytes})
 
 
-def only_files(path: Path) -> None:
+def check_image(path: Path) -> None:
+    """Raise BadInput if `path` is a device or a folder, which cannot be a card image."""
     if path.exists() and not path.is_file():
         raise BadInput(
-            f"{path} is no file: make an image, see with lsblk which device the card is and that "
-            "none of it is mounted, and copy it with `sudo dd if=card.img of=/dev/CARD bs=1M "
+            f"{path} is not a regular file. Write an image file, find the device of the card with "
+            "lsblk, unmount it, and copy the image with `sudo dd if=card.img of=/dev/CARD bs=1M "
             "conv=fsync`"
         )

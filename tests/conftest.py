@@ -1,11 +1,18 @@
-"""What all tests share: cards, and Ctrl-C, which a shell ignores in background processes."""
+"""Fixtures that several folders of tests use."""
 
 import signal
 from pathlib import Path
+from typing import Any
 
+import poet_host as package
 import pytest
+from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import create_storage
+from support.command import Command, Result
 
+MIB = 1 << 20
+
+# Ctrl-C works in all tests, also if they were started in the background, where it is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -14,3 +21,39 @@ def storage(tmp_path: Path) -> Path:
     """An image of a 4 MiB card with a partition of ours, but no store in it."""
     create_storage(tmp_path / "card.img", 4 << 20)
     return tmp_path / "card.img"
+
+
+@pytest.fixture
+def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `poet-host ...` inside the test."""
+    return Command(capsys)
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Path:
+    """An image of a 16 MiB card with an empty store."""
+    path = tmp_path / "card.img"
+    package.prepare_storage(path, 16 * MIB)
+    return path
+
+
+@pytest.fixture
+def train(poet_host: Command, tmp_path: Path) -> Any:
+    """`train(schedule, *options)` saves w.safetensors, which bad input leaves unwritten."""
+
+    def call(
+        schedule: Schedule | Path, *options: object, data: object = "digits", port: str = "native"
+    ) -> Result:
+        path, weights = tmp_path / "trained.poet", tmp_path / "w.safetensors"
+        if isinstance(schedule, Schedule):
+            schedule.save(path)
+        else:
+            path = schedule
+        before = weights.read_bytes() if weights.exists() else None
+        given = ("--port", port, "--data", data, "--save-weights", weights)
+        result = poet_host("train", path, *given, *options)
+        if result.code in (2, 3, 4):
+            assert before == (weights.read_bytes() if weights.exists() else None)
+        return result
+
+    return call

@@ -1,4 +1,4 @@
-"""What shells offer for a word that is not complete."""
+"""Shell completion of commands, models, boards and ports."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ VARIABLE = "_POET_HOST_COMPLETE"
 
 
 def offered(*words: str) -> list[str]:
-    """For the last word; the others are complete."""
+    """Completions of the last word."""
     shell = BashComplete(commands, {}, "poet-host", VARIABLE)
     return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]
 

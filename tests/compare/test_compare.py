@@ -24,11 +24,6 @@ from support.command import Command, Process
 QUICK = "checkpoint-all,chen-sqrt,griewank"
 
 
-@pytest.fixture
-def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 def saved(graph: CostGraph, folder: Path) -> Path:
     path = folder / f"{graph.name.replace(' ', '-')}.graph.json"
     path.write_text(json.dumps(dump_cost_graph(graph)))
@@ -111,32 +106,31 @@ def test_boards_profiles_and_models_are_multiplied(poet_host: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "named"),
     [
-        ((), "Missing argument 'MODEL...'"),
-        (("G", "--methods", "best"), "there is no method best"),
-        (("G", "--methods", ","), "name at least one"),
-        (("G", "--budgets", "12XB"), "as 50%"),
-        (("G", "--deadlines", "soon"), "1.2x, or none"),
-        (("G", "--board", "mkr1000"), "leave out --board"),
+        ((), "'MODEL...'"),
+        (("G", "--methods", "best"), "best"),
+        (("G", "--methods", ","), "--methods"),
+        (("G", "--budgets", "12XB"), "12XB"),
+        (("G", "--deadlines", "soon"), "soon"),
+        (("G", "--board", "mkr1000"), "omit --board"),
         (("G", "-o", "G"), "is a file"),
-        (("G", "-o", "G/within"), "cannot be made (not a directory): -o names a folder"),
+        (("G", "-o", "G/within"), "-o"),
         (("G", "--jobs", "0"), "--jobs"),
         (("linear",), "--board NAME"),
         (("linear", "--profile", "paper"), "--board NAME"),
-        (("linear", "--board", "native", "--profile", "paper"), "no figures for native"),
-        (("linear", "--board", "mkr1000", "--profile", "p.json"), "leave out --board"),
-        (("linear", "--profile", "p.json"), "p.json cannot be read"),
+        (("linear", "--board", "native", "--profile", "paper"), "native"),
+        (("linear", "--board", "mkr1000", "--profile", "p.json"), "omit --board"),
+        (("linear", "--profile", "p.json"), "p.json"),
     ],
 )
-def test_wrong_input_is_explained(
-    poet_host: Command, tmp_path: Path, arguments: tuple[str, ...], words: str
+def test_wrong_input_is_refused(
+    poet_host: Command, tmp_path: Path, arguments: tuple[str, ...], named: str
 ) -> None:
     graph = saved(chain([8] * 4), tmp_path)
     given = [graph if one == "G" else one.replace("G/", f"{graph}/") for one in arguments]
     result = poet_host("compare", *given)
-    assert result.code == 2
-    assert words in result.err.replace("\n", " ")
+    result.fails(2, named)
     assert result.out == ""
 
 

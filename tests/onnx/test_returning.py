@@ -156,10 +156,7 @@ def test_many_names_are_bounded() -> None:
     assert "5 more" in text
 
 
-def test_the_commands_name_them(
-    capsys: pytest.CaptureFixture[str], x: Tensor, tmp_path: Path
-) -> None:
-    poet_host = Command(capsys)
+def test_the_commands_name_them(poet_host: Command, x: Tensor, tmp_path: Path) -> None:
     model, schedule = tmp_path / "m.onnx", tmp_path / "m.poet"
     model.write_bytes(legacy(Small(), x, **FOLDED))
     graph = imported(model.read_bytes(), loss="cross-entropy")

@@ -22,11 +22,6 @@ DONE, FAILED, BAD, INFEASIBLE, GAP, UNKNOWN = 0, 1, 2, 5, 6, 7
 MOST_BYTES = 2**53
 
 
-@pytest.fixture
-def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 def saved(graph: CostGraph, folder: Path) -> Path:
     path = folder / "g.graph.json"
     path.write_text(json.dumps(dump_cost_graph(graph)), encoding="utf-8")
@@ -197,13 +192,13 @@ def test_results_need_files_of_their_own(poet_host: Command, tmp_path: Path) -> 
     path = saved(ONE, tmp_path)
     before = path.read_bytes()
     solve = ("solve", path, "--ram", 64, "--json")
-    refused(poet_host(*solve, "--plan", path), "is read by this command too")
-    refused(poet_host(*solve, "--plan", tmp_path / "." / path.name), "is read by this command too")
+    refused(poet_host(*solve, "--plan", path), f"{path}: this command also reads")
+    refused(poet_host(*solve, "--plan", tmp_path / "." / path.name), "also reads")
     plan, link = tmp_path / "x.json", tmp_path / "x.poet"
     link.symlink_to(plan)
-    refused(poet_host(*solve, "--plan", plan, "-o", link), "is written by this command too")
+    refused(poet_host(*solve, "--plan", plan, "-o", link), "also writes")
     link.unlink()
-    refused(poet_host(*solve, "--plan", tmp_path / "none" / "x"), "there is no folder")
+    refused(poet_host(*solve, "--plan", tmp_path / "none" / "x"), "none does not exist")
     refused(poet_host(*solve, "--plan", tmp_path), "is a directory")
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == [path.name]

@@ -123,16 +123,12 @@ def test_a_profile_takes_its_powers_from_the_log(
     assert metered.merged(replace(estimated, commit_us=1.0)).power == metered.power
 
 
-def test_the_command_line_refuses_what_makes_no_sense(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    poet, log = Command(capsys), tmp_path / "log.csv"
+def test_the_command_line_refuses_what_makes_no_sense(tmp_path: Path, poet_host: Command) -> None:
+    log = tmp_path / "log.csv"
     base = ("profile", "--port", "native", "-o", tmp_path / "p.json")
-    found = poet(*base, "--supply-mv", 3000)
-    assert (found.code, "give --power-log too" in found.err) == (2, True)
+    poet_host(*base, "--supply-mv", 3000).fails(2, "--power-log")
     log.write_text("old")
-    found = poet(*base, "--power-log", log)
-    assert (found.code, "exists: name the file" in found.err) == (2, True)
+    poet_host(*base, "--power-log", log).fails(2, log)
 
 
 @needs_compiler

@@ -25,13 +25,6 @@ def small() -> Schedule:
     return runs.schedule(runs.digits(), "60%", "poet")
 
 
-@pytest.fixture
-def card(tmp_path: Path) -> Path:
-    path = tmp_path / "card.img"
-    poet.prepare_storage(path, 16 * runs.MIB)
-    return path
-
-
 def write(schedule: Schedule, card: Path, data: Any = "digits", **how: Any) -> Any:
     with runs.board(schedule, card) as connection:
         return poet.write_card(schedule, connection, data, **how)
@@ -173,8 +166,8 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_image_is_made_written_and_read(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    poet_host, image, schedule = Command(capsys), files / "new.img", files / "m.poet"
+def test_an_image_is_made_written_and_read(files: Path, poet_host: Command) -> None:
+    image, schedule = files / "new.img", files / "m.poet"
 
     def written(*more: object) -> Result:
         return poet_host("card", "write", schedule, "--data", "digits", "-o", image, *more)
@@ -207,7 +200,7 @@ def test_an_image_is_made_written_and_read(files: Path, capsys: pytest.CaptureFi
 
 
 def test_a_log_names_the_board_that_trained_alone(
-    files: Path, card: Path, capsys: pytest.CaptureFixture[str]
+    files: Path, card: Path, poet_host: Command
 ) -> None:
     """Here the card is read in the native board."""
     write(small(), card, steps=2)
@@ -216,69 +209,60 @@ def test_a_log_names_the_board_that_trained_alone(
     def named() -> tuple[str, str]:
         log = files / "l.jsonl"
         asked = ("card", "read", files / "m.poet", "--storage", card, "--json", "--log", log)
-        found = Command(capsys)(*asked).json["board"]
+        found = poet_host(*asked).json["board"]
         return found, json.loads(log.read_text().splitlines()[0])["board"]
 
     assert named() == ("native", "native")
     alone(small(), card, 2, board="mkr1000")
     assert named() == ("mkr1000", "mkr1000")
-    assert "mkr1000" in Command(capsys)("card", "read", files / "m.poet", "--storage", card).out
+    assert "mkr1000" in poet_host("card", "read", files / "m.poet", "--storage", card).out
 
 
 def test_weights_of_another_model_are_not_gone_on_with_and_replaced_only_when_asked(
-    files: Path, card: Path, capsys: pytest.CaptureFixture[str]
+    files: Path, card: Path, poet_host: Command
 ) -> None:
     runs.train(runs.schedule(runs.digits(0.9, 0.0005)), storage=card, steps=1)
     before = card.read_bytes()
 
     def written(*more: object) -> Result:
-        return Command(capsys)(
-            "card", "write", files / "m.poet", "--data", "digits", "-o", card, *more
-        )
+        return poet_host("card", "write", files / "m.poet", "--data", "digits", "-o", card, *more)
 
-    refused = written("--resume")
-    assert refused.code == 2
-    assert "resnet-digits" in refused.err
-    refused = written()
-    assert refused.code == 2
-    assert "--resume" in refused.err
-    assert "--erase-card" in refused.err
+    written("--resume").fails(2, "resnet-digits")
+    written().fails(2, "--resume", "--erase-card")
     assert card.read_bytes() == before
     assert written("--erase-card").code == 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        ((), "say where the card is"),
-        (("-o", "{0}/new.img", "--port", "native"), "say where the card is"),
-        (("-o", "{0}/new.img", "--storage", "{0}/other.img"), "leave out --storage"),
-        (("-o", "{0}/new.img", "--epochs", 1, "--steps", 1), "not both"),
-        (("--port", "native"), "has a card for this command alone: name an image"),
-        (("--port", "sim:mkr1000"), "has a card for this command alone: name an image"),
-        (("-o", "{0}/new.img", "--resume"), "there is no"),
+        ((), "-o FILE"),
+        (("-o", "{0}/new.img", "--port", "native"), "-o FILE"),
+        (("-o", "{0}/new.img", "--storage", "{0}/other.img"), "omit --storage"),
+        (("-o", "{0}/new.img", "--epochs", 1, "--steps", 1), "--epochs and --steps"),
+        (("--port", "native"), "--storage"),
+        (("--port", "sim:mkr1000"), "--storage"),
+        (("-o", "{0}/new.img", "--resume"), "new.img"),
         (("-o", "{0}/new.img", "--data", "synthetic:3x8x8:10"), "x has shape"),
-        (("-o", "{0}/none/new.img"), "there is no folder"),
-        (("-o", "{0}/m.poet"), "is read by this command too"),
-        (("-o", "/dev/null"), "is no file: make an image"),
-        (("-o", "{0}/foreign.img"), "poet partition"),
-        (("--port", "native", "--storage", "{0}/none.img"), "there is no storage file"),
+        (("-o", "{0}/none/new.img"), "none"),
+        (("-o", "{0}/m.poet"), "m.poet"),
+        (("-o", "/dev/null"), "/dev/null"),
+        (("-o", "{0}/foreign.img"), "partition"),
+        (("--port", "native", "--storage", "{0}/none.img"), "none.img"),
     ],
 )
 def test_wrong_cards_are_refused(
-    arguments: tuple[str, ...], message: str, files: Path, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], named: str, files: Path, poet_host: Command
 ) -> None:
     (files / "foreign.img").write_bytes(b"somebody's photographs" * 100_000)
     before = {path: path.read_bytes() for path in files.iterdir()}
     given = [str(one).format(files) for one in arguments]
-    result = Command(capsys)("card", "write", files / "m.poet", "--data", "digits", *given)
+    result = poet_host("card", "write", files / "m.poet", "--data", "digits", *given)
     assert result.code != 0
-    assert message in result.err
+    assert named in result.err
     assert {path: path.read_bytes() for path in files.iterdir()} == before
 
 
-def test_devices_are_not_prepared(capsys: pytest.CaptureFixture[str]) -> None:
-    refused = Command(capsys)("storage", "prepare", "/dev/null", "--force")
-    assert refused.code == 2
-    assert "is no file" in refused.err
+def test_devices_are_not_prepared(poet_host: Command) -> None:
+    poet_host("storage", "prepare", "/dev/null", "--force").fails(2, "/dev/null")
     assert not Path("/dev/null").is_file()

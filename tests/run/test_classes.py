@@ -17,11 +17,6 @@ STEPS = 24
 
 
 @pytest.fixture
-def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
-@pytest.fixture
 def schedule(tmp_path: Path) -> Path:
     path = tmp_path / "digits.poet"
     runs.schedule(runs.digits()).save(path)
@@ -42,18 +37,17 @@ def digits(tmp_path: Path) -> tuple[Any, Any]:
 
 
 @pytest.fixture
-def trained(poet_host: Command, schedule: Path, tmp_path: Path, digits: Any) -> Any:
+def trained(poet_host: Command, schedule: Path, card: Path, tmp_path: Path, digits: Any) -> Any:
     """A table, a card and weights that were trained on it; `(command, more)` runs a command."""
     x, y = digits
     data = table(tmp_path / "all.csv", x, [NAMES[label] for label in y])
-    poet.prepare_storage(tmp_path / "card.img", 8 * runs.MIB)
 
     def call(command: str, data: Path, *more: object) -> Result:
         given = ("--port", "native", "--data", data, "--json", *more)
         return poet_host(command, schedule, *given)
 
     done = call(
-        "train", data, "--storage", tmp_path / "card.img", "--steps", STEPS,
+        "train", data, "--storage", card, "--steps", STEPS,
         "--save-weights", tmp_path / "w.safetensors",
     )  # fmt: skip
     assert done.code == 0

@@ -177,9 +177,9 @@ def test_a_card_of_another_model_is_left_as_it_is(trained: tuple[Path, Schedule]
 
 
 def test_the_command_line(
-    trained: tuple[Path, Schedule], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: tuple[Path, Schedule], tmp_path: Path, poet_host: Command
 ) -> None:
-    poet_host, (card, _) = Command(capsys), trained
+    card, _ = trained
 
     def evaluated(*more: object) -> Any:
         return poet_host(
@@ -195,17 +195,14 @@ def test_the_command_line(
     shown = evaluated("--storage", card).out
     assert f"{from_card['loss']:.4f}" in shown
     assert f"{from_card['accuracy']:.1%}" in shown
-    for arguments, message in (
-        ((), "name the --storage file of a run"),
-        (("--weights", card), "no safetensors file"),
-        (("--storage", tmp_path / "none.img"), "there is no storage file"),
+    for arguments, named in (
+        ((), "--storage"),
+        (("--weights", card), "card.img"),
+        (("--storage", tmp_path / "none.img"), "none.img"),
         (("--storage", card, "--data", "synthetic:3x8x8:10"), "x has shape"),
         (("--storage", card, "--samples", 0), "samples"),
     ):
-        refused = evaluated(*arguments)
-        assert refused.code == 2
-        assert message in refused.err
+        evaluated(*arguments).fails(2, named)
     np.savez(tmp_path / "d.npz", x=np.zeros((8, 1, 8, 8), np.float32), y=np.zeros(8, np.int32))
-    none = evaluated("--storage", card, "--data", tmp_path / "d.npz", "--half", "held-out")
-    assert none.code == 2
-    assert "no samples are held out: give --test-split" in none.err
+    no_test = ("--storage", card, "--data", tmp_path / "d.npz", "--half", "held-out")
+    evaluated(*no_test).fails(2, "--test-split")

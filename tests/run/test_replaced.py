@@ -1,4 +1,4 @@
-"""What a card holds is lost only when somebody says so; the same model moves between layouts."""
+"""Only --erase-card loses what a card holds; a model can move to another layout."""
 
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,6 @@ from poet_host.run.run import weights_sha256
 from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs
 from support.command import Command
-
-
-@pytest.fixture
-def card(tmp_path: Path) -> Path:
-    path = tmp_path / "card.img"
-    poet.prepare_storage(path, 16 * runs.MIB)
-    return path
-
-
-@pytest.fixture
-def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
 
 
 def model(**options: Any) -> Graph:
@@ -66,26 +54,16 @@ def test_a_card_that_holds_something_is_refused(
         board = ("--port", "native", "--storage", card, "--save-weights", weights)
         return poet_host("train", *given, *board)
 
-    refused = call()
-    assert refused.code == 2
-    assert "--resume" in refused.err
-    assert "--erase-card" in refused.err
+    call().fails(2, "--resume", "--erase-card")
     assert not weights.exists()
     assert card.read_bytes() == before
     assert call("--erase-card").code == 0
 
 
-def test_the_old_name_of_the_option_works_and_is_not_shown(
-    card: Path, poet_host: Command, tmp_path: Path
-) -> None:
-    schedule = tmp_path / "digits.poet"
-    runs.schedule(runs.digits()).save(schedule)
-    runs.train(runs.schedule(runs.digits()), storage=card, steps=2)
-    done = poet_host(
-        "train", schedule, "--port", "native", "--storage", card, "--data", "digits", "--steps", 1,
-        "--save-weights", tmp_path / "w.safetensors", "--format",
-    )  # fmt: skip
-    assert done.code == 0
+def test_the_old_name_of_erase_card_works(card: Path, poet_host: Command, train: Any) -> None:
+    schedule = runs.schedule(runs.digits())
+    runs.train(schedule, storage=card, steps=2)
+    assert train(schedule, "--storage", card, "--steps", 1, "--format").code == 0
     shown = poet_host("train", "--help").out
     assert "--erase-card" in shown
     assert "--format" not in shown
@@ -112,12 +90,8 @@ def test_weights_that_nobody_has_are_not_replaced_by_the_next_call() -> None:
             poet.train(schedule, connection, "digits", steps=2)
 
 
-def test_a_card_is_erased_only_for_input_that_will_do(
-    card: Path, poet_host: Command, tmp_path: Path
-) -> None:
-    schedule, log = tmp_path / "digits.poet", tmp_path / "log.jsonl"
-    runs.schedule(runs.digits()).save(schedule)
-    graph = runs.digits()
+def test_bad_input_erases_no_card(card: Path, train: Any, tmp_path: Path) -> None:
+    graph, log = runs.digits(), tmp_path / "log.jsonl"
     weights = runs.train(runs.schedule(graph), storage=card, steps=2).weights
     named = tmp_path / "named.safetensors"
     poet.save_weights(named, graph, weights, 2, ("zero", *"abcdefghi"))
@@ -125,13 +99,10 @@ def test_a_card_is_erased_only_for_input_that_will_do(
     (tmp_path / "new.csv").write_text(f"{row},zero\n" * 4 + f"{row},dozen\n" * 4)
     log.write_text("before")
     before = card.read_bytes()
-    refused = poet_host(
-        "train", schedule, "--port", "native", "--storage", card, "--data", tmp_path / "new.csv",
-        "--save-weights", tmp_path / "w.safetensors", "--load-weights", named, "--log", log,
-        "--erase-card",
-    )  # fmt: skip
-    assert refused.code == 2
-    assert "dozen" in refused.err
+    train(
+        runs.schedule(graph), "--storage", card, "--load-weights", named, "--log", log,
+        "--erase-card", data=tmp_path / "new.csv",
+    ).fails(2, "dozen")  # fmt: skip
     assert card.read_bytes() == before
     assert log.read_text() == "before"
 

@@ -1,11 +1,10 @@
-"""What train reports: deadlines and predictions, divergence, epochs, validation, full disks."""
+"""What `train` reports: deadlines, predictions, divergence, epochs, validation, full disks."""
 
 import json
 import os
 import resource
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,25 +19,8 @@ from poet_host.run.run import weights_sha256
 from poet_host.run.validate import validate
 from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs
-from support.command import Command
+from support.command import spawn
 from support.sim_helper import needs_compiler
-
-
-@pytest.fixture
-def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
-@pytest.fixture
-def train(poet_host: Command, tmp_path: Path) -> Any:
-    def call(schedule: Schedule, *more: object, port: str = "native", data: Any = "digits") -> Any:
-        schedule.save(tmp_path / "m.poet")
-        return poet_host(
-            "train", tmp_path / "m.poet", "--port", port, "--data", data,
-            "--save-weights", tmp_path / "w.safetensors", *more,
-        )  # fmt: skip
-
-    return call
 
 
 def with_deadline(deadline_us: float | None) -> Schedule:
@@ -80,8 +62,8 @@ def test_a_deadline_is_compared_with_every_step(
 
 @needs_compiler
 @pytest.mark.slow
-def test_what_is_measured_is_what_was_predicted() -> None:
-    """By a board's own profile. Before, the two quantities were 22 to 37 % apart."""
+def test_measurements_agree_with_predictions() -> None:
+    """Predicted from a profile of the board."""
     graph = runs.digits()
     with poet.connect("sim:mkr1000") as board:
         profile, _ = board.validate(graph, board.profile(graph))
@@ -116,8 +98,8 @@ def test_a_run_that_diverges_keeps_the_last_finite_step(train: Any, tmp_path: Pa
     assert json.loads(log.read_text().splitlines()[-1])["ended"] == "not_finite"
 
 
-def test_where_no_step_was_finite_the_file_stays_as_it_was(train: Any, tmp_path: Path) -> None:
-    """Samples so large that the first loss, or what the first step renews, overflows."""
+def test_without_a_finite_step_the_file_of_weights_is_unchanged(train: Any, tmp_path: Path) -> None:
+    """The samples are so large that the first loss or the first update overflows."""
     data = poet.load_data("digits")
     np.savez(tmp_path / "large.npz", x=data.x * np.float32(1e30), y=data.y)
     (tmp_path / "w.safetensors").write_bytes(b"before")
@@ -200,9 +182,10 @@ def test_numbers_are_validated_by_their_squares() -> None:
     assert found.accuracy is None
 
 
-def test_a_resumed_run_keeps_better_weights_of_the_run_before(train: Any, tmp_path: Path) -> None:
-    data, card = small_data(tmp_path), tmp_path / "card.img"
-    poet.prepare_storage(card, 8 * runs.MIB)
+def test_a_resumed_run_keeps_better_weights_of_the_previous_run(
+    train: Any, card: Path, tmp_path: Path
+) -> None:
+    data = small_data(tmp_path)
     more = ("--storage", card, "--validate", "--json")
     first = train(wild(0.1), *more, "--epochs", 2, data=data).json["best"]
     kept = (tmp_path / "w.best.safetensors").read_bytes()
@@ -215,22 +198,19 @@ def test_a_resumed_run_keeps_better_weights_of_the_run_before(train: Any, tmp_pa
 def test_validation_needs_held_out_samples(train: Any, tmp_path: Path) -> None:
     data = poet.load_data("digits")
     np.savez(tmp_path / "all.npz", x=data.x, y=data.y)
-    result = train(wild(0.02), "--validate", data=tmp_path / "all.npz")
-    assert result.code == 2
-    assert "--test-split" in result.err
+    train(wild(0.02), "--validate", data=tmp_path / "all.npz").fails(2, "--test-split")
 
 
-def test_weights_are_saved_on_the_way(train: Any, tmp_path: Path) -> None:
-    """What is in the file when the process is killed is a whole step's weights."""
+def test_weights_are_saved_during_training(train: Any, tmp_path: Path) -> None:
+    """After a kill, the file has the weights of a whole step."""
     schedule = tmp_path / "m.poet"
     wild(0.02).save(schedule)
     weights = tmp_path / "w.safetensors"
-    command = [
-        sys.executable, "-m", "poet_host", "train", str(schedule), "--port", "native",
-        "--data", "digits", "--steps", "100000", "--save-every", "5",
-        "--save-weights", str(weights),
-    ]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = spawn(
+        "train", schedule, "--port", "native", "--data", "digits", "--steps", 100000,
+        "--save-every", 5, "--save-weights", weights,
+        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
     try:
         while not weights.exists():
             assert process.poll() is None
@@ -246,34 +226,29 @@ def test_weights_are_saved_on_the_way(train: Any, tmp_path: Path) -> None:
     )
 
 
-def test_nothing_left_to_train_is_said(train: Any, tmp_path: Path) -> None:
-    card = tmp_path / "card.img"
-    poet.prepare_storage(card, 8 * runs.MIB)
+def test_a_run_without_remaining_steps_says_so(train: Any, card: Path) -> None:
     assert train(wild(0.02), "--storage", card, "--steps", 3).code == 0
     again = train(wild(0.02), "--storage", card, "--steps", 2, "--resume")
     assert again.code == 0
-    assert "nothing is left to train" in again.err
+    assert "nothing to train" in again.err
 
 
 def test_a_full_disk_is_found_before_training(tmp_path: Path) -> None:
-    """A limit of a file's size stands for the end of the disk."""
+    """A limit of the size of files simulates a full disk."""
     schedule, log = tmp_path / "m.poet", tmp_path / "run.jsonl"
     wild(0.02).save(schedule)
-    command = [
-        sys.executable, "-m", "poet_host", "train", str(schedule), "--port", "native",
-        "--data", "digits", "--steps", "1", "--log", str(log),
-        "--save-weights", str(tmp_path / "w.safetensors"),
-    ]  # fmt: skip
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, preexec_fn=limit,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "w.safetensors" in done.stderr
-    assert "training" not in done.stderr
+    with spawn(
+        "train", schedule, "--port", "native", "--data", "digits", "--steps", 1, "--log", log,
+        "--save-weights", tmp_path / "w.safetensors",
+        preexec_fn=limit, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    ) as process:  # fmt: skip
+        err = process.communicate(timeout=120)[1]
+    assert process.returncode == 2
+    assert "w.safetensors" in err
+    assert "training" not in err
     assert not log.exists()

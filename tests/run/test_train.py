@@ -24,13 +24,6 @@ from support import whole_runs as runs
 Record = namedtuple("Record", "statement kind begin end")
 
 
-@pytest.fixture
-def storage(tmp_path: Path) -> Path:
-    path = tmp_path / "card.img"
-    poet.prepare_storage(path, 8 * runs.MIB)
-    return path
-
-
 def small() -> Schedule:
     return runs.schedule(runs.digits(), "60%", "poet")
 
@@ -42,18 +35,18 @@ def straight(steps: int) -> Run:
 # Stopping and going on.
 
 
-def test_a_resumed_run_ends_as_one_that_never_stopped(storage: Path) -> None:
-    first = runs.train(small(), storage=storage, steps=2)
-    second = runs.train(small(), storage=storage, steps=5, resume=True)
+def test_a_resumed_run_ends_as_one_that_never_stopped(card: Path) -> None:
+    first = runs.train(small(), storage=card, steps=2)
+    second = runs.train(small(), storage=card, steps=5, resume=True)
     assert [step.step for step in (*first.steps, *second.steps)] == [1, 2, 3, 4, 5]
     whole = straight(5)
     assert runs.same(second, whole)
     assert [s.loss for s in whole.steps] == [s.loss for s in (*first.steps, *second.steps)]
 
 
-def test_a_run_may_go_on_under_another_plan(storage: Path) -> None:
-    runs.train(runs.schedule(runs.digits()), storage=storage, steps=2)
-    assert runs.same(runs.train(small(), storage=storage, steps=4, resume=True), straight(4))
+def test_a_run_may_go_on_under_another_plan(card: Path) -> None:
+    runs.train(runs.schedule(runs.digits()), storage=card, steps=2)
+    assert runs.same(runs.train(small(), storage=card, steps=4, resume=True), straight(4))
 
 
 def test_a_stop_ends_after_the_step_with_its_weights() -> None:
@@ -71,28 +64,28 @@ def test_a_stop_after_the_last_step_is_none() -> None:
     assert runs.train(small(), steps=1, stopped=lambda: True).ended == "done"
 
 
-def test_nothing_left_to_do_reads_the_weights(storage: Path) -> None:
-    runs.train(small(), storage=storage, steps=2)
-    again = runs.train(small(), storage=storage, steps=2, resume=True)
+def test_nothing_left_to_do_reads_the_weights(card: Path) -> None:
+    runs.train(small(), storage=card, steps=2)
+    again = runs.train(small(), storage=card, steps=2, resume=True)
     assert again.steps == ()
     assert again.energy_uj is None
     assert runs.same(again, straight(2))
 
 
-def test_without_committed_weights_there_is_nothing_to_resume(storage: Path) -> None:
+def test_without_committed_weights_there_is_nothing_to_resume(card: Path) -> None:
     with pytest.raises(BadInput, match="no trained weights of resnet-digits"):
-        runs.train(small(), storage=storage, steps=2, resume=True)
+        runs.train(small(), storage=card, steps=2, resume=True)
 
 
-def test_weights_of_another_model_are_not_resumed(storage: Path) -> None:
-    runs.train(runs.schedule(runs.digits(0.9, 0.0005)), storage=storage, steps=1)
+def test_weights_of_another_model_are_not_resumed(card: Path) -> None:
+    runs.train(runs.schedule(runs.digits(0.9, 0.0005)), storage=card, steps=1)
     with pytest.raises(BadInput, match="weights of"):
-        runs.train(small(), storage=storage, steps=2, resume=True)
+        runs.train(small(), storage=card, steps=2, resume=True)
 
 
-def test_a_killed_board_breaks_the_link_and_loses_nothing(storage: Path) -> None:
+def test_a_killed_board_breaks_the_link_and_loses_nothing(card: Path) -> None:
     with (
-        api.start_board("native", storage, 64 * 1024) as running,
+        api.start_board("native", card, 64 * 1024) as running,
         poet.connect(running.port) as connection,
     ):
         training = Training(connection.device, connection.board, small(), poet.load_data("digits"))
@@ -101,7 +94,7 @@ def test_a_killed_board_breaks_the_link_and_loses_nothing(storage: Path) -> None
         running.kill()
         with pytest.raises(LinkBroken, match=r"weights of step 2 or 3 are safe.*--resume"):
             training.step()
-    assert runs.same(runs.train(small(), storage=storage, steps=4, resume=True), straight(4))
+    assert runs.same(runs.train(small(), storage=card, steps=4, resume=True), straight(4))
 
 
 # The next batch.

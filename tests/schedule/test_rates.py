@@ -14,17 +14,11 @@ from poet_host.graph.weights import to_named as poet_names
 from poet_host.schedule.decode import decode
 from poet_host.schedule.rates import with_rates
 from support import whole_runs as runs
-from support.command import Command
 from torch import nn
 from torch.nn import functional
 
 FIRST, LAST = 4, 9
 OPTIMISERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
-
-
-@pytest.fixture
-def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
 
 
 def module() -> nn.Module:
@@ -49,29 +43,23 @@ def module() -> nn.Module:
     ],
 )
 def test_resumed_training_with_other_rates_agrees_with_pytorch(
-    before: dict[str, Any], after: dict[str, Any], poet_host: Command, tmp_path: Path
+    before: dict[str, Any], after: dict[str, Any], train: Any, tmp_path: Path, card: Path
 ) -> None:
     net = module()
     kind, rates = before["optimizer"], {k: v for k, v in before.items() if k != "optimizer"}
     options = {{"lr": "learning_rate"}.get(name, name): rate for name, rate in rates.items()}
     name = "momentum" if "momentum" in rates else kind
     graph = api.load(net, torch.zeros(4, 1, 8, 8), optimizer=name, **options)
-    schedule, card = tmp_path / "m.poet", tmp_path / "card.img"
-    runs.schedule(graph).save(schedule)
-    poet.prepare_storage(card, 8 * runs.MIB)
+    schedule = runs.schedule(graph)
 
-    def train(*more: object) -> Any:
-        weights = tmp_path / "w.safetensors"
-        done = poet_host(
-            "train", schedule, "--port", "native", "--storage", card, "--data", "digits",
-            "--save-weights", weights, "--run", tmp_path / "run.json", "--json", *more,
-        )  # fmt: skip
+    def trained(*more: object) -> Any:
+        done = train(schedule, "--storage", card, *more)
         assert done.code == 0, done.err
-        return poet.load_weights(weights, graph)
+        return poet.load_weights(tmp_path / "w.safetensors", graph)
 
-    train("--steps", FIRST)
+    trained("--steps", FIRST)
     options = [word for k, v in after.items() for word in ("--" + k.replace("_", "-"), v)]
-    found = train("--steps", LAST, "--resume", *options)
+    found = trained("--steps", LAST, "--resume", *options)
 
     optimiser = OPTIMISERS[kind](net.parameters(), **rates)
     data = fit(poet.load_data("digits"), graph)

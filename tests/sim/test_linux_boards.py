@@ -7,7 +7,6 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import poet_host as poet
 import pytest
@@ -24,12 +23,6 @@ needs_cross = pytest.mark.skipif(
     shutil.which("aarch64-linux-gnu-gcc") is None or shutil.which("qemu-aarch64") is None,
     reason="aarch64-linux-gnu-gcc or qemu-aarch64 is missing",
 )
-
-
-@pytest.fixture
-def card(tmp_path: Path) -> Path:
-    poet.prepare_storage(tmp_path / "card.img", 16 * runs.MIB)
-    return tmp_path / "card.img"
 
 
 def test_the_papers_linux_boards_are_known() -> None:
@@ -72,7 +65,7 @@ def test_weights_trained_on_aarch64_are_the_same_bits(method: str) -> None:
 
 
 @needs_cross
-def test_commands_say_whose_times_they_tell(tmp_path: Path, capsys: Any) -> None:
+def test_commands_say_whose_times_they_tell(tmp_path: Path, poet_host: Command) -> None:
     schedule, weights = tmp_path / "digits.poet", tmp_path / "w.safetensors"
     runs.schedule(runs.digits()).save(schedule)
     for command in (
@@ -80,10 +73,10 @@ def test_commands_say_whose_times_they_tell(tmp_path: Path, capsys: Any) -> None
         ("train", schedule, "--data", "digits", "--steps", 1, "--save-weights", weights),
         ("evaluate", schedule, "--data", "digits", "--samples", 4, "--weights", weights),
     ):
-        done = Command(capsys)(*command, "--port", "sim:jetson_tx2", "--json")
+        done = poet_host(*command, "--port", "sim:jetson_tx2", "--json")
         assert (done.code, done.json["board"]) == (0, "jetson_tx2")
         assert ("QEMU executes" in done.err) == (platform.machine() != "aarch64")
-        assert "QEMU" not in Command(capsys)(*command, "--port", "native").err
+        assert "QEMU" not in poet_host(*command, "--port", "native").err
 
 
 def test_a_missing_cross_compiler_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,8 +159,8 @@ def test_sockets_are_for_boards_that_run_here(card: Path) -> None:
 
 
 @needs_cross
-def test_the_program_is_built_for_the_board(tmp_path: Path, capsys: Any) -> None:
-    done = Command(capsys)("build", "rpi4b", "--output", tmp_path / "poet-native", "--json")
+def test_the_program_is_built_for_the_board(tmp_path: Path, poet_host: Command) -> None:
+    done = poet_host("build", "rpi4b", "--output", tmp_path / "poet-native", "--json")
     assert done.code == 0
     program = Path(done.json["file"])
     assert program.read_bytes() == build_native(target="aarch64-linux-gnu").read_bytes()

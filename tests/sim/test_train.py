@@ -12,14 +12,12 @@ EXAMPLE = resource("schedules") / "resnet-digits-mkr1000.poet"
 
 @needs_compiler
 @pytest.mark.slow
-def test_every_board_gives_the_same_weights(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    poet, weights = Command(capsys), {}
-    planned = poet("show", EXAMPLE, "--json").json["plan"]["peak_bytes"]
+def test_every_board_gives_the_same_weights(tmp_path: Path, poet_host: Command) -> None:
+    weights = {}
+    planned = poet_host("show", EXAMPLE, "--json").json["plan"]["peak_bytes"]
     for port in ("native", "sim:mkr1000", "sim:nrf52840_dk"):
         path = tmp_path / f"{port[4:]}.safetensors"
-        result = poet(
+        result = poet_host(
             "train", EXAMPLE, "--port", port, "--data", "digits", "--steps", 2,
             "--save-weights", path, "--json",
         )  # fmt: skip

@@ -1,7 +1,10 @@
 /*
- * Which operands an operator's record describes, and how large they are:
- * kernel.h as a table. A kernel is only called when its operands have these
- * sizes, so it cannot leave them.
+ * shape.c - the operands that an operator's record describes, and their sizes,
+ * from the rows of isa.def.
+ *
+ * It keeps no state and trusts no field of the record. The decoder and probe.c
+ * compare these sizes with the operands in the arena before a kernel runs, so
+ * that it cannot access memory outside of them.
  */
 #include <string.h>
 
@@ -30,8 +33,8 @@ static const struct row rows[] = {
 #include "poet/isa.def"
 };
 
-/* Product of up to four factors as bytes of 32-bit elements; 0 if there are
- * none, or more than 32 bits can count. */
+/* Bytes of a * b * c * d elements of 32 bits; 0 if there are no elements, or if
+ * the size exceeds 32 bits. */
 static uint32_t bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   const uint32_t factors[] = {a, b, c, d};
   uint64_t product = 4;
@@ -44,7 +47,7 @@ static uint32_t bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return (uint32_t)product;
 }
 
-/* Bytes of x if its size were 1 along some axes. */
+/* Bytes of x with size 1 along some axes. */
 static uint32_t without(const struct poet_op *op, uint32_t axes) {
   return bytes(axes & 1 ? 1 : op->n, axes & 2 ? 1 : op->c, axes & 4 ? 1 : op->h,
                axes & 8 ? 1 : op->w);
@@ -69,16 +72,16 @@ static uint32_t letter_bytes(const struct poet_op *op, int letter) {
   }
 }
 
-/* May a window slide `out` times over `size` elements with `pad` in front? The
- * last one meets them or, where the padding is as wide as the window, lies in
- * as much padding behind them. */
+/* Are there `out` windows over `size` elements with `pad` of padding before?
+ * The last window must overlap the elements. If the padding is as wide as the
+ * window, it may also lie in the same padding after them. */
 static bool slides(uint32_t size, uint32_t out, uint32_t window,
                    uint32_t stride, uint32_t pad) {
   const uint32_t last = pad < window ? size + pad - 1 : size + 2 * pad - window;
   return window && stride && out - 1 <= last / stride;
 }
 
-/* Does the variant name each of four axes once? */
+/* Does the variant contain each of the four axes once? */
 static bool is_an_order(uint32_t variant) {
   uint32_t found = 0;
   for (uint32_t i = 0; i < 4; i++) {
@@ -87,6 +90,7 @@ static bool is_an_order(uint32_t variant) {
   return found == 15;
 }
 
+/* Rules of the kernel about its sizes, window and groups. */
 static bool geometry_is_sound(const struct poet_op *op, uint32_t rules) {
   if (rules & ORDER) {
     return is_an_order(op->variant);
@@ -107,8 +111,8 @@ static bool geometry_is_sound(const struct poet_op *op, uint32_t rules) {
   return op->pad_h < op->kernel_h && op->pad_w < op->kernel_w;
 }
 
-/* Inputs that the sink adds behind the kernel's `own`, all of the gradient's
- * size; false if their number is wrong. */
+/* Is the number of inputs right that the sink adds after the kernel's `own`?
+ * Each has the size of the gradient. */
 static bool sink_is_sound(const struct poet_op *op, uint32_t own) {
   const uint32_t extra = op->input_count - own;
   switch (op->sink) {
@@ -117,14 +121,15 @@ static bool sink_is_sound(const struct poet_op *op, uint32_t own) {
   case POET_SINK_accumulate:
   case POET_SINK_sgd:
     return extra == 1;
-  case POET_SINK_momentum: /* the weights are only read for their decay */
+  case POET_SINK_momentum: /* the weights are an input only for their decay */
     return extra == 2 || (extra == 1 && op->weight_decay == 0.0f);
   default:
     return false;
   }
 }
 
-/* Is what is overwritten, once among the inputs, one of those in `may`? */
+/* Does the overwritten tensor occur once among the inputs, at a position in
+ * `may`? `must`: the operator must overwrite one. */
 static bool overwriting_is_sound(const struct poet_op *op, uint32_t may,
                                  bool must) {
   uint32_t found = 0;
@@ -137,7 +142,7 @@ static bool overwriting_is_sound(const struct poet_op *op, uint32_t may,
   return found && !(found & (found - 1)) && !(found & ~may);
 }
 
-/* Inputs of the kernel, without those of its sink. */
+/* Number of the kernel's inputs, without those of its sink. */
 static uint32_t own_inputs(const struct row *row) {
   uint32_t count = 0;
   while (row->shapes[count] >= 'A') {
@@ -146,6 +151,7 @@ static uint32_t own_inputs(const struct row *row) {
   return count;
 }
 
+/* Rules about the number of inputs, the sink and the overwritten input. */
 static bool operands_are_sound(const struct poet_op *op, const struct row *row,
                                uint32_t own) {
   const bool last_may_miss = row->shapes[own - 1] >= 'a';

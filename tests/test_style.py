@@ -11,8 +11,8 @@ TEXT = {
     *(".py", ".c", ".h", ".S", ".js", ".css", ".html", ".def", ".md", ".toml", ".ini", ".yml"),
     *("", ".txt", ".ld"),
 }
-# The changes of old versions stay as they were released. This file names the words.
-NOT_READ = {"CHANGELOG.md", "LICENSE", "tests/test_style.py"}
+# This file names the words.
+NOT_READ = {"LICENSE", "tests/test_style.py"}
 BANNED = {  # a pattern: an example of it, and what to write instead
     r"behind": ("behind", "after"),
     r"tells?|told|telling": ("told", "reports, says; of a function: callback, progress"),

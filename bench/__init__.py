@@ -1,1 +1,1 @@
-"""Benchmarks: the planner beside the paper's formulation, and the native board."""
+"""Benchmarks of the planner and of the native board, and the report on the POET paper."""

@@ -1,9 +1,8 @@
-"""`make bench`: what a budget costs on a board, against keep-everything in the same run.
+"""`make bench`: what a RAM budget costs on a board, compared with keep-everything in the same run.
 
-For each model a native board with all the memory it wants keeps everything, and beside it
-one board for each budget has that much memory and no more. They take turns, step by step, so
-that whatever else the computer does slows all alike. Prints a table and writes
-RESULTS-board.md.
+For each model one native board has enough memory to keep everything, and for each budget another
+board has just that budget. The boards take turns, step by step, so that other processes slow all of
+them alike. Prints a table and writes RESULTS-board.md.
 """
 
 import argparse
@@ -26,17 +25,17 @@ from .report import about, number, percent, table
 RESULTS = Path(__file__).with_name("RESULTS-board.md")
 SOLVE_S = 10.0
 GAP = 0.01
-ROOM_BYTES = 1 << 26  # for profiling: every operator with its tensors side by side
+ROOM_BYTES = 1 << 26  # arena for profiling: holds any operator with its tensors
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, its data, its budgets (per cent of keep-everything's peak), steps to train."""
+    """What is measured of one model."""
 
     model: str
     data: str
-    percents: tuple[int, ...]
-    steps: int
+    percents: tuple[int, ...]  # budgets, per cent of keep-everything's peak
+    steps: int  # to train
 
 
 CASES = (
@@ -48,17 +47,17 @@ CASES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """One board's run of a plan; `percent` 100 is keep-everything."""
+    """One board's run of a plan."""
 
     case: Case
-    percent: int
+    percent: int  # 100 is keep-everything
     plan: Plan
     run: Run
     model_part_bytes: int
 
 
 def measure(case: Case, steps: int) -> list[Measured]:
-    """Profile, solve for each budget, and train on all boards by turns."""
+    """Profile, solve for each budget, and train on all boards in turns."""
     graph = poet.load(case.model)
     assert isinstance(graph, poet.Graph)
     with poet.connect("native", arena_bytes=ROOM_BYTES) as board:
@@ -95,44 +94,44 @@ def report(measured: Sequence[Sequence[Measured]], command: str, seconds: float)
     head = ["model", "RAM", "budget bytes", "high-water mark", "of keep-everything's",
             "energy uJ", "ratio", "as planned", "time ms", "ratio", "as planned", "computed again",
             "paged out", "paged in", "plan bytes", "model bytes"]  # fmt: skip
-    rows = [_row(one, group[0]) for group in measured for one in group]
+    rows = [_row(board, group[0]) for group in measured for board in group]
     return "\n\n".join(
         [
             "# On the native board, measured",
             f"{about(command, 'highspy', 'numpy')} It took {seconds:.0f} s.",
-            "Each budget beside keep-everything (100 %), by turns in one run: medians over the "
-            "steps. Energy and time are of one step with its commit, the time by the board's "
-            "clock; energy is measured times x the powers in `boards/native/board.toml`, above "
-            "what the sleeping board draws. `as planned`: the ratio that the planner expected; "
-            "below 1 for time, because keep-everything pages parameters in right before their use. "
-            "Computed again and paged are activations, in one step. The trained weights of all "
-            "budgets of a model were compared: they are the same bits.",
+            "Each budget and keep-everything (100 %), in turns in one run: medians over the "
+            "steps. Energy and time are of one step with its commit. Time is by the board's clock. "
+            "Energy is measured time x the powers in `boards/native/board.toml`, above the "
+            "sleeping board. `as planned`: the ratio that the planner expected. It is below 1 for "
+            "time because keep-everything pages parameters in just before their use. Activations "
+            "computed again and paged are counted per step. The trained weights of all budgets of "
+            "a model were compared: they are the same bits.",
             table(head, rows),
         ]
     ) + "\n"  # fmt: skip
 
 
-def _row(one: Measured, keep: Measured) -> list[str]:
-    run, counts = one.run, one.run.counts()
+def _row(mine: Measured, keep: Measured) -> list[str]:
+    run, counts = mine.run, mine.run.counts()
     assert run.time_us is not None
     assert keep.run.time_us is not None
     return [
-        one.case.model,
-        f"{one.percent} %",
-        f"{one.plan.ram_bytes:,}",
+        mine.case.model,
+        f"{mine.percent} %",
+        f"{mine.plan.ram_bytes:,}",
         f"{run.peak_bytes:,}",
         percent(run.peak_bytes / keep.run.peak_bytes, 1) + " %",
         number(run.energy_uj, 0),
         _ratio(run.energy_uj, keep.run.energy_uj),
-        _ratio(one.plan.energy_uj, keep.plan.energy_uj),
+        _ratio(mine.plan.energy_uj, keep.plan.energy_uj),
         number(run.time_us / 1e3),
         _ratio(run.time_us, keep.run.time_us),
-        _ratio(one.plan.time_us, keep.plan.time_us),
+        _ratio(mine.plan.time_us, keep.plan.time_us),
         str(counts["activation_recomputes"]),
         str(counts["activation_page_outs"]),
         str(counts["activation_page_ins"]),
         str(run.schedule_bytes),
-        f"{one.model_part_bytes:,}",
+        f"{mine.model_part_bytes:,}",
     ]
 
 

@@ -1,6 +1,6 @@
-"""The paper's claims as questions to a table of plans, and the answers as text."""
+"""The paper's claims, and the same numbers from our table of plans, as text."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -25,7 +25,7 @@ class Setting:
     results: dict[str, Result]
 
     def value(self, method: str, key: str) -> float | None:
-        """Of a method's plan; None if it has none."""
+        """A column of a method's plan; None if the method has no plan."""
         found = self.results.get(method)
         known = found is not None and found.row["plan"] and found.row[key] is not None
         return float(found.row[key]) if found is not None and known else None
@@ -36,17 +36,17 @@ class Setting:
 
     @property
     def least_uj(self) -> float:
-        """What keeping everything takes."""
+        """The energy of keeping everything."""
         keeping = self.point.case.keeping
         return 0.0 if keeping is None else keeping.energy_uj or 0.0
 
     def overhead(self, method: str) -> float | None:
-        """Of energy over keeping everything, as a share of it."""
+        """Energy above keeping everything, as a share of that energy."""
         mine = self.value(method, "energy_uj")
         return None if mine is None else mine / self.least_uj - 1
 
     def saving(self, other: str) -> float | None:
-        """How much less energy poet spends, as a share of the other's."""
+        """How much less energy poet spends, as a share of the other method's energy."""
         mine, theirs = (self.value(m, "energy_uj") for m in ("poet", other))
         return None if mine is None or not theirs else 1 - mine / theirs
 
@@ -58,11 +58,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class View:
-    """Part of the table: the paper's graphs or whole steps, with one kind of constants."""
+    """Part of the table."""
 
     title: str
-    whole: bool
-    kind: str
+    whole: bool  # whole training steps, not the paper's graphs
+    kind: str  # of constants: the profile of the cases
     found: Found
 
     @cached_property
@@ -77,19 +77,19 @@ class View:
         return list(groups.values())
 
     def model(self, name: str) -> str:
-        """As the table calls a model of the paper here."""
+        """The name of one of the paper's models in this part of the table."""
         return MODELS[name] if self.whole else PREFIX + name
 
     def of(
         self, *, model: str | None = None, board: str | None = None, free: bool = True
     ) -> Iterator[Setting]:
-        """Settings of a model of the paper, of a board; `free`: those without a deadline."""
-        for one in self.settings:
-            case = one.point.case
+        """Settings of a paper's model and a board; with `free` only those without a deadline."""
+        for setting in self.settings:
+            case = setting.point.case
             right_model = model is None or case.model == self.model(model)
             right_board = board is None or case.board == board
-            if right_model and right_board and (not free or one.point.deadline_us is None):
-                yield one
+            if right_model and right_board and (not free or setting.point.deadline_us is None):
+                yield setting
 
 
 def views(found: Found) -> list[View]:
@@ -102,11 +102,11 @@ def views(found: Found) -> list[View]:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper; `ours` finds the same number in a view."""
+    """A sentence of the paper."""
 
     text: str
-    paper: str
-    ours: Callable[[View], str]
+    paper: str  # the paper's number
+    ours: Callable[[View], str]  # the same number in a view
 
 
 def claims() -> list[Claim]:
@@ -130,17 +130,17 @@ def overheads(view: View) -> str:
     settings = resnet_on_a72(view)
     texts = []
     for method in ("poet", "capuchin"):
-        known = [share for one in settings if (share := one.overhead(method)) is not None]
+        known = [share for setting in settings if (share := setting.overhead(method)) is not None]
         span = f"{percent(min(known), 1)} to {percent(max(known), 1)} %" if known else "no plan"
         texts.append(f"{method} {span}")
     return ", ".join(texts) if settings else NOTHING
 
 
 def resnet_on_a72(view: View) -> list[Setting]:
-    """Those that Capuchin was tried on too, in the order of RAM."""
+    """Settings with Capuchin too, in the order of RAM."""
     found = view.of(model="resnet18-cifar", board="rpi4b")
-    tried = [one for one in found if "capuchin" in one.results]
-    return sorted(tried, key=lambda one: one.point.ram_bytes)
+    tried = [setting for setting in found if "capuchin" in setting.results]
+    return sorted(tried, key=lambda setting: setting.point.ram_bytes)
 
 
 def less_than_dtr(view: View) -> str:
@@ -152,9 +152,15 @@ def less_alone(view: View) -> str:
     return "; ".join(less(settings, other) for other in ("poet-paging", "poet-remat"))
 
 
+def savings(settings: Iterable[Setting], other: str) -> list[tuple[float, Setting]]:
+    """Settings in which poet and another method have plans, with what poet saves."""
+    shares = ((setting.saving(other), setting) for setting in settings)
+    return [(share, setting) for share, setting in shares if share is not None]
+
+
 def less(settings: Sequence[Setting], other: str) -> str:
-    """How much less poet spends than another method: at most, where, and in the middle."""
-    known = [(share, one) for one in settings if (share := one.saving(other)) is not None]
+    """How much less poet spends than another method: the largest saving and the median."""
+    known = savings(settings, other)
     if not known:
         return f"{other}: {NOTHING}"
     most, where = max(known, key=lambda pair: pair[0])
@@ -165,11 +171,9 @@ def less(settings: Sequence[Setting], other: str) -> str:
 
 
 def no_plan_but_poet(settings: Sequence[Setting], other: str) -> int:
-    """Settings at which poet has a plan, and the other was tried and has none."""
-    return sum(
-        other in one.results and one.plan("poet") is not None and one.plan(other) is None
-        for one in settings
-    )
+    """Settings in which poet has a plan, and the other was tried and has none."""
+    tried = [setting for setting in settings if other in setting.results]
+    return sum(s.plan("poet") is not None and s.plan(other) is None for s in tried)
 
 
 def against_pofo(view: View) -> str:
@@ -178,8 +182,8 @@ def against_pofo(view: View) -> str:
     every = rivals(view)
     for model in dict.fromkeys(rival.least.point.case.model for rival in every):
         mine = [rival for rival in every if rival.least.point.case.model == model]
-        below = [one for rival in mine if (one := rival.won(less=True)) is not None]
-        equal = [one for rival in mine if (one := rival.won(less=False)) is not None]
+        below = [won for rival in mine if (won := rival.won(less=True)) is not None]
+        equal = [won for rival in mine if (won := rival.won(less=False)) is not None]
         if below and equal:
             texts.append(
                 f"{model}: {percent(max(share for share, _ in below), 1)} % less with "
@@ -189,7 +193,7 @@ def against_pofo(view: View) -> str:
 
 
 def _span(found: Sequence[tuple[float, float]]) -> str:
-    """Least and most of the second numbers."""
+    """The range of the second numbers."""
     shares = sorted(round(100 * share, 1) + 0.0 for _, share in found)  # no -0.0
     return f"{shares[0]:+.1f} to {shares[-1]:+.1f} %"
 
@@ -208,15 +212,15 @@ class Rival:
     def fastest(self, *, less: bool) -> tuple[int, float, float] | None:
         """RAM, time and energy of POET's fastest plan in POFO's RAM, or in less."""
         plans = []
-        for one in (self.least, *self.others):
-            time_us, energy_uj = (one.value("poet", key) for key in ("time_us", "energy_uj"))
-            ram = one.point.ram_bytes
+        for setting in (self.least, *self.others):
+            time_us, energy_uj = (setting.value("poet", key) for key in ("time_us", "energy_uj"))
+            ram = setting.point.ram_bytes
             if (ram < self.least.point.ram_bytes) == less and time_us and energy_uj:
                 plans.append((ram, time_us, energy_uj))
         return min(plans, key=lambda plan: plan[1], default=None)
 
     def won(self, *, less: bool) -> tuple[float, float] | None:
-        """How much less RAM POET's fastest plan needs, and how many more steps an hour it does."""
+        """Shares: how much less RAM POET's fastest plan needs, how many more steps an hour."""
         found = self.fastest(less=less)
         if found is None:
             return None
@@ -228,38 +232,36 @@ def rivals(view: View) -> list[Rival]:
     """One for each chain and board on which POET was tried in less RAM than POFO's least."""
     found = []
     for model in CHAINS:
-        boards = dict.fromkeys(one.point.case.board for one in view.of(model=model))
+        boards = dict.fromkeys(setting.point.case.board for setting in view.of(model=model))
         for board in boards:
-            every = list(view.of(model=model, board=board, free=False))
-            known = [
-                one for one in every
-                if one.plan("pofo") is not None and one.point.deadline_us is None
-                and "poet" in one.results
-            ]  # fmt: skip
+            every = [
+                setting
+                for setting in view.of(model=model, board=board, free=False)
+                if "poet" in setting.results
+            ]
+            known = [s for s in every if s.plan("pofo") and s.point.deadline_us is None]
             if known:
-                least = min(known, key=lambda one: one.point.ram_bytes)
+                least = min(known, key=lambda setting: setting.point.ram_bytes)
                 most = least.point.ram_bytes
-                others = [
-                    one for one in every
-                    if one.point.ram_bytes <= most and one is not least and "poet" in one.results
-                ]  # fmt: skip
+                others = [s for s in every if s.point.ram_bytes <= most and s is not least]
                 if others:
                     found.append(Rival(least, others))
     return found
 
 
 def solving(view: View) -> str:
-    solved = [one.results["poet"] for one in view.of(free=False) if "poet" in one.results]
-    if not solved:
+    settings = view.of(free=False)
+    rows = [setting.results["poet"].row for setting in settings if "poet" in setting.results]
+    if not rows:
         return NOTHING
-    seconds = [float(one.row["solve_s"]) for one in solved]
-    gaps = [one.row["gap"] for one in solved if one.row["gap"] is not None]
-    never = sum(one.row["status"] == "infeasible" for one in solved)
+    seconds = [float(row["solve_s"]) for row in rows]
+    gaps = [row["gap"] for row in rows if row["gap"] is not None]
+    never = sum(row["status"] == "infeasible" for row in rows)
     proved = sum(gap <= GAP for gap in gaps) + never
-    unbound = len(solved) - len(gaps) - never
+    unbound = len(rows) - len(gaps) - never
     text = (
         f"median {number(median(seconds), 1)} s, at most {number(max(seconds), 1)} s; {proved} of "
-        f"{len(solved)} proved to {percent(GAP, 1)} %"
+        f"{len(rows)} proved to {percent(GAP, 1)} %"
     )
     if gaps and max(gaps) > GAP:
         text += f", {len(gaps) + never - proved} to {percent(max(gaps), 1)} % at worst"
@@ -267,13 +269,13 @@ def solving(view: View) -> str:
 
 
 def sizes(view: View) -> str:
-    """Of poet's schedules as boards get them."""
+    """The sizes of poet's schedules, as boards receive them."""
     found, too_large = [], 0
-    for one in view.of(free=False):
-        plan = one.plan("poet")
+    for setting in view.of(free=False):
+        plan = setting.plan("poet")
         if plan is not None:
             try:
-                found.append(len(encode_costs(one.point.case.costs, plan).plan_part))
+                found.append(len(encode_costs(setting.point.case.costs, plan).plan_part))
             except PoetError:
                 too_large += 1
     if not found:

@@ -1,4 +1,4 @@
-"""Evidence for the claims: the tables below them, and which plans stand for the numbers."""
+"""Evidence for the claims: tables, and the plans that the numbers come from."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from poet_host.baselines.method import largest_operator_bytes
 from poet_host.plan.plan import Plan
 
-from .claims import Found, Setting, View, no_plan_but_poet, resnet_on_a72, rivals, views
+from .claims import Found, Setting, View, no_plan_but_poet, resnet_on_a72, rivals, savings, views
 from .graphs import Kind
 from .paper_points import FASTER, GAP, LESS_PEAK, MODELS, reference_case
 from .report import number, percent
@@ -16,50 +16,53 @@ OVERHEAD_HEAD = (
     "poet, waiting", "capuchin, waiting", "poet, whole board", "capuchin, whole board",
 )  # fmt: skip
 Account = Callable[[Setting, Plan], float]
-"""A plan's energy, reckoned in another way than the verifier does."""
+"""The energy of a plan by another rule than the verifier's."""
 
 
 def overhead_rows(found: Found) -> Iterator[Sequence[str]]:
-    """ResNet-18 on the A72, RAM by RAM."""
+    """ResNet-18 on the A72, a row for each RAM budget."""
     kinds = {"paper": "its", "repository": "its repository’s", "estimate": "realistic"}
     for whole in (False, True):
         for kind, word in kinds.items():
             view = View("", whole, kind, found)
-            for one in resnet_on_a72(view):
+            for setting in resnet_on_a72(view):
                 methods = ("poet", "poet-paging", "poet-remat", "dtr", "capuchin")
-                overs = [percent(one.overhead(m), 1) for m in methods]
+                overs = [percent(setting.overhead(m), 1) for m in methods]
                 for account in (_waiting_uj, _whole_board_uj):
-                    overs += [percent(_over(one, m, account), 1) for m in ("poet", "capuchin")]
+                    overs += [percent(_over(setting, m, account), 1) for m in ("poet", "capuchin")]
                 name = f"{'whole step' if whole else 'the paper’s'}, {word}"
-                yield name, f"{one.point.ram_bytes:,}", *overs
+                yield name, f"{setting.point.ram_bytes:,}", *overs
 
 
-def _over(one: Setting, method: str, account: Account) -> float | None:
-    """Overhead over keeping everything, if both are reckoned so."""
-    plan, keeping = one.plan(method), one.point.case.keeping
+def _over(setting: Setting, method: str, account: Account) -> float | None:
+    """Energy above keeping everything, as a share of it; both by `account`."""
+    plan, keeping = setting.plan(method), setting.point.case.keeping
     if plan is None or keeping is None:
         return None
-    return account(one, plan) / account(one, keeping) - 1
+    return account(setting, plan) / account(setting, keeping) - 1
 
 
-def _waiting_uj(one: Setting, plan: Plan) -> float:
-    """Were the processor to draw its full power during transfers, and compute nothing."""
-    nodes = {node.name: node for node in one.point.case.costs.nodes}
+def _waiting_uj(setting: Setting, plan: Plan) -> float:
+    """As if nothing overlapped: during transfers the processor draws its power and waits."""
+    nodes = {node.name: node for node in setting.point.case.costs.nodes}
     outs = sum(nodes[it.node].page_out_us for it in plan.statements if it.op == "page_out")
     ins = sum(nodes[it.node].page_in_us for it in plan.statements if it.op == "page_in")
     power = max(node.energy_uj / node.time_us for node in nodes.values() if node.time_us)
     return (plan.energy_uj or 0.0) + (outs + ins) * power
 
 
-def _whole_board_uj(one: Setting, plan: Plan) -> float:
-    """With what the sleeping board draws all the time."""
-    base_uw = one.point.case.costs.base_power_uw
+def _whole_board_uj(setting: Setting, plan: Plan) -> float:
+    """With the power of the sleeping board, during the whole step."""
+    base_uw = setting.point.case.costs.base_power_uw
     return (plan.energy_uj or 0.0) + base_uw * (plan.time_us or 0.0) / 1e6
 
 
 def paging_everything() -> dict[str, str]:
-    """What it takes to page every result of ResNet-18 out and in on the A72, against computing
-    it, by both energies per FLOP; and the ratio of the two."""
+    """The energy of paging every result of ResNet-18 out and in on the A72.
+
+    It is a share of the energy of computing them, for each of the two energies per FLOP. `ratio` is
+    that of the two energies.
+    """
     shares, computing = [], []
     kinds: tuple[Kind, ...] = ("paper", "repository")
     for kind in kinds:
@@ -90,15 +93,15 @@ def alone_rows(found: Found) -> Iterator[Sequence[str]]:
 
 def _alone(settings: Sequence[Setting]) -> Iterator[str]:
     for other in ("poet-paging", "poet-remat"):
-        known = [share for one in settings if (share := one.saving(other)) is not None]
+        known = [share for share, _ in savings(settings, other)]
         yield percent(max(known), 1) if known else "-"
         yield str(no_plan_but_poet(settings, other))
-    both = [min(shares) for one in settings if (shares := _savings(one))]
+    both = [min(shares) for setting in settings if (shares := _savings(setting))]
     yield percent(max(both), 1) if both else "-"
 
 
-def _savings(one: Setting) -> list[float]:
-    found = [one.saving(other) for other in ("poet-paging", "poet-remat")]
+def _savings(setting: Setting) -> list[float]:
+    found = [setting.saving(other) for other in ("poet-paging", "poet-remat")]
     return [share for share in found if share is not None]
 
 
@@ -110,13 +113,13 @@ def dtr_rows(found: Found) -> Iterator[Sequence[str]]:
     """Overheads on the TX2, where they are not the same to 0.1 per cent."""
     for view in views(found):
         for model in MODELS:
-            for one in view.of(model=model, board="jetson_tx2"):
-                saved = one.saving("dtr")
-                if "dtr" in one.results and (saved is None or abs(saved) >= SAME):
-                    overs = [percent(one.overhead(m), 1) for m in ("poet", "dtr")]
+            for setting in view.of(model=model, board="jetson_tx2"):
+                saved = setting.saving("dtr")
+                if "dtr" in setting.results and (saved is None or abs(saved) >= SAME):
+                    overs = [percent(setting.overhead(m), 1) for m in ("poet", "dtr")]
                     yield (
-                        view.title, model, f"{one.point.ram_bytes:,}", *overs,
-                        percent(saved, 1), percent(one.overhead("poet-remat"), 1),
+                        view.title, model, f"{setting.point.ram_bytes:,}", *overs,
+                        percent(saved, 1), percent(setting.overhead("poet-remat"), 1),
                     )  # fmt: skip
 
 
@@ -152,29 +155,30 @@ ASKED = (
 )
 
 
-BEHIND_HEAD = (
+BEATEN_HEAD = (
     "graph, constants", "model", "board", "RAM, bytes", "poet", "its gap", "the best", "by",
 )  # fmt: skip
 
 
-def behind_rows(found: Found) -> Iterator[Sequence[str]]:
-    """Where another method's plan takes less than poet's, by more than the gap to stop at."""
+def beaten_rows(found: Found) -> Iterator[Sequence[str]]:
+    """Settings in which another method's plan needs less energy than poet's, by more than GAP."""
     for view in views(found):
-        for one in view.of():
-            mine = one.value("poet", "energy_uj")
-            others = {m: uj for m in one.results if (uj := one.value(m, "energy_uj")) is not None}
+        for setting in view.of():
+            mine = setting.value("poet", "energy_uj")
+            energies = {name: setting.value(name, "energy_uj") for name in setting.results}
+            others = {name: uj for name, uj in energies.items() if uj is not None}
             best = min(others, key=lambda name: others[name], default="poet")
             if mine is not None and others[best] < mine * (1 - GAP):
-                case, over, gap = one.point.case, one.overhead("poet"), one.value("poet", "gap")
+                case, over = setting.point.case, setting.overhead("poet")
+                gap = setting.value("poet", "gap")
                 yield (
-                    view.title, case.model, case.board, f"{one.point.ram_bytes:,}",
-                    percent(over, 1), percent(gap, 1), best, percent(one.overhead(best), 1),
+                    view.title, case.model, case.board, f"{setting.point.ram_bytes:,}",
+                    percent(over, 1), percent(gap, 1), best, percent(setting.overhead(best), 1),
                 )  # fmt: skip
 
 
 def cited(found: Found) -> list[dict[str, Any]]:
-    """Rows whose plans are kept with the report: the extremes that the claims name, and the
-    plans at the floors."""
+    """Rows whose plans stay with the report: extremes of the claims, and plans at the floors."""
     rows = [
         result.row for point, result in found
         if point.ram_bytes == largest_operator_bytes(point.case.costs)
@@ -186,21 +190,24 @@ def cited(found: Found) -> list[dict[str, Any]]:
             rows += _farthest(list(view.of(free=False)), other)
         for rival in rivals(view):
             if rival.least.point.case.board == "nrf52840_dk":
-                rows += [one.results[m].row for one in (rival.least, *rival.others)
-                         for m in ("poet", "pofo") if m in one.results]  # fmt: skip
+                rows += [
+                    setting.results[method].row
+                    for setting in (rival.least, *rival.others)
+                    for method in ("poet", "pofo")
+                    if method in setting.results
+                ]
     return [row for row in rows if row["plan"]]
 
 
 def _tightest(settings: Sequence[Setting], other: str) -> list[dict[str, Any]]:
-    known = [one for one in settings if one.saving(other) is not None]
-    least = min(known, key=lambda one: one.point.ram_bytes, default=None)
-    return _both(least, other)
+    known = [setting for _, setting in savings(settings, other)]
+    return _both(min(known, key=lambda setting: setting.point.ram_bytes, default=None), other)
 
 
 def _farthest(settings: Sequence[Setting], other: str) -> list[dict[str, Any]]:
-    known = [one for one in settings if one.saving(other) is not None]
-    return _both(max(known, key=lambda one: one.saving(other) or 0.0, default=None), other)
+    _, farthest = max(savings(settings, other), key=lambda pair: pair[0], default=(0.0, None))
+    return _both(farthest, other)
 
 
-def _both(one: Setting | None, other: str) -> list[dict[str, Any]]:
-    return [] if one is None else [one.results[name].row for name in ("poet", other)]
+def _both(setting: Setting | None, other: str) -> list[dict[str, Any]]:
+    return [] if setting is None else [setting.results[name].row for name in ("poet", other)]

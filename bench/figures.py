@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from poet_host.baselines.method import largest_operator_bytes
-from poet_host.baselines.registry import SCHEDULERS
-from poet_host.compare.sweep import INAPPLICABLE, Case, Point, Result, file_name
+from poet_host.compare.sweep import Case, Point, Result, file_name
 from poet_host.errors import BadInput, PoetError
 from poet_host.files import read_json, write_whole
 from poet_host.plan.costgraph import load_cost_graph
-from poet_host.plan.plan import Statement, plan_from_json
+from poet_host.plan.plan import plan_from_json
 from poet_host.view.picture import draw
 
+from .methods import PROPERTIES, properties
 from .report import table
 
 Axes = Any
@@ -48,7 +48,7 @@ STYLES: dict[str, Style] = {
 
 
 def figures(found: Sequence[Found]) -> dict[str, bytes]:
-    """All figures that the results give, as PNG by file name; boards stand side by side.
+    """All figures that the results allow, as PNG by file name. Boards are side by side.
 
     Raises BadInput if matplotlib is missing.
     """
@@ -75,57 +75,6 @@ def figures(found: Sequence[Found]) -> dict[str, bytes]:
     return files
 
 
-PROPERTIES = (
-    "method", "graphs", "recomputes", "pages", "weighs", "planned", "infeasible", "no answer",
-    "n/a", "extended", "recomputed", "paged in",
-)  # fmt: skip
-
-
-def properties(found: Sequence[Found]) -> list[tuple[str, ...]]:
-    """What each method is, and what it really did: a row each, in the columns of PROPERTIES.
-
-    Counted are points: planned, proved infeasible, without answer, not applicable, planned
-    beyond the published method; and per plan, on average, results computed again and paged in.
-    """
-    rows: list[tuple[str, ...]] = []
-    for name, row in SCHEDULERS.items():
-        mine = [(p, r) for p, r in found if p.method == name]
-        if not mine:
-            continue
-        plans = [(p, r.plan) for p, r in mine if r.plan is not None and r.plan.statements]
-        again = sum(_again(p, plan.statements) for p, plan in plans)
-        paged = sum(_paged(p, plan.statements) for p, plan in plans)
-        status = [r.row["status"] for _, r in mine]
-        rows.append(
-            (
-                name, row.applies_to.split(";")[0], _yes(row.recomputes), _yes(row.pages),
-                row.minimises, f"{len(plans)} of {len(mine)}", str(status.count("infeasible")),
-                str(status.count("unknown")), str(status.count(INAPPLICABLE)),
-                str(sum(bool(plan.note) for _, plan in plans)),
-                _mean(again, len(plans)), _mean(paged, len(plans)),
-            )
-        )  # fmt: skip
-    return rows
-
-
-def _yes(flag: bool) -> str:
-    return "yes" if flag else "no"
-
-
-def _mean(total: int, count: int) -> str:
-    return f"{total / count:.1f}" if count else "-"
-
-
-def _again(point: Point, statements: Sequence[Statement]) -> int:
-    computed = sum(not node.stored for node in point.case.costs.nodes)
-    return sum(s.op == "compute" for s in statements) - computed
-
-
-def _paged(point: Point, statements: Sequence[Statement]) -> int:
-    stored = {node.name for node in point.case.costs.nodes if node.stored}
-    return sum(s.op == "page_in" and s.node not in stored for s in statements)
-
-
 def _groups(found: Sequence[Found], key: Callable[[Point], Any]) -> list[list[Found]]:
     groups: dict[Any, list[Found]] = {}
     for point, result in found:
@@ -142,7 +91,7 @@ def _limits(found: Sequence[Found]) -> set[float | None]:
 
 
 def _panels(found: Sequence[Found]) -> list[list[Found]]:
-    """One for each board."""
+    """The points of each board."""
     return _groups(found, lambda p: p.case.digest)
 
 
@@ -151,7 +100,7 @@ def _joined(*parts: str, by: str) -> str:
 
 
 def _family(case: Case) -> str:
-    """Of the cases whose panels stand in one figure."""
+    """The name of the cases whose panels are in one figure."""
     return file_name(case.model, case.profile)
 
 
@@ -160,7 +109,7 @@ def _slug(case: Case) -> str:
 
 
 def _times(point: Point) -> float | None:
-    """The deadline as a multiple of keep-everything's time; None if that is not known, or 0."""
+    """The deadline as a multiple of keep-everything's time; None if that is unknown or 0."""
     keeping = point.case.keeping
     if point.deadline_us is None or keeping is None or not keeping.time_us:
         return None
@@ -168,12 +117,12 @@ def _times(point: Point) -> float | None:
 
 
 def _tag(point: Point) -> str:
-    """Of a file's name."""
+    """The part of a file's name that says the deadline."""
     return "" if point.deadline_us is None else "-" + _limit(point).split()[1]
 
 
 def _title(case: Case, *more: str, above: str = "") -> str:
-    """In two lines if there is something to say about keeping everything."""
+    """The title of a panel, in two lines with `above`."""
     names = _joined(case.model, case.board, case.profile, by=", ")
     if not above:
         return _joined(names, *more, by=", ")
@@ -190,7 +139,7 @@ def _limit(point: Point) -> str:
 
 
 def _figure(panels: int, columns: int, width: float, height: float) -> tuple[Any, list[Axes]]:
-    """A figure of so many axes in rows of `columns`; sizes are a panel's, in inches."""
+    """A figure with `panels` axes in rows of `columns`. The size is that of a panel, in inches."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -249,7 +198,7 @@ def _finish(axes: Axes, x: str, y: str, title: str) -> None:
 
 
 def _legend(figure: Any, panels: Sequence[Axes]) -> None:
-    """One for all panels, in the order of methods."""
+    """One legend for all panels, in the order of methods."""
     found: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
@@ -259,9 +208,9 @@ def _legend(figure: Any, panels: Sequence[Axes]) -> None:
 
 
 def _energies(axes: Axes, group: Sequence[Found], x: Callable[[Point], float]) -> tuple[str, str]:
-    """Lines of energies: what they take above keeping everything, or all where that is not known.
+    """Draw energies above keeping everything; whole energies if keeping everything has no plan.
 
-    Returns the axis's label, and what it is above.
+    Returns the label of the axis, and the energy of keeping everything as text.
     """
     keeping = group[0][0].case.keeping
     units = [r.row["energy_uj"] or 0.0 for _, r in group]
@@ -285,7 +234,7 @@ def _energies(axes: Axes, group: Sequence[Found], x: Callable[[Point], float]) -
 
 
 def energy(found: Sequence[Found]) -> bytes:
-    """Energy against RAM, with the least RAM that any schedule needs; a panel for each board."""
+    """Energy against RAM, with the least RAM that any schedule needs. A panel for each board."""
     return _by_board(_panels(found), _energy_of)
 
 
@@ -334,9 +283,11 @@ def pair(group: Sequence[Found], other: str) -> bytes:
 
 
 def deadlines(found: Sequence[Found]) -> bytes:
-    """Energy against the deadline within one RAM budget, a panel for each board; no deadline
-    stands at the right end."""
-    panels = [one for one in _panels(found) if len(_limits(one)) > 1]
+    """Energy against the deadline within one RAM budget, a panel for each board.
+
+    Plans without a deadline are at the right end.
+    """
+    panels = [panel for panel in _panels(found) if len(_limits(panel)) > 1]
     return _by_board(panels, _deadlines_of)
 
 
@@ -348,8 +299,8 @@ def _deadlines_of(axes: Axes, group: Sequence[Found]) -> None:
     limits = [p.deadline_us / scale for p, _ in group if p.deadline_us is not None]
     free = max(limits, default=1.0) * 1.08
 
-    def at(one: Point) -> float:
-        return free if one.deadline_us is None else one.deadline_us / scale
+    def at(point: Point) -> float:
+        return free if point.deadline_us is None else point.deadline_us / scale
 
     height, above = _energies(axes, group, at)
     ticks = sorted(set(limits))
@@ -367,7 +318,7 @@ def timeline(group: Sequence[Found]) -> bytes | None:
     mine = [(p, r.plan) for p, r in group if p.method == "poet" and r.plan and r.plan.statements]
     if not mine:
         return None
-    point, plan = min(mine, key=lambda one: (one[0].ram_bytes, one[0].deadline_us or 0.0))
+    point, plan = min(mine, key=lambda pair: (pair[0].ram_bytes, pair[0].deadline_us or 0.0))
     title = _title(point.case, f"{point.ram_bytes:,} bytes of RAM", _limit(point), "poet")
     return draw(point.case.costs, plan, title=title)
 

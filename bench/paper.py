@@ -1,8 +1,8 @@
-"""`make paper`: the POET paper's claims, its numbers beside ours, from plans that all can check.
+"""`make paper`: the POET paper's claims, with its numbers and ours, from plans that you can check.
 
-Sweeps (compare/sweep.py) what paper_points.py lists. What is finished stays in build/paper, and an
-interrupted run goes on. Writes schedules/paper: REPORT.md, its table, its figures, and the plans
-that it cites.
+Sweeps (compare/sweep.py) the points of paper_points.py. Finished points stay in build/paper, so
+that an interrupted run continues. Writes schedules/paper: REPORT.md, its table, its figures, and
+the plans that it cites.
 """
 
 import argparse
@@ -28,19 +28,19 @@ from .claims import Found, claims, views
 from .evidence import (
     ALONE_HEAD,
     ASKED,
-    BEHIND_HEAD,
+    BEATEN_HEAD,
     DTR_HEAD,
     OVERHEAD_HEAD,
     POFO_HEAD,
     alone_rows,
-    behind_rows,
+    beaten_rows,
     cited,
     dtr_rows,
     overhead_rows,
     paging_everything,
     pofo_rows,
 )  # fmt: skip
-from .figures import PROPERTIES, properties
+from .methods import PROPERTIES, properties
 from .paper_figures import Figure, figures
 from .paper_points import BOARDS, GAP, LIMIT_S, MODELS, PARTS, Scope, points
 from .report import percent, table
@@ -76,23 +76,23 @@ def report(found: Found, scope: Scope, drawn: Iterable[Figure]) -> str:
         text.DTR, table(DTR_HEAD, dtr_rows(found)),
         text.ALONE, table(ALONE_HEAD, alone_rows(found)),
         text.POFO, ASKED, table(POFO_HEAD, pofo_rows(found)),
-        text.SOLVING, *behind(found), text.SIZES,
+        text.SOLVING, *not_best(found), text.SIZES,
         "## The floor", text.FLOOR, floors(found),
         "## Methods", text.METHODS, table(PROPERTIES, properties(found)),
         "## Figures", text.FIGURES,
-        *(f"{one.caption}\n\n![{one.caption}](figures/{one.name})" for one in drawn),
+        *(f"{figure.caption}\n\n![{figure.caption}](figures/{figure.name})" for figure in drawn),
         "## Checking", text.CHECKING,
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
 
-def behind(found: Found) -> list[str]:
-    rows = list(behind_rows(found))
-    return [text.BEHIND, table(BEHIND_HEAD, rows)] if rows else []
+def not_best(found: Found) -> list[str]:
+    rows = list(beaten_rows(found))
+    return [text.BEATEN, table(BEATEN_HEAD, rows)] if rows else []
 
 
 def floors(found: Found) -> str:
-    """The smallest RAM at which a model runs at all, against the boards of the paper."""
+    """The smallest RAM in which each model runs, and the paper's boards that have it."""
     rows = []
     for case in {point.case.model: point.case for point, _ in found}.values():
         floor, keep = largest_operator_bytes(case.costs), case.keeping
@@ -115,20 +115,20 @@ def floors(found: Found) -> str:
 
 
 def _operator(case: Case) -> str:
-    """The one that needs most RAM."""
+    """The operator that needs most RAM."""
     nodes = case.costs.nodes
 
     def need(node: int) -> int:
-        one = nodes[node]
-        own = one.bytes if one.overwrites is None else 0
-        return own + one.workspace_bytes + sum(nodes[j].bytes for j in one.inputs)
+        own = nodes[node].bytes if nodes[node].overwrites is None else 0
+        inputs = sum(nodes[j].bytes for j in nodes[node].inputs)
+        return own + nodes[node].workspace_bytes + inputs
 
     computed = [i for i, node in enumerate(nodes) if not node.stored]
     return f"`{nodes[max(computed, key=need)].name}`"
 
 
 def solved(wanted: Sequence[Point], scope: Scope, store: Store, jobs: int, say: Progress) -> Found:
-    """All points, those that were too hard also with more time; the best plan counts."""
+    """Solve all points, and hard ones again with more time. The best plan counts."""
     found = shared(list(zip(wanted, sweep(wanted, store, jobs=jobs, progress=say), strict=True)))
     for harder in (once_more, beaten):
         again = harder(found, scope)
@@ -140,7 +140,7 @@ def solved(wanted: Sequence[Point], scope: Scope, store: Store, jobs: int, say: 
 
 
 def write(found: Found, scope: Scope, store: Store, folder: Path) -> None:
-    """REPORT.md, table.csv, the figures, and the cited plans with their graphs."""
+    """Write REPORT.md, table.csv, the figures, and the cited plans with their graphs."""
     store.write_table()
     for part in ("figures", "plans", "graphs"):
         shutil.rmtree(folder / part, ignore_errors=True)
@@ -151,8 +151,8 @@ def write(found: Found, scope: Scope, store: Store, folder: Path) -> None:
     writer.writerows(result.row for _, result in found)
     write_whole(folder / "table.csv", lines.getvalue())
     drawn = figures(found)
-    for one in drawn:
-        write_whole(folder / "figures" / one.name, one.png or b"")
+    for figure in drawn:
+        write_whole(folder / "figures" / figure.name, figure.png or b"")
     for row in cited(found):
         for path in (row["plan"], row["graph"]):
             write_whole(folder / path, (store.folder / path).read_bytes())

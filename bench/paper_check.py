@@ -1,6 +1,6 @@
 """Check the plans of a folder with a table.csv: `python -m bench.paper_check schedules/paper`.
 
-Each plan that lies there is verified on its graph, and its row must say what the verifier says.
+It verifies each plan of the folder on its graph, and compares the costs with those of its row.
 """
 
 import csv
@@ -18,7 +18,7 @@ from poet_host.plan.verify import PlanError, verify
 
 
 def check(folder: Path) -> int:
-    """How many plans were verified; raises PlanError or BadInput at the first that is wrong."""
+    """Return how many plans were verified. Raises PlanError or BadInput at the first wrong one."""
     with (folder / "table.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["plan"]]
     there = [row for row in rows if (folder / row["plan"]).is_file()]
@@ -26,13 +26,13 @@ def check(folder: Path) -> int:
         deadline_us = float(row["deadline_us"]) if row["deadline_us"] else None
         costs = load_cost_graph(folder / row["graph"])
         plan = plan_from_json(read_json(folder / row["plan"]), row["plan"])
-        # What the plan claims is left out: the table is compared with the verifier's numbers.
+        # Without the plan's own claims: the verifier's numbers are compared with the table.
         bare = replace(plan, energy_uj=None, time_us=None, peak_bytes=None, total_energy_uj=None)
         totals = verify(Problem(costs, int(row["ram_bytes"]), deadline_us), bare)
         found = (totals.energy_uj, totals.time_us, float(totals.peak_bytes))
-        said = tuple(float(row[key]) for key in ("energy_uj", "time_us", "peak_bytes"))
-        if found != said:
-            raise PlanError("table", f"{row['plan']} takes {found}, its row says {said}")
+        listed = tuple(float(row[key]) for key in ("energy_uj", "time_us", "peak_bytes"))
+        if found != listed:
+            raise PlanError("table", f"{row['plan']} takes {found}, its row says {listed}")
     return len(there)
 
 

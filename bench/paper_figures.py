@@ -1,4 +1,4 @@
-"""The report's figures, by the numbers that they have in the paper."""
+"""The report's figures, with the numbers of the paper's figures."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,13 @@ KINDS = {"paper": "the paper's constants", "estimate": "realistic constants"}
 
 @dataclass(frozen=True)
 class Figure:
-    """`png` is None where the sweep has nothing for it."""
-
     name: str
     caption: str
-    png: bytes | None
+    png: bytes | None  # None if the sweep has no points for it
 
 
 def figures(found: Found) -> list[Figure]:
-    return [one for one in _all(found) if one.png is not None]
+    return [figure for figure in _all(found) if figure.png is not None]
 
 
 def _all(found: Found) -> Iterator[Figure]:
@@ -80,12 +78,12 @@ def _is(point: Point, model: str, board: str | None, kind: str) -> bool:
 
 
 def _is_swept(point: Point) -> bool:
-    """Is it one of a sweep over RAM by all methods?"""
+    """Is the point part of a sweep over RAM by all methods?"""
     shares = SHARES if point.case.model.startswith(PREFIX) else WHOLE_SHARES
     budgets = [ram_of(point.case, share) for share in shares]
     return point.deadline_us is None and point.ram_bytes in budgets
 
 
 def _is_timed(point: Point) -> bool:
-    """Is it one of the ablation, with a deadline or without?"""
+    """Is the point part of the ablation, with a deadline or without?"""
     return point.method in ABLATION and point.ram_bytes == ram_of(point.case, TIMED_SHARE)

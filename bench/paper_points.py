@@ -1,7 +1,7 @@
 """What `make paper` solves: the paper's graphs and whole training steps, on its boards.
 
-RAM budgets are shares of the way from the floor, which no schedule can go below, to what keeping
-everything takes: so they mean something for every model.
+RAM budgets are shares of the way from the floor, which every schedule needs, to the RAM of keeping
+everything. So a share is comparable between models.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ WHOLE_ON = {
     "vgg16-cifar": ("nrf52840_dk", "rpi4b", "jetson_tx2"),
     "resnet18-cifar": BOARDS,
     "bert": TX2,
-}  # whole steps take long to solve, and the others do not fit the boards by far
+}  # whole steps take long to solve; on the other boards these models are far too large
 PREFIX = "ref-"  # of the names of the paper's graphs in the table
 MODELS = {
     "linear": "linear",
@@ -47,7 +47,7 @@ PARTS = ("paper", "repository", "estimate", "whole", "times", "pofo", "floor")
 
 @dataclass(frozen=True)
 class Scope:
-    """What is swept. `parts`: see PARTS; a part is one of the functions below."""
+    """What is swept. Each of the `parts` is one of the functions below."""
 
     models: Sequence[str] = tuple(MODELS)
     boards: Sequence[str] = BOARDS
@@ -64,7 +64,7 @@ class Scope:
 
     @property
     def command(self) -> str:
-        """What makes the report of it."""
+        """The command that makes the report of this scope."""
         options = [
             f"--{field.name} {','.join(given)}"
             for field in fields(self)
@@ -104,7 +104,7 @@ def most_bytes(case: Case) -> int:
 
 
 def points(scope: Scope, store: Store) -> list[Point]:
-    """All points; those that POFO's least RAM decides need it solved, which is kept in `store`."""
+    """All points. Some depend on POFO's least RAM, which is solved first and kept in `store`."""
     parts = {
         "paper": lambda: paper(scope), "repository": lambda: repository(scope),
         "estimate": lambda: estimate(scope), "whole": lambda: whole(scope),
@@ -167,8 +167,10 @@ def _timed(scope: Scope) -> Iterator[Case]:
 
 
 def against_pofo(scope: Scope, store: Store) -> Iterator[Point]:
-    """POFO in the least RAM in which it has a plan; POET there and in less, also when as much
-    faster as the paper claims."""
+    """POFO in the least RAM in which it has a plan.
+
+    POET in that RAM and in less, also with the deadline of the paper's claim.
+    """
     for model in CHAINS if set(METHODS[:1]) | {"pofo"} <= set(scope.methods) else ():
         for is_whole in (False, True) if model in scope.models else ():
             least: int | None = None
@@ -180,10 +182,10 @@ def against_pofo(scope: Scope, store: Store) -> Iterator[Point]:
                 theirs = scope.point(case, "pofo", least)
                 found = solved(theirs, store)
                 yield theirs
-                yield from _beside(scope, case, least, found)
+                yield from _compared(scope, case, least, found)
 
 
-def _beside(scope: Scope, case: Case, least: int, theirs: Result) -> Iterator[Point]:
+def _compared(scope: Scope, case: Case, least: int, theirs: Result) -> Iterator[Point]:
     time_us = theirs.row["time_us"]
     less = max(int(least * LESS_PEAK) // 4 * 4, largest_operator_bytes(case.costs))
     for ram in (least, less):
@@ -193,7 +195,7 @@ def _beside(scope: Scope, case: Case, least: int, theirs: Result) -> Iterator[Po
 
 
 def least_ram(scope: Scope, case: Case, method: str, store: Store) -> int:
-    """The least RAM in which a method was found to have a plan, to LEAST_STEP of it."""
+    """The least RAM in which a method has a plan, by bisection to LEAST_STEP."""
     low, high = largest_operator_bytes(case.costs), most_bytes(case)
     while high - low > max(LEAST_STEP * low, 4):
         middle = (low + high) // 8 * 4
@@ -203,12 +205,12 @@ def least_ram(scope: Scope, case: Case, method: str, store: Store) -> int:
 
 
 def solved(point: Point, store: Store) -> Result:
-    """One point, here and now."""
+    """Solve one point in this process, unless it is in the store."""
     return store.find(point) or store.add(point, solve_job(point.job))
 
 
 def floor(scope: Scope) -> Iterator[Point]:
-    """A plan at each model's floor shows that it is one."""
+    """A plan at the floor of each model shows that the floor can be reached."""
     for model in scope.models:
         for board in scope.on(TX2):
             for case in (reference_case(model, board, "paper"), whole_case(model, board)):

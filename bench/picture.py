@@ -2,21 +2,31 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from poet_host.plan.plan import Plan
 
 from . import graphs
-
-if TYPE_CHECKING:
-    from .solver import Ours
+from .points import Point
 
 mpl.use("Agg")
 
 
-def draw(results: "Sequence[Ours]", path: Path) -> None:
-    """The M4's reference graphs: overhead over computing everything once, and what is proved."""
+class Solved(Protocol):
+    """A plan for a point."""
+
+    @property
+    def point(self) -> Point: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def once_uj(self) -> float: ...  # the energy of computing everything once
+
+
+def draw(results: Sequence[Solved], path: Path) -> None:
+    """Draw the M4's reference graphs: energy above computing everything once, and the bound."""
     of_m4 = [r for r in results if r.point.board == graphs.M4 and not r.point.training]
     models = list(dict.fromkeys(r.point.model for r in of_m4))
     figure = Figure(figsize=(3.4 * len(models), 3.6), layout="constrained")

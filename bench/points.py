@@ -1,4 +1,4 @@
-"""Which problems `make bench-solver` solves, and what is aimed at for each."""
+"""The problems that `make bench-solver` solves, and the aims for each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,19 +16,15 @@ LEAST = 0  # per cent: the smallest budget for which there is a plan
 
 @dataclass(frozen=True)
 class Point:
-    """One problem. `one_percent_s`: proven gap of 1 per cent within this time; None: no aim.
-
-    `percent` is of keep-everything's peak. `deadline`: multiple of the time of computing
-    everything once. `paper`: also solved by the paper's formulation.
-    """
+    """One problem."""
 
     model: str
     board: str
-    percent: int
-    training: bool = False
-    deadline: float | None = None
-    one_percent_s: float | None = None
-    paper: bool = False
+    percent: int  # RAM: of keep-everything's peak, or LEAST
+    training: bool = False  # a whole training step, not the paper's graph
+    deadline: float | None = None  # multiple of the time of computing everything once
+    one_percent_s: float | None = None  # aim: a gap of 1 per cent is proved in this time
+    paper: bool = False  # is it also solved with the paper's formulation?
 
     @property
     def name(self) -> str:
@@ -67,7 +63,7 @@ def _least_ram(graph: CostGraph) -> int:
 
 
 def points(quick: bool) -> list[Point]:
-    """All points, or some of them that are soon done."""
+    """All points, or a few that are solved quickly."""
     every = [*_reference_m4(), *_reference_others(), *_training()]
     return [p for p in every if _is_quick(p)] if quick else every
 
@@ -92,11 +88,11 @@ def _reference_m4() -> Iterator[Point]:
         ("bert", (90, 70, 50, 30), 30.0),
         ("bert", (20, 10), 60.0),
     ]
-    beside = {("vgg16-cifar", 70), ("vgg16-cifar", 50), ("resnet18-cifar", 50)}
-    beside |= {("resnet18-cifar", 30), ("bert", 50)}
+    with_paper = {("vgg16-cifar", 70), ("vgg16-cifar", 50), ("resnet18-cifar", 50)}
+    with_paper |= {("resnet18-cifar", 30), ("bert", 50)}
     for model, percents, one_percent_s in aims:
         for percent in percents:
-            paper = (model, percent) in beside
+            paper = (model, percent) in with_paper
             yield Point(model, graphs.M4, percent, one_percent_s=one_percent_s, paper=paper)
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: tables as Markdown, and where numbers come from."""
+"""Shared by the benchmarks: tables as Markdown, numbers as text, and how they were measured."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = False) -> str:
-    """A Markdown table; all but the first column to the right, being numbers, unless `words`."""
+    """A Markdown table. Columns after the first are right-aligned numbers, unless `words`."""
     lines = [head, ["---", *("---" if words else "---:" for _ in head[1:])], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -1,8 +1,8 @@
-"""Better plans for what a short search left open: from more time, and from other points.
+"""Better plans for points that a short search left open: from more time, and from other points.
 
-Both concern this planner's own methods alone, whose plans are searched for. The plans of
-`poet-paging` and `poet-remat` are plans of `poet` too, and a plan for one budget and deadline
-serves for every larger one.
+Only this planner's own methods search for plans, so only they get better ones. A plan of
+`poet-paging` or `poet-remat` is also a plan of `poet`. A plan for one budget and deadline is also
+valid for every larger one.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ Found = list[tuple[Point, Result]]
 
 
 def once_more(found: Found, scope: Scope) -> dict[int, Point]:
-    """What gets more time, by its position: plans with a large gap, and poet without an answer."""
+    """Points that get more time, by position: a large gap, or poet without an answer."""
     return {
         i: replace(point, time_limit_s=PATIENCE * scope.limit_s)
         for i, (point, result) in enumerate(found)
@@ -34,7 +34,7 @@ def once_more(found: Found, scope: Scope) -> dict[int, Point]:
 
 
 def beaten(found: Found, scope: Scope) -> dict[int, Point]:
-    """What gets still more: poet where another method's plan takes less, by its position."""
+    """Points that get even more time, by position: another method has a better plan than poet."""
     least: dict[tuple[object, ...], float] = {}
     for point, result in found:
         if result.row["plan"]:
@@ -61,12 +61,12 @@ def _is_open(point: Point, result: Result) -> bool:
 
 def better(first: tuple[Point, Result], second: tuple[Point, Result]) -> tuple[Point, Result]:
     """The one with the plan of less energy; the second if neither has a plan."""
-    one, other = (result.row["energy_uj"] for _, result in (first, second))
-    return first if one is not None and (other is None or one < other) else second
+    mine, other = (result.row["energy_uj"] for _, result in (first, second))
+    return first if mine is not None and (other is None or mine < other) else second
 
 
 def shared(found: Found) -> Found:
-    """Every point with the best plan of all points that serves for it, verified for it.
+    """Give every point the best plan of all points that is valid for it, verified for it.
 
     Such a row's note says where the plan comes from; its gap is from its own bound.
     """
@@ -83,8 +83,8 @@ def _best(point: Point, own: Result, plans: Found) -> Result:
     if point.method not in SERVES or own.row["status"] == "infeasible":
         return own
     energy_uj = own.row["energy_uj"] if own.row["plan"] else inf
-    fitting = [one for one in plans if _serves(one, point)]
-    giver, result = min(fitting, key=lambda one: one[1].row["energy_uj"], default=(point, own))
+    fitting = [pair for pair in plans if _serves(pair, point)]
+    giver, result = min(fitting, key=lambda pair: pair[1].row["energy_uj"], default=(point, own))
     if giver is point or result.row["energy_uj"] >= energy_uj * (1 - TOLERANCE):
         return own
     plan = result.plan
@@ -103,15 +103,16 @@ def _best(point: Point, own: Result, plans: Found) -> Result:
     return Result(row, bare)
 
 
-def _serves(one: tuple[Point, Result], point: Point) -> bool:
-    giver, result = one
+def _serves(pair: tuple[Point, Result], point: Point) -> bool:
+    """Is the plan of `pair` valid for `point`?"""
+    giver, result = pair
     in_time = point.deadline_us is None or result.row["time_us"] <= point.deadline_us
     fits = result.row["peak_bytes"] <= point.ram_bytes
     return giver.method in SERVES[point.method] and fits and in_time
 
 
 def _gap(own: Result, energy_uj: float) -> float | None:
-    """Of another plan from the bound that was proved here; None if none was kept."""
+    """The gap of a plan from the bound that was proved for `own`; None if it has no bound."""
     if own.row["gap"] is None:
         return None
     bound_uj = float(own.row["energy_uj"]) * (1 - float(own.row["gap"]))

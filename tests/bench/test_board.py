@@ -20,11 +20,11 @@ def test_each_board_has_its_budget_and_no_more(measured: list[Measured]) -> None
 
 @pytest.mark.slow
 def test_all_train_the_same_steps_and_are_measured(measured: list[Measured]) -> None:
-    for one in measured:
-        assert len(one.run.steps) == 6
-        assert one.run.energy_uj is not None
-        assert one.run.energy_uj > 0
-        assert one.run.schedule_bytes > 0
+    for board in measured:
+        assert len(board.run.steps) == 6
+        assert board.run.energy_uj is not None
+        assert board.run.energy_uj > 0
+        assert board.run.schedule_bytes > 0
     assert [step.loss for step in measured[0].run.steps] == [
         step.loss for step in measured[1].run.steps
     ]

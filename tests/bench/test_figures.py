@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 from poet_host.baselines.registry import METHODS
-from poet_host.compare.sweep import Case, Point, Result, Store, solve_job, sweep
+from poet_host.compare.sweep import Case, Point, Store, sweep
 from support.chains import residual, with_parameters
 
 from bench import figures as drawing
+from bench.methods import PROPERTIES, properties
+from bench.paper_points import solved
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def point(method: str, ram_bytes: int, deadline_us: float | None = None) -> Point:
+def point_of(method: str, ram_bytes: int, deadline_us: float | None = None) -> Point:
     case = Case("three layers", "", "", with_parameters())
     return Point(case, method, ram_bytes, deadline_us, 30.0, 0.0)
 
@@ -23,7 +25,7 @@ def test_all_figures_are_drawn_of_a_finished_folder(
 ) -> None:
     store = Store(tmp_path)
     limits = [(ram, limit) for limit in (None, 50.0) for ram in (160, 80)]
-    wanted = [point(method, *limit) for limit in limits for method in METHODS]
+    wanted = [point_of(method, *limit) for limit in limits for method in METHODS]
     sweep(wanted, store, jobs=2)
     store.write_table()
     assert drawing.main([str(tmp_path)]) == 0
@@ -47,35 +49,31 @@ def test_every_method_has_a_look_of_its_own() -> None:
 def test_properties_count_what_was_really_done(tmp_path: Path) -> None:
     store = Store(tmp_path)
     wanted = [
-        point("checkpoint-all", 160), point("checkpoint-all", 72), point("checkpoint-all", 60),
-        point("chen-sqrt", 160), point("capuchin", 72),
+        point_of("checkpoint-all", 160), point_of("checkpoint-all", 72),
+        point_of("checkpoint-all", 60), point_of("chen-sqrt", 160), point_of("capuchin", 72),
     ]  # fmt: skip
-    found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
-    rows = {
-        row[0]: dict(zip(drawing.PROPERTIES, row, strict=True)) for row in drawing.properties(found)
-    }
+    found = [(point, solved(point, store)) for point in wanted]
+    rows = {row[0]: dict(zip(PROPERTIES, row, strict=True)) for row in properties(found)}
     kept = rows["checkpoint-all"]
     assert (kept["planned"], kept["infeasible"], kept["extended"]) == ("2 of 3", "1", "1")
     assert (kept["recomputed"], kept["paged in"]) == ("0.0", "0.0")
     assert float(rows["chen-sqrt"]["recomputed"]) > 0
     residuals = Point(Case("residual", "", "", residual()), "pofo", 200, None, 5.0, 0.0)
-    result = store.add(residuals, solve_job(residuals.job))
-    assert isinstance(result, Result)
-    assert drawing.properties([(residuals, result)])[0][8] == "1"
+    assert properties([(residuals, solved(residuals, store))])[0][8] == "1"
 
 
 def test_boards_stand_side_by_side_and_deadlines_apart(tmp_path: Path) -> None:
     store = Store(tmp_path)
     graph = with_parameters()
     costs = [graph, replace(graph, nodes=tuple(replace(n, energy_uj=7.0) for n in graph.nodes))]
-    cases = [Case("a/b", board, "paper", one) for board, one in zip("ab", costs, strict=True)]
+    cases = [Case("a/b", *pair) for pair in zip("ab", ("paper", "paper"), costs, strict=True)]
     assert cases[0].keeping is not None
     limit_us = 2 * (cases[0].keeping.time_us or 0.0)
     wanted = [
         Point(case, "checkpoint-all", ram, limit, 5.0, 0.0)
         for case in cases for ram in (160, 72) for limit in (None, limit_us)
     ]  # fmt: skip
-    found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
+    found = [(point, solved(point, store)) for point in wanted]
     assert set(drawing.figures(found)) == {
         "energy-a_b-paper.png", "energy-a_b-paper-2x.png",
         "deadline-a_b-paper-160.png", "deadline-a_b-paper-72.png", "methods.png",
@@ -84,8 +82,8 @@ def test_boards_stand_side_by_side_and_deadlines_apart(tmp_path: Path) -> None:
 
 def test_figures_of_points_without_any_plan_are_drawn_too(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    wanted = [point(method, ram) for method in ("poet", "pofo") for ram in (40, 44)]
-    found = [(one, store.add(one, solve_job(one.job))) for one in wanted]
+    wanted = [point_of(method, ram) for method in ("poet", "pofo") for ram in (40, 44)]
+    found = [(point, solved(point, store)) for point in wanted]
     assert all(result.row["plan"] is None for _, result in found)
     files = drawing.figures(found)
     assert set(files) == {"energy-three_layers.png", "poet-pofo-three_layers.png", "methods.png"}

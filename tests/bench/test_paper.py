@@ -78,7 +78,7 @@ def test_cited_plans_are_kept_and_checked(
             write_whole(tmp_path / part / path.name, path.read_bytes())
     text = (out / "table.csv").read_text().splitlines()
     row = next(row for row in rows_of(out) if (out / row["plan"]).is_file() and row["plan"])
-    wrong = [one.replace(row["energy_uj"], "1.5") for one in text]
+    wrong = [line.replace(row["energy_uj"], "1.5") for line in text]
     write_whole(tmp_path / "table.csv", "\n".join(wrong) + "\n")
     with pytest.raises(PlanError, match="its row says"):
         paper_check.check(tmp_path)
@@ -174,7 +174,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Point, Result]]:
     """`linear` on the TX2 by the planner's methods, in two budgets."""
     store = Store(tmp_path_factory.mktemp("few"))
     scope = Scope(("linear",), ("jetson_tx2",), ("poet", "poet-paging", "dtr"), ("paper",), 3.0)
-    wanted = [one for one in points(scope, store) if one.ram_bytes in (3464, 6376)]
+    wanted = [point for point in points(scope, store) if point.ram_bytes in (3464, 6376)]
     return [(point, store.add(point, solve_job(point.job))) for point in wanted]
 
 
@@ -223,13 +223,13 @@ def test_what_is_open_gets_more_time(few: list[tuple[Point, Result]]) -> None:
         changed[i] = (point, Result(result.row | {"gap": 0.02}, result.plan))
         again = once_more(changed, scope)
         assert set(again) == ({i} if point.method != "dtr" else set())
-        assert all(one.time_limit_s == 9.0 for one in again.values())
+        assert all(point.time_limit_s == 9.0 for point in again.values())
         changed[i] = (point, without_plan(result, status="unknown"))
         assert set(once_more(changed, scope)) == ({i} if point.method == "poet" else set())
         changed[i] = (point, Result(result.row | {"energy_uj": 1e9}, result.plan))
         again = beaten(changed, scope)
         assert set(again) == ({i} if point.method == "poet" else set())
-        assert all(one.time_limit_s == 27.0 for one in again.values())
+        assert all(point.time_limit_s == 27.0 for point in again.values())
         changed[i] = (point, without_plan(result, status="infeasible"))
         assert beaten(changed, scope) == {}
 

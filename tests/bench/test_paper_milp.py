@@ -1,4 +1,4 @@
-"""The paper's formulation, which the benchmark sets beside ours: is it what it claims to be?"""
+"""The paper's formulation, with which the benchmark compares ours: is it what it claims to be?"""
 
 import random
 from dataclasses import replace

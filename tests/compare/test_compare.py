@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from poet_host.baselines.registry import METHODS
@@ -30,9 +31,9 @@ def saved(graph: CostGraph, folder: Path) -> Path:
     return path
 
 
-def point(method: str = "checkpoint-all", ram_bytes: int = 160, **change: object) -> Point:
+def point(method: str = "checkpoint-all", time_limit_s: float = 5.0) -> Point:
     case = Case("three layers", "", "", with_parameters())
-    return replace(Point(case, method, ram_bytes, None, 5.0, 0.0), **change)  # type: ignore[arg-type]
+    return Point(case, method, 160, None, time_limit_s, 0.0)
 
 
 def no_solving(*arguments: object) -> None:
@@ -128,7 +129,7 @@ def test_wrong_input_is_refused(
     poet_host: Command, tmp_path: Path, arguments: tuple[str, ...], named: str
 ) -> None:
     graph = saved(chain([8] * 4), tmp_path)
-    given = [graph if one == "G" else one.replace("G/", f"{graph}/") for one in arguments]
+    given = [graph if word == "G" else word.replace("G/", f"{graph}/") for word in arguments]
     result = poet_host("compare", *given)
     result.fails(2, named)
     assert result.out == ""
@@ -151,33 +152,32 @@ def test_a_point_is_known_by_all_that_its_plan_depends_on() -> None:
         replace(first, case=other),
         replace(first, case=replace(first.case, board="twin")),
     ]
-    assert len({one.key for one in (first, *different)}) == 8
+    assert len({other.key for other in (first, *different)}) == 8
     assert point().key == first.key
 
 
 def test_what_is_damaged_or_does_not_hold_is_solved_again(tmp_path: Path) -> None:
     store = Store(tmp_path)
     wanted = [point(method) for method in ("checkpoint-all", "chen-sqrt", "dtr", "griewank")]
-    for one in wanted:
-        store.add(one, solve_job(one.job))
-    assert all(store.find(one) for one in wanted)
+    for job in wanted:
+        store.add(job, solve_job(job.job))
+    assert all(map(store.find, wanted))
     plans = sorted((tmp_path / "plans").iterdir())
     plans[0].unlink()
     text = plans[1].read_text()
     plans[1].write_text(text.replace('"page_out"', '"free"', 1))  # no plan any more
     (tmp_path / "points" / f"{wanted[3].key}.json").write_text("{")
-    assert sum(store.find(one) is not None for one in wanted) == 1
+    assert sum(store.find(job) is not None for job in wanted) == 1
     assert len(store.write_table()) == 3
     seen: list[tuple[int, int]] = []
     results = sweep(wanted, store, progress=lambda done, total, word: seen.append((done, total)))
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert all(result.plan is not None for result in results)
-    assert all(store.find(one) for one in wanted)
+    assert all(map(store.find, wanted))
 
 
 def test_points_that_are_the_same_are_solved_once(tmp_path: Path) -> None:
-    one = point()
-    first, second = sweep([one, one], Store(tmp_path))
+    first, second = sweep([point(), point()], Store(tmp_path))
     assert first == second
     assert len(list((tmp_path / "points").iterdir())) == 1
 
@@ -193,23 +193,13 @@ def test_the_table_has_one_row_for_a_point_the_one_wanted_last(tmp_path: Path) -
 
 
 def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
-    sizes = [64 + 8 * (k % 5) for k in range(120)]
-    graph = saved(chain(sizes, [1.0 + k % 7 for k in range(120)]), tmp_path)
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "poet_host", "compare", str(graph), "-o", str(out), "-j", "1"]
-    methods = ("--methods", f"{QUICK},poet-remat", "--budgets", "1500", "--time-limit", "300")
     process = Process(
-        [*command, *methods], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True,
+        long_command(tmp_path, f"{QUICK},poet-remat"), stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:
-        points = out / "points"
-        deadline = time.monotonic() + 60
-        while len(list(points.glob("*.json"))) < 3:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        time.sleep(0.5)
+        wait_for_points(process, out, 3)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
         _, err = process.communicate(timeout=60)
     finally:
@@ -222,7 +212,7 @@ def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
     assert {row["method"] for row in rows} == set(QUICK.split(","))
     before = {path: path.stat().st_mtime_ns for path in (out / "plans").iterdir()}
     again = subprocess.run(
-        [*command, "--methods", f"{QUICK},dtr", "--budgets", "1500", "--time-limit", "300"],
+        long_command(tmp_path, f"{QUICK},dtr"),
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert "4 finished points" in again.stderr
@@ -230,27 +220,36 @@ def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
 
 
 def test_nobody_goes_on_when_the_command_is_killed(tmp_path: Path) -> None:
-    sizes = [64 + 8 * (k % 5) for k in range(120)]
-    graph = saved(chain(sizes, [1.0 + k % 7 for k in range(120)]), tmp_path)
-    out = tmp_path / "out"
     process = subprocess.Popen(
-        [
-            sys.executable, "-m", "poet_host", "compare", str(graph), "-o", str(out), "-j", "1",
-            "--methods", "checkpoint-all,poet-remat", "--budgets", "1500", "--time-limit", "300",
-        ],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        long_command(tmp_path, "checkpoint-all,poet-remat"), stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        deadline = time.monotonic() + 60
-        while not list((out / "points").glob("*.json")):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        time.sleep(0.5)  # the next one is being solved
+        wait_for_points(process, tmp_path / "out", 1)
     finally:
         process.kill()
     process.wait(timeout=10)
     assert nobody_left(process.pid)
+
+
+def long_command(folder: Path, methods: str) -> list[str]:
+    """A `compare` with points that take long to solve."""
+    sizes = [64 + 8 * (k % 5) for k in range(120)]
+    graph = saved(chain(sizes, [1.0 + k % 7 for k in range(120)]), folder)
+    return [
+        sys.executable, "-m", "poet_host", "compare", str(graph), "-o", str(folder / "out"),
+        "-j", "1", "--methods", methods, "--budgets", "1500", "--time-limit", "300",
+    ]  # fmt: skip
+
+
+def wait_for_points(process: "subprocess.Popen[Any]", out: Path, count: int) -> None:
+    """Return while the point after the first `count` is solved."""
+    deadline = time.monotonic() + 60
+    while len(list((out / "points").glob("*.json"))) < count:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.5)
 
 
 def nobody_left(group: int) -> bool:

@@ -66,7 +66,7 @@ class Format:
 
     def show(self, rng: Random, *arguments: object) -> None:
         """`poet-host show`, in this process."""
-        more = (self.folder / one if one.startswith("o.") else one for one in rng.choice(SHOWN))
+        more = (self.folder / word if word.startswith("o.") else word for word in rng.choice(SHOWN))
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = command(["show", *map(str, arguments), *map(str, more)])
@@ -121,9 +121,9 @@ class PoetFile(Format):
         keeping = api.solve(costs(), ram="100%", method="keep-everything")
         self.bases = [schedule(linear()), schedule(lenet()), schedule(texts())]
         self.bases += [api.encode(costs(), None, keeping)]
-        self.bases += [Schedule.load(one) for one in resource("schedules").glob("*.poet")]
-        self.weights = [1 / len(one.to_bytes()) for one in self.bases]
-        graphs = [one.graph for one in self.bases if one.model.operators[0].kernel]
+        self.bases += [Schedule.load(path) for path in resource("schedules").glob("*.poet")]
+        self.weights = [1 / len(schedule.to_bytes()) for schedule in self.bases]
+        graphs = [schedule.graph for schedule in self.bases if schedule.model.operators[0].kernel]
         self.data = {g.name: fit(Dataset("example", *example(g)), g) for g in graphs}
 
     def write(self, path: Path, rng: Random, valid: bool) -> None:

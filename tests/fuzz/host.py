@@ -3,8 +3,8 @@
     python -m fuzz.host [--cases N] [--formats A,B] [--seed S] [--jobs N] [--output FILE]
     python -m fuzz.host --formats poet --case 4711       one case, with its traceback
 
-A case is known by seed, format and number, whatever runs beside it. One case in VALID_IN is the
-unchanged file, which must be accepted and is then used as the product uses it, like every other.
+A case depends only on seed, format and number. One case in VALID_IN is the unchanged file, which
+must be accepted. An accepted file is then used as the product uses it.
 """
 
 import argparse
@@ -115,9 +115,8 @@ def outcome(name: str, seed: int, number: int) -> str:
     except PoetError as error:
         found = _refused(error, FORMATS[name].exit_codes)
     except (Hanging, Exception) as error:  # noqa: BLE001 - each is what is looked for
-        at = [
-            one for one in traceback.extract_tb(error.__traceback__) if "poet_host" in one.filename
-        ]
+        frames = traceback.extract_tb(error.__traceback__)
+        at = [frame for frame in frames if "poet_host" in frame.filename]
         where = f"{Path(at[-1].filename).name}:{at[-1].lineno}" if at else "fuzz"
         found = f"{type(error).__name__} at {where}: {str(error)[:80]!r}"
     if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before > GROWTH_KIB:
@@ -161,8 +160,8 @@ def fuzz(names: list[str], cases: int, seed: int, jobs: int) -> dict[str, Found]
                 pool.submit(chunk, name, seed, first, min(CHUNK, cases - first))
                 for first in range(0, cases, CHUNK)
             ]
-            for one in work:
-                done = one.result()
+            for future in work:
+                done = future.result()
                 found[name].add(done)
                 progress.advance(task, done.counts.total())
     return found
@@ -171,13 +170,13 @@ def fuzz(names: list[str], cases: int, seed: int, jobs: int) -> dict[str, Found]
 def table(found: dict[str, Found]) -> str:
     heads = ("format", "cases", "unchanged, accepted", "changed, accepted", "refused", "defects")
     rows = [heads]
-    for name, one in found.items():
-        counts = (one.counts[what] for what in ("valid", "accepted", "refused", "defects"))
-        rows.append((name, f"{one.counts.total():,}", *(f"{count:,}" for count in counts)))
+    for name, tally in found.items():
+        counts = (tally.counts[what] for what in ("valid", "accepted", "refused", "defects"))
+        rows.append((name, f"{tally.counts.total():,}", *(f"{count:,}" for count in counts)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    for name, one in found.items():
-        for what, (count, number) in sorted(one.defects.items(), key=lambda item: -item[1][0]):
+    for name, tally in found.items():
+        for what, (count, number) in sorted(tally.defects.items(), key=lambda item: -item[1][0]):
             lines.append(f"{name}, {count} times, first in case {number}: {what}")
     return "\n".join(lines) + "\n"
 
@@ -209,7 +208,7 @@ def main() -> int:
         command = f"make fuzz FUZZ_CASES={given.cases} SEED={given.seed}"
         when = f"{date.today()}, commit {commit}, {given.jobs} processes, {minutes:.0f} minutes"
         given.output.write_text(f"{command}\n{when}\n\n{text}")
-    return int(any(one.defects for one in found.values()))
+    return int(any(tally.defects for tally in found.values()))
 
 
 if __name__ == "__main__":

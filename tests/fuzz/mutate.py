@@ -34,10 +34,10 @@ def odd(rng: Random) -> Any:
 
 def _places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     inside = value.items() if isinstance(value, dict) else enumerate(value[:40])
-    for key, one in inside:
+    for key, inner in inside:
         yield (*at, key)
-        if isinstance(one, dict | list):
-            yield from _places(one, (*at, key))
+        if isinstance(inner, dict | list):
+            yield from _places(inner, (*at, key))
 
 
 def _at(value: Any, place: tuple[Any, ...]) -> Any:

@@ -1,8 +1,8 @@
 """Sweeps: many points (a model on a board, a budget, a deadline, a method) solved in parallel.
 
-A finished point is kept in a folder under the hash of everything that its plan depends on, so that
-it is never solved again, and a sweep that was interrupted goes on where it was. Every plan is
-verified before it is believed, and again when it is read; a row's costs are the verifier's.
+A finished point is kept in a folder, under the hash of everything that its plan depends on. So it
+is never solved again, and an interrupted sweep continues. Every plan is verified when it is solved
+and when it is read. The costs of a row are the verifier's.
 """
 
 import csv
@@ -37,9 +37,9 @@ COLUMNS = (
     "model", "board", "profile", "method", "ram_bytes", "deadline_us", "status", "energy_uj",
     "time_us", "peak_bytes", "gap", "solve_s", "plan", "graph", "note",
 )  # fmt: skip
-INAPPLICABLE = "inapplicable"  # a row's status besides those of plans
+INAPPLICABLE = "inapplicable"  # a row's status, in addition to those of plans
 _NUMBERS = ("energy_uj", "time_us", "peak_bytes", "gap", "solve_s")
-ENDING_S = 10.0  # for a pool whose processes were ended
+ENDING_S = 10.0  # time for the thread of a pool whose processes were ended
 
 Progress = Callable[[int, int, str], None]
 Job = dict[str, Any]
@@ -47,16 +47,16 @@ Job = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A model's costs on one board; `profile` says where they come from."""
+    """A model on one board."""
 
     model: str
     board: str
-    profile: str
+    profile: str  # the origin of the costs
     costs: CostGraph
 
     @cached_property
     def keeping(self) -> Plan | None:
-        """Keep-everything's plan, what `%` and `x` refer to; None for a graph that has none."""
+        """Keep-everything's plan, to which `%` and `x` refer; None if the graph has none."""
         try:
             return keep_everything(self.costs)
         except BadInput:
@@ -73,7 +73,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Point:
-    """One plan that is wanted."""
+    """One plan to solve."""
 
     case: Case
     method: str
@@ -84,7 +84,7 @@ class Point:
 
     @cached_property
     def key(self) -> str:
-        """Of its names and everything that the plan depends on, the planner's text included."""
+        """A hash of its names and of everything that the plan depends on, the planner included."""
         case = self.case
         names = [case.model, case.board, case.profile, self.method]
         limits = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap]
@@ -96,7 +96,7 @@ class Point:
 
     @property
     def job(self) -> Job:
-        """The same as plain data, for another process or computer."""
+        """The same as plain data, for another process."""
         return {
             "graph": self.case.json,
             "ram_bytes": self.ram_bytes,
@@ -108,7 +108,7 @@ class Point:
 
     @property
     def word(self) -> str:
-        """For people who wait."""
+        """A text for the progress bar."""
         return f"{self.case.model} {self.case.board} {self.ram_bytes:,} bytes, {self.method}"
 
 
@@ -131,7 +131,7 @@ def solve_job(job: Job) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished point: its row of the table, and its plan, if there is one."""
+    """A finished point: its row of the table, and its plan if it has one."""
 
     row: dict[str, Any]
     plan: Plan | None
@@ -139,7 +139,7 @@ class Result:
 
 @dataclass
 class Store:
-    """Finished points in a folder: `plans/`, `graphs/`, `points/`, and the table of them all."""
+    """Finished points in a folder: `plans/`, `graphs/`, `points/`, and the table of all."""
 
     folder: Path
     _graphs: dict[str, str] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class Store:
             (self.folder / part).mkdir(parents=True, exist_ok=True)
 
     def find(self, point: Point) -> Result | None:
-        """The finished point; None if it is not there, or is damaged."""
+        """The finished point; None if it is missing or damaged."""
         path = self._path(point.key)
         if not path.is_file():
             return None
@@ -161,13 +161,13 @@ class Store:
             if row["plan"]:
                 plan = plan_from_json(read_json(self.folder / row["plan"]), row["plan"])
                 verify(point.problem, plan)
-            path.touch()  # it was wanted now
+            path.touch()  # the latest of its kind: see rows()
             return Result(row, plan)
         except (BadInput, PlanError, TypeError):
             return None
 
     def add(self, point: Point, found: dict[str, Any]) -> Result:
-        """Keep what `solve_job` returned."""
+        """Store what `solve_job` returned."""
         case = point.case
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
         row |= {"model": case.model, "board": case.board, "profile": case.profile}
@@ -186,9 +186,9 @@ class Store:
         return Result(row, plan)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Of all finished points of the folder, sorted.
+        """The rows of all finished points of the folder, sorted.
 
-        Of points that differ in time limit, gap or planner alone, the one wanted last counts.
+        Of points that differ only in time limit, gap or planner, the latest one counts.
         """
         paths = list((self.folder / "points").glob("*.json"))
         paths.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
@@ -196,7 +196,7 @@ class Store:
         return sorted({_order(row): row for row in found if row is not None}.values(), key=_order)
 
     def _row(self, path: Path) -> dict[str, Any] | None:
-        """The row in a file, its columns in order; None if it is damaged."""
+        """The row in a file, with its columns in order; None if the file is damaged."""
         try:
             row = read_json(path)
         except BadInput:
@@ -206,7 +206,7 @@ class Store:
         return {name: row[name] for name in COLUMNS}
 
     def write_table(self) -> list[dict[str, Any]]:
-        """table.csv and table.json; returns the rows."""
+        """Write table.csv and table.json; return their rows."""
         rows = self.rows()
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
@@ -228,7 +228,7 @@ class Store:
 
 
 def file_name(*parts: str) -> str:
-    """Of the parts that are not empty; whatever a model is called, it names a file."""
+    """Join the parts that are not empty to a valid name of a file."""
     name = "-".join(part for part in parts if part)
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)
 
@@ -250,11 +250,11 @@ def sweep(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> list[Result]:
-    """Solve what is not finished in `store`; returns the results in the order of the points.
+    """Solve the points that are not in `store`. Return all results, in the order of the points.
 
-    `jobs`: the number of processes.
-    `progress(done, total, word)` is called at the start and after each point. When interrupted,
-    what is finished stays in the store.
+    `jobs` is the number of processes. `progress(done, total, word)` is called at the start and
+    after each point. If the sweep is interrupted, finished points stay in the store. Raises
+    PoetError if a solving process was killed.
     """
     report = progress or (lambda done, total, word: None)
     results = {point.key: found for point in points if (found := store.find(point)) is not None}
@@ -271,8 +271,8 @@ def sweep(
                     report(len(results), total, point.word)
             except BrokenProcessPool as error:
                 raise PoetError(
-                    "a solving process was killed, perhaps for want of memory: what is finished "
-                    "is kept; try again with fewer --jobs"
+                    "a solving process was killed, perhaps because memory was short. Finished "
+                    "points are kept: try again with fewer --jobs"
                 ) from error
     return [results[point.key] for point in points]
 
@@ -300,8 +300,11 @@ def _executor(jobs: int) -> Iterator[Executor]:
 
 
 def _begin() -> None:
-    """In a process that solves. Ctrl-C reaches every process of a terminal; the first one
-    decides. If that one is killed, this one ends too, instead of waiting for it forever."""
+    """Set up a solving process.
+
+    Ctrl-C reaches every process of a terminal: only the parent handles it. If the parent is killed,
+    this process ends too.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -314,5 +317,5 @@ def _end_with_parent() -> None:
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

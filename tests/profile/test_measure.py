@@ -1,4 +1,4 @@
-"""Measuring on the native board: every operator that fits, on what it meets in training."""
+"""Measuring the native board: every operator that fits, on the values of a training step."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,8 @@ from poet_host.graph import models, weights
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.profile.measure import distinct, measure
 from poet_host.profile.profile import moved_bytes, signature
-from poet_host.sim.native import NativeBoard, create_storage
+from poet_host.reference.step import run_step
+from poet_host.sim.start_board import start_board
 
 # The largest operator of this batch does not fit the arena.
 GRAPH = models.load("resnet-digits", TrainingOptions(batch=8))
@@ -29,11 +30,8 @@ def stored_values() -> dict[str, Any]:
 
 
 @pytest.fixture
-def device(tmp_path: Path) -> Iterator[Device]:
-    storage = tmp_path / "card.img"
-    create_storage(storage, 16 << 20)
-    with NativeBoard(storage, arena_bytes=ARENA_BYTES) as native, connect(native.port) as found:
-        found.format()
+def device() -> Iterator[Device]:
+    with start_board(arena_bytes=ARENA_BYTES) as board, connect(board.port) as found:
         yield found
 
 
@@ -57,7 +55,7 @@ def test_measured_on_the_board(device: Device, monkeypatch: pytest.MonkeyPatch) 
     fits = [node for node in distinct(GRAPH) if working_set(node) <= ARENA_BYTES]
     assert 0 < len(fits) < len(distinct(GRAPH))
     assert set(profile.operators) == {signature(node) for node in fits}
-    assert all(one.time_us > 0 for one in profile.operators.values())
+    assert all(measured.time_us > 0 for measured in profile.operators.values())
     assert profile.kind == "measured"
     assert profile.board == "native"
     assert profile.unique_id == device.info.unique_id
@@ -69,22 +67,16 @@ def test_measured_on_the_board(device: Device, monkeypatch: pytest.MonkeyPatch) 
     assert {step[1] for step in seen} == {len(seen) - 1}
     # The last operator ran on the tensors of a real step.
     last = fits[-1]
-    assert sent[0] == np.ascontiguousarray(values_of(values)[last.inputs[0]]).tobytes()
-    # Everything else is fitted, and costs something.
+    assert sent[0] == np.ascontiguousarray(run_step(GRAPH, values, 1)[last.inputs[0]]).tobytes()
+    # The other operators are fitted, and their cost is not 0.
     assert all(profile.cost(node, GRAPH)[0] > 0 for node in GRAPH if not node.stored)
 
 
-def values_of(stored: dict[str, Any]) -> Any:
-    from poet_host.reference.step import run_step
-
-    return run_step(GRAPH, stored, 1)
-
-
 @pytest.mark.parametrize("name", ["native", "mkr1000"])
-def test_what_else_a_computer_does_is_no_cost_of_transfers(
+def test_other_processes_do_not_count_as_costs_of_transfers(
     device: Device, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """On a chip nothing else runs, and what takes long is a card's pause, which is a cost."""
+    """On a chip there are no other processes: a long transfer is a card's pause, a true cost."""
     tick_us, asked = device.us(1), dict[tuple[bool, int], int]()
 
     def probe_transfer(write: bool, size_bytes: int, *, repeat: int) -> tuple[int, int]:
@@ -102,24 +94,21 @@ def test_what_else_a_computer_does_is_no_cost_of_transfers(
         assert times_us[1] == pytest.approx(slow * tick_us * 40)
 
 
-def test_nothing_fits_a_tiny_arena(tmp_path: Path) -> None:
-    storage = tmp_path / "card.img"
-    create_storage(storage, 16 << 20)
-    with NativeBoard(storage, arena_bytes=16) as native, connect(native.port) as device:
-        device.format()
+def test_nothing_fits_a_tiny_arena() -> None:
+    with start_board(arena_bytes=16) as board, connect(board.port) as device:
         profile = measure(device, load_board("native"), GRAPH, {})
     assert profile.operators == {}
     conv = GRAPH["conv1"]
     assert profile.cost(conv, GRAPH)[0] > 0
 
 
-def test_storage_without_a_store_is_explained(tmp_path: Path) -> None:
+def test_storage_without_a_store_is_refused(tmp_path: Path) -> None:
     storage = tmp_path / "card.img"
     storage.write_bytes(bytes(1 << 20))
     with (
-        NativeBoard(storage, arena_bytes=16) as native,
-        connect(native.port) as device,
-        pytest.raises(BoardError, match="poet partition") as caught,
+        start_board("native", storage, 16) as board,
+        connect(board.port) as device,
+        pytest.raises(BoardError) as caught,
     ):
         measure(device, load_board("native"), GRAPH, {})
     assert caught.value.name == "foreign_storage"

@@ -1,6 +1,5 @@
-"""A meter's log gives back the powers that it was made from."""
+"""Powers are recovered from the meter's log that they produce."""
 
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +10,11 @@ from poet_host.api import connection as verbs
 from poet_host.device.board import load_board
 from poet_host.device.device import Device, connect
 from poet_host.errors import BadInput
-from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.graph import models
 from poet_host.profile import meter
 from poet_host.profile.meter import State, hold_states, powers, read_log
 from poet_host.profile.profile import Power, Profile, board_power, estimate_profile
-from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.native import create_storage
+from poet_host.sim.start_board import start_board
 from support.command import Command
 from support.sim_helper import needs_compiler
 
@@ -32,7 +29,7 @@ STATES = (
 
 
 def state_uw(state: State) -> float:
-    """Mean power of a state, by what a profile's powers mean."""
+    """Mean power of a state, from the powers of a profile."""
     storage_uw = {"compute": 0.0, "write": TRUE.page_out_uw, "read": TRUE.page_in_uw}[state.name]
     awake, moving = state.awake_us / state.time_us, state.storage_us / state.time_us
     return TRUE.base_uw + awake * TRUE.compute_uw + moving * storage_uw
@@ -57,7 +54,7 @@ def pieces(states: tuple[State, ...] = STATES) -> list[tuple[float, float]]:
     return found
 
 
-def test_powers_are_found_in_noise_and_behind_other_activity(tmp_path: Path) -> None:
+def test_powers_are_found_in_noise_and_after_other_activity(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     write_log(path, pieces())
     found = powers(*read_log(path), STATES, SUPPLY_MV)
@@ -65,10 +62,10 @@ def test_powers_are_found_in_noise_and_behind_other_activity(tmp_path: Path) -> 
         assert getattr(found, name) == pytest.approx(getattr(TRUE, name), rel=0.02)
 
 
-def test_a_log_without_the_states_is_explained(tmp_path: Path) -> None:
+def test_an_error_lists_the_periods_of_a_log_without_the_states(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     write_log(path, pieces(STATES[:2]))
-    with pytest.raises(BadInput, match=r"periods of 0\.90, 2\.00, 2\.40 s: record from before"):
+    with pytest.raises(BadInput, match=r"0\.90, 2\.00, 2\.40 s"):
         powers(*read_log(path), STATES, SUPPLY_MV)
 
 
@@ -77,12 +74,12 @@ def test_a_log_without_the_states_is_explained(tmp_path: Path) -> None:
     [
         ("time,current\n1,2\n", "its first line must begin with"),
         ("Timestamp(ms),Current(uA)\n1,x\n", "cannot be read"),
-        ("Timestamp(ms),Current(uA)\n2,1\n1,1\n", "times of a log must increase"),
-        ("Timestamp(ms),Current(uA)\n", "times of a log must increase"),
+        ("Timestamp(ms),Current(uA)\n2,1\n1,1\n", "times .* increase"),
+        ("Timestamp(ms),Current(uA)\n", "times .* increase"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:loadtxt")
-def test_what_is_no_log_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "log.csv"
     path.write_text(text)
     with pytest.raises(BadInput, match=words):
@@ -96,7 +93,7 @@ def test_a_profile_takes_its_powers_from_the_log(
 ) -> None:
     log, held = tmp_path / "log.csv", []
     monkeypatch.setattr(meter, "STATE_US", 600_000.0)
-    monkeypatch.setattr(meter, "SHORTEST_MS", 50.0)  # a computer computes too fast to last longer
+    monkeypatch.setattr(meter, "SHORTEST_MS", 50.0)  # a computer is too fast for longer states
     monkeypatch.setattr(meter, "REST_S", 0.0)
     monkeypatch.setattr(meter, "LOOK_S", 0.01)
 
@@ -119,11 +116,11 @@ def test_a_profile_takes_its_powers_from_the_log(
     assert energy_uj == pytest.approx(time_us * TRUE.compute_uw / 1e6, rel=0.02)
     metered.save(tmp_path / "p.json")
     assert Profile.load(tmp_path / "p.json") == metered
-    # What is measured later with no meter keeps the powers.
+    # A later profile without a meter keeps the powers.
     assert metered.merged(replace(estimated, commit_us=1.0)).power == metered.power
 
 
-def test_the_command_line_refuses_what_makes_no_sense(tmp_path: Path, poet_host: Command) -> None:
+def test_the_command_line_refuses_wrong_options(tmp_path: Path, poet_host: Command) -> None:
     log = tmp_path / "log.csv"
     base = ("profile", "--port", "native", "-o", tmp_path / "p.json")
     poet_host(*base, "--supply-mv", 3000).fails(2, "--power-log")
@@ -135,15 +132,9 @@ def test_the_command_line_refuses_what_makes_no_sense(tmp_path: Path, poet_host:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
 def test_the_simulators_own_meter_is_recovered(name: str, tmp_path: Path) -> None:
-    """Within 4 per cent: between blocks the card rests while the driver does its work."""
-    create_storage(tmp_path / "card.img", 16 << 20)
-    with ExitStack() as stack:
-        board = stack.enter_context(
-            SimulatedBoard(name, build_firmware(name), tmp_path / "card.img")
-        )
-        device = stack.enter_context(connect(board.port))
-        device.format()
-        marks: list[tuple[float, float]] = []  # microseconds and microjoules at each rest
+    """Within 4 %: between blocks, the card rests while the driver works."""
+    marks: list[tuple[float, float]] = []  # microseconds and microjoules at each rest
+    with start_board(name) as board, connect(board.port) as device:
 
         def rest() -> None:
             device.status()
@@ -159,5 +150,5 @@ def test_the_simulators_own_meter_is_recovered(name: str, tmp_path: Path) -> Non
         log += [(state.time_us / 1e3, power_uw), (1000.0, true.base_uw)]
     write_log(tmp_path / "log.csv", log)
     found = powers(*read_log(tmp_path / "log.csv"), states, SUPPLY_MV)
-    for one in ("compute_uw", "page_in_uw", "page_out_uw", "base_uw"):
-        assert getattr(found, one) == pytest.approx(getattr(true, one), rel=0.04), one
+    for field in ("compute_uw", "page_in_uw", "page_out_uw", "base_uw"):
+        assert getattr(found, field) == pytest.approx(getattr(true, field), rel=0.04), field

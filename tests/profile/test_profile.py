@@ -1,4 +1,4 @@
-"""Profiles: costs from facts and from measurements, fits, and files that are checked."""
+"""Profiles: estimated and measured costs, fits, and the checks of files."""
 
 import json
 import math
@@ -102,19 +102,19 @@ def test_transfers_move_whole_blocks() -> None:
     awake_uj = two.page_out_cpu_us * profile.power.compute_uw / 1e6
     assert two.page_out_uj == pytest.approx(stored_uj + awake_uj, rel=1e-12)
     slow = replace(profile, page_in=Lane(1.0, 0.0, 5.0, 0.0))
-    assert slow.transfer(4).page_in_cpu_us == 5.0  # it may take longer than the lane
+    assert slow.transfer(4).page_in_cpu_us == 5.0  # it may be longer than the lane's
 
 
-def test_bytes_behind_the_last_whole_block_cost_by_themselves() -> None:
+def test_bytes_after_the_last_whole_block_have_costs_of_their_own() -> None:
     profile = replace(estimate_profile(BOARD), page_in=Lane(100.0, 1.0, 10.0, 0.1, 0.5, 0.2))
     small, full = profile.transfer(4), profile.transfer(504)
     assert full.page_in_us - small.page_in_us == pytest.approx(250)
     assert full.page_in_cpu_us - small.page_in_cpu_us == pytest.approx(100)
-    # A whole block more, with nothing behind it but the trailer's block.
+    # One whole block more, followed by the trailer's block only.
     assert profile.transfer(512).page_in_us == 100 + 1024
 
 
-def test_statements_cost_what_they_take_around_kernels_and_transfers() -> None:
+def test_statements_cost_more_than_kernels_and_transfers() -> None:
     plain = estimate_profile(BOARD)
     costly = replace(plain, statements=StatementCosts(80.0, 30.0, 20.0, 0.25), page_turn_us=1000.0)
     power, conv = plain.power, GRAPH["conv1"]
@@ -142,12 +142,12 @@ def test_measured_operators_come_first_and_others_are_fitted() -> None:
     assert profile.cost(conv, GRAPH)[0] == 1000.0
     fitted = profile.cost(other, GRAPH)[0]
     assert fitted == pytest.approx(1000.0 * work_of(other, GRAPH).macs / load.macs)
-    # A kernel that was not measured at all goes by those that were, not by the estimate.
+    # A kernel that was not measured is fitted to the other kernels, not estimated.
     relu = GRAPH["relu1"]
     assert profile.cost(relu, GRAPH)[0] == profile.fitted[""].time_us(work_of(relu, GRAPH))
 
 
-def test_signatures_tell_apart_what_takes_another_time() -> None:
+def test_signatures_differ_where_times_may() -> None:
     found: dict[str, set[tuple[object, ...]]] = {}
     for node in GRAPH:
         if not node.stored:
@@ -164,7 +164,7 @@ def test_signatures_tell_apart_what_takes_another_time() -> None:
 
 
 def test_the_paper_s_own_figures() -> None:
-    """What the paper's repository computes: 12,288 bytes in 2,770.75 us and 914.35 uJ."""
+    """The paper's repository computes 2,770.75 us and 914.35 uJ for 12,288 bytes."""
     profile = estimate_profile(load_board("nrf52840_dk"), "paper")
     into = profile.page_in
     assert into.base_us + 12_288 * into.us_per_byte == pytest.approx(2770.750976386925)
@@ -224,13 +224,13 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_merged_profiles_know_both() -> None:
+def test_merged_profiles_have_the_operators_of_both() -> None:
     one, relu = measured(), GRAPH["relu1"]
     other = replace(one, operators={signature(relu): Measured(1.0, 0, 5, 64)}, commit_us=7.0)
     both = one.merged(other)
     assert set(both.operators) == {*one.operators, *other.operators}
     assert both.commit_us == 7.0
-    with pytest.raises(BadInput, match="two files"):
+    with pytest.raises(BadInput, match="mkr1000"):
         one.merged(estimate_profile(BOARD))
 
 
@@ -243,7 +243,7 @@ def broken(change: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda v: v.update(format="poet-plan"), "is no profile"),
+        (lambda v: v.update(format="poet-plan"), "poet-profile"),
         (lambda v: v.update(version=1), "version 1"),
         (lambda v: v.pop("commit_us"), "commit_us"),
         (lambda v: v.update(extra=1), "extra"),
@@ -263,13 +263,13 @@ def broken(change: Any) -> Any:
         (lambda v: next(iter(v["operators"].values())).update(macs="7"), r"\.macs: "),
     ],
 )
-def test_a_broken_profile_is_explained(change: Any, message: str) -> None:
+def test_an_error_names_the_wrong_key(change: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message) as caught:
         profile_from_json(broken(change), "p.json")
     assert str(caught.value).startswith("p.json")
 
 
-def test_a_file_that_is_no_profile(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     for text in ("", "[1, 2", "[]", "3", "nonsense"):
         path.write_text(text)

@@ -7,7 +7,7 @@ from poet_host.device.device import connect
 from poet_host.resources import resource
 from poet_host.schedule.listing import listing
 from poet_host.schedule.schedule import Schedule
-from poet_host.sim.native import NativeBoard, create_storage
+from poet_host.sim.start_board import start_board
 
 EXAMPLES = sorted(resource("schedules").glob("*.poet"))
 
@@ -22,15 +22,10 @@ def test_an_example_is_listed_as_its_text_says(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_a_board_accepts_an_example(path: Path, tmp_path: Path) -> None:
+def test_a_board_accepts_an_example(path: Path) -> None:
     schedule = Schedule.load(path)
-    create_storage(tmp_path / "card.img", 64 << 20)
     arena_bytes = schedule.header.arena_bytes
-    with (
-        NativeBoard(tmp_path / "card.img", arena_bytes) as board,
-        connect(board.port) as device,
-    ):
-        device.format()
+    with start_board(arena_bytes=arena_bytes) as board, connect(board.port) as device:
         facts = device.load(schedule.model_part, schedule.plan_part)
     assert facts.peak_bytes == arena_bytes
     assert facts.statement_count == schedule.header.statement_count

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.native import create_storage
+from poet_host.sim.start_board import start_board
 from support.sim_helper import needs_compiler
 
 SUITE = Path(__file__).parents[1] / "hardware"
@@ -18,11 +18,8 @@ def suite(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_compiler
-def test_it_runs_on_the_port_that_is_named(tmp_path: Path) -> None:
-    create_storage(tmp_path / "card.img", 8 << 20)
-    with SimulatedBoard(
-        "nrf52840_dk", build_firmware("nrf52840_dk"), tmp_path / "card.img"
-    ) as board:
+def test_it_runs_on_the_port_that_is_named() -> None:
+    with start_board("nrf52840_dk") as board:
         on = ("--board", "nrf52840_dk", "--port", board.port, "--no-flash")
         done = suite(*on, "-k", "what_was_built or wire or lost or found")
         assert done.returncode == 0, done.stdout

@@ -1,4 +1,4 @@
-"""Time of operators from the work they do: a fit for shapes that were not measured."""
+"""Fit the time of operators to their work, for shapes that were not measured."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,11 @@ from ..schema import Amount
 
 @dataclass(frozen=True)
 class Rates:
-    """time_us = base_us + us_per_mac x macs + us_per_flop x other + us_per_byte x bytes
-    + us_per_loop x loops."""
+    """Coefficients of an operator's time.
+
+    time_us = base_us + us_per_mac x macs + us_per_flop x other_flops + us_per_byte x bytes +
+    us_per_loop x loops.
+    """
 
     base_us: Amount
     us_per_mac: Amount
@@ -32,12 +35,12 @@ class Rates:
 
 
 def fit_rates(points: Sequence[tuple[Work, float]]) -> Rates:
-    """Rates that are not negative, of least relative error in the least-squares sense.
+    """Fit non-negative rates to (work, time in us), with least squares of the relative error.
 
-    With few points few terms are used (half as many as there are points, and never the base
-    alone), so that operators larger than the measured ones come out sensibly.
+    At most half as many terms as points are used, and never the base alone. Otherwise few points
+    would give wrong times for operators that are larger than the measured ones.
     """
-    rows = [(1.0, one.macs, one.other_flops, one.bytes, one.loops) for one, _ in points]
+    rows = [(1.0, work.macs, work.other_flops, work.bytes, work.loops) for work, _ in points]
     found = _least_squares(rows, [time for _, time in points], least=(1, 2, 3, 4))
     return Rates(*found)
 
@@ -45,7 +48,7 @@ def fit_rates(points: Sequence[tuple[Work, float]]) -> Rates:
 def fit_plane(
     points: Sequence[tuple[float, float]], values: Sequence[float]
 ) -> tuple[float, float, float]:
-    """Base and two slopes, none negative, of values over points, of least relative error."""
+    """Fit a non-negative base and two slopes to values over points, as fit_rates does."""
     rows = [(1.0, x, y) for x, y in points]
     base, first, second = _least_squares(rows, values, least=(0, 1))
     return base, first, second
@@ -54,14 +57,14 @@ def fit_plane(
 def _least_squares(
     rows: Sequence[tuple[float, ...]], values: Sequence[float], least: tuple[int, ...]
 ) -> tuple[float, ...]:
-    """Non-negative least squares by trying every set of columns; there are only a few.
+    """Non-negative least squares. It tries every set of columns, of which there are few.
 
     Each set has at least one of the columns `least`. Values are positive.
     """
     weight = 1 / np.maximum(np.asarray(values, dtype=float), 1e-9)
     matrix = np.asarray(rows, dtype=float) * weight[:, None]
     target = np.asarray(values, dtype=float) * weight
-    # Columns differ by many orders of magnitude, which would cost precision.
+    # Columns differ by orders of magnitude. Without the scale, precision would be lost.
     scale = np.maximum(matrix.max(axis=0), 1e-30)
     best, least_error = np.zeros(matrix.shape[1]), float(target @ target)
     for size in range(1, max(1, len(values) // 2) + 1):

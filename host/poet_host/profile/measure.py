@@ -1,7 +1,7 @@
-"""Measuring on a board: every distinct operator on tensors of a real step, transfers, commits.
+"""Measure a board: each distinct operator on the tensors of a real step, transfers, commits.
 
-Soft float takes longer on some numbers than on others, so operators run on what they meet in
-training. Operators that do not fit the board's arena are left to the profile's fit.
+The time of soft float depends on the numbers, so operators run on the values of a training step.
+Operators that do not fit the board's arena are not measured: their time is fitted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,15 +28,15 @@ from .profile import (
 )
 
 SAMPLES = 7
-SAMPLE_US = 500.0  # shortest measurement: clocks of boards tick once a microsecond or so
-ENOUGH_US = 50_000.0  # a single run of this length is repeatable as it is
-MAX_REPEAT = 65_535
-MAX_TRANSFER_BLOCKS = 128
-MOVED_BLOCKS = 256  # of each size of transfers: cards pause now and then
-COMMITS = 64
+SAMPLE_US = 500.0  # shortest sample: boards' clocks tick about once a microsecond
+ENOUGH_US = 50_000.0  # a sample of this length needs no repetition
+MAX_REPEAT = 65_535  # runs in one request
+MAX_TRANSFER_BLOCKS = 128  # largest measured transfer
+MOVED_BLOCKS = 256  # for each size of transfers: cards pause now and then
+COMMITS = 64  # in one sample
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
-Progress = Callable[[int, int, str], None]  # measurements done, in all, what comes next
+Progress = Callable[[int, int, str], None]  # measurements done, total, name of the next one
 Array = NDArray[np.generic]
 _Times = tuple[float, float]  # time and processor time of a transfer, in us
 
@@ -48,10 +48,10 @@ def measure(
     stored_values: Mapping[str, Array],
     progress: Progress | None = None,
 ) -> Profile:
-    """The profile of `board`, measured on `device`, for the operators of `graph`.
+    """Return the profile of `board`, measured on `device`, for the operators of `graph`.
 
     `stored_values`: parameters, state, data and label of a step, by node name. The board's
-    storage must hold a store; nothing that a model uses is written. Takes seconds on fast
+    storage must have a store; blocks that a model uses are not written. Takes seconds on fast
     boards, minutes on slow ones.
     """
     arena_bytes = int(device.info.arena_bytes)
@@ -62,7 +62,7 @@ def measure(
     total = len(todo) + rounds * (2 * len(sizes) + 1)
     done = 0
 
-    def tell(what: str) -> None:
+    def report(what: str) -> None:
         nonlocal done
         if progress:
             progress(done, total, what)
@@ -70,7 +70,7 @@ def measure(
 
     operators: dict[str, Measured] = {}
     for node in todo:
-        tell(f"{node.op} {node.name}")
+        report(f"{node.op} {node.name}")
         time_us = _operator_us(device, node, graph, values)
         operators[signature(node)] = Measured(time_us, **asdict(work_of(node, graph)))
 
@@ -80,9 +80,9 @@ def measure(
     for _ in range(rounds):
         for size_bytes in sizes:
             for found, write, what in ((page_out, True, "out"), (page_in, False, "in")):
-                tell(f"page {what} {size_bytes} bytes")
+                report(f"page {what} {size_bytes} bytes")
                 found.setdefault(size_bytes, []).append(_transfer(device, write, size_bytes))
-        tell("commit")
+        report("commit")
         commits_us.append(device.us(device.probe_commit(repeat=COMMITS)) / COMMITS)
     if progress:
         progress(total, total, "done")
@@ -101,7 +101,7 @@ def measure(
 
 
 def distinct(graph: Graph) -> list[Node]:
-    """The first operator of each kind and shape."""
+    """Return the first operator of each signature."""
     found: dict[str, Node] = {}
     for node in graph:
         if not node.stored:
@@ -111,12 +111,12 @@ def distinct(graph: Graph) -> list[Node]:
 
 @dataclass(frozen=True)
 class _Places:
-    """Where an operator's tensors lie in the arena: one behind the other."""
+    """Offsets of an operator's tensors in the arena: one after the other."""
 
     inputs: tuple[int, ...]
     output: int
     workspace: int
-    bytes: int
+    bytes: int  # of all of them
 
     @staticmethod
     def of(node: Node, graph: Graph) -> "_Places":
@@ -146,7 +146,7 @@ def _operator_us(device: Device, node: Node, graph: Graph, values: Mapping[str, 
 
 
 def probe_record(node: Node) -> bytes:
-    """The poet_op of an operator alone, for Device.probe_op."""
+    """Return the poet_op of a single operator, for Device.probe_op."""
     order = list(dict.fromkeys(node.inputs))
     return isa.pack_op(
         isa.by_name("KERNEL")[node.op].code,
@@ -159,7 +159,7 @@ def probe_record(node: Node) -> bytes:
 
 
 def _transfer_sizes(arena_bytes: int) -> list[int]:
-    """Tensors that fill blocks, of powers of two, and small ones that leave the last empty."""
+    """Return sizes that fill 2^n blocks, and small sizes that leave the last block empty."""
     most = min(MAX_TRANSFER_BLOCKS, arena_bytes // _BLOCK)
     counts = [2**i for i in range(most.bit_length())]
     full = [count * _BLOCK - _TRAILER for count in counts]
@@ -168,14 +168,14 @@ def _transfer_sizes(arena_bytes: int) -> list[int]:
 
 
 def _transfer(device: Device, write: bool, size_bytes: int) -> _Times:
-    """On average: a card's pauses are part of what transfers cost."""
+    """Return the mean time and processor time of a transfer: a card's pauses count too."""
     repeat = -(-MOVED_BLOCKS * _BLOCK // moved_bytes(size_bytes))
     ticks, cpu_ticks = device.probe_transfer(write, size_bytes, repeat=repeat)
     return device.us(ticks) / repeat, device.us(cpu_ticks) / repeat
 
 
 def _lane(found: Mapping[int, Sequence[_Times]]) -> Lane:
-    """A fit of what transfers took, by the bytes of their tensors."""
+    """Fit the times of transfers to the bytes of their tensors."""
     sizes = [(moved_bytes(size_bytes), size_bytes % _BLOCK) for size_bytes in found]
     times_us, cpu_us = (
         [_typical([times[kind] for times in samples]) for samples in found.values()]
@@ -187,7 +187,7 @@ def _lane(found: Mapping[int, Sequence[_Times]]) -> Lane:
 
 
 def _sampled(device: Device, probe: Callable[[int], int]) -> float:
-    """Microseconds of one run, from several samples that are each long enough."""
+    """Return the microseconds of one run, from several samples of at least SAMPLE_US."""
     repeat = 1
     sample_us = device.us(probe(repeat))
     while sample_us < SAMPLE_US and repeat < MAX_REPEAT:
@@ -200,5 +200,5 @@ def _sampled(device: Device, probe: Callable[[int], int]) -> float:
 
 
 def _typical(samples: Sequence[float]) -> float:
-    """The lower quartile: whatever else a computer does in between only adds time."""
+    """Return the lower quartile: other processes of a computer only add time."""
     return sorted(samples)[(len(samples) - 1) // 4]

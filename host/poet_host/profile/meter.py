@@ -1,9 +1,8 @@
 """Powers of a board from a meter's log, as Nordic's Power Profiler exports it.
 
-The board is brought into each of its states for some seconds, with rest in between, and the
-periods of activity in the log are found by how long they last: no wire but the meter's own is
-needed. Powers follow from the mean current in each, and from how long the board, by its own
-clock, was awake and moved data.
+The board holds each of its states for some seconds, with rests in between. The states are found in
+the log by their duration, so only the meter is wired to the board. Powers follow from the mean
+current in each state, and from the times in which the board was awake and moved data.
 """
 
 import time
@@ -19,30 +18,29 @@ from ..device.device import Device
 from ..errors import BadInput, reason
 from .profile import Power
 
-STATE_US = 2e6  # how long each state is held, at least
-REST_S = 1.0
-LOOK_S = 0.5
-LONGEST_MS = 24 * 3600e3  # of a log: a stray time would make bins without end
-LARGEST_UA = 1e9
-BIN_MS = 10.0  # of the log: currents are looked at in means over so long
-MERGED_MS = 200.0  # rests that are shorter belong to what is around them
-SHORTEST_MS = 500.0  # of a period of activity
-TOLERANCE = 0.1  # relative, of its length
-EDGE = 0.05  # of a period that is left out at either end
-TRANSFER_BYTES = 8184
-MAX_REPEAT = 65_535
+STATE_US = 2e6  # shortest time of a state
+REST_S = 1.0  # between states
+LOOK_S = 0.5  # between two looks at the size of the log
+LONGEST_MS = 24 * 3600e3  # longest log: a wrong time would need too many bins
+LARGEST_UA = 1e9  # largest current in a log
+BIN_MS = 10.0  # currents are averaged over bins of this length
+MERGED_MS = 200.0  # a shorter rest is part of the activity around it
+SHORTEST_MS = 500.0  # shortest period of activity
+LENGTH_TOLERANCE = 0.1  # of a period's length, relative to its state
+EDGE = 0.05  # share of a period that is left out at each end
+TRANSFER_BYTES = 8184  # of the transfers in the states that move data
+MAX_REPEAT = 65_535  # runs in one request
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class State:
-    """What the board did for `time_us`: how long of it storage was read or written, and how long
-    the processor was awake."""
+    """A state that the board has held. Times are in microseconds of the board's clock."""
 
     name: str
-    time_us: float
-    storage_us: float
-    awake_us: float
+    time_us: float  # duration
+    storage_us: float  # in which storage was read or written
+    awake_us: float  # in which the processor was awake
 
 
 def hold_states(
@@ -50,7 +48,7 @@ def hold_states(
 ) -> tuple[State, ...]:
     """Compute, write and read, each for some seconds, with `rest` before, between and after.
 
-    The storage must hold a store; nothing that a model uses is written.
+    The storage must have a store; blocks that a model uses are not written.
     """
     states = []
     rest()
@@ -82,8 +80,7 @@ def _read(device: Device) -> State:
 
 
 def _transfer(device: Device, name: str, write: bool) -> State:
-    """Transfers follow one another without a pause: the state lasts as long as they do, and what
-    the processor does in between."""
+    """Transfer without a pause. The state includes the processor's work between transfers."""
     size = min(TRANSFER_BYTES, int(device.info.arena_bytes) // 4 * 4)
 
     def moved_us(count: int) -> float:
@@ -95,7 +92,7 @@ def _transfer(device: Device, name: str, write: bool) -> State:
 
 
 def _long_enough(run_us: Callable[[int], float]) -> int:
-    """How often to run something so that it lasts STATE_US, or as often as one request can."""
+    """Return how many runs last STATE_US, but at most MAX_REPEAT."""
     count, took_us = 4, run_us(4)
     while took_us < STATE_US / 20 and count < MAX_REPEAT:
         count = min(MAX_REPEAT, 4 * count)
@@ -104,7 +101,7 @@ def _long_enough(run_us: Callable[[int], float]) -> int:
 
 
 def wait_for(path: Path) -> None:
-    """Return when a log is there and has stopped growing."""
+    """Wait until a log exists and has stopped growing."""
     size = -1
     while True:
         now = path.stat().st_size if path.is_file() else 0
@@ -115,33 +112,33 @@ def wait_for(path: Path) -> None:
 
 
 def read_log(path: Path) -> tuple[Array, Array]:
-    """Milliseconds and microamperes of a log; raises BadInput that names the file.
+    """Return milliseconds and microamperes of a log. Raises BadInput that names the file.
 
-    The columns `Timestamp(ms)` and `Current(uA)`; the digital channels behind them are not needed.
+    It reads the columns `Timestamp(ms)` and `Current(uA)`, and ignores the digital channels.
     """
     try:
         with path.open(encoding="utf-8-sig") as file:
             names = [name.strip() for name in file.readline().split(",")]
             if names[:2] != ["Timestamp(ms)", "Current(uA)"]:
                 raise BadInput(
-                    f"{path} is no log of a power profiler: its first line must begin with "
-                    "Timestamp(ms),Current(uA), as nRF Connect's Power Profiler exports it"
+                    f"{path} is not a log of a power profiler: its first line must begin with "
+                    "Timestamp(ms),Current(uA). Export it from nRF Connect's Power Profiler"
                 )
             found = np.loadtxt(file, delimiter=",", usecols=(0, 1), ndmin=2)
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as a meter's log: {reason(error)}") from error
     if len(found) < 2 or not np.isfinite(found).all() or (np.diff(found[:, 0]) <= 0).any():
-        raise BadInput(f"{path}: the times of a log must increase, and be finite: export it again")
+        raise BadInput(f"{path}: the times must be finite and increase: export the log again")
     if not np.ptp(found[:, 0]) <= LONGEST_MS or np.abs(found[:, 1]).max() > LARGEST_UA:
         raise BadInput(
-            f"{path}: it has a time more than a day from the others, or a current beyond "
+            f"{path}: the log is longer than a day, or has a current above "
             f"{LARGEST_UA / 1e6:g} A: export it again"
         )
     return found[:, 0], found[:, 1]
 
 
 def powers(times_ms: Array, currents_ua: Array, states: Sequence[State], supply_mv: float) -> Power:
-    """Powers (uW) from the states that a log shows. Raises BadInput if it does not show them."""
+    """Return powers (uW) from the states in a log. Raises BadInput if they are not there."""
     bins = _binned(times_ms, currents_ua)
     base_ua, threshold_ua = _baseline(bins)
     periods = _periods(bins > threshold_ua)
@@ -162,14 +159,14 @@ def powers(times_ms: Array, currents_ua: Array, states: Sequence[State], supply_
     found = Power(compute_uw, storage["read"], storage["write"], base_uw)
     if min(found.compute_uw, found.page_in_uw, found.page_out_uw, found.base_uw) < 0:
         raise BadInput(
-            "the meter's log shows less current in a state than at rest: is the card supplied "
-            "through the meter too?"
+            "the meter's log shows less current in a state than at rest: supply the card "
+            "through the meter too"
         )
     return found
 
 
 def _binned(times_ms: Array, currents_ua: Array) -> Array:
-    """Mean currents of bins, those without a sample as the one before."""
+    """Return the mean current of each bin. A bin without a sample repeats the one before."""
     index = ((times_ms - times_ms[0]) / BIN_MS).astype(int)
     count = np.bincount(index)
     total = np.bincount(index, weights=currents_ua)
@@ -178,14 +175,14 @@ def _binned(times_ms: Array, currents_ua: Array) -> Array:
 
 
 def _baseline(bins: Array) -> tuple[float, float]:
-    """Current at rest, and what is more than that: rests are about a third of the log or more."""
+    """Return the current at rest, and the threshold of activity. Rests fill a third of the log."""
     quiet = float(np.percentile(bins, 10))
     threshold = 1.05 * quiet + 50.0
     return float(bins[bins <= threshold].mean()), threshold
 
 
 def _periods(active: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """First and last bin (excluded) of each period of activity."""
+    """Return the first bin of each period of activity, and the bin after its last."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], active, [False])).astype(int)))
     merged: list[tuple[int, int]] = []
     for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
@@ -193,22 +190,21 @@ def _periods(active: NDArray[np.bool_]) -> list[tuple[int, int]]:
             merged[-1] = (merged[-1][0], end)
         else:
             merged.append((begin, end))
-    return [one for one in merged if (one[1] - one[0]) * BIN_MS >= SHORTEST_MS]
+    return [(begin, end) for begin, end in merged if (end - begin) * BIN_MS >= SHORTEST_MS]
 
 
 def _matching(periods: Sequence[tuple[int, int]], wanted_ms: Sequence[float]) -> int:
-    """Where in the log the last periods are that last as long as the states did."""
+    """Return the index of the last periods that have the durations of the states."""
     lengths = [(end - begin) * BIN_MS for begin, end in periods]
     for start in range(len(periods) - len(wanted_ms), -1, -1):
         if all(
-            abs(length - wanted) <= TOLERANCE * wanted + 2 * BIN_MS
+            abs(length - wanted) <= LENGTH_TOLERANCE * wanted + 2 * BIN_MS
             for length, wanted in zip(lengths[start:], wanted_ms, strict=False)
         ):
             return start
     seen = ", ".join(f"{length / 1e3:.2f}" for length in lengths[:12]) or "none"
     held = ", ".join(f"{wanted / 1e3:.2f}" for wanted in wanted_ms)
     raise BadInput(
-        f"the meter's log does not show the board's states ({held} s of activity, one after the "
-        f"other), but periods of {seen} s: record from before the command starts until it asks "
-        "for the log"
+        f"the meter's log does not show the board's states of {held} s, but periods of {seen} s: "
+        "record from before the command starts until it asks for the log"
     )

@@ -1,7 +1,7 @@
-"""Profile: what operators and transfers cost on one board; measured, or estimated from facts.
+"""Profile: costs of operators and transfers on one board, measured or estimated.
 
-Energies are time x power, above what the sleeping board draws: the awake processor's while it
-computes or serves a transfer, the storage's while it moves data.
+Energy is time x power, above the power of the sleeping board. It counts the processor while it is
+awake for a kernel or a transfer, and the storage while it moves data.
 """
 
 import json
@@ -31,29 +31,31 @@ _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAIL
 
 @dataclass(frozen=True)
 class Power:
-    """Microwatts above the sleeping board, and of the sleeping board itself."""
+    """Powers in microwatts. All but `base_uw` are above the sleeping board's."""
 
-    compute_uw: Amount
-    page_in_uw: Amount
-    page_out_uw: Amount
-    base_uw: Amount
+    compute_uw: Amount  # the processor is awake
+    page_in_uw: Amount  # storage is read
+    page_out_uw: Amount  # storage is written
+    base_uw: Amount  # the whole board sleeps
 
 
 @dataclass(frozen=True)
 class Lane:
-    """Transfers in one direction: latency, time of each byte of the blocks that are moved, and
-    of each byte of the tensor behind its last whole block, whose CRC no further block hides; and
-    what of the processor each takes."""
+    """Times of transfers in one direction.
 
-    base_us: Amount
-    us_per_byte: Amount
-    cpu_base_us: Amount
+    The rest is the bytes of a tensor after its last whole block. No further block is moved while
+    their CRC is computed, so the CRC adds to the time.
+    """
+
+    base_us: Amount  # latency
+    us_per_byte: Amount  # for each byte of the moved blocks
+    cpu_base_us: Amount  # cpu_*: processor time
     cpu_us_per_byte: Amount
-    us_per_rest_byte: Amount = 0.0
+    us_per_rest_byte: Amount = 0.0  # in addition, for each byte of the rest
     cpu_us_per_rest_byte: Amount = 0.0
 
     def times_us(self, size_bytes: int) -> tuple[float, float]:
-        """Of a tensor's transfer, and what it takes of the processor."""
+        """Return time and processor time of a tensor's transfer."""
         moved, rest = moved_bytes(size_bytes), size_bytes % _BLOCK
         time_us = self.base_us + self.us_per_byte * moved + self.us_per_rest_byte * rest
         cpu_us = self.cpu_base_us + self.cpu_us_per_byte * moved + self.cpu_us_per_rest_byte * rest
@@ -62,19 +64,20 @@ class Lane:
 
 @dataclass(frozen=True)
 class StatementCosts:
-    """What a statement of a schedule takes of the processor besides its kernel or transfer:
-    it is decoded, and the model's records are read. `reading`: the share of that time in which
-    the processor sleeps because the records come from storage."""
+    """Processor time of a statement without its kernel or transfer.
+
+    The board decodes the statement and reads the model's records.
+    """
 
     compute_us: Amount = 0.0
-    page_us: Amount = 0.0  # to the page and its wait
+    page_us: Amount = 0.0  # of a page-in or page-out, and its wait
     free_us: Amount = 0.0
-    reading: _Share = 0.0
+    reading: _Share = 0.0  # share in which the processor sleeps while storage is read
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One operator's time with the work it did, from which other shapes are fitted."""
+    """The measured time of one operator, with its work: other shapes are fitted to both."""
 
     time_us: Amount
     macs: Count
@@ -89,7 +92,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What moving one tensor to or from storage costs."""
+    """Costs of moving one tensor from and to storage; cpu: processor time."""
 
     page_in_us: float
     page_in_uj: float
@@ -101,23 +104,22 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Profile:
-    """Costs on one board. `operators` maps `signature`s to what was measured; `rates` serve
-    where nothing was. `page_turn_us` is what a page of the step takes beyond other transfers
-    out: the card turns to another erase group, and back. `unique_id` names the very board that
-    was measured."""
+    """Costs on one board."""
 
     board: str
     kind: Kind
     power: Power
-    rates: Rates
+    rates: Rates  # estimated: used if no operator was measured
     page_in: Lane
     page_out: Lane
     commit_us: Amount
+    # Extra time to write a page: the card changes to another erase group, and back.
     page_turn_us: Amount = 0.0
     statements: StatementCosts = StatementCosts()
-    transfer_queue: _Queue = 8  # transfers that the board takes at once
-    metered: bool = False  # are the powers a meter's, or board.toml's, and energies estimated?
-    unique_id: str = ""
+    transfer_queue: _Queue = 8  # transfers that the board queues at once
+    metered: bool = False  # True: powers of a meter; False: of board.toml, energy is estimated
+    unique_id: str = ""  # of the one board that was measured
+    # By `signature`.
     operators: Mapping[str, Measured] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -125,16 +127,18 @@ class Profile:
 
     @cached_property
     def fitted(self) -> Mapping[str, Rates]:
-        """Rates by kernel, and under "" those of all kernels together."""
+        """Fitted rates by kernel, and for all kernels together under ""."""
         groups: dict[str, list[tuple[Work, float]]] = {}
-        for name, one in self.operators.items():
+        for name, measured in self.operators.items():
             for group in (name.partition(" ")[0], ""):
-                groups.setdefault(group, []).append((one.work, one.time_us))
+                groups.setdefault(group, []).append((measured.work, measured.time_us))
         return {group: fit_rates(points) for group, points in groups.items()}
 
     def cost(self, node: Node, graph: Graph) -> tuple[float, float]:
-        """Time (us) and energy (uJ above the sleeping board) of computing a node, and of the
-        statements that do so and free it later."""
+        """Return time (us) and energy (uJ above the sleeping board) of computing a node.
+
+        The statements that compute it and free it later are included.
+        """
         measured = self.operators.get(signature(node))
         if measured:
             time_us = measured.time_us
@@ -146,14 +150,15 @@ class Profile:
         return time_us + around_us, energy_uj
 
     def _around_uj(self, time_us: float) -> float:
-        """Energy of what statements take besides their kernels and transfers."""
+        """Return the energy of statements without their kernels and transfers."""
         reading, power = self.statements.reading, self.power
         return time_us * ((1 - reading) * power.compute_uw + reading * power.page_in_uw) / 1e6
 
     def transfer(self, size_bytes: int, *, is_page: bool = False) -> Transfer:
-        """What a tensor of so many bytes costs: storage moves whole blocks, trailer included.
+        """Return the costs of a tensor's transfers: whole blocks, trailer included.
 
-        `is_page`: it means nothing after the step, and so lies apart from what does.
+        `is_page`: the tensor is not needed after the step, so its blocks lie in other erase groups
+        than the blocks of what is.
         """
         turn_us = self.page_turn_us if is_page else 0.0
         return Transfer(
@@ -164,7 +169,7 @@ class Profile:
     def _moved(
         self, lane: Lane, storage_uw: float, size_bytes: int, turn_us: float
     ) -> tuple[float, float, float]:
-        """Time, energy and processor time of one transfer."""
+        """Return time, energy and processor time of one transfer."""
         time_us, cpu_us = lane.times_us(size_bytes)
         time_us += turn_us
         around_us = self.statements.page_us
@@ -173,11 +178,11 @@ class Profile:
 
     @property
     def commit_uj(self) -> float:
-        """What ending a step takes above the sleeping board."""
+        """Energy of the commit at the end of a step, above the sleeping board."""
         return self.commit_us * self.power.page_out_uw / 1e6
 
     def merged(self, other: "Profile") -> "Profile":
-        """This profile with what another run on the same board measured besides."""
+        """Return `other`, a newer profile of the same board, with the operators of both."""
         if (self.board, self.kind) != (other.board, other.kind):
             raise BadInput(
                 f"one profile is of {self.board} ({self.kind}), the other of {other.board} "
@@ -196,17 +201,17 @@ class Profile:
 
     @staticmethod
     def load(path: Path | str) -> "Profile":
-        """Read a profile.json; raises BadInput, which names file and key, if it is not sound."""
+        """Read a profile.json. Raises BadInput that names the file and the wrong key."""
         return profile_from_json(read_json(path), str(path))
 
 
 def moved_bytes(size_bytes: int) -> int:
-    """Bytes of the blocks that hold a tensor and its trailer."""
+    """Return the bytes of the blocks of a tensor and its trailer."""
     return -(-(size_bytes + _TRAILER) // _BLOCK) * _BLOCK
 
 
 def signature(node: Node) -> str:
-    """What an operator's time depends on: kernel, sink, shapes, which inputs there are."""
+    """Return a text with all that an operator's time depends on: kernel, sink, inputs, sizes."""
     sizes = [name for name in isa.kernels()[node.op].fields if name in isa.SIZES]
     words = [node.op, node.sink, f"inputs={len(node.inputs)}"]
     words += [f"{name}={int(node.attrs.get(name, 0))}" for name in sizes]
@@ -216,10 +221,10 @@ def signature(node: Node) -> str:
 
 
 def estimate_profile(board: Board, kind: Literal["estimate", "paper"] = "estimate") -> Profile:
-    """A profile from board.toml alone.
+    """Return a profile from board.toml alone.
 
-    "paper": the POET paper's figures (power x time with nothing drawn at rest, two FLOP for
-    a multiply-accumulate). Raises BadInput where the paper does not give them.
+    "paper": the POET paper's figures (energy is power x time, no power at rest, two FLOP for a
+    multiply-accumulate). Raises BadInput if the paper does not give them.
     """
     if kind == "paper":
         return _paper_profile(board)
@@ -278,16 +283,16 @@ def _paper_profile(board: Board) -> Profile:
 
 
 def profile_from_json(value: Any, where: str = "profile") -> Profile:
-    """A profile from its JSON value; raises BadInput that begins with `where`."""
-    plain = of_format(value, FORMAT, VERSION, where, "give what `poet-host profile` wrote")
+    """Return a profile from its JSON value. Raises BadInput that begins with `where`."""
+    plain = of_format(value, FORMAT, VERSION, where, "give a file that `poet-host profile` wrote")
     operators = plain.get("operators")
-    if isinstance(operators, dict):  # each on its own, so that errors name it
+    if isinstance(operators, dict):  # checked one by one, so that errors name the operator
         plain["operators"] = {}
     found = convert(plain, Profile, where, complete=True)
     if not isinstance(operators, dict):
         return found
     measured = {
-        name: convert(one, Measured, f"{where}, operator {quoted(name)}", complete=True)
-        for name, one in operators.items()
+        name: convert(row, Measured, f"{where}, operator {quoted(name)}", complete=True)
+        for name, row in operators.items()
     }
     return replace(found, operators=measured)

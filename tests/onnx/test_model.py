@@ -406,7 +406,7 @@ def test_a_schedule_holds_its_model_and_notices_damage(tmp_path: Path) -> None:
         parse(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     with pytest.raises(BadInput, match="CRC of the origin part"):
         parse(data[:-1])
-    with pytest.raises(BadInput, match="bytes behind its end"):
+    with pytest.raises(BadInput, match="bytes after its end"):
         parse(data + b"x")
 
 

@@ -91,7 +91,7 @@ def test_all_commands_can_be_imported(folder: Path) -> None:
 def test_the_doctor_finds_all_that_real_boards_need(folder: Path) -> None:
     found = json.loads(succeed(folder, "doctor", "--json"))
     assert found["ok"]
-    missing = {one["check"]: one["found"] for one in found["checks"] if not one["ok"]}
+    missing = {check["check"]: check["found"] for check in found["checks"] if not check["ok"]}
     assert "WSL" in missing["native board"]
 
 

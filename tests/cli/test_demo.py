@@ -156,7 +156,7 @@ def short_demo(method: str) -> demo_steps.Demo:
     graph = runs.digits()
     initial = start_values(graph, seed=0)
     small, whole = runs.schedule(graph, 24576, method), runs.schedule(graph)
-    run, keep = (runs.train(one, steps=2, weights=initial) for one in (small, whole))
+    run, keep = (runs.train(each, steps=2, weights=initial) for each in (small, whole))
     costs = api.costs_of(graph, runs.profile())
     plan = runs.plan(graph, 24576, method)
     cost = demo_steps.Cost.of_run(keep)
@@ -193,7 +193,7 @@ def test_a_tensor_that_training_left_alone_fails(found: demo_steps.Demo) -> None
 
 @pytest.mark.parametrize("op", ["page_out", "page_in"])
 def test_a_trace_without_what_was_planned_fails(paging: demo_steps.Demo, op: str) -> None:
-    kept = tuple(one for one in paging.run.trace if not (one.activation and one.op == op))
+    kept = tuple(row for row in paging.run.trace if not (row.activation and row.op == op))
     with pytest.raises(PoetError, match=f"has 0 activation {op.replace('_', ' ')}s"):
         demo_steps.check(replace(paging, run=replace(paging.run, trace=kept)))
 

@@ -25,8 +25,8 @@ OTHER = SerialPort("/dev/ttyS7", "", "", "")
 
 def checks(poet_host: Command) -> tuple[int, dict[str, dict[str, Any]]]:
     result = poet_host("doctor", "--json")
-    found = {one["check"]: one for one in result.json["checks"]}
-    assert result.json["ok"] == all(one["ok"] for one in found.values() if one["essential"])
+    found = {check["check"]: check for check in result.json["checks"]}
+    assert result.json["ok"] == all(check["ok"] for check in found.values() if check["essential"])
     assert result.code == (0 if result.json["ok"] else 1)
     return result.code, found
 
@@ -45,7 +45,7 @@ def without(names: set[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_all_that_is_needed_is_found(poet_host: Command) -> None:
     code, found = checks(poet_host)
     assert code == 0
-    needed = {name for name, one in found.items() if one["essential"]}
+    needed = {name for name, check in found.items() if check["essential"]}
     assert needed == {
         "Python", "packages", "C compiler", "solver", "native board", "serial ports", "permissions",
     }  # fmt: skip
@@ -64,7 +64,7 @@ def test_an_empty_path_fails(
     monkeypatch.setattr(doctor, "sys", SimpleNamespace(executable="/none/python"))
     code, found = checks(poet_host)
     assert code == 1
-    missing = {name: one["found"] for name, one in found.items() if not one["ok"]}
+    missing = {name: check["found"] for name, check in found.items() if not check["ok"]}
     assert missing.keys() - {"emulator"} == {  # the emulator stays loaded
         "C compiler", "native board", "cross compiler", "Linux boards", "flashing", "PlatformIO",
     }  # fmt: skip

@@ -44,13 +44,13 @@ def test_the_summary_counts_what_pytorch_counts() -> None:
     )  # fmt: skip
     graph = poet.load(module, torch.zeros(2, 1, 8, 8), batch=2, momentum=0.5)
     found = summary_of(graph)
-    assert found.parameters == sum(one.numel() for one in module.parameters())
+    assert found.parameters == sum(parameter.numel() for parameter in module.parameters())
     assert found.trained_parameters == found.parameters
-    assert [(one.kind, one.parameters) for one in found.layers if one.parameters] == [
+    assert [(layer.kind, layer.parameters) for layer in found.layers if layer.parameters] == [
         ("conv2d", 40), ("batchnorm", 8), ("linear", 2570),
     ]  # fmt: skip
     inside = (3 * 8 - 2) ** 2  # pairs of a pixel and a tap that are not padding
-    assert [one.macs for one in found.layers if one.macs] == [4 * inside, 2560]
+    assert [layer.macs for layer in found.layers if layer.macs] == [4 * inside, 2560]
     assert found.macs == 4 * inside + 2560
     assert (found.loss, found.optimizer, found.batch) == ("cross-entropy", "momentum", 2)
     assert found.rates["momentum"] == 0.5
@@ -66,7 +66,7 @@ def test_the_summary_names_frozen_parameters(
     options: dict[str, str], trained: str, statistics: str
 ) -> None:
     found = summary_of(api.load("resnet-digits", **options))
-    norm = next(one for one in found.layers if one.name == "bn1")
+    norm = next(layer for layer in found.layers if layer.name == "bn1")
     assert (norm.trained, norm.statistics) == (trained, statistics)
     frozen = {"yes": (), "no": ("bn1.weight", "bn1.bias"), "partly": ("bn1.weight",)}
     assert norm.frozen == frozen[trained]

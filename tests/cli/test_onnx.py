@@ -46,9 +46,11 @@ def test_a_model_is_trained_and_exported(poet_host: Command, mine: Path, tmp_pat
     session = onnxruntime.InferenceSession(str(tmp_path / "new.onnx"))
     data = load_data("digits")
     assert data.x_test is not None
-    answers = [session.run(None, {session.get_inputs()[0].name: x[None]})[0] for x in data.x_test]
-    right = np.mean([a.argmax() == y for a, y in zip(answers, data.y_test, strict=True)])  # type: ignore[arg-type]
-    assert right == pytest.approx(trained.json["accuracy"], abs=1.5 / len(answers))
+    assert data.y_test is not None
+    name = session.get_inputs()[0].name
+    answers = [session.run(None, {name: x[None]})[0].argmax() for x in data.x_test]
+    accuracy = np.mean(np.array(answers) == data.y_test)
+    assert accuracy == pytest.approx(trained.json["accuracy"], abs=1.5 / len(answers))
 
 
 def test_a_run_resumes_from_its_file(poet_host: Command, mine: Path, tmp_path: Path) -> None:

@@ -68,11 +68,11 @@ def test_json_has_predictions_and_measurements(
     assert shown["run"]["steps"] == 2
     assert shown["run"]["energy_uj"] == saved["energy_uj"]
     conv = next(row for row in shown["run"]["comparison"] if row["what"] == "conv2d")
-    computed = [one for one in rows(Schedule.load(schedule)) if one.what.startswith("conv2d(")]
+    computed = [row for row in rows(Schedule.load(schedule)) if row.what.startswith("conv2d(")]
     assert conv["count"] == len(computed) > 2
-    measured = [saved["trace"][one.index]["time_us"] for one in computed]
+    measured = [saved["trace"][row.index]["time_us"] for row in computed]
     assert conv["measured_us"] == pytest.approx(sum(measured))
-    predicted = sum(one.time_us for one in computed if one.time_us)
+    predicted = sum(row.time_us for row in computed if row.time_us)
     assert conv["predicted_us"] == pytest.approx(predicted)
     assert "run" not in poet_host("show", schedule, "--json").json
 

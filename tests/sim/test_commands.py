@@ -140,8 +140,8 @@ def test_two_boards_train_at_once(schedule: Path, wanted: str, tmp_path: Path) -
         found = [end(process) for process in both]
     both = [train(f"sim:{name}", schedule) for name in (BOARD, "mkr1000")]
     found += [end(process) for process in both]
-    assert [one.code for one in found] == [0] * 4, [one.err for one in found]
-    assert {one.json["weights_sha256"] for one in found} == {wanted}
+    assert [ended.code for ended in found] == [0] * 4, [ended.err for ended in found]
+    assert {ended.json["weights_sha256"] for ended in found} == {wanted}
 
 
 def test_two_boards_in_one_program() -> None:

@@ -36,10 +36,10 @@ def boards(port: str | None, as_json: bool) -> None:
     named = None if port is None else find_port(port) or SerialPort(port, "", "", "")
     if named is not None and named not in ports:
         ports.append(named)
-    found = [_port_facts(one, query=one == named) for one in ports]
+    port_rows = [_port_facts(found, query=found == named) for found in ports]
     known = [load_board(name) for name in board_names()]
     if as_json:
-        facts = [
+        board_rows = [
             {
                 "name": board.name,
                 "title": board.title,
@@ -51,7 +51,7 @@ def boards(port: str | None, as_json: bool) -> None:
             }
             for board in known
         ]
-        emit({"boards": facts, "ports": found})
+        emit({"boards": board_rows, "ports": port_rows})
         return
     show_table(
         ("board", ">arena, KiB", ">processor, mW", ">storage write, mW", "description"),
@@ -66,12 +66,12 @@ def boards(port: str | None, as_json: bool) -> None:
             for board in known
         ],
     )
-    if found:
+    if port_rows:
         show_table(
             ("port", "USB", "board", "answer", "description"),
             [
                 (row["port"], row["usb"], row["board"] or "", row["answer"], row["description"])
-                for row in found
+                for row in port_rows
             ],
         )
     run_here = ", ".join(f"`sim:{name}`" for name in (*simulated_boards(), *linux_boards()))

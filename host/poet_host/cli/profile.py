@@ -68,7 +68,9 @@ def profile(
     Measures the operators of each MODEL: a built-in model or an .onnx file (default:
     resnet-digits).
     """
-    check_writable(output, read=(*(file for one in models for file in model_files(one)), storage))
+    check_writable(
+        output, read=(*(file for model in models for file in model_files(model)), storage)
+    )
     chosen = TrainingOptions(**options)
     graphs = [api.load_graph(model, options=chosen) for model in models or ("resnet-digits",)]
     if supply_mv is not None and power_log is None:

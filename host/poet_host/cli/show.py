@@ -115,13 +115,13 @@ def _show_comparison(schedule: Schedule, run: Run, found: tuple[Comparison, ...]
     unit, measured_in = unit_of(promised or 0.0), unit_of(took_us or 0.0)
     rows = [
         (
-            one.what,
-            f"{one.count:,}",
-            unit.text(one.predicted_us),
-            measured_in.text(one.measured_us),
-            _error(one.predicted_us, one.measured_us, same),
+            row.what,
+            f"{row.count:,}",
+            unit.text(row.predicted_us),
+            measured_in.text(row.measured_us),
+            _error(row.predicted_us, row.measured_us, same),
         )
-        for one in found
+        for row in found
     ]
     if took_us is not None:
         error = _error(promised, took_us, same)

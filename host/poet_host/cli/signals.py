@@ -1,8 +1,8 @@
 """Ctrl-C (SIGINT), SIGTERM and SIGHUP end a command in an orderly way.
 
 If the parent process has SIGTERM or SIGHUP ignored, as `nohup` does, they stay ignored. SIGINT
-never does: shells have it ignored for the background jobs of a script, but a SIGINT that is sent
-to one is meant. Windows has no SIGHUP.
+never does: shells have it ignored in the background jobs of a script, but whoever sends a SIGINT
+to a job means it. Windows has no SIGHUP.
 """
 
 import os

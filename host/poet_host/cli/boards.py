@@ -4,8 +4,7 @@ from typing import Any
 
 import click
 
-from ..device.board import load_board
-from ..device.board import names as board_names
+from .. import api
 from ..device.device import connect
 from ..device.ports import SerialPort, board_of, find_port, runs_firmware, serial_ports
 from ..errors import PoetError
@@ -37,7 +36,7 @@ def boards(port: str | None, as_json: bool) -> None:
     if named is not None and named not in ports:
         ports.append(named)
     port_rows = [_port_facts(found, query=found == named) for found in ports]
-    known = [load_board(name) for name in board_names()]
+    known = [api.load_board(name) for name in api.board_names()]
     if as_json:
         board_rows = [
             {

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..data.datasets import Dataset, fit, load_data
+from ..data.datasets import Dataset, fit
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..profile.profile import board_power
@@ -100,7 +100,7 @@ def write(
         check_writable(image, read=(schedule, data, load_weights))
     loaded = Schedule.load(schedule)
     graph = loaded.graph
-    read = load_data(
+    read = api.load_data(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
     )
     dataset = fit(read, graph)

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import click
 
-from ..device.board import load_board
-from ..device.board import names as board_names
+from .. import api
 from ..device.ports import serial_ports
 from ..firmware_build.recipe import simulated_boards
-from ..graph.models import MODELS
 
 MODEL_SUFFIXES = (".onnx", ".json", ".poet")
 
@@ -16,7 +14,7 @@ MODEL_SUFFIXES = (".onnx", ".json", ".poet")
 def models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Built-in models, model files, and folders, which end in a slash."""
     before = incomplete[: incomplete.rfind("/") + 1]
-    found = [*MODELS]
+    found = [*api.MODELS]
     try:
         for path in sorted(Path(before or ".").iterdir()):
             if path.is_dir():
@@ -30,13 +28,13 @@ def models(context: click.Context, parameter: click.Parameter, incomplete: str) 
 
 def boards(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Known boards."""
-    return [name for name in board_names() if name.startswith(incomplete)]
+    return [name for name in api.board_names() if name.startswith(incomplete)]
 
 
 def ports(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Boards that run on this computer, and its serial ports."""
     chips = simulated_boards()
-    linux = [name for name in board_names() if load_board(name).target]
+    linux = [name for name in api.board_names() if api.load_board(name).target]
     found = ["auto", "native", *(f"sim:{name}" for name in (*chips, *linux))]
     found += [f"sim:{name}:usb" for name in chips]
     found += [port.path for port in serial_ports()]

@@ -13,20 +13,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import api
-from ..data.datasets import Dataset, load_data
+from ..data.datasets import Dataset
 from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..graph.graph import Graph
 from ..graph.work import work_of
-from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
-from ..profile.profile import Profile, estimate_profile
+from ..profile.profile import Profile
 from ..run.evaluate import held_out_accuracy
 from ..run.run import Run, Weights, weights_sha256
 from ..run.train import Training
-from ..run.weights import save_weights
 from ..schedule.schedule import Schedule
 from ..view.picture import draw
 from .console import Report, count_steps, to_json
@@ -160,7 +158,7 @@ def run_demo(out: Path, reporter: Reporter, port: str = PORTS[0]) -> Demo:
     Raises PoetError if the trained weights differ from those of unlimited memory: see `check`.
     """
     graph = api.load_graph(MODEL)
-    known, ten = split(load_data("digits"))
+    known, ten = split(api.load_data("digits"))
     with _start(port, reporter) as connection:
         with reporter.step("pre-training on the digits 0 to 6, on the native board") as report:
             initial = _pretrain(graph, known, report)
@@ -174,7 +172,7 @@ def run_demo(out: Path, reporter: Reporter, port: str = PORTS[0]) -> Demo:
             profile.save(out / "profile.json")
             reporter.result(f"{outcome}; wrote profile.json")
         costs = api.costs_of(graph, profile)
-        keep = keep_everything(costs)
+        keep = api.keep_everything(costs)
         plan = _solve(graph, profile, costs, DEADLINES[port], out, reporter)
         schedule = _encode(graph, plan, out, reporter)
         _draw(costs, plan, out, reporter)
@@ -190,7 +188,7 @@ def run_demo(out: Path, reporter: Reporter, port: str = PORTS[0]) -> Demo:
                 )
             ]
             run, kept = _train_both(trainings, SAMPLES // graph.batch, reporter)
-    save_weights(out / "trained.safetensors", graph, run.weights)
+    api.save_weights(out / "trained.safetensors", graph, run.weights)
     write_whole(out / "run.json", to_json(run.to_json()))
     cost = Cost.of_run(kept) if port == NATIVE else Cost.of_plan(keep, profile)
     demo = Demo(
@@ -278,8 +276,8 @@ def _validate(
 
 
 def _pretrain(graph: Graph, data: Dataset, report: Report) -> Weights:
-    profile = estimate_profile(api.load_board(NATIVE))
-    keep = keep_everything(api.costs_of(graph, profile))
+    profile = api.estimate_profile(api.load_board(NATIVE))
+    keep = api.keep_everything(api.costs_of(graph, profile))
     with api.connect(NATIVE, arena_bytes=keep.peak_bytes) as unlimited:
         run = api.train(
             api.encode(graph, profile, keep), unlimited, data, epochs=PRETRAINING_EPOCHS, seed=SEED,

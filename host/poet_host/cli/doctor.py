@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from .. import api
-from ..device.board import load_board
 from ..device.ports import board_of, group_advice, permission_advice, serial_ports
 from ..errors import PoetError
 from ..firmware_build.native import boards_run_here, build_native, cross_tools, linux_boards
@@ -154,7 +153,7 @@ def _cross_compiler() -> str:
 
 
 def _linux() -> str:
-    targets = sorted({load_board(name).target for name in linux_boards()})
+    targets = sorted({api.load_board(name).target for name in linux_boards()})
     return ", ".join(
         f"compiled by {compiler}, run by {runner or 'this computer'}"
         for compiler, runner in map(cross_tools, targets)
@@ -166,7 +165,7 @@ def _loaders() -> str:
     found, missing = [], []
     for name in simulated_boards():
         try:
-            tool, program = find_tool(load_board(name))
+            tool, program = find_tool(api.load_board(name))
             if tool == "bossac":
                 check_bossac(program)
             found.append(f"{tool} for {name}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..data.datasets import fit, load_data
+from ..data.datasets import fit
 from ..errors import BadInput
 from ..run.evaluate import Evaluation, Half, half_of
 from ..schedule.schedule import Schedule
@@ -65,7 +65,7 @@ def evaluate(
         )
     loaded = Schedule.load(schedule)
     graph = loaded.graph
-    read = load_data(data, normalize=normalize, test_split=test_split or 0.0, seed=seed)
+    read = api.load_data(data, normalize=normalize, test_split=test_split or 0.0, seed=seed)
     dataset = fit(read, graph)
     half = half_of(dataset, half)
     loaded_weights = api.load_weights(weights, graph) if weights else None

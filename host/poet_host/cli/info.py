@@ -7,13 +7,12 @@ from typing import Any
 import click
 
 from .. import api
-from ..device.board import load_board
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.summary import Layer, Summary, summary_of
 from ..plan.infeasible import largest_need
 from ..plan.problem import Problem
-from ..profile.profile import Profile, estimate_profile
+from ..profile.profile import Profile
 from ..schedule.schedule import Schedule
 from ..solver.greedy import unsearched
 from .console import emit, progress, show_table, show_text
@@ -78,14 +77,14 @@ def _graph(model: str, options: dict[str, Any]) -> Graph:
 
 
 def _estimates() -> list[Profile]:
-    return [estimate_profile(load_board(name)) for name in api.board_names()]
+    return [api.estimate_profile(api.load_board(name)) for name in api.board_names()]
 
 
 def _row(graph: Graph, profile: Profile) -> dict[str, Any]:
     """RAM, energy and time of a step on one board; None for energy and time if no plan fits."""
     costs = api.costs_of(graph, profile)
     keep, need = costs.keep_everything, largest_need(costs)
-    arena_bytes = load_board(profile.board).arena_bytes
+    arena_bytes = api.load_board(profile.board).arena_bytes
     totals = unsearched(Problem(costs, arena_bytes))
     return {
         "board": profile.board,

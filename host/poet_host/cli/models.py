@@ -6,7 +6,6 @@ import click
 
 from .. import api
 from ..graph.graph import Graph
-from ..graph.models import MODELS
 from .console import emit, show_table
 from .options import json_option
 
@@ -17,7 +16,7 @@ def models(as_json: bool) -> None:
     """List the built-in models."""
     found = [
         {"name": name, "what": model.description, **_sizes(api.load_graph(name))}
-        for name, model in MODELS.items()
+        for name, model in api.MODELS.items()
     ]
     if as_json:
         emit({"models": found})

@@ -11,12 +11,12 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from ..device.board import load_board
+from .. import api
 from ..errors import BadInput
 from ..files import is_stream
 from ..graph.autodiff import BATCHNORM, OPTIMISERS
 from ..onnx.importer import DEFAULT_LOSS, LOSSES
-from ..profile.profile import Profile, estimate_profile
+from ..profile.profile import Profile
 from . import completion
 
 # Suffixes of file formats that this program or other programs use.
@@ -200,7 +200,7 @@ def profile_of(board: str | None, profile_name: str | None) -> Profile:
             "no costs: give --board NAME for estimated costs, or --profile FILE for measured costs"
         )
     if from_board:
-        return estimate_profile(load_board(board or ""), kind)
+        return api.estimate_profile(api.load_board(board or ""), kind)
     if board is not None:
         raise BadInput(
             f"--profile {profile_name} already names its board: omit --board, or choose --profile "

@@ -6,7 +6,7 @@ import click
 import numpy as np
 
 from .. import api
-from ..data.datasets import classes_of, fit, load_data, steps_per_epoch
+from ..data.datasets import classes_of, fit, steps_per_epoch
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..graph.weights import weight_nodes
@@ -143,7 +143,7 @@ def train(
         learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay,
     )  # fmt: skip
     graph = loaded.graph
-    read = load_data(
+    read = api.load_data(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
     )
     dataset = fit(read, graph)

@@ -54,10 +54,16 @@ from .planning import (
     solve,
 )
 from .planning import (
+    step_without_search as step_without_search,
+)
+from .planning import (
     why_no_plan as why_no_plan,
 )
 from .training import (
     Rescue as Rescue,
+)
+from .training import (
+    card_image_bytes as card_image_bytes,
 )
 from .training import (
     check_training as check_training,

@@ -11,7 +11,7 @@ from ..device.board import Board, load_board
 from ..errors import BadInput, Infeasible, OutOfTime
 from ..graph.graph import Graph
 from ..plan.costgraph import dump_cost_graph
-from ..plan.infeasible import why_infeasible
+from ..plan.infeasible import largest_need, why_infeasible
 from ..plan.keepall import METHOD as KEEP_EVERYTHING
 from ..plan.keepall import keep_everything
 from ..plan.limits import problem_of
@@ -23,6 +23,7 @@ from ..profile.profile import estimate_profile as estimated
 from ..schedule.encode import QUEUE_CAPACITY, encode_costs
 from ..schedule.encode import encode as encode_plan
 from ..schedule.schedule import Schedule
+from ..solver.greedy import unsearched
 from ..solver.settings import Settings
 from ..solver.solve import DEFAULT_GAP
 from .inputs import as_profile
@@ -125,6 +126,26 @@ def _keep_everything_within(problem: Problem) -> Plan:
         smallest_ram_bytes=keep.peak_bytes if keep.peak_bytes > problem.ram_bytes else None,
         smallest_deadline_us=keep.time_us if late else None,
     )
+
+
+def step_without_search(graph: Graph, profile: Profile) -> dict[str, Any]:
+    """RAM, energy and time of a step on the board of a profile, planned without search.
+
+    Energy and time are None if no plan was found within the arena of the board.
+    """
+    costs = costs_of(graph, profile)
+    keep, need = costs.keep_everything, largest_need(costs)
+    arena_bytes = load_board(profile.board).arena_bytes
+    totals = unsearched(Problem(costs, arena_bytes))
+    return {
+        "board": profile.board,
+        "profile": profile.kind,
+        "arena_bytes": arena_bytes,
+        "smallest_ram_bytes": need.bytes if need else 0,
+        "keep_everything_bytes": keep.peak_bytes if keep else None,
+        "energy_uj": totals.energy_uj if totals else None,
+        "time_us": totals.time_us if totals else None,
+    }
 
 
 def why_no_plan(graph: Graph | CostGraph, plan: Plan) -> str:

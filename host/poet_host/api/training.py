@@ -24,6 +24,10 @@ from ..schedule.schedule import Schedule
 from .connection import Connection
 from .inputs import Data, as_dataset, as_schedule, as_weights
 
+_MIN_IMAGE_BYTES = 64 << 20  # of a new card image, which takes disk space as it fills
+_MIB = 1 << 20
+_RESERVED_BYTES = 4 * _MIB  # of a card: what precedes the tensors, with a margin
+
 
 def train(
     schedule: Schedule | str | Path,
@@ -278,6 +282,13 @@ def write_card(
     state = read_job(device)
     assert state is not None
     return replace(state, classes=dataset.classes or names)
+
+
+def card_image_bytes(schedule: Schedule, dataset: Dataset, seed: int, first: int, last: int) -> int:
+    """Bytes of a new card image for a job that trains steps `first` + 1 to `last`."""
+    job = make_job(schedule, dataset, seed, first, last - first)
+    needed = _RESERVED_BYTES + 512 * schedule.model.data_blocks + job.size_bytes
+    return max(_MIN_IMAGE_BYTES, -(-needed // _MIB) * _MIB)
 
 
 def read_card(

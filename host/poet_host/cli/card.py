@@ -6,11 +6,11 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..data.datasets import Dataset, fit
+from ..data.datasets import fit
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..profile.profile import board_power
-from ..run.job import JobState, make_job
+from ..run.job import JobState
 from ..run.log import Log
 from ..schedule.schedule import Schedule
 from . import completion
@@ -27,10 +27,6 @@ from .options import (
     training_seed_option,
 )
 from .storage import check_image
-
-MIN_IMAGE_BYTES = 64 << 20  # of a new image, which takes disk space as it fills
-_MIB = 1 << 20
-_RESERVED_BYTES = 4 * _MIB  # of a card: what precedes the tensors, with a margin
 
 _port_option = click.option(
     "--port", "-p", metavar="PORT", shell_complete=completion.ports, show_default="none",
@@ -116,7 +112,7 @@ def write(
     if first >= last:
         raise BadInput(f"nothing to train: step {first:,} is done, and the last step is {last:,}")
     if is_new and image:
-        api.prepare_storage(image, _image_bytes(loaded, dataset, seed, first, last))
+        api.prepare_storage(image, api.card_image_bytes(loaded, dataset, seed, first, last))
     try:
         with (
             api.connect(
@@ -202,12 +198,6 @@ def _check_card_is_kept(port: str | None, storage: Path | None) -> None:
     """Raise BadInput for a board whose card is deleted at the end of this command."""
     if port and storage is None and api.runs_here(port):
         raise BadInput(f"the board {port} has a temporary card: name a card image with --storage")
-
-
-def _image_bytes(schedule: Schedule, dataset: Dataset, seed: int, first: int, last: int) -> int:
-    job = make_job(schedule, dataset, seed, first, last - first)
-    needed = _RESERVED_BYTES + 512 * schedule.model.data_blocks + job.size_bytes
-    return max(MIN_IMAGE_BYTES, -(-needed // _MIB) * _MIB)
 
 
 def _facts(graph: Graph, state: JobState | None) -> dict[str, object]:

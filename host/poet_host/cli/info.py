@@ -10,11 +10,8 @@ from .. import api
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.summary import Layer, Summary, summary_of
-from ..plan.infeasible import largest_need
-from ..plan.problem import Problem
 from ..profile.profile import Profile
 from ..schedule.schedule import Schedule
-from ..solver.greedy import unsearched
 from .console import emit, progress, show_table, show_text
 from .options import (
     board_option,
@@ -45,7 +42,7 @@ def info(
     graph = _graph(model, options)
     profiles = [profile_of(board, profile_name)] if board or profile_name else _estimates()
     with progress(f"planning {graph.name} without search"):
-        rows = [_row(graph, profile) for profile in profiles]
+        rows = [api.step_without_search(graph, profile) for profile in profiles]
     summary = summary_of(graph)
     if as_json:
         emit({"name": graph.name, **summary.to_json(), "boards": rows})
@@ -78,23 +75,6 @@ def _graph(model: str, options: dict[str, Any]) -> Graph:
 
 def _estimates() -> list[Profile]:
     return [api.estimate_profile(api.load_board(name)) for name in api.board_names()]
-
-
-def _row(graph: Graph, profile: Profile) -> dict[str, Any]:
-    """RAM, energy and time of a step on one board; None for energy and time if no plan fits."""
-    costs = api.costs_of(graph, profile)
-    keep, need = costs.keep_everything, largest_need(costs)
-    arena_bytes = api.load_board(profile.board).arena_bytes
-    totals = unsearched(Problem(costs, arena_bytes))
-    return {
-        "board": profile.board,
-        "profile": profile.kind,
-        "arena_bytes": arena_bytes,
-        "smallest_ram_bytes": need.bytes if need else 0,
-        "keep_everything_bytes": keep.peak_bytes if keep else None,
-        "energy_uj": totals.energy_uj if totals else None,
-        "time_us": totals.time_us if totals else None,
-    }
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

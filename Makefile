@@ -2,9 +2,9 @@
 # make check         lint, types, host and native tests, and how many lines they cover, in four minutes
 # make test          everything that must hold: lint, types, unit, property and whole-run tests
 # make lint          formatters, linters and types alone
-# make bench         what a RAM budget costs on a board, measured beside keep-everything
-# make bench-solver  the planner beside the paper's formulation (half an hour; OPTIONS=--quick)
-# make paper         the POET paper's claims beside ours (over an hour; OPTIONS, see bench/paper.py)
+# make bench         what a RAM budget costs on a board, next to keep-everything
+# make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
+# make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper.py)
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
 # make schedules     the examples in schedules/, solved again

@@ -50,7 +50,7 @@ def mentions(page: Path) -> list[str]:
     """Those within a sentence's backticks, which may leave things out."""
     text = re.sub(r'"\s+f?"', "", page.read_text(encoding="utf-8"))  # strings in several parts
     quoted = re.findall(rf"`({NAME}(?: [^`]*)?)`", text)
-    return [" ".join(one.split()) for one in quoted]
+    return [" ".join(item.split()) for item in quoted]
 
 
 def refusal(line: str, whole: bool = True) -> str | None:
@@ -66,10 +66,10 @@ def refusal(line: str, whole: bool = True) -> str | None:
             return f"there is no command {name}"
         command, context = found, click.Context(found, context, name)
     known = {
-        option: one
-        for one in command.get_params(context)
-        if isinstance(one, click.Option)
-        for option in (*one.opts, *one.secondary_opts)
+        option: item
+        for item in command.get_params(context)
+        if isinstance(item, click.Option)
+        for option in (*item.opts, *item.secondary_opts)
     }
     seen: set[str | None] = set()
     arguments = 0
@@ -88,10 +88,12 @@ def refusal(line: str, whole: bool = True) -> str | None:
             value = words.pop(0)
             if isinstance(one.type, click.Choice) and value not in one.type.choices:
                 return f"{option} of {command.name} is not {value}"
-    wanted = [one for one in command.get_params(context) if one.required and whole]
-    if missing := [one.opts[0] for one in known.values() if one in wanted and one.name not in seen]:
+    wanted = [item for item in command.get_params(context) if item.required and whole]
+    if missing := [
+        item.opts[0] for item in known.values() if item in wanted and item.name not in seen
+    ]:
         return f"{command.name} wants {missing[0]} too"
-    if arguments < sum(isinstance(one, click.Argument) for one in wanted):
+    if arguments < sum(isinstance(item, click.Argument) for item in wanted):
         return f"{command.name} wants more arguments"
     return None
 

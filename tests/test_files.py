@@ -15,7 +15,7 @@ def test_written_and_read(tmp_path: Path) -> None:
     assert read_json(path) == {"a": "ä"}
     write_whole(str(path), b"\x00\x01")
     assert read_bytes(path) == b"\x00\x01"
-    assert [one.name for one in tmp_path.iterdir()] == ["größe.json"]
+    assert [item.name for item in tmp_path.iterdir()] == ["größe.json"]
 
 
 def test_a_name_may_be_as_long_as_a_folder_takes(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_name_may_be_as_long_as_a_folder_takes(tmp_path: Path) -> None:
     write_whole(path, "new")
     create_storage(tmp_path / ("y" * 255), 4 << 20)
     assert read_text(path) == "new"
-    assert {len(one.name) for one in tmp_path.iterdir()} == {255}
+    assert {len(item.name) for item in tmp_path.iterdir()} == {255}
 
 
 def test_a_failed_write_leaves_the_old_file(
@@ -39,7 +39,7 @@ def test_a_failed_write_leaves_the_old_file(
     with pytest.raises(PoetError, match="kept cannot be written"):
         write_whole(path, "new")
     assert read_text(path) == "old"
-    assert [one.name for one in tmp_path.iterdir()] == ["kept"]
+    assert [item.name for item in tmp_path.iterdir()] == ["kept"]
 
 
 def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:

@@ -259,7 +259,7 @@ def test_texts_of_tokens_are_learnable_and_always_the_same() -> None:
     assert (texts.x[:, 0] == 1).all()
     assert texts.x.min() == 0
     assert texts.x.max() < 50
-    padding = texts.x == 0  # behind the words alone, and never a whole text
+    padding = texts.x == 0  # after the words alone, and never a whole text
     assert (np.diff(padding.astype(int), axis=1) >= 0).all()
     assert padding[:, :5].sum() == 0
     assert np.array_equal(load_data("tokens:20:50:3").x, texts.x)

@@ -129,7 +129,7 @@ def test_damage_in_a_compressed_member_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_LZMA) as file:
         file.writestr("x.npy", array_file())
     raw = bytearray((tmp_path / "a.npz").read_bytes())
-    raw[35 + 9 : 35 + 40] = b"\xff" * 31  # behind the name and the coder's properties
+    raw[35 + 9 : 35 + 40] = b"\xff" * 31  # after the name and the coder's properties
     (tmp_path / "a.npz").write_bytes(raw)
     with pytest.raises(BadInput, match=r"no readable \.npz file"):
         load_data(tmp_path / "a.npz")
@@ -215,7 +215,7 @@ def test_a_header_of_numbers_is_no_sample(tmp_path: Path, text: str, line: int) 
         "0,2,a\n3,4,b\n",
         "0,1\n3,4\n",
         "3,4,b\n0,1,a\n",  # as the message says
-        "a,b,c\n0,1,2\n3,4,5\n",  # behind a header there is no other
+        "a,b,c\n0,1,2\n3,4,5\n",  # after a header there is no other
     ],
 )
 def test_samples_may_look_like_numbers_of_columns(tmp_path: Path, text: str) -> None:

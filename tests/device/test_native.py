@@ -1,4 +1,4 @@
-"""The typed device against the real firmware: the native board behind its pty."""
+"""The typed device against the real firmware: the native board at its pty."""
 
 import threading
 import zlib
@@ -145,4 +145,4 @@ def test_an_image_has_its_name_once_it_is_whole(
     assert path.read_bytes() == b"before"
     start_board.prepare_storage(path, 4 << 20)
     assert path.stat().st_size == 4 << 20
-    assert [one.name for one in tmp_path.iterdir()] == ["card.img"]
+    assert [item.name for item in tmp_path.iterdir()] == ["card.img"]

@@ -53,7 +53,7 @@ CONVOLUTIONS = [  # n, c, h, w, k, kernel, stride, padding, groups
 
 
 def sides(padding: tuple) -> list[int]:
-    """What is in front of and behind the width, then the height, as PyTorch pads."""
+    """What is before and after the width, then the height, as PyTorch pads."""
     pairs = [side if isinstance(side, tuple) else (side, side) for side in padding]
     return [*pairs[1], *pairs[0]]
 

@@ -178,7 +178,7 @@ def test_the_next_batch_may_be_written_while_a_step_runs(cut: int) -> None:
 
 
 def test_a_step_that_fails_leaves_its_own_batch_to_be_written_again() -> None:
-    """What comes meanwhile for the step behind it does not replace it."""
+    """What comes meanwhile for the next step does not replace it."""
     server, quiet = trained(), trained()
     (good, next_one), endless = batches(2), np.full(toy.SIZES[toy.X] // 4, 1e38, "<f4").tobytes()
     upload(server, 2, toy.X, endless)

@@ -37,8 +37,8 @@ def geometries(draw: st.DrawFn) -> dict[str, int]:
     for axis in "hw":
         kernel, stride = draw(st.integers(1, a[axis])), draw(st.integers(1, 3))
         pad = draw(st.integers(0, kernel // 2))
-        behind = draw(st.integers(0, kernel - 1))
-        out = (a[axis] + pad + behind - kernel) // stride + 1
+        after = draw(st.integers(0, kernel - 1))
+        out = (a[axis] + pad + after - kernel) // stride + 1
         a |= {f"kernel_{axis}": kernel, f"stride_{axis}": stride, f"pad_{axis}": pad}
         a[f"o{axis}"] = out
     return a

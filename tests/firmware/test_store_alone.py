@@ -244,7 +244,7 @@ def test_a_host_can_look_and_stop_it() -> None:
     assert board.hello()["committed_step"] == 0
     load(board)
     assert weights(board) == truth()[0][0]
-    # The job is whole: it begins anew when the board is switched on.
+    # The job is whole: it begins again when the board is switched on.
     assert restarted(board) == STEPS
 
 

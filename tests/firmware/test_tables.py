@@ -105,13 +105,13 @@ BROKEN_MODELS = {
     "computed input tensor": changed_tensor(A, place=INPUT, block=2),
     "stored next tensor": changed_tensor(S, place=NEXT),
     "overlapping stored tensors": changed_tensor(P, block=0),
-    "stored tensor behind the stride": changed_tensor(P, block=64),
+    "stored tensor after the stride": changed_tensor(P, block=64),
     "page over the second slots": changed_tensor(A, block=65),
     "page over the first slots": changed_tensor(A, block=1),
     "overlapping pages": changed_tensor(B, block=128),
-    "page behind the data area": changed_tensor(D, block=132),
-    "page far behind the data area": changed_tensor(D, block=0xFFFFFFFF),
-    "second slot behind the data area": replace(MODEL, slot_stride=1 << 20),
+    "page after the data area": changed_tensor(D, block=132),
+    "page far after the data area": changed_tensor(D, block=0xFFFFFFFF),
+    "second slot after the data area": replace(MODEL, slot_stride=1 << 20),
     "second slot of an input over that of its neighbour": changed_tensor(
         S, place=INPUT, size_bytes=1024
     ),
@@ -130,9 +130,9 @@ BROKEN_MODELS = {
     "no sink where one is needed": changed_op(D, sink=0),
     "too few inputs": changed_op(B, inputs=(A,)),
     "too many inputs": changed_op(A, inputs=(S, S)),
-    "input behind the output": changed_op(A, inputs=(B,)),
+    "input after the output": changed_op(A, inputs=(B,)),
     "input that is the output": changed_op(A, inputs=(A,)),
-    "overwritten tensor that is no input": changed_op(Q, overwrites=C),
+    "overwritten tensor that is not an input": changed_op(Q, overwrites=C),
     "overwriting by a kernel that cannot": changed_op(
         A, kernel=KERNEL["global_avgpool"], overwrites=S
     ),

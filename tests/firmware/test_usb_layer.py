@@ -78,9 +78,9 @@ def test_linux_enumerates_it_and_opens_it(
     device.open()
     device.open(False)
     asked = device.requests
-    assert [one.setup for one in asked] == LINUX_ENUMERATES + LINUX_OPENS + LINUX_CLOSES
-    assert all((one.result >= 0) == (one.setup != QUALIFIER) for one in asked)
-    assert [one.address for one in asked[:3]] == [0, 0, 5]
+    assert [request.setup for request in asked] == LINUX_ENUMERATES + LINUX_OPENS + LINUX_CLOSES
+    assert all((request.result >= 0) == (request.setup != QUALIFIER) for request in asked)
+    assert [request.address for request in asked[:3]] == [0, 0, 5]
     assert not device.run(1_000_000), "an idle bus costs nothing"
 
 
@@ -119,7 +119,11 @@ def test_a_descriptor_of_a_full_packet_ends_with_an_empty_one(
 ) -> None:
     device = Plugged(library, tmp_path, b"a" * 31, b"b" * 40)
     device.enumerate()
-    assert [text_of(one.data) for one in device.requests[9:12]] == ["a" * 31, "poet-host", "b" * 31]
+    assert [text_of(request.data) for request in device.requests[9:12]] == [
+        "a" * 31,
+        "poet-host",
+        "b" * 31,
+    ]
     assert len(device.requests[9].data) == 64
     assert device.ask(GET, 6, 0x0302, 0x409, 64) == device.requests[9].data
 
@@ -251,8 +255,8 @@ def test_a_closed_port_takes_and_gives_nothing(device: Plugged) -> None:
     device.open(False)
     assert device.device_reads() == b""
     device.open()
-    device.device_sends(b"heard")
-    assert device.host_reads() == b"heard"
+    device.device_sends(b"received")
+    assert device.host_reads() == b"received"
 
 
 def test_a_host_that_fetches_nothing_is_given_up(opened: Plugged) -> None:
@@ -283,7 +287,7 @@ def test_halted_endpoints_go_on_where_they_were(device: Plugged) -> None:
     device.device_sends(data[:100])
     got = device.device_reads_all()
     assert (got, device.host_reads()) == (data, data[:100])
-    cleared = [one.setup for one in device.requests if one.setup[:2] == (0x02, 1)]
+    cleared = [request.setup for request in device.requests if request.setup[:2] == (0x02, 1)]
     assert cleared == [(0x02, 1, 0, 0x82, 0), (0x02, 1, 0, 0x02, 0)]
 
 

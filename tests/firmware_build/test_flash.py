@@ -1,4 +1,4 @@
-"""Flashing: real command lines into stub programs, and boards behind the ports that come back."""
+"""Flashing: real command lines into stub programs, and boards at the ports that come back."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_bossac_itself_writes_behind_the_boot_loader(
         assert loader.flash[0x2000 : 0x2000 + len(IMAGE)] == IMAGE
         assert "X00002000" in loader.commands
         assert loader.commands[-1] == "WE000ED0C,05FA0004"  # reset
-        read = [int(one.split(",")[1], 16) for one in loader.commands if one[0] == "R"]
+        read = [int(command.split(",")[1], 16) for command in loader.commands if command[0] == "R"]
         assert max(read) == 63  # what the loader can do over USB
 
 
@@ -391,12 +391,12 @@ def test_a_running_board_is_named_and_asked_first(desk: Desk, capsys: Any) -> No
     desk.names[strange] = "somebody", "mkr1000"
     with answering("mkr1000") as board, answering("nrf52840_dk") as nameless:
         usb = desk.running("ttyACM2", "mkr1000", "5", board.port)
-        found = {one["port"]: one for one in Command(capsys)("boards", "--json").json["ports"]}
+        found = {item["port"]: item for item in Command(capsys)("boards", "--json").json["ports"]}
         assert (found[usb]["board"], found[usb]["answer"]) == ("mkr1000", "mkr1000 number-5")
         assert (found[strange]["board"], found[strange]["answer"]) == (None, "not asked")
         windows = desk.port("COM3", RUNNING, "7", nameless.port)
         desk.names[windows] = "Microsoft", ""
-        found = {one["port"]: one for one in Command(capsys)("boards", "--json").json["ports"]}
+        found = {item["port"]: item for item in Command(capsys)("boards", "--json").json["ports"]}
         assert (found[windows]["board"], found[windows]["hello"]["board"]) == (None, "nrf52840_dk")
         del desk.ids[windows]
         assert candidate_ports()[0] == usb
@@ -497,12 +497,12 @@ def test_a_port_may_come_back_late(desk: Desk, monkeypatch: pytest.MonkeyPatch) 
 
 def test_another_board_that_answers_is_told(desk: Desk) -> None:
     desk.program("openocd")
-    told = r"written, but mkr1000 answers at .*, not nrf52840_dk"
-    with answering("mkr1000") as board, pytest.raises(PoetError, match=told):
+    message = r"written, but mkr1000 answers at .*, not nrf52840_dk"
+    with answering("mkr1000") as board, pytest.raises(PoetError, match=message):
         write(DK, board.port)
     foreign = isa.fingerprint_text().replace(b"relu", b"rolu", 1)
-    told = r"written, but .* other operators"
-    with FakeBoard(rows=foreign) as board, pytest.raises(BoardError, match=told):
+    message = r"written, but .* other operators"
+    with FakeBoard(rows=foreign) as board, pytest.raises(BoardError, match=message):
         write(DK, board.port)
 
 
@@ -546,10 +546,10 @@ def test_a_missing_permission_names_group_and_rule(
     )
     with pytest.raises(NoDevice) as caught:
         write(MKR, usb)
-    told = str(caught.value)
-    assert f"sudo usermod -aG {grp.getgrgid(20).gr_name} $USER" in told
-    assert 'SUBSYSTEM=="tty", ATTRS{idVendor}=="2341", ATTRS{idProduct}=="804e"' in told
-    assert "/etc/udev/rules.d/60-poet.rules" in told
+    message = str(caught.value)
+    assert f"sudo usermod -aG {grp.getgrgid(20).gr_name} $USER" in message
+    assert 'SUBSYSTEM=="tty", ATTRS{idVendor}=="2341", ATTRS{idProduct}=="804e"' in message
+    assert "/etc/udev/rules.d/60-poet.rules" in message
     assert not desk.is_touched()
 
     def refused(*_: Any, **__: Any) -> None:
@@ -562,7 +562,7 @@ def test_a_missing_permission_names_group_and_rule(
     assert "or uucp" in ports.permission_advice("/dev/nothing")
 
 
-# What is behind the ports.
+# Boards and loaders at the ports.
 
 
 def test_boards_asks_known_ports_and_the_named_one_only(desk: Desk, capsys: Any) -> None:
@@ -573,7 +573,9 @@ def test_boards_asks_known_ports_and_the_named_one_only(desk: Desk, capsys: Any)
         desk.port("ttyACM0", JLINK, "683", known.port)
         adapter = desk.port("ttyUSB1", (0x0403, 0x6001), "", other.port)
         desk.port("ttyACM1", LOADER)
-        found = {Path(one["port"]).name: one for one in poet_host("boards", "--json").json["ports"]}
+        found = {
+            Path(item["port"]).name: item for item in poet_host("boards", "--json").json["ports"]
+        }
         assert found["ttyACM0"]["board"] == "nrf52840_dk"
         assert found["ttyACM0"]["usb"] == "1366:1015"
         assert found["ttyACM0"]["hello"]["unique_id"] == "number-5"
@@ -585,7 +587,7 @@ def test_boards_asks_known_ports_and_the_named_one_only(desk: Desk, capsys: Any)
         with pytest.raises(BlockingIOError):
             os.read(desk.ends[0], 1)
         named = poet_host("boards", "--json", "--port", adapter).json["ports"]
-        assert [one["answer"] for one in named if one["port"] == adapter] == ["mkr1000 number-5"]
+        assert [item["answer"] for item in named if item["port"] == adapter] == ["mkr1000 number-5"]
         assert other.names() == ["hello"]
         table = poet_host("boards").out
         assert "0403:6001" in table

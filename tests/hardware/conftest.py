@@ -4,7 +4,7 @@
     pytest tests/hardware --board mkr1000 --port /dev/ttyACM0 -x
 
 Files are numbered in the order of bringing a board up; the first thing that fails is the one to
-mend. On a real board the firmware is built and written first (--no-flash: it is there already),
+fix. On a real board the firmware is built and written first (--no-flash: it is there already),
 and what the card's poet partition holds is lost.
 """
 

@@ -44,7 +44,7 @@ def running(
 def test_the_image_fits_and_begins_where_it_must(name: str) -> None:
     image = read_elf(build_firmware(name))
     if name == "mkr1000":
-        assert image.segments[0][0] == 0x2000  # behind the boot loader
+        assert image.segments[0][0] == 0x2000  # after the boot loader
     else:  # anomaly 198: what SPIM3 sends has a RAM block of its own
         inside = [n for n, a in image.symbols.items() if 0x20000000 <= a < 0x20002000]
         assert inside == ["bounce"]
@@ -210,24 +210,24 @@ def test_the_same_input_takes_the_same_cycles(name: str, storage: Path) -> None:
         assert reply.endswith(b"\0")
         found.append((chip.meter, reply))
     assert found[0] == found[1]
-    # Nobody spoke for a while: is there a job? Then as an answer. The CSD is no block; MBR and
+    # Nobody spoke for a while: is there a job? Then as an answer. The CSD is not a block; MBR and
     # store are.
     assert found[0][0].card_reads == 2 * 2
 
 
 @both
-@pytest.mark.parametrize(("code", "exception", "behind"), [(0xDE00, 3, 0), (0xDF00, 11, 2)])
+@pytest.mark.parametrize(("code", "exception", "offset"), [(0xDE00, 3, 0), (0xDF00, 11, 2)])
 def test_a_fault_is_told_over_serial_and_the_board_restarts(
-    name: str, code: int, exception: int, behind: int, storage: Path
+    name: str, code: int, exception: int, offset: int, storage: Path
 ) -> None:
-    """An undefined instruction, and a call that nobody serves: whatever has no handler is told."""
+    """An undefined instruction, and a call that nobody serves: what has no handler is reported."""
     chip = SimulatedChip(name, build_firmware(name), storage)
     address = chip.image.symbols["poet_serve"] & ~1
     assert chip.lib.machine_load(chip.machine, address, code.to_bytes(2, "little"), 2)
     chip.lib.machine_take_faults(chip.machine, True)
     assert chip.run(10**9) == "reset"
     text = chip.take().decode()
-    assert text.startswith(f"poet: fault {exception:02x} at {address + behind:08x}, from ")
+    assert text.startswith(f"poet: fault {exception:02x} at {address + offset:08x}, from ")
     chip.reset()
     assert chip.run(10**9) == "idle"
 

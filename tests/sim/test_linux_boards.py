@@ -48,8 +48,8 @@ def test_weights_trained_on_aarch64_are_the_same_bits(method: str) -> None:
     graph = runs.digits()
     plan = runs.plan(graph, "60%", method)
     activations = {node.name for node in graph if not node.stored}
-    computed = [one.node for one in plan.statements if one.op == "compute"]
-    paged = [one.node for one in plan.statements if one.op == "page_in"]
+    computed = [statement.node for statement in plan.statements if statement.op == "compute"]
+    paged = [statement.node for statement in plan.statements if statement.op == "page_in"]
     again = (len(computed) > len(set(computed)), bool(activations & set(paged)))
     assert again == (method == "poet-remat", method == "poet-paging")
     schedule = runs.schedule(graph, "60%", method)

@@ -71,10 +71,12 @@ def test_estimates_agree_with_what_is_measured(
 ) -> None:
     connection, measured = profiled
     estimate = api.estimate_profile(connection.board)
-    # What statements take besides kernels is in the estimate's base, and not yet in `measured`.
+    # The estimate's base has what statements take in addition to kernels, `measured` not yet.
     kernels = replace(estimate, rates=replace(estimate.rates, base_us=0.0))
     nodes = [node for node in runs.digits() if not node.stored]
-    times_us = [[one.cost(node, runs.digits())[0] for node in nodes] for one in (kernels, measured)]
+    times_us = [
+        [item.cost(node, runs.digits())[0] for node in nodes] for item in (kernels, measured)
+    ]
     estimated_us, measured_us = (sum(times) for times in times_us)
     assert estimated_us == pytest.approx(measured_us, rel=0.05)
     off = sorted(abs(one / other - 1) for one, other in zip(*times_us, strict=True))
@@ -116,12 +118,12 @@ def test_transfers_overlap_as_the_plan_has_it(
         observed = run(other, graph, profile, plan)
     costs = cost_graph(graph, calibrated(profile, graph, observed))
     planned = lanes(Problem(costs, plan.ram_bytes), plan.statements)
-    assert sum(one.op.startswith("page") for one in plan.statements) > 50
+    assert sum(statement.op.startswith("page") for statement in plan.statements) > 50
     hidden_us = planned.processor_us + planned.transfers_us - planned.time_us
     assert hidden_us > 0.5 * planned.transfers_us
     # The processor's lane is busy while it reads records, and the commit is in neither lane.
     traced_us = fmean(
-        one.transfer_us - (one.asleep_us - one.commit_us - records_us(one))
-        for one in observed.steps
+        step.transfer_us - (step.asleep_us - step.commit_us - records_us(step))
+        for step in observed.steps
     )
     assert traced_us > 0.9 * hidden_us

@@ -193,7 +193,7 @@ def test_a_card_taken_out_and_put_back_must_be_initialised(image: Path) -> None:
     assert card.give(pattern(80)) == 0x1F
     assert card.command(13, size=2) == []
     assert image.read_bytes()[5 * BLOCK : 6 * BLOCK] == pattern(5)
-    card.select(False)  # in the middle of what is no block any more
+    card.select(False)  # in the middle of what is not a block any more
     assert card.complaint == ""
     card.lib.sdcard_set_present(card.card, True)
     assert card.command(13, size=2) == []

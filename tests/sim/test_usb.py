@@ -46,10 +46,10 @@ def test_it_enumerates_and_says_who_it_is(name: str) -> None:
     board = UsbBoard(name)
     found = board.requests()
     sizes = {9: 2 + 2 * len(name)}  # of the product's name
-    assert [(one.address, one.setup.hex(), one.result) for one in found] == [
+    assert [(item.address, item.setup.hex(), item.result) for item in found] == [
         (address, setup, sizes.get(i, size)) for i, (address, setup, size) in enumerate(LINUX)
     ]
-    product, maker, serial = (one.data[2:].decode("utf-16-le") for one in found[9:12])
+    product, maker, serial = (item.data[2:].decode("utf-16-le") for item in found[9:12])
     hello = board.ask("hello")["hello"]
     assert (product, maker, serial) == (name, "poet-host", hello.unique_id)
 
@@ -235,4 +235,4 @@ def test_the_whole_path_runs_over_usb() -> None:
             plan = api.solve(graph, profile, ram=16_000, time_limit_s=10, gap=1.0)
             run = api.train(api.encode(graph, profile, plan), board, data, steps=2)
         assert (run.board, runs.same(run, whole)) == (name, True)
-        assert [one.loss for one in run.steps] == [one.loss for one in whole.steps]
+        assert [step.loss for step in run.steps] == [step.loss for step in whole.steps]

@@ -24,9 +24,9 @@ def case(number: int, folder: Path) -> Outcome:
 def test_a_setup_comes_into_its_bank_and_no_further(tmp_path: Path) -> None:
     outcome = case(1, tmp_path)
     assert (outcome.result, outcome.message) == ("exit", "")
-    *packet, behind, size, status, crc, later = words(outcome.text)
+    *packet, after, size, status, crc, later = words(outcome.text)
     assert packet == GET_DESCRIPTOR
-    assert (behind, size, status) == (0, 8, 0x43)  # 8 bytes were all there was room for
+    assert (after, size, status) == (0, 8, 0x43)  # 8 bytes were all there was room for
     assert (crc, later) == (CRC, 0x43)
 
 

@@ -33,7 +33,7 @@ def chain(
 
 
 def residual() -> CostGraph:
-    """A training step whose forward pass is no chain: every result is used two steps later."""
+    """A training step whose forward pass is not a chain: every result is used two steps later."""
     costs = {"page_in_us": 1.0, "page_in_uj": 1.0, "page_out_us": 1.0, "page_out_uj": 1.0}
     nodes = [CostNode("f0", (), 8, 1.0, 1.0, **costs), CostNode("f1", (), 8, 1.0, 1.0, **costs)]
     for k in range(2, 6):

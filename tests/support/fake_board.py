@@ -1,4 +1,4 @@
-"""A peer behind a pty that speaks wire.def, and misbehaves when told to."""
+"""A peer at a pty that speaks wire.def, and misbehaves on request."""
 
 import os
 import select

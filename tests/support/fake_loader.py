@@ -1,4 +1,4 @@
-"""Arduino's SAM boot loader behind a pty: the commands that bossac gives a SAM D21."""
+"""Arduino's SAM boot loader at a pty: the commands that bossac gives a SAM D21."""
 
 import os
 import select
@@ -60,7 +60,7 @@ class FakeLoader:
 
     def _answer(self, command: str) -> bytes:
         self.commands.append(command)
-        name, numbers = command[0], [int(one, 16) for one in command[1:].split(",") if one]
+        name, numbers = command[0], [int(part, 16) for part in command[1:].split(",") if part]
         if name == "N":  # binary from now on
             return b"\n\r"
         if name == "V":

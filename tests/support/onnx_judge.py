@@ -1,4 +1,4 @@
-"""Models of one's own beside ONNX Runtime, shared by the tests of importing them."""
+"""Models of one's own compared with ONNX Runtime, shared by the tests of importing them."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -81,14 +81,14 @@ class _Drawing:
         groups = draw(st.sampled_from([g for g in (1, 2, 4) if x.shape[1] % g == 0]))
         kernel = self.kernel(x)
         front = [draw(st.integers(0, 1)) for _ in kernel]
-        behind = [
+        after = [
             draw(st.sampled_from((f, min(1, k - 1)))) for f, k in zip(front, kernel, strict=True)
         ]
         options = {
             "channels": groups * draw(st.integers(1, 2)),
             "kernel": kernel,
             "stride": draw(st.sampled_from((1, 2, (1, 2)))),
-            "padding": tuple(zip(front, behind, strict=True)),
+            "padding": tuple(zip(front, after, strict=True)),
             "groups": groups,
             "bias": draw(st.booleans()),
         }

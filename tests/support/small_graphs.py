@@ -1,4 +1,4 @@
-"""Graphs of up to 6 nodes with sizes that are no multiples of 4."""
+"""Graphs of up to 6 nodes with sizes that are not multiples of 4."""
 
 import random
 from dataclasses import replace

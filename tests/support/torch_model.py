@@ -91,8 +91,8 @@ def padded(x: Tensor, fields: Mapping[str, Any], filling: float) -> Tensor:
     sides: list[int] = []
     for axis in "wh":  # as PyTorch has them, the last axis first
         front, taps, step, out = (fields[f"{f}{axis}"] for f in ("pad_", "kernel_", "stride_", "o"))
-        behind = int((out - 1) * step + taps - fields[axis] - front)
-        sides += [int(front), max(behind, 0)]
+        after = int((out - 1) * step + taps - fields[axis] - front)
+        sides += [int(front), max(after, 0)]
     return F.pad(x, sides, value=filling)
 
 

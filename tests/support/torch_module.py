@@ -40,7 +40,7 @@ class AsModule(nn.Module):
         state = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         values: dict[str, Any] = {}
         for name, names in self.names.items():
-            tensors = [state[one] for one in names]
+            tensors = [state[item] for item in names]
             values[name] = tensors[0] if len(tensors) == 1 else tensors
         frozen = frozenset(layer.name for layer in self.forward_model.layers)
         outputs = torch_forward(self.forward_model, values, x, frozen=frozen)

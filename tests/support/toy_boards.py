@@ -1,4 +1,4 @@
-"""Boards that train the toy: in RAM, and as processes behind a port."""
+"""Boards that train the toy: in RAM, and as processes at a port."""
 
 from functools import cache
 

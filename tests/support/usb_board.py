@@ -85,9 +85,12 @@ class UsbBoard:
         ]
         return [
             Request(
-                bytes(one.setup), one.result, bytes(one.data)[: max(0, one.result)], one.address
+                bytes(item.setup),
+                item.result,
+                bytes(item.data)[: max(0, item.result)],
+                item.address,
             )
-            for one in found
+            for item in found
         ]
 
     def control(

@@ -112,7 +112,7 @@ class Redirected:
                 if wanted == number:
                     head = struct.pack(BULK_HEAD, endpoint, CANCELLED, 0, stream, 0)
                     self._send(BULK, number, head)
-            self._wanted = [one for one in self._wanted if one[0] != number]
+            self._wanted = [item for item in self._wanted if item[0] != number]
 
     def _introduce(self) -> None:
         chip = self.chip

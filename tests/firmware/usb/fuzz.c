@@ -252,7 +252,7 @@ static void serve(void) {
   setup(known[6]);
   rule(slot_of(USB_CONTROL_IN)->given && slot_of(USB_CONTROL_IN)->size == 18 &&
            slot_of(USB_CONTROL_IN)->copy[8] == (USB_VENDOR_ID & 0xff),
-       "the device tells who it is");
+       "the device says who it is");
   go_on();
   go_on();
   whole_request(known[12]);

@@ -41,7 +41,7 @@ void fetched(struct slot *slot);
 void delivered(struct slot *slot, const uint8_t *data, uint32_t size);
 void status_taken(void);
 
-/* The UART beside it. */
+/* The UART next to it. */
 extern struct uart {
   uint8_t in[256], out[4096];
   uint32_t in_size, out_size;

@@ -10,7 +10,7 @@
 
 enum { EDGE = 0x7fc0dead, OP_WORDS = sizeof(struct poet_op) / 4 };
 
-static uint32_t memory[3000]; /* tensors, with an edge behind each */
+static uint32_t memory[3000]; /* tensors, with an edge after each */
 
 static uint32_t crc32(const void *data, uint32_t size_bytes) {
   const uint8_t *bytes = data;
@@ -23,7 +23,7 @@ static uint32_t crc32(const void *data, uint32_t size_bytes) {
   return ~crc;
 }
 
-/* Runs the row; returns the one behind it. */
+/* Runs the row; returns the next row. */
 static const uint32_t *run(const uint32_t *row) {
   struct poet_op op;
   struct poet_call call = {.op = &op, .step = row[0]};
@@ -56,10 +56,10 @@ static const uint32_t *run(const uint32_t *row) {
     at += words[i];
     given += words[i];
     if (*at != EDGE)
-      print("written behind an input: ");
+      print("written after an input: ");
   }
   if (out[out_words] != EDGE)
-    print("written behind the output: ");
+    print("written after the output: ");
   print_hex(crc32(out, out_words * 4));
   return data;
 }

@@ -525,10 +525,8 @@ def test_the_doctor_knows_what_flashing_needs(desk: Desk, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("port", ["native", "sim:mkr1000"])
-def test_boards_that_run_here_are_not_flashed(port: str, capsys: Any) -> None:
-    result = Command(capsys)("flash", "--board", "mkr1000", "--port", port)
-    assert result.code == 2
-    assert "has its firmware already" in result.err
+def test_boards_on_this_computer_are_not_flashed(port: str, poet_host: Command) -> None:
+    poet_host("flash", "--board", "mkr1000", "--port", port).fails(2, port)
 
 
 # Permissions.

@@ -65,7 +65,7 @@ def test_weights_trained_on_aarch64_are_the_same_bits(method: str) -> None:
 
 
 @needs_cross
-def test_commands_say_whose_times_they_tell(tmp_path: Path, poet_host: Command) -> None:
+def test_commands_warn_that_emulated_times_mean_nothing(tmp_path: Path, poet_host: Command) -> None:
     schedule, weights = tmp_path / "digits.poet", tmp_path / "w.safetensors"
     runs.schedule(runs.digits()).save(schedule)
     for command in (
@@ -75,7 +75,7 @@ def test_commands_say_whose_times_they_tell(tmp_path: Path, poet_host: Command) 
     ):
         done = poet_host(*command, "--port", "sim:jetson_tx2", "--json")
         assert (done.code, done.json["board"]) == (0, "jetson_tx2")
-        assert ("QEMU executes" in done.err) == (platform.machine() != "aarch64")
+        assert ("QEMU" in done.err) == (platform.machine() != "aarch64")
         assert "QEMU" not in poet_host(*command, "--port", "native").err
 
 

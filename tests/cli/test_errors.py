@@ -289,21 +289,3 @@ def test_weights_of_another_model(train: Any, tmp_path: Path) -> None:
 )
 def test_wrong_options_of_train_are_refused(train: Any, more: Any, named: str) -> None:
     train(*more).fails(BAD, named)
-
-
-# Losses.
-
-
-def test_after_an_infinite_loss_the_last_good_weights_are_saved(
-    train: Any, schedule: Path, tmp_path: Path
-) -> None:
-    path, run_path = tmp_path / "w.safetensors", tmp_path / "run.json"
-    wild = runs.schedule(runs.digits(learning_rate=1e30))
-    wild.save(schedule)
-    result = train("--run", run_path, "--json")
-    result.fails(1, "diverged at step")
-    assert result.json["exit_code"] == 1
-    weights = api.load_weights(path, runs.digits())
-    reference = runs.train(wild, steps=1)
-    assert all(weights[name].tobytes() == reference.weights[name].tobytes() for name in weights)
-    assert '"ended": "not_finite"' in run_path.read_text()

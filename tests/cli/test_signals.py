@@ -32,6 +32,10 @@ def schedule(tmp_path: Path) -> Path:
     return path
 
 
+def rows(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
 @pytest.fixture
 def default_sigterm() -> Iterator[None]:
     """The default handler of SIGTERM, even if the tests ignore the signal."""
@@ -41,8 +45,10 @@ def default_sigterm() -> Iterator[None]:
 
 
 @pytest.fixture
-def interrupted(train: Any, monkeypatch: pytest.MonkeyPatch, default_sigterm: None) -> Any:
-    """`interrupted(*steps)` trains, and sends a signal after each of these steps."""
+def interrupted(
+    train: Any, monkeypatch: pytest.MonkeyPatch, default_sigterm: None, tmp_path: Path
+) -> Any:
+    """`interrupted(*steps)` trains with a log, and sends a signal after each of these steps."""
 
     def call(*at: int, sent: signal.Signals = signal.SIGINT, steps: int = 1000) -> Any:
         on_step = session.Session.on_step
@@ -53,7 +59,7 @@ def interrupted(train: Any, monkeypatch: pytest.MonkeyPatch, default_sigterm: No
                 os.kill(os.getpid(), sent)
 
         monkeypatch.setattr(session.Session, "on_step", send)
-        return train("--json", "--steps", steps)
+        return train("--json", "--steps", steps, "--log", tmp_path / "log")
 
     return call
 
@@ -69,6 +75,10 @@ def test_ctrl_c_ends_training_after_the_step_and_saves_weights(
     saved = api.load_weights(tmp_path / "w.safetensors", runs.digits())
     straight = runs.train(runs.schedule(runs.digits()), steps=3)
     assert weights_sha256(saved) == weights_sha256(straight.weights)
+    begin, *steps, end = rows(tmp_path / "log")
+    assert [begin["event"], *(row["event"] for row in steps)] == ["begin", *["step"] * 3]
+    assert (end["event"], end["ended"]) == ("end", "interrupted")
+    assert end["weights_sha256"] == weights_sha256(saved)
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -102,6 +112,8 @@ def test_ignored_signals_stay_ignored_except_ctrl_c(interrupted: Any, sent: sign
 
 def test_a_second_ctrl_c_stops_at_once(interrupted: Any, tmp_path: Path) -> None:
     result = interrupted(2, 2)
+    assert [row["event"] for row in rows(tmp_path / "log")] == ["begin", "step", "step", "end"]
+    assert rows(tmp_path / "log")[-1]["ended"] == "stopped"
     assert result.code == 130
     assert result.json == {"error": "interrupted", "exit_code": 130}
     assert not (tmp_path / "w.safetensors").exists()
@@ -171,10 +183,9 @@ def test_a_closed_terminal_loses_no_weights(schedule: Path, tmp_path: Path) -> N
         os.close(ours)
         process.send_signal(signal.SIGHUP)
         assert process.wait(timeout=30) == 129
-    last = json.loads(log.read_text().splitlines()[-1])
-    assert (last["event"], last["ended"]) == ("end", "interrupted")
-    steps = log.read_text().count('"event": "step"')
-    assert api.step_of_weights(weights) == steps
+    *steps, end = rows(log)[1:]
+    assert (end["event"], end["ended"]) == ("end", "interrupted")
+    assert api.step_of_weights(weights) == len(steps)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGTERM])

@@ -2,20 +2,16 @@
 
 import json
 import os
-import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import poet_host as poet
 import pytest
-from poet_host.cli import session
 from poet_host.errors import BadInput
 from poet_host.profile.profile import board_power
 from poet_host.run.log import Log
-from poet_host.run.run import weights_sha256
 from support import whole_runs as runs
-from support.command import Command
 
 POWER = board_power(poet.load_board("native"))
 
@@ -67,33 +63,6 @@ def test_each_step_is_a_line_and_a_resumed_run_goes_on(
     assert [row["event"] for row in rows(log)] == ["begin", "step", "end"]
 
 
-@pytest.mark.parametrize(
-    ("presses", "ended", "saved"), [(1, "interrupted", True), (2, "stopped", False)]
-)
-def test_ctrl_c_leaves_a_whole_log(
-    presses: int, ended: str, saved: bool, train: Any, log: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    on_step = session.Session.on_step
-
-    def press(self: Any, step: Any, last: int) -> None:
-        on_step(self, step, last)
-        for _ in range(presses if step.step == 3 else 0):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(session.Session, "on_step", press)
-    assert train().code == 130
-    found = rows(log)
-    assert [row["event"] for row in found] == ["begin", "step", "step", "step", "end"]
-    assert found[-1]["ended"] == ended
-    assert (tmp_path / "w.safetensors").exists() == saved
-    if saved:
-        weights = poet.load_weights(tmp_path / "w.safetensors", runs.digits())
-        assert weights_sha256(weights) == found[-1]["weights_sha256"]
-        straight = runs.train(runs.schedule(runs.digits()), steps=3)
-        assert weights_sha256(straight.weights) == weights_sha256(weights)
-
-
 def test_what_ends_a_run_is_its_last_line(log: Path) -> None:
     def run() -> None:
         with Log(log) as one:
@@ -104,18 +73,6 @@ def test_what_ends_a_run_is_its_last_line(log: Path) -> None:
         run()
     assert rows(log)[-1]["ended"] == "failed"
     assert rows(log)[-1]["error"] == "the cat pulled the plug"
-
-
-def test_a_loss_that_is_no_number_is_logged(poet_host: Command, tmp_path: Path, log: Path) -> None:
-    schedule = tmp_path / "wild.poet"
-    runs.schedule(runs.digits(learning_rate=1e30)).save(schedule)
-    result = poet_host(
-        "train", schedule, "-p", "native", "--data", "digits", "--log", log,
-        "--save-weights", tmp_path / "w.safetensors", "--steps", 20,
-    )  # fmt: skip
-    assert result.code == 1
-    assert rows(log)[-1]["ended"] == "not_finite"
-    assert "diverged at step" in rows(log)[-1]["error"]
 
 
 def test_logs_that_cannot_be_are_refused_before_anything_is_lost(

@@ -88,6 +88,7 @@ def test_a_run_that_diverges_keeps_the_last_finite_step(train: Any, tmp_path: Pa
     run = json.loads(run_path.read_text())
     done = len(run["steps"])
     assert 1 <= done < 10
+    assert run["ended"] == "not_finite"
     assert result.json["exit_code"] == 1
     assert f"diverged at step {done + 1}" in result.json["error"]
     assert f"diverged at step {done + 1}" in result.err
@@ -95,7 +96,11 @@ def test_a_run_that_diverges_keeps_the_last_finite_step(train: Any, tmp_path: Pa
     assert all(np.isfinite(value).all() for value in weights.values())
     assert weights_sha256(weights) == run["weights_sha256"]
     assert poet.step_of_weights(tmp_path / "w.safetensors") == done
-    assert json.loads(log.read_text().splitlines()[-1])["ended"] == "not_finite"
+    last = json.loads(log.read_text().splitlines()[-1])
+    assert last["ended"] == "not_finite"
+    assert f"diverged at step {done + 1}" in last["error"]
+    straight = runs.train(wild(1e30), steps=done)
+    assert weights_sha256(weights) == weights_sha256(straight.weights)
 
 
 def test_without_a_finite_step_the_file_of_weights_is_unchanged(train: Any, tmp_path: Path) -> None:

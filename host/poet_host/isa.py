@@ -69,9 +69,10 @@ class Kernel(Row):
     def fields(self) -> tuple[str, ...]:
         """Fields of `struct poet_op` that the kernel reads."""
         extra = self.columns[3].split()
-        axes = " ".join(axis for letter in self.letters + self.output for axis in _axes(letter))
+        letters = self.letters + self.output
+        named = " ".join(axis for letter in letters for axis in axes(letter))
         window = _WINDOW if {"CONV", "POOL"} & {*self.rules} else ()
-        sizes = {*extra, *re.findall(r"[a-z]\w*", axes), *window}
+        sizes = {*extra, *re.findall(r"[a-z]\w*", named), *window}
         return (
             *(name for name in SIZES if name in sizes),
             *(name for name in extra if name not in SIZES),
@@ -121,10 +122,10 @@ def attributes(kernel: str, sink: str) -> tuple[str, ...]:
 
 
 @cache
-def _axes(letter: str) -> tuple[str, ...]:
+def axes(letter: str) -> tuple[str, ...]:
     """Sizes of a shape, as formulas; axes of 1 at its end are left out."""
     if letter in "ABR":
-        return (*_axes("X"), "variant")
+        return (*axes("X"), "variant")
     found = next(axes for _, (key, *axes) in _raw_rows("isa.def") if key == f"'{letter}'")
     while len(found) > 1 and found[-1] == "1":
         del found[-1]
@@ -141,7 +142,7 @@ def shape(letter: str, attributes: Mapping[str, int | float]) -> tuple[int, ...]
         bits = size("variant") >> (4 if letter == "B" else 0)
         whole = enumerate(shape("X", attributes))
         return tuple(1 if bits >> axis & 1 else size for axis, size in whole)
-    return tuple(formula_value(axis, size) for axis in _axes(letter))
+    return tuple(formula_value(axis, size) for axis in axes(letter))
 
 
 def formula_value(formula: str, value: Callable[[str], int]) -> int:

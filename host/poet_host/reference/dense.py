@@ -1,4 +1,4 @@
-"""Products of matrices, attention and embeddings in NumPy."""
+"""Kernels in NumPy: matrix products, attention and embeddings."""
 
 from typing import Any
 
@@ -8,30 +8,30 @@ from numpy.typing import NDArray
 from .floats import Array, exp, f32, ordered_sum
 from .op import Op, by_channel, kernel
 
-Words = NDArray[np.int32]
+Tokens = NDArray[np.int32]
 
 
 @kernel
 def linear(op: Op, x: Array, w: Array, bias: Array | None = None) -> Array:
-    x, w = x.reshape(op.n, -1), w.reshape(op.k, op.c * op.h * op.w)
+    x, w = x.reshape(op.n, -1), w.reshape(op.k, -1)
     y = np.zeros((op.n, op.k), f32)
     for c in range(w.shape[1]):
         y += x[:, None, c] * w[None, :, c]
-    return y if bias is None else y + bias.reshape(op.k)
+    return y if bias is None else y + bias
 
 
 @kernel
 def linear_grad_input(op: Op, dy: Array, w: Array) -> Array:
-    dy, w = dy.reshape(op.n, op.k), w.reshape(op.k, op.c * op.h * op.w)
+    w = w.reshape(op.k, -1)
     dx = np.zeros((op.n, w.shape[1]), f32)
     for k in range(op.k):
         dx += dy[:, k, None] * w[None, k]
-    return dx.reshape(op.input_shape)
+    return dx
 
 
 @kernel
 def linear_grad_weight(op: Op, x: Array, dy: Array) -> Array:
-    x, dy = x.reshape(op.n, op.c * op.h * op.w), dy.reshape(op.n, op.k)
+    x = x.reshape(op.n, -1)
     dw = np.zeros((op.k, x.shape[1]), f32)
     for n in range(op.n):
         dw += dy[n, :, None] * x[n]
@@ -40,11 +40,14 @@ def linear_grad_weight(op: Op, x: Array, dy: Array) -> Array:
 
 @kernel
 def grad_bias(op: Op, dy: Array) -> Array:
-    return ordered_sum(by_channel(dy.reshape(op.n, op.k, op.oh, op.ow)))
+    return ordered_sum(by_channel(dy))
 
 
 def _matrices(op: Op, x: Array, rows: int, columns: int, flags: int) -> Array:
-    """(n, groups, rows, columns); 1: they lie transposed, 4: a row holds those of all heads."""
+    """View `x` as (n, groups, rows, columns).
+
+    Flag 1: the matrices are stored transposed. Flag 4: a stored row holds all heads.
+    """
     stored = (columns, rows) if flags & 1 else (rows, columns)
     if flags & 4:
         x = x.reshape(op.n, stored[0], op.groups, stored[1]).swapaxes(1, 2)
@@ -64,11 +67,10 @@ def matmul(op: Op, a: Array, b: Array) -> Array:
 
 
 @kernel
-def softmax(op: Op, x: Array, mask: Words | None = None) -> Array:
-    x = x.reshape(op.input_shape)
+def softmax(op: Op, x: Array, mask: Tokens | None = None) -> Array:
     seen: NDArray[Any] = np.ones(op.input_shape, bool)
     if mask is not None:
-        seen = seen & (mask.reshape(op.n, 1, 1, op.w) != 0)
+        seen = seen & (mask[:, None, None] != 0)
     if op.variant:
         seen = seen & (np.arange(op.w) <= np.arange(op.h)[:, None])
     top = np.fmax.reduce(np.where(seen, x, f32(-np.inf)), axis=-1, keepdims=True)
@@ -80,21 +82,19 @@ def softmax(op: Op, x: Array, mask: Words | None = None) -> Array:
 
 @kernel
 def softmax_grad(op: Op, y: Array, dy: Array) -> Array:
-    y, dy = y.reshape(op.input_shape), dy.reshape(op.input_shape)
     return y * (dy - ordered_sum(y * dy)[..., None])
 
 
 @kernel
-def embedding(op: Op, tokens: Words, w: Array) -> Array:
-    tokens, w = tokens.reshape(op.n), w.reshape(op.k, op.c)
+def embedding(op: Op, tokens: Tokens, w: Array) -> Array:
     known = (tokens >= 0) & (tokens < op.k)
     return np.where(known[:, None], w[np.where(known, tokens, 0)], f32(np.nan))
 
 
 @kernel
-def embedding_grad(op: Op, tokens: Words, dy: Array) -> Array:
+def embedding_grad(op: Op, tokens: Tokens, dy: Array) -> Array:
     dw = np.zeros((op.k, op.c), f32)
-    for token, row in zip(tokens.reshape(op.n), dy.reshape(op.n, op.c), strict=True):
+    for token, row in zip(tokens, dy, strict=True):
         if 0 <= token < op.k:
             dw[token] += row
     return dw

@@ -1,7 +1,7 @@
-"""Float32 arithmetic whose every bit is defined: sums in order, exp, log, tanh, erf, random words.
+"""Float32 functions with defined bits: ordered sums, exp, log, tanh, erf, random words.
 
-The NumPy side of firmware/kernels/mathf.c and dropout.c, with the same operations in the
-same order; np.sum and np.exp round as they like and differ between processors.
+They do the operations of firmware/kernels/mathf.c and dropout.c in the same order. np.sum and
+np.exp would not do: their rounding differs between processors.
 """
 
 import numpy as np
@@ -13,14 +13,8 @@ f32 = np.float32
 _LN2_HIGH, _LN2_LOW = f32(0.693359375), f32(-2.12194440e-4)
 _EXP = tuple(map(f32, (0.001395172, 0.0083695982, 0.0416661872, 0.166665129, 0.5)))
 _LOG = tuple(
-    map(
-        f32,
-        (
-            *(0.0674665152, -0.116756546, 0.118881588, -0.124055882, 0.142195527),
-            *(-0.166679959, 0.200021186, -0.250000096, 0.333333126),
-        ),
-    )
-)
+    map(f32, (0.0674665152, -0.116756546, 0.118881588, -0.124055882, 0.142195527))
+) + tuple(map(f32, (-0.166679959, 0.200021186, -0.250000096, 0.333333126)))
 _TANH = tuple(map(f32, (-0.0057049785, 0.020639079, -0.05373971, 0.13331442, -0.3333328)))
 _ERF_SMALL = tuple(
     map(f32, (-0.00062029896, 0.005032125, -0.02679142, 0.11282454, -0.3761255, 0.12837915))
@@ -38,7 +32,7 @@ _ONE, _SQRT_HALF = 0x3F800000, 0x3F3504F3  # bits of 1 and of the root of 1/2
 
 
 def ordered_sum(terms: Array, axes: int = 1) -> Array:
-    """Sum over the last `axes` axes: one accumulator from 0, the last index fastest."""
+    """Sum the last `axes` axes: one accumulator that starts at 0, the last index fastest."""
     flat = terms.reshape(*terms.shape[: terms.ndim - axes], -1)
     total: Array = np.add.accumulate(flat, axis=-1)[..., -1] + f32(0)
     return total
@@ -111,7 +105,7 @@ def logistic(x: Array) -> Array:
 
 
 def power(x: np.float32, n: int) -> np.float32:
-    """x^n by repeated squaring, from the lowest bit of n; x^0 = 1."""
+    """x^n by repeated squaring, from the lowest bit of n. x^0 is 1."""
     result = f32(1)
     with np.errstate(all="ignore"):
         while n:
@@ -125,7 +119,7 @@ def _rotate_left(word: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
 
 
 def murmur3(seed: int, *words: int | NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """MurmurHash3_x86_32 of little-endian 32-bit words; arrays of words give arrays."""
+    """MurmurHash3_x86_32 of little-endian 32-bit words. An array of words gives an array."""
     hashed: NDArray[np.uint32] = np.array([seed], dtype=np.uint32)
     for word in words:
         mixed = np.atleast_1d(np.asarray(word, dtype=np.uint32)) * np.uint32(0xCC9E2D51)

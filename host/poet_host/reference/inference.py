@@ -1,4 +1,4 @@
-"""Evaluation: what a trained graph answers, with running statistics and without dropout."""
+"""Inference: the logits of a trained graph, with running statistics and without dropout."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,28 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph.graph import Graph, Node
+from ..isa import axes, kernels
 from .step import run_kernel
 
 Array = NDArray[np.float32]
 
 _CHUNK = 64  # samples at a time: bounds the memory of large models
-_BY_SAMPLE = {
-    *("conv2d", "linear", "batchnorm", "relu", "relu6", "clip", "sigmoid", "tanh", "gelu"),
-    *("maxpool2d", "avgpool2d", "global_avgpool", "add", "scale"),
-}
 
 
 def evaluation(graph: Graph) -> tuple[Node, ...]:
-    """The forward operators that logits need, in order, as inference runs them.
+    """Return the forward operators that compute the logits, in execution order.
 
-    Batchnorm reads its running statistics and dropout is left out. Dimensions are still those
-    of the training batch.
+    Batchnorm reads its running statistics; dropout is left out. Sizes are those of the training
+    batch.
     """
     return _towards(graph, graph.logits)[0]
 
 
 def inference(graph: Graph) -> Graph:
-    """The same as a graph of its own, with the loss behind them and what they read before."""
+    """Return the operators of `evaluation` and the loss as a graph of its own."""
     nodes, instead = _towards(graph, graph.loss)
     read = {graph.data, graph.label, *(name for node in nodes for name in node.inputs)}
     return replace(
@@ -42,8 +39,8 @@ def inference(graph: Graph) -> Graph:
 
 
 def _towards(graph: Graph, wanted: str) -> tuple[tuple[Node, ...], dict[str, str]]:
-    """The operators that `wanted` needs, and which tensor each that is left out has instead."""
-    # Batch statistics, and the output of a dropout, have another tensor in their place.
+    """The operators that compute `wanted`, and the replacement of each tensor left out."""
+    # Running statistics replace batch statistics; its input replaces the output of a dropout.
     instead = {node.inputs[0]: node.inputs[1] for node in graph if node.op == "batchnorm_running"}
     nodes: list[Node] = []
     for node in graph:
@@ -60,9 +57,9 @@ def _towards(graph: Graph, wanted: str) -> tuple[tuple[Node, ...], dict[str, str
 
 
 def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) -> Array:
-    """What the loss would be computed from, (samples, ...), for any number of samples.
+    """Return the logits (samples, ...) of data `x` (samples, ...), for any number of samples.
 
-    `values` holds parameters and running statistics by node name; `x` is (samples, ...).
+    `values` are parameters and running statistics by node name.
     """
     nodes = evaluation(graph)
     any_number = _takes_any_number(graph, nodes)
@@ -77,14 +74,20 @@ def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) ->
 
 
 def _takes_any_number(graph: Graph, nodes: tuple[Node, ...]) -> bool:
-    """Is `n` the samples in every operator, so that there may be more of them?"""
+    """Does every operator compute row i of its output from sample i alone?"""
     from_data = {graph.data}
     for node in nodes:
-        repeats = node.op in ("add", "scale") and node.attrs.get("variant")
-        samples = node.attrs.get("n") == node.shape[0] == graph.batch
-        if node.op not in _BY_SAMPLE or repeats or not samples:
+        kernel = kernels()[node.op]
+        letters = kernel.letters + kernel.output
+        in_rows = {letter for letter in letters if axes(letter)[0] == "n"}
+        if "ORDER" in kernel.rules or (node.attrs.get("variant") and {*"ABR"} & in_rows):
+            return False  # rows move, or are repeated or summed
+        if any("n" in axes(letter) for letter in {*letters} - in_rows):
             return False
-        if from_data.isdisjoint(node.inputs):
+        operands = zip(kernel.letters, node.inputs, strict=False)
+        if not all(name in from_data for letter, name in operands if letter in in_rows):
+            return False
+        if kernel.output not in in_rows or not node.attrs["n"] == node.shape[0] == graph.batch:
             return False
         from_data.add(node.name)
     return True
@@ -112,7 +115,7 @@ def _run(
 
 
 def _answer(graph: Graph) -> tuple[int, ...]:
-    """Shape of what one sample gets; of rows that are no samples, all of its numbers."""
+    """Shape of one sample's logits; flat where the rows of the logits are not samples."""
     count, *shape = graph[graph.logits].shape
     if count == graph.batch:
         return tuple(shape)

@@ -1,4 +1,4 @@
-"""Losses and steps of optimisers in NumPy."""
+"""Kernels in NumPy: losses and optimiser steps."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,18 +9,17 @@ from .op import Op, kernel
 Labels = NDArray[np.int32]
 
 
-def _exponentials(op: Op, logits: Array) -> tuple[Array, Array, Array]:
-    """Logits below their sample's largest (n, c), e to their power, and its sum (n, 1)."""
-    below = logits.reshape(op.n, op.c)
-    below = below - below.max(axis=1, keepdims=True)
+def _exponentials(logits: Array) -> tuple[Array, Array, Array]:
+    """Logits less their sample's largest, the exponentials (n, c), and their sums (n, 1)."""
+    below = logits - logits.max(axis=1, keepdims=True)
     powers = exp(below)
     return below, powers, ordered_sum(powers)[:, None]
 
 
 @kernel
 def softmax_xent(op: Op, logits: Array, labels: Labels) -> Array:
-    below, _, total = _exponentials(op, logits)
-    labels = labels.reshape(op.n, 1)
+    below, _, total = _exponentials(logits)
+    labels = labels[:, None]
     known = (labels >= 0) & (labels < op.c)
     at_label = np.take_along_axis(below, np.where(known, labels, 0), axis=1)
     losses = np.where(known, log(total) - at_label, f32(np.nan))
@@ -29,31 +28,31 @@ def softmax_xent(op: Op, logits: Array, labels: Labels) -> Array:
 
 @kernel
 def softmax_xent_grad(op: Op, logits: Array, labels: Labels) -> Array:
-    _, powers, total = _exponentials(op, logits)
-    hit: Array = (np.arange(op.c) == labels.reshape(op.n, 1)).astype(np.float32)
+    _, powers, total = _exponentials(logits)
+    hit: Array = (np.arange(op.c) == labels[:, None]).astype(np.float32)
     return (powers / total - hit) / f32(op.n)
 
 
 @kernel
 def mse(op: Op, x: Array, target: Array) -> Array:
-    distance = x.reshape(1, -1) - target.reshape(1, -1)
+    distance = (x - target).reshape(1, -1)
     return ordered_sum(distance * distance) / f32(distance.size)
 
 
 @kernel
 def mse_grad(op: Op, x: Array, target: Array) -> Array:
-    distance = x.reshape(op.input_shape) - target.reshape(op.input_shape)
+    distance = x - target
     return distance * (f32(2) / f32(distance.size))
 
 
 @kernel
 def apply_gradient(op: Op, dw: Array) -> Array:
-    return dw.reshape(op.input_shape).copy()
+    return dw.copy()
 
 
 @kernel
 def momentum_step(op: Op, w: Array, v: Array) -> Array:
-    return w.reshape(op.input_shape) - op.learning_rate * v.reshape(op.input_shape)
+    return w - op.learning_rate * v
 
 
 def _average(op: Op, old: Array, recent: Array) -> Array:
@@ -63,23 +62,21 @@ def _average(op: Op, old: Array, recent: Array) -> Array:
 
 
 def _decayed(op: Op, dw: Array, w: Array | None) -> Array:
-    dw = dw.reshape(op.input_shape)
-    return dw if w is None else dw + op.weight_decay * w.reshape(op.input_shape)
+    return dw if w is None else dw + op.weight_decay * w
 
 
 @kernel
 def average(op: Op, dw: Array, m: Array, w: Array | None = None) -> Array:
-    return _average(op, m.reshape(op.input_shape), _decayed(op, dw, w))
+    return _average(op, m, _decayed(op, dw, w))
 
 
 @kernel
 def average_square(op: Op, dw: Array, v: Array, w: Array | None = None) -> Array:
     g = _decayed(op, dw, w)
-    return _average(op, v.reshape(op.input_shape), g * g)
+    return _average(op, v, g * g)
 
 
 @kernel
 def adam_step(op: Op, w: Array, m: Array, v: Array) -> Array:
-    w, m, v = (one.reshape(op.input_shape) for one in (w, m, v))
     denominator: Array = np.sqrt(v) + op.epsilon
     return w - op.learning_rate * (m / denominator)

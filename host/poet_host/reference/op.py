@@ -1,4 +1,4 @@
-"""What every kernel in NumPy shares: the operator's record, and the table that they enter."""
+"""What all kernels in NumPy use: the operator's record and the table of kernels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _ZERO = f32(0)
 
 @dataclass(frozen=True)
 class Op:
-    """The fields of `struct poet_op` that kernels read, and the step."""
+    """The fields of `struct poet_op` that kernels read, and the number of the step."""
 
     step: int
     n: int = 0
@@ -66,7 +66,7 @@ class Op:
 
     @property
     def per_channel(self) -> np.float32:
-        """Elements of which a channel's statistics are, as a float."""
+        """Elements of a channel in the batch, as a float."""
         return f32(self.n * self.h * self.w)
 
 
@@ -74,10 +74,11 @@ KERNELS: dict[str, Callable[..., Array]] = {}
 
 
 def kernel(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Enter a function into `KERNELS` by its name, that of a row of isa.def."""
     KERNELS[function.__name__] = function
     return function
 
 
 def by_channel(x: Array) -> Array:
-    """(n, c, h, w) as (c, n * h * w)."""
+    """View (n, c, h, w) as (c, n * h * w)."""
     return np.moveaxis(x, 1, 0).reshape(x.shape[1], -1)

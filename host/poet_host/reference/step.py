@@ -1,4 +1,4 @@
-"""The training step in NumPy, bit for bit what the C kernels of firmware/kernels compute."""
+"""The training step in NumPy, with the bits of the C kernels."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,11 +8,9 @@ from numpy.typing import NDArray
 
 from .. import isa
 from ..graph.graph import Graph
-from ..isa import by_name
 from .floats import Array, f32
 from .kernels import KERNELS, Op
 
-_WORDS = ("labels", "tokens", "mask?")
 _FLOATS = {name for name, kind in isa.field_types("poet_op").items() if kind == "float"}
 
 
@@ -25,25 +23,26 @@ def run_kernel(
     *,
     shape: tuple[int, ...] | None = None,
 ) -> Array:
-    """The output of one operator; `inputs` stay as they are.
+    """Return the output of one operator.
 
-    `op` and `sink` are rows of isa.def, `attrs` are fields of `struct poet_op` (those not
-    given are 0), `inputs` stand in isa.def's order, the sink's behind the kernel's own.
-    `shape` is the output's, of as many elements as the kernel has; without it, the
-    kernel's own. Raises ValueError if an input has another size than the attributes say,
-    or is not float32 (labels, tokens, mask: int32).
+    `op` and `sink` name rows of isa.def. `attrs` are fields of `struct poet_op`; a missing one
+    is 0. `inputs` are in the order of isa.def, the sink's after the kernel's own. `shape` is
+    that of the result, by default the output's in isa.def.
+    Raises ValueError if the size of an input differs from `attrs`, or its type from isa.def.
     """
-    operands = by_name("KERNEL")[op].inputs
-    own = operands.index("+") if "+" in operands else len(inputs)
-    for i, array in enumerate(inputs):
-        wanted = np.int32 if i < own and operands[i] in _WORDS else np.float32
+    kernel = isa.kernels()[op]
+    own = min(len(kernel.letters), len(inputs))
+    operands = []
+    for i, (letter, array) in enumerate(zip(kernel.letters, inputs, strict=False)):
+        wanted = np.int32 if letter in isa.INTEGERS else np.float32
         if array.dtype != wanted:
             raise ValueError(f"{op}: input {i} is {array.dtype}, not {wanted.__name__}")
+        operands.append(array.reshape(isa.shape(letter, attrs)))
     fields = {name: f32(v) if name in _FLOATS else int(v) for name, v in attrs.items()}
     record = Op(step=step, **fields)  # type: ignore[arg-type]
     with np.errstate(all="ignore"):
-        result = KERNELS[op](record, *inputs[:own])
-        if "+" in operands:
+        result = KERNELS[op](record, *operands).reshape(isa.shape(kernel.output, attrs))
+        if kernel.has_sink:
             result = _into_sink(sink, record, result, inputs[own:])
     return result if shape is None else result.reshape(shape)
 
@@ -51,7 +50,7 @@ def run_kernel(
 def run_step(
     graph: Graph, stored: Mapping[str, NDArray[Any]], step: int
 ) -> dict[str, NDArray[Any]]:
-    """Every node's value in one training step that begins with the values `stored`."""
+    """Return the value of every node in a training step that starts with the values `stored`."""
     values: dict[str, NDArray[Any]] = {}
     for node in graph:
         if node.stored:
@@ -65,7 +64,7 @@ def run_step(
 
 
 def _into_sink(sink: str, op: Op, gradient: Array, extra: Sequence[Array]) -> Array:
-    """What the sink makes of the complete gradient; the result has its shape."""
+    """Return the result of the sink for a gradient, in the gradient's shape."""
     old = [array.reshape(gradient.shape) for array in extra]
 
     def decayed(w: int) -> Array:

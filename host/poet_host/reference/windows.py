@@ -1,4 +1,4 @@
-"""Windows that slide over the input, in NumPy: convolution and pooling."""
+"""Kernels in NumPy: windows that slide over the input, in convolution and pooling."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from .op import Op, kernel
 def _meeting(
     at: int, stride: int, pad: int, in_size: int, out_size: int
 ) -> tuple[slice, slice] | None:
-    """Outputs for which window element `at` is inside the input, and the inputs there."""
+    """Outputs whose window has its element `at` inside the input, and those inputs."""
     first = max(0, -((at - pad) // stride))
     end = min(out_size, (in_size - 1 + pad - at) // stride + 1)
     if first >= end:
@@ -22,7 +22,7 @@ def _meeting(
 
 
 def _taps(op: Op) -> list[tuple[tuple[int, int], tuple[Any, ...], tuple[Any, ...]]]:
-    """(kh, kw), index of outputs, index of inputs, for each element of the window."""
+    """For each element of the window: (kh, kw), an index of outputs, an index of inputs."""
     found = []
     for kh in range(op.kernel_h):
         for kw in range(op.kernel_w):
@@ -34,7 +34,7 @@ def _taps(op: Op) -> list[tuple[tuple[int, int], tuple[Any, ...], tuple[Any, ...
 
 
 def _clipped(stride: int, pad: int, size: int, kernel: int, out: int) -> list[tuple[slice, slice]]:
-    """For each output, the window's elements inside the input, and the inputs there."""
+    """For each output: the window's elements inside the input, and those inputs."""
     found = []
     for start in range(-pad, out * stride - pad, stride):
         begin, end = max(0, start), max(0, start, min(size, start + kernel))
@@ -51,8 +51,7 @@ def conv2d(op: Op, x: Array, w: Array, bias: Array | None = None) -> Array:
         plane, weight = x[:, :, None, c], w[None, :, :, c, :, :, None, None]
         for (kh, kw), outputs, inputs in taps:
             y[outputs] += plane[inputs] * weight[:, :, :, kh, kw]
-    y = y.reshape(op.n, op.k, op.oh, op.ow)
-    return y if bias is None else y + bias.reshape(op.k, 1, 1)
+    return y if bias is None else y + bias.reshape(op.groups, -1, 1, 1)
 
 
 @kernel
@@ -64,7 +63,7 @@ def conv2d_grad_input(op: Op, dy: Array, w: Array) -> Array:
         plane, weight = dy[:, :, None, k], w[None, :, k, :, :, :, None, None]
         for (kh, kw), outputs, inputs in taps:
             dx[inputs] += plane[outputs] * weight[:, :, :, kh, kw]
-    return dx.reshape(op.input_shape)
+    return dx
 
 
 @kernel
@@ -78,7 +77,7 @@ def conv2d_grad_weight(op: Op, x: Array, dy: Array) -> Array:
             for ow, (tap_columns, x_columns) in enumerate(columns):
                 g = dy[n, :, :, None, oh, ow, None, None]
                 dw[..., tap_rows, tap_columns] += g * x[n, :, None, :, x_rows, x_columns]
-    return dw.reshape(op.k, -1, op.kernel_h, op.kernel_w)
+    return dw
 
 
 @kernel
@@ -91,12 +90,11 @@ def maxpool2d_grad(op: Op, x: Array, dy: Array) -> Array:
     at = _largest(op, x)[1].reshape(op.n * op.c, -1)
     dx = np.zeros((op.n * op.c, op.h * op.w), f32)
     np.add.at(dx, (np.arange(op.n * op.c)[:, None], at), dy.reshape(at.shape))
-    return dx.reshape(op.input_shape)
+    return dx
 
 
 def _largest(op: Op, x: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Value of each window's first largest element, and its index in the plane."""
-    x = x.reshape(op.input_shape)
+    """The first largest element of each window, and its index in the plane."""
     place = np.arange(op.h * op.w).reshape(op.h, op.w)
     best = np.zeros(op.pooled_shape, f32)
     index = np.full(op.pooled_shape, -1)
@@ -109,7 +107,7 @@ def _largest(op: Op, x: Array) -> tuple[Array, NDArray[np.int64]]:
 
 
 def _areas(op: Op) -> Array | np.float32:
-    """What each window's sum is divided by."""
+    """The divisor of each window's sum."""
     if not op.variant:
         return f32(op.kernel_h * op.kernel_w)
     inside = np.zeros(op.pooled_shape[2:], f32)
@@ -120,7 +118,6 @@ def _areas(op: Op) -> Array | np.float32:
 
 @kernel
 def avgpool2d(op: Op, x: Array) -> Array:
-    x = x.reshape(op.input_shape)
     y = np.zeros(op.pooled_shape, f32)
     for _, outputs, inputs in _taps(op):
         y[outputs] += x[inputs]
@@ -129,19 +126,19 @@ def avgpool2d(op: Op, x: Array) -> Array:
 
 @kernel
 def avgpool2d_grad(op: Op, dy: Array) -> Array:
-    share: Array = dy.reshape(op.pooled_shape) / _areas(op)
+    share: Array = dy / _areas(op)
     dx = np.zeros(op.input_shape, f32)
-    for _, outputs, inputs in reversed(_taps(op)):  # which meets windows in ascending order
+    for _, outputs, inputs in reversed(_taps(op)):  # so windows come in ascending order
         dx[inputs] += share[outputs]
     return dx
 
 
 @kernel
 def global_avgpool(op: Op, x: Array) -> Array:
-    return ordered_sum(x.reshape(op.input_shape), axes=2) / f32(op.h * op.w)
+    return ordered_sum(x, axes=2) / f32(op.h * op.w)
 
 
 @kernel
 def global_avgpool_grad(op: Op, dy: Array) -> Array:
-    share = dy.reshape(op.n, op.c, 1, 1) / f32(op.h * op.w)
+    share = dy[:, :, None, None] / f32(op.h * op.w)
     return np.broadcast_to(share, op.input_shape).copy()

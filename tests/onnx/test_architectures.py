@@ -74,7 +74,7 @@ def as_it_is(module: nn.Module, x: torch.Tensor) -> Graph:
 
 @pytest.mark.parametrize("exporter", [as_module, by_legacy, by_default, as_it_is])
 @pytest.mark.parametrize("module_of", MODULES)
-def test_it_learns_what_it_learns_in_pytorch(
+def test_an_architecture_trains_as_in_pytorch(
     module_of: type[nn.Module], exporter: Callable[[nn.Module, torch.Tensor], Graph]
 ) -> None:
     torch.manual_seed(3)
@@ -109,7 +109,7 @@ def test_it_learns_what_it_learns_in_pytorch(
     assert all(np.array_equal(again[name], value) for name, value in values.items())
 
 
-def test_copies_of_a_layer_are_layers_of_their_own() -> None:
+def test_copies_of_a_layer_are_separate_layers() -> None:
     """TransformerEncoder begins with the same numbers in each layer, which exporters merge."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
@@ -125,7 +125,7 @@ def test_copies_of_a_layer_are_layers_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (2, 3, 4)])
-def test_biases_of_zeros_that_an_exporter_left_out_are_trained(shape: tuple[int, ...]) -> None:
+def test_zero_biases_that_an_exporter_omitted_are_trained(shape: tuple[int, ...]) -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -143,7 +143,7 @@ def test_biases_of_zeros_that_an_exporter_left_out_are_trained(shape: tuple[int,
         assert {node.name for node in graph.trainable} == {"a.weight", "a.bias", "b.weight"}
 
 
-def test_what_a_module_does_not_train_stays() -> None:
+def test_buffers_of_a_module_stay_constant() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
     module[0].requires_grad_(False)
     graph = poet.load(module, torch.zeros(1, 4))
@@ -152,7 +152,7 @@ def test_what_a_module_does_not_train_stays() -> None:
     assert not any(node.op == "linear_grad_input" for node in graph)
 
 
-def test_a_single_number_of_a_module_is_trained_if_it_is_a_parameter() -> None:
+def test_a_scalar_parameter_of_a_module_is_trained() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()

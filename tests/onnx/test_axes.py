@@ -1,4 +1,4 @@
-"""Which axes an ONNX operator means, and how many its output has, beside ONNX Runtime."""
+"""The axes of ONNX operators and of their outputs, compared with ONNX Runtime."""
 
 import numpy as np
 import pytest
@@ -22,10 +22,10 @@ from support.onnx_models import model, one_node
         ((2, 4, 5, 1), 3),
     ],
 )
-def test_softmax_goes_along_the_axis_that_its_opset_means(
+def test_softmax_uses_the_axis_of_its_opset(
     shape: tuple[int, ...], axis: int | None, opset: int
 ) -> None:
-    """Before opset 13 it takes all axes from its own on, which is the second unless told."""
+    """Before opset 13 it uses `axis` and all later axes. The default is the second axis."""
     attributes = {} if axis is None else {"axis": axis}
     same_as_runtime(
         with_gain(helper.make_node("Softmax", ["scaled"], ["y"], **attributes), shape, opset=opset)
@@ -34,7 +34,7 @@ def test_softmax_goes_along_the_axis_that_its_opset_means(
 
 @pytest.mark.parametrize("order", [["scaled", "c"], ["c", "scaled"]])
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Pow"])
-def test_a_number_with_more_axes_than_the_data_gives_it_as_many(op: str, order: list[str]) -> None:
+def test_a_constant_with_more_axes_than_the_data_adds_axes(op: str, order: list[str]) -> None:
     order = ["scaled", "c"] if op in ("Div", "Pow") else order
     nodes = [
         helper.make_node("Mul", ["x", "gain"], ["scaled"]),
@@ -45,7 +45,7 @@ def test_a_number_with_more_axes_than_the_data_gives_it_as_many(op: str, order: 
     same_as_runtime(model(nodes, (2, 4), constants))
 
 
-def test_what_gives_a_product_more_axes_is_no_bias_of_it() -> None:
+def test_a_sum_that_adds_axes_is_not_a_bias() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["product"]),
         helper.make_node("Add", ["product", "b"], ["more"]),
@@ -56,7 +56,7 @@ def test_what_gives_a_product_more_axes_is_no_bias_of_it() -> None:
     assert {node.name for node in graph.trainable} == {"w", "b"}
 
 
-def test_what_gives_a_product_more_axes_does_not_scale_it() -> None:
+def test_a_product_that_adds_axes_is_not_a_scale() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"]),
         helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0]),
@@ -70,6 +70,6 @@ def test_what_gives_a_product_more_axes_does_not_scale_it() -> None:
     same_as_runtime(model(nodes, (2, 5), constants))
 
 
-def test_gemm_adds_a_number_to_each_row_where_the_file_has_it_so() -> None:
+def test_gemm_adds_one_constant_to_each_row() -> None:
     data = one_node("Gemm", (3, 5), {"w": random(5, 3), "b": random(3, 1)})
     assert {node.name for node in same_as_runtime(data).trainable} == {"w", "b"}

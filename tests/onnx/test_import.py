@@ -1,4 +1,4 @@
-"""Each ONNX operator as our layers, beside ONNX Runtime."""
+"""Each ONNX operator as our layers, compared with ONNX Runtime."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def test_convolutions(case: str, bias: bool) -> None:
     assert [node.name for node in graph.trainable] == list(constants)
 
 
-def test_signals_are_convolved_and_pooled_too() -> None:
+def test_signals_of_one_dimension() -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1], strides=[2]),
         helper.make_node("MaxPool", ["c"], ["p"], kernel_shape=[2], strides=[2]),
@@ -70,7 +70,7 @@ def test_gemm(turned: int, bias: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "attributes", [{"alpha": 0.5}, {"beta": -2.0}, {"transA": 1}, {"beta": 0.0, "transB": 1}]
 )
-def test_gemm_of_every_kind(attributes: dict[str, Any], bias: bool) -> None:
+def test_gemm_with_all_its_attributes(attributes: dict[str, Any], bias: bool) -> None:
     shape = (5, 3)[:: -1 if "transB" in attributes else 1]
     nodes = [helper.make_node("Gemm", ["x", "w", *["b"][:bias]], ["y"], **attributes)]
     constants = {"w": random(*shape)} | ({"b": random(3)} if bias else {})
@@ -87,7 +87,7 @@ def test_a_constant_times_a_computed_tensor() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (2, 3, 5), (2, 2, 3, 5)])
-def test_matmul_with_a_weight_takes_the_bias_behind_it(shape: tuple[int, ...]) -> None:
+def test_matmul_with_a_weight_includes_the_bias_that_follows(shape: tuple[int, ...]) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["product"]),
         helper.make_node("Add", ["b", "product"], ["y"]),
@@ -151,7 +151,7 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "mean of channels": ("ReduceMean", {}, {"axes": [1], "keepdims": 0}),
     "sum": ("ReduceSum", {"axes": np.array([2])}, {"keepdims": 0}),
     "flatten": ("Flatten", {}, {}),
-    "flatten from behind": ("Flatten", {}, {"axis": -3}),
+    "flatten with a negative axis": ("Flatten", {}, {"axis": -3}),
     "reshape": ("Reshape", {"shape": np.array([0, -1, 4])}, {}),
     "transpose": ("Transpose", {}, {"perm": [0, 2, 3, 1]}),
     "slice": (
@@ -215,13 +215,13 @@ def test_arithmetic_with_a_parameter_of_another_shape(
 
 @pytest.mark.parametrize("order", [["scaled", "c"], ["c", "scaled"]])
 @pytest.mark.parametrize("op", ["Max", "Min"])
-def test_the_larger_or_smaller_of_a_tensor_and_a_number(op: str, order: list[str]) -> None:
+def test_maximum_and_minimum_of_a_tensor_and_a_constant(op: str, order: list[str]) -> None:
     constants = {"c": np.float32(0.5)}
     same_as_runtime(with_gain(helper.make_node(op, order, ["y"]), IMAGE, constants))
 
 
 @pytest.mark.parametrize(("opset", "count"), [(18, 2), (21, 4)])
-def test_groups_of_channels_are_normalised(opset: int, count: int) -> None:
+def test_group_normalisation(opset: int, count: int) -> None:
     constants = {"scale": random(count), "shift": random(count)}
     node = helper.make_node(
         "GroupNormalization", ["scaled", *constants], ["y"], num_groups=2, epsilon=0.01
@@ -240,18 +240,18 @@ def test_swish() -> None:
 
 
 @pytest.mark.parametrize("bias", [(), (1,), (4, 1), (4, 3)])
-def test_gemm_adds_what_is_no_bias(bias: tuple[int, ...]) -> None:
+def test_gemm_adds_a_computed_tensor(bias: tuple[int, ...]) -> None:
     constants = {"w": random(5, 3), "b": np.float32(2) if not bias else random(*bias)}
     same_as_runtime(one_node("Gemm", (4, 5), constants))
 
 
-def test_a_weight_with_an_axis_of_one_in_front_keeps_it() -> None:
+def test_a_weight_keeps_a_leading_axis_of_size_1() -> None:
     graph = same_as_runtime(one_node("MatMul", (4, 3, 5), {"w": random(1, 5, 2)}))
     assert to_named(graph, start_values(graph, 0))["w"].shape == (1, 5, 2)
 
 
 @pytest.mark.parametrize("reciprocal", [False, True])
-def test_what_makes_the_data_ready_is_not_trained(reciprocal: bool) -> None:
+def test_normalisation_of_the_input_is_not_trained(reciprocal: bool) -> None:
     nodes = [
         helper.make_node("Sub", ["x", "mean"], ["centred"]),
         helper.make_node("Mul" if reciprocal else "Div", ["centred", "deviation"], ["ready"]),
@@ -264,7 +264,7 @@ def test_what_makes_the_data_ready_is_not_trained(reciprocal: bool) -> None:
     assert saved == ({"w", "mean", "deviation"} if reciprocal else {"w", "mean"})
 
 
-def test_split_and_concat_put_together_what_they_took_apart() -> None:
+def test_split_and_concat_are_inverse() -> None:
     nodes = [
         helper.make_node("Mul", ["x", "gain"], ["s"]),
         helper.make_node("Split", ["s", "sizes"], ["a", "b", "c"], axis=1),
@@ -275,7 +275,7 @@ def test_split_and_concat_put_together_what_they_took_apart() -> None:
 
 
 @pytest.mark.parametrize("opset", [11, 17])
-def test_squeeze_and_unsqueeze_are_only_seen(opset: int) -> None:
+def test_squeeze_and_unsqueeze_are_views(opset: int) -> None:
     axes: dict[str, Any] = {"axes": [2, 3]} if opset < 13 else {}
     extra = [] if opset < 13 else ["axes"]
     nodes = [
@@ -318,7 +318,7 @@ def test_a_mask_that_hides_the_future_makes_softmax_causal(how: str) -> None:
     assert [node.name for node in graph.trainable] == ["w"]
 
 
-def test_embeddings_look_tokens_up() -> None:
+def test_embeddings() -> None:
     data = one_node_of_tokens()
     tokens = RNG.integers(0, 7, (3, 5)).astype(np.int32)
     graph = same_as_runtime(data, tokens)
@@ -336,7 +336,7 @@ def one_node_of_tokens() -> bytes:
 
 @pytest.mark.parametrize("missing", [(), ("b",), ("w", "b")])
 @pytest.mark.parametrize("root", ["Div", "Reciprocal", "Pow"])
-def test_layer_normalisation_spelt_out(root: str, missing: tuple[str, ...]) -> None:
+def test_layer_normalisation_from_simpler_operators(root: str, missing: tuple[str, ...]) -> None:
     constants: dict[str, Any] = {
         "two": np.float32(2),
         "eps": np.float32(1e-5),
@@ -375,7 +375,7 @@ def test_layer_normalisation_spelt_out(root: str, missing: tuple[str, ...]) -> N
     assert {"w", "b", "gain"} - set(missing) == {node.name for node in graph.trainable}
 
 
-def test_layer_normalisation_as_keras_spells_it_out() -> None:
+def test_layer_normalisation_of_keras() -> None:
     """Axes counted from the front, scale and shift computed before they are applied."""
     make = helper.make_node
     nodes = [
@@ -394,7 +394,7 @@ def test_layer_normalisation_as_keras_spells_it_out() -> None:
 
 
 @pytest.mark.parametrize("form", ["divided", "halved first", "tanh"])
-def test_gelu_spelt_out(form: str) -> None:
+def test_gelu_from_simpler_operators(form: str) -> None:
     make, names = helper.make_node, ["half", "one", "root", "inverse", "three", "cubic", "pi"]
     numbers = (0.5, 1, np.sqrt(2), np.sqrt(0.5), 3, 0.044715, np.sqrt(2 / np.pi))
     constants = {name: np.float32(value) for name, value in zip(names, numbers, strict=True)}
@@ -451,5 +451,5 @@ def test_a_row_that_is_added_to_every_word_is_trained() -> None:
 
 
 @pytest.mark.parametrize("outputs", [["y", "rest"], ["rest", "y"]])
-def test_half_of_a_split_may_be_the_output(outputs: list[str]) -> None:
+def test_an_output_of_split_may_be_the_model_output(outputs: list[str]) -> None:
     same_as_runtime(with_gain(helper.make_node("Split", ["scaled"], outputs, axis=1), IMAGE))

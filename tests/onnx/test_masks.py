@@ -1,4 +1,4 @@
-"""Masks of attention as people and exporters write them, beside ONNX Runtime."""
+"""Masks of attention as people and exporters write them, compared with ONNX Runtime."""
 
 import math
 from collections.abc import Callable
@@ -79,7 +79,7 @@ class Masked(nn.Module):
 
     def heads(self, tokens: Tensor) -> list[Tensor]:
         many = self.many(self.embedding(tokens)).chunk(3, -1)
-        return [one.view(*tokens.shape, 2, 4).transpose(1, 2) for one in many]
+        return [part.view(*tokens.shape, 2, 4).transpose(1, 2) for part in many]
 
     def forward(self, tokens: Tensor) -> Tensor:
         q, k, v = self.heads(tokens)
@@ -95,7 +95,8 @@ class Scaled(Masked):
         y = functional.scaled_dot_product_attention(
             *self.heads(tokens), attn_mask=self.weights(torch.zeros(1), tokens)
         )
-        return self.last(y.transpose(1, 2).reshape(*tokens.shape, 8)[:, 1])  # type: ignore[no-any-return]
+        out: Tensor = self.last(y.transpose(1, 2).reshape(*tokens.shape, 8)[:, 1])
+        return out
 
 
 class Multihead(Masked):
@@ -129,7 +130,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("exporter", [legacy, by_dynamo])
 @pytest.mark.parametrize("case", MODULES)
-def test_a_mask_is_known_by_what_it_does(case: str, exporter: Callable[..., bytes]) -> None:
+def test_masks_are_recognised_by_their_effect(case: str, exporter: Callable[..., bytes]) -> None:
     torch.manual_seed(0)
     data = exporter(MODULES[case](), torch.tensor(TEXTS))
     graph = imported(data)
@@ -170,16 +171,16 @@ def test_only_token_0_is_padding() -> None:
         imported(hiding(1))
 
 
-def test_a_mask_that_does_more_than_hide_is_no_mask() -> None:
+def test_scores_that_are_also_biased_are_not_a_causal_mask() -> None:
     past = np.where(np.triu(np.ones((LENGTH, LENGTH)), 1), -1e9, 0).astype(np.float32)
     distance = past + np.where(past < 0, 0, np.arange(LENGTH)).astype(np.float32)
-    causal, biased = (imported(scored([], {"mask": one})) for one in (past, distance))
+    causal, biased = (imported(scored([], {"mask": mask})) for mask in (past, distance))
     assert [node.attrs["variant"] for node in causal if node.op == "softmax"] == [1]
     assert [node.attrs["variant"] for node in biased if node.op == "softmax"] == [0]
     assert "mask" in {node.name for node in biased}  # added, as it stands
 
 
-def test_what_follows_from_tokens_is_read_by_masks_alone() -> None:
+def test_only_masks_read_values_that_follow_from_tokens() -> None:
     nodes = [
         helper.make_node("Gather", ["table", "x"], ["words"]),
         helper.make_node("Cast", ["x"], ["numbers"], to=TensorProto.FLOAT),
@@ -191,12 +192,12 @@ def test_what_follows_from_tokens_is_read_by_masks_alone() -> None:
         imported(model(nodes, TEXTS.shape, constants, dtype=TensorProto.INT64))
 
 
-def test_tokens_that_are_only_looked_over_are_tokens() -> None:
-    """As Keras does, which counts negative ones from behind."""
+def test_tokens_that_are_compared_stay_tokens() -> None:
+    """Keras adds the size of the table to negative tokens."""
     nodes = [
         helper.make_node("Less", ["x", "zero"], ["negative"]),
-        helper.make_node("Add", ["x", "size"], ["behind"]),
-        helper.make_node("Where", ["negative", "behind", "x"], ["places"]),
+        helper.make_node("Add", ["x", "size"], ["wrapped"]),
+        helper.make_node("Where", ["negative", "wrapped", "x"], ["places"]),
         helper.make_node("Gather", ["table", "places"], ["y"]),
     ]
     constants = {"table": random(10, 6), "zero": np.array(0), "size": np.array(10)}
@@ -214,9 +215,7 @@ def test_tokens_that_are_only_looked_over_are_tokens() -> None:
         ("Neg", {}, "it changes masked scores"),
     ],
 )
-def test_scores_that_are_masked_must_meet_a_softmax(
-    op: str, attributes: dict[str, Any], message: str
-) -> None:
+def test_masked_scores_need_a_softmax(op: str, attributes: dict[str, Any], message: str) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"]),
         helper.make_node("Add", ["s", "mask"], ["m"]),
@@ -229,7 +228,7 @@ def test_scores_that_are_masked_must_meet_a_softmax(
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_masked_scores_are_no_side_of_a_product(side: str) -> None:
+def test_masked_scores_in_a_product_are_refused(side: str) -> None:
     """Turned, as the product could read them."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"]),
@@ -242,7 +241,7 @@ def test_masked_scores_are_no_side_of_a_product(side: str) -> None:
         imported(model(nodes, (2, 6, 6), {"w": random(6, 6), "mask": mask}))
 
 
-def test_a_mask_that_hides_nothing_may_still_give_more_axes() -> None:
+def test_a_mask_that_hides_nothing_may_add_axes() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"]),
         helper.make_node("Where", ["seen", "s", "low"], ["y"], "mask"),
@@ -254,7 +253,7 @@ def test_a_mask_that_hides_nothing_may_still_give_more_axes() -> None:
         imported(model(nodes, (2, 6, 6), {**constants, "seen": np.ones((3, 1, 6, 6), bool)}))
 
 
-def test_masked_scores_keep_the_axes_that_the_mask_is_of() -> None:
+def test_masked_scores_keep_the_axes_of_the_mask() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["product"]),
         helper.make_node("Relu", ["product"], ["s"]),
@@ -270,7 +269,7 @@ def test_masked_scores_keep_the_axes_that_the_mask_is_of() -> None:
     assert [node.attrs["variant"] for node in graph if node.op == "softmax"] == [1]
 
 
-def test_weights_that_are_turned_are_not_hidden_as_they_were() -> None:
+def test_transposed_weights_do_not_keep_the_mask() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"]),
         helper.make_node("Add", ["s", "mask"], ["m"]),

@@ -53,7 +53,7 @@ def test_the_batch_may_be_set(batch: Any, shape: list[int]) -> None:
             imported(reshaping(batch, shape), batch=wrong)
 
 
-def test_a_batch_that_the_file_merges_with_others_must_stay() -> None:
+def test_a_batch_that_the_file_merges_cannot_change() -> None:
     nodes = [
         helper.make_node("Mul", ["x", "gain"], ["s"]),
         helper.make_node("Reshape", ["s", "merged"], ["r"]),
@@ -68,7 +68,7 @@ def test_a_batch_that_the_file_merges_with_others_must_stay() -> None:
         imported(model(nodes[:2], (1, 2, 3), {"gain": random(3), **shapes}, output="r"))
 
 
-def test_an_open_length_must_be_given() -> None:
+def test_a_free_sequence_length_must_be_given() -> None:
     data = one_node("MatMul", ("n", "length", 4), {"w": random(4, 3)})
     with pytest.raises(BadInput, match="is open: give --sequence-length"):
         imported(data)
@@ -84,8 +84,8 @@ def graph_data(data: bytes) -> str:
 
 
 @pytest.mark.parametrize("ir_version", [3, 8])
-def test_initialisers_may_stand_among_the_inputs(ir_version: int) -> None:
-    """As exporters wrote them before version 4, and still do if they are told."""
+def test_initialisers_may_be_inputs_too(ir_version: int) -> None:
+    """Exporters wrote them so before IR version 4, and have an option for it since."""
     module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
     how = {"training": torch.onnx.TrainingMode.EVAL, "do_constant_folding": True}
     data = legacy(module, torch.zeros(2, 3, 4), keep_initializers_as_inputs=True, **how)
@@ -137,9 +137,7 @@ def test_the_loss_takes_the_place_of_a_softmax_at_the_end(op: str) -> None:
         (["Softmax", "Neg"], ["linear", "softmax", "scale", "softmax_xent"]),
     ],
 )
-def test_only_shapes_may_change_behind_a_softmax_at_the_end(
-    tail: list[str], ops: list[str]
-) -> None:
+def test_only_views_may_follow_a_final_softmax(tail: list[str], ops: list[str]) -> None:
     nodes = [helper.make_node("Gemm", ["x", "w"], ["0"], transB=1)]
     for i, op in enumerate(tail):
         output = "y" if i + 1 == len(tail) else str(i + 1)
@@ -159,9 +157,7 @@ def test_a_softmax_over_another_axis_than_the_classes_stays() -> None:
 
 @pytest.mark.parametrize("opset", [12, 17])
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
-def test_a_softmax_over_classes_that_have_axes_of_1_behind_them_gives_way(
-    op: str, opset: int
-) -> None:
+def test_a_final_softmax_may_have_trailing_axes_of_size_1(op: str, opset: int) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["l"]),
         helper.make_node(op, ["l"], ["y"], axis=1),
@@ -173,7 +169,7 @@ def test_a_softmax_over_classes_that_have_axes_of_1_behind_them_gives_way(
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 2])
-def test_a_softmax_over_what_are_no_classes_does_not_give_way(axis: int) -> None:
+def test_a_softmax_over_other_axes_than_classes_stays(axis: int) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["l"]),
         helper.make_node("LogSoftmax", ["l"], ["y"], axis=axis),
@@ -183,7 +179,7 @@ def test_a_softmax_over_what_are_no_classes_does_not_give_way(axis: int) -> None
 
 
 @pytest.mark.parametrize("sigmoid", [True, False])
-def test_one_number_for_two_classes_has_the_binary_cross_entropy(sigmoid: bool) -> None:
+def test_one_output_for_two_classes_has_binary_cross_entropy(sigmoid: bool) -> None:
     nodes = [helper.make_node("Gemm", ["x", "w"], ["l" if sigmoid else "y"], transB=1)]
     nodes += [helper.make_node("Sigmoid", ["l"], ["y"])] if sigmoid else []
     weight = random(1, 5)
@@ -204,7 +200,7 @@ def test_one_number_for_two_classes_has_the_binary_cross_entropy(sigmoid: bool) 
     )
 
 
-def test_an_output_that_gives_no_classes_is_refused() -> None:
+def test_an_output_without_classes_is_refused() -> None:
     with pytest.raises(BadInput, match="cross-entropy needs"):
         imported(one_node("Conv", IMAGE, {"w": random(3, 4, 3, 3)}), loss="cross-entropy")
     with pytest.raises(BadInput, match="choose of cross-entropy, mse"):
@@ -248,7 +244,7 @@ def test_a_weight_that_two_layers_use_is_one_weight() -> None:
     assert list(to_named(graph, start_values(graph, 0))) == ["w"]
 
 
-def test_ones_and_zeros_that_an_exporter_merged_are_apart_again() -> None:
+def test_constants_that_an_exporter_merged_are_separated() -> None:
     make = helper.make_node
     nodes = [
         make(
@@ -270,7 +266,7 @@ def test_ones_and_zeros_that_an_exporter_merged_are_apart_again() -> None:
     assert len(named) == 8
 
 
-def test_weights_that_the_model_computes_are_trained_as_they_come_out() -> None:
+def test_computed_weights_are_trained_as_constants() -> None:
     nodes = [
         helper.make_node("Mul", ["v", "g"], ["w"]),
         helper.make_node("Gemm", ["x", "w"], ["y"], transB=1),
@@ -280,7 +276,7 @@ def test_weights_that_the_model_computes_are_trained_as_they_come_out() -> None:
     assert b"Mul" not in graph.origin
 
 
-def test_what_the_file_repeats_for_its_batch_keeps_that_batch() -> None:
+def test_constants_repeated_for_a_batch_fix_the_batch() -> None:
     data = one_node("Concat", (2, 3, 4), {"tokens": random(2, 1, 4)}, axis=1)
     assert imported(data).batch == 2
     with pytest.raises(BadInput, match=r"the_node \(Concat\): what the file repeats"):
@@ -335,7 +331,7 @@ def test_a_table_that_embeds_and_classifies_is_one_parameter() -> None:
 @pytest.mark.parametrize(
     ("ratio", "ops"), [(0.25, ["linear", "dropout", "mse"]), (0, ["linear", "mse"])]
 )
-def test_dropout_is_trained_with_and_left_out_of_answers(ratio: float, ops: list[str]) -> None:
+def test_dropout_is_active_only_in_training(ratio: float, ops: list[str]) -> None:
     nodes = [
         helper.make_node("Gemm", ["x", "w"], ["h"], transB=1),
         helper.make_node("Dropout", ["h", "ratio", "training"], ["y"]),
@@ -371,7 +367,7 @@ def test_a_network_as_keras_exports_it() -> None:
     }  # fmt: skip
 
 
-def test_only_who_brings_models_needs_onnx(tmp_path: Path) -> None:
+def test_built_in_models_do_not_need_onnx(tmp_path: Path) -> None:
     program = """
 import sys
 sys.modules["onnx"] = sys.modules["torch"] = None  # importing them fails
@@ -410,7 +406,7 @@ def test_a_schedule_holds_its_model_and_notices_damage(tmp_path: Path) -> None:
         parse(data + b"x")
 
 
-def test_tokens_that_the_model_flattens_get_their_answers() -> None:
+def test_a_model_may_flatten_its_tokens() -> None:
     nodes = [
         helper.make_node("Gather", ["table", "x"], ["words"]),
         helper.make_node("Reshape", ["words", "rows"], ["flat"]),

@@ -1,4 +1,4 @@
-"""Padding that is a node of its own, and windows that are only begun, beside ONNX Runtime."""
+"""Padding as a node of its own, and incomplete windows, compared with ONNX Runtime."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def padded(nodes: list[Any], constants: dict[str, Any], x: tuple[int, ...] = IMA
 
 
 @pytest.mark.parametrize("own", [{}, {"pads": [1, 0, 0, 0], "strides": [2, 2]}])
-def test_padding_in_front_of_a_convolution_is_its_own(own: dict[str, Any]) -> None:
+def test_padding_before_a_convolution_becomes_its_padding(own: dict[str, Any]) -> None:
     nodes = [
         helper.make_node("Pad", ["x", "pads"], ["p"]),
         helper.make_node("Conv", ["p", "w"], ["y"], **own),
@@ -43,7 +43,7 @@ def test_padding_passes_through_a_change_of_axes() -> None:
     assert forward(graph) == ["transpose", "conv2d", "conv2d", "add"]
 
 
-def test_padding_that_no_window_takes_is_a_tensor() -> None:
+def test_padding_without_a_window_is_a_tensor() -> None:
     nodes = [
         helper.make_node("Mul", ["x", "gain"], ["s"]),
         helper.make_node("Pad", ["s", "pads"], ["p"]),
@@ -54,7 +54,7 @@ def test_padding_that_no_window_takes_is_a_tensor() -> None:
     assert [node.op for node in graph if node.phase == "backward"].count("slice") == 2
 
 
-def test_padding_of_channels_stays_beside_that_of_the_window() -> None:
+def test_padding_of_channels_and_of_windows() -> None:
     nodes = [
         helper.make_node("Pad", ["x", "wider", "zero", "axes"], ["p"]),
         helper.make_node("Conv", ["p", "w"], ["y"]),
@@ -64,7 +64,7 @@ def test_padding_of_channels_stays_beside_that_of_the_window() -> None:
 
 
 @pytest.mark.parametrize(("low", "ops"), [(-np.inf, ["mul", "maxpool2d"]), (0, None)])
-def test_a_maximum_takes_no_notice_of_what_is_low_enough(low: float, ops: Any) -> None:
+def test_a_maximum_ignores_low_padding(low: float, ops: Any) -> None:
     nodes = [
         helper.make_node("Mul", ["x", "gain"], ["s"]),
         helper.make_node("Pad", ["s", "pads", "low"], ["p"]),
@@ -86,7 +86,7 @@ def test_a_maximum_takes_no_notice_of_what_is_low_enough(low: float, ops: Any) -
         ("AveragePool", {"count_include_pad": 1}, 0),  # with padding: see test_onnx_refused.py
     ],
 )
-def test_windows_that_are_only_begun(op: str, attributes: dict[str, Any], pads: int) -> None:
+def test_incomplete_windows(op: str, attributes: dict[str, Any], pads: int) -> None:
     node = helper.make_node(
         op, ["scaled"], ["y"], kernel_shape=[3, 2], strides=[2, 3], pads=[pads] * 4, ceil_mode=1,
         **attributes,

@@ -68,7 +68,7 @@ def x() -> Tensor:
     return torch.randn(2, 1, 8, 8)
 
 
-def test_parameters_of_a_module_that_are_computed_anew_are_named(x: Tensor) -> None:
+def test_recomputed_parameters_of_a_module_are_named(x: Tensor) -> None:
     with pytest.warns(PoetWarning) as seen:
         graph = poet.load(Small(normed=True), x)
     assert seen[0].filename == __file__
@@ -89,7 +89,7 @@ def test_a_module_whose_parameters_all_return_gives_no_warning(
     assert (graph.lost, graph.made_up) == ((), ())
 
 
-def test_what_is_lost_is_what_load_state_dict_misses(x: Tensor, tmp_path: Path) -> None:
+def test_lost_parameters_are_those_that_load_state_dict_misses(x: Tensor, tmp_path: Path) -> None:
     """As the guide checks it: of the parameters, exactly those that were named."""
     for normed in (False, True):
         module = Small(normed)
@@ -118,7 +118,7 @@ def test_tensors_that_an_exporter_folded_are_named(write: Any, names: str, x: Te
         assert name in notice(graph)
 
 
-def test_a_file_with_the_names_of_its_module_has_nothing_to_say(x: Tensor) -> None:
+def test_a_file_with_the_names_of_its_module_gives_no_warning(x: Tensor) -> None:
     for data in (by_dynamo(Small(), x, optimize=False), legacy(Small(), x)):
         graph = imported(data)
         assert (graph.lost, graph.made_up, notice(graph)) == ((), (), "")
@@ -135,11 +135,11 @@ def test_a_weight_that_an_exporter_computed_is_named(x: Tensor) -> None:
         assert foreign <= set(graph.made_up)
 
 
-def test_what_is_not_trained_is_not_named(x: Tensor) -> None:
+def test_frozen_parameters_are_not_named(x: Tensor) -> None:
     assert imported(legacy(Small(), x, **FOLDED), train="last:1").made_up == ()
 
 
-def test_a_schedule_knows_what_does_not_return(x: Tensor, tmp_path: Path) -> None:
+def test_a_schedule_names_lost_parameters(x: Tensor, tmp_path: Path) -> None:
     graph = api.load_graph(Small(normed=True), x)
     runs.schedule(graph).save(tmp_path / "m.poet")
     found = Schedule.load(tmp_path / "m.poet").graph
@@ -156,7 +156,7 @@ def test_many_names_are_bounded() -> None:
     assert "5 more" in text
 
 
-def test_the_commands_name_them(poet_host: Command, x: Tensor, tmp_path: Path) -> None:
+def test_the_commands_name_lost_parameters(poet_host: Command, x: Tensor, tmp_path: Path) -> None:
     model, schedule = tmp_path / "m.onnx", tmp_path / "m.poet"
     model.write_bytes(legacy(Small(), x, **FOLDED))
     graph = imported(model.read_bytes(), loss="cross-entropy")

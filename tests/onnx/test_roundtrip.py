@@ -1,4 +1,4 @@
-"""PyTorch -> ONNX -> native board -> safetensors -> PyTorch, beside PyTorch's own training."""
+"""PyTorch -> ONNX -> native board -> safetensors -> PyTorch, compared with training in PyTorch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -112,14 +112,14 @@ def assert_comes_back(
 
 @pytest.mark.parametrize("exporter", [legacy, by_dynamo])
 @pytest.mark.parametrize("case", ["residual", "depthwise", "transformer"])
-def test_a_model_comes_back_as_pytorch_would_have_trained_it(
+def test_a_trained_model_equals_one_trained_by_pytorch(
     case: str, exporter: Callable[..., bytes], tmp_path: Path
 ) -> None:
     torch.manual_seed(1)
     module_of, optimizer, rate = CASES[case]
     module = module_of()
     path = tmp_path / "mine.onnx"
-    # The new exporter folds batchnorm into convolutions unless it is told to leave them.
+    # The new exporter folds batchnorm into convolutions unless an option prevents it.
     folding = {"optimize": False} if exporter is by_dynamo and case != "transformer" else {}
     path.write_bytes(exporter(module, example(module), **folding))
     graph = poet.load(path, batch=BATCH, optimizer=optimizer, learning_rate=rate)
@@ -127,7 +127,7 @@ def test_a_model_comes_back_as_pytorch_would_have_trained_it(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_module_is_loaded_as_it_stands(case: str, tmp_path: Path) -> None:
+def test_a_module_is_loaded(case: str, tmp_path: Path) -> None:
     torch.manual_seed(2)
     module_of, optimizer, rate = CASES[case]
     module = module_of()

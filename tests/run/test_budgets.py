@@ -104,12 +104,12 @@ def test_recomputation_alone_trains_the_same_bits() -> None:
     assert runs.same(run, runs.train(runs.schedule(graph), steps=STEPS))
 
 
-def test_what_the_board_traced_is_the_plan() -> None:
+def test_the_trace_of_the_board_is_the_plan() -> None:
     graph = runs.digits()
     schedule = runs.schedule(graph, 24576, "poet-paging")
     plan = runs.plan(graph, 24576, "poet-paging")
     run = runs.train(schedule, steps=2)
-    traced = [(one.op, one.node) for one in run.trace if one.op != "wait"]
+    traced = [(row.op, row.node) for row in run.trace if row.op != "wait"]
     assert traced == [(statement.op, statement.node) for statement in plan.statements]
     counts = run.counts()
     assert counts["computes"] == sum(op == "compute" for op, _ in traced)

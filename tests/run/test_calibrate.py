@@ -16,7 +16,7 @@ STEP = Step(1, 0.5, 1000.0, 400.0, 200.0, 30.0, 50.0, 80.0, 150.0, 0.0, 64)
 
 
 def traced(*statements: tuple[str, int]) -> tuple[Record, ...]:
-    """Statements of 10 ticks each, so many ticks behind the one before; pages are in their lane."""
+    """Statements of 10 ticks each, with gaps before them; transfers are in another lane."""
     found, now = [], 2**32 - 100  # the clock wraps around
     for index, (name, gap) in enumerate(statements):
         if name.startswith("page"):
@@ -33,19 +33,19 @@ def observed(*steps: tuple[Record, ...]) -> Observed:
     return Observed((STEP,) * len(steps), steps, tuple(decode(schedule)), 0.5)
 
 
-def test_gaps_are_told_apart_by_what_comes_next() -> None:
+def test_gaps_belong_to_the_next_statement() -> None:
     first = traced(("compute", 7), ("free", 20), ("compute", 100), ("page_out", 0), ("wait", 90))
     second = traced(("free", 7), ("compute", 120), ("wait", 30), ("free", 24), ("end", 500))
     found = statement_costs(observed(first, second))
     assert found.compute_us == 0.5 * 110
     assert found.free_us == 0.5 * 22
-    # Beside its wait, which takes 30 by itself, the page takes 60; and there are two waits.
+    # The page takes 60 in addition to its wait, which takes 30 itself. There are two waits.
     assert found.page_us == 0.5 * (60 + 2 * 30)
     # 80 + 150 us of storage, 200 us in transfers and 30 us in the commit: none for records.
     assert found.reading == 0.0
 
 
-def test_reading_records_is_a_share_of_what_passes_between_statements() -> None:
+def test_reading_records_is_a_share_of_the_gaps() -> None:
     trace = traced(("free", 0), ("compute", 100), ("compute", 100))
     seen = observed(trace)
     gaps_us = 0.5 * 200 * len(seen.statements) / len(trace)
@@ -53,7 +53,7 @@ def test_reading_records_is_a_share_of_what_passes_between_statements() -> None:
     assert statement_costs(slow).reading == pytest.approx(0.25)
 
 
-def test_what_updates_take_beyond_the_probe_is_part_of_every_transfer_out() -> None:
+def test_extra_time_of_updates_is_part_of_transfers_out() -> None:
     graph, profile = runs.digits(), runs.profile()
     seen = observed(())
     outs = [i for i, one in enumerate(seen.statements) if getattr(one, "op", "") == "page_out"]
@@ -74,7 +74,7 @@ def test_what_updates_take_beyond_the_probe_is_part_of_every_transfer_out() -> N
     assert found.commit_us == pytest.approx(profile.commit_us + 1500, abs=5)
 
 
-def test_a_computers_typical_steps_are_its_quickest_of_every_window() -> None:
+def test_the_fastest_steps_of_each_window_count_on_a_computer() -> None:
     assert typical([5, 1, 9, 2, 8, 3, 7, 4], 1) == [1, 3]
     # Every other step traces the same statements.
     assert typical([5, 1, 9, 2, 8, 3, 7, 4, 6, 0], 2) == [0, 1, 8, 9]

@@ -65,7 +65,7 @@ def texts_data() -> Dataset:
 
 
 @pytest.mark.parametrize("make", [runs.digits, runs.texts])
-def test_alone_a_board_trains_as_with_a_host(make: Any, card: Path) -> None:
+def test_training_without_a_host_has_the_same_bits(make: Any, card: Path) -> None:
     schedule = runs.schedule(make(), "100%", "keep-everything")
     data = "digits" if make is runs.digits else texts_data()
     state = write(schedule, card, data, steps=6, seed=3)
@@ -78,7 +78,7 @@ def test_alone_a_board_trains_as_with_a_host(make: Any, card: Path) -> None:
     assert (state.committed, state.last) == (6, 6)
 
 
-def test_it_goes_on_where_its_power_went_and_where_a_host_left_it(card: Path) -> None:
+def test_training_continues_after_a_power_cut_and_after_a_host(card: Path) -> None:
     schedule = small()
     write(schedule, card, steps=10_000)  # more than it makes before a kill that comes late
     for _ in range(3):
@@ -97,7 +97,7 @@ def test_it_goes_on_where_its_power_went_and_where_a_host_left_it(card: Path) ->
         assert found == wanted or (step in (at, at + 1, at + 2) and np.isnan(found)), step
 
 
-def test_a_host_that_comes_stops_it_between_two_commits(card: Path) -> None:
+def test_a_host_stops_training_between_two_commits(card: Path) -> None:
     schedule = small()
     write(schedule, card, steps=100_000)
     arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
@@ -114,7 +114,7 @@ def test_a_host_that_comes_stops_it_between_two_commits(card: Path) -> None:
     assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
 
 
-def test_training_anew_ends_a_job(card: Path) -> None:
+def test_training_with_a_host_ends_a_job(card: Path) -> None:
     schedule = small()
     write(schedule, card, steps=50)
     with pytest.raises(BadInput, match=r"--resume.*--erase-card"):
@@ -130,11 +130,11 @@ def test_training_anew_ends_a_job(card: Path) -> None:
         assert connection.device.info.committed_step == 1
 
 
-def test_a_job_that_does_not_fit_is_refused_before_it_is_begun(tmp_path: Path) -> None:
+def test_a_job_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
     card, schedule = tmp_path / "tight.img", small()
     poet.prepare_storage(card, (2048 + 1344 + schedule.model.data_blocks + 700) * 512)
     runs.train(schedule, storage=card, steps=1)
-    with pytest.raises(BadInput, match=r"need [\d,]+ bytes of the card, which has [\d,]+ behind"):
+    with pytest.raises(BadInput, match=r"need [\d,]+ bytes of the card, which has [\d,]+"):
         write(schedule, card, steps=4, resume=True)
     assert committed(card) == 1  # and the weights are there still
     assert read(schedule, card)[0] is None
@@ -218,7 +218,7 @@ def test_a_log_names_the_board_that_trained_alone(
     assert "mkr1000" in poet_host("card", "read", files / "m.poet", "--storage", card).out
 
 
-def test_weights_of_another_model_are_not_gone_on_with_and_replaced_only_when_asked(
+def test_only_erase_card_replaces_weights_of_another_model(
     files: Path, card: Path, poet_host: Command
 ) -> None:
     runs.train(runs.schedule(runs.digits(0.9, 0.0005)), storage=card, steps=1)
@@ -256,7 +256,7 @@ def test_wrong_cards_are_refused(
 ) -> None:
     (files / "foreign.img").write_bytes(b"somebody's photographs" * 100_000)
     before = {path: path.read_bytes() for path in files.iterdir()}
-    given = [str(one).format(files) for one in arguments]
+    given = [str(word).format(files) for word in arguments]
     result = poet_host("card", "write", files / "m.poet", "--data", "digits", *given)
     assert result.code != 0
     assert named in result.err

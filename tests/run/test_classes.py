@@ -56,7 +56,7 @@ def trained(poet_host: Command, schedule: Path, card: Path, tmp_path: Path, digi
 
 
 @pytest.mark.parametrize("source", ["file", "card"])
-def test_later_tables_are_numbered_by_the_weights(
+def test_weights_number_the_classes_of_later_tables(
     source: str, trained: Any, digits: Any, tmp_path: Path
 ) -> None:
     x, y = digits
@@ -87,7 +87,9 @@ def test_later_tables_are_numbered_by_the_weights(
     assert accuracy(np.arange(len(x)), two).code == 2
 
 
-def test_resumed_training_numbers_alike(trained: Any, digits: Any, tmp_path: Path) -> None:
+def test_resumed_training_keeps_the_numbers_of_classes(
+    trained: Any, digits: Any, tmp_path: Path
+) -> None:
     x, y = digits
     some = np.flatnonzero(y < 8)
     data = table(tmp_path / "some.csv", x[some], [NAMES[label] for label in y[some]])
@@ -112,7 +114,7 @@ def test_resumed_training_numbers_alike(trained: Any, digits: Any, tmp_path: Pat
     assert plain.json["weights_sha256"] == by_card.json["weights_sha256"]
 
 
-def test_a_card_written_for_training_alone_has_them_too(
+def test_a_card_for_training_without_a_host_has_class_names(
     poet_host: Command, schedule: Path, tmp_path: Path, digits: Any
 ) -> None:
     x, y = digits
@@ -127,7 +129,7 @@ def test_a_card_written_for_training_alone_has_them_too(
     assert poet.load_weights(weights, runs.digits()).classes == tuple(sorted(NAMES))
 
 
-def test_words_for_weights_that_name_no_classes(
+def test_words_as_labels_for_weights_without_class_names(
     poet_host: Command, schedule: Path, tmp_path: Path, digits: Any
 ) -> None:
     x, y = digits
@@ -150,7 +152,7 @@ def test_words_for_weights_that_name_no_classes(
     assert resumed.code == 2
 
 
-def test_names_stay_when_training_goes_on_with_numbers(
+def test_class_names_stay_when_later_labels_are_numbers(
     trained: Any, digits: Any, tmp_path: Path
 ) -> None:
     x, y = digits
@@ -212,8 +214,9 @@ def test_names_may_come_with_arrays(digits: Any, tmp_path: Path) -> None:
     with runs.board(schedule) as connection, pytest.raises(BadInput, match="dozen"):
         poet.evaluate(schedule, connection, new, weights=run.weights)
     with runs.board(schedule) as connection:
+        few = poet.Dataset("few", x, y, classes=NAMES[:3])  # type: ignore[arg-type]
         with pytest.raises(BadInput, match="names 3 classes"):
-            poet.train(schedule, connection, poet.Dataset("few", x, y, classes=NAMES[:3]), steps=1)  # type: ignore[arg-type]
+            poet.train(schedule, connection, few, steps=1)
         more = poet.Dataset("many", x, y, classes=(*NAMES, "ten"))  # type: ignore[arg-type]
         with pytest.raises(BadInput, match="names 11 classes"):
             poet.train(schedule, connection, more, steps=1)

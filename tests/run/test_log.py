@@ -33,7 +33,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_each_step_is_a_line_and_a_resumed_run_goes_on(
+def test_each_step_is_a_line_and_a_resumed_run_appends(
     train: Any, log: Path, tmp_path: Path
 ) -> None:
     first = train("--steps", 2, "--run", tmp_path / "run.json").json
@@ -63,7 +63,7 @@ def test_each_step_is_a_line_and_a_resumed_run_goes_on(
     assert [row["event"] for row in rows(log)] == ["begin", "step", "end"]
 
 
-def test_what_ends_a_run_is_its_last_line(log: Path) -> None:
+def test_an_error_is_the_last_line(log: Path) -> None:
     def run() -> None:
         with Log(log) as one:
             one.begin({}, 0, 1, POWER)
@@ -75,9 +75,7 @@ def test_what_ends_a_run_is_its_last_line(log: Path) -> None:
     assert rows(log)[-1]["error"] == "the cat pulled the plug"
 
 
-def test_logs_that_cannot_be_are_refused_before_anything_is_lost(
-    train: Any, log: Path, tmp_path: Path
-) -> None:
+def test_impossible_logs_are_refused_before_training(train: Any, log: Path, tmp_path: Path) -> None:
     for data in (b"x,y\n1,2\n", b'{"loss": 1}\n', b"[]\n", b"\xff\xfe\n"):
         log.write_bytes(data)
         refused = train("--steps", 1, "--resume")
@@ -90,7 +88,7 @@ def test_logs_that_cannot_be_are_refused_before_anything_is_lost(
     assert len(rows(log)) == 3
 
 
-def test_a_log_that_cannot_be_written_any_more_stops_no_training(
+def test_training_continues_after_a_log_fails(
     train: Any, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(file: Any, line: Any) -> None:
@@ -111,7 +109,7 @@ def test_a_log_that_cannot_be_written_any_more_stops_no_training(
     assert len(rows(log)) == 1
 
 
-def test_a_log_may_be_a_pipe_but_no_full_disk(train: Any, tmp_path: Path) -> None:
+def test_a_log_may_be_a_pipe_but_not_a_full_disk(train: Any, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -69,7 +69,7 @@ def test_the_old_name_of_erase_card_works(card: Path, poet_host: Command, train:
     assert "--format" not in shown
 
 
-def test_a_connection_may_train_again_what_it_has_returned() -> None:
+def test_a_connection_may_replace_weights_that_it_returned() -> None:
     schedule = runs.schedule(runs.digits())
     with runs.board(schedule) as connection:
         first = poet.train(schedule, connection, "digits", steps=2)
@@ -77,7 +77,7 @@ def test_a_connection_may_train_again_what_it_has_returned() -> None:
     assert runs.same(first, again)
 
 
-def test_weights_that_nobody_has_are_not_replaced_by_the_next_call() -> None:
+def test_a_connection_keeps_weights_that_it_did_not_return() -> None:
     schedule = runs.schedule(runs.digits())
 
     def fail(step: Any, last: int) -> None:
@@ -150,7 +150,7 @@ def test_a_card_is_read_and_evaluated_in_its_own_layout(card: Path) -> None:
     assert card.read_bytes() == before
 
 
-def test_the_command_line_gives_a_native_board_the_ram_of_both_layouts(
+def test_a_native_board_has_the_ram_of_both_layouts(
     card: Path, poet_host: Command, tmp_path: Path
 ) -> None:
     first = runs.train(runs.schedule(runs.digits()), storage=card, steps=2)
@@ -167,7 +167,7 @@ def test_the_command_line_gives_a_native_board_the_ram_of_both_layouts(
     assert done.json["weights_sha256"] == straight(other, first, 4)
 
 
-def test_a_job_is_not_written_over_another_layout(card: Path) -> None:
+def test_a_job_does_not_replace_another_layout(card: Path) -> None:
     runs.train(runs.schedule(runs.digits()), storage=card, steps=1)
     other = runs.schedule(model(batch=2))
     with (
@@ -177,9 +177,7 @@ def test_a_job_is_not_written_over_another_layout(card: Path) -> None:
         poet.write_card(other, connection, "digits", steps=3, resume=True)
 
 
-def test_weights_that_move_are_in_a_file_until_they_have_moved(
-    card: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_in_a_file_while_they_move(card: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = runs.train(runs.schedule(runs.digits()), storage=card, steps=1)
 
     def cut(*arguments: Any) -> None:
@@ -196,7 +194,7 @@ def test_weights_that_move_are_in_a_file_until_they_have_moved(
     assert weights_sha256(saved) == weights_sha256(first.weights)
 
 
-def test_a_plan_of_more_ram_than_the_board_has(card: Path) -> None:
+def test_a_layout_that_needs_more_ram_is_refused(card: Path) -> None:
     runs.train(runs.schedule(runs.digits()), storage=card, steps=1)
     with pytest.raises(BadInput, match="card read"):
         runs.train(runs.schedule(model(batch=2)), storage=card, steps=2, resume=True)
@@ -216,7 +214,7 @@ def test_a_note_is_kept_until_the_next_model_is_committed(card: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"\xff", b"\0" * 600])
-def test_a_damaged_note_takes_no_weights_along(damage: bytes, card: Path) -> None:
+def test_a_damaged_note_loses_no_weights(damage: bytes, card: Path) -> None:
     schedule = runs.schedule(runs.digits())
     runs.train(schedule, storage=card, steps=1)
     places = (isa.constants()["POET_NOTE_OFFSET"], isa.constants()["POET_NOTE_BYTES"])

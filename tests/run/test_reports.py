@@ -152,12 +152,11 @@ def test_each_epoch_is_validated_and_the_best_weights_are_kept(train: Any, tmp_p
     result = train(wild(0.3), "--epochs", 6, "--validate", "--log", log, "--json", data=data)
     assert result.code == 0
     found = result.json["validation"]
-    assert [(one["epoch"], one["step"]) for one in found] == [(n, 12 * n) for n in range(1, 7)]
+    assert [(row["epoch"], row["step"]) for row in found] == [(n, 12 * n) for n in range(1, 7)]
     logged = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [row["loss"] for row in logged if row["event"] == "validation"] == [
-        one["loss"] for one in found
-    ]
-    best = min(found, key=lambda one: one["loss"])
+    losses = [row["loss"] for row in found]
+    assert [row["loss"] for row in logged if row["event"] == "validation"] == losses
+    best = min(found, key=lambda row: row["loss"])
     kept = tmp_path / "w.best.safetensors"
     assert result.json["best"] == {**best, "file": str(kept)}
     assert poet.step_of_weights(kept) == best["step"]

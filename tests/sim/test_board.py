@@ -1,4 +1,4 @@
-"""A simulated board as a process: its port, its clock, its energy, and how it ends."""
+"""A simulated board as a process: its port, clock, energy and end."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 import serial
 from poet_host.device.board import load_board
 from poet_host.errors import BadInput, PoetError
+from poet_host.firmware_build.recipe import simulated_boards
 from poet_host.resources import resource
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.chipfile import load_chip, parse_chip
-from poet_host.sim.simulated_chip import CardFault, SimulatedChip, simulated_boards
+from poet_host.sim.simulated_chip import CardFault, SimulatedChip
 from support.sim_helper import build, needs_compiler
 
 pytestmark = needs_compiler
@@ -26,7 +27,7 @@ def echo(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Path:
-    """Writes block n, full of n, for every byte n it gets."""
+    """A program that fills block n with n for each byte n that it receives."""
     return build("m0plus", "samd21_cases.c", tmp_path, "-DCASE=7")
 
 
@@ -41,7 +42,7 @@ def talk(board: SimulatedBoard, data: bytes, answer: int, pieces: int = 1) -> by
 
 
 def settled(board: SimulatedBoard) -> int:
-    """Cycles once the board sleeps: the same twice."""
+    """The cycles when the board has gone to sleep."""
     before = -1
     while before != board.cycles:
         before = board.cycles
@@ -64,11 +65,11 @@ def test_echo_through_the_port(echo: Path) -> None:
         assert board.ended is None
 
 
-def test_cycles_depend_on_what_is_sent_not_on_when(echo: Path) -> None:
+def test_cycles_depend_on_the_input_but_not_on_its_time(echo: Path) -> None:
     found = []
     for pieces in (1, 7):
         with SimulatedBoard("mkr1000", echo, None) as board:
-            assert talk(board, b"\0" + FRAME, 201, pieces) == b"\1" + ECHO  # as hosts begin them
+            assert talk(board, b"\0" + FRAME, 201, pieces) == b"\1" + ECHO  # as hosts begin frames
             found.append((settled(board), board.meter.ticks))
     assert found[0] == found[1]
 
@@ -102,7 +103,7 @@ def test_energy_is_power_times_time(writer: Path, storage: Path) -> None:
         )
 
 
-def test_killed_at_any_time_it_leaves_what_was_written(writer: Path, storage: Path) -> None:
+def test_a_killed_board_leaves_the_written_blocks(writer: Path, storage: Path) -> None:
     with SimulatedBoard("mkr1000", writer, storage) as board:
         assert talk(board, b"\x03\0", 1) == ACCEPTED
         cycles = settled(board)
@@ -125,7 +126,7 @@ def test_a_power_cut_ends_the_board(writer: Path, storage: Path) -> None:
     assert data[4 * 512 : 5 * 512] != b"\x04" * 512  # with this seed the block is torn
 
 
-def test_the_card_can_be_taken_out(writer: Path, storage: Path) -> None:
+def test_the_card_can_be_removed(writer: Path, storage: Path) -> None:
     with SimulatedBoard("mkr1000", writer, storage) as board:
         assert talk(board, b"\x03\0", 1) == ACCEPTED
         settled(board)
@@ -135,17 +136,17 @@ def test_the_card_can_be_taken_out(writer: Path, storage: Path) -> None:
         assert storage.read_bytes()[4 * 512 : 5 * 512] == bytes(512)
 
 
-def test_what_the_program_does_wrong_is_told(tmp_path: Path) -> None:
+def test_an_error_of_the_program_is_reported(tmp_path: Path) -> None:
     elf = build("m0plus", "samd21_cases.c", tmp_path, "-DCASE=26")
-    with pytest.raises(PoetError, match=r"did not start: write of 4 bytes at 0x42004000.*ADC"):
+    with pytest.raises(PoetError, match=r"0x42004000.*ADC"):
         SimulatedBoard("mkr1000", elf, None)
 
 
 def test_user_errors(tmp_path: Path, echo: Path, storage: Path) -> None:
     assert simulated_boards() == ["mkr1000", "nrf52840_dk"]
-    with pytest.raises(BadInput, match="rpi4b cannot be simulated"):
+    with pytest.raises(BadInput, match="rpi4b"):
         SimulatedChip("rpi4b", echo, None)
-    with pytest.raises(BadInput, match="a card has no fault bent"):
+    with pytest.raises(BadInput, match="bent"):
         CardFault("bent", 1)
     with pytest.raises(PoetError, match="No such file"):
         SimulatedBoard("mkr1000", echo, tmp_path / "none.img")
@@ -178,7 +179,7 @@ def test_every_chip_is_complete(name: str) -> None:
         ("card_select =", "card_chosen =", r"wiring, at \$\.card_select: "),
     ],
 )
-def test_a_broken_chip_is_explained(old: str, new: str, place: str) -> None:
+def test_an_error_names_the_wrong_key(old: str, new: str, place: str) -> None:
     assert old in CHIP
     with pytest.raises(BadInput, match=place) as caught:
         parse_chip(CHIP.replace(old, new, 1), "chip.toml")

@@ -172,8 +172,8 @@ def test_a_board_runs_until_ctrl_c(board: str) -> None:
     ("arguments", "named"),
     [
         (("simulate", "mkr2000"), "mkr2000"),
-        (("simulate", "mkr1000", "--arena", "20KiB"), "RAM of its chip"),
-        (("simulate", "mkr1000", "--listen", "3333"), "serial port of its chip"),
+        (("simulate", "mkr1000", "--arena", "20KiB"), "mkr1000"),
+        (("simulate", "mkr1000", "--listen", "3333"), "socket"),
         (("simulate", "native", "--listen", "70000"), "70000"),
         (("simulate", "rpi4b", "--arena", "4GiB"), "4 GiB"),
         (("simulate", "mkr1000", "--storage", "/no/card.img"), "storage prepare /no/card.img"),

@@ -1,5 +1,4 @@
-"""Boards that run Linux: the native port, cross-compiled for them, executed by QEMU; and a board
-that hosts reach over the network."""
+"""Boards that run Linux: the native port, cross-compiled and run by QEMU; boards on a network."""
 
 import platform
 import shutil
@@ -79,14 +78,14 @@ def test_commands_warn_that_emulated_times_mean_nothing(tmp_path: Path, poet_hos
         assert "QEMU" not in poet_host(*command, "--port", "native").err
 
 
-def test_a_missing_cross_compiler_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cross_compiler_is_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(PoetError, match=r"aarch64-linux-gnu-gcc is not on the PATH.*apt install"):
         build_native(target="aarch64-linux-gnu")
 
 
 @needs_cross
-def test_a_missing_emulator_is_explained(
+def test_a_missing_emulator_is_an_error_with_advice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, card: Path
 ) -> None:
     for name in ("aarch64-linux-gnu-gcc", "cc"):
@@ -100,8 +99,8 @@ def test_a_missing_emulator_is_explained(
 
 
 @pytest.fixture
-def far(card: Path) -> Iterator[NativeBoard]:
-    with NativeBoard(card, board="native", listen="0") as board:
+def far(storage: Path) -> Iterator[NativeBoard]:
+    with NativeBoard(storage, board="native", listen="0") as board:
         assert board.port.startswith("socket://127.0.0.1:")
         yield board
 
@@ -119,7 +118,7 @@ def test_hosts_take_turns_at_a_socket(far: NativeBoard, monkeypatch: pytest.Monk
         assert device.info.board == "native"
 
 
-def test_a_host_that_hangs_up_in_between_is_forgotten(far: NativeBoard) -> None:
+def test_a_board_serves_on_after_a_host_hangs_up(far: NativeBoard) -> None:
     number = int(far.port.rpartition(":")[2])
     for sent in (b"", b"\x01\x02\x03", bytes(5000)):
         with socket.create_connection(("127.0.0.1", number)) as host:
@@ -143,9 +142,9 @@ def test_training_over_a_socket_has_the_same_bits(card: Path) -> None:
 @pytest.mark.parametrize(
     "where", ["", "x", "70000", "1.2.3:80", "1.2.3.4.5.6.7.8.9:80", "127.0.0.1:", "-1", "80x"]
 )
-def test_an_address_that_is_none_is_refused(card: Path, where: str) -> None:
+def test_a_wrong_address_is_refused(storage: Path, where: str) -> None:
     with pytest.raises(BadInput, match="cannot listen there"):
-        NativeBoard(card, listen=where)
+        NativeBoard(storage, listen=where)
 
 
 def test_a_port_in_use_is_refused(far: NativeBoard, tmp_path: Path) -> None:
@@ -153,9 +152,9 @@ def test_a_port_in_use_is_refused(far: NativeBoard, tmp_path: Path) -> None:
         NativeBoard(tmp_path / "none.img", listen=far.port.rpartition(":")[2])
 
 
-def test_sockets_are_for_boards_that_run_here(card: Path) -> None:
-    with pytest.raises(BadInput, match="the serial port of its chip: a socket is for the board"):
-        poet.start_board("mkr1000", card, listen="0")
+def test_simulated_chips_have_no_socket(storage: Path) -> None:
+    with pytest.raises(BadInput, match="mkr1000 has no option socket"):
+        poet.start_board("mkr1000", storage, listen="0")
 
 
 @needs_cross
@@ -165,6 +164,6 @@ def test_the_program_is_built_for_the_board(tmp_path: Path, poet_host: Command) 
     program = Path(done.json["file"])
     assert program.read_bytes() == build_native(target="aarch64-linux-gnu").read_bytes()
     assert done.json["bytes"] == program.stat().st_size
-    said = subprocess.run(["qemu-aarch64", program, "--help"], capture_output=True, text=True)
-    assert said.returncode == 2
-    assert "usage: poet-native --storage FILE --arena BYTES" in said.stderr
+    done = subprocess.run(["qemu-aarch64", program, "--help"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "usage: poet-native --storage FILE --arena BYTES" in done.stderr

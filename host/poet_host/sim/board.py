@@ -1,4 +1,4 @@
-"""A simulated board: a process with the very firmware image, and a serial port to talk to."""
+"""A simulated board: a process that runs the firmware image, with a serial port."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from ..closing import Closing
 from ..device.board import load_board
 from ..errors import PoetError
 from .chip_library import build_chip_library
-from .simulated_chip import METER, METER_FIELDS, POWER_CUT_CODE, CardFault, Meter, fault_to_json
+from .simulated_chip import METER, POWER_CUT_CODE, CardFault, Meter, Settings
 
 POWER_CUT = "power cut"
 
 
 @dataclass(frozen=True)
 class Energy:
-    """Microjoules since the board was started: state times x powers of board.toml."""
+    """Microjoules since the board was started: time in each state x power in board.toml."""
 
     processor_active_uj: float
     processor_asleep_uj: float
@@ -33,17 +33,16 @@ class Energy:
 
     @property
     def total_uj(self) -> float:
-        return self.processor_active_uj + self.processor_asleep_uj + self.storage_uj + self.other_uj
+        return float(sum(astuple(self)))
 
 
 class SimulatedBoard(Closing):
-    """A context manager. `port` is its serial port (a pty), `process` the board itself.
+    """A simulated chip in `process`, with the serial port `port` (a pty).
 
-    `storage` is the card's image (None: no card). `faults` and `seed` make the card misbehave
-    and vary, the same way every time; `card` changes its times (fields of sdcard_config in
-    chip/api.h). `alone`: no host speaks in the first seconds, so that the board trains by the job
-    on its card, if there is one. `usb`: the port is that of its USB, not of its UART. The board
-    ends with its parent.
+    `storage`: image of the card (None: no card). `faults` of the card are repeatable. `seed` varies
+    its times; `card` replaces them (fields of sdcard_config in chip/api.h). `alone`: the board
+    starts without a host, and trains by the job on its card if there is one. `usb`: the port is
+    that of the chip's USB, not of its UART. The board ends with its parent process.
     """
 
     def __init__(
@@ -59,28 +58,28 @@ class SimulatedBoard(Closing):
         alone: bool = False,
     ) -> None:
         self.board = load_board(board)
-        build_chip_library()  # here, where an error is seen
+        build_chip_library()  # in this process, so that an error is raised here
         with tempfile.TemporaryFile() as file:
             file.truncate(METER.size)
             self._shared = mmap.mmap(file.fileno(), METER.size)
-            settings = {
-                "board": board,
-                "elf": str(elf),
-                "storage": str(storage) if storage else None,
-                "faults": [fault_to_json(fault) for fault in faults],
-                "card": dict(card or {}),
-                "seed": seed,
-                "usb": usb,
-                "alone": alone,
-                "meter": file.fileno(),
-            }
+            settings = Settings(
+                board,
+                str(elf),
+                str(storage) if storage else None,
+                tuple(faults),
+                dict(card or {}),
+                seed,
+                usb,
+                alone,
+                file.fileno(),
+            )
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "poet_host.sim.process", json.dumps(settings)],
+                [sys.executable, "-m", "poet_host.sim.process", json.dumps(asdict(settings))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                start_new_session=True,  # an interrupt from the keyboard is for the host alone
+                start_new_session=True,  # Ctrl-C interrupts the host only
                 pass_fds=(file.fileno(),),
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
@@ -93,13 +92,12 @@ class SimulatedBoard(Closing):
 
     @property
     def meter(self) -> Meter:
-        """The meter as of the latest slice; it stays after the board has ended."""
-        values = METER.unpack(self._shared[:])
-        return Meter(**dict(zip((*METER_FIELDS, "tick_hz"), values, strict=True)))
+        """The meter after the latest slice. It is there after the board has ended too."""
+        return Meter(*METER.unpack(self._shared[:]))
 
     @property
     def cycles(self) -> int:
-        """Core cycles since the start, sleep not counted."""
+        """Core cycles since the start, without sleep."""
         return self.meter.cycles
 
     @property
@@ -118,7 +116,7 @@ class SimulatedBoard(Closing):
 
     @property
     def ended(self) -> str | None:
-        """None while it runs; then POWER_CUT, or what the program did wrong."""
+        """None while the board runs; then POWER_CUT, or the program's error."""
         code = self.process.poll()
         if code is None and not self.port:
             code = self.process.wait()
@@ -132,7 +130,7 @@ class SimulatedBoard(Closing):
         return self._reason
 
     def wait(self, timeout_s: float) -> str | None:
-        """`ended`, after as long as that if it still runs."""
+        """Wait up to `timeout_s` for the board to exit, then return `ended`."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout_s)
         return self.ended
@@ -140,13 +138,13 @@ class SimulatedBoard(Closing):
     _reason = ""
 
     def set_card_present(self, present: bool) -> None:
-        """Take the card out, or put it back in."""
+        """Remove the card, or insert it again."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"card": present}) + "\n")
         self.process.stdin.flush()
 
     def kill(self) -> None:
-        """End the board at once, as a power cut would."""
+        """End the board at once, as a power cut does."""
         self.process.kill()
         self.process.wait()
 

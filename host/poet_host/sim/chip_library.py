@@ -1,4 +1,4 @@
-"""The chip models, compiled on first use against the installed Unicorn."""
+"""The chip models in C, compiled on first use for the installed Unicorn."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ FLAGS = (
 
 
 def unicorn_folder() -> Path:
-    """Folder of the installed Unicorn, with its headers and its library."""
+    """Return the folder of the installed Unicorn, with its headers and its library."""
     spec = importlib.util.find_spec("unicorn")
     if spec is None or not spec.submodule_search_locations:
         raise PoetError(
             "simulated boards need Unicorn, which is not installed: "
-            "try `pip install poet-host[sim]`, or the board `native`"
+            "try `pip install poet-host[sim]`, or use the board `native`"
         )
     return Path(next(iter(spec.submodule_search_locations)))
 
 
 def emulator() -> str:
-    """What simulates chips here, in words. Raises PoetError, with what to do, if it cannot."""
+    """Return name and version of the emulator. Raises PoetError, with advice, if it fails."""
     unicorn_folder()
     try:
         chips()
@@ -45,7 +45,7 @@ def emulator() -> str:
 
 
 def build_chip_library() -> Path:
-    """Compile the chip models (once per content) and return the shared library."""
+    """Return the chip models as a shared library, compiled once for each content."""
     unicorn = unicorn_folder()
     library = next((unicorn / "lib").glob("libunicorn.*"), None)
     for name in ("libunicorn.so.2", "libunicorn.2.dylib"):
@@ -58,13 +58,13 @@ def build_chip_library() -> Path:
         sorted(SOURCES.glob("*.c")),
         sorted(SOURCES.glob("*.h")),
         [str(library), f"-Wl,-rpath,{unicorn / 'lib'}"],
-        missing="the chip models are C and no C compiler was found: try 'apt install gcc'",
+        missing="no C compiler for the chip models was found: try 'apt install gcc'",
     )
 
 
 @cache
 def chips() -> tuple[Any, Any]:
-    """(ffi, lib) of the chip models; `chip/api.h` says what they offer."""
+    """Return (ffi, lib) of the chip models; `chip/api.h` declares their functions."""
     ffi = cffi.FFI()
     text = (SOURCES / "api.h").read_text("utf-8")
     ffi.cdef("\n".join(line for line in text.splitlines() if not line.startswith("#")))

@@ -1,4 +1,4 @@
-"""What boards/<name>/chip.toml holds: chip, wiring and card of a simulated board."""
+"""Schema of boards/<name>/chip.toml: chip, wiring and card of a simulated board."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ _Count = Annotated[int, Meta(ge=0, lt=2**32)]
 
 @dataclass(frozen=True)
 class Pads:
-    """A SERCOM of a SAMD21: its number, where its signals go, and the pins' multiplexer."""
+    """A SERCOM of a SAMD21: its number, the pads of its signals, and the pins' multiplexer."""
 
     sercom: Annotated[int, Meta(ge=0, le=5)]
     output_select: _Select
@@ -46,7 +46,7 @@ class Nrf52840Wiring:
 
 @dataclass(frozen=True)
 class Card:
-    """struct sdcard_config of chip/api.h, but for the seed."""
+    """struct sdcard_config of chip/api.h, without the seed."""
 
     high_capacity: bool
     response_bytes: Annotated[int, Meta(ge=1, le=8)]
@@ -65,10 +65,10 @@ class Card:
 
 @dataclass(frozen=True)
 class ChipFile:
-    """`wiring` is that of the chip: WIRINGS."""
+    """The content of a chip.toml."""
 
     chip: Literal["samd21", "nrf52840"]
-    wiring: dict[str, Any]
+    wiring: dict[str, Any]  # checked against the chip's class in WIRINGS
     card: Card
 
 
@@ -79,13 +79,13 @@ WIRINGS: dict[str, type[Samd21Wiring] | type[Nrf52840Wiring]] = {
 
 
 def load_chip(board: str) -> ChipFile:
-    """What chip.toml says of a board; raises BadInput that names the file and the key."""
+    """Read a board's chip.toml. Raises BadInput that names the file and the key."""
     path = resource("boards") / board / "chip.toml"
     return parse_chip(read_text(path), str(path))
 
 
 def parse_chip(text: str, where: str) -> ChipFile:
-    """The same from a chip.toml's text; errors begin with `where`."""
+    """Read the text of a chip.toml. Errors begin with `where`."""
     found = convert(parse_toml(text, where), ChipFile, where)
     convert(found.wiring, WIRINGS[found.chip], f"{where}, wiring")
     return found

@@ -1,4 +1,4 @@
-"""Loads a firmware image, as it would be flashed, into a simulated chip."""
+"""Load a firmware image into a simulated chip."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from .chip_library import chips
 
 
 def load_elf(machine: Any, path: Path) -> Image:
-    """Put an image into a machine's memory; its stack limit becomes `__stack_limit`.
+    """Load an image into the memory of a struct machine (chip/api.h), and return it.
 
-    Reset takes the vectors from the image's lowest address, as a boot loader below it would.
+    The stack limit is the symbol `__stack_limit`. Reset reads the vectors at the image's lowest
+    address, as a boot loader below it does.
     """
     _, lib = chips()
     image = read_elf(path)

@@ -1,4 +1,4 @@
-"""The native board: the firmware as a process on this machine, its card a file."""
+"""The native board: the firmware as a process on this computer, with a file as its card."""
 
 import struct
 import subprocess
@@ -13,26 +13,26 @@ from ..firmware_build.native import build_native, runner
 DEFAULT_ARENA_BYTES = 24 * 1024
 BLOCK_BYTES = isa.constants()["POET_BLOCK"]
 PARTITION_TYPE = isa.constants()["POET_PARTITION_TYPE"]
-PARTITION_START = 2048  # blocks; where partitioning tools begin too
-MOST_BLOCKS = 0xFFFFFFFF  # an MBR has 32 bits for a number of them
+PARTITION_START = 2048  # blocks, as partitioning tools choose
+MOST_BLOCKS = 0xFFFFFFFF  # an MBR counts blocks with 32 bits
 
 
 def create_storage(path: Path, size_bytes: int) -> None:
-    """Write an empty card image: an MBR with one partition of ours that fills the rest.
+    """Write an empty card image: an MBR, and one partition of ours in the rest.
 
-    The file is sparse. The board lays its store into the partition when it is asked to format.
-    Raises BadInput if the size leaves no room or is too large, or the folder cannot be written.
+    The file is sparse. Device.format writes a store to the partition. Raises BadInput if the size
+    is too small or too large, or the folder has no write permission.
     """
     blocks = size_bytes // BLOCK_BYTES - PARTITION_START
     if size_bytes // BLOCK_BYTES > MOST_BLOCKS:
         raise BadInput(
-            f"a storage file of {size_bytes} bytes is too large: an MBR counts up to "
-            f"{MOST_BLOCKS * BLOCK_BYTES} bytes, give it less"
+            f"a storage file of {size_bytes:,} bytes is too large: give it at most "
+            f"{MOST_BLOCKS * BLOCK_BYTES:,} bytes, which an MBR can count"
         )
     if blocks < 1:
         raise BadInput(
-            f"a storage file of {size_bytes} bytes has no room for a partition: "
-            f"give it more than {(PARTITION_START + 1) * BLOCK_BYTES} bytes"
+            f"a storage file of {size_bytes:,} bytes has no room for a partition: "
+            f"give it more than {(PARTITION_START + 1) * BLOCK_BYTES:,} bytes"
         )
     entry = struct.pack("<BxxxBxxxII", 0, PARTITION_TYPE, PARTITION_START, blocks)
     mbr = bytes(446) + entry + bytes(48) + b"\x55\xaa"
@@ -47,13 +47,12 @@ def create_storage(path: Path, size_bytes: int) -> None:
 
 
 class NativeBoard(Closing):
-    """A running native board; a context manager that ends it.
+    """A running native board: `process`, with the serial port at the path `port`.
 
-    `port` is the path of its serial port, `process` the board itself. A storage file that is
-    missing, foreign or too small is reported by the board, as `storage_status` in HELLO.
-    `board`: native, or one of `linux_boards`, whose program it then is. `listen`: [ADDRESS:]PORT
-    of a socket in place of the serial port. `alone`: train by the job on the card, if there is
-    one, before any host is heard.
+    The board reports a storage file that is missing, foreign or too small as `storage_status` in
+    HELLO. `board`: native, or one of `linux_boards`, whose program then runs. `listen`:
+    [ADDRESS:]PORT of a socket that replaces the serial port. `alone`: train by the job on the card,
+    if there is one, before the first request of a host.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class NativeBoard(Closing):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # an interrupt from the keyboard is for the host alone
+            start_new_session=True,  # Ctrl-C interrupts the host only
         )
         assert self.process.stdout is not None
         self.port = self.process.stdout.readline().strip()
@@ -87,18 +86,18 @@ class NativeBoard(Closing):
             _, message = self.process.communicate()
             if "cannot listen there" in message:
                 raise BadInput(
-                    f"{listen}: {message.strip()}; give a free port of this computer, as 3333"
+                    f"{listen}: {message.strip()}: give a free port of this computer, as 3333"
                 )
             raise PoetError(f"the native board did not start: {message.strip()}")
 
     @property
     def ended(self) -> str | None:
-        """None while it runs; then how it ended."""
+        """None while the board runs; then its exit code as text."""
         code = self.process.poll()
         return None if code is None else f"exit code {code}"
 
     def kill(self) -> None:
-        """End the board at once, as a power cut would."""
+        """End the board at once, as a power cut does."""
         self.process.kill()
         self.process.wait()
 

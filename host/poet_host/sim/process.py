@@ -1,14 +1,14 @@
-"""The process of a simulated board: runs the chip, and bridges its UART or its USB port to a pty.
+"""The process of a simulated board: it runs the chip, and connects its UART or USB to a pty.
 
     python -m poet_host.sim.process SETTINGS
 
-Prints the path of its serial port once the program has started. Simulated
-time stands still while the program sleeps with nothing but input to wake it, and then takes what
-the host sends at once, in whole frames (each up to a zero byte, as COBS ends them): so the cycle
-count depends on what the host sends, never on when. While the program is busy, time stands still
-only for a moment behind a reply, in case the host goes on; and what has waited for long is handed
-over, so that a run can be interrupted. At the start a program waits a while for a host before it
-goes on by itself: unless it is to be alone, time stands still there too.
+It prints the path of the serial port when the program has started. Simulated time stops while the
+program sleeps and only input can wake it. The chip then receives the host's bytes at once, in whole
+frames (up to the zero byte that ends a COBS frame). So the cycle count depends on what the host
+sends, never on when. While the program is busy, time stops only for REACTION_S after a reply, in
+which the host may send its next request. Input that has waited for PATIENCE_S is passed on, so that
+a host can stop a run. At the start, a program waits for a host for a limited time. Time stops there
+too, unless the board is started alone.
 """
 
 from __future__ import annotations
@@ -18,52 +18,47 @@ import mmap
 import os
 import select
 import sys
+from dataclasses import astuple
 from pathlib import Path
 
 from ..errors import PoetError
+from ..schema import convert
 from .pty_port import PtyPort, UsbPtyPort
-from .simulated_chip import METER, METER_FIELDS, POWER_CUT_CODE, CardFault, SimulatedChip
+from .simulated_chip import METER, POWER_CUT_CODE, Settings, SimulatedChip
 
 SLICE_TICKS = 2_000_000
-TALKING_TICKS = 100_000  # the same while host and busy program talk
+TALKING_TICKS = 100_000  # shorter, while host and busy program exchange bytes
 LONGEST_REPLY_BYTES = 4096
-STARTED_S = 1.0  # of simulated time, after which a program waits for a host or never will
+STARTED_S = 1.0  # simulated time after which a started program waits for a host
 FAULT_CODE = 70
 
 
 class Process:
-    def __init__(self, settings: dict[str, object]) -> None:
-        faults = settings["faults"]
-        assert isinstance(faults, list)
-        card = settings["card"]
-        assert isinstance(card, dict)
-        storage = settings["storage"]
+    def __init__(self, settings: Settings) -> None:
         self.chip = SimulatedChip(
-            str(settings["board"]),
-            Path(str(settings["elf"])),
-            Path(str(storage)) if storage else None,
-            faults=[CardFault(**fault) for fault in faults],
-            card=card,
-            seed=int(str(settings["seed"])),
-            usb=bool(settings["usb"]),
+            settings.board,
+            Path(settings.elf),
+            Path(settings.storage) if settings.storage else None,
+            faults=settings.faults,
+            card=settings.card,
+            seed=settings.seed,
+            usb=settings.usb,
         )
-        self.shared = mmap.mmap(int(str(settings["meter"])), METER.size)
-        self.pty = UsbPtyPort() if settings["usb"] else PtyPort()
+        self.shared = mmap.mmap(settings.meter, METER.size)
+        self.pty = UsbPtyPort() if settings.usb else PtyPort()
         self.line = self.pty.line if isinstance(self.pty, UsbPtyPort) else None
         self.control = bytearray()
         self.parent = os.getppid()
         self.announced = False
-        self.attended = bool(settings["alone"])
-        self.said = b""  # by a busy program, and not passed on as there may be more
-        self.talking = False  # a busy program has been heard or spoken to
+        self.attended = settings.alone  # False: the program still waits for a host
+        self.output = b""  # of a busy program, kept until its reply is complete
+        self.talking = False  # host and busy program have just exchanged bytes
 
     def update_meter(self) -> None:
-        meter = self.chip.meter
-        values = [getattr(meter, name) for name in METER_FIELDS]
-        self.shared[:] = METER.pack(*values, meter.tick_hz)
+        self.shared[:] = METER.pack(*astuple(self.chip.meter))
 
     def obey(self) -> None:
-        """Requests of the parent: one JSON object a line."""
+        """Execute the requests of the parent: one JSON object in each line."""
         data = os.read(0, 4096)
         if not data:
             sys.exit(0)
@@ -74,7 +69,7 @@ class Process:
             self.chip.set_card_present(bool(json.loads(line)["card"]))
 
     def listen(self, *, asleep: bool) -> None:
-        """Take input: wait for it if the program does, a moment if it has spoken, else glance."""
+        """Pass input to the chip. Wait for it if the chip is asleep, or shortly after a reply."""
         if self.talking and not asleep:
             self.pty.await_frame()
         while True:
@@ -94,20 +89,20 @@ class Process:
             self.obey()
 
     def pass_on(self, more: bytes, *, busy: bool) -> None:
-        """Tell the host what the program says: a whole reply at once."""
-        self.said += more
-        if not busy or not more or len(self.said) > LONGEST_REPLY_BYTES:
-            self.pty.push(self.said)
-            self.talking = bool(self.said) and busy
-            self.said = b""
+        """Send the program's output to the host: a whole reply at once."""
+        self.output += more
+        if not busy or not more or len(self.output) > LONGEST_REPLY_BYTES:
+            self.pty.push(self.output)
+            self.talking = bool(self.output) and busy
+            self.output = b""
 
     def line_changed(self) -> bool:
-        """Has a program opened or closed the USB port, or changed its baud rate?"""
+        """Report to the chip if a host opens or closes the USB port, or changes its baud rate."""
         if not isinstance(self.pty, UsbPtyPort) or self.line == (now := self.pty.line):
             return False
         was_open, was_baud = self.line or (False, 0)
         is_open, baud = now
-        # Closed both times, with another baud rate: it was open for a moment in between.
+        # Closed both times, but with another baud rate: it was open for a moment in between.
         self.line = (is_open or (not was_open and baud != was_baud), baud)
         self.chip.usb_open(*self.line)
         return True
@@ -124,7 +119,7 @@ class Process:
 
     def run(self) -> int:
         while True:
-            result = self.chip.run(TALKING_TICKS if self.talking or self.said else SLICE_TICKS)
+            result = self.chip.run(TALKING_TICKS if self.talking or self.output else SLICE_TICKS)
             self.update_meter()
             self.pass_on(self.chip.take(), busy=result == "slice" and self.attended)
             if result == "idle" or (result == "slice" and self.started()):
@@ -144,7 +139,7 @@ class Process:
 
 def main() -> int:
     try:
-        return Process(json.loads(sys.argv[1])).run()
+        return Process(convert(json.loads(sys.argv[1]), Settings, "settings")).run()
     except PoetError as error:
         print(error, file=sys.stderr)
         return error.exit_code

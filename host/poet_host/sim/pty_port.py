@@ -1,4 +1,4 @@
-"""The pty of a simulated board: the end of its UART's wire, or its USB port's device file."""
+"""The pty of a simulated board: the other end of its UART, or the device file of its USB."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import termios
 import time
 import tty
 
-PATIENCE_S = 0.5  # of a frame's unsent end, and of input while the program is busy
-REACTION_S = 0.005  # in which a host goes on after a reply
-WATCH_S = 0.2
-UNOPENED_WATCH_S = 0.02  # nobody says when a pty is opened
-OUTPUT_LIMIT_BYTES = 1 << 20  # what nobody reads is dropped
+PATIENCE_S = 0.5  # longest wait for the end of a frame, and of input for a busy program
+REACTION_S = 0.005  # in which a host sends its next request after a reply
+WATCH_S = 0.2  # longest sleep
+UNOPENED_WATCH_S = 0.02  # the same while the pty is closed: opening it wakes no reader
+OUTPUT_LIMIT_BYTES = 1 << 20  # unread output beyond this is dropped
 BAUDS = {
     getattr(termios, name): int(name[1:])
     for name in dir(termios)
@@ -22,16 +22,18 @@ BAUDS = {
 
 
 class PtyPort:
-    """The chip's UART on one side, the master of a pty on the other."""
+    """A pty between the chip's UART and a host; `path` is its device file."""
 
     def __init__(self) -> None:
-        self.master, self._slave = pty.openpty()  # kept open: no end of file between hosts
+        self.master, self._slave = (
+            pty.openpty()
+        )  # kept open, so that it has no end of file between hosts
         tty.setraw(self._slave)
         os.set_blocking(self.master, False)
         self.path = os.ttyname(self._slave)
         self._input = bytearray()
         self._output = bytearray()
-        self._since = 0.0
+        self._since = 0.0  # when input arrived last
 
     def pull(self) -> None:
         """Read what the host has sent."""
@@ -44,12 +46,12 @@ class PtyPort:
             self._since = time.monotonic()
 
     def _whole(self) -> int:
-        """Bytes of whole frames; a zero in front of one waits for it."""
+        """Return the bytes of whole frames. A zero before a frame waits for the frame."""
         frames = self._input[: self._input.rfind(0) + 1].rstrip(b"\0")
         return len(frames) + 1 if frames else 0
 
     def frames(self, *, late: bool) -> bytes:
-        """All whole frames, or what there is if it has waited; nothing else if it is `late`."""
+        """Return whole frames, or any input that has waited PATIENCE_S; if `late`, only that."""
         end = self._whole()
         waited = time.monotonic() - self._since > PATIENCE_S
         if not end and self._input and waited:
@@ -61,14 +63,14 @@ class PtyPort:
         return frames
 
     def await_frame(self) -> None:
-        """Wait until a whole frame is there, or the host does not go on."""
+        """Wait for a whole frame, at most REACTION_S."""
         until = time.monotonic() + REACTION_S
         while not self._whole() and (left_s := until - time.monotonic()) > 0:
             select.select([self.master], [], [], left_s)
             self.pull()
 
     def push(self, data: bytes) -> None:
-        """Write to the host what it takes, and keep the rest."""
+        """Write to the host what it accepts, and keep the rest."""
         self._output += data
         while self._output:
             try:
@@ -78,7 +80,7 @@ class PtyPort:
         del self._output[:-OUTPUT_LIMIT_BYTES]
 
     def wait(self, control: int) -> list[int]:
-        """Sleep until the host, or the parent on `control`, has something to say."""
+        """Sleep until the host or the parent (on `control`) sends something, or WATCH_S is over."""
         waiting = [] if self._whole() else [self.master]
         ready, _, _ = select.select(
             [*waiting, control], [self.master] if self._output else [], [], WATCH_S
@@ -87,27 +89,27 @@ class PtyPort:
 
 
 class UsbPtyPort(PtyPort):
-    """A pty that is open when a program has it open, with that program's baud rate."""
+    """A pty whose USB port is open while a program has it open, at the program's baud rate."""
 
     def __init__(self) -> None:
         super().__init__()
         os.close(self._slave)
         self._poll = select.poll()
-        self._poll.register(self.master, 0)  # hanging up is reported all the same
+        self._poll.register(self.master, 0)  # POLLHUP is always reported
 
     def _hung_up(self) -> bool:
         return any(event & select.POLLHUP for _, event in self._poll.poll(0))
 
     @property
     def line(self) -> tuple[bool, int]:
-        """Is it open, and its baud rate. What was sent before closing comes before closing."""
+        """Is the port open, and its baud rate. It counts as open while sent input is unread."""
         baud = BAUDS.get(termios.tcgetattr(self.master)[5], 9600)
         return bool(self._input) or not self._hung_up(), baud
 
     def pull(self) -> None:
         try:
             super().pull()
-        except OSError:  # hung up, and nothing left
+        except OSError:  # closed, and no input is left
             return
 
     def push(self, data: bytes) -> None:

@@ -1,15 +1,15 @@
-"""A simulated chip with its card, built from what boards/<name>/chip.toml says."""
+"""A simulated chip with its card, as boards/<name>/chip.toml describes them."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, PoetError
-from ..firmware_build.recipe import simulated_boards as simulated_boards
+from ..firmware_build.recipe import simulated_boards
 from .chip_library import chips
 from .chipfile import load_chip
 from .elf import load_elf
@@ -31,16 +31,17 @@ FAULT_KINDS = (
 
 @dataclass(frozen=True)
 class CardFault:
-    """Something the card does from its `first` block on, for `times` blocks.
+    """A fault of a simulated card.
 
-    Blocks are counted from 1 since the board was started, read and written ones each on their
-    own; removal, swap and power cut count written ones. `argument`: microseconds of a slow
-    block, bytes that a torn write keeps, 1 if a power cut takes the erase group along.
+    Read and written blocks are counted separately, from 1, since the board was started. Removal,
+    swap and power cut count written blocks.
     """
 
-    kind: str
-    first: int
-    times: int = 1
+    kind: str  # one of FAULT_KINDS
+    first: int  # block with which it begins
+    times: int = 1  # blocks
+    # Microseconds of a slow block, bytes that a torn write keeps, or 1 if a power cut also
+    # destroys the erase group.
     argument: int = 0
 
     def __post_init__(self) -> None:
@@ -51,22 +52,22 @@ class CardFault:
 
     @staticmethod
     def parse(text: str) -> CardFault:
-        """KIND:FIRST[:TIMES[:ARGUMENT]], as the command line has it."""
+        """Parse KIND:FIRST[:TIMES[:ARGUMENT]] of the command line."""
         kind, *numbers = text.split(":")
         if not 1 <= len(numbers) <= 3 or not all(number.isdecimal() for number in numbers):
             raise BadInput(
-                f"{text} is no fault of a card: "
+                f"{text} is not a fault of a card: "
                 "write KIND:FIRST[:TIMES[:ARGUMENT]], as power_cut:12"
             )
         first, *more = map(int, numbers)
         if first == 0:
-            raise BadInput(f"{text}: blocks are counted from 1")
+            raise BadInput(f"{text}: FIRST is 0, but blocks are counted from 1")
         return CardFault(kind, first, *more)
 
 
 @dataclass(frozen=True)
 class Meter:
-    """What a board has done since it was started; `ticks` are of `tick_hz`."""
+    """Counts of a board since it was started. A tick takes 1 / `tick_hz` seconds."""
 
     ticks: int
     cycles: int
@@ -77,7 +78,7 @@ class Meter:
     card_writing_ns: int
     card_reads: int
     card_writes: int
-    stack_free_bytes: int  # the least that was ever left
+    stack_free_bytes: int  # the minimum so far
     tick_hz: int
 
     @property
@@ -86,24 +87,28 @@ class Meter:
         return self.ticks * 1e6 / self.tick_hz
 
 
-METER_FIELDS = (
-    "ticks",
-    "cycles",
-    "instructions",
-    "asleep_ticks",
-    "exceptions",
-    "card_reading_ns",
-    "card_writing_ns",
-    "card_reads",
-    "card_writes",
-    "stack_free_bytes",
-)
-METER = struct.Struct(f"<{len(METER_FIELDS) + 1}Q")  # and tick_hz, as a board's process shares it
-POWER_CUT_CODE = 75  # of that process
+METER_FIELDS = [field.name for field in fields(Meter)]
+METER = struct.Struct(f"<{len(METER_FIELDS)}Q")  # as the process of a board shares it
+POWER_CUT_CODE = 75  # exit code of that process
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Arguments of the process of a SimulatedBoard, which passes them as JSON."""
+
+    board: str
+    elf: str
+    storage: str | None
+    faults: tuple[CardFault, ...]
+    card: dict[str, int]
+    seed: int
+    usb: bool
+    alone: bool
+    meter: int  # file descriptor of the shared METER
 
 
 def _pin(text: str) -> int:
-    """32 * port + number of PA16 or P1.15."""
+    """Return 32 * port + number of a pin, as PA16 or P1.15."""
     return 32 * ("AB01".index(text[1]) % 2) + int(text[2:].removeprefix("."))
 
 
@@ -117,10 +122,11 @@ def _pads(values: dict[str, Any]) -> dict[str, Any]:
 
 
 class SimulatedChip:
-    """One chip. It runs in this process and thread; `board.SimulatedBoard` gives it its own.
+    """One chip, in this process and thread; board.SimulatedBoard runs it in a process of its own.
 
-    `card`: fields of sdcard_config (chip/api.h) that shall differ from chip.toml. `usb`: it is
-    plugged into a host's USB, and `give` and `take` are that port's rather than the UART's.
+    `card`: fields of sdcard_config (chip/api.h) that replace those of chip.toml. `usb`: the chip
+    is plugged into a host's USB, so `give` and `take` use that port instead of the UART.
+    `machine`: the struct machine of chip/api.h.
     """
 
     def __init__(
@@ -161,7 +167,7 @@ class SimulatedChip:
         return self.ffi.gc(card, self.lib.sdcard_free)
 
     def reset(self) -> None:
-        """Start the program from its reset vector, on a chip as after power-on."""
+        """Power the chip on again, and start the program at its reset vector."""
         wiring = self._wiring
         if self._chip == "samd21":
             config = {
@@ -185,22 +191,22 @@ class SimulatedChip:
             self.lib.machine_usb_open(self.machine, *self._line)
 
     def run(self, ticks: int) -> str:
-        """Run for at most so many ticks; one of RESULTS says why it ended."""
+        """Run for at most `ticks`. Returns one of RESULTS: why it has stopped."""
         return RESULTS[self.lib.machine_run(self.machine, ticks)]
 
     @property
     def message(self) -> str:
-        """What happened at a fault, with address and program counter."""
+        """The reason of a fault, with address and program counter."""
         text: bytes = self.ffi.string(self.lib.machine_message(self.machine))
         return text.decode()
 
     def give(self, data: bytes) -> int:
-        """Send bytes to the serial port; returns how many of them fitted."""
+        """Send bytes to the serial port. Returns how many of them fitted."""
         give = self.lib.machine_usb_give if self._usb else self.lib.machine_serial_give
         return int(give(self.machine, data, len(data)))
 
     def take(self) -> bytes:
-        """What the serial port has sent."""
+        """Return the bytes that the serial port has sent."""
         waits, take = (
             (self.lib.machine_usb_waiting, self.lib.machine_usb_take)
             if self._usb
@@ -212,21 +218,21 @@ class SimulatedChip:
         return bytes(data)[:taken]
 
     def usb_open(self, is_open: bool, baud: int) -> None:
-        """What a program does with the USB port; it stays so when the board starts again."""
+        """Open or close the USB port as a host's program does. A reset of the chip keeps this."""
         self._line = (is_open, baud)
         self.lib.machine_usb_open(self.machine, *self._line)
 
     def check_usb(self) -> None:
-        """Raises PoetError if a program that has come to rest is no serial port on USB."""
+        """Raise PoetError if the program is idle and is not a serial port on USB."""
         state = self.lib.machine_usb_state(self.machine)
         if self._usb and state != self.lib.USB_READY:
             reason = self.ffi.string(self.lib.machine_usb_complaint(self.machine)).decode()
             raise PoetError(
-                f"the program is no serial port on USB: {reason or 'it does not connect'}"
+                f"the program is not a serial port on USB: {reason or 'it does not connect'}"
             )
 
     def set_card_present(self, present: bool) -> None:
-        """Take the card out, or put it back in."""
+        """Remove the card, or insert it again."""
         if self.card != self.ffi.NULL:
             self.lib.sdcard_set_present(self.card, present)
 
@@ -234,9 +240,5 @@ class SimulatedChip:
     def meter(self) -> Meter:
         raw = self.ffi.new("struct machine_meter *")
         self.lib.machine_meter(self.machine, raw)
-        values = {name: int(getattr(raw, name)) for name in METER_FIELDS}
-        return Meter(**values, tick_hz=int(self.lib.machine_tick_hz(self.machine)))
-
-
-def fault_to_json(fault: CardFault) -> dict[str, Any]:
-    return asdict(fault)
+        counts = {name: int(getattr(raw, name)) for name in METER_FIELDS[:-1]}
+        return Meter(**counts, tick_hz=int(self.lib.machine_tick_hz(self.machine)))

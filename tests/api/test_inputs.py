@@ -221,7 +221,7 @@ OPTIMIZER = torch.optim.SGD(MODULE.parameters())
         (lambda: poet.keep_everything(runs.digits()), "graph must be a CostGraph"),
         (lambda: poet.costs_of(MODULE, None), "graph must be a Graph"),
         (lambda: poet.prepare_storage("card.img", "much"), "much"),
-        (lambda: poet.start_board("native", arena_bytes=1.5), "1.5"),
+        (lambda: poet.start_board("native", arena_bytes=1.5), "arena_bytes must be"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_refused_in_a_sentence(call: Callable[[], Any], named: str) -> None:

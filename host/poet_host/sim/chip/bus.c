@@ -100,6 +100,22 @@ static void begin_access(struct machine *m, uint32_t address) {
     run_events(m);
 }
 
+static bool region_read(const struct region *r, uint32_t offset, unsigned size,
+                        uint32_t *value) {
+  if (!r->registers)
+    return r->read(r->owner, offset, size, value);
+  return (r->ready && !r->ready(r->owner)) ||
+         register_read(r->registers, r->owner, offset, size, value);
+}
+
+static bool region_write(const struct region *r, uint32_t offset, unsigned size,
+                         uint32_t value) {
+  if (!r->registers)
+    return r->write(r->owner, offset, size, value);
+  return (r->ready && !r->ready(r->owner)) ||
+         register_write(r->registers, r->owner, offset, size, value);
+}
+
 static uint64_t window_read(uc_engine *uc, uint64_t offset, unsigned size,
                             void *user) {
   (void)uc;
@@ -107,7 +123,7 @@ static uint64_t window_read(uc_engine *uc, uint64_t offset, unsigned size,
   uint32_t address = window->base + (uint32_t)offset, value = 0;
   begin_access(window->m, address);
   const struct region *r = find_region(window->m, address);
-  if (!r || !r->read(r->owner, address - r->base, size, &value))
+  if (!r || !region_read(r, address - r->base, size, &value))
     uncovered(window->m, "read", address, size);
   window->m->accessing = false;
   return value;
@@ -120,7 +136,7 @@ static void window_write(uc_engine *uc, uint64_t offset, unsigned size,
   uint32_t address = window->base + (uint32_t)offset;
   begin_access(window->m, address);
   const struct region *r = find_region(window->m, address);
-  if (!r || !r->write(r->owner, address - r->base, size, (uint32_t)value))
+  if (!r || !region_write(r, address - r->base, size, (uint32_t)value))
     uncovered(window->m, "write", address, size);
   window->m->accessing = false;
 }

@@ -13,6 +13,7 @@
 
 #include "api.h"
 #include "decode.h"
+#include "registers.h"
 #include "serial.h"
 
 #define NEVER UINT64_MAX
@@ -55,12 +56,16 @@ struct event {
   void *owner;
 };
 
-/* A peripheral's registers. `read` and `write` return false if the model does
-   not cover the register, or not an access of that width. */
+/* A peripheral's registers: a table, or two functions, which return false if
+   the model does not cover the register, or not an access of that width. While
+   `ready` (NULL: always) returns false, after a stop, accesses have no effect.
+ */
 struct region {
   const char *name;
   uint32_t base, size_bytes;
   void *owner;
+  const struct reg *registers;
+  bool (*ready)(void *owner);
   bool (*read)(void *owner, uint32_t offset, unsigned size, uint32_t *value);
   bool (*write)(void *owner, uint32_t offset, unsigned size, uint32_t value);
 };

@@ -100,6 +100,7 @@ static bool region_write(void *owner, uint32_t offset, unsigned size,
 
 void nrf_add(struct nrf52840 *chip, struct nrf_peripheral *p) {
   p->chip = chip;
-  machine_map(chip->m, &(struct region){p->name, p->base, 0x1000, p,
-                                        region_read, region_write});
+  machine_map(chip->m,
+              &(struct region){p->name, p->base, 0x1000, p, .read = region_read,
+                               .write = region_write});
 }

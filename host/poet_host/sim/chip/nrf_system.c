@@ -160,6 +160,7 @@ static bool gpio_write(void *owner, uint32_t offset, unsigned size,
 
 void nrf_gpio_create(struct nrf52840 *chip) {
   chip->gpio.chip = chip;
-  machine_map(chip->m, &(struct region){"GPIO", GPIO_BASE, 0x1000, &chip->gpio,
-                                        gpio_read, gpio_write});
+  machine_map(chip->m,
+              &(struct region){"GPIO", GPIO_BASE, 0x1000, &chip->gpio,
+                               .read = gpio_read, .write = gpio_write});
 }

@@ -105,5 +105,5 @@ void nrf_usbd_errata_create(struct nrf_usbd *u) {
   machine_window(u->p.chip->m, HIDDEN_BASE, 0x1000);
   machine_map(u->p.chip->m,
               &(struct region){"USBD's hidden registers", HIDDEN_BASE, 0x1000,
-                               u, hidden_read, hidden_write});
+                               u, .read = hidden_read, .write = hidden_write});
 }

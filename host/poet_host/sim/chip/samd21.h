@@ -38,22 +38,16 @@ struct samd21_clock { /* PM, SYSCTRL, GCLK */
   uint64_t xosc32k_ready_at, dfll_locked_at, gclk_busy_until;
 };
 
-struct samd21_nvm {
+struct samd21_port { /* one group of pins */
   struct samd21 *chip;
-  uint32_t control_b;
-};
-
-struct samd21_port {
-  struct samd21 *chip;
-  uint32_t dir[2], out[2];
-  uint8_t mux[2][16], config[2][32];
+  uint32_t dir, out;
+  uint8_t mux[16], config[32];
 };
 
 struct samd21_sercom {
   struct samd21 *chip;
   unsigned index;
-  const char *name;
-  char name_text[12];
+  char name[12];
   uint32_t control_a, control_b;
   uint16_t baud, status;
   uint8_t enabled_interrupts, flags;
@@ -69,6 +63,7 @@ struct samd21_sercom {
 };
 
 struct samd21_channel {
+  struct samd21_dmac *dmac;
   uint8_t control_a, enabled_interrupts, flags, status;
   uint32_t control_b;
   bool linked;
@@ -99,6 +94,7 @@ struct samd21_tc {
 };
 
 struct samd21_endpoint {
+  struct samd21_usb *usb;
   uint8_t config, status, flags, enabled_interrupts;
 };
 
@@ -116,8 +112,8 @@ struct samd21_usb {
 struct samd21 {
   struct machine *m;
   struct samd21_clock clock;
-  struct samd21_nvm nvm;
-  struct samd21_port port;
+  uint32_t nvm_control_b;
+  struct samd21_port ports[2];
   struct samd21_sercom sercoms[SAMD21_SERCOMS];
   struct samd21_dmac dmac;
   struct samd21_tc tcs[SAMD21_TCS];
@@ -135,17 +131,17 @@ bool samd21_bus_clock(struct samd21 *chip, unsigned bus, unsigned bit,
                       const char *name);
 void samd21_nvm_create(struct samd21 *chip);
 /* Check the wait states after the core clock has changed. */
-void samd21_nvm_check(struct samd21 *chip);
+void samd21_nvm_check(void *chip);
 void samd21_port_create(struct samd21 *chip);
 /* Is the pin (32 * group + number) connected to this function (0: A)? */
 bool samd21_pin_is(const struct samd21 *chip, unsigned pin, unsigned function);
 void samd21_sercom_create(struct samd21 *chip, unsigned index);
-/* Accesses of the DMA controller to a SERCOM's data register. */
-uint8_t samd21_sercom_dma_read(struct samd21_sercom *sercom);
-void samd21_sercom_dma_write(struct samd21_sercom *sercom, uint8_t value);
+/* Accesses to a SERCOM's data register. */
+uint32_t samd21_sercom_read(void *sercom);
+bool samd21_sercom_write(void *sercom, uint32_t value);
 bool samd21_sercom_requests(const struct samd21_sercom *sercom, bool transmit);
 void samd21_dmac_create(struct samd21 *chip);
-/* A peripheral's trigger has become active. */
-void samd21_dmac_trigger(struct samd21 *chip, unsigned trigger);
+/* A trigger has become active. */
+void samd21_dmac_kick(struct samd21 *chip);
 void samd21_tc_create(struct samd21 *chip, unsigned position);
 void samd21_usb_create(struct samd21 *chip);

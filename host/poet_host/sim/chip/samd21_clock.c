@@ -12,10 +12,8 @@ enum {
   PM_BASE = 0x40000400,
   PM_CPUSEL = 0x08,
   PM_APBASEL = 0x09,
-  PM_APBCSEL = 0x0b,
   PM_AHBMASK = 0x14,
   PM_APBAMASK = 0x18,
-  PM_APBCMASK = 0x20,
   PM_RCAUSE = 0x38,
   SYSCTRL_BASE = 0x40000800,
   SYSCTRL_PCLKSR = 0x0c,
@@ -89,7 +87,8 @@ uint32_t samd21_clock_hz(const struct samd21 *chip, unsigned channel) {
   return generator_hz(&chip->clock, control >> 8 & 15);
 }
 
-static void core_clock_changed(struct samd21_clock *c) {
+static void core_clock_changed(void *owner) {
+  struct samd21_clock *c = owner;
   struct machine *m = c->chip->m;
   uint32_t hz = generator_hz(c, 0) >> c->cpu_divider_log2;
   if (hz == 0 || SAMD21_HZ % hz != 0) {
@@ -115,57 +114,27 @@ bool samd21_bus_clock(struct samd21 *chip, unsigned bus, unsigned bit,
 
 /* -- PM -- */
 
-static bool pm_read(void *owner, uint32_t offset, unsigned size,
-                    uint32_t *value) {
+static bool write_cpu_divider(void *owner, uint32_t value) {
   struct samd21_clock *c = owner;
-  switch (offset) {
-  case PM_CPUSEL:
-    *value = c->cpu_divider_log2;
-    return size == 1;
-  case PM_AHBMASK:
-    *value = c->ahb_mask;
-    return size == 4;
-  case PM_APBAMASK:
-  case PM_APBAMASK + 4:
-  case PM_APBCMASK:
-    *value = c->apb_mask[(offset - PM_APBAMASK) / 4];
-    return size == 4;
-  case PM_RCAUSE:
-    *value = 1; /* power-on reset */
-    return size == 1;
-  default:
-    return false;
-  }
+  c->cpu_divider_log2 = value & 7;
+  core_clock_changed(c);
+  return true;
 }
 
-static bool pm_write(void *owner, uint32_t offset, unsigned size,
-                     uint32_t value) {
-  struct samd21_clock *c = owner;
-  switch (offset) {
-  case PM_CPUSEL:
-    c->cpu_divider_log2 = value & 7;
-    core_clock_changed(c);
-    return size == 1;
-  case PM_APBASEL:
-  case PM_APBASEL + 1:
-  case PM_APBCSEL:
-    return size == 1 && value == 0; /* buses at the core's clock only */
-  case PM_AHBMASK:
-    c->ahb_mask = value;
-    return size == 4;
-  case PM_APBAMASK:
-  case PM_APBAMASK + 4:
-  case PM_APBCMASK:
-    c->apb_mask[(offset - PM_APBAMASK) / 4] = value;
-    return size == 4;
-  default:
-    return false;
-  }
-}
+#define OF_CLOCK(member) FIELD(struct samd21_clock, member)
+static const struct reg pm_registers[] = {
+    {PM_CPUSEL, 1, BY_FUNCTION, OF_CLOCK(cpu_divider_log2),
+     .set = write_cpu_divider},
+    {PM_APBASEL, 1, ZERO_ONLY, .count = 3}, /* buses at the core's clock only */
+    {PM_AHBMASK, 4, PLAIN, OF_CLOCK(ahb_mask)},
+    {PM_APBAMASK, 4, PLAIN, OF_CLOCK(apb_mask[0]), .count = 3},
+    {PM_RCAUSE, 1, .constant = 1}, /* power-on reset */
+    {0}};
 
 /* -- SYSCTRL -- */
 
-static uint32_t pclksr(const struct samd21_clock *c) {
+static uint32_t pclksr(void *owner) {
+  const struct samd21_clock *c = owner;
   uint64_t now = c->chip->m->now;
   uint32_t value = PCLKSR_OSC8MRDY;
   if (now >= c->xosc32k_ready_at)
@@ -177,34 +146,8 @@ static uint32_t pclksr(const struct samd21_clock *c) {
   return value;
 }
 
-static bool sysctrl_read(void *owner, uint32_t offset, unsigned size,
-                         uint32_t *value) {
+static bool start_crystal(void *owner, uint32_t value) {
   struct samd21_clock *c = owner;
-  switch (offset) {
-  case SYSCTRL_PCLKSR:
-    *value = pclksr(c);
-    return size == 4;
-  case SYSCTRL_XOSC32K:
-    *value = c->xosc32k;
-    return size == 2;
-  case SYSCTRL_OSC8M:
-    *value = c->osc8m;
-    return size == 4;
-  case SYSCTRL_DFLLCTRL:
-    *value = c->dfll_control;
-    return size == 2;
-  case SYSCTRL_DFLLVAL:
-    *value = c->dfll_value;
-    return size == 4;
-  case SYSCTRL_DFLLMUL:
-    *value = c->dfll_multiplier;
-    return size == 4;
-  default:
-    return false;
-  }
-}
-
-static void start_crystal(struct samd21_clock *c, uint32_t value) {
   /* STARTUP (17.8.6): cycles of the crystal until it counts as stable */
   static const uint32_t startup[8] = {1,     32,    2048,  4096,
                                       16384, 32768, 65536, 131072};
@@ -215,9 +158,11 @@ static void start_crystal(struct samd21_clock *c, uint32_t value) {
   if (!on)
     c->xosc32k_ready_at = NEVER;
   c->xosc32k = (uint16_t)value;
+  return true;
 }
 
-static bool start_dfll(struct samd21_clock *c, uint32_t value) {
+static bool start_dfll(void *owner, uint32_t value) {
+  struct samd21_clock *c = owner;
   struct machine *m = c->chip->m;
   bool was_on_demand = c->dfll_control & DFLL_ONDEMAND;
   if (was_on_demand && (value & ~(uint32_t)DFLL_ENABLE)) {
@@ -238,71 +183,69 @@ static bool start_dfll(struct samd21_clock *c, uint32_t value) {
   return true;
 }
 
-static bool sysctrl_write(void *owner, uint32_t offset, unsigned size,
-                          uint32_t value) {
-  struct samd21_clock *c = owner;
-  switch (offset) {
-  case SYSCTRL_XOSC32K:
-    start_crystal(c, value);
-    return size == 2;
-  case SYSCTRL_OSC8M:
-    c->osc8m = value;
-    core_clock_changed(c);
-    return size == 4;
-  case SYSCTRL_DFLLCTRL:
-    return size == 2 && start_dfll(c, value);
-  case SYSCTRL_DFLLVAL:
-    c->dfll_value = value;
-    return size == 4;
-  case SYSCTRL_DFLLMUL:
-    c->dfll_multiplier = value;
-    return size == 4;
-  default:
-    return false;
-  }
-}
+static const struct reg sysctrl_registers[] = {
+    {SYSCTRL_PCLKSR, 4, .get = pclksr},
+    {SYSCTRL_XOSC32K, 2, BY_FUNCTION, OF_CLOCK(xosc32k), .set = start_crystal},
+    {SYSCTRL_OSC8M, 4, PLAIN, OF_CLOCK(osc8m), .after = core_clock_changed},
+    {SYSCTRL_DFLLCTRL, 2, BY_FUNCTION, OF_CLOCK(dfll_control),
+     .set = start_dfll},
+    {SYSCTRL_DFLLVAL, 4, PLAIN, OF_CLOCK(dfll_value)},
+    {SYSCTRL_DFLLMUL, 4, PLAIN, OF_CLOCK(dfll_multiplier)},
+    {0}};
 
 /* -- GCLK -- */
 
-static bool gclk_read(void *owner, uint32_t offset, unsigned size,
-                      uint32_t *value) {
-  struct samd21_clock *c = owner;
-  if (offset == GCLK_STATUS && size == 1) {
-    *value = c->chip->m->now < c->gclk_busy_until ? 0x80 : 0;
-    return true;
-  }
-  *value = 0;
-  return offset == GCLK_CTRL && size == 1;
+static uint32_t gclk_status(void *owner) {
+  const struct samd21_clock *c = owner;
+  return c->chip->m->now < c->gclk_busy_until ? 0x80 : 0;
 }
 
-static bool gclk_write(void *owner, uint32_t offset, unsigned size,
-                       uint32_t value) {
+static void gclk_written(void *owner) {
   struct samd21_clock *c = owner;
   c->gclk_busy_until = c->chip->m->now + 48;
-  switch (offset) {
-  case GCLK_CTRL:
-    return size == 1 && value == 1; /* software reset: assumed at the start */
-  case GCLK_CLKCTRL:
-    c->clock_control[value & 63] = (uint16_t)value;
-    return size == 2;
-  case GCLK_GENCTRL:
-    if (size != 4 || (value & 15) >= SAMD21_GENERATORS)
-      return false;
-    c->gen_control[value & 15] = value;
-    if ((value & 15) == 0)
-      core_clock_changed(c);
-    return true;
-  case GCLK_GENDIV:
-    if (size != 4 || (value & 15) >= SAMD21_GENERATORS)
-      return false;
-    c->gen_divider[value & 15] = value >> 8 & 0xffff;
-    if ((value & 15) == 0)
-      core_clock_changed(c);
-    return true;
-  default:
-    return false;
-  }
 }
+
+static bool is_reset(void *owner, uint32_t value) {
+  (void)owner;
+  return value == 1; /* software reset: assumed at the start */
+}
+
+static bool write_clock(void *owner, uint32_t value) {
+  struct samd21_clock *c = owner;
+  c->clock_control[value & 63] = (uint16_t)value;
+  return true;
+}
+
+static bool write_generator(void *owner, uint32_t value) {
+  struct samd21_clock *c = owner;
+  const uint32_t generator = value & 15;
+  if (generator >= SAMD21_GENERATORS)
+    return false;
+  c->gen_control[generator] = value;
+  if (generator == 0)
+    core_clock_changed(c);
+  return true;
+}
+
+static bool write_divider(void *owner, uint32_t value) {
+  struct samd21_clock *c = owner;
+  const uint32_t generator = value & 15;
+  if (generator >= SAMD21_GENERATORS)
+    return false;
+  c->gen_divider[generator] = value >> 8 & 0xffff;
+  if (generator == 0)
+    core_clock_changed(c);
+  return true;
+}
+
+static const struct reg gclk_registers[] = {
+    {GCLK_CTRL, 1, BY_FUNCTION, .set = is_reset, .after = gclk_written},
+    {GCLK_STATUS, 1, .get = gclk_status},
+    {GCLK_CLKCTRL, 2, WRITE_ONLY, .set = write_clock, .after = gclk_written},
+    {GCLK_GENCTRL, 4, WRITE_ONLY, .set = write_generator,
+     .after = gclk_written},
+    {GCLK_GENDIV, 4, WRITE_ONLY, .set = write_divider, .after = gclk_written},
+    {0}};
 
 void samd21_clock_create(struct samd21 *chip) {
   struct samd21_clock *c = &chip->clock;
@@ -316,10 +259,10 @@ void samd21_clock_create(struct samd21 *chip) {
   c->xosc32k_ready_at = c->dfll_locked_at = NEVER;
   c->gen_control[0] = GEN_ENABLE | 6 << 8;
   machine_set_clock(chip->m, 48);
-  machine_map(chip->m,
-              &(struct region){"PM", PM_BASE, 0x400, c, pm_read, pm_write});
+  machine_map(chip->m, &(struct region){"PM", PM_BASE, 0x400, c,
+                                        .registers = pm_registers});
   machine_map(chip->m, &(struct region){"SYSCTRL", SYSCTRL_BASE, 0x400, c,
-                                        sysctrl_read, sysctrl_write});
-  machine_map(chip->m, &(struct region){"GCLK", GCLK_BASE, 0x400, c, gclk_read,
-                                        gclk_write});
+                                        .registers = sysctrl_registers});
+  machine_map(chip->m, &(struct region){"GCLK", GCLK_BASE, 0x400, c,
+                                        .registers = gclk_registers});
 }

@@ -24,7 +24,8 @@ struct descriptor { /* 20.10 */
   uint32_t source, destination, next;
 };
 
-void samd21_dmac_raise(struct samd21_dmac *d) {
+void samd21_dmac_raise(void *owner) {
+  const struct samd21_dmac *d = owner;
   bool level = false;
   for (unsigned i = 0; i < SAMD21_CHANNELS; i++)
     level |= (d->channels[i].flags & d->channels[i].enabled_interrupts) != 0;
@@ -112,7 +113,7 @@ static bool move(struct samd21_dmac *d, unsigned index) {
   struct samd21_sercom *destination = sercom_at(d, to);
   uint8_t beat[4] = {0};
   if (source) {
-    beat[0] = samd21_sercom_dma_read(source);
+    beat[0] = (uint8_t)samd21_sercom_read(source);
   } else {
     const uint8_t *bytes = machine_dma_source(m, "DMAC", from, size);
     if (!bytes)
@@ -121,7 +122,7 @@ static bool move(struct samd21_dmac *d, unsigned index) {
   }
   crc_bytes(d, index, beat, size);
   if (destination) {
-    samd21_sercom_dma_write(destination, beat[0]);
+    samd21_sercom_write(destination, beat[0]);
   } else {
     uint8_t *bytes = machine_dma(m, "DMAC", to, size);
     if (!bytes)
@@ -166,8 +167,7 @@ void samd21_dmac_serve(void *owner, uint64_t at) {
   event_at(d->chip->m, &d->kick, at + BEAT_TICKS);
 }
 
-void samd21_dmac_trigger(struct samd21 *chip, unsigned trigger) {
-  (void)trigger;
+void samd21_dmac_kick(struct samd21 *chip) {
   struct samd21_dmac *d = &chip->dmac;
   if ((d->control & CTRL_ENABLE) && d->kick.at == NEVER)
     event_at(chip->m, &d->kick, chip->m->now + BEAT_TICKS);

@@ -14,7 +14,7 @@ enum {
   BEAT_TICKS = 4,
 };
 
-void samd21_dmac_raise(struct samd21_dmac *d);
+void samd21_dmac_raise(void *dmac);
 void samd21_dmac_write_back(struct samd21_dmac *d, unsigned index);
 void samd21_dmac_fetch(struct samd21_dmac *d, unsigned index, uint32_t address);
 void samd21_dmac_serve(void *owner, uint64_t at);

@@ -3,8 +3,6 @@
    its descriptor, and checks erratum 1.7.2. */
 #include "samd21_dmac.h"
 
-#include <string.h>
-
 enum {
   BASE = 0x41004800,
   CTRL = 0x00,
@@ -19,12 +17,13 @@ enum {
   BASEADDR = 0x34,
   WRBADDR = 0x38,
   CHID = 0x3f,
-  CHCTRLA = 0x40,
-  CHCTRLB = 0x44,
-  CHINTENCLR = 0x4c,
-  CHINTENSET = 0x4d,
-  CHINTFLAG = 0x4e,
-  CHSTATUS = 0x4f,
+  CHANNEL = 0x40, /* the selected one */
+  CHCTRLA = 0x0,
+  CHCTRLB = 0x4,
+  CHINTENCLR = 0xc,
+  CHINTENSET = 0xd,
+  CHINTFLAG = 0xe,
+  CHSTATUS = 0xf,
   TRIGACT_BEAT = 2,
 };
 
@@ -38,15 +37,16 @@ static void check_erratum(struct samd21_dmac *d, unsigned index) {
                    index, i);
 }
 
-static void enable_channel(struct samd21_dmac *d, uint32_t value) {
-  unsigned index = d->selected;
-  struct samd21_channel *c = &d->channels[index];
-  bool was = c->control_a & CHANNEL_ENABLE;
+static bool write_channel(void *owner, uint32_t value) {
+  struct samd21_channel *c = owner;
+  struct samd21_dmac *d = c->dmac;
+  const unsigned index = (unsigned)(c - d->channels);
+  const bool was = c->control_a & CHANNEL_ENABLE;
   if (value & 1) { /* software reset */
-    *c = (struct samd21_channel){0};
+    *c = (struct samd21_channel){.dmac = d};
     d->requests &= ~(1u << index);
     samd21_dmac_raise(d);
-    return;
+    return true;
   }
   c->control_a = (uint8_t)value;
   if (was && !(value & CHANNEL_ENABLE)) {
@@ -55,7 +55,7 @@ static void enable_channel(struct samd21_dmac *d, uint32_t value) {
     d->requests &= ~(1u << index);
   }
   if (was || !(value & CHANNEL_ENABLE))
-    return;
+    return true;
   unsigned trigger = c->control_b >> 8 & 63;
   if (trigger && (c->control_b >> 22 & 3) != TRIGACT_BEAT)
     machine_stop(d->chip->m, RUN_FAULT,
@@ -70,12 +70,19 @@ static void enable_channel(struct samd21_dmac *d, uint32_t value) {
   c->linked = false;
   c->status = 0;
   samd21_dmac_fetch(d, index, d->base + 16 * index);
-  samd21_dmac_trigger(d->chip, trigger);
+  samd21_dmac_kick(d->chip);
+  return true;
 }
 
-static bool control_write(struct samd21_dmac *d, uint32_t value) {
+static void reset_channels(struct samd21_dmac *d) {
+  for (unsigned i = 0; i < SAMD21_CHANNELS; i++)
+    d->channels[i] = (struct samd21_channel){.dmac = d};
+}
+
+static bool write_control(void *owner, uint32_t value) {
+  struct samd21_dmac *d = owner;
   if (value & 1) {
-    memset(d->channels, 0, sizeof d->channels);
+    reset_channels(d);
     d->control = d->crc_control = 0;
     d->requests = d->crc = 0;
     samd21_dmac_raise(d);
@@ -90,7 +97,8 @@ static bool control_write(struct samd21_dmac *d, uint32_t value) {
   return true;
 }
 
-static uint32_t interrupt_status(const struct samd21_dmac *d) {
+static uint32_t interrupt_status(void *owner) {
+  const struct samd21_dmac *d = owner;
   uint32_t value = 0;
   for (unsigned i = 0; i < SAMD21_CHANNELS; i++)
     if (d->channels[i].flags & d->channels[i].enabled_interrupts)
@@ -98,8 +106,9 @@ static uint32_t interrupt_status(const struct samd21_dmac *d) {
   return value;
 }
 
-static uint32_t interrupt_pending(const struct samd21_dmac *d) {
-  uint32_t status = interrupt_status(d);
+static uint32_t interrupt_pending(void *owner) {
+  const struct samd21_dmac *d = owner;
+  const uint32_t status = interrupt_status(owner);
   if (!status)
     return 0;
   unsigned index = (unsigned)__builtin_ctz(status);
@@ -108,130 +117,105 @@ static uint32_t interrupt_pending(const struct samd21_dmac *d) {
          (c->status & STATUS_FERR ? 1u << 13 : 0);
 }
 
-static bool dmac_read(void *owner, uint32_t offset, unsigned size,
-                      uint32_t *value) {
+static bool write_pending(void *owner, uint32_t value) {
   struct samd21_dmac *d = owner;
-  const struct samd21_channel *c = &d->channels[d->selected];
-  if (!samd21_bus_clock(d->chip, 1, APBB_DMAC, "DMAC"))
-    return true;
-  switch (offset) {
-  case CTRL:
-    *value = d->control;
-    return size == 2;
-  case CRCCTRL:
-    *value = d->crc_control;
-    return size == 2;
-  case CRCCHKSUM:
-    *value = d->crc;
-    return size == 4;
-  case CRCSTATUS:
-    *value = d->crc == 0 ? 2 : 0;
-    return size == 1;
-  case INTPEND:
-    *value = interrupt_pending(d);
-    return size == 2;
-  case INTSTATUS:
-    *value = interrupt_status(d);
-    return size == 4;
-  case CHID:
-    *value = d->selected;
-    return size == 1;
-  case CHCTRLA:
-    *value = c->control_a;
-    return size == 1;
-  case CHCTRLB:
-    *value = c->control_b;
-    return size == 4;
-  case CHINTENCLR:
-  case CHINTENSET:
-    *value = c->enabled_interrupts;
-    return size == 1;
-  case CHINTFLAG:
-    *value = c->flags;
-    return size == 1;
-  case CHSTATUS:
-    *value = c->status;
-    return size == 1;
-  default:
+  if ((value & 15) >= SAMD21_CHANNELS)
     return false;
-  }
+  d->selected = value & 15;
+  d->channels[d->selected].flags &= (uint8_t)~(value >> 8);
+  return true;
 }
 
-static bool channel_write(struct samd21_dmac *d, uint32_t offset, unsigned size,
-                          uint32_t value) {
-  struct samd21_channel *c = &d->channels[d->selected];
-  switch (offset) {
-  case CHCTRLA:
-    enable_channel(d, value);
-    return size == 1;
-  case CHCTRLB:
-    c->control_b = value & 0x00ffffffu;
-    if (value >> 24 == 2 && (c->flags & FLAG_SUSP)) /* resume */
-      samd21_dmac_trigger(d->chip, 0);
-    return size == 4;
-  case CHINTENCLR:
-    c->enabled_interrupts &= (uint8_t)~value;
-    break;
-  case CHINTENSET:
-    c->enabled_interrupts |= value & 7;
-    break;
-  case CHINTFLAG:
-    c->flags &= (uint8_t)~value;
-    break;
-  default:
-    return false;
-  }
-  samd21_dmac_raise(d);
-  return size == 1;
+static bool write_crc_control(void *owner, uint32_t value) {
+  struct samd21_dmac *d = owner;
+  d->crc_control = (uint16_t)value;
+  return !(value & 0x0c); /* CRC-16 only */
 }
 
-static bool dmac_write(void *owner, uint32_t offset, unsigned size,
-                       uint32_t value) {
+static bool write_crc(void *owner, uint32_t value) {
   struct samd21_dmac *d = owner;
-  if (!samd21_bus_clock(d->chip, 1, APBB_DMAC, "DMAC"))
-    return true;
-  switch (offset) {
-  case CTRL:
-    return size == 2 && control_write(d, value);
-  case CRCCTRL:
-    d->crc_control = (uint16_t)value;
-    return size == 2 && !(value & 0x0c); /* CRC-16 only */
-  case CRCCHKSUM:
-    d->crc = value & 0xffff;
-    return size == 4;
-  case CRCSTATUS:
-    return size == 1;
-  case QOSCTRL:
-    return size == 1;
-  case PRICTRL0:
-    return size == 4 && value == 0;
-  case SWTRIGCTRL:
-    d->requests |= value;
-    samd21_dmac_trigger(d->chip, 0);
-    return size == 4;
-  case INTPEND:
-    d->selected = value & 15;
-    d->channels[d->selected].flags &= (uint8_t)~(value >> 8);
-    samd21_dmac_raise(d);
-    return size == 2;
-  case BASEADDR:
-    d->base = value;
-    return size == 4;
-  case WRBADDR:
-    d->write_back = value;
-    return size == 4;
-  case CHID:
-    d->selected = value & 15;
-    return size == 1 && d->selected < SAMD21_CHANNELS;
-  default:
-    return channel_write(d, offset, size, value);
-  }
+  d->crc = value & 0xffff;
+  return true;
+}
+
+static uint32_t crc_status(void *owner) {
+  const struct samd21_dmac *d = owner;
+  return d->crc == 0 ? 2 : 0;
+}
+
+static void requested(void *owner) {
+  const struct samd21_dmac *d = owner;
+  samd21_dmac_kick(d->chip);
+}
+
+static bool write_channel_control(void *owner, uint32_t value) {
+  struct samd21_channel *c = owner;
+  c->control_b = value & 0x00ffffffu;
+  if (value >> 24 == 2 && (c->flags & FLAG_SUSP)) /* resume */
+    samd21_dmac_kick(c->dmac->chip);
+  return true;
+}
+
+static bool enable_interrupts(void *owner, uint32_t value) {
+  struct samd21_channel *c = owner;
+  c->enabled_interrupts |= value & 7;
+  return true;
+}
+
+static void raise_channel(void *owner) {
+  const struct samd21_channel *c = owner;
+  samd21_dmac_raise(c->dmac);
+}
+
+#define OF_CHANNEL(member) FIELD(struct samd21_channel, member)
+static const struct reg channel_registers[] = {
+    {CHCTRLA, 1, BY_FUNCTION, OF_CHANNEL(control_a), .set = write_channel},
+    {CHCTRLB, 4, BY_FUNCTION, OF_CHANNEL(control_b),
+     .set = write_channel_control},
+    {CHINTENCLR, 1, CLEAR_ONES, OF_CHANNEL(enabled_interrupts),
+     .after = raise_channel},
+    {CHINTENSET, 1, BY_FUNCTION, OF_CHANNEL(enabled_interrupts),
+     .set = enable_interrupts, .after = raise_channel},
+    {CHINTFLAG, 1, CLEAR_ONES, OF_CHANNEL(flags), .after = raise_channel},
+    {CHSTATUS, 1, READ_ONLY, OF_CHANNEL(status)},
+    {0}};
+
+static void *selected_channel(void *owner, unsigned k) {
+  struct samd21_dmac *d = owner;
+  (void)k;
+  return &d->channels[d->selected];
+}
+
+#define OF_DMAC(member) FIELD(struct samd21_dmac, member)
+static const struct reg registers[] = {
+    {CTRL, 2, BY_FUNCTION, OF_DMAC(control), .set = write_control},
+    {CRCCTRL, 2, BY_FUNCTION, OF_DMAC(crc_control), .set = write_crc_control},
+    {CRCCHKSUM, 4, BY_FUNCTION, OF_DMAC(crc), .set = write_crc},
+    {CRCSTATUS, 1, BY_FUNCTION, .get = crc_status},
+    {QOSCTRL, 1, .on_write = WRITE_ONLY},
+    {SWTRIGCTRL, 4, SET_ONES, OF_DMAC(requests), .after = requested},
+    {PRICTRL0, 4, .on_write = ZERO_ONLY},
+    {INTPEND, 2, BY_FUNCTION, .get = interrupt_pending, .set = write_pending,
+     .after = samd21_dmac_raise},
+    {INTSTATUS, 4, .get = interrupt_status},
+    {BASEADDR, 4, PLAIN, OF_DMAC(base)},
+    {WRBADDR, 4, PLAIN, OF_DMAC(write_back)},
+    {CHID, 1, PLAIN, OF_DMAC(selected), .most = SAMD21_CHANNELS - 1},
+    {CHANNEL, .stride = 0x10, .part = selected_channel,
+     .table = channel_registers},
+    {0}};
+
+static bool clocked(void *owner) {
+  const struct samd21_dmac *d = owner;
+  return samd21_bus_clock(d->chip, 1, APBB_DMAC, "DMAC");
 }
 
 void samd21_dmac_create(struct samd21 *chip) {
   struct samd21_dmac *d = &chip->dmac;
   d->chip = chip;
+  reset_channels(d);
   event_add(chip->m, &d->kick, samd21_dmac_serve, d);
   machine_map(chip->m,
-              &(struct region){"DMAC", BASE, 0x400, d, dmac_read, dmac_write});
+              &(struct region){"DMAC", BASE, 0x400, d, .registers = registers,
+                               .ready = clocked});
 }

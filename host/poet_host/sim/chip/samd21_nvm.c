@@ -15,8 +15,9 @@ enum {
   NO_WAIT_HZ = 24000000, /* table 37-43, above 2.7 V */
 };
 
-void samd21_nvm_check(struct samd21 *chip) {
-  uint32_t wait = chip->nvm.control_b >> 1 & 15;
+void samd21_nvm_check(void *owner) {
+  struct samd21 *chip = owner;
+  uint32_t wait = chip->nvm_control_b >> 1 & 15;
   uint32_t hz = SAMD21_HZ / chip->m->ticks_per_cycle;
   if (hz > NO_WAIT_HZ && wait == 0)
     machine_stop(chip->m, RUN_FAULT,
@@ -24,43 +25,19 @@ void samd21_nvm_check(struct samd21 *chip) {
                  "NVMCTRL.CTRLB.RWS to 1 first",
                  hz);
   cache_configure(chip->m, LINE_SHIFT,
-                  chip->nvm.control_b & CACHEDIS ? 0 : CACHE_LINES, wait);
+                  chip->nvm_control_b & CACHEDIS ? 0 : CACHE_LINES, wait);
 }
 
-static bool nvm_read(void *owner, uint32_t offset, unsigned size,
-                     uint32_t *value) {
-  struct samd21_nvm *nvm = owner;
-  switch (offset) {
-  case CTRLB:
-    *value = nvm->control_b;
-    return size == 4;
-  case PARAM:
-    *value = 0x00031000; /* pages of 64 bytes, 4096 of them */
-    return size == 4;
-  case INTFLAG:
-    *value = 1; /* READY */
-    return size == 1;
-  case STATUS:
-    *value = 0;
-    return size == 2;
-  default:
-    return false;
-  }
-}
-
-static bool nvm_write(void *owner, uint32_t offset, unsigned size,
-                      uint32_t value) {
-  struct samd21_nvm *nvm = owner;
-  if (offset != CTRLB || size != 4)
-    return false;
-  nvm->control_b = value;
-  samd21_nvm_check(nvm->chip);
-  return true;
-}
+static const struct reg registers[] = {
+    {CTRLB, 4, PLAIN, FIELD(struct samd21, nvm_control_b),
+     .after = samd21_nvm_check},
+    {PARAM, 4, .constant = 0x00031000}, /* pages of 64 bytes, 4096 of them */
+    {INTFLAG, 1, .constant = 1},        /* READY */
+    {STATUS, 2, .constant = 0},
+    {0}};
 
 void samd21_nvm_create(struct samd21 *chip) {
-  chip->nvm = (struct samd21_nvm){chip, 0};
-  machine_map(chip->m, &(struct region){"NVMCTRL", BASE, 0x400, &chip->nvm,
-                                        nvm_read, nvm_write});
+  machine_map(chip->m, &(struct region){"NVMCTRL", BASE, 0x400, chip,
+                                        .registers = registers});
   samd21_nvm_check(chip);
 }

@@ -61,7 +61,8 @@ static uint64_t byte_ticks(const struct samd21_sercom *s) {
   return 10 * samples * SAMD21_HZ * 65536 / (hz * (65536 - baud));
 }
 
-static void raise(struct samd21_sercom *s) {
+static void raise(void *owner) {
+  struct samd21_sercom *s = owner;
   irq_line(s->chip->m, 9 + s->index, (s->flags & s->enabled_interrupts) != 0);
 }
 
@@ -69,10 +70,8 @@ static void set_flag(struct samd21_sercom *s, uint8_t flag) {
   bool before = s->flags & flag;
   s->flags |= flag;
   raise(s);
-  if (!before && flag == FLAG_DRE)
-    samd21_dmac_trigger(s->chip, 2 + 2 * s->index);
-  if (!before && flag == FLAG_RXC)
-    samd21_dmac_trigger(s->chip, 1 + 2 * s->index);
+  if (!before && (flag == FLAG_DRE || flag == FLAG_RXC))
+    samd21_dmac_kick(s->chip);
 }
 
 static void clear_flag(struct samd21_sercom *s, uint8_t flag) {
@@ -201,45 +200,49 @@ static void enable(struct samd21_sercom *s) {
   }
 }
 
-static void reset(struct samd21_sercom *s) {
-  s->control_a = s->control_b = 0;
-  s->baud = s->status = 0;
-  s->enabled_interrupts = s->flags = 0;
-  s->holding = s->shifting = false;
+static void disable(struct samd21_sercom *s) {
+  s->flags = 0;
   s->received_count = 0;
+  s->holding = s->shifting = false;
   event_cancel(&s->shifted);
   event_cancel(&s->arriving);
   raise(s);
 }
 
-static void write_control_a(struct samd21_sercom *s, uint32_t value) {
-  uint32_t before = s->control_a;
+static void reset(struct samd21_sercom *s) {
+  s->control_a = s->control_b = 0;
+  s->baud = s->status = 0;
+  s->enabled_interrupts = 0;
+  disable(s);
+}
+
+static bool write_control_a(void *owner, uint32_t value) {
+  struct samd21_sercom *s = owner;
+  const uint32_t before = s->control_a;
+  s->busy_until = s->chip->m->now + SYNC_TICKS;
   if (value & CTRLA_SWRST) {
     reset(s);
-    return;
+    return true;
   }
   if ((before & CTRLA_ENABLE) && ((value ^ before) & ~(uint32_t)CTRLA_ENABLE)) {
     stop(s, "CTRLA is enable-protected: clear ENABLE first");
-    return;
+    return true;
   }
   s->control_a = value;
   if ((value & CTRLA_ENABLE) && !(before & CTRLA_ENABLE))
     enable(s);
-  if (!(value & CTRLA_ENABLE) && (before & CTRLA_ENABLE)) {
-    s->flags = 0;
-    s->received_count = 0;
-    s->holding = s->shifting = false;
-    event_cancel(&s->shifted);
-    event_cancel(&s->arriving);
-    raise(s);
-  }
+  if (!(value & CTRLA_ENABLE) && (before & CTRLA_ENABLE))
+    disable(s);
+  return true;
 }
 
-static void write_control_b(struct samd21_sercom *s, uint32_t value) {
+static bool write_control_b(void *owner, uint32_t value) {
+  struct samd21_sercom *s = owner;
   uint32_t free = CTRLB_RXEN | (is_spi(s) ? 0 : CTRLB_TXEN);
+  s->busy_until = s->chip->m->now + SYNC_TICKS;
   if ((s->control_a & CTRLA_ENABLE) && ((value ^ s->control_b) & ~free)) {
     stop(s, "CTRLB is enable-protected: clear CTRLA.ENABLE first");
-    return;
+    return true;
   }
   s->control_b = value;
   if (!(value & CTRLB_RXEN)) {
@@ -248,26 +251,45 @@ static void write_control_b(struct samd21_sercom *s, uint32_t value) {
   }
   if (s->serial)
     next_arrival(s, s->chip->m->now);
+  return true;
 }
 
-static void write_data(struct samd21_sercom *s, uint8_t value) {
-  if (!(s->control_a & CTRLA_ENABLE) || s->holding) {
-    stop(s, s->holding ? "DATA written while INTFLAG.DRE is clear"
-                       : "DATA written while it is disabled");
-    return;
-  }
-  if (!is_spi(s) && !(s->control_b & CTRLB_TXEN)) {
+static void baud_written(void *owner) {
+  struct samd21_sercom *s = owner;
+  if (s->control_a & CTRLA_ENABLE)
+    stop(s, "BAUD is enable-protected: clear CTRLA.ENABLE first");
+}
+
+static bool write_flags(void *owner, uint32_t value) {
+  clear_flag(owner, (uint8_t)(value & (FLAG_TXC | FLAG_ERROR)));
+  return true;
+}
+
+static uint32_t synchronising(void *owner) {
+  const struct samd21_sercom *s = owner;
+  return s->chip->m->now < s->busy_until ? 7 : 0;
+}
+
+bool samd21_sercom_write(void *owner, uint32_t value) {
+  struct samd21_sercom *s = owner;
+  if (!(s->control_a & CTRLA_ENABLE)) {
+    stop(s, "DATA written while it is disabled");
+  } else if (s->holding) {
+    stop(s, "DATA written while INTFLAG.DRE is clear");
+  } else if (!is_spi(s) && !(s->control_b & CTRLB_TXEN)) {
     stop(s, "DATA written while the transmitter is disabled");
-    return;
+  } else {
+    s->held = (uint8_t)value;
+    s->holding = true;
+    clear_flag(s, FLAG_DRE);
+    if (!s->shifting)
+      start_shifting(s, s->chip->m->now);
   }
-  s->held = value;
-  s->holding = true;
-  clear_flag(s, FLAG_DRE);
-  if (!s->shifting)
-    start_shifting(s, s->chip->m->now);
+  return true;
 }
 
-static uint8_t read_data(struct samd21_sercom *s) {
+uint32_t samd21_sercom_read(void *owner) {
+  struct samd21_sercom *s = owner;
   uint8_t value = s->received[0];
   if (s->received_count) {
     s->received[0] = s->received[1];
@@ -279,97 +301,30 @@ static uint8_t read_data(struct samd21_sercom *s) {
   return value;
 }
 
-uint8_t samd21_sercom_dma_read(struct samd21_sercom *s) {
-  return read_data(s);
-}
+#define OF_SERCOM(member) FIELD(struct samd21_sercom, member)
+static const struct reg registers[] = {
+    {CTRLA, 4, BY_FUNCTION, OF_SERCOM(control_a), .set = write_control_a},
+    {CTRLB, 4, BY_FUNCTION, OF_SERCOM(control_b), .set = write_control_b},
+    {BAUD, 1 | 2, PLAIN, OF_SERCOM(baud), .after = baud_written}, /* SPI: 8 */
+    {INTENCLR, 1, CLEAR_ONES, OF_SERCOM(enabled_interrupts), .after = raise},
+    {INTENSET, 1, SET_ONES, OF_SERCOM(enabled_interrupts), .after = raise},
+    {INTFLAG, 1, BY_FUNCTION, OF_SERCOM(flags), .set = write_flags},
+    {STATUS, 2, CLEAR_ONES, OF_SERCOM(status)},
+    {SYNCBUSY, 4, .get = synchronising},
+    {DATA, 1 | 2 | 4, BY_FUNCTION, .get = samd21_sercom_read,
+     .set = samd21_sercom_write},
+    {0}};
 
-void samd21_sercom_dma_write(struct samd21_sercom *s, uint8_t value) {
-  write_data(s, value);
-}
-
-static bool sercom_read(void *owner, uint32_t offset, unsigned size,
-                        uint32_t *value) {
-  struct samd21_sercom *s = owner;
-  if (!samd21_bus_clock(s->chip, 2, APBC_SERCOM0 + s->index, s->name))
-    return true;
-  switch (offset) {
-  case CTRLA:
-    *value = s->control_a;
-    return size == 4;
-  case CTRLB:
-    *value = s->control_b;
-    return size == 4;
-  case BAUD:
-    *value = s->baud;
-    return size <= 2; /* 8 bits in an SPI */
-  case INTENCLR:
-  case INTENSET:
-    *value = s->enabled_interrupts;
-    return size == 1;
-  case INTFLAG:
-    *value = s->flags;
-    return size == 1;
-  case STATUS:
-    *value = s->status;
-    return size == 2;
-  case SYNCBUSY:
-    *value = s->chip->m->now < s->busy_until ? 7 : 0;
-    return size == 4;
-  case DATA:
-    *value = read_data(s);
-    return true;
-  default:
-    return false;
-  }
-}
-
-static bool sercom_write(void *owner, uint32_t offset, unsigned size,
-                         uint32_t value) {
-  struct samd21_sercom *s = owner;
-  if (!samd21_bus_clock(s->chip, 2, APBC_SERCOM0 + s->index, s->name))
-    return true;
-  switch (offset) {
-  case CTRLA:
-    s->busy_until = s->chip->m->now + SYNC_TICKS;
-    write_control_a(s, value);
-    return size == 4;
-  case CTRLB:
-    s->busy_until = s->chip->m->now + SYNC_TICKS;
-    write_control_b(s, value);
-    return size == 4;
-  case BAUD:
-    if (s->control_a & CTRLA_ENABLE)
-      stop(s, "BAUD is enable-protected: clear CTRLA.ENABLE first");
-    s->baud = (uint16_t)value;
-    return size <= 2; /* 8 bits in an SPI */
-  case INTENCLR:
-    s->enabled_interrupts &= (uint8_t)~value;
-    raise(s);
-    return size == 1;
-  case INTENSET:
-    s->enabled_interrupts |= (uint8_t)value;
-    raise(s);
-    return size == 1;
-  case INTFLAG:
-    clear_flag(s, (uint8_t)(value & (FLAG_TXC | FLAG_ERROR)));
-    return size == 1;
-  case STATUS:
-    s->status &= (uint16_t)~value;
-    return size == 2;
-  case DATA:
-    write_data(s, (uint8_t)value);
-    return true;
-  default:
-    return false;
-  }
+static bool clocked(void *owner) {
+  const struct samd21_sercom *s = owner;
+  return samd21_bus_clock(s->chip, 2, APBC_SERCOM0 + s->index, s->name);
 }
 
 void samd21_sercom_create(struct samd21 *chip, unsigned index) {
   struct samd21_sercom *s = &chip->sercoms[index];
   s->chip = chip;
   s->index = index;
-  snprintf(s->name_text, sizeof s->name_text, "SERCOM%u", index);
-  s->name = s->name_text;
+  snprintf(s->name, sizeof s->name, "SERCOM%u", index);
   event_add(chip->m, &s->shifted, shifted, s);
   event_add(chip->m, &s->arriving, arriving, s);
   if (index == chip->config.spi.sercom)
@@ -379,6 +334,7 @@ void samd21_sercom_create(struct samd21 *chip, unsigned index) {
     s->serial->arrived = bytes_wait;
     s->serial->owner = s;
   }
-  machine_map(chip->m, &(struct region){s->name, BASE + 0x400 * index, 0x400, s,
-                                        sercom_read, sercom_write});
+  machine_map(chip->m,
+              &(struct region){s->name, BASE + 0x400 * index, 0x400, s,
+                               .registers = registers, .ready = clocked});
 }

@@ -282,5 +282,5 @@ void samd21_tc_create(struct samd21 *chip, unsigned position) {
   event_add(chip->m, &t->due[1], compare0_due, t);
   event_add(chip->m, &t->due[2], compare1_due, t);
   machine_map(chip->m, &(struct region){t->name, BASE + 0x400 * position, 0x400,
-                                        t, tc_read, tc_write});
+                                        t, .read = tc_read, .write = tc_write});
 }

@@ -54,7 +54,8 @@ void samd21_usb_stop(struct samd21_usb *u, const char *text) {
   machine_stop(u->chip->m, RUN_FAULT, "USB: %s", text);
 }
 
-void samd21_usb_raise(struct samd21_usb *u) {
+void samd21_usb_raise(void *owner) {
+  struct samd21_usb *u = owner;
   u->summary = 0;
   for (unsigned n = 0; n < SAMD21_ENDPOINTS; n++)
     if (u->endpoints[n].flags & u->endpoints[n].enabled_interrupts)
@@ -109,7 +110,13 @@ static void changed(struct samd21_usb *u, bool was) {
   usb_bus_pull_up(u->bus, !was);
 }
 
-static void write_control_a(struct samd21_usb *u, uint8_t value) {
+static void reset_endpoints(struct samd21_usb *u) {
+  for (unsigned n = 0; n < SAMD21_ENDPOINTS; n++)
+    u->endpoints[n] = (struct samd21_endpoint){.usb = u};
+}
+
+static bool write_control_a(void *owner, uint32_t value) {
+  struct samd21_usb *u = owner;
   const bool was = samd21_usb_attached(u);
   u->busy_until = u->chip->m->now + SYNC_TICKS;
   if (value & CTRLA_SWRST) {
@@ -117,190 +124,115 @@ static void write_control_a(struct samd21_usb *u, uint8_t value) {
     u->control_b = CTRLB_DETACH;
     u->flags = u->enabled_interrupts = u->pads = 0;
     u->descriptors = 0;
-    memset(u->endpoints, 0, sizeof u->endpoints);
+    reset_endpoints(u);
     samd21_usb_raise(u);
   } else {
     const bool starts = value & ~u->control_a & CTRLA_ENABLE;
-    u->control_a = value;
+    u->control_a = (uint8_t)value;
     if (starts)
       enable(u);
   }
   changed(u, was);
+  return true;
 }
 
-static bool write_control_b(struct samd21_usb *u, uint32_t value) {
+static bool write_control_b(void *owner, uint32_t value) {
+  struct samd21_usb *u = owner;
   const bool was = samd21_usb_attached(u);
   u->control_b = (uint16_t)value;
   changed(u, was);
   return !(value & ~(uint32_t)CTRLB_COVERED);
 }
 
-static bool write_config(struct samd21_usb *u, struct samd21_endpoint *e,
-                         uint8_t value) {
+static uint32_t synchronising(void *owner) {
+  const struct samd21_usb *u = owner;
+  return u->chip->m->now < u->busy_until ? 3 : 0;
+}
+
+static uint32_t frame_number(void *owner) {
+  const struct samd21_usb *u = owner;
+  return usb_bus_frame(u->bus) << 3;
+}
+
+static void raise_endpoint(void *owner) {
+  const struct samd21_endpoint *e = owner;
+  samd21_usb_raise(e->usb);
+}
+
+static void banks_changed(void *owner) {
+  const struct samd21_endpoint *e = owner;
+  usb_bus_ready(e->usb->bus);
+}
+
+static bool write_config(void *owner, uint32_t value) {
+  struct samd21_endpoint *e = owner;
   for (unsigned which = TAKE; which <= SEND; which++) {
     const unsigned type = value >> 4 * which & 7;
     if (type == TYPE_ISOCHRONOUS || type >= TYPE_DUAL_BANK)
       return false;
   }
-  e->config = value;
+  e->config = (uint8_t)value;
   if (!value) {
     e->flags = e->enabled_interrupts = 0;
     e->status &= (uint8_t)~(STATUS_STALLRQ | STATUS_STALLRQ << SEND);
   }
-  samd21_usb_raise(u);
   return true;
 }
 
-static void write_status(struct samd21_usb *u, struct samd21_endpoint *e,
-                         uint8_t value, bool set) {
-  if (set && (value & e->status & STATUS_BKRDY << SEND))
+static bool set_status(void *owner, uint32_t value) {
+  struct samd21_endpoint *e = owner;
+  if (value & e->status & STATUS_BKRDY << SEND)
     samd21_usb_stop(
-        u, "a packet is given to an endpoint that has not sent another yet");
-  e->status = (uint8_t)(set ? e->status | value : e->status & (uint8_t)~value);
-  usb_bus_ready(u->bus);
-}
-
-static bool read_endpoint(const struct samd21_endpoint *e, uint32_t offset,
-                          uint32_t *value) {
-  switch (offset) {
-  case EPCFG:
-    *value = e->config;
-    return true;
-  case EPSTATUSCLR:
-  case EPSTATUSSET:
-  case EPSTATUS:
-    *value = e->status;
-    return true;
-  case EPINTFLAG:
-    *value = e->flags;
-    return true;
-  case EPINTENCLR:
-  case EPINTENSET:
-    *value = e->enabled_interrupts;
-    return true;
-  default:
-    return false;
-  }
-}
-
-static bool write_endpoint(struct samd21_usb *u, struct samd21_endpoint *e,
-                           uint32_t offset, uint8_t value) {
-  switch (offset) {
-  case EPCFG:
-    return write_config(u, e, value);
-  case EPSTATUSCLR:
-  case EPSTATUSSET:
-    write_status(u, e, value, offset == EPSTATUSSET);
-    return true;
-  case EPINTFLAG:
-    e->flags &= (uint8_t)~value;
-    break;
-  case EPINTENCLR:
-    e->enabled_interrupts &= (uint8_t)~value;
-    break;
-  case EPINTENSET:
-    e->enabled_interrupts |= value;
-    break;
-  default:
-    return false;
-  }
-  samd21_usb_raise(u);
+        e->usb,
+        "a packet is given to an endpoint that has not sent another yet");
+  e->status |= (uint8_t)value;
   return true;
 }
 
-static bool usb_read(void *owner, uint32_t offset, unsigned size,
-                     uint32_t *value) {
+#define OF_ENDPOINT(member) FIELD(struct samd21_endpoint, member)
+static const struct reg endpoint_registers[] = {
+    {EPCFG, 1, BY_FUNCTION, OF_ENDPOINT(config), .set = write_config,
+     .after = raise_endpoint},
+    {EPSTATUSCLR, 1, CLEAR_ONES, OF_ENDPOINT(status), .after = banks_changed},
+    {EPSTATUSSET, 1, BY_FUNCTION, OF_ENDPOINT(status), .set = set_status,
+     .after = banks_changed},
+    {EPSTATUS, 1, READ_ONLY, OF_ENDPOINT(status)},
+    {EPINTFLAG, 1, CLEAR_ONES, OF_ENDPOINT(flags), .after = raise_endpoint},
+    {EPINTENCLR, 1, CLEAR_ONES, OF_ENDPOINT(enabled_interrupts),
+     .after = raise_endpoint},
+    {EPINTENSET, 1, SET_ONES, OF_ENDPOINT(enabled_interrupts),
+     .after = raise_endpoint},
+    {0}};
+
+static void *endpoint(void *owner, unsigned n) {
   struct samd21_usb *u = owner;
-  if (!samd21_bus_clock(u->chip, 1, APBB_USB, "USB"))
-    return true;
-  if (offset >= ENDPOINT)
-    return size == 1 && offset < ENDPOINT + 0x20 * SAMD21_ENDPOINTS &&
-           read_endpoint(&u->endpoints[(offset - ENDPOINT) / 0x20],
-                         offset % 0x20, value);
-  switch (offset) {
-  case CTRLA:
-    *value = u->control_a;
-    return size == 1;
-  case SYNCBUSY:
-    *value = u->chip->m->now < u->busy_until ? 3 : 0;
-    return size == 1;
-  case QOSCTRL:
-    *value = u->quality;
-    return size == 1;
-  case CTRLB:
-    *value = u->control_b;
-    return size == 2;
-  case DADD:
-    *value = u->address;
-    return size == 1;
-  case FSMSTATUS:
-    *value = u->state;
-    return size == 1;
-  case FNUM:
-    *value = usb_bus_frame(u->bus) << 3;
-    return size == 2;
-  case INTENCLR:
-  case INTENSET:
-    *value = u->enabled_interrupts;
-    return size == 2;
-  case INTFLAG:
-    *value = u->flags;
-    return size == 2;
-  case EPINTSMRY:
-    *value = u->summary;
-    return size == 2;
-  case DESCADD:
-    *value = u->descriptors;
-    return size == 4;
-  case PADCAL:
-    *value = u->pads;
-    return size == 2;
-  default:
-    return false;
-  }
+  return &u->endpoints[n];
 }
 
-static bool usb_write(void *owner, uint32_t offset, unsigned size,
-                      uint32_t value) {
-  struct samd21_usb *u = owner;
-  if (!samd21_bus_clock(u->chip, 1, APBB_USB, "USB"))
-    return true;
-  if (offset >= ENDPOINT)
-    return size == 1 && offset < ENDPOINT + 0x20 * SAMD21_ENDPOINTS &&
-           write_endpoint(u, &u->endpoints[(offset - ENDPOINT) / 0x20],
-                          offset % 0x20, (uint8_t)value);
-  switch (offset) {
-  case CTRLA:
-    write_control_a(u, (uint8_t)value);
-    return size == 1;
-  case QOSCTRL:
-    u->quality = (uint8_t)value;
-    return size == 1;
-  case CTRLB:
-    return size == 2 && write_control_b(u, value);
-  case DADD:
-    u->address = (uint8_t)value;
-    return size == 1;
-  case INTENCLR:
-    u->enabled_interrupts &= (uint16_t)~value;
-    break;
-  case INTENSET:
-    u->enabled_interrupts |= (uint16_t)value;
-    break;
-  case INTFLAG:
-    u->flags &= (uint16_t)~value;
-    break;
-  case DESCADD:
-    u->descriptors = value;
-    return size == 4;
-  case PADCAL:
-    u->pads = (uint16_t)value;
-    return size == 2;
-  default:
-    return false;
-  }
-  samd21_usb_raise(u);
-  return size == 2;
+#define OF_USB(member) FIELD(struct samd21_usb, member)
+static const struct reg registers[] = {
+    {CTRLA, 1, BY_FUNCTION, OF_USB(control_a), .set = write_control_a},
+    {SYNCBUSY, 1, .get = synchronising},
+    {QOSCTRL, 1, PLAIN, OF_USB(quality)},
+    {CTRLB, 2, BY_FUNCTION, OF_USB(control_b), .set = write_control_b},
+    {DADD, 1, PLAIN, OF_USB(address)},
+    {FSMSTATUS, 1, READ_ONLY, OF_USB(state)},
+    {FNUM, 2, .get = frame_number},
+    {INTENCLR, 2, CLEAR_ONES, OF_USB(enabled_interrupts),
+     .after = samd21_usb_raise},
+    {INTENSET, 2, SET_ONES, OF_USB(enabled_interrupts),
+     .after = samd21_usb_raise},
+    {INTFLAG, 2, CLEAR_ONES, OF_USB(flags), .after = samd21_usb_raise},
+    {EPINTSMRY, 2, READ_ONLY, OF_USB(summary)},
+    {DESCADD, 4, PLAIN, OF_USB(descriptors)},
+    {PADCAL, 2, PLAIN, OF_USB(pads)},
+    {ENDPOINT, .count = SAMD21_ENDPOINTS, .stride = 0x20, .part = endpoint,
+     .table = endpoint_registers},
+    {0}};
+
+static bool clocked(void *owner) {
+  const struct samd21_usb *u = owner;
+  return samd21_bus_clock(u->chip, 1, APBB_USB, "USB");
 }
 
 void samd21_usb_create(struct samd21 *chip) {
@@ -309,7 +241,9 @@ void samd21_usb_create(struct samd21 *chip) {
   u->control_b = CTRLB_DETACH;
   u->quality = 5;
   u->state = FSM_ON;
+  reset_endpoints(u);
   samd21_usb_connect(u);
   machine_map(chip->m,
-              &(struct region){"USB", BASE, 0x400, u, usb_read, usb_write});
+              &(struct region){"USB", BASE, 0x400, u, .registers = registers,
+                               .ready = clocked});
 }

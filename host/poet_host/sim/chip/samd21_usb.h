@@ -23,7 +23,7 @@ enum {
 
 void samd21_usb_stop(struct samd21_usb *usb, const char *text);
 /* Update the interrupt request after a flag or its enabling has changed. */
-void samd21_usb_raise(struct samd21_usb *usb);
+void samd21_usb_raise(void *usb);
 /* Is the device connected to the bus? */
 bool samd21_usb_attached(const struct samd21_usb *usb);
 

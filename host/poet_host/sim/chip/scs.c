@@ -335,6 +335,6 @@ void scs_reset(struct machine *m) {
 void scs_create(struct machine *m) {
   event_add(m, &m->scs.systick, systick_zero, m);
   machine_map(m, &(struct region){"the system control space", BASE, 0x1000, m,
-                                  scs_read, scs_write});
+                                  .read = scs_read, .write = scs_write});
   scs_reset(m);
 }

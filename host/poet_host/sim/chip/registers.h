@@ -1,0 +1,51 @@
+/* registers.h - tables that describe the registers of a peripheral's model.
+
+   A row is a register, an array of equal registers (`count`), or a block whose
+   registers another table describes (`table`). A table ends with a row {0}. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum on_write {
+  READ_ONLY,   /* a write is not covered by the model */
+  PLAIN,       /* the field becomes the value */
+  SET_ONES,    /* bits that are 1 in the value are set in the field */
+  CLEAR_ONES,  /* ... are cleared */
+  FLIP_ONES,   /* ... are inverted */
+  ZERO_ONLY,   /* any value but 0 is not covered */
+  BY_FUNCTION, /* only `set` has an effect */
+  WRITE_ONLY,  /* likewise; a read is not covered */
+};
+
+struct reg {
+  uint32_t offset;
+  unsigned widths; /* allowed sizes of an access in bytes, as bits: 1 | 2 | 4 */
+  enum on_write on_write;
+  uint32_t most;         /* the highest value that is covered; 0: any */
+  uint32_t field, bytes; /* of the model's struct: its offset and size */
+  uint32_t constant;     /* read if there is no field */
+  /* Read instead of the field. */
+  uint32_t (*get)(void *model);
+  /* Called after the field has changed; false if the value is not covered. */
+  bool (*set)(void *model, uint32_t value);
+  void (*after)(void *model);
+  unsigned count; /* 0: one */
+  /* Of a block: its table, its length in bytes, and the model of number k. If
+     that is NULL, the registers do not exist now. */
+  const struct reg *table;
+  uint32_t stride;
+  void *(*part)(void *model, unsigned k);
+};
+
+/* The field of a row; of an array: its first element. */
+#define FIELD(type, member)                                                    \
+  .field = offsetof(type, member), .bytes = sizeof((type *)0)->member
+
+/* Read or write a register. False: the model does not cover it, or not an
+   access of that width, or not that value. */
+bool register_read(const struct reg *table, void *model, uint32_t offset,
+                   unsigned size, uint32_t *value);
+bool register_write(const struct reg *table, void *model, uint32_t offset,
+                    unsigned size, uint32_t value);

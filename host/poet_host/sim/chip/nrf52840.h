@@ -27,7 +27,8 @@ struct nrf_peripheral {
   unsigned irq;
   uint32_t known_events, known_shorts; /* bits that the model covers */
   uint32_t events, enabled, shorts;
-  bool (*task)(struct nrf_peripheral *p, uint32_t offset);
+  bool (*task)(struct nrf_peripheral *p, uint32_t offset); /* NULL: none */
+  const struct reg *registers; /* the others; NULL: `read` and `write` */
   bool (*read)(struct nrf_peripheral *p, uint32_t offset, uint32_t *value);
   bool (*write)(struct nrf_peripheral *p, uint32_t offset, uint32_t value);
   /* Called when events are read, or may have other effects from now on; may be
@@ -56,7 +57,9 @@ struct nrf_nvmc {
 
 struct nrf_gpio {
   struct nrf52840 *chip;
-  uint32_t out[2], dir[2], config[2][32];
+  struct nrf_port {
+    uint32_t out, dir, config[32];
+  } ports[2];
 };
 
 struct nrf_uarte {
@@ -82,7 +85,7 @@ struct nrf_spim {
 
 struct nrf_timer {
   struct nrf_peripheral p;
-  uint32_t mode, bit_mode, prescaler, compare[NRF_COMPARES];
+  uint32_t bit_mode, prescaler, compare[NRF_COMPARES];
   bool running;
   uint32_t stopped_count;
   uint64_t started_at, caught_up_at;

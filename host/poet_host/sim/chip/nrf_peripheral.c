@@ -54,7 +54,8 @@ static bool region_read(void *owner, uint32_t offset, unsigned size,
     *value = p->enabled;
     return true;
   default:
-    return p->read(p, offset, value);
+    return p->registers ? register_read(p->registers, p, offset, size, value)
+                        : p->read(p, offset, value);
   }
 }
 
@@ -68,13 +69,24 @@ static bool write_event(struct nrf_peripheral *p, unsigned bit,
   return true;
 }
 
+static bool write_other(struct nrf_peripheral *p, uint32_t offset,
+                        uint32_t value) {
+  if (!p->registers)
+    return p->write(p, offset, value);
+  changed(p);
+  if (!register_write(p->registers, p, offset, 4, value))
+    return false;
+  changed(p);
+  return true;
+}
+
 static bool region_write(void *owner, uint32_t offset, unsigned size,
                          uint32_t value) {
   struct nrf_peripheral *p = owner;
   if (size != 4)
     return false;
   if (offset < EVENTS_FIRST)
-    return value == 1 ? p->task(p, offset) : value == 0;
+    return value == 1 ? p->task && p->task(p, offset) : value == 0;
   if (offset <= EVENTS_LAST)
     return write_event(p, (offset - EVENTS_FIRST) / 4, value);
   switch (offset) {
@@ -92,7 +104,7 @@ static bool region_write(void *owner, uint32_t offset, unsigned size,
     p->enabled &= ~value;
     break;
   default:
-    return p->write(p, offset, value);
+    return write_other(p, offset, value);
   }
   changed(p);
   return !(p->enabled & ~p->known_events);

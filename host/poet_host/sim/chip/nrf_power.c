@@ -61,29 +61,25 @@ static bool power_task(struct nrf_peripheral *p, uint32_t offset) {
   return offset == HFCLKSTART || offset == HFCLKSTOP;
 }
 
-static bool power_read(struct nrf_peripheral *p, uint32_t offset,
-                       uint32_t *value) {
-  const struct nrf_power *c = (struct nrf_power *)p;
-  switch (offset) {
-  case HFCLKRUN:
-    *value = c->crystal_running || c->started.at != NEVER;
-    return true;
-  case HFCLKSTAT:
-    *value = 1u << 16 | (c->crystal_running ? 1u : 0u);
-    return true;
-  case USBREGSTATUS:
-    *value = (c->vbus ? 1u : 0u) | (c->usb_supplied ? 2u : 0u);
-    return true;
-  default:
-    return false;
-  }
+static uint32_t clock_requested(void *owner) {
+  const struct nrf_power *c = owner;
+  return c->crystal_running || c->started.at != NEVER;
 }
 
-static bool power_write(struct nrf_peripheral *p, uint32_t offset,
-                        uint32_t value) {
-  (void)p, (void)offset, (void)value;
-  return false;
+static uint32_t clock_status(void *owner) {
+  const struct nrf_power *c = owner;
+  return 1u << 16 | (c->crystal_running ? 1u : 0u);
 }
+
+static uint32_t usb_status(void *owner) {
+  const struct nrf_power *c = owner;
+  return (c->vbus ? 1u : 0u) | (c->usb_supplied ? 2u : 0u);
+}
+
+static const struct reg registers[] = {{HFCLKRUN, 4, .get = clock_requested},
+                                       {HFCLKSTAT, 4, .get = clock_status},
+                                       {USBREGSTATUS, 4, .get = usb_status},
+                                       {0}};
 
 void nrf_power_create(struct nrf52840 *chip) {
   struct nrf_power *c = &chip->power;
@@ -94,8 +90,7 @@ void nrf_power_create(struct nrf52840 *chip) {
                                      1 << HFCLKSTARTED | 1 << USBDETECTED |
                                      1 << USBREMOVED | 1 << USBPWRRDY,
                                  .task = power_task,
-                                 .read = power_read,
-                                 .write = power_write};
+                                 .registers = registers};
   event_add(chip->m, &c->started, crystal_started, c);
   event_add(chip->m, &c->regulator, regulator_started, c);
   nrf_add(chip, &c->p);

@@ -158,52 +158,20 @@ static bool task(struct nrf_peripheral *p, uint32_t offset) {
   return offset == START || offset == STOP;
 }
 
-static uint32_t *plain_register(struct nrf_spim *s, uint32_t offset) {
-  if (offset >= PSEL && offset < PSEL + 16 && offset % 4 == 0)
-    return &s->pins[(offset - PSEL) / 4];
-  switch (offset) {
-  case ENABLE:
-    return &s->enable;
-  case FREQUENCY:
-    return &s->frequency;
-  case RXD:
-    return &s->rx.pointer;
-  case RXD + 4:
-    return &s->rx.count;
-  case RXD + 8:
-    return &s->rx.amount;
-  case TXD:
-    return &s->tx.pointer;
-  case TXD + 4:
-    return &s->tx.count;
-  case TXD + 8:
-    return &s->tx.amount;
-  case CONFIG:
-    return &s->config;
-  case ORC:
-    return &s->orc;
-  default:
-    return NULL;
-  }
-}
-
-static bool spim_read(struct nrf_peripheral *p, uint32_t offset,
-                      uint32_t *value) {
-  const uint32_t *r = plain_register((struct nrf_spim *)p, offset);
-  if (r)
-    *value = *r;
-  return r != NULL;
-}
-
-static bool spim_write(struct nrf_peripheral *p, uint32_t offset,
-                       uint32_t value) {
-  uint32_t *r = plain_register((struct nrf_spim *)p, offset);
-  bool count = offset == RXD + 4 || offset == TXD + 4;
-  if (!r || offset == RXD + 8 || offset == TXD + 8 || (count && value > 0xffff))
-    return false;
-  *r = value;
-  return true;
-}
+#define OF_SPIM(member) FIELD(struct nrf_spim, member)
+static const struct reg registers[] = {
+    {ENABLE, 4, PLAIN, OF_SPIM(enable)},
+    {PSEL, 4, PLAIN, OF_SPIM(pins[0]), .count = 4},
+    {FREQUENCY, 4, PLAIN, OF_SPIM(frequency)},
+    {RXD, 4, PLAIN, OF_SPIM(rx.pointer)},
+    {RXD + 4, 4, PLAIN, OF_SPIM(rx.count), .most = 0xffff},
+    {RXD + 8, 4, READ_ONLY, OF_SPIM(rx.amount)},
+    {TXD, 4, PLAIN, OF_SPIM(tx.pointer)},
+    {TXD + 4, 4, PLAIN, OF_SPIM(tx.count), .most = 0xffff},
+    {TXD + 8, 4, READ_ONLY, OF_SPIM(tx.amount)},
+    {CONFIG, 4, PLAIN, OF_SPIM(config)},
+    {ORC, 4, PLAIN, OF_SPIM(orc)},
+    {0}};
 
 void nrf_spim_create(struct nrf52840 *chip, unsigned position) {
   static const struct nrf_peripheral instances[NRF_SPIMS] = {
@@ -215,8 +183,7 @@ void nrf_spim_create(struct nrf52840 *chip, unsigned position) {
   s->p.known_events =
       1 << STOPPED | 1 << ENDRX | 1 << END | 1 << ENDTX | 1 << STARTED;
   s->p.task = task;
-  s->p.read = spim_read;
-  s->p.write = spim_write;
+  s->p.registers = registers;
   event_add(chip->m, &s->end, end, s);
   nrf_add(chip, &s->p);
 }

@@ -27,12 +27,8 @@ enum {
 
 /* -- NVMC -- */
 
-static bool no_task(struct nrf_peripheral *p, uint32_t offset) {
-  (void)p, (void)offset;
-  return false;
-}
-
-static void configure_cache(struct nrf_nvmc *n) {
+static void configure_cache(void *owner) {
+  const struct nrf_nvmc *n = owner;
   struct machine *m = n->p.chip->m;
   if (n->cache_config & 1)
     cache_configure(m, CACHE_LINE_SHIFT, CACHE_LINES, CACHE_MISS_CYCLES);
@@ -40,44 +36,20 @@ static void configure_cache(struct nrf_nvmc *n) {
     cache_configure(m, 3, 0, NO_CACHE_CYCLES);
 }
 
-static bool nvmc_read(struct nrf_peripheral *p, uint32_t offset,
-                      uint32_t *value) {
-  const struct nrf_nvmc *n = (struct nrf_nvmc *)p;
-  switch (offset) {
-  case READY:
-  case READYNEXT:
-    *value = 1;
-    return true;
-  case CONFIG:
-    *value = 0;
-    return true;
-  case ICACHECNF:
-    *value = n->cache_config;
-    return true;
-  default:
-    return false;
-  }
-}
-
-static bool nvmc_write(struct nrf_peripheral *p, uint32_t offset,
-                       uint32_t value) {
-  struct nrf_nvmc *n = (struct nrf_nvmc *)p;
-  if (offset == ICACHECNF && !(value & ~1u)) {
-    n->cache_config = value;
-    configure_cache(n);
-    return true;
-  }
-  return offset == CONFIG && value == 0;
-}
+static const struct reg nvmc_registers[] = {
+    {READY, 4, .constant = 1},
+    {READYNEXT, 4, .constant = 1},
+    {CONFIG, 4, .on_write = ZERO_ONLY},
+    {ICACHECNF, 4, PLAIN, FIELD(struct nrf_nvmc, cache_config), .most = 1,
+     .after = configure_cache},
+    {0}};
 
 void nrf_nvmc_create(struct nrf52840 *chip) {
   struct nrf_nvmc *n = &chip->nvmc;
   n->p = (struct nrf_peripheral){.name = "NVMC",
                                  .base = 0x4001e000,
                                  .irq = 30,
-                                 .task = no_task,
-                                 .read = nvmc_read,
-                                 .write = nvmc_write};
+                                 .registers = nvmc_registers};
   nrf_add(chip, &n->p);
   configure_cache(n);
 }
@@ -86,73 +58,49 @@ void nrf_nvmc_create(struct nrf52840 *chip) {
 
 static void drive(struct nrf_gpio *g) {
   struct nrf52840 *chip = g->chip;
-  unsigned pin = chip->config.card_select_pin;
-  uint32_t bit = 1u << pin % 32;
-  bool low = (g->dir[pin / 32] & bit) && !(g->out[pin / 32] & bit);
+  const unsigned pin = chip->config.card_select_pin;
+  const struct nrf_port *port = &g->ports[pin / 32];
+  const bool low = port->dir & ~port->out & 1u << pin % 32;
   if (chip->card && low != chip->card->selected)
     sdcard_select(chip->card, low, machine_nanoseconds(chip->m));
 }
 
+static uint32_t input(void *owner) {
+  const struct nrf_port *port = owner;
+  return port->out & port->dir;
+}
+
+#define OF_PORT(member) FIELD(struct nrf_port, member)
+static const struct reg port_registers[] = {
+    {OUT, 4, PLAIN, OF_PORT(out)},
+    {OUTSET, 4, SET_ONES, OF_PORT(out)},
+    {OUTCLR, 4, CLEAR_ONES, OF_PORT(out)},
+    {IN, 4, .get = input},
+    {DIR, 4, PLAIN, OF_PORT(dir)},
+    {DIRSET, 4, SET_ONES, OF_PORT(dir)},
+    {DIRCLR, 4, CLEAR_ONES, OF_PORT(dir)},
+    {PIN_CNF, 4, PLAIN, OF_PORT(config[0]), .count = 32},
+    {0}};
+
 static bool gpio_read(void *owner, uint32_t offset, unsigned size,
                       uint32_t *value) {
-  const struct nrf_gpio *g = owner;
-  unsigned port = offset >= PIN_CNF + 128;
-  uint32_t at = offset - port * PORT_STRIDE;
-  if (size != 4)
-    return false;
-  if (at >= PIN_CNF && at < PIN_CNF + 128) {
-    *value = g->config[port][(at - PIN_CNF) / 4];
-    return true;
-  }
-  switch (at) {
-  case OUT:
-  case OUTSET:
-  case OUTCLR:
-    *value = g->out[port];
-    return true;
-  case IN:
-    *value = g->out[port] & g->dir[port];
-    return true;
-  case DIR:
-  case DIRSET:
-  case DIRCLR:
-    *value = g->dir[port];
-    return true;
-  default:
-    return false;
-  }
+  struct nrf_gpio *g = owner;
+  const unsigned port = offset >= PIN_CNF + 128;
+  return register_read(port_registers, &g->ports[port],
+                       offset - port * PORT_STRIDE, size, value);
 }
 
 static bool gpio_write(void *owner, uint32_t offset, unsigned size,
                        uint32_t value) {
   struct nrf_gpio *g = owner;
-  unsigned port = offset >= PIN_CNF + 128;
-  uint32_t at = offset - port * PORT_STRIDE;
-  if (size != 4)
+  const unsigned second = offset >= PIN_CNF + 128;
+  const uint32_t at = offset - second * PORT_STRIDE;
+  struct nrf_port *port = &g->ports[second];
+  if (!register_write(port_registers, port, at, size, value))
     return false;
-  if (at >= PIN_CNF && at < PIN_CNF + 128) {
-    unsigned pin = (at - PIN_CNF) / 4;
-    g->config[port][pin] = value;
-    g->dir[port] = (g->dir[port] & ~(1u << pin)) | (value & 1u) << pin;
-    drive(g);
-    return true;
-  }
-  uint32_t *r = at >= DIR ? &g->dir[port] : &g->out[port];
-  switch (at) {
-  case OUT:
-  case DIR:
-    *r = value;
-    break;
-  case OUTSET:
-  case DIRSET:
-    *r |= value;
-    break;
-  case OUTCLR:
-  case DIRCLR:
-    *r &= ~value;
-    break;
-  default:
-    return false;
+  if (at >= PIN_CNF) { /* bit 0 is the pin's bit in DIR */
+    const unsigned pin = (at - PIN_CNF) / 4;
+    port->dir = (port->dir & ~(1u << pin)) | (value & 1u) << pin;
   }
   drive(g);
   return true;

@@ -126,44 +126,21 @@ static bool task(struct nrf_peripheral *p, uint32_t offset) {
   }
 }
 
-static uint32_t *plain_register(struct nrf_timer *t, uint32_t offset) {
-  if (offset >= CC && offset < CC + 4 * NRF_COMPARES && offset % 4 == 0)
-    return &t->compare[(offset - CC) / 4];
-  switch (offset) {
-  case MODE:
-    return &t->mode;
-  case BITMODE:
-    return &t->bit_mode;
-  case PRESCALER:
-    return &t->prescaler;
-  default:
-    return NULL;
-  }
-}
-
-static bool timer_read(struct nrf_peripheral *p, uint32_t offset,
-                       uint32_t *value) {
-  const uint32_t *r = plain_register((struct nrf_timer *)p, offset);
-  if (r)
-    *value = *r;
-  return r != NULL;
-}
-
-static bool timer_write(struct nrf_peripheral *p, uint32_t offset,
-                        uint32_t value) {
-  struct nrf_timer *t = (struct nrf_timer *)p;
-  uint32_t *r = plain_register(t, offset);
-  if (!r || (offset == MODE && value != 0) ||
-      (offset == PRESCALER && value > 9))
-    return false;
-  if (t->running && offset < CC)
-    nrf_stop(p, "BITMODE or PRESCALER changed while it runs");
-  catch_up(t);
-  *r = value;
-  t->caught_up_at = p->chip->m->now;
-  schedule(t);
+static bool check_stopped(void *owner, uint32_t value) {
+  struct nrf_timer *t = owner;
+  (void)value;
+  if (t->running)
+    nrf_stop(&t->p, "BITMODE or PRESCALER changed while it runs");
   return true;
 }
+
+#define OF_TIMER(member) FIELD(struct nrf_timer, member)
+static const struct reg registers[] = {
+    {MODE, 4, .on_write = ZERO_ONLY},
+    {BITMODE, 4, PLAIN, OF_TIMER(bit_mode), .set = check_stopped},
+    {PRESCALER, 4, PLAIN, OF_TIMER(prescaler), .most = 9, .set = check_stopped},
+    {CC, 4, PLAIN, OF_TIMER(compare[0]), .count = NRF_COMPARES},
+    {0}};
 
 void nrf_timer_create(struct nrf52840 *chip, unsigned position) {
   static const struct nrf_peripheral instances[NRF_TIMERS] = {
@@ -175,8 +152,7 @@ void nrf_timer_create(struct nrf52840 *chip, unsigned position) {
   t->p.known_events = 0x0fu << COMPARE; /* TIMER0 to 2 have four */
   t->p.known_shorts = 0x0f0f;
   t->p.task = task;
-  t->p.read = timer_read;
-  t->p.write = timer_write;
+  t->p.registers = registers;
   t->p.changed = changed;
   t->prescaler = 4; /* reset value */
   for (unsigned k = 0; k < NRF_COMPARES; k++) {

@@ -179,52 +179,20 @@ static bool task(struct nrf_peripheral *p, uint32_t offset) {
   }
 }
 
-static uint32_t *channel_register(struct nrf_channel *channel,
-                                  uint32_t offset) {
-  uint32_t *registers[3] = {&channel->pointer, &channel->count,
-                            &channel->amount};
-  return offset % 4 == 0 && offset < 12 ? registers[offset / 4] : NULL;
-}
-
-static uint32_t *plain_register(struct nrf_uarte *u, uint32_t offset) {
-  if (offset >= PSEL && offset < PSEL + 16 && offset % 4 == 0)
-    return &u->pins[(offset - PSEL) / 4];
-  if (offset >= RXD && offset < RXD + 12)
-    return channel_register(&u->rx, offset - RXD);
-  if (offset >= TXD && offset < TXD + 12)
-    return channel_register(&u->tx, offset - TXD);
-  switch (offset) {
-  case ENABLE:
-    return &u->enable;
-  case BAUDRATE:
-    return &u->baud_rate;
-  case CONFIG:
-    return &u->config;
-  case ERRORSRC:
-    return &u->error_source;
-  default:
-    return NULL;
-  }
-}
-
-static bool uarte_read(struct nrf_peripheral *p, uint32_t offset,
-                       uint32_t *value) {
-  const uint32_t *r = plain_register((struct nrf_uarte *)p, offset);
-  if (r)
-    *value = *r;
-  return r != NULL;
-}
-
-static bool uarte_write(struct nrf_peripheral *p, uint32_t offset,
-                        uint32_t value) {
-  struct nrf_uarte *u = (struct nrf_uarte *)p;
-  uint32_t *r = plain_register(u, offset);
-  if (!r || offset == RXD + 8 || offset == TXD + 8)
-    return false;
-  *r = offset == ERRORSRC ? *r & ~value : value;
-  next_arrival(u, p->chip->m->now);
-  return true;
-}
+#define OF_UARTE(member) FIELD(struct nrf_uarte, member)
+static const struct reg registers[] = {
+    {ERRORSRC, 4, CLEAR_ONES, OF_UARTE(error_source)},
+    {ENABLE, 4, PLAIN, OF_UARTE(enable), .after = bytes_wait},
+    {PSEL, 4, PLAIN, OF_UARTE(pins[0]), .count = 4},
+    {BAUDRATE, 4, PLAIN, OF_UARTE(baud_rate), .after = bytes_wait},
+    {RXD, 4, PLAIN, OF_UARTE(rx.pointer)},
+    {RXD + 4, 4, PLAIN, OF_UARTE(rx.count)},
+    {RXD + 8, 4, READ_ONLY, OF_UARTE(rx.amount)},
+    {TXD, 4, PLAIN, OF_UARTE(tx.pointer)},
+    {TXD + 4, 4, PLAIN, OF_UARTE(tx.count)},
+    {TXD + 8, 4, READ_ONLY, OF_UARTE(tx.amount)},
+    {CONFIG, 4, PLAIN, OF_UARTE(config)},
+    {0}};
 
 void nrf_uarte_create(struct nrf52840 *chip) {
   struct nrf_uarte *u = &chip->uarte;
@@ -237,8 +205,7 @@ void nrf_uarte_create(struct nrf52840 *chip) {
                       1 << TXSTOPPED,
       .known_shorts = SHORT_ENDRX_STARTRX | SHORT_ENDRX_STOPRX,
       .task = task,
-      .read = uarte_read,
-      .write = uarte_write};
+      .registers = registers};
   event_add(chip->m, &u->sent, sent, u);
   event_add(chip->m, &u->arriving, arriving, u);
   chip->m->serial.arrived = bytes_wait;

@@ -33,8 +33,6 @@ enum {
   IN_CHANNELS = 0x600,
   OUT_CHANNELS = 0x700,
   CHANNEL_BYTES = 0x14,
-  AMOUNT = 8, /* of a channel */
-  CHANNELS_BYTES = NRF_USB_ENDPOINTS * CHANNEL_BYTES,
   IS_IN = 0x80, /* in DTOGGLE and EPSTALL */
   ALL_EVENTS = (1 << 25) - 1 - (1 << 11) - (1 << 20), /* no isochronous ones */
   ENABLE_TICKS = 64 * 20, /* not specified: "a few microseconds" */
@@ -56,9 +54,10 @@ static void start(void *owner, uint64_t at) {
   nrf_usbd_cause(u, USBD_CAUSE_READY);
 }
 
-static void enable(struct nrf_usbd *u, bool on) {
+static bool enable(void *owner, uint32_t on) {
+  struct nrf_usbd *u = owner;
   if (u->enable == on)
-    return;
+    return true;
   u->enable = on;
   if (on) {
     nrf_usbd_check_enable(u);
@@ -73,9 +72,11 @@ static void enable(struct nrf_usbd *u, bool on) {
     nrf_usbd_forget(u);
   }
   nrf_power_usb(u->p.chip);
+  return true;
 }
 
-static void pull_up(struct nrf_usbd *u, uint32_t on) {
+static bool pull_up(void *owner, uint32_t on) {
+  struct nrf_usbd *u = owner;
   const struct nrf_power *power = &u->p.chip->power;
   if (on && power->vbus && !power->usb_supplied)
     nrf_stop(&u->p, "the pull-up is connected before USBPWRRDY");
@@ -83,6 +84,7 @@ static void pull_up(struct nrf_usbd *u, uint32_t on) {
     nrf_stop(&u->p, "the pull-up is connected before the crystal runs");
   u->pull_up = on;
   usb_bus_pull_up(u->bus, on);
+  return true;
 }
 
 /* -- EasyDMA: between a packet's buffer and RAM -- */
@@ -175,110 +177,100 @@ static bool task(struct nrf_peripheral *p, uint32_t offset) {
   return true;
 }
 
-static uint32_t *channel_register(struct nrf_usbd *u, uint32_t offset) {
-  struct nrf_pipe *pipes = offset < OUT_CHANNELS ? u->in : u->out;
-  const uint32_t at =
-      offset - (offset < OUT_CHANNELS ? IN_CHANNELS : OUT_CHANNELS);
-  if (offset < IN_CHANNELS || at >= CHANNELS_BYTES)
-    return NULL;
-  struct nrf_channel *channel = &pipes[at / CHANNEL_BYTES].dma;
-  uint32_t *registers[] = {&channel->pointer, &channel->count,
-                           &channel->amount};
-  const uint32_t which = at % CHANNEL_BYTES / 4;
-  return which < 3 ? registers[which] : NULL;
-}
-
-static uint32_t *plain_register(struct nrf_usbd *u, uint32_t offset) {
-  switch (offset) {
-  case EVENTCAUSE:
-    return &u->causes;
-  case EPSTATUS:
-    return &u->captured;
-  case EPDATASTATUS:
-    return &u->transferred;
-  case USBADDR:
-    return &u->address;
-  case ENABLE:
-    return &u->enable;
-  case USBPULLUP:
-    return &u->pull_up;
-  case EPINEN:
-    return &u->in_enabled;
-  case EPOUTEN:
-    return &u->out_enabled;
-  default:
-    return channel_register(u, offset);
-  }
-}
-
 static struct nrf_pipe *pipe_of(struct nrf_usbd *u, uint32_t selected) {
   const uint32_t n = selected % NRF_USB_ENDPOINTS;
   return selected & IS_IN ? &u->in[n] : &u->out[n];
 }
 
-static bool usbd_read(struct nrf_peripheral *p, uint32_t offset,
-                      uint32_t *value) {
-  struct nrf_usbd *u = (struct nrf_usbd *)p;
-  const uint32_t *plain = plain_register(u, offset);
-  *value = 0;
-  if (offset % 4 || !reachable(u, offset))
-    return offset % 4 == 0;
-  if (plain)
-    *value = *plain;
-  else if (offset >= SETUP && offset < SETUP + 32)
-    *value = u->setup[(offset - SETUP) / 4];
-  else if (offset >= SIZE && offset < SIZE + 4 * NRF_USB_ENDPOINTS)
-    *value = u->out[(offset - SIZE) / 4].size;
-  else if (offset >= HALTED_IN && offset < HALTED_IN + 32)
-    *value = u->in[(offset - HALTED_IN) / 4].halted;
-  else if (offset >= HALTED_OUT && offset < HALTED_OUT + 32)
-    *value = u->out[(offset - HALTED_OUT) / 4].halted;
-  else if (offset == DTOGGLE)
-    *value = u->toggle_selected |
-             (pipe_of(u, u->toggle_selected)->toggle ? 2u << 8 : 1u << 8);
-  else if (offset == FRAMECNTR)
-    *value = usb_bus_frame(u->bus);
-  else
-    return nrf_usbd_errata_read(u, offset, value);
-  return true;
+static uint32_t read_toggle(void *owner) {
+  struct nrf_usbd *u = owner;
+  return u->toggle_selected |
+         (pipe_of(u, u->toggle_selected)->toggle ? 2u << 8 : 1u << 8);
 }
 
-static void select_toggle(struct nrf_usbd *u, uint32_t value) {
+static bool write_toggle(void *owner, uint32_t value) {
+  struct nrf_usbd *u = owner;
   u->toggle_selected = value & (IS_IN | 7);
   if (value >> 8)
     pipe_of(u, value)->toggle = value >> 8 == 2;
+  return value >> 8 <= 2;
+}
+
+static bool write_stall(void *owner, uint32_t value) {
+  pipe_of(owner, value)->halted = value >> 8 & 1;
+  return true;
+}
+
+static uint32_t frame_number(void *owner) {
+  const struct nrf_usbd *u = owner;
+  return usb_bus_frame(u->bus);
 }
 
 /* Accept the next packet; one that was not moved yet is lost. */
-static void take(struct nrf_pipe *pipe) {
+static bool take(void *owner, uint32_t value) {
+  struct nrf_pipe *pipe = owner;
+  (void)value;
   pipe->taken = true;
   pipe->full = false;
+  return true;
+}
+
+static void *in_pipe(void *owner, unsigned n) {
+  return pipe_of(owner, IS_IN | n);
+}
+
+static void *out_pipe(void *owner, unsigned n) {
+  return pipe_of(owner, n);
+}
+
+#define OF_PIPE(member) FIELD(struct nrf_pipe, member)
+static const struct reg size[] = {
+    {0, 4, BY_FUNCTION, OF_PIPE(size), .set = take}, {0}};
+static const struct reg halted[] = {{0, 4, READ_ONLY, OF_PIPE(halted)}, {0}};
+static const struct reg channel[] = {{0, 4, PLAIN, OF_PIPE(dma.pointer)},
+                                     {4, 4, PLAIN, OF_PIPE(dma.count)},
+                                     {8, 4, READ_ONLY, OF_PIPE(dma.amount)},
+                                     {0}};
+
+#define OF_USBD(member) FIELD(struct nrf_usbd, member)
+#define OF_PIPES(pipes, bytes, registers)                                      \
+  .count = NRF_USB_ENDPOINTS, .part = pipes, .stride = bytes, .table = registers
+static const struct reg registers[] = {
+    {EVENTCAUSE, 4, CLEAR_ONES, OF_USBD(causes)},
+    {HALTED_IN, OF_PIPES(in_pipe, 4, halted)},
+    {HALTED_OUT, OF_PIPES(out_pipe, 4, halted)},
+    {EPSTATUS, 4, CLEAR_ONES, OF_USBD(captured)},
+    {EPDATASTATUS, 4, CLEAR_ONES, OF_USBD(transferred)},
+    {USBADDR, 4, READ_ONLY, OF_USBD(address)},
+    {SETUP, 4, READ_ONLY, OF_USBD(setup[0]), .count = 8},
+    {SIZE, OF_PIPES(out_pipe, 4, size)},
+    {ENABLE, 4, BY_FUNCTION, OF_USBD(enable), .most = 1, .set = enable},
+    {USBPULLUP, 4, BY_FUNCTION, OF_USBD(pull_up), .most = 1, .set = pull_up},
+    {DTOGGLE, 4, BY_FUNCTION, .get = read_toggle, .set = write_toggle},
+    {EPINEN, 4, PLAIN, OF_USBD(in_enabled), .most = 0xff},
+    {EPOUTEN, 4, PLAIN, OF_USBD(out_enabled), .most = 0xff},
+    {EPSTALL, 4, WRITE_ONLY, .set = write_stall},
+    {FRAMECNTR, 4, .get = frame_number},
+    {IN_CHANNELS, OF_PIPES(in_pipe, CHANNEL_BYTES, channel)},
+    {OUT_CHANNELS, OF_PIPES(out_pipe, CHANNEL_BYTES, channel)},
+    {0}};
+
+static bool usbd_read(struct nrf_peripheral *p, uint32_t offset,
+                      uint32_t *value) {
+  struct nrf_usbd *u = (struct nrf_usbd *)p;
+  *value = 0;
+  return !reachable(u, offset) ||
+         register_read(registers, u, offset, 4, value) ||
+         register_read(nrf_usbd_errata_registers, u, offset, 4, value);
 }
 
 static bool usbd_write(struct nrf_peripheral *p, uint32_t offset,
                        uint32_t value) {
   struct nrf_usbd *u = (struct nrf_usbd *)p;
-  uint32_t *channel = channel_register(u, offset);
-  if (offset % 4 || !reachable(u, offset))
-    return offset % 4 == 0;
-  if (offset == EVENTCAUSE || offset == EPSTATUS || offset == EPDATASTATUS)
-    *plain_register(u, offset) &= ~value;
-  else if (offset == ENABLE && value <= 1)
-    enable(u, value);
-  else if (offset == USBPULLUP && value <= 1)
-    pull_up(u, value);
-  else if ((offset == EPINEN || offset == EPOUTEN) && value <= 0xff)
-    *plain_register(u, offset) = value;
-  else if (offset == DTOGGLE && value >> 8 <= 2)
-    select_toggle(u, value);
-  else if (offset == EPSTALL)
-    pipe_of(u, value)->halted = value >> 8 & 1;
-  else if (offset >= SIZE && offset < SIZE + 4 * NRF_USB_ENDPOINTS)
-    take(&u->out[(offset - SIZE) / 4]);
-  else if (channel && offset % 0x100 % CHANNEL_BYTES != AMOUNT)
-    *channel = value;
-  else
-    return nrf_usbd_errata_write(u, offset, value);
+  if (!reachable(u, offset))
+    return true;
+  if (!register_write(registers, u, offset, 4, value))
+    return register_write(nrf_usbd_errata_registers, u, offset, 4, value);
   usb_bus_ready(u->bus);
   return true;
 }

@@ -28,8 +28,7 @@ void nrf_usbd_forget(struct nrf_usbd *u);
 
 /* -- nrf_usbd_errata.c -- */
 void nrf_usbd_errata_create(struct nrf_usbd *u);
-bool nrf_usbd_errata_read(struct nrf_usbd *u, uint32_t offset, uint32_t *value);
-bool nrf_usbd_errata_write(struct nrf_usbd *u, uint32_t offset, uint32_t value);
+extern const struct reg nrf_usbd_errata_registers[];
 void nrf_usbd_check_enable(struct nrf_usbd *u);
 void nrf_usbd_check_moving(struct nrf_usbd *u);
 void nrf_usbd_check_suspend(struct nrf_usbd *u);

@@ -39,71 +39,46 @@ void nrf_usbd_check_suspend(struct nrf_usbd *u) {
     nrf_stop(&u->p, "it may sleep through the host's resume (anomaly 211)");
 }
 
-static void disarm(struct nrf_usbd *u, uint32_t value) {
+static bool disarm(void *owner, uint32_t value) {
+  struct nrf_usbd *u = owner;
   const uint32_t n = (u->test_selected - TEST_PIPE - 2) / 2 + 1;
   if (u->test_selected == TEST_PIPE && (value & TEST_DISARM_0))
     u->in[0].full = false;
   else if (n < NRF_USB_ENDPOINTS && (value & TEST_DISARM))
     u->in[n].full = false;
-}
-
-bool nrf_usbd_errata_read(struct nrf_usbd *u, uint32_t offset,
-                          uint32_t *value) {
-  *value = offset == TEST_SELECT    ? u->test_selected
-           : offset == MOVING_LATCH ? u->moving_latch
-                                    : 0;
-  return offset == TEST_SELECT || offset == TEST_VALUE ||
-         offset == MOVING_LATCH;
-}
-
-bool nrf_usbd_errata_write(struct nrf_usbd *u, uint32_t offset,
-                           uint32_t value) {
-  if (offset == TEST_SELECT)
-    u->test_selected = value;
-  else if (offset == TEST_VALUE)
-    disarm(u, value);
-  else if (offset == MOVING_LATCH)
-    u->moving_latch = value;
-  else
-    return false;
   return true;
 }
+
+#define OF_USBD(member) FIELD(struct nrf_usbd, member)
+const struct reg nrf_usbd_errata_registers[] = {
+    {TEST_SELECT, 4, PLAIN, OF_USBD(test_selected)},
+    {TEST_VALUE, 4, BY_FUNCTION, .set = disarm},
+    {MOVING_LATCH, 4, PLAIN, OF_USBD(moving_latch)},
+    {0}};
 
 /* -- a block next to USBD's, which a key unlocks -- */
 
-static uint32_t *hidden(struct nrf_usbd *u, uint32_t offset) {
-  return offset == HIDDEN_KEY   ? &u->hidden_open
-         : offset == HIDDEN_171 ? &u->hidden_171
-         : offset == HIDDEN_187 ? &u->hidden_187
-                                : NULL;
-}
-
-static bool hidden_read(void *owner, uint32_t offset, unsigned size,
-                        uint32_t *value) {
-  const uint32_t *r = hidden(owner, offset);
-  if (r)
-    *value = *r;
-  return r && size == 4;
-}
-
-static bool hidden_write(void *owner, uint32_t offset, unsigned size,
-                         uint32_t value) {
+static bool turn_key(void *owner, uint32_t value) {
   struct nrf_usbd *u = owner;
-  uint32_t *r = hidden(u, offset);
-  if (!r || size != 4)
-    return false;
-  if (offset == HIDDEN_KEY)
-    u->hidden_open ^= value == KEY;
-  else if (!u->hidden_open)
-    nrf_stop(&u->p, "a register of its anomalies is written while locked");
-  else
-    *r = value;
+  u->hidden_open ^= value == KEY;
   return true;
 }
+
+static void check_open(void *owner) {
+  struct nrf_usbd *u = owner;
+  if (!u->hidden_open)
+    nrf_stop(&u->p, "a register of its anomalies is written while locked");
+}
+
+static const struct reg hidden[] = {
+    {HIDDEN_KEY, 4, BY_FUNCTION, OF_USBD(hidden_open), .set = turn_key},
+    {HIDDEN_171, 4, PLAIN, OF_USBD(hidden_171), .after = check_open},
+    {HIDDEN_187, 4, PLAIN, OF_USBD(hidden_187), .after = check_open},
+    {0}};
 
 void nrf_usbd_errata_create(struct nrf_usbd *u) {
   machine_window(u->p.chip->m, HIDDEN_BASE, 0x1000);
   machine_map(u->p.chip->m,
               &(struct region){"USBD's hidden registers", HIDDEN_BASE, 0x1000,
-                               u, .read = hidden_read, .write = hidden_write});
+                               u, .registers = hidden});
 }

@@ -42,6 +42,8 @@ bool register_write(const struct reg *table, void *model, uint32_t offset,
                     unsigned size, uint32_t value) {
   uint8_t *field;
   const struct reg *r = find(table, &model, offset, size, &field);
+  if (r && r->mask)
+    value &= r->mask;
   if (!r || r->on_write == READ_ONLY || (r->on_write == ZERO_ONLY && value) ||
       (r->most && value > r->most))
     return false;

@@ -23,6 +23,7 @@ struct reg {
   uint32_t offset;
   unsigned widths; /* allowed sizes of an access in bytes, as bits: 1 | 2 | 4 */
   enum on_write on_write;
+  uint32_t mask;         /* bits that can be written; 0: all */
   uint32_t most;         /* the highest value that is covered; 0: any */
   uint32_t field, bytes; /* of the model's struct: its offset and size */
   uint32_t constant;     /* read if there is no field */

@@ -114,17 +114,10 @@ bool samd21_bus_clock(struct samd21 *chip, unsigned bus, unsigned bit,
 
 /* -- PM -- */
 
-static bool write_cpu_divider(void *owner, uint32_t value) {
-  struct samd21_clock *c = owner;
-  c->cpu_divider_log2 = value & 7;
-  core_clock_changed(c);
-  return true;
-}
-
 #define OF_CLOCK(member) FIELD(struct samd21_clock, member)
 static const struct reg pm_registers[] = {
-    {PM_CPUSEL, 1, BY_FUNCTION, OF_CLOCK(cpu_divider_log2),
-     .set = write_cpu_divider},
+    {PM_CPUSEL, 1, PLAIN, OF_CLOCK(cpu_divider_log2), .mask = 7,
+     .after = core_clock_changed},
     {PM_APBASEL, 1, ZERO_ONLY, .count = 3}, /* buses at the core's clock only */
     {PM_AHBMASK, 4, PLAIN, OF_CLOCK(ahb_mask)},
     {PM_APBAMASK, 4, PLAIN, OF_CLOCK(apb_mask[0]), .count = 3},

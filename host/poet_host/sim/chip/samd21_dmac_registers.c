@@ -132,12 +132,6 @@ static bool write_crc_control(void *owner, uint32_t value) {
   return !(value & 0x0c); /* CRC-16 only */
 }
 
-static bool write_crc(void *owner, uint32_t value) {
-  struct samd21_dmac *d = owner;
-  d->crc = value & 0xffff;
-  return true;
-}
-
 static uint32_t crc_status(void *owner) {
   const struct samd21_dmac *d = owner;
   return d->crc == 0 ? 2 : 0;
@@ -156,12 +150,6 @@ static bool write_channel_control(void *owner, uint32_t value) {
   return true;
 }
 
-static bool enable_interrupts(void *owner, uint32_t value) {
-  struct samd21_channel *c = owner;
-  c->enabled_interrupts |= value & 7;
-  return true;
-}
-
 static void raise_channel(void *owner) {
   const struct samd21_channel *c = owner;
   samd21_dmac_raise(c->dmac);
@@ -174,8 +162,8 @@ static const struct reg channel_registers[] = {
      .set = write_channel_control},
     {CHINTENCLR, 1, CLEAR_ONES, OF_CHANNEL(enabled_interrupts),
      .after = raise_channel},
-    {CHINTENSET, 1, BY_FUNCTION, OF_CHANNEL(enabled_interrupts),
-     .set = enable_interrupts, .after = raise_channel},
+    {CHINTENSET, 1, SET_ONES, OF_CHANNEL(enabled_interrupts), .mask = 7,
+     .after = raise_channel},
     {CHINTFLAG, 1, CLEAR_ONES, OF_CHANNEL(flags), .after = raise_channel},
     {CHSTATUS, 1, READ_ONLY, OF_CHANNEL(status)},
     {0}};
@@ -190,7 +178,7 @@ static void *selected_channel(void *owner, unsigned k) {
 static const struct reg registers[] = {
     {CTRL, 2, BY_FUNCTION, OF_DMAC(control), .set = write_control},
     {CRCCTRL, 2, BY_FUNCTION, OF_DMAC(crc_control), .set = write_crc_control},
-    {CRCCHKSUM, 4, BY_FUNCTION, OF_DMAC(crc), .set = write_crc},
+    {CRCCHKSUM, 4, PLAIN, OF_DMAC(crc), .mask = 0xffff},
     {CRCSTATUS, 1, BY_FUNCTION, .get = crc_status},
     {QOSCTRL, 1, .on_write = WRITE_ONLY},
     {SWTRIGCTRL, 4, SET_ONES, OF_DMAC(requests), .after = requested},
@@ -200,7 +188,8 @@ static const struct reg registers[] = {
     {INTSTATUS, 4, .get = interrupt_status},
     {BASEADDR, 4, PLAIN, OF_DMAC(base)},
     {WRBADDR, 4, PLAIN, OF_DMAC(write_back)},
-    {CHID, 1, PLAIN, OF_DMAC(selected), .most = SAMD21_CHANNELS - 1},
+    {CHID, 1, PLAIN, OF_DMAC(selected), .mask = 15,
+     .most = SAMD21_CHANNELS - 1},
     {CHANNEL, .stride = 0x10, .part = selected_channel,
      .table = channel_registers},
     {0}};

@@ -260,11 +260,6 @@ static void baud_written(void *owner) {
     stop(s, "BAUD is enable-protected: clear CTRLA.ENABLE first");
 }
 
-static bool write_flags(void *owner, uint32_t value) {
-  clear_flag(owner, (uint8_t)(value & (FLAG_TXC | FLAG_ERROR)));
-  return true;
-}
-
 static uint32_t synchronising(void *owner) {
   const struct samd21_sercom *s = owner;
   return s->chip->m->now < s->busy_until ? 7 : 0;
@@ -308,7 +303,8 @@ static const struct reg registers[] = {
     {BAUD, 1 | 2, PLAIN, OF_SERCOM(baud), .after = baud_written}, /* SPI: 8 */
     {INTENCLR, 1, CLEAR_ONES, OF_SERCOM(enabled_interrupts), .after = raise},
     {INTENSET, 1, SET_ONES, OF_SERCOM(enabled_interrupts), .after = raise},
-    {INTFLAG, 1, BY_FUNCTION, OF_SERCOM(flags), .set = write_flags},
+    {INTFLAG, 1, CLEAR_ONES, OF_SERCOM(flags), .mask = FLAG_TXC | FLAG_ERROR,
+     .after = raise},
     {STATUS, 2, CLEAR_ONES, OF_SERCOM(status)},
     {SYNCBUSY, 4, .get = synchronising},
     {DATA, 1 | 2 | 4, BY_FUNCTION, .get = samd21_sercom_read,

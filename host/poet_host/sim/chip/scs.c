@@ -12,6 +12,7 @@
 
 enum {
   BASE = 0xe000e000,
+  SIZE_BYTES = 0x1000,
   SYST_CSR = 0x010,
   SYST_RVR = 0x014,
   SYST_CVR = 0x018,
@@ -67,7 +68,8 @@ static void systick_restart(struct machine *m) {
   event_at(m, &m->scs.systick, m->scs.systick_zero_at);
 }
 
-static uint32_t systick_value(const struct machine *m) {
+static uint32_t systick_value(void *owner) {
+  const struct machine *m = owner;
   if (m->scs.systick.at == NEVER || m->scs.systick_zero_at <= m->now)
     return 0;
   uint64_t left = m->scs.systick_zero_at - m->now;
@@ -75,43 +77,31 @@ static uint32_t systick_value(const struct machine *m) {
   return value > m->scs.systick_rvr ? 0 : (uint32_t)value;
 }
 
-static bool systick_write(struct machine *m, uint32_t offset, uint32_t value) {
-  uint32_t before = m->scs.systick_csr;
-  switch (offset) {
-  case SYST_CSR:
-    if ((value & CSR_ENABLE) && !(value & CSR_CLKSOURCE))
-      return false; /* no reference clock on these chips */
-    m->scs.systick_csr = (value & 7u) | (before & CSR_COUNTFLAG);
-    if ((value ^ before) & CSR_ENABLE)
-      systick_restart(m);
-    return true;
-  case SYST_RVR:
-    m->scs.systick_rvr = value & 0xffffffu;
-    return true;
-  case SYST_CVR:
-    m->scs.systick_csr &= ~(uint32_t)CSR_COUNTFLAG;
-    systick_restart(m);
-    return true;
-  default:
-    return false;
-  }
+/* A read clears COUNTFLAG. */
+static uint32_t read_systick(void *owner) {
+  struct machine *m = owner;
+  const uint32_t value = m->scs.systick_csr;
+  m->scs.systick_csr &= ~(uint32_t)CSR_COUNTFLAG;
+  return value;
 }
 
-static uint32_t systick_read(struct machine *m, uint32_t offset) {
-  uint32_t value = 0;
-  switch (offset) {
-  case SYST_CSR:
-    value = m->scs.systick_csr;
-    m->scs.systick_csr &= ~(uint32_t)CSR_COUNTFLAG;
-    break;
-  case SYST_RVR:
-    value = m->scs.systick_rvr;
-    break;
-  default:
-    value = systick_value(m);
-    break;
-  }
-  return value;
+static bool write_systick(void *owner, uint32_t value) {
+  struct machine *m = owner;
+  const uint32_t before = m->scs.systick_csr;
+  if ((value & CSR_ENABLE) && !(value & CSR_CLKSOURCE))
+    return false; /* no reference clock on these chips */
+  m->scs.systick_csr = (value & 7u) | (before & CSR_COUNTFLAG);
+  if ((value ^ before) & CSR_ENABLE)
+    systick_restart(m);
+  return true;
+}
+
+static bool clear_systick(void *owner, uint32_t value) {
+  struct machine *m = owner;
+  (void)value;
+  m->scs.systick_csr &= ~(uint32_t)CSR_COUNTFLAG;
+  systick_restart(m);
+  return true;
 }
 
 /* -- NVIC -- */
@@ -191,51 +181,8 @@ static uint8_t *priorities(struct machine *m, uint32_t offset, unsigned size) {
 
 /* -- SCB -- */
 
-static bool scb_write(struct machine *m, uint32_t offset, uint32_t value) {
-  struct system_control *scs = &m->scs;
-  bool m4 = m->core == CORE_M4F;
-  switch (offset) {
-  case SCB_ICSR:
-    if (value & 1u << 28)
-      scs->pending[PENDSV_EXCEPTION] = true;
-    if (value & 1u << 27)
-      scs->pending[PENDSV_EXCEPTION] = false;
-    if (value & 1u << 26)
-      scs->pending[SYSTICK_EXCEPTION] = true;
-    if (value & 1u << 25)
-      scs->pending[SYSTICK_EXCEPTION] = false;
-    exceptions_refresh(m);
-    return !(value & 1u << 31); /* no NMI */
-  case SCB_VTOR:
-    scs->vtor = value & ~0x7fu;
-    return true;
-  case SCB_AIRCR:
-    if (value >> 16 != 0x05fa)
-      return false;
-    if (value & 4)
-      machine_stop(m, RUN_RESET, "the program asks for a reset");
-    return !(value & 0x0700); /* priority grouping is not modelled */
-  case SCB_SCR:
-    scs->scr = value & 0x16u;
-    return true;
-  case SCB_CCR:
-    scs->ccr = value;
-    return m4 && !(value & ~0x21bu);
-  case SCB_CFSR:
-    scs->cfsr &= ~value;
-    return m4;
-  case SCB_HFSR:
-    scs->hfsr &= ~value;
-    return m4;
-  case SCB_CPACR:
-    scs->cpacr = value & 0x00f00000u;
-    return m4;
-  default:
-    return false;
-  }
-}
-
-static uint32_t icsr(struct machine *m) {
+static uint32_t read_icsr(void *owner) {
+  struct machine *m = owner;
   uint32_t value = core_read(m, UC_ARM_REG_XPSR) & 0x1ffu;
   value |= (uint32_t)m->scs.best << 12;
   if (m->scs.pending[SYSTICK_EXCEPTION])
@@ -245,44 +192,65 @@ static uint32_t icsr(struct machine *m) {
   return value;
 }
 
-static bool scb_read(struct machine *m, uint32_t offset, uint32_t *value) {
-  struct system_control *scs = &m->scs;
-  bool m4 = m->core == CORE_M4F;
-  switch (offset) {
-  case SCB_CPUID:
-    *value = m4 ? 0x410fc241 : 0x410cc601;
-    return true;
-  case SCB_ICSR:
-    *value = icsr(m);
-    return true;
-  case SCB_VTOR:
-    *value = scs->vtor;
-    return true;
-  case SCB_AIRCR:
-    *value = 0xfa050000;
-    return true;
-  case SCB_SCR:
-    *value = scs->scr;
-    return true;
-  case SCB_CCR:
-    *value = scs->ccr;
-    return true;
-  case SCB_CFSR:
-    *value = scs->cfsr;
-    return m4;
-  case SCB_HFSR:
-    *value = scs->hfsr;
-    return m4;
-  case SCB_BFAR:
-    *value = scs->bfar;
-    return m4;
-  case SCB_CPACR:
-    *value = scs->cpacr;
-    return m4;
-  default:
-    return false;
-  }
+static bool write_icsr(void *owner, uint32_t value) {
+  struct machine *m = owner;
+  if (value & 1u << 28)
+    m->scs.pending[PENDSV_EXCEPTION] = true;
+  if (value & 1u << 27)
+    m->scs.pending[PENDSV_EXCEPTION] = false;
+  if (value & 1u << 26)
+    m->scs.pending[SYSTICK_EXCEPTION] = true;
+  if (value & 1u << 25)
+    m->scs.pending[SYSTICK_EXCEPTION] = false;
+  exceptions_refresh(m);
+  return !(value & 1u << 31); /* no NMI */
 }
+
+static uint32_t cpuid(void *owner) {
+  const struct machine *m = owner;
+  return m->core == CORE_M4F ? 0x410fc241 : 0x410cc601;
+}
+
+static bool write_aircr(void *owner, uint32_t value) {
+  if (value >> 16 != 0x05fa)
+    return false;
+  if (value & 4)
+    machine_stop(owner, RUN_RESET, "the program asks for a reset");
+  return !(value & 0x0700); /* priority grouping is not modelled */
+}
+
+static bool write_ccr(void *owner, uint32_t value) {
+  struct machine *m = owner;
+  m->scs.ccr = value;
+  return m->core == CORE_M4F && !(value & ~0x21bu);
+}
+
+static void *if_m4(void *owner, unsigned k) {
+  const struct machine *m = owner;
+  (void)k;
+  return m->core == CORE_M4F ? owner : NULL;
+}
+
+#define OF_SCS(member) FIELD(struct machine, scs.member)
+static const struct reg m4_registers[] = {
+    {SCB_CFSR, 4, CLEAR_ONES, OF_SCS(cfsr)},
+    {SCB_HFSR, 4, CLEAR_ONES, OF_SCS(hfsr)},
+    {SCB_BFAR, 4, READ_ONLY, OF_SCS(bfar)},
+    {SCB_CPACR, 4, PLAIN, OF_SCS(cpacr), .mask = 0x00f00000},
+    {0}};
+
+static const struct reg registers[] = {
+    {SYST_CSR, 4, BY_FUNCTION, .get = read_systick, .set = write_systick},
+    {SYST_RVR, 4, PLAIN, OF_SCS(systick_rvr), .mask = 0xffffff},
+    {SYST_CVR, 4, BY_FUNCTION, .get = systick_value, .set = clear_systick},
+    {SCB_CPUID, 4, .get = cpuid},
+    {SCB_ICSR, 4, BY_FUNCTION, .get = read_icsr, .set = write_icsr},
+    {SCB_VTOR, 4, PLAIN, OF_SCS(vtor), .mask = ~0x7fu},
+    {SCB_AIRCR, 4, BY_FUNCTION, .constant = 0xfa050000, .set = write_aircr},
+    {SCB_SCR, 4, PLAIN, OF_SCS(scr), .mask = 0x16},
+    {SCB_CCR, 4, BY_FUNCTION, OF_SCS(ccr), .set = write_ccr},
+    {0, .stride = SIZE_BYTES, .part = if_m4, .table = m4_registers},
+    {0}};
 
 static bool scs_read(void *owner, uint32_t offset, unsigned size,
                      uint32_t *value) {
@@ -294,13 +262,9 @@ static bool scs_read(void *owner, uint32_t offset, unsigned size,
   }
   if (size != 4)
     return false;
-  if (offset >= SYST_CSR && offset <= SYST_CVR) {
-    *value = systick_read(m, offset);
-    return true;
-  }
   if (offset >= NVIC_ISER && offset < NVIC_IPR)
     return nvic_read(m, offset, value);
-  return scb_read(m, offset, value);
+  return register_read(registers, m, offset, size, value);
 }
 
 static bool scs_write(void *owner, uint32_t offset, unsigned size,
@@ -315,11 +279,9 @@ static bool scs_write(void *owner, uint32_t offset, unsigned size,
   }
   if (size != 4)
     return false;
-  if (offset >= SYST_CSR && offset <= SYST_CVR)
-    return systick_write(m, offset, value);
   if (offset >= NVIC_ISER && offset < NVIC_IPR)
     return nvic_write(m, offset, value);
-  return scb_write(m, offset, value);
+  return register_write(registers, m, offset, size, value);
 }
 
 void scs_reset(struct machine *m) {
@@ -334,7 +296,7 @@ void scs_reset(struct machine *m) {
 
 void scs_create(struct machine *m) {
   event_add(m, &m->scs.systick, systick_zero, m);
-  machine_map(m, &(struct region){"the system control space", BASE, 0x1000, m,
-                                  .read = scs_read, .write = scs_write});
+  machine_map(m, &(struct region){"the system control space", BASE, SIZE_BYTES,
+                                  m, .read = scs_read, .write = scs_write});
   scs_reset(m);
 }

@@ -7,7 +7,7 @@
 
 enum { SP = 13, PC = 15, NO_REGISTER = 16 };
 
-static bool is_wide(uint16_t first) {
+bool is_wide(uint16_t first) {
   return (first >> 11) >= 0x1d;
 }
 

@@ -4,6 +4,7 @@
    that computes a base, uses it and overwrites it. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Registers, by bit, after some instructions of a block. */
@@ -14,5 +15,7 @@ struct alignment {
   unsigned conditional; /* instructions left of an IT block: not checked */
 };
 
+/* Has the instruction that begins with this halfword 32 bits? */
+bool is_wide(uint16_t first);
 /* Account for the next instruction of the block. */
 void align_next(struct alignment *state, uint16_t first, uint16_t second);

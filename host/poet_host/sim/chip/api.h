@@ -49,7 +49,7 @@ uint32_t machine_tick_hz(const struct machine *m);
 uint32_t machine_register(struct machine *m, unsigned number);
 /* After RUN_BREAKPOINT: set r0 and continue after the BKPT. */
 void machine_continue(struct machine *m, uint32_t r0);
-/* Drive a peripheral's request line, for tests. */
+/* Drive a peripheral's request line. */
 void machine_irq(struct machine *m, unsigned irq, bool level);
 
 /* -- the SD card -- */

@@ -78,14 +78,16 @@ void uncovered(struct machine *m, const char *what, uint32_t address,
                  what, size, address, region->name, address - region->base);
     return;
   }
-  for (unsigned i = 0; i < m->unmodelled_count; i++)
-    if (address - m->unmodelled[i].base < m->unmodelled[i].size_bytes) {
-      machine_stop(m, RUN_FAULT,
-                   "%s of %u bytes at 0x%08x: the chip has %s there, but the "
-                   "simulator has no model of it",
-                   what, size, address, m->unmodelled[i].name);
-      return;
-    }
+  const struct region *named = m->unmodelled;
+  while (named && named->name && address - named->base >= named->size_bytes)
+    named++;
+  if (named && named->name) {
+    machine_stop(m, RUN_FAULT,
+                 "%s of %u bytes at 0x%08x: the chip has %s there, but the "
+                 "simulator has no model of it",
+                 what, size, address, named->name);
+    return;
+  }
   machine_stop(m, RUN_FAULT,
                "%s of %u bytes at 0x%08x: the chip has nothing there", what,
                size, address);

@@ -56,7 +56,7 @@ static uint32_t fetch_cycles(struct machine *m, uint32_t address,
   return cycles;
 }
 
-static void pass(struct machine *m, uint32_t cycles) {
+void core_pass(struct machine *m, uint32_t cycles) {
   m->meter.cycles += cycles;
   m->now += (uint64_t)cycles * m->ticks_per_cycle;
 }
@@ -115,7 +115,7 @@ void core_on_block(uc_engine *uc, uint64_t address64, uint32_t size_bytes,
   if (m->conditional) { /* now it is known whether the branch was taken */
     m->conditional = false;
     if (address != m->fall_through)
-      pass(m, m->taken_cycles);
+      core_pass(m, m->taken_cycles);
   }
   if (m->aligned_after) {
     uint16_t needed = m->aligned_after;
@@ -151,7 +151,7 @@ void core_on_block(uc_engine *uc, uint64_t address64, uint32_t size_bytes,
   uint32_t cycles = block->cycles;
   if (address < m->flash_bytes && m->cache.miss_cycles)
     cycles += fetch_cycles(m, address, size_bytes);
-  pass(m, cycles);
+  core_pass(m, cycles);
 }
 
 void core_on_interrupt(uc_engine *uc, uint32_t number, void *user) {

@@ -14,10 +14,6 @@
 
 enum { REFILL_M4 = 2, DIVIDE_M4 = 7, BARRIER_M4 = 4 };
 
-static bool is_wide(uint16_t first) {
-  return (first >> 11) >= 0x1d;
-}
-
 static unsigned bits_set(unsigned value) {
   return (unsigned)__builtin_popcount(value);
 }
@@ -49,8 +45,7 @@ static void narrow_misc(enum core core, uint16_t op, struct instruction *i) {
   case 0xb: /* CBZ, CBNZ */
     i->flags |= INSTRUCTION_CONDITIONAL;
     i->taken_cycles = REFILL_M4;
-    if (core == CORE_M0PLUS)
-      i->flags |= INSTRUCTION_ILLEGAL;
+    illegal_if(core == CORE_M0PLUS, i);
     break;
   case 0x4:
   case 0x5: /* PUSH */
@@ -77,8 +72,7 @@ static void narrow_misc(enum core core, uint16_t op, struct instruction *i) {
     break;
   case 0xf:
     if (op & 0xf) { /* IT */
-      if (core == CORE_M0PLUS)
-        i->flags |= INSTRUCTION_ILLEGAL;
+      illegal_if(core == CORE_M0PLUS, i);
     } else if (op == 0xbf40) {
       i->flags |= INSTRUCTION_SEV;
     } else if (op == 0xbf20 || op == 0xbf30) {
@@ -143,8 +137,7 @@ static void fp_arithmetic(uint16_t a, uint16_t b, struct instruction *i) {
   int8_t d = s_register(b >> 12, (a >> 6) & 1u);
   int8_t n = s_register(a & 15u, (b >> 7) & 1u);
   int8_t m = s_register(b & 15u, (b >> 5) & 1u);
-  if (b & 0x100)
-    i->flags |= INSTRUCTION_ILLEGAL; /* double precision */
+  illegal_if(b & 0x100, i); /* double precision */
   i->fp_result = d;
   i->fp_sources[1] = m;
   switch (a & 0xb0) {
@@ -228,13 +221,11 @@ static void wide_branch(enum core core, uint16_t a, uint16_t b,
     i->cycles = core == CORE_M4F ? 1 + REFILL_M4 : 3;
   } else if ((b & 0x5000) == 0x1000) { /* B.W */
     i->cycles = 1 + REFILL_M4;
-    if (core == CORE_M0PLUS)
-      i->flags |= INSTRUCTION_ILLEGAL;
+    illegal_if(core == CORE_M0PLUS, i);
   } else if ((a & 0x0380) != 0x0380) { /* Bcc.W */
     i->flags |= INSTRUCTION_CONDITIONAL;
     i->taken_cycles = REFILL_M4;
-    if (core == CORE_M0PLUS)
-      i->flags |= INSTRUCTION_ILLEGAL;
+    illegal_if(core == CORE_M0PLUS, i);
   } else if ((a & 0xfff0) == 0xf3b0) { /* DSB, DMB, ISB; CLREX */
     unsigned which = b >> 4 & 15;
     i->cycles = core == CORE_M4F ? BARRIER_M4 : 3;
@@ -278,8 +269,7 @@ static void wide(enum core core, uint16_t a, uint16_t b,
     i->flags |= INSTRUCTION_ILLEGAL;
   } else if ((a & 0xec00) == 0xec00) {
     bool fp = (b & 0x0e00) == 0x0a00;
-    if (!fp || (a & 0x1000))
-      i->flags |= INSTRUCTION_ILLEGAL; /* no such coprocessor, or ARMv8-M */
+    illegal_if(!fp || (a & 0x1000), i); /* no such coprocessor, or ARMv8-M */
     if (fp)
       fp_instruction(a, b, i);
   } else if ((a & 0xfe00) == 0xe800) {

@@ -83,7 +83,7 @@ bool exception_wakes(const struct machine *m) {
   return m->scs.best != 0; /* PRIMASK does not prevent a wake-up */
 }
 
-void irq_line(struct machine *m, unsigned irq, bool level) {
+void machine_irq(struct machine *m, unsigned irq, bool level) {
   struct system_control *scs = &m->scs;
   unsigned n = 16 + irq;
   if (level && !scs->line[n]) {
@@ -94,11 +94,6 @@ void irq_line(struct machine *m, unsigned irq, bool level) {
     exceptions_refresh(m);
   }
   scs->line[n] = level;
-}
-
-static void pass_cycles(struct machine *m, uint32_t cycles) {
-  m->meter.cycles += cycles;
-  m->now += (uint64_t)cycles * m->ticks_per_cycle;
 }
 
 static void store_fp(struct machine *m, uint32_t *frame) {
@@ -176,7 +171,7 @@ void exception_enter(struct machine *m, int number) {
   m->aligned_after = 0;
   m->meter.exceptions++;
   exceptions_refresh(m);
-  pass_cycles(m, m->core == CORE_M4F ? 12 : 15);
+  core_pass(m, m->core == CORE_M4F ? 12 : 15);
 }
 
 void exception_return(struct machine *m, uint32_t exc_return) {
@@ -200,7 +195,7 @@ void exception_return(struct machine *m, uint32_t exc_return) {
   if (fp) {
     load_fp(m, frame);
     if (m->fp_used_in_handler) /* lazy stacking was needed */
-      pass_cycles(m, 17);
+      core_pass(m, 17);
   }
   m->scs.active[number] = false;
   if (m->scs.line[number])
@@ -222,7 +217,7 @@ void exception_return(struct machine *m, uint32_t exc_return) {
   m->aligned_after = 0;
   m->scs.event_register = true;
   exceptions_refresh(m);
-  pass_cycles(m, m->core == CORE_M4F ? 10 : 13);
+  core_pass(m, m->core == CORE_M4F ? 10 : 13);
   if (m->scs.running == THREAD_PRIORITY && (m->scs.scr & SCR_SLEEPONEXIT)) {
     m->asleep = true;
     m->sleeping_for_event = false;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sdcard.h"
 #include "usb_bus.h"
 
 static void create_core(struct machine *m) {
@@ -54,8 +55,7 @@ struct machine *bare_new(bool m4, uint32_t flash_bytes, uint32_t ram_bytes) {
 
 void machine_free(struct machine *m) {
   uc_close(m->uc);
-  if (m->free_chip)
-    m->free_chip(m->chip);
+  free(m->chip);
   usb_bus_free(m->usb);
   free(m->flash);
   free(m->ram);
@@ -145,10 +145,6 @@ uint64_t machine_nanoseconds(const struct machine *m) {
   return ticks_to_ns(m, m->now);
 }
 
-void machine_set_clock(struct machine *m, uint32_t ticks_per_cycle) {
-  m->ticks_per_cycle = ticks_per_cycle;
-}
-
 void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,
                      unsigned miss_cycles) {
   memset(&m->cache, 0, sizeof m->cache);
@@ -156,6 +152,25 @@ void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,
   m->cache.lines = (uint16_t)lines;
   m->cache.mask = (uint16_t)(lines ? lines - 1 : 0);
   m->cache.miss_cycles = (uint8_t)miss_cycles;
+}
+
+uint8_t machine_card_exchange(struct machine *m, uint8_t out, uint64_t at,
+                              uint64_t byte_ticks) {
+  if (!m->card)
+    return 0xff;
+  const uint8_t in =
+      sdcard_exchange(m->card, out, ticks_to_ns(m, at),
+                      byte_ticks * 1000 / (m->tick_hz / 1000000));
+  if (sdcard_complaint(m->card))
+    machine_stop(m, RUN_FAULT, "SD card: %s", sdcard_complaint(m->card));
+  if (sdcard_power_lost(m->card))
+    machine_stop(m, RUN_POWER_CUT, "the power was cut, as asked");
+  return in;
+}
+
+void machine_card_select(struct machine *m, bool low) {
+  if (m->card && low != m->card->selected)
+    sdcard_select(m->card, low, machine_nanoseconds(m));
 }
 
 uint32_t machine_register(struct machine *m, unsigned number) {
@@ -171,10 +186,6 @@ void machine_continue(struct machine *m, uint32_t r0) {
   m->stopped = false;
   core_write(m, UC_ARM_REG_R0, r0);
   core_write(m, UC_ARM_REG_PC, (core_read(m, UC_ARM_REG_PC) + 2) | 1u);
-}
-
-void machine_irq(struct machine *m, unsigned irq, bool level) {
-  irq_line(m, irq, level);
 }
 
 struct decoded machine_decode(bool m4, uint16_t first, uint16_t second) {

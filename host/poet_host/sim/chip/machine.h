@@ -128,8 +128,7 @@ struct machine {
   const struct region *last_region;
   struct window windows[WINDOWS];
   unsigned window_count;
-  const struct region *unmodelled; /* names of blocks without a model */
-  unsigned unmodelled_count;
+  const struct region *unmodelled; /* blocks without a model; the last: {0} */
 
   bool in_core;      /* inside uc_emu_start */
   bool accessing;    /* inside an access to a register or to watched RAM */
@@ -152,8 +151,7 @@ struct machine {
   struct serial serial;
   struct usb_bus *usb; /* NULL: the chip has none */
   struct sdcard *card;
-  void *chip;
-  void (*free_chip)(void *chip);
+  void *chip; /* the state of all its models; NULL: none */
 };
 
 /* -- for peripherals -- */
@@ -173,12 +171,16 @@ void machine_stop(struct machine *m, enum run_result result, const char *format,
                   ...) __attribute__((format(printf, 3, 4)));
 uint64_t machine_nanoseconds(const struct machine *m);
 uint64_t ticks_to_ns(const struct machine *m, uint64_t ticks);
+/* Exchange a byte with the card, if there is one; the machine stops at a
+   complaint and at an injected power cut. `at` is the tick at its end. */
+uint8_t machine_card_exchange(struct machine *m, uint8_t out, uint64_t at,
+                              uint64_t byte_ticks);
+/* The select pin is low, or high. */
+void machine_card_select(struct machine *m, bool low);
 /* Stop at any access to this RAM; `why` completes "access to ...:". An empty
    range ends that. */
 void machine_guard(struct machine *m, uint32_t from, uint32_t to,
                    const char *why);
-void irq_line(struct machine *m, unsigned irq, bool level);
-void machine_set_clock(struct machine *m, uint32_t ticks_per_cycle);
 void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,
                      unsigned miss_cycles);
 
@@ -220,6 +222,8 @@ void exception_fault(struct machine *m, uint32_t cfsr, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* -- core registers and rights of RAM: only between two runs of the core -- */
+/* Let core cycles pass. */
+void core_pass(struct machine *m, uint32_t cycles);
 bool watch_pending(const struct machine *m);
 void watch_guarded(struct machine *m);
 void allow_code(struct machine *m, uint32_t address);

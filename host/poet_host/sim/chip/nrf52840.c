@@ -25,11 +25,7 @@ static const struct region unmodelled[] = {
     {.name = "PPI", .base = 0x4001f000, .size_bytes = 0x1000},
     {.name = "UARTE1", .base = 0x40028000, .size_bytes = 0x1000},
     {.name = "QSPI", .base = 0x40029000, .size_bytes = 0x1000},
-};
-
-static void free_chip(void *chip) {
-  free(chip);
-}
+    {0}};
 
 /* FICR: DEVICEID at 0x060; UICR is erased. */
 static void fill_factory(struct nrf52840 *chip) {
@@ -46,11 +42,9 @@ struct machine *nrf52840_new(const struct nrf52840_config *config,
       machine_create(CORE_M4F, FLASH_BYTES, 0x20000000, RAM_BYTES, NRF52840_HZ);
   chip->m = m;
   chip->config = *config;
-  chip->card = m->card = card;
+  m->card = card;
   m->chip = chip;
-  m->free_chip = free_chip;
   m->unmodelled = unmodelled;
-  m->unmodelled_count = sizeof unmodelled / sizeof unmodelled[0];
   machine_window(m, 0x40000000, 0x30000);
   machine_window(m, 0x50000000, 0x1000);
   nrf_power_create(chip);

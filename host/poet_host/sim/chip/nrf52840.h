@@ -129,7 +129,6 @@ struct nrf_usbd {
 struct nrf52840 {
   struct machine *m;
   struct nrf52840_config config;
-  struct sdcard *card;
   struct nrf_power power;
   struct nrf_usbd usbd;
   struct nrf_nvmc nvmc;

@@ -19,7 +19,7 @@ void nrf_stop(struct nrf_peripheral *p, const char *text) {
 }
 
 static void raise(struct nrf_peripheral *p) {
-  irq_line(p->chip->m, p->irq, (p->events & p->enabled) != 0);
+  machine_irq(p->chip->m, p->irq, (p->events & p->enabled) != 0);
 }
 
 void nrf_event(struct nrf_peripheral *p, unsigned bit) {

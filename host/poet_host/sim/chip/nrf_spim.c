@@ -105,26 +105,19 @@ static void start(struct nrf_spim *s) {
 
 /* Exchange the first `count` bytes, each at its time on the wire. */
 static void transfer(struct nrf_spim *s, uint32_t count) {
-  struct nrf52840 *chip = s->p.chip;
-  struct machine *m = chip->m;
-  uint64_t each = byte_ticks(s), each_ns = each * 1000 / 64;
+  struct machine *m = s->p.chip->m;
+  const uint64_t each = byte_ticks(s);
   uint8_t *to = m->ram + (s->rx_now.pointer - m->ram_base);
   const uint8_t *from = m->ram + (s->tx_now.pointer - m->ram_base);
   for (uint32_t i = 0; i < count; i++) {
     uint64_t at = s->started_at + (i + 1) * each;
     uint8_t out = i < s->tx_now.count ? from[i] : (uint8_t)s->orc;
-    uint8_t in = 0xff;
-    if (chip->card)
-      in = sdcard_exchange(chip->card, out, ticks_to_ns(m, at), each_ns);
+    uint8_t in = machine_card_exchange(m, out, at, each);
     if (i < s->rx_now.count)
       to[i] = in;
-    if (chip->card && sdcard_power_lost(chip->card)) {
-      machine_stop(m, RUN_POWER_CUT, "the power was cut, as asked");
+    if (m->card && sdcard_power_lost(m->card))
       return;
-    }
   }
-  if (chip->card && sdcard_complaint(chip->card))
-    machine_stop(m, RUN_FAULT, "SD card: %s", sdcard_complaint(chip->card));
 }
 
 static void finish(struct nrf_spim *s, uint32_t count) {

@@ -61,8 +61,7 @@ static void drive(struct nrf_gpio *g) {
   const unsigned pin = chip->config.card_select_pin;
   const struct nrf_port *port = &g->ports[pin / 32];
   const bool low = port->dir & ~port->out & 1u << pin % 32;
-  if (chip->card && low != chip->card->selected)
-    sdcard_select(chip->card, low, machine_nanoseconds(chip->m));
+  machine_card_select(chip->m, low);
 }
 
 static uint32_t input(void *owner) {

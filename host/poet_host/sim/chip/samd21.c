@@ -24,11 +24,7 @@ static const struct region unmodelled[] = {
     {.name = "DAC", .base = 0x42004800, .size_bytes = 0x400},
     {.name = "PTC", .base = 0x42004c00, .size_bytes = 0x400},
     {.name = "I2S", .base = 0x42005000, .size_bytes = 0x400},
-};
-
-static void free_chip(void *chip) {
-  free(chip);
-}
+    {0}};
 
 /* Calibration row and serial number (sections 10.3.2 and 10.3.3). */
 static void fill_auxiliary(struct samd21 *chip) {
@@ -52,11 +48,9 @@ struct machine *samd21_new(const struct samd21_config *config,
                                      RAM_BYTES, SAMD21_HZ);
   chip->m = m;
   chip->config = *config;
-  chip->card = m->card = card;
+  m->card = card;
   m->chip = chip;
-  m->free_chip = free_chip;
   m->unmodelled = unmodelled;
-  m->unmodelled_count = sizeof unmodelled / sizeof unmodelled[0];
   machine_window(m, 0x40000000, 0x10000);
   machine_window(m, 0x41000000, 0x10000);
   machine_window(m, 0x42000000, 0x10000);

@@ -58,7 +58,7 @@ struct samd21_sercom {
   unsigned received_count;
   struct event shifted, arriving;
   struct serial *serial; /* UART: its line */
-  struct sdcard *card;   /* SPI: its card, or NULL */
+  bool wired;            /* SPI: to the card */
   uint64_t next_arrival;
 };
 
@@ -118,7 +118,6 @@ struct samd21 {
   struct samd21_dmac dmac;
   struct samd21_tc tcs[SAMD21_TCS];
   struct samd21_usb usb;
-  struct sdcard *card;
   struct samd21_config config;
   uint8_t auxiliary[0x10000]; /* calibration and serial number */
 };

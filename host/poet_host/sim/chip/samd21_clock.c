@@ -98,7 +98,7 @@ static void core_clock_changed(void *owner) {
                  hz);
     return;
   }
-  machine_set_clock(m, SAMD21_HZ / hz);
+  m->ticks_per_cycle = SAMD21_HZ / hz;
   samd21_nvm_check(c->chip);
 }
 
@@ -251,7 +251,7 @@ void samd21_clock_create(struct samd21 *chip) {
   c->xosc32k = 0x80;
   c->xosc32k_ready_at = c->dfll_locked_at = NEVER;
   c->gen_control[0] = GEN_ENABLE | 6 << 8;
-  machine_set_clock(chip->m, 48);
+  chip->m->ticks_per_cycle = 48;
   machine_map(chip->m, &(struct region){"PM", PM_BASE, 0x400, c,
                                         .registers = pm_registers});
   machine_map(chip->m, &(struct region){"SYSCTRL", SYSCTRL_BASE, 0x400, c,

@@ -29,7 +29,7 @@ void samd21_dmac_raise(void *owner) {
   bool level = false;
   for (unsigned i = 0; i < SAMD21_CHANNELS; i++)
     level |= (d->channels[i].flags & d->channels[i].enabled_interrupts) != 0;
-  irq_line(d->chip->m, IRQ, level);
+  machine_irq(d->chip->m, IRQ, level);
 }
 
 static struct samd21_sercom *sercom_at(struct samd21_dmac *d,

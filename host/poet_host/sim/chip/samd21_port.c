@@ -20,8 +20,7 @@ static void drive(void *owner) {
   const unsigned pin = chip->config.card_select_pin;
   const struct samd21_port *port = &chip->ports[pin / 32];
   const bool low = port->dir & ~port->out & 1u << pin % 32;
-  if (chip->card && low != chip->card->selected)
-    sdcard_select(chip->card, low, machine_nanoseconds(chip->m));
+  machine_card_select(chip->m, low);
 }
 
 bool samd21_pin_is(const struct samd21 *chip, unsigned pin, unsigned function) {

@@ -63,7 +63,8 @@ static uint64_t byte_ticks(const struct samd21_sercom *s) {
 
 static void raise(void *owner) {
   struct samd21_sercom *s = owner;
-  irq_line(s->chip->m, 9 + s->index, (s->flags & s->enabled_interrupts) != 0);
+  machine_irq(s->chip->m, 9 + s->index,
+              (s->flags & s->enabled_interrupts) != 0);
 }
 
 static void set_flag(struct samd21_sercom *s, uint8_t flag) {
@@ -104,25 +105,14 @@ static void start_shifting(struct samd21_sercom *s, uint64_t at) {
   set_flag(s, FLAG_DRE);
 }
 
-static void exchange(struct samd21_sercom *s) {
-  struct machine *m = s->chip->m;
-  uint8_t miso = 0xff;
-  if (s->card) {
-    uint64_t ns = byte_ticks(s) * 1000 / (SAMD21_HZ / 1000000);
-    miso = sdcard_exchange(s->card, s->shifter, machine_nanoseconds(m), ns);
-    if (sdcard_complaint(s->card))
-      machine_stop(m, RUN_FAULT, "SD card: %s", sdcard_complaint(s->card));
-    if (sdcard_power_lost(s->card))
-      machine_stop(m, RUN_POWER_CUT, "the power was cut, as asked");
-  }
-  receive(s, miso);
-}
-
 static void shifted(void *owner, uint64_t at) {
   struct samd21_sercom *s = owner;
+  struct machine *m = s->chip->m;
   s->shifting = false;
   if (is_spi(s))
-    exchange(s);
+    receive(s, s->wired
+                   ? machine_card_exchange(m, s->shifter, m->now, byte_ticks(s))
+                   : 0xff);
   else if (s->serial)
     serial_put(&s->serial->from_chip, s->shifter);
   if (s->holding)
@@ -323,8 +313,7 @@ void samd21_sercom_create(struct samd21 *chip, unsigned index) {
   snprintf(s->name, sizeof s->name, "SERCOM%u", index);
   event_add(chip->m, &s->shifted, shifted, s);
   event_add(chip->m, &s->arriving, arriving, s);
-  if (index == chip->config.spi.sercom)
-    s->card = chip->card;
+  s->wired = index == chip->config.spi.sercom;
   if (index == chip->config.uart.sercom) {
     s->serial = &chip->m->serial;
     s->serial->arrived = bytes_wait;

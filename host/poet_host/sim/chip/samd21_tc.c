@@ -60,8 +60,8 @@ static uint32_t count(const struct samd21_tc *t) {
 }
 
 static void raise(struct samd21_tc *t) {
-  irq_line(t->chip->m, IRQ + t->index - 3,
-           (t->flags & t->enabled_interrupts) != 0);
+  machine_irq(t->chip->m, IRQ + t->index - 3,
+              (t->flags & t->enabled_interrupts) != 0);
 }
 
 static uint8_t flag_of(unsigned k) {

@@ -60,8 +60,8 @@ void samd21_usb_raise(void *owner) {
   for (unsigned n = 0; n < SAMD21_ENDPOINTS; n++)
     if (u->endpoints[n].flags & u->endpoints[n].enabled_interrupts)
       u->summary |= (uint8_t)(1u << n);
-  irq_line(u->chip->m, IRQ,
-           u->summary || (u->flags & u->enabled_interrupts) != 0);
+  machine_irq(u->chip->m, IRQ,
+              u->summary || (u->flags & u->enabled_interrupts) != 0);
 }
 
 bool samd21_usb_attached(const struct samd21_usb *u) {

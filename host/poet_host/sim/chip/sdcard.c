@@ -169,6 +169,12 @@ static void swap_card(struct sdcard *card) {
   card->surprise = true;
 }
 
+static void answer(struct sdcard *card, uint8_t byte) {
+  card->response[0] = byte;
+  card->response_at = 0;
+  card->response_end = 1;
+}
+
 static uint8_t judge_block(struct sdcard *card, uint64_t now_ns) {
   uint64_t ordinal = card->counts.writes + 1;
   uint16_t crc = (uint16_t)(card->data[SD_BLOCK_BYTES] << 8 |
@@ -201,10 +207,7 @@ static void block_received(struct sdcard *card, uint64_t now_ns) {
     swap_card(card);
     return;
   }
-  uint8_t answer = judge_block(card, now_ns);
-  card->response[0] = answer;
-  card->response_at = 0;
-  card->response_end = 1;
+  answer(card, judge_block(card, now_ns));
   card->state = card->many ? SD_WAIT_TOKEN : SD_READY;
   if (!card->many)
     sd_activity(card, false,
@@ -217,9 +220,7 @@ static void token_received(struct sdcard *card, uint8_t byte, uint64_t now_ns) {
     card->data_at = 0;
   } else if (card->many && byte == TOKEN_STOP) {
     card->state = SD_READY;
-    card->response[0] = 0xff; /* N_BR */
-    card->response_at = 0;
-    card->response_end = 1;
+    answer(card, 0xff); /* N_BR */
     card->busy_until_ns = now_ns + sd_varied_ns(card, card->config.stop_us);
     sd_activity(card, false, card->busy_until_ns);
   } else {

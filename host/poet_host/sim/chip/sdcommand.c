@@ -41,10 +41,6 @@ static void respond_r3_r7(struct sdcard *card, uint32_t value) {
   respond(card, bytes, 5);
 }
 
-static void busy(struct sdcard *card, uint64_t now_ns, uint64_t ns) {
-  card->busy_until_ns = now_ns + ns;
-}
-
 /* Block of a command's argument: blocks on SDHC, bytes on SDSC. */
 static uint8_t address(struct sdcard *card, uint32_t argument) {
   if (!card->config.high_capacity && argument % SD_BLOCK_BYTES != 0)
@@ -85,7 +81,7 @@ static void stop_transmission(struct sdcard *card, uint64_t now_ns) {
   card->state = SD_READY;
   card->many = false;
   respond_r1(card, 0);
-  busy(card, now_ns, sd_varied_ns(card, card->config.stop_us));
+  card->busy_until_ns = now_ns + sd_varied_ns(card, card->config.stop_us);
   sd_activity(card, false, card->busy_until_ns);
 }
 
@@ -100,8 +96,8 @@ static void erase(struct sdcard *card, uint64_t now_ns) {
   card->writing = true;
   sdstore_erase(card, first, last);
   uint64_t groups = (last - first) / card->config.erase_group_blocks + 1;
-  uint64_t ns = groups * sd_varied_ns(card, card->config.erase_us);
-  busy(card, now_ns, ns);
+  card->busy_until_ns =
+      now_ns + groups * sd_varied_ns(card, card->config.erase_us);
   sd_activity(card, true, now_ns);
   sd_activity(card, false, card->busy_until_ns);
 }

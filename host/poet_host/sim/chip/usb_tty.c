@@ -94,19 +94,14 @@ void usb_tty_received(struct usb_bus *bus, enum pipe_name name,
   h->urb_bytes += size;
   if (size == HOST_PACKET && h->urb_bytes < URB_BYTES)
     return;
-  for (unsigned i = 0; i < h->urb_bytes; i++)
-    serial_put(&h->from_device, h->urb[i]);
+  serial_give(&h->from_device, h->urb, h->urb_bytes);
   h->urb_bytes = 0;
   if (serial_waiting(&h->from_device) > SERIAL_RING - URB_BYTES)
     usb_bus_activate(bus, PIPE_IN, false); /* the ring is full: no reader */
 }
 
 unsigned usb_tty_next_out(struct usb_bus *bus, uint8_t *data) {
-  struct usb_host *h = bus->host;
-  unsigned size = 0;
-  while (size < HOST_PACKET && serial_waiting(&h->to_device))
-    data[size++] = serial_get(&h->to_device);
-  return size;
+  return serial_take(&bus->host->to_device, data, HOST_PACKET);
 }
 
 void usb_tty_stalled(struct usb_bus *bus, enum pipe_name name) {
@@ -132,9 +127,7 @@ bool machine_usb_is_open(const struct machine *m) {
 uint32_t machine_usb_give(struct machine *m, const uint8_t *data,
                           uint32_t size_bytes) {
   struct usb_host *h = m->usb->host;
-  uint32_t given = 0;
-  while (given < size_bytes && serial_put(&h->to_device, data[given]))
-    given++;
+  const uint32_t given = serial_give(&h->to_device, data, size_bytes);
   if (h->open)
     usb_bus_activate(m->usb, PIPE_OUT, true);
   return given;
@@ -143,9 +136,7 @@ uint32_t machine_usb_give(struct machine *m, const uint8_t *data,
 uint32_t machine_usb_take(struct machine *m, uint8_t *data,
                           uint32_t size_bytes) {
   struct usb_host *h = m->usb->host;
-  uint32_t taken = 0;
-  while (taken < size_bytes && serial_waiting(&h->from_device))
-    data[taken++] = serial_get(&h->from_device);
+  const uint32_t taken = serial_take(&h->from_device, data, size_bytes);
   if (taken && h->open && !(h->stalled & 1u << PIPE_IN))
     usb_bus_activate(m->usb, PIPE_IN, true);
   return taken;

@@ -31,22 +31,14 @@ enum {
 };
 
 static uint64_t byte_ticks(const struct nrf_spim *s) {
-  switch (s->frequency) {
-  case 0x0a000000:
+  const uint32_t frequency = s->frequency;
+  if (frequency == 0x0a000000)
     return s->fast ? 8 * 4 : 0;
-  case 0x14000000:
+  if (frequency == 0x14000000)
     return s->fast ? 8 * 2 : 0;
-  case 0x02000000: /* 125 kHz, and its doubles up to 8 MHz */
-  case 0x04000000:
-  case 0x08000000:
-  case 0x10000000:
-  case 0x20000000:
-  case 0x40000000:
-  case 0x80000000:
-    return 8 * 512 / (s->frequency >> 25);
-  default:
-    return 0;
-  }
+  /* 125 kHz, and its doubles up to 8 MHz */
+  const bool one_bit = frequency && !(frequency & (frequency - 1));
+  return one_bit && frequency >= 0x02000000 ? 8 * 512 / (frequency >> 25) : 0;
 }
 
 static uint32_t longest(const struct nrf_spim *s) {

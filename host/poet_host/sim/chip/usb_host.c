@@ -221,12 +221,6 @@ static void step_answered(struct usb_bus *bus, int result) {
   take_step(bus);
 }
 
-static void get_descriptor(struct usb_bus *bus, unsigned type, unsigned number,
-                           unsigned language, unsigned length) {
-  usb_host_ask(bus, GET, GET_DESCRIPTOR, type << 8 | number, language, length,
-               NULL, step_answered);
-}
-
 void usb_host_set_line_coding(struct usb_bus *bus, uint32_t baud,
                               void (*then)(struct usb_bus *bus, int result)) {
   const uint8_t coding[7] = {(uint8_t)baud,
@@ -240,6 +234,32 @@ void usb_host_set_line_coding(struct usb_bus *bus, uint32_t baud,
                coding, then);
 }
 
+/* Get the descriptor of this step: its type, its length, and of a text its
+   number and language. */
+static void get_descriptor(struct usb_bus *bus) {
+  static const uint8_t descriptors[][2] = {
+      [FIRST_LOOK] = {DEVICE, 64},
+      [DEVICE_DESCRIPTOR] = {DEVICE, 18},
+      [QUALIFIER] = {DEVICE_QUALIFIER, 10},
+      [QUALIFIER_AGAIN] = {DEVICE_QUALIFIER, 10},
+      [QUALIFIER_AT_LAST] = {DEVICE_QUALIFIER, 10},
+      [CONFIGURATION_HEAD] = {CONFIGURATION, 9},
+      [WHOLE_CONFIGURATION] = {CONFIGURATION, 0},
+      [LANGUAGES] = {STRING, 255},
+      [PRODUCT] = {STRING, 255},
+      [MANUFACTURER] = {STRING, 255},
+      [SERIAL_NUMBER] = {STRING, 255},
+  };
+  const struct usb_host *h = bus->host;
+  const uint8_t *d = descriptors[h->step];
+  const bool text = h->step >= PRODUCT;
+  usb_host_ask(bus, GET, GET_DESCRIPTOR,
+               (unsigned)d[0] << 8 | (text ? h->texts[h->step - PRODUCT] : 0),
+               text ? US_ENGLISH : 0,
+               h->step == WHOLE_CONFIGURATION ? h->total_bytes : d[1], NULL,
+               step_answered);
+}
+
 static void take_step(struct usb_bus *bus) {
   struct usb_host *h = bus->host;
   switch (h->step) {
@@ -247,33 +267,8 @@ static void take_step(struct usb_bus *bus) {
   case SECOND_RESET:
     reset(bus);
     break;
-  case FIRST_LOOK:
-    get_descriptor(bus, DEVICE, 0, 0, 64);
-    break;
   case GIVE_ADDRESS:
     usb_host_ask(bus, SET, SET_ADDRESS, ADDRESS, 0, 0, NULL, step_answered);
-    break;
-  case DEVICE_DESCRIPTOR:
-    get_descriptor(bus, DEVICE, 0, 0, 18);
-    break;
-  case QUALIFIER:
-  case QUALIFIER_AGAIN:
-  case QUALIFIER_AT_LAST:
-    get_descriptor(bus, DEVICE_QUALIFIER, 0, 0, 10);
-    break;
-  case CONFIGURATION_HEAD:
-    get_descriptor(bus, CONFIGURATION, 0, 0, 9);
-    break;
-  case WHOLE_CONFIGURATION:
-    get_descriptor(bus, CONFIGURATION, 0, 0, h->total_bytes);
-    break;
-  case LANGUAGES:
-    get_descriptor(bus, STRING, 0, 0, 255);
-    break;
-  case PRODUCT:
-  case MANUFACTURER:
-  case SERIAL_NUMBER:
-    get_descriptor(bus, STRING, h->texts[h->step - PRODUCT], US_ENGLISH, 255);
     break;
   case CONFIGURE:
     usb_host_ask(bus, SET, SET_CONFIGURATION, h->configuration, 0, 0, NULL,
@@ -285,6 +280,9 @@ static void take_step(struct usb_bus *bus) {
   case ENUMERATED:
     h->state = USB_READY;
     usb_tty_next(bus);
+    break;
+  default:
+    get_descriptor(bus);
     break;
   }
 }

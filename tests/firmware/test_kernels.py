@@ -132,13 +132,8 @@ def test_pooling(window: dict[str, int], n: int, c: int, seed: int) -> None:
 @common
 @given(images(), seeds, st.sampled_from(SINKS))
 def test_elementwise(a: dict[str, int], seed: int, sink: tuple[str, float]) -> None:
-    for op in ("relu", "relu_grad", "add", "mse", "mse_grad"):
+    for op in ("add", "mse"):
         check(make(op, a, seed))
-    for op in ("relu6", "relu6_grad"):
-        case = make(op, a, seed)
-        wide = case.inputs[0] * np.float32(5)
-        first = wide if op == "relu6" else np.clip(wide, 0, 6)
-        check(Case(op, a, [first, *case.inputs[1:]], case.shape))
     check(make("apply_gradient", a, seed, sink=sink[0], decay=sink[1]))
     check(make("momentum_step", a | {"learning_rate": 0.03}, seed))
 

@@ -10,6 +10,7 @@ from poet_host.graph.builder import Builder, Model, Tensor
 from poet_host.graph.graph import Graph, Node
 from poet_host.reference.step import run_step
 from support import clib
+from support.functions import FUNCTIONS
 
 
 def classifier() -> Model:
@@ -25,8 +26,13 @@ def classifier() -> Model:
 
 
 def regression() -> Model:
+    """All functions of one tensor, in a sum."""
     b = Builder("regression", data=(4, 6))
-    return b.model(b.mse(b.linear(b.relu(b.linear(b.data, 5)), 3)))
+    x = b.linear(b.data, 5)
+    y = x
+    for kind, options, _ in FUNCTIONS.values():
+        y = b.add(y, b.layer(kind, (x,), **options))
+    return b.model(b.mse(b.linear(b.scale(y, 0.25), 3)))
 
 
 def transformer() -> Model:
@@ -41,7 +47,7 @@ def transformer() -> Model:
     y = b.sub(b.mul(x, b.sigmoid(x)), b.mean(x, 1, keepdims=True))
     y = b.mul(y, b.tanh(b.parameter((6,), name="gate")))
     y = b.sub(b.scale(y, 0.75), b.scale(b.relu(y), 0.5))
-    y = b.clip(b.concat(y, b.slice(x, 1, 1, 3), 1), -1.0, 1.0)
+    y = b.concat(y, b.slice(x, 1, 1, 3), 1)
     y = b.softmax(b.transpose(y, (0, 2, 1)))
     y = b.sum(b.matmul(y, Tensor("word.weight", (7, 6))), 1)
     return b.model(b.softmax_xent(b.linear(y, 4)))

@@ -14,6 +14,7 @@ from poet_host.graph.autodiff import Adam, Optimiser, Sgd, optimiser, training_g
 from poet_host.graph.builder import Builder, Tensor
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_step
+from support.functions import FUNCTIONS
 from torch.nn import functional as F  # noqa: N812
 
 Shape = tuple[int, ...]
@@ -112,13 +113,6 @@ def test_a_gradient_that_others_read_takes_no_sum() -> None:
 
 
 ONE_OPERAND: list[tuple[str, Ours, Theirs, Shape]] = [
-    ("sigmoid", lambda b, x: b.sigmoid(x), torch.sigmoid, (3, 4, 2)),
-    ("tanh", lambda b, x: b.tanh(x), torch.tanh, (3, 4, 2)),
-    ("gelu", lambda b, x: b.gelu(x), F.gelu, (3, 4)),
-    ("gelu tanh", lambda b, x: b.gelu(x, approximate="tanh"),
-     lambda x: F.gelu(x, approximate="tanh"), (3, 4)),
-    ("clip", lambda b, x: b.clip(x, -0.4, 0.75), lambda x: x.clamp(-0.4, 0.75), (5, 4)),
-    ("clip above", lambda b, x: b.clip(x, -np.inf, 0.5), lambda x: x.clamp(max=0.5), (5, 4)),
     ("scale", lambda b, x: b.scale(x, -1.5), lambda x: x * -1.5, (5,)),
     ("mean", lambda b, x: b.mean(x, -1), lambda x: x.mean(-1), (3, 4, 2)),
     ("mean kept", lambda b, x: b.mean(x, (0, 2), keepdims=True),
@@ -149,6 +143,12 @@ ONE_OPERAND: list[tuple[str, Ours, Theirs, Shape]] = [
 )
 def test_operators_of_one_tensor(ours: Ours, theirs: Theirs, shape: Shape) -> None:
     judge(ours, theirs, shape)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_one_tensor(name: str) -> None:
+    kind, options, theirs = FUNCTIONS[name]
+    judge(lambda b, x: b.layer(kind, (x,), **options), theirs, (3, 4, 2))
 
 
 def test_a_tensor_is_repeated_along_any_axes() -> None:

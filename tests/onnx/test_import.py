@@ -7,7 +7,9 @@ import onnx
 import pytest
 from onnx import helper
 from poet_host.errors import BadInput
+from poet_host.graph.operators import OPERATORS
 from poet_host.graph.weights import start_values, to_named
+from support.functions import FUNCTIONS
 from support.onnx_judge import (
     GAIN,
     IMAGE,
@@ -122,9 +124,6 @@ def test_batchnorm_is_trained_or_frozen(opset: int) -> None:
 
 
 UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "relu": ("Relu", {}, {}),
-    "sigmoid": ("Sigmoid", {}, {}),
-    "tanh": ("Tanh", {}, {}),
     "softmax": ("Softmax", {}, {"axis": -1}),
     "neg": ("Neg", {}, {}),
     "square": ("Pow", {"two": np.float32(2)}, {}),
@@ -201,6 +200,16 @@ def test_operators_of_one_tensor(case: str) -> None:
     names = [name if value is not None else "" for name, value in constants.items()]
     node = helper.make_node(op, ["scaled", *names], ["y"], **attributes)
     same_as_runtime(with_gain(node, IMAGE, constants))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (kind, *_) in FUNCTIONS.items() if OPERATORS[kind].onnx]
+)
+def test_functions_that_onnx_has_too(name: str) -> None:
+    kind, options, _ = FUNCTIONS[name]
+    node = helper.make_node(OPERATORS[kind].onnx, ["scaled"], ["y"], **options)
+    graph = same_as_runtime(with_gain(node, IMAGE, opset=20))
+    assert kind in {node.op for node in graph}
 
 
 @pytest.mark.parametrize("shapes", [((2, 3, 4), (2, 3, 4)), ((2, 3, 4), (4,)), ((2, 3, 4), (3, 1))])

@@ -4,6 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from poet_host.graph.builder import Builder, Model, Tensor
+from support.functions import FUNCTIONS
 
 
 @st.composite
@@ -33,14 +34,17 @@ class _Drawing:
         x = self.draw(st.sampled_from(self.tensors))
         self.used.add(x.name)
         n, _, h, w = x.shape
-        kinds = ["conv2d", "relu", "relu6", "dropout", "add", "sub", "mul", "parameter", "pad"]
-        kinds += ["sigmoid", "tanh", "gelu", "softmax", "layernorm"]
+        kinds = ["conv2d", "dropout", "add", "sub", "mul", "parameter", "pad"]
+        kinds += ["softmax", "layernorm", *FUNCTIONS]
         kinds += ["batchnorm2d", "batchnorm2d_frozen"] if n * h * w >= 8 else []
         kinds += ["maxpool2d", "avgpool2d"] if min(h, w) >= 2 else []
         self.tensors.append(self.layer(self.draw(st.sampled_from(kinds)), x))
 
     def layer(self, kind: str, x: Tensor) -> Tensor:
         draw, b = self.draw, self.b
+        if kind in FUNCTIONS:
+            operator, options, _ = FUNCTIONS[kind]
+            return b.layer(operator, (x,), **options)
         match kind:
             case "conv2d":
                 return self.convolution(x)

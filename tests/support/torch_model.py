@@ -10,6 +10,7 @@ from poet_host.graph.builder import Layer, Model
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_kernel, run_step
+from support.functions import function_of
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
@@ -104,6 +105,9 @@ def _layer(
     masks: Mapping[str, Tensor] | None,
 ) -> Tensor:
     x, a = inputs[0], layer.fields
+    function = function_of(layer)
+    if function:
+        return function(x)
     p = {slot: values[node.name] for slot, node in layer.parameters.items()}
     window: list[Any] = [(a.get(f"{w}_h"), a.get(f"{w}_w")) for w in ("kernel", "stride")]
     match layer.kind:
@@ -118,10 +122,6 @@ def _layer(
             return F.batch_norm(
                 x, mean, var, p["weight"], p["bias"], not frozen, a["update_rate"], a["epsilon"]
             )
-        case "relu":
-            return F.relu(x)
-        case "relu6":
-            return F.relu6(x)
         case "maxpool2d":
             return F.max_pool2d(padded(x, a, -torch.inf), *window)
         case "avgpool2d":
@@ -136,14 +136,8 @@ def _layer(
             return inputs[0] - inputs[1]
         case "mul":
             return inputs[0] * inputs[1]
-        case "sigmoid":
-            return torch.sigmoid(x)
-        case "tanh":
-            return torch.tanh(x)
         case "softmax":
             return x.softmax(-1)
-        case "gelu":
-            return F.gelu(x, approximate="tanh" if a["variant"] else "none")
         case "slice":
             shapes = zip(layer.shape, x.shape, strict=True)
             axis = next(i for i, (size, whole) in enumerate(shapes) if size != whole)

@@ -215,6 +215,7 @@ OPERATORS = {
         _elementwise,
         forward=(Rule("y", "relu", "x"),),
         backward=(Rule("x", "relu_grad", "y dy"),),
+        onnx="Relu",
     ),
     "relu6": Operator(
         _elementwise,

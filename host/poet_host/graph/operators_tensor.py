@@ -222,12 +222,13 @@ def _parameter(shape: Shape, *, start: str = "zeros", trainable: bool = True) ->
     return Spec(shape, {}, {"weight": Parameter(shape, start, role)})  # type: ignore[arg-type]
 
 
-def _function(kernel: str, spec: Callable[..., Spec], of: str = "y") -> Operator:
-    """An elementwise function whose gradient needs its output or its input."""
+def _function(kernel: str, spec: Callable[..., Spec], of: str = "y", onnx: str = "") -> Operator:
+    """An elementwise function whose gradient reads its output y or its input x."""
     return Operator(
         spec,
         forward=(Rule("y", kernel, "x"),),
         backward=(Rule("x", f"{kernel}_grad", f"{of} dy"),),
+        onnx=onnx,
     )
 
 
@@ -293,9 +294,9 @@ TENSOR_OPERATORS = {
         _expand, forward=(Rule("y", "scale", "x"),), backward=(Rule("x", "reduce", "dy"),)
     ),
     "clip": _function("clip", _clip, "x"),
-    "sigmoid": _function("sigmoid", _elementwise),
-    "tanh": _function("tanh", _elementwise),
-    "gelu": _function("gelu", _gelu, "x"),
+    "sigmoid": _function("sigmoid", _elementwise, onnx="Sigmoid"),
+    "tanh": _function("tanh", _elementwise, onnx="Tanh"),
+    "gelu": _function("gelu", _gelu, "x", onnx="Gelu"),
     "flatten": Operator(_flatten, forward=()),
     "reshape": Operator(_reshape, forward=()),
     "transpose": Operator(

@@ -73,6 +73,7 @@ class Operator:
     frozen: str | None = None
     shareable: bool = True
     words: tuple[str, ...] = ()
+    onnx: str = ""  # the ONNX operator of one input that is the same; its attributes are options
 
     @property
     def is_loss(self) -> bool:

@@ -1,11 +1,13 @@
 """Rows of ONNX operators that work on tensors of any shape; see operators.py."""
 
 from dataclasses import replace
+from inspect import signature
 from math import inf, prod
 
 import numpy as np
 
 from ..graph.builder import Tensor
+from ..graph.operators import OPERATORS
 from ..graph.operators_tensor import axis_of
 from .at import At, Moved, Rule, Unsupported
 from .fold import Constant, computed
@@ -13,12 +15,15 @@ from .tokens import LOW, NOTHING
 from .views import VIEW_RULES, plain
 
 
-def _elementwise(kind: str) -> Rule:
-    return lambda at: at.layer(kind, (at.tensor(0),))
+def _same(kind: str) -> Rule:
+    """One of our operators whose options are the attributes."""
+    options = list(signature(OPERATORS[kind].spec).parameters.values())[1:]
 
+    def rule(at: At) -> Tensor:
+        values = {option.name: at.attribute(option.name, option.default) for option in options}
+        return at.layer(kind, (at.tensor(0),), **values)
 
-def _gelu(at: At) -> Tensor:
-    return at.layer("gelu", (at.tensor(0),), approximate=at.attribute("approximate", "none"))
+    return rule
 
 
 def _clip(at: At) -> Tensor:
@@ -262,11 +267,11 @@ def _log_softmax(at: At) -> Tensor:
 
 TENSOR_RULES: dict[str, Rule] = {
     **VIEW_RULES,
+    **{row.onnx: _same(kind) for kind, row in OPERATORS.items() if row.onnx},
     "Add": _add,
     "Clip": _clip,
     "Div": _div,
     "Dropout": _dropout,
-    "Gelu": _gelu,
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
     "IsNaN": _is_nan,
@@ -281,12 +286,9 @@ TENSOR_RULES: dict[str, Rule] = {
     "ReduceMax": _largest,
     "ReduceMean": _reduced("mean"),
     "ReduceSum": _reduced("sum"),
-    "Relu": _elementwise("relu"),
-    "Sigmoid": _elementwise("sigmoid"),
     "Softmax": _softmax,
     "Sub": _sub,
     "Sum": _sum_of_all,
     "Swish": _swish,
-    "Tanh": _elementwise("tanh"),
     "Where": _where,
 }

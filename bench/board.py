@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import poet_host as poet
-from poet_host.data.datasets import load_data
+from poet_host.data.datasets import fit, load_data
 from poet_host.files import write_whole
 from poet_host.plan.plan import Plan
 from poet_host.run.run import Run, weights_sha256
@@ -77,7 +77,7 @@ def measure(case: Case, steps: int) -> list[Measured]:
             schedule = poet.encode(graph, profile, plan)
             arena_bytes = plan.ram_bytes // 4 * 4
             board = stack.enter_context(poet.connect("native", arena_bytes=arena_bytes))
-            turns.append(Training(board.device, board.board, schedule, data))
+            turns.append(Training(board.device, schedule, fit(data, schedule.graph)))
         for _ in range(steps):
             for training in turns:
                 training.step()

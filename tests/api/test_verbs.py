@@ -6,10 +6,13 @@ from pathlib import Path
 import poet_host as poet
 import pytest
 from poet_host import api
+from poet_host.api.training import check_training
+from poet_host.data.datasets import fit_half
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json, plan_to_json
 from poet_host.plan.pricing import cost_graph
 from poet_host.run.run import weights_sha256
+from poet_host.schedule.recover import graph_of
 from support import whole_runs as runs
 from support.calls import count_calls
 from support.command import Command
@@ -107,3 +110,17 @@ def test_solve_prices_the_graph_and_keeps_everything_once(
     )  # fmt: skip
     assert result.code == 0
     assert (len(priced), len(kept)) == (1, 1)
+
+
+def test_train_recovers_the_graph_and_fits_the_data_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    runs.schedule(runs.digits()).save(tmp_path / "m.poet")
+    counted = graph_of, fit_half, check_training
+    recovered, fitted, checked = (count_calls(monkeypatch, one) for one in counted)
+    result = Command(capsys)(
+        "train", tmp_path / "m.poet", "--port", "native", "--data", "digits", "--steps", 2,
+        "--save-weights", tmp_path / "w.safetensors",
+    )  # fmt: skip
+    assert result.code == 0
+    assert (len(recovered), len(fitted), len(checked)) == (1, 2, 1)  # the two halves of the data

@@ -11,6 +11,7 @@ import numpy as np
 import poet_host as poet
 import pytest
 from poet_host import api
+from poet_host.data.datasets import FittedData, fit
 from poet_host.errors import BadInput, BoardError, LinkBroken
 from poet_host.graph.weights import start_values
 from poet_host.profile.profile import board_power
@@ -26,6 +27,10 @@ Record = namedtuple("Record", "statement kind begin end")
 
 def small() -> Schedule:
     return runs.schedule(runs.digits(), "60%", "poet")
+
+
+def digits() -> FittedData:
+    return fit(poet.load_data("digits"), small().graph)
 
 
 def straight(steps: int) -> Run:
@@ -88,11 +93,11 @@ def test_a_killed_board_breaks_the_link_and_loses_nothing(card: Path) -> None:
         api.start_board("native", card, 64 * 1024) as running,
         poet.connect(running.port) as connection,
     ):
-        training = Training(connection.device, connection.board, small(), poet.load_data("digits"))
+        training = Training(connection.device, small(), digits())
         training.step()
         training.step()
         running.kill()
-        with pytest.raises(LinkBroken, match=r"weights of step 2 or 3 are safe.*--resume"):
+        with pytest.raises(LinkBroken, match=r"weights of step 2 or 3.*--resume"):
             training.step()
     assert runs.same(runs.train(small(), storage=card, steps=4, resume=True), straight(4))
 
@@ -108,7 +113,7 @@ def test_what_a_board_has_against_the_next_batch(
     when the step is done."""
     with runs.board(small()) as connection:
         device = connection.device
-        training = Training(device, connection.board, small(), poet.load_data("digits"))
+        training = Training(device, small(), digits())
         write, run = device.write, device.step
         running = False
 

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import poet_host as poet
 import pytest
+from poet_host.data.datasets import fit
 from poet_host.device.device import connect
 from poet_host.resources import resource
 from poet_host.run.run import Run
@@ -29,7 +30,7 @@ def training(request: pytest.FixtureRequest) -> Iterator[Training]:
     with ExitStack() as stack:
         running = stack.enter_context(start_board(name, None, None, usb=bool(usb)))
         device = stack.enter_context(connect(running.port, timeout_s=PATIENT_S))
-        yield Training(device, poet.load_board(name), EXAMPLE, poet.load_data("digits"))
+        yield Training(device, EXAMPLE, fit(poet.load_data("digits"), EXAMPLE.graph))
 
 
 @needs_compiler

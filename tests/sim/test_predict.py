@@ -11,7 +11,7 @@ from statistics import fmean
 
 import pytest
 from poet_host import api
-from poet_host.data.datasets import Dataset, example
+from poet_host.data.datasets import Dataset, example, fit
 from poet_host.device.device import connect
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.graph.graph import Graph
@@ -51,9 +51,9 @@ def running(name: str, storage: Path, seed: int = 2) -> Iterator[api.Connection]
 
 
 def run(connection: api.Connection, graph: Graph, profile: Profile, plan: Plan) -> Observed:
-    data = Dataset("example", *example(graph))
     schedule = api.encode(graph, profile, plan)
-    return observe(Training(connection.device, connection.board, schedule, data))
+    data = fit(Dataset("example", *example(graph)), schedule.graph)
+    return observe(Training(connection.device, schedule, data))
 
 
 @pytest.fixture(scope="module", params=BOARDS)

@@ -60,7 +60,7 @@ from .planning import (
     why_no_plan as why_no_plan,
 )
 from .training import (
-    Rescue as Rescue,
+    Backup as Backup,
 )
 from .training import (
     card_image_bytes as card_image_bytes,

@@ -7,9 +7,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ..closing import Closing
-from ..data.datasets import Dataset, example
+from ..data.datasets import Dataset, example, fit
 from ..device import device as devices
-from ..device.board import load_board
 from ..device.device import NOTHING_COMMITTED, Device, Progress
 from ..device.ports import is_there
 from ..errors import BadInput, LinkBroken, NoDevice
@@ -47,7 +46,7 @@ class Connection(Closing):
         running: NativeBoard | SimulatedBoard | None = None,
     ) -> None:
         self.device = device
-        self.board = load_board(device.info.board)
+        self.board = device.board
         self.running = running
         self.written: tuple[int, int] | None = None  # a model's CRC and a step, from a Run
         self._stack = stack
@@ -104,7 +103,6 @@ class Connection(Closing):
                 "the board's card holds weights, which a schedule would replace: use another card, "
                 "or erase it with `poet-host profile --erase-card`"
             )
-        data = Dataset("example", *example(graph))
         problem = Problem(cost_graph(graph, profile), int(info.arena_bytes), profile=profile)
         plan = _fitting(problem)
         if plan is None:
@@ -118,8 +116,8 @@ class Connection(Closing):
         try:
             for one in (tight, plan):
                 schedule = encode(graph, one)
-                training = Training(self.device, self.board, schedule, data)
-                seen.append(observe(training, progress))
+                data = fit(Dataset("example", *example(graph)), schedule.graph)
+                seen.append(observe(Training(self.device, schedule, data), progress))
         finally:
             self.device.format()
         better = calibrated(profile, graph, seen[0])

@@ -27,7 +27,7 @@ from typing import (
 
 import numpy as np
 
-from ..data.datasets import Dataset, load_data
+from ..data.datasets import Dataset, FittedData, load_data
 from ..data.files import NAMES
 from ..device.board import Board, load_board
 from ..device.board import names as board_names
@@ -87,6 +87,8 @@ def as_dataset(data: Data) -> Dataset:
     """
     if isinstance(data, str | os.PathLike):
         return load_data(os.fspath(data))
+    if isinstance(data, FittedData):
+        return data
     if isinstance(data, Dataset):
         return replace(data, **_halves(vars(data)))
     if isinstance(data, Mapping):

@@ -100,7 +100,7 @@ def write(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
     )
     dataset = fit(read, graph)
-    last = api.last_step(dataset, loaded, epochs or 1, steps)
+    last = api.last_step(dataset, epochs or 1, steps)
     first = api.step_of_weights(load_weights) if resume and load_weights else 0
     initial = api.load_weights(load_weights, graph) if load_weights else None
     from_card = resume and load_weights is None

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import api
-from ..data.datasets import Dataset
+from ..data.datasets import Dataset, fit
 from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..graph.graph import Graph
@@ -24,7 +24,7 @@ from ..plan.verify import verify
 from ..profile.profile import Profile
 from ..run.evaluate import held_out_accuracy
 from ..run.run import Run, Weights, weights_sha256
-from ..run.train import Training
+from ..run.train import StartingPoint, Training
 from ..schedule.schedule import Schedule
 from ..view.picture import draw
 from .console import Report, count_steps, to_json
@@ -180,8 +180,9 @@ def run_demo(out: Path, reporter: Reporter, port: str = PORTS[0]) -> Demo:
             unlimited = api.connect(NATIVE, arena_bytes=keep.peak_bytes)
             reporter.result(f"it answers at {unlimited.device.link.port}")
         with unlimited:
+            data, start = fit(ten, graph), StartingPoint(SEED, initial)
             trainings = [
-                Training(on.device, on.board, encoded, ten, seed=SEED, weights=initial)
+                Training(on.device, encoded, data, start)
                 for on, encoded in (
                     (connection, schedule),
                     (unlimited, api.encode(graph, profile, keep)),

@@ -4,7 +4,6 @@ from math import isfinite
 from pathlib import Path
 
 from .. import api
-from ..data.datasets import steps_per_epoch
 from ..errors import PoetError
 from ..files import write_whole
 from ..run.card import read_weights
@@ -28,7 +27,7 @@ class Session:
     ) -> None:
         self.training, self.log = training, log
         self.begun = training.committed
-        self.per_epoch = steps_per_epoch(training.data, training.graph.batch)
+        self.per_epoch = training.data.steps_per_epoch
         self.validations: list[Validated] = []
         self.best: Validated | None = None  # the validation with the lowest loss
         self.report: Report | None = None

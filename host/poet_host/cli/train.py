@@ -6,7 +6,7 @@ import click
 import numpy as np
 
 from .. import api
-from ..data.datasets import classes_of, fit, steps_per_epoch
+from ..data.datasets import classes_of, fit
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..graph.weights import weight_nodes
@@ -14,7 +14,7 @@ from ..profile.profile import board_power
 from ..run.evaluate import held_out_accuracy
 from ..run.log import Log
 from ..run.run import Run, weights_sha256
-from ..run.train import Diverged
+from ..run.train import Diverged, StartingPoint
 from ..run.train import train as train_until
 from ..run.validate import check_held_out
 from ..schedule.rates import with_rates
@@ -153,7 +153,8 @@ def train(
         check_held_out(dataset)
     first = api.step_of_weights(load_weights) if resume and load_weights else 0
     weights = api.load_weights(load_weights, graph) if load_weights else None
-    last = api.last_step(dataset, loaded, epochs or 1, steps)
+    start = StartingPoint(seed, weights, first, from_board)
+    last = api.last_step(dataset, epochs or 1, steps)
     if strict_deadline and loaded.meta["plan"].get("deadline_us") is None:
         raise BadInput(
             f"--strict-deadline: {schedule} has no deadline. Solve it again with --deadline"
@@ -166,15 +167,11 @@ def train(
     ):
         log.check()
         say_emulated(connection)
-        replaced = api.check_training(
-            loaded, connection, dataset,
-            seed=seed, weights=weights, first_step=first, resume=from_board, erase_card=erase_card,
-        )  # fmt: skip
+        replaced = api.check_training(loaded, connection, dataset, start, erase_card)
         if replaced is not None:
             say(
                 f"replacing the weights of step {replaced:,} on the card by those of step {first:,}"
             )
-        per_epoch = steps_per_epoch(dataset, graph.batch)
         begun = connection.device.info.committed_step if from_board else first
         about = {
             "model": graph.name, "board": connection.board.name, "data": dataset.name,
@@ -182,12 +179,9 @@ def train(
             "seed": seed, "batch": graph.batch, "samples": len(dataset.x), "to_step": last,
             "schedule": str(schedule), "plan_crc": loaded.header.crc,
         }  # fmt: skip
-        log.begin(about, begun, per_epoch, board_power(connection.board))
-        training = api.start_training(
-            loaded, connection, dataset,
-            seed=seed, weights=weights, first_step=first, resume=from_board, erase_card=erase_card,
-            before_moving=api.Rescue(graph, save_weights, say),
-        )  # fmt: skip
+        log.begin(about, begun, dataset.steps_per_epoch, board_power(connection.board))
+        backup = api.Backup(graph, save_weights, say)
+        training = api.start_training(loaded, connection, dataset, start, erase_card, backup)
         say_classes(training.classes)
         if 0 < len(training.classes) < classes_of(graph):
             say(

@@ -8,8 +8,8 @@ alone, which is what lets a run resume at any committed step.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,18 @@ class Dataset:
             object.__setattr__(self, "classes", Classes(self.classes))
 
     def __repr__(self) -> str:
-        return f"<Dataset {self.name}: {len(self.x):,} samples>"
+        return f"<{type(self).__name__} {self.name}: {len(self.x):,} samples>"
+
+
+@dataclass(frozen=True, repr=False)
+class FittedData(Dataset):
+    """A data set in the types and shapes of `graph`. `fit` makes and checks it."""
+
+    graph: Graph = field(kw_only=True)
+
+    @cached_property
+    def steps_per_epoch(self) -> int:
+        return steps_per_epoch(self, self.graph.batch)
 
 
 def load_data(
@@ -191,9 +202,14 @@ def _mean_and_deviation(text: str) -> tuple[float, float]:
     )
 
 
-def fit(dataset: Dataset, graph: Graph) -> Dataset:
-    """The data set in the graph's types, or BadInput saying what does not fit the model."""
-    x, y = _fit_half(dataset, "", dataset.x, dataset.y, graph)
+def fit(dataset: Dataset, graph: Graph) -> FittedData:
+    """Return the data set in the graph's types. Raises BadInput for what does not fit the model.
+
+    A data set that is fitted to this graph object already is returned as it is.
+    """
+    if isinstance(dataset, FittedData) and dataset.graph is graph:
+        return dataset
+    x, y = fit_half(dataset, "", dataset.x, dataset.y, graph)
     if len(x) < graph.batch:
         raise BadInput(
             f"data {dataset.name}: {len(x)} samples do not fill one batch of {graph.batch}; "
@@ -201,13 +217,14 @@ def fit(dataset: Dataset, graph: Graph) -> Dataset:
         )
     if (dataset.x_test is None) != (dataset.y_test is None):
         raise BadInput(f"data {dataset.name}: give x_test and y_test, or neither of them")
-    if dataset.x_test is None or dataset.y_test is None:
-        return replace(dataset, x=x, y=y)
-    x_test, y_test = _fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)
-    return replace(dataset, x=x, y=y, x_test=x_test, y_test=y_test)
+    arrays = {"x": x, "y": y}
+    if dataset.x_test is not None and dataset.y_test is not None:
+        test = fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)
+        arrays |= {"x_test": test[0], "y_test": test[1]}
+    return FittedData(**(vars(dataset) | arrays | {"graph": graph}))
 
 
-def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:
+def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:
     where, names = f"data {dataset.name}", (f"x{half}", f"y{half}")
     data, label = graph[graph.data], graph[graph.label]
     if dataset.flat:
@@ -245,16 +262,14 @@ def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> 
     return samples, _indices(where, names[1], "label", y, classes_of(graph), "classes")
 
 
-def fit_named(
-    dataset: Dataset, graph: Graph, known: Classes, *, is_trained: bool = True
-) -> Dataset:
-    """The data set in the graph's types, its classes numbered as weights `known` them.
+def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> FittedData:
+    """Return the data set with its classes numbered as in weights whose classes are `known`.
 
-    Trained weights that do not name their classes are taken to number words by the alphabet.
-    Raises BadInput as `fit` does, for a word that is not known, and if trained weights do not say
-    which words they know and there are not as many as classes.
+    `is_trained`: the weights are trained. If they do not name their classes, the numbers follow the
+    alphabet. Raises BadInput for a word that the weights do not know, and if weights without names
+    have another number of classes.
     """
-    data = fit(dataset, graph)
+    graph = data.graph
     found, count, where = data.classes, classes_of(graph), f"data {data.name}"
     if not found:
         return data

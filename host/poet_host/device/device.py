@@ -4,11 +4,13 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from .. import isa
 from ..closing import Closing
 from ..errors import BoardError, LinkBroken, NoDevice
+from .board import Board, load_board
 from .link import Link, candidate_ports
 from .wire import (
     STATUS_BYTES,
@@ -64,6 +66,11 @@ class Device(Closing):
         self.link.close()
 
     # Identity and status.
+
+    @cached_property
+    def board(self) -> Board:
+        """The facts of the board, by the name in its HELLO."""
+        return load_board(self.info.board)
 
     def hello(self) -> Any:
         """Read poet_hello again and return it."""

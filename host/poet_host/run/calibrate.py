@@ -55,7 +55,7 @@ def observe(training: Training, progress: Progress | None = None) -> Observed:
         records.append(training.trace.records)
     statements, tick_us = tuple(training.trace.statements), training.device.us(1)
     kept: Sequence[int] = range(len(steps))
-    if training.board.is_computer:
+    if training.device.board.is_computer:
         kept = typical([step.time_us for step in steps], max(windows, 1))
     return Observed(
         tuple(steps[i] for i in kept), tuple(records[i] for i in kept), statements, tick_us

@@ -103,10 +103,9 @@ def held(device: Device) -> Held | None:
     return Held(int(info.committed_step), int(info.committed_model), newest)
 
 
-def write_note(
-    device: Device, graph: Graph, schedule: Schedule, classes: Classes = NO_NAMES
-) -> None:
-    """Leave the note of a schedule's model, which unloads the schedule that the board has."""
+def write_note(device: Device, schedule: Schedule, classes: Classes = NO_NAMES) -> None:
+    """Write the note of a schedule's model. The board then has no schedule loaded."""
+    graph = schedule.graph
     before = [_read_note(device, place) for place in _PLACES]
     committed = int(device.hello().committed_model)
     # Never over the committed model's newest note: a power cut may come.

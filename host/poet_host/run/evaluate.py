@@ -14,7 +14,7 @@ import numpy as np
 
 from ..baselines.registry import plan_by
 from ..data.classes import NO_NAMES, Classes
-from ..data.datasets import Dataset
+from ..data.datasets import Dataset, FittedData
 from ..device.board import Board
 from ..device.device import Device, Progress
 from ..errors import BadInput, Infeasible, PoetError
@@ -86,28 +86,25 @@ class Evaluation:
 
 def evaluate(
     device: Device,
-    board: Board,
-    graph: Graph,
     weights: Weights,
-    dataset: Dataset,
+    data: FittedData,
     half: Half | None,
     samples: int | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Run the first `samples` samples (None: all) of a half of `dataset` (see half_of), which fits
-    the graph, forward on a board.
+    """Run the first `samples` samples (None: all) of a half of `data` (see half_of) on a board.
 
     Raises BadInput if there are no such samples, Infeasible if the model's forward part does not
-    fit the board's arena, PoetError if the loss is no number.
+    fit the board's arena, PoetError if the loss is not finite.
     """
     if samples is not None and samples < 1:
         raise BadInput(f"{samples} samples to evaluate: give 1 or more")
-    half = half_of(dataset, half)
-    x, y = (dataset.x_test, dataset.y_test) if half == "held-out" else (dataset.x, dataset.y)
+    graph, half = data.graph, half_of(data, half)
+    x, y = (data.x_test, data.y_test) if half == "held-out" else (data.x, data.y)
     assert x is not None
     assert y is not None
     x, y = x[:samples], y[:samples]
-    forward = _Forward(device, board, inference(graph), weights)
+    forward = _Forward(device, inference(graph), weights)
     answers, losses = [], []
     for start in range(0, len(x), graph.batch):
         part = slice(start, start + graph.batch)
@@ -119,15 +116,15 @@ def evaluate(
     loss = sum(losses) / len(x)
     if not isfinite(loss):
         raise PoetError(
-            f"the loss of {graph.name} on {dataset.name} is no number: train it with a lower "
+            f"the loss of {graph.name} on {data.name} is not finite: train it with a lower "
             "learning rate, or check the data"
         )
     found = np.concatenate(answers)
     classes = graph[graph.label].dtype == "int32"
     return Evaluation(
-        graph.name, board.name, dataset.name, half, len(x), loss,
+        graph.name, device.board.name, data.name, half, len(x), loss,
         share_right(found, y) if classes else None, device.us(forward.ticks), found,
-        dataset.classes,
+        data.classes,
     )  # fmt: skip
 
 
@@ -180,10 +177,10 @@ def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, P
 class _Forward:
     """The forward part of a model on a board, batch by batch."""
 
-    def __init__(self, device: Device, board: Board, graph: Graph, weights: Weights) -> None:
+    def __init__(self, device: Device, graph: Graph, weights: Weights) -> None:
         _check_weights(graph, weights)
         self.device, self.graph = device, graph
-        costs, plan = _planned(graph, board, int(device.info.arena_bytes) // 4 * 4)
+        costs, plan = _planned(graph, device.board, int(device.info.arena_bytes) // 4 * 4)
         self.statements = plan.statements
         self.ticks = 0
         self._stored = {

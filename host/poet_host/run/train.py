@@ -1,20 +1,19 @@
-"""The training loop: a schedule, a data set and a board, and in the end the weights.
+"""The training loop: steps on a board by a schedule, and at last the weights.
 
-The board commits every step, so whatever happens here, its storage holds the weights of
-the last step that ended; `resume` goes on from them.
+The board commits every step, so its storage always holds the weights of the last step that ended.
+A resumed run continues from them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from ..data.classes import NO_NAMES, Classes
-from ..data.datasets import Dataset, batch_of_step, fit_named
-from ..device.board import Board
-from ..device.device import TENSOR, Device
+from ..data.classes import Classes
+from ..data.datasets import FittedData, batch_of_step, check_seed, numbered
+from ..device.device import NOTHING_COMMITTED, TENSOR, Device
 from ..errors import BadInput, BoardError, LinkBroken, PoetError
 from ..graph.graph import Graph
 from ..graph.weights import start_values
@@ -24,17 +23,21 @@ from .card import read_weights, resumed, storage_info, write_note
 from .energy import energy_uj, planned_part
 from .run import Array, Ended, Run, Step, Weights
 from .trace import Trace
-from .weights import SavedWeights
+from .weights import SavedWeights, classes_of_weights
 
 Batch = tuple[tuple[int, bytes], ...]
-"""Numbers of tensors, and what they hold."""
+"""Numbers of tensors, and the bytes of each."""
 OnStep = Callable[[Step, int], None]
-"""Called after every step with it and the number of the last one."""
+"""A callback after every step, with the step and the number of the last one."""
+BeforeMoving = Callable[[Weights, int], None]
+"""A callback with the weights of a card and their step, before they are written in another layout.
+"""
 
 
 class Diverged(PoetError):
-    """The loss of step `step`, or a parameter after it, was not finite. The board committed the
-    step before; `run` has its weights, and the steps that were made.
+    """The loss of step `step`, or a parameter after it, was not finite.
+
+    The board committed the step before. `run` has its weights and all steps before it.
     """
 
     def __init__(self, step: int, run: Run) -> None:
@@ -45,56 +48,63 @@ class Diverged(PoetError):
         self.step, self.run = step, run
 
 
+@dataclass(frozen=True)
+class StartingPoint:
+    """What training starts from. Raises BadInput for numbers that are out of range."""
+
+    seed: int = 0  # of new weights, and of the order of samples
+    weights: Weights | None = field(default=None, repr=False)  # by node name; the rest is new
+    first_step: int = 0  # the steps that `weights` have been trained for
+    resume: bool = False  # start from the weights that the board has committed instead
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        if not 0 <= self.first_step < NOTHING_COMMITTED:
+            raise BadInput(f"first_step {self.first_step}: give the number of steps that are done")
+        if self.resume and self.weights is not None:
+            raise BadInput("a resumed run starts from the board's weights: leave out others")
+
+    @property
+    def classes(self) -> Classes:
+        """The names of the classes that `weights` were trained with, if any."""
+        return classes_of_weights(self.weights)
+
+
 class Training:
-    """A run in progress: one `step()` after the other, then `finish()`.
+    """A run in progress: call `step` for each step, then `finish`.
 
-    Batches follow from (seed, step). Starting weights are `weights` (by node name; missing
-    ones and momentum start as the graph says), as they are after `first_step` steps, or, with
-    `resume`, those that the board has committed. Two of them may take turns, each on a board of
-    its own. `classes` are the names that `weights` were trained with, if any.
-
-    Where the card has the same model in another layout, `before_moving` is called with its weights
-    and step before they are written again.
+    Several may take turns, each on a board of its own. If the card has the same model in another
+    layout, its weights are written again: `before_moving` is called before that.
     """
 
     def __init__(
         self,
         device: Device,
-        board: Board,
         schedule: Schedule,
-        dataset: Dataset,
-        *,
-        seed: int = 0,
-        weights: Weights | None = None,
-        first_step: int = 0,
-        resume: bool = False,
-        classes: Classes = NO_NAMES,
-        before_moving: Callable[[Weights, int], None] | None = None,
+        data: FittedData,
+        start: StartingPoint | None = None,
+        before_moving: BeforeMoving | None = None,
     ) -> None:
-        if resume and weights is not None:
-            raise BadInput("a resumed run goes on from the board's weights: give it no others")
-        self.device, self.board, self.schedule, self.seed = device, board, schedule, seed
-        self.power = board_power(board)
-        self.graph = schedule.graph
-        self.data, self.committed = take_up(
-            device, schedule, dataset, seed, weights, first_step, resume, classes, before_moving
-        )
+        start = start or StartingPoint()
+        self.device, self.schedule, self.graph = device, schedule, schedule.graph
+        self.seed, self.power = start.seed, board_power(device.board)
+        self.data, self.committed = prepare_board(device, schedule, data, start, before_moving)
         self.classes = self.data.classes
         self.done: list[Step] = []
-        self._sent: int | None = None  # the step whose batch the board has
-        self._refused: BoardError | None = None  # what it said of the next one
-        self._numbers = {name: number for number, name in enumerate(schedule.names)}
         self.trace = Trace(schedule, self.graph, device.info.trace_capacity)
+        self._numbers = {name: number for number, name in enumerate(schedule.names)}
+        self._sent: int | None = None  # the step whose batch the board has
+        self._refused: BoardError | None = None  # why the board did not take the next batch
 
     def step(self, *, more: bool = False) -> Step:
         """Train one batch. Raises Diverged, LinkBroken; the step before stays committed.
 
-        If `more` steps follow, the next batch is sent while the board computes this one; raises
-        BoardError, when this one is done, if the board could not take it.
+        If `more` steps follow, the next batch is sent while the board computes this one. Raises
+        BoardError after this step if the board could not take that batch.
         """
         device, step = self.device, self.committed
         self._refused = None
-        # Before the step: a board may wait for what it is asked to take meanwhile.
+        # Prepared before the step: the board may wait for it during the step.
         following = self._batch(step + 1) if more else ()
         meanwhile = (lambda: self._send_ahead(step + 1, following)) if more else None
         try:
@@ -108,8 +118,8 @@ class Training:
             raise Diverged(step + 1, self.finish("not_finite")) from error
         except LinkBroken as error:
             raise LinkBroken(
-                f"{error}; the weights of step {step} or {step + 1} are safe on the board's "
-                "storage: connect it again and train with --resume"
+                f"{error}; the board's storage holds the weights of step {step} or {step + 1}: "
+                "connect the board again and train with --resume"
             ) from error
         self.done.append(_step(device, result))
         self.committed += 1
@@ -132,18 +142,18 @@ class Training:
         try:
             self._send(step, batch)
         except BoardError as error:
-            if error.name != "busy":  # as where inputs have one slot: they go between the steps
+            if error.name != "busy":  # inputs have one slot: the batch is sent after the step
                 self._refused = error
 
     def finish(self, ended: Ended = "done") -> Run:
-        """Read the weights back, and put together what was measured."""
+        """Read the weights back, and return them with all measurements."""
         traced = self.trace.traced(self.device)
         energy = [energy_uj(step, self.power) for step in self.done]
         planned = [planned_part(step, self.power) for step in self.done]
         plan = self.schedule.meta["plan"]
         return Run(
             model=self.graph.name,
-            board=self.board.name,
+            board=self.device.board.name,
             data=self.data.name,
             seed=self.seed,
             batch=self.graph.batch,
@@ -170,9 +180,9 @@ def train(
     on_step: OnStep | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Run:
-    """Train until `steps` steps are committed on the board.
+    """Train until the board has committed `steps` steps.
 
-    When `stopped()` is true after a step, the run ends there as "interrupted".
+    If `stopped()` is true after a step, the run ends there as "interrupted".
     """
     while training.committed < steps:
         step = training.step(more=training.committed + 1 < steps)
@@ -183,61 +193,50 @@ def train(
     return training.finish()
 
 
-def take_up(
+def prepare_board(
     device: Device,
     schedule: Schedule,
-    dataset: Dataset,
-    seed: int,
-    weights: Weights | None,
-    first_step: int,
-    resume: bool,
-    classes: Classes,
-    before_moving: Callable[[Weights, int], None] | None = None,
-) -> tuple[Dataset, int]:
-    """Load the schedule and have the board commit what training starts with, as Training says.
+    data: FittedData,
+    start: StartingPoint,
+    before_moving: BeforeMoving | None = None,
+) -> tuple[FittedData, int]:
+    """Load the schedule, and let the board commit the weights that training starts from.
 
-    Returns the data set in the graph's types, its classes numbered as the weights know them, and
-    the committed step.
+    Returns the data set, its classes numbered as in the weights, and the committed step.
     """
-    graph = schedule.graph
-    if not resume:
-        data = fit_named(dataset, graph, classes, is_trained=weights is not None)
-        data = replace(data, classes=data.classes or classes)
-        begin(device, graph, schedule, seed, weights, first_step, data.classes)
-        return data, first_step
+    if not start.resume:
+        data = numbered(data, start.classes, is_trained=start.weights is not None)
+        data = replace(data, classes=data.classes or start.classes)
+        values = starting_values(schedule.graph, start.seed, start.weights)
+        _commit(device, schedule, values, start.first_step, data.classes)
+        return data, start.first_step
     found = resumed(device, schedule)
-    data = fit_named(dataset, graph, found.classes)
+    data = numbered(data, found.classes)
     names = data.classes or found.classes
     if found.weights is not None:
         if before_moving:
             before_moving(found.weights, found.step)
-        begin(device, graph, schedule, seed, found.weights, found.step, names)
+        values = starting_values(schedule.graph, start.seed, found.weights)
+        _commit(device, schedule, values, found.step, names)
     elif names and not found.classes:
-        write_note(device, graph, schedule, names)
-        load(device, schedule)
+        write_note(device, schedule, names)
+        load_schedule(device, schedule)
     return replace(data, classes=names), found.step
 
 
-def load(device: Device, schedule: Schedule) -> None:
-    """Bring the schedule to a board that has storage; weights stay as they are."""
+def load_schedule(device: Device, schedule: Schedule) -> None:
+    """Send the schedule to a board that has storage. The weights there stay as they are."""
     storage_info(device)
     device.load(schedule.model_part, schedule.plan_part)
 
 
-def begin(
-    device: Device,
-    graph: Graph,
-    schedule: Schedule,
-    seed: int,
-    weights: Weights | None,
-    step: int,
-    classes: Classes = NO_NAMES,
+def _commit(
+    device: Device, schedule: Schedule, values: Mapping[str, Array], step: int, classes: Classes
 ) -> None:
-    """Load the schedule and write what every parameter and state starts with: those of `step`."""
-    values = starting_values(graph, seed, weights)
+    """Load the schedule, and write the values of all parameters and states after `step`."""
     storage_info(device)
-    write_note(device, graph, schedule, classes)
-    load(device, schedule)
+    write_note(device, schedule, classes)
+    load_schedule(device, schedule)
     for number, name in enumerate(schedule.names):
         if name in values:
             device.write(TENSOR, number, values[name].tobytes())
@@ -245,7 +244,7 @@ def begin(
 
 
 def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:
-    """Start values of all parameters and states, `weights` in place of those that it names.
+    """Return the start values of all parameters and states, with `weights` in place of new ones.
 
     Raises BadInput for a name or shape that the graph does not have, or numbers not finite.
     """

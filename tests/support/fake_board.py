@@ -1,9 +1,5 @@
 """A peer at a pty that speaks wire.def, and misbehaves on request."""
 
-import os
-import select
-import threading
-import tty
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -11,15 +7,16 @@ from typing import Any
 from poet_host import isa
 from poet_host.device.wire import REPLY, WireError, frame, messages, pack, pack_status, unpack
 from poet_host.device.wire import unframe as open_frame
+from support.pty_peer import PtyPeer
 
 Handler = Callable[..., dict[str, Any] | int | None]
 
 
-class FakeBoard:
-    """Answers from `handlers`: fields in, reply fields (or a status, or None: silence) out.
+class FakeBoard(PtyPeer):
+    """Answers with `handlers`: a request's fields in, reply fields out, or a status, or silence.
 
-    `spoil(index, reply)` sees every reply's bytes with its number and returns what is sent
-    instead. `requests` lists what arrived.
+    `spoil(index, reply)` gets the number and bytes of every reply, and returns the bytes to send.
+    `requests` lists all requests.
     """
 
     def __init__(self, handlers: dict[str, Handler] | None = None, rows: bytes = b"") -> None:
@@ -32,30 +29,8 @@ class FakeBoard:
         self.handlers |= handlers or {}
         self.store: dict[tuple[int, int], bytearray] = {}
         self._names = {m.code: m.name for m in messages().values()}
-        self._master, self._slave = os.openpty()
-        tty.setraw(self._slave)
-        self.port = os.ttyname(self._slave)
         self._replies = 0
-        self._open = True
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> "FakeBoard":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.unplug()
-
-    def unplug(self) -> None:
-        """Close both ends: the port goes away."""
-        if self._open:
-            self._open = False
-            self._thread.join()
-            os.close(self._slave)
-            os.close(self._master)
-
-    def say(self, data: bytes) -> None:
-        os.write(self._master, data)
+        super().__init__()
 
     def names(self) -> list[str]:
         return [name for name, _ in self.requests]
@@ -78,10 +53,7 @@ class FakeBoard:
     def _serve(self) -> None:
         received = b""
         while self._open:
-            if not select.select([self._master], [], [], 0.02)[0]:
-                continue
-            received += os.read(self._master, 4096)
-            *frames, received = received.split(b"\0")
+            *frames, received = (received + self._received()).split(b"\0")
             for raw in frames:
                 if raw:
                     self._answer(raw)

@@ -1,10 +1,8 @@
 """Arduino's SAM boot loader at a pty: the commands that bossac gives a SAM D21."""
 
-import os
-import select
-import threading
-import tty
 from binascii import crc_hqx
+
+from support.pty_peer import PtyPeer
 
 FLASH_BYTES = 256 << 10
 RAM_AT, RAM_BYTES = 0x20000000, 32 << 10
@@ -15,7 +13,7 @@ REGISTERS = {
 }
 
 
-class FakeLoader:
+class FakeLoader(PtyPeer):
     """A context manager. `flash` holds 0x5a until it is erased; `commands` lists what came in."""
 
     def __init__(self) -> None:
@@ -23,33 +21,15 @@ class FakeLoader:
         self.commands: list[str] = []
         self._ram = bytearray(RAM_BYTES)
         self._source = 0
-        self._master, self._slave = os.openpty()
-        tty.setraw(self._slave)
-        self.port = os.ttyname(self._slave)
         self._input = b""
-        self._open = True
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> "FakeLoader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open = False
-        self._thread.join()
-        os.close(self._master)
-        os.close(self._slave)
-
-    def _more(self) -> None:
-        if select.select([self._master], [], [], 0.02)[0]:
-            self._input += os.read(self._master, 4096)
+        super().__init__()
 
     def _serve(self) -> None:
         while self._open:
-            self._more()
+            self._input += self._received()
             while b"#" in self._input:
                 command, _, self._input = self._input.partition(b"#")
-                os.write(self._master, self._answer(command.decode("latin-1")))
+                self.say(self._answer(command.decode("latin-1")))
 
     def _read(self, address: int, size: int) -> bytes:
         if address < FLASH_BYTES:
@@ -70,7 +50,7 @@ class FakeLoader:
         if name == "S":
             address, size = numbers
             while self._open and len(self._input) < size:
-                self._more()
+                self._input += self._received()
             self._ram[address - RAM_AT : address - RAM_AT + size] = self._input[:size]
             self._input = self._input[size:]
         elif name == "X":

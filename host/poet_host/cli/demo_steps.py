@@ -273,7 +273,7 @@ def _validate(
     except BadInput as error:
         return measured, f"not validated: {error}"
     predicted_ms, measured_ms = found.predicted_us / 1e3, found.time_us / 1e3
-    return profile, f"a step takes {measured_ms:,.2f} ms, predicted were {predicted_ms:,.2f} ms"
+    return profile, f"a step takes {measured_ms:,.2f} ms; the prediction was {predicted_ms:,.2f} ms"
 
 
 def _pretrain(graph: Graph, data: Dataset, report: Report) -> Weights:
@@ -320,7 +320,7 @@ def _solve(
         reporter.result(f"{proof}, in {plan.solve_s:.1f} s; wrote plan.json")
     with reporter.step("verifying the plan independently of the solver"):
         totals = verify(Problem(costs, RAM_BYTES, plan.deadline_us), plan)
-        reporter.result(f"height {totals.peak_bytes:,} bytes, {totals.energy_uj:,.0f} uJ a step")
+        reporter.result(f"peak {totals.peak_bytes:,} bytes, {totals.energy_uj:,.0f} uJ a step")
     return plan
 
 

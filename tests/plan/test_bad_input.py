@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,10 @@ def saved(graph: CostGraph, folder: Path) -> Path:
 
 
 def refused(result: Result, words: str) -> None:
-    """Exit code 2, one sentence about it, and the same as one JSON object."""
+    """Exit code 2, one sentence about `words`, a pattern, and the same as one JSON object."""
     assert result.code == BAD
     assert result.json == {"error": result.json["error"], "exit_code": BAD}
-    assert words in result.json["error"]
+    assert re.search(words, result.json["error"])
     assert f"poet-host: {result.json['error']}\n" in result.err
     assert "\n" not in result.json["error"]
 
@@ -68,15 +69,15 @@ def test_a_broken_rule_is_named_and_nothing_is_written(
 def test_base_power_must_be_a_finite_number(poet_host: Command, tmp_path: Path, value: str) -> None:
     path = tmp_path / "g.json"
     path.write_text(json.dumps(GOOD).replace("1000", value), encoding="utf-8")
-    refused(poet_host("solve", path, "--ram", 100, "--json"), '"base_power_uw" must be finite')
+    refused(poet_host("solve", path, "--ram", 100, "--json"), "base_power_uw")
 
 
 BAD_FILES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "line 1: this is no JSON"),
     "cut": (json.dumps(GOOD).encode()[:200], "this is no JSON"),
     "binary": (b"\xff\xfe\x00", "not a text file"),
-    "nothing": (b"null", "must be a JSON object"),
-    "plan": (b'{"format": "poet-plan", "version": 1}', "this is no cost graph"),
+    "nothing": (b"null", "poet-cost-graph"),
+    "plan": (b'{"format": "poet-plan", "version": 1}', "poet-cost-graph"),
     "deep": (b"[" * 100_000, "nested too deeply"),
     "digits": (b"[1" + b"0" * 5000 + b"]", "too many digits"),
     "key twice": (json.dumps(GOOD).replace('"bytes": 16,', '"bytes": 16, "bytes": 9,', 1).encode(),
@@ -139,12 +140,12 @@ def test_an_error_about_a_strange_name_is_one_line(
     graph["nodes"][1]["name"] = name
     path.write_text(json.dumps(graph), encoding="utf-8")
     result = poet_host("solve", path, "--ram", 100, "--json")
-    refused(result, '"conv 1 ü 卷" is no node of the graph')
+    refused(result, 'node "new w1".*"conv 1 ü 卷"')
     graph["nodes"][2]["inputs"][0] = name
     graph["nodes"][1]["bytes"] = -1
     path.write_text(json.dumps(graph), encoding="utf-8")
     result = poet_host("solve", path, "--ram", 100, "--json")
-    refused(result, f"node {json.dumps(name)}: ")
+    refused(result, f"node {re.escape(json.dumps(name))}")
     assert result.json["error"].isprintable()
 
 

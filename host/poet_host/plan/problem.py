@@ -1,50 +1,55 @@
-"""Problem: a cost graph, a RAM budget and a deadline; all that a planner sees.
+"""Problem: a cost graph, a RAM budget and a deadline. A planner sees nothing else.
 
-The cost graph is the interchange format of docs/reference/file-formats.md: nodes in execution
-order with bytes, times and energies. Everything here is plain data, indexed by position.
+Nodes stand in execution order. Inputs and overwritten tensors are positions in that order.
 """
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
 
 from ..errors import BadInput
 from ..profile.profile import Profile
+from ..schema import Count, Name
 
 if TYPE_CHECKING:
     from .plan import Plan
 
+TOLERANCE = 1e-9  # relative, for comparing times and energies
+Cost = Annotated[float, Meta(ge=0)]  # microseconds or microjoules
+
 
 @dataclass(frozen=True)
 class CostNode:
-    """One tensor and what it costs. `inputs` and `overwrites` are positions in the graph."""
+    """One tensor, and what it costs to compute it and to transfer it."""
 
-    name: str
+    name: Name
     inputs: tuple[int, ...]
-    bytes: int
-    time_us: float = 0.0
-    energy_uj: float = 0.0
-    page_in_us: float = 0.0
-    page_in_uj: float = 0.0
-    page_out_us: float = 0.0
-    page_out_uj: float = 0.0
-    page_in_cpu_us: float = 0.0
-    page_out_cpu_us: float = 0.0
-    stored: bool = False
-    keep: bool = False
-    overwrites: int | None = None
-    workspace_bytes: int = 0
+    bytes: Count
+    time_us: Cost = 0.0
+    energy_uj: Cost = 0.0
+    page_in_us: Cost = 0.0
+    page_in_uj: Cost = 0.0
+    page_out_us: Cost = 0.0
+    page_out_uj: Cost = 0.0
+    page_in_cpu_us: Cost = 0.0  # processor time that the transfer takes away
+    page_out_cpu_us: Cost = 0.0
+    stored: bool = False  # on storage at the start, never computed
+    keep: bool = False  # must be on storage at the end
+    overwrites: int | None = None  # input of the same size whose memory the node takes over
+    workspace_bytes: Count = 0  # RAM that the computation needs in addition
     once: bool = False  # computed exactly once (an update of a training graph)
 
 
 @dataclass(frozen=True)
 class CostGraph:
-    """Nodes in execution order. `storage` False: rematerialisation only."""
+    """The nodes of one training step."""
 
-    name: str
+    name: Name
     nodes: tuple[CostNode, ...]
-    storage: bool = True
-    base_power_uw: float = 0.0
+    storage: bool = True  # False: stored tensors start in RAM, and nothing can be paged
+    base_power_uw: Cost = 0.0  # of the sleeping board and the idle card
 
     def __repr__(self) -> str:
         return f"<CostGraph {self.name}: {len(self.nodes)} nodes>"

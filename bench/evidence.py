@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from poet_host.baselines.method import largest_operator_bytes
+from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.plan import Plan
 
 from .claims import Found, Setting, View, no_plan_but_poet, resnet_on_a72, rivals, savings, views

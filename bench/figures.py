@@ -10,11 +10,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from poet_host.baselines.method import largest_operator_bytes
 from poet_host.compare.sweep import Case, Point, Result, file_name
 from poet_host.errors import BadInput, PoetError
 from poet_host.files import read_json, write_whole
 from poet_host.plan.costgraph import load_cost_graph
+from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.plan import plan_from_json
 from poet_host.view.picture import draw
 

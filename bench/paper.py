@@ -16,12 +16,12 @@ from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 
-from poet_host.baselines.method import largest_operator_bytes
 from poet_host.baselines.registry import METHODS
 from poet_host.compare.sweep import COLUMNS, Case, Point, Progress, Store, cores, sweep
 from poet_host.device.board import load_board
 from poet_host.errors import PoetError
 from poet_host.files import write_whole
+from poet_host.plan.infeasible import largest_operator_bytes
 
 from . import paper_text as text
 from .claims import Found, claims, views

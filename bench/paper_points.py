@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 from functools import cache
 
 import poet_host as poet
-from poet_host.baselines.method import largest_operator_bytes
 from poet_host.baselines.registry import METHODS
 from poet_host.compare.sweep import Case, Point, Result, Store, solve_job
 from poet_host.errors import BadInput
+from poet_host.plan.infeasible import largest_operator_bytes
 
 from . import graphs
 

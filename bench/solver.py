@@ -19,9 +19,9 @@ from poet_host.plan.timeline import Lanes, lanes
 from poet_host.plan.verify import verify
 from poet_host.schedule.encode import encode_costs
 from poet_host.schedule.schedule import PlanHeader
-from poet_host.solver import stage_model as milp
+from poet_host.solver import stage_model
 from poet_host.solver.program import INFINITY
-from poet_host.solver.recompute_candidates import Reach, recomputable
+from poet_host.solver.recompute_candidates import RecomputeCandidates, recomputable
 from poet_host.solver.search import unavoidable_uj
 from poet_host.solver.settings import Settings
 from poet_host.solver.workers import POOL
@@ -124,11 +124,12 @@ def run_ours(point: Point, limit_s: float) -> Ours:
 
 
 def _shape(problem: Problem, plan: Plan) -> tuple[int, int]:
-    """Of the stage model that bounds all plans which could be better than this one."""
+    """Columns and rows of the stage model that bounds all plans better than this one."""
     graph = problem.graph
-    again = recomputable(graph, recompute=True, page=True, deadline=False)
-    spare_uj = (plan.energy_uj or INFINITY) - unavoidable_uj(graph)
-    model = milp.build(Reach(graph, again, spare_uj=spare_uj), problem.ram_bytes)
+    may_recompute = recomputable(graph, recompute=True, page=True, deadline=False)
+    overhead_uj = (plan.energy_uj or INFINITY) - unavoidable_uj(graph)
+    candidates = RecomputeCandidates(graph, may_recompute, overhead_uj=overhead_uj)
+    model = stage_model.build(candidates, problem.ram_bytes)
     columns, rows, _ = model.program.shape
     return columns, rows
 

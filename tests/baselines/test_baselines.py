@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 from poet_host.baselines.chain import MERGED, chain_of, turning_point
-from poet_host.baselines.completion import EXTENSION, settle
-from poet_host.baselines.method import DoesNotApply, largest_operator_bytes
+from poet_host.baselines.completion import EXTENSION, complete
+from poet_host.baselines.method import DoesNotApply
 from poet_host.baselines.registry import METHODS, SCHEDULERS, plan_by
 from poet_host.errors import BadInput
+from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json, plan_to_json
 from poet_host.plan.problem import CostGraph, CostNode, Problem
@@ -140,17 +141,17 @@ def test_a_deadline_that_no_schedule_of_the_method_meets_is_infeasible() -> None
 def test_stored_tensors_stay_if_they_can_and_leave_where_they_must() -> None:
     graph = with_parameters()
     events = [("compute", i) for i in range(4, len(graph.nodes))]
-    roomy = settle(graph, events, 400)
-    assert roomy.left == 0
+    roomy = complete(graph, events, 400)
+    assert roomy.exits == 0
     names = [(s.op, s.node) for s in roomy.statements or ()]
     assert names.count(("page_in", "w1")) == 1
     assert names.count(("page_out", "w2:new")) == 1
     # Most is needed by w3:new: w3, f1 (for w2:new), f2, g3 and g2. There x, w1 and w2 must be away.
     assert roomy.least_bytes == 40 + 4 * 8
-    tight = settle(graph, events, roomy.least_bytes)
-    assert tight.left == 3
+    tight = complete(graph, events, roomy.least_bytes)
+    assert tight.exits == 3
     assert [(s.op, s.node) for s in tight.statements or ()].count(("page_in", "w1")) == 2
-    assert settle(graph, events, roomy.least_bytes - 1).statements is None
+    assert complete(graph, events, roomy.least_bytes - 1).statements is None
     plan = plan_by("checkpoint-all", Problem(graph, 72))
     assert plan.note == EXTENSION
     assert plan.energy_uj == 9 * 1.0 + (4 + 3) * 4.0 + 3 * 4.0
@@ -180,7 +181,7 @@ def test_an_overwritten_result_that_is_needed_again_goes_out_and_comes_back() ->
     events = [("compute", i) for i in range(3)]
     plan = plan_by("checkpoint-all", Problem(CostGraph("over", nodes), 12))
     assert plan.energy_uj == 3 * 1.0 + 3.0 + 2.0
-    assert settle(CostGraph("over", nodes, storage=False), events, 12).statements is None
+    assert complete(CostGraph("over", nodes, storage=False), events, 12).statements is None
     lost = plan_by("checkpoint-all", Problem(CostGraph("over", nodes, storage=False), 12))
     assert (lost.status, "overwrites" in lost.note) == ("infeasible", True)
 
@@ -190,7 +191,7 @@ def test_an_overwritten_result_that_is_needed_again_goes_out_and_comes_back() ->
 
 def test_a_chain_is_found_with_its_groups_and_tapes() -> None:
     graph = chain([8, 8, 8, 8], storage=True)
-    found = chain_of(graph, "x")
+    found = chain_of(graph)
     names = [[graph.nodes[i].name for i in block] for block in found.blocks]
     assert names[:3] == [["f1"], ["f2"], ["f3"]]
     groups = [[graph.nodes[i].name for i in group] for group in found.groups]
@@ -200,7 +201,7 @@ def test_a_chain_is_found_with_its_groups_and_tapes() -> None:
     assert graph.nodes[turning_point(graph)].name in ("f4", "loss")
 
 
-def test_branches_are_merged_and_told() -> None:
+def test_branches_are_merged_and_noted() -> None:
     graph = chain([8, 8, 8, 8, 8], storage=True)
     nodes = [
         CostNode(
@@ -214,7 +215,7 @@ def test_branches_are_merged_and_told() -> None:
     ]
     nodes.insert(1, CostNode("beside", (0,), 8, 1.0, 1.0))
     merged = CostGraph("merged", tuple(nodes))
-    found = chain_of(merged, "x")
+    found = chain_of(merged)
     assert [merged.nodes[i].name for i in found.blocks[1]] == ["beside", "f2", "f3"]
     assert found.note == MERGED
     assert plan_by("pofo", Problem(merged, 100)).note == MERGED

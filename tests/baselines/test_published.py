@@ -9,10 +9,11 @@ import pytest
 from poet_host.baselines import capuchin, chen_greedy, chen_sqrt, dtr, pofo
 from poet_host.baselines.chain import Chain, Walk, chain_of
 from poet_host.baselines.checkmate import results_only
-from poet_host.baselines.completion import EXTENSION, energy_uj, settle
+from poet_host.baselines.completion import EXTENSION, complete
 from poet_host.baselines.griewank import least_advances, revolve
 from poet_host.baselines.registry import plan_by
 from poet_host.plan.problem import CostGraph, CostNode, Problem
+from poet_host.solver.events import energy_uj
 from poet_host.solver.settings import Settings
 from support.chains import chain, with_parameters
 from support.cost_graphs import random_problem
@@ -45,7 +46,7 @@ def test_chen_sqrt_needs_the_root_in_memory_and_one_more_forward_pass(n: int) ->
 
 def test_algorithm_3_by_hand() -> None:
     """temp: 3, 4 > 3 (cut); 2, 6 > 3 (cut); 1 and the rest."""
-    found = chain_of(chain([3, 1, 2, 4, 1, 1, 1]), "x")
+    found = chain_of(chain([3, 1, 2, 4, 1, 1, 1]))
     assert chen_greedy.segment_ends(found, 3)[:2] == [1, 3]
     assert chen_greedy.segment_ends(found, 10**6) == []
     assert chen_greedy.segment_ends(found, 0) == list(range(len(found) - 1))
@@ -88,7 +89,7 @@ def test_the_closed_form_and_the_walk_are_the_optimum(checkpoints: int) -> None:
     for steps in range(1, 20):
         assert least_advances(steps, checkpoints) == _by_recursion(steps, checkpoints)
     for n in (3, 7, 12):
-        found = chain_of(chain([1] * n), "x")
+        found = chain_of(chain([1] * n))
         walk = revolve(found, checkpoints)
         assert walk.advances == least_advances(len(found), checkpoints)
         done = [i for op, i in walk.events if op == "compute"]
@@ -98,9 +99,9 @@ def test_the_closed_form_and_the_walk_are_the_optimum(checkpoints: int) -> None:
 @pytest.mark.parametrize("checkpoints", [1, 2, 3])
 def test_a_binomial_schedule_holds_its_checkpoints_and_no_more(checkpoints: int) -> None:
     graph = chain([1] * 20)
-    walk = revolve(chain_of(graph, "x"), checkpoints)
+    walk = revolve(chain_of(graph), checkpoints)
     working = 4  # the step's input and output, and two gradients
-    assert settle(graph, walk.events, 10**6).least_bytes <= checkpoints + working
+    assert complete(graph, walk.events, 10**6).least_bytes <= checkpoints + working
 
 
 # DTR.
@@ -114,7 +115,7 @@ def test_the_score_by_hand() -> None:
         for k, (name, (us, size)) in enumerate(zip("abcd", costs, strict=True))
     ]
     nodes.append(CostNode("e", (0, 1, 2, 3), 4, 1.0, 1.0))
-    machine = dtr._Machine(CostGraph("four", tuple(nodes)), 100, True)
+    machine = dtr._Runtime(CostGraph("four", tuple(nodes)), 100, True)
     for i in range(4):
         machine._perform(i)
     machine._leave(1)
@@ -329,9 +330,9 @@ def test_pofo_is_the_best_of_all_schedules_of_its_class(
     sizes: tuple[int, ...], page: float
 ) -> None:
     graph = chain(sizes, [1.0, 3.0, 2.0, 1.0, 4.0], storage=True, page=page, gradients=2)
-    found = chain_of(graph, "x")
+    found = chain_of(graph)
     every = [
-        (settle(graph, w.events, 10**6).least_bytes, energy_uj(graph, w.events))
+        (complete(graph, w.events, 10**6).least_bytes, energy_uj(graph, w.events))
         for w in _walks(found)
     ]
     assert len(every) > 100
@@ -379,7 +380,7 @@ def test_pofo_takes_time_for_cost_where_a_deadline_asks_for_it() -> None:
 
 def test_the_tables_agree_with_what_the_walk_costs() -> None:
     graph = chain([4, 8, 4, 6, 4], [2.0, 1.0, 3.0, 1.0, 2.0], storage=True, gradients=2)
-    found = chain_of(graph, "x")
+    found = chain_of(graph)
     programme = pofo.Programme(pofo.links_of(found), 30)
     assert programme.unit == 2
     for free in range(programme.slots + 1):
@@ -389,4 +390,4 @@ def test_the_tables_agree_with_what_the_walk_costs() -> None:
         if walk is not None:
             once_uj = sum(n.energy_uj for n in graph.nodes)
             assert energy_uj(graph, walk.events) == pytest.approx(once_uj + expected)
-            assert settle(graph, walk.events, free * 2).statements is not None
+            assert complete(graph, walk.events, free * 2).statements is not None

@@ -1,4 +1,4 @@
-"""poet never needs more energy than the methods that it begins from; they get no help from it."""
+"""poet never needs more energy than its seed plans; their methods get no help from it."""
 
 import time
 from collections.abc import Sequence
@@ -7,31 +7,32 @@ from math import inf
 from typing import Any
 
 import pytest
-from poet_host.baselines import capuchin, planner, pofo
+from poet_host.baselines import registry
 from poet_host.baselines.chain import chain_of
-from poet_host.baselines.method import DoesNotApply, largest_operator_bytes
-from poet_host.baselines.registry import METHODS, SCHEDULERS, plan_by
-from poet_host.baselines.seed_plans import STARTS, Cheap
+from poet_host.baselines.method import DoesNotApply
+from poet_host.baselines.registry import METHODS, SCHEDULERS, SEED_PLANS, SeedLimits, plan_by
+from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
 from poet_host.solver import exhaustive
 from poet_host.solver.candidate import Candidate
-from poet_host.solver.events import energy_uj, fits, lazy
+from poet_host.solver.events import energy_uj, events_of, fits, normal_order
 from poet_host.solver.portfolio import Found
-from poet_host.solver.primal_search import climb
-from poet_host.solver.search import Start, Task
+from poet_host.solver.primal_search import search_plans
+from poet_host.solver.search import SeedPlan, Task
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
-from poet_host.solver.workers import Line
+from poet_host.solver.workers import Channel
 from support.chains import chain, with_parameters
 from support.cost_graphs import random_problem
 
 from bench import graphs
 
-WITHOUT_SEARCH = [one.run.__name__.replace("_", "-") for one in STARTS]
 MUCH_S = 200.0  # for what takes seconds: nothing here depends on how fast the computer is
+UNLIMITED = Settings(MUCH_S, below_uj=inf)
+WITHOUT_SEARCH = [name for name, row in SCHEDULERS.items() if row.seed]
 
 
 def at(graph: CostGraph, share: float) -> Problem:
@@ -43,7 +44,7 @@ def at(graph: CostGraph, share: float) -> Problem:
 def planned(method: str, problem: Problem) -> Plan | None:
     """A method's plan, verified; None if it has none."""
     try:
-        plan = plan_by(method, problem, Settings(time_limit_s=MUCH_S))
+        plan = plan_by(method, problem, Settings(MUCH_S))
     except DoesNotApply:
         return None
     if not plan.statements:
@@ -56,57 +57,52 @@ def uj(plan: Plan | None) -> float:
     return inf if plan is None or plan.energy_uj is None else plan.energy_uj
 
 
-def begun(
-    problem: Problem, starts: Sequence[Start], known: Candidate | None = None
+def first_plan(
+    problem: Problem, seed_plans: Sequence[SeedPlan], known: Candidate | None = None
 ) -> Candidate | None:
-    """The best plan when the search has asked all `starts` and made its first plans: as if time
-    ran out there. Sizes are multiples of 4."""
-    asked: list[Start] = []
+    """The best plan when the search has asked for all seed plans and made its first plans, as if
+    time ran out there. Sizes are multiples of 4."""
+    asked: list[SeedPlan] = []
     plans: list[Candidate] = []
-    first: list[str] = []
+    ready: list[str] = []
 
-    def watched(start: Start) -> Start:
-        def ask(problem: Problem, placed: bool, below_uj: float, limit_s: float) -> Plan | None:
-            asked.append(start)
-            return start(problem, placed, below_uj, limit_s)
+    def watched(seed_plan: SeedPlan) -> SeedPlan:
+        def ask(problem: Problem, settings: Settings) -> Plan | None:
+            asked.append(seed_plan)
+            return seed_plan(problem, settings)
 
         return ask
 
     def emit(kind: str, content: Any) -> None:
         if kind == "plan":
             plans.append(content)
-        if kind == "climbed":
-            first.append(kind)
+        if kind == "ready for bounds":
+            ready.append(kind)
 
-    line = Line(emit, lambda: bool(first) and len(asked) == len(starts))
-    watched_starts = tuple(watched(start) for start in starts)
-    ends_at = time.monotonic() + MUCH_S
-    climb(
+    channel = Channel(emit, lambda: bool(ready) and len(asked) == len(seed_plans))
+    search_plans(
         Task(
             problem, problem.graph, problem.ram_bytes, recompute=True, page=True, unit=4, gap=0.0,
-            ends_at=ends_at, starts=watched_starts, known=known,
+            ends_at=time.monotonic() + MUCH_S, known=known,
+            seed_plans=tuple(watched(seed_plan) for seed_plan in seed_plans),
         ),
-        line,
+        channel,
     )  # fmt: skip
     return plans[-1] if plans else None
 
 
 def checked(problem: Problem, best: Candidate | None) -> float:
     """Energy of a verified plan; infinite without one."""
-    if best is None:
-        return inf
-    plan = Plan(
-        "feasible", problem.ram_bytes, problem.deadline_us,
-        statements=best.statements, initial_offsets=best.initial_offsets,
-    )  # fmt: skip
-    return verify(problem, plan).energy_uj
+    return inf if best is None else verify(problem, best.as_plan(problem)).energy_uj
 
 
-def test_every_method_without_a_search_is_a_start() -> None:
+def test_every_method_without_a_search_makes_seed_plans() -> None:
     searches = {"poet", "poet-paging", "poet-remat", "checkmate"}
     assert set(WITHOUT_SEARCH) == set(METHODS) - searches
-    for one in STARTS:
-        assert SCHEDULERS[one.run.__name__.replace("_", "-")].run is one.run
+    asked = [
+        "checkpoint-all", "dtr", "chen-sqrt", "chen-greedy", "pofo", "griewank", "capuchin",
+    ]  # fmt: skip
+    assert tuple(SCHEDULERS[name].seed_plan for name in asked) == SEED_PLANS
 
 
 GENERATED = [
@@ -120,7 +116,7 @@ GENERATED = [
 @pytest.fixture(autouse=True)
 def no_exhaustive_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process; the workers of `solve` keep theirs."""
-    monkeypatch.setattr(exhaustive, "MOST_NODES", 0)
+    monkeypatch.setattr(exhaustive, "MAX_NODES", 0)
 
 
 @pytest.mark.parametrize("graph", GENERATED, ids=lambda graph: graph.name)
@@ -128,10 +124,10 @@ def test_however_early_it_ends_no_method_without_a_search_needs_less(graph: Cost
     compared = 0
     for share in (0.1, 0.4):
         free = at(graph, share)
-        times = [plan.time_us or 0.0 for one in WITHOUT_SEARCH if (plan := planned(one, free))]
+        times = [plan.time_us or 0.0 for it in WITHOUT_SEARCH if (plan := planned(it, free))]
         timed = replace(free, deadline_us=max(times, default=None))
         for problem in (free, timed) if share > 0.1 else (free,):
-            ours = checked(problem, begun(problem, STARTS))
+            ours = checked(problem, first_plan(problem, SEED_PLANS))
             for method in WITHOUT_SEARCH:
                 theirs = planned(method, problem)
                 assert ours <= uj(theirs) * (1 + 1e-9), (share, method, problem.deadline_us)
@@ -139,10 +135,10 @@ def test_however_early_it_ends_no_method_without_a_search_needs_less(graph: Cost
     assert compared > 6
 
 
-def test_without_the_others_the_first_plans_are_behind_them() -> None:
+def test_without_seed_plans_the_first_plans_need_more() -> None:
     problem = at(graphs.training("bert-micro", graphs.M4), 0.3)
-    least_uj = min(uj(one(problem, True, inf, MUCH_S)) for one in STARTS)
-    alone, together = (checked(problem, begun(problem, starts)) for starts in ((), STARTS))
+    least_uj = min(uj(seed_plan(problem, UNLIMITED)) for seed_plan in SEED_PLANS)
+    alone, together = (checked(problem, first_plan(problem, it)) for it in ((), SEED_PLANS))
     assert alone > 1.01 * least_uj
     assert together <= least_uj * (1 + 1e-9)
 
@@ -155,61 +151,70 @@ def test_plans_of_one_kind_need_no_less_than_mixed_ones() -> None:
     assert max(theirs) > ours  # where they differ
 
 
-def test_poet_begins_from_them_and_its_ablations_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Sequence[Start]] = {}
+def test_poet_starts_from_them_and_its_ablations_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Sequence[SeedPlan]] = []
 
-    def listen(
-        problem: Problem, settings: Settings, *, method: str, seed_plans: Sequence[Start] = ()
+    def fake_solve(
+        problem: Problem, settings: Settings, *, method: str, seed_plans: Sequence[SeedPlan]
     ) -> Plan:
-        given[method] = seed_plans
+        given.append(seed_plans)
         return keep_everything(problem.graph)
 
-    monkeypatch.setattr(planner, "solve", listen)
-    for method in ("poet", "poet-paging", "poet-remat"):
-        assert plan_by(method, at(with_parameters(), 0.6)).statements
-    assert given == {"poet": STARTS, "poet-paging": (), "poet-remat": ()}
+    monkeypatch.setattr(registry, "solve", fake_solve)
+    assert plan_by("poet", at(with_parameters(), 0.6)).statements
+    assert given == [SEED_PLANS]
+    for method in ("poet-paging", "poet-remat"):
+        run: Any = SCHEDULERS[method].run
+        assert (run.func, run.args, run.keywords) == (solve, (), {"method": method})
 
 
-def test_a_start_is_the_plan_of_its_method() -> None:
-    """Alike in all but when transfers begin, which the search sees to."""
-    graph, started = GENERATED[1], 0
+def test_a_seed_plan_is_the_plan_of_its_method() -> None:
+    """They differ only in when transfers start, which the search decides again."""
+    graph, count = GENERATED[1], 0
     for share in (0.1, 0.4):
         problem = at(graph, share)
-        for one, method in zip(STARTS, WITHOUT_SEARCH, strict=True):
-            whole, plan = planned(method, problem), one(problem, True, inf, MUCH_S)
+        for method in WITHOUT_SEARCH:
+            seed_plan = SCHEDULERS[method].seed_plan
+            whole, plan = planned(method, problem), seed_plan(problem, UNLIMITED)
             assert uj(plan) == pytest.approx(uj(whole))
             if plan is not None:
-                started += 1
+                count += 1
                 verify(problem, plan)
-                assert one(problem, True, uj(plan), MUCH_S) is None  # it does not need less
-    assert started > 8
+                assert seed_plan(problem, Settings(MUCH_S, below_uj=uj(plan))) is None
+    assert count > 8
 
 
-def test_methods_are_asked_only_about_graphs_that_they_are_soon_done_with() -> None:
+def test_seed_plans_are_made_only_of_small_graphs() -> None:
     graph = chain([4] * 200, storage=True, gradients=4)
-    assert len(chain_of(graph, "pofo")) > 64
+    assert len(chain_of(graph)) > 64
     problem = Problem(graph, 400)
-    assert Cheap(pofo.pofo, most_links=64)(problem, True, inf, MUCH_S) is None
-    assert Cheap(capuchin.capuchin, most_nodes=400)(problem, True, inf, MUCH_S) is None
-    assert Cheap(capuchin.capuchin)(problem, True, inf, MUCH_S) is not None
-    residual = Problem(chain([4, 4]), 400)
-    assert Cheap(pofo.pofo, most_links=64)(residual, True, inf, MUCH_S) is None
+    pofo, capuchin = SCHEDULERS["pofo"], SCHEDULERS["capuchin"]
+    assert pofo.seed == SeedLimits(5, max_links=64)
+    assert pofo.seed_plan(problem, UNLIMITED) is None
+    few = replace(capuchin, seed=SeedLimits(1, max_nodes=400))
+    assert few.seed_plan(problem, UNLIMITED) is None
+    many = replace(capuchin, seed=SeedLimits(1))
+    assert many.seed_plan(problem, UNLIMITED) is not None
+    assert pofo.seed_plan(Problem(chain([4, 4]), 400), UNLIMITED) is None
 
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_time_that_a_deadline_leaves_is_used(ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the first search had to end, a second one begins from its plan, though in time."""
+    """If the first search ended early, a second one starts from its plan, which is in time."""
     problem = Problem(with_parameters(), 400)
-    keeping = begun(problem, ())
+    keeping = first_plan(problem, ())
     searches: list[tuple[float | None, Candidate | None]] = []
 
-    def search(
-        self: object, problem: Problem, share: float, known: Candidate | None = None
-    ) -> Found:
-        searches.append((problem.deadline_us, known))
-        return Found(first=known or keeping, bound_uj=1.0, ended=ended)
+    class FakePortfolio:
+        def __init__(self, task: Task, found: Found, report: object) -> None:
+            searches.append((task.deadline_us, task.known))
+            found.early_plan = task.known or keeping
+            found.bound_uj, found.is_exhausted = 1.0, ended
 
-    monkeypatch.setattr("poet_host.solver.solve._Solver._search", search)
+        def run(self) -> None:
+            pass
+
+    monkeypatch.setattr("poet_host.solver.solve.Portfolio", FakePortfolio)
     plan = solve(replace(problem, deadline_us=1e9))
     assert plan.energy_uj == checked(problem, keeping)
     assert [deadline_us for deadline_us, _ in searches] == ([None] if ended else [None, 1e9])
@@ -221,14 +226,14 @@ def test_time_that_a_deadline_leaves_is_used(ended: bool, monkeypatch: pytest.Mo
 
 def test_a_search_that_knows_a_plan_finds_none_that_needs_more() -> None:
     problem = at(GENERATED[1], 0.4)
-    best = begun(problem, STARTS)
+    best = first_plan(problem, SEED_PLANS)
     assert best is not None
-    again = begun(problem, STARTS, known=best)
+    again = first_plan(problem, SEED_PLANS, known=best)
     assert again is None or checked(problem, again) < checked(problem, best)
 
 
-def test_lazy_order_needs_no_more_of_anything() -> None:
-    """Whatever order transfers have, their lazy order is legal, and takes no more RAM or energy."""
+def test_normal_order_needs_no_more_of_anything() -> None:
+    """For any order of transfers, the normal order is legal, and needs no more RAM or energy."""
     changed = 0
     for seed in range(40):
         problem = random_problem(seed)
@@ -236,11 +241,10 @@ def test_lazy_order_needs_no_more_of_anything() -> None:
         plan = solve(problem, Settings(time_limit_s=MUCH_S, placed=False))
         if not plan.statements:
             continue
-        numbers = {node.name: i for i, node in enumerate(graph.nodes)}
-        events = [(it.op, numbers[it.node]) for it in plan.statements]
-        moved = lazy(graph, events)
+        events = events_of(graph, plan.statements)
+        moved = normal_order(graph, events)
         assert fits(graph, moved, problem.ram_bytes)
         assert energy_uj(graph, moved) <= energy_uj(graph, events) * (1 + 1e-9)
-        assert lazy(graph, moved) == moved
+        assert normal_order(graph, moved) == moved
         changed += moved != events
     assert changed > 2

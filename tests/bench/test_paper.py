@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from poet_host.baselines.method import largest_operator_bytes
 from poet_host.compare import sweep as sweeping
 from poet_host.compare.sweep import Point, Result, Store, solve_job
 from poet_host.device.board import load_board
 from poet_host.files import read_json, write_whole
 from poet_host.plan.costgraph import load_cost_graph
+from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import Problem
 from poet_host.plan.verify import PlanError, verify

@@ -17,7 +17,7 @@ from poet_host.plan.infeasible import largest_need
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import Problem
 from poet_host.profile.profile import estimate_profile
-from poet_host.solver.greedy import unsearched
+from poet_host.solver.greedy import greedy_totals
 from poet_host.solver.solve import solve as plan_of
 from support.command import Command
 from support.onnx_models import legacy
@@ -118,7 +118,7 @@ def test_info_shows_all_layers_and_boards(poet_host: Command, tmp_path: Path) ->
         least = plan_of(Problem(costs, 4)).smallest_ram_bytes
         assert row["smallest_ram_bytes"] == least
         assert row["keep_everything_bytes"] == api.keep_everything(costs).peak_bytes
-        totals = unsearched(Problem(costs, row["arena_bytes"]))
+        totals = greedy_totals(Problem(costs, row["arena_bytes"]))
         assert totals is not None
         assert (row["energy_uj"], row["time_us"]) == (totals.energy_uj, totals.time_us)
         assert totals.peak_bytes <= row["arena_bytes"]
@@ -148,7 +148,7 @@ def test_a_plan_without_search_is_never_above_the_budget(seed: int) -> None:
     need = largest_need(graph)
     assert need is not None
     for ram in (need.bytes - 1, need.bytes, 2 * need.bytes):
-        totals = unsearched(Problem(graph, ram))
+        totals = greedy_totals(Problem(graph, ram))
         assert totals is None if ram < need.bytes else True
         if totals:
             best = plan_of(Problem(graph, ram)).energy_uj

@@ -177,7 +177,7 @@ def test_bad_graph(what: str) -> None:
 
 @pytest.mark.parametrize("value", [None, [], "graph", 3, True])
 def test_no_graph_at_all(value: object) -> None:
-    with pytest.raises(BadInput, match="^cost graph"):
+    with pytest.raises(BadInput, match=r"^cost graph"):
         parse_cost_graph(value)
 
 

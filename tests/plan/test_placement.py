@@ -206,7 +206,7 @@ def test_a_chain_of_overwriting_shares_one_offset() -> None:
     assert placed is not None
     assert [it.offset for it in placed[:3]] == [0, 0, 0]
     assert placed[2].workspace_offset == 8
-    plan = Plan("feasible", 13, None, None, None, None, None, None, None, 0.0, placed)
+    plan = Plan("feasible", 13, statements=placed)
     assert verify(Problem(CHAIN, 13), plan).peak_bytes == 13
     assert place(CHAIN, CHAIN_PLAN, 12, 1.0) is None
 
@@ -216,13 +216,16 @@ def test_without_storage_the_start_is_placed_too() -> None:
     statements = CHAIN_PLAN[1:4]
     placement = arrange(graph, statements, 13)
     assert dict(placement.initial_offsets).keys() == {"w"}
-    plan = Plan("feasible", 13, None, None, None, None, None, None, None, 0.0)
+    plan = Plan(
+        "feasible",
+        13,
+    )
     plan = replace(plan, statements=placement.statements, initial_offsets=placement.initial_offsets)
     assert verify(Problem(graph, 13), plan).peak_bytes == placement.height_bytes == 13
 
 
 def plan_of(statements: Sequence[Statement], **more: object) -> Plan:
-    plan = Plan("feasible", 0, None, None, None, None, None, None, None, 0.0, tuple(statements))
+    plan = Plan("feasible", 0, statements=tuple(statements))
     return replace(plan, **more)  # type: ignore[arg-type]
 
 

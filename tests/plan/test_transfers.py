@@ -18,7 +18,7 @@ from support.random_plans import random_cost_graph, random_plan
 
 
 def totals(problem: Problem, statements: Sequence[Statement], placed: bool) -> Totals:
-    plan = Plan("feasible", 0, None, None, None, None, None, None, None, 0.0, tuple(statements))
+    plan = Plan("feasible", 0, statements=tuple(statements))
     return verify(problem, plan, placed=placed)
 
 

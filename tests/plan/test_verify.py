@@ -54,7 +54,7 @@ BARE = replace(GRAPH, storage=False, base_power_uw=0.0)
 
 
 def plan_of(statements: Sequence[Statement], **more: object) -> Plan:
-    plan = Plan("feasible", 20, None, None, None, None, None, None, None, 0.0, tuple(statements))
+    plan = Plan("feasible", 20, statements=tuple(statements))
     return replace(plan, **more)  # type: ignore[arg-type]
 
 

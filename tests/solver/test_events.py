@@ -8,15 +8,8 @@ import pytest
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import PlanError, Totals, verify
-from poet_host.solver.events import (
-    Event,
-    energy_uj,
-    everything_paged,
-    fits,
-    latest_paged,
-    statements,
-    tidy,
-)
+from poet_host.solver.events import Event, energy_uj, events_of, fits, statements, tidy
+from poet_host.solver.greedy import everything_paged, latest_paged
 from support.cost_graphs import contrary, random_cost_graph, tight_problem
 from support.oracle import cheapest
 from support.random_plans import random_cost_graph as walked_graph
@@ -28,25 +21,14 @@ FITTING = ("RAM", "input", "twice", "keep")  # the laws that `fits` answers for:
 
 def check(graph: CostGraph, events: Sequence[Event], ram_bytes: int = 1 << 40) -> Totals:
     """What the events cost, if they are a plan."""
-    costs = dict.fromkeys(("energy_uj", "bound_uj", "gap", "time_us", "total_energy_uj"))
-    plan = Plan(
-        status="feasible",
-        ram_bytes=ram_bytes,
-        deadline_us=None,
-        **costs,
-        peak_bytes=None,
-        solve_s=0.0,
-        statements=statements(graph, events),
-    )
+    plan = Plan("feasible", ram_bytes, statements=statements(graph, events))
     return verify(Problem(graph, ram_bytes), plan, placed=False)
 
 
 def needs(graph: CostGraph) -> list[int]:
     """What each operator needs in RAM by itself, in bytes."""
     return [
-        node.workspace_bytes
-        + (0 if node.overwrites is not None else node.bytes)
-        + sum(graph.nodes[i].bytes for i in set(node.inputs))
+        node.own_bytes + sum(graph.nodes[i].bytes for i in set(node.inputs))
         for node in graph.nodes
         if not node.stored
     ]
@@ -69,8 +51,7 @@ def wasteful(seed: int) -> tuple[CostGraph, list[Event]] | None:
     plan = random_plan(graph, rng)
     if plan is None:
         return None
-    number = {node.name: i for i, node in enumerate(nodes)}
-    return graph, [(one.op, number[one.node]) for one in plan.statements]
+    return graph, events_of(graph, plan.statements)
 
 
 WASTEFUL = [found for seed in range(120) if (found := wasteful(seed)) is not None]
@@ -80,8 +61,7 @@ def best_events(seed: int) -> tuple[Problem, list[Event]] | None:
     """The best plan of a problem, half of them without storage."""
     problem = tight_problem(seed, 7)
     best = cheapest(problem)
-    number = {node.name: i for i, node in enumerate(problem.graph.nodes)}
-    return best and (problem, [(one.op, number[one.node]) for one in best.statements])
+    return best and (problem, events_of(problem.graph, best.statements))
 
 
 BEST = [found for seed in range(80) if (found := best_events(seed)) is not None]

@@ -27,9 +27,7 @@ from support.oracle import cheapest, fastest, smallest_energy, smallest_ram_byte
 
 
 def check(problem: Problem, statements: tuple[Statement, ...]) -> Totals:
-    plan = Plan(
-        "feasible", problem.ram_bytes, None, None, None, None, None, None, None, 0.0, statements
-    )
+    plan = Plan("feasible", problem.ram_bytes, statements=statements)
     return verify(problem, plan, placed=False)
 
 
@@ -74,7 +72,7 @@ def least_by_machine(problem: Problem, most_states: int = 2_000) -> Totals | Non
     """
     start = _Machine(problem.graph, problem.ram_bytes, placed=False)
     try:
-        start.start(Plan("feasible", problem.ram_bytes, *(None,) * 7, 0.0))
+        start.start(Plan("feasible", problem.ram_bytes))
     except PlanError:
         return None
     ops = ("compute", "free") + (("page_in", "page_out") if problem.graph.storage else ())

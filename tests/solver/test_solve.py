@@ -8,8 +8,9 @@ from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
+from poet_host.solver.feasibility import least_time_us
 from poet_host.solver.settings import Settings
-from poet_host.solver.solve import least_time_us, solve
+from poet_host.solver.solve import solve
 from support.cost_graphs import COUNTER_EXAMPLES, random_problem
 from support.oracle import cheapest, smallest_energy
 

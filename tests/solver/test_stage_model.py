@@ -8,11 +8,10 @@ from itertools import chain, combinations
 import numpy as np
 import pytest
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.solver import conflicts, solution
-from poet_host.solver import stage_model as milp
+from poet_host.solver import conflicts, solution, stage_model
 from poet_host.solver.events import Event, energy_uj, fits, tidy
-from poet_host.solver.program import INFINITY, Program, attainable, minimise
-from poet_host.solver.recompute_candidates import Reach, recomputable
+from poet_host.solver.program import INFINITY, Program, Values, attainable, minimise
+from poet_host.solver.recompute_candidates import RecomputeCandidates, recomputable
 from poet_host.solver.search import unavoidable_uj
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
@@ -79,28 +78,31 @@ def simplest(graph: CostGraph, best: Best) -> list[Event]:
     return tidy(graph, events)
 
 
-def reach_of(problem: Problem, spare_uj: float = INFINITY, *, for_conflicts: bool) -> Reach:
+def model_of(
+    problem: Problem, overhead_uj: float = INFINITY, *, for_conflicts: bool
+) -> stage_model.StageModel:
     graph, timed = problem.graph, problem.deadline_us is not None
-    again = recomputable(graph, recompute=True, page=graph.storage, deadline=timed)
-    return Reach(graph, again, spare_uj=spare_uj, for_conflicts=for_conflicts)
+    candidates = RecomputeCandidates(
+        graph,
+        recomputable(graph, recompute=True, page=graph.storage, deadline=timed),
+        overhead_uj=overhead_uj,
+        for_conflicts=for_conflicts,
+    )
+    return stage_model.build(candidates, problem.ram_bytes, deadline_us=problem.deadline_us)
 
 
-def model_of(reach: Reach, problem: Problem) -> milp.StageModel:
-    return milp.build(reach, problem.ram_bytes, deadline_us=problem.deadline_us)
-
-
-def broken_rows(program: Program, values: milp.Values) -> list[int]:
+def broken_rows(program: Program, values: Values) -> list[int]:
     """The rows that a solution breaks."""
     broken = []
     for row, (low, high) in enumerate(zip(program.row_lower, program.row_upper, strict=True)):
-        terms = range(program.starts[row], program.starts[row + 1])
+        terms = range(program.row_starts[row], program.row_starts[row + 1])
         total = sum(program.coefficients[k] * values[program.columns[k]] for k in terms)
         if not low - 1e-6 <= total <= high + 1e-6:
             broken.append(row)
     return broken
 
 
-def cost_uj(program: Program, values: milp.Values) -> float:
+def cost_uj(program: Program, values: Values) -> float:
     return float(program.offset + np.dot(program.cost, values))
 
 
@@ -110,10 +112,10 @@ def test_the_best_plan_obeys_the_model_and_every_conflict(block: int) -> None:
     for problem, best in problems(range(block * 15, block * 15 + 15)):
         events = simplest(problem.graph, best)
         assert fits(problem.graph, events, problem.ram_bytes)
-        model = model_of(reach_of(problem, for_conflicts=True), problem)
-        values = solution.start(model, events)
+        model = model_of(problem, for_conflicts=True)
+        values = solution.values_of(model, events)
         assert cost_uj(model.program, values) <= best.energy_uj * (1 + 1e-9)
-        assert not conflicts.sets(model, values), problem.graph.name
+        assert not conflicts.violated_sets(model, values), problem.graph.name
         learned += _learn(model)
         assert not broken_rows(model.program, values), problem.graph.name
         count += 1
@@ -127,8 +129,8 @@ def test_the_best_plan_obeys_any_conflict(block: int) -> None:
     rng = random.Random(f"any conflict {block}")
     binding = 0
     for problem, best in problems(range(block * 25 + 200, block * 25 + 225)):
-        model = model_of(reach_of(problem, for_conflicts=True), problem)
-        values = solution.start(model, simplest(problem.graph, best))
+        model = model_of(problem, for_conflicts=True)
+        values = solution.values_of(model, simplest(problem.graph, best))
         rows = model.program.shape[1]
         for index, stage in enumerate(model.stages):
             done = [i for i, column in stage.computed.items() if values[column] > 0.5]
@@ -140,7 +142,7 @@ def test_the_best_plan_obeys_any_conflict(block: int) -> None:
 
 
 def _any_conflict(
-    rng: random.Random, problem: Problem, stage: milp.Stage, index: int, done: list[int]
+    rng: random.Random, problem: Problem, stage: stage_model.Stage, index: int, done: list[int]
 ) -> conflicts.Conflict:
     others = [i for i in stage.computed if i not in done]
     members = [i for i in done if rng.random() < 0.8]
@@ -174,24 +176,24 @@ def test_conflicts_allow_for_what_is_there_when_the_stage_begins() -> None:
     best = cheapest(problem)
     assert best is not None
     assert best.energy_uj == 1016
-    model = model_of(reach_of(problem, for_conflicts=True), problem)
-    values = solution.start(model, simplest(problem.graph, best))
-    assert not conflicts.sets(model, values)
+    model = model_of(problem, for_conflicts=True)
+    values = solution.values_of(model, simplest(problem.graph, best))
+    assert not conflicts.violated_sets(model, values)
     _learn(model)
     assert not broken_rows(model.program, values)
     large = beyond_exhaustive(problem)
     honest(solve(large, Settings(placed=False)), large, best.energy_uj)
 
 
-def _learn(model: milp.StageModel) -> int:
+def _learn(model: stage_model.StageModel) -> int:
     """Forbid what solutions of the relaxation and of the program break; how much that is."""
     learned = 0
     for integer in (False, True):
         for _ in range(ROUNDS):
             found = minimise(model.program, LIMIT_S, integer=integer)
             assert found.outcome == "optimal"
-            new = conflicts.lone(model, found.values, 100)
-            new += conflicts.sets(model, found.values) if integer else []
+            new = conflicts.violated_single(model, found.values, 100)
+            new += conflicts.violated_sets(model, found.values) if integer else []
             if not [conflict for conflict in new if conflicts.forbid(model, conflict)]:
                 break
             learned += len(new)
@@ -203,7 +205,7 @@ def test_a_solution_that_fits_costs_the_objective(for_conflicts: bool) -> None:
     fitting = 0
     for problem, best in problems(range(60, 90)):
         graph = problem.graph
-        model = model_of(reach_of(problem, for_conflicts=for_conflicts), problem)
+        model = model_of(problem, for_conflicts=for_conflicts)
         found = minimise(model.program, LIMIT_S)
         assert found.outcome == "optimal"
         assert found.objective <= best.energy_uj * (1 + 1e-9)
@@ -216,18 +218,17 @@ def test_a_solution_that_fits_costs_the_objective(for_conflicts: bool) -> None:
 
 
 @pytest.mark.parametrize("for_conflicts", [False, True])
-def test_reach_keeps_what_a_better_plan_could_afford(for_conflicts: bool) -> None:
+def test_candidates_include_all_that_a_better_plan_can_afford(for_conflicts: bool) -> None:
     less = 0
     for problem, best in problems(range(90, 130)):
-        spare_uj = best.energy_uj - unavoidable_uj(problem.graph)
-        reach = reach_of(problem, spare_uj, for_conflicts=for_conflicts)
-        model = model_of(reach, problem)
-        everything = model_of(reach_of(problem, for_conflicts=for_conflicts), problem)
+        overhead_uj = best.energy_uj - unavoidable_uj(problem.graph)
+        model = model_of(problem, overhead_uj, for_conflicts=for_conflicts)
+        everything = model_of(problem, for_conflicts=for_conflicts)
         less += model.program.shape < everything.program.shape
         found = minimise(model.program, LIMIT_S)
         assert found.objective <= best.energy_uj * (1 + 1e-9), problem.graph.name
         if for_conflicts:
-            values = solution.start(model, simplest(problem.graph, best))
+            values = solution.values_of(model, simplest(problem.graph, best))
             assert not broken_rows(model.program, values), problem.graph.name
     assert less > 10
 

@@ -21,7 +21,7 @@ from poet_host.plan.problem import Problem
 from poet_host.plan.verify import verify
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
-from poet_host.solver.workers import POOL, Line, Pool
+from poet_host.solver.workers import POOL, Channel, Pool
 from support.command import Process, spawn
 from support.cost_graphs import random_problem
 from support.oracle import smallest_energy
@@ -79,14 +79,14 @@ def bert(percent: int) -> Problem:
     return Point("bert", graphs.M4, percent).problem()
 
 
-def hang(line: Line) -> None:
-    line.emit("begun", os.getpid())
+def hang(channel: Channel) -> None:
+    channel.emit("begun", os.getpid())
     time.sleep(60)
 
 
-def until_stopped(line: Line) -> None:
-    line.emit("begun", os.getpid())
-    while not line.stopped():
+def until_stopped(channel: Channel) -> None:
+    channel.emit("begun", os.getpid())
+    while not channel.is_stopped():
         time.sleep(0.01)
 
 
@@ -121,7 +121,7 @@ def test_interrupted_command_writes_the_best_plan_so_far(
 ) -> None:
     path = tmp_path / "plan.json"
     process = poet("solve", BERT, "--ram", "10%", "--plan", path, "--time-limit", 60, "--json")
-    workers = workers_of(process, 2)  # the prover begins after the first plans
+    workers = workers_of(process, 2)  # the bound search starts after the first plans
     os.killpg(process.pid, sent)
     out, error = process.communicate(timeout=SOON_S)
     assert process.returncode == 128 + sent, error
@@ -245,13 +245,13 @@ def test_a_worker_that_dies_in_a_search_is_an_error(pool: Pool) -> None:
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(RuntimeError, match="killed"):
         worker.receive()
-    worker.tell("nothing")
+    worker.send("nothing")
     pool.give_back(worker)
     assert not pool._idle
 
 
 def test_a_failing_search_is_an_error_that_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poet_host.solver.portfolio.climb", fail)
+    monkeypatch.setattr("poet_host.solver.portfolio.search_plans", fail)
     with pytest.raises(RuntimeError, match=r"(?s)in fail.*no such luck"):
         solve(random_problem(5), Settings(time_limit_s=SOON_S))
     monkeypatch.undo()
@@ -259,7 +259,7 @@ def test_a_failing_search_is_an_error_that_shows_where(monkeypatch: pytest.Monke
 
 
 def test_a_plan_outlives_the_search_for_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poet_host.solver.portfolio.prove", die)
+    monkeypatch.setattr("poet_host.solver.portfolio.search_bounds", die)
     problem = Point("resnet18-cifar", graphs.M4, 20).problem()
     plan = solve(problem, Settings(time_limit_s=SOON_S))
     assert plan.status == "feasible"

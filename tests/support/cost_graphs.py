@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import count
 
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.solver.exhaustive import MOST_NODES
+from poet_host.solver.exhaustive import MAX_NODES
 from support.oracle import cheapest, fastest, smallest_ram_bytes
 
 
@@ -128,7 +128,7 @@ def random_problem(seed: int, most_nodes: int = 9) -> Problem:
 
 def beyond_exhaustive(problem: Problem) -> Problem:
     """The same problem with more nodes, all free and of 0 bytes, than exhaustive search takes."""
-    free = tuple(CostNode(f"free {i}", (), 0, once=True) for i in range(MOST_NODES))
+    free = tuple(CostNode(f"free {i}", (), 0, once=True) for i in range(MAX_NODES))
     nodes = (*problem.graph.nodes, *free)
     return replace(problem, graph=replace(problem.graph, nodes=nodes))
 

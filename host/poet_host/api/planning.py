@@ -23,7 +23,7 @@ from ..profile.profile import estimate_profile as estimated
 from ..schedule.encode import QUEUE_CAPACITY, encode_costs
 from ..schedule.encode import encode as encode_plan
 from ..schedule.schedule import Schedule
-from ..solver.greedy import unsearched
+from ..solver.greedy import greedy_totals
 from ..solver.settings import Settings
 from ..solver.solve import DEFAULT_GAP
 from .inputs import as_profile
@@ -136,7 +136,7 @@ def step_without_search(graph: Graph, profile: Profile) -> dict[str, Any]:
     costs = costs_of(graph, profile)
     keep, need = costs.keep_everything, largest_need(costs)
     arena_bytes = load_board(profile.board).arena_bytes
-    totals = unsearched(Problem(costs, arena_bytes))
+    totals = greedy_totals(Problem(costs, arena_bytes))
     return {
         "board": profile.board,
         "profile": profile.kind,

@@ -1,4 +1,4 @@
-"""capuchin: page what can be paged for nothing, then whatever saves most memory per second.
+"""capuchin: page what overlaps with computation, then save most memory per second of overhead.
 
 X. Peng et al., *Capuchin: Tensor-based GPU Memory Management for Deep Learning*, ASPLOS 2020,
 891-905 (hybrid policy). One step that keeps everything is measured: when each tensor is
@@ -6,61 +6,52 @@ accessed. Between two accesses of a tensor there is the free time
 
     FT = (time of the second access - swap-in time) - (time of the first access + swap-out time).
 
-Tensors are chosen until enough memory is saved: as long as some have FT >= 0, the one with
-the longest FT is paged, since its transfers can hide behind computation. Then every candidate left
-is rated by its memory saving per second of overhead (MSPS), where the overhead is the smaller
-of the exposed transfer time, -FT, and the time of computing it again from what is in RAM or on
-storage; the best is paged or recomputed accordingly, and the others are rated anew, since sources
-may have gone. Only time counts: the method knows no energies.
+Tensors are chosen until enough memory is saved. As long as some have FT >= 0, the one with the
+longest FT is paged, since its transfers can overlap with computation. Then every other candidate is
+rated by its memory saving per second of overhead (MSPS). The overhead is the exposed transfer time,
+-FT, or the time of recomputing it from tensors in RAM or on storage, whichever is smaller. The
+best candidate is paged or recomputed accordingly. Then the others are rated again, since their
+sources may be gone. Only time counts: the method knows no energies.
 
-"Enough" is judged by the memory profile of the whole step instead of a sum of bytes.
+Whether memory is "enough" follows from the profile of the whole step, not from a sum of bytes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ..plan.plan import Plan
-from ..plan.problem import CostGraph, Problem
-from ..solver.settings import Settings
-from .completion import Event, settle
-from .method import DoesNotApply, Draft, realise
-
-NAME = "capuchin"
-
-
-def capuchin(problem: Problem, settings: Settings) -> Plan:
-    """The schedule of the policy for the budget."""
-    return realise(problem, NAME, drafts, settings)
+from ..plan.problem import CostGraph
+from ..solver.events import Event
+from .completion import complete
+from .method import DoesNotApply, Draft
+from .replay import Replay
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """Choices grow until the step fits, with what was recomputed kept for later if it can be."""
+    """Choose more and more tensors until the step fits; keep recomputed tensors if possible."""
     if not graph.storage:
-        raise DoesNotApply(
-            f"{NAME} does not apply to {graph.name}: it pages, and there is no storage"
-        )
+        raise DoesNotApply("it pages, and there is no storage")
     policy = _Policy(graph)
-    extended: list[Draft] = []  # the first that fit if stored tensors leave
+    extended: list[Draft] = []  # the first that fit if stored tensors leave RAM
     while True:
         proposed = [Draft(policy.events(collective)) for collective in (True, False)]
-        settled = [(draft, settle(graph, draft.events, ram_bytes)) for draft in proposed]
-        fitting = [(draft, one) for draft, one in settled if one.statements is not None]
+        completed = [(draft, complete(graph, draft.events, ram_bytes)) for draft in proposed]
+        fitting = [(draft, found) for draft, found in completed if found.statements is not None]
         extended = extended or [draft for draft, _ in fitting]
-        if any(not one.left for _, one in fitting):
-            return [*extended, *(draft for draft, one in fitting if not one.left)]
+        if any(not found.exits for _, found in fitting):
+            return [*extended, *(draft for draft, found in fitting if not found.exits)]
         if not policy.choose():
             return extended or proposed
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A computed tensor and two accesses in a row, as operators; it could be away between them."""
+    """A computed tensor that can leave RAM between two accesses in a row."""
 
     node: int
-    first: int
+    first: int  # operator of the first access
     second: int
-    free_time_us: float
+    free_time_us: float  # FT
 
 
 @dataclass
@@ -70,33 +61,33 @@ class _Policy:
     recomputed: dict[int, Candidate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.left = candidates(self.graph)
+        self.left = candidates(self.graph)  # not chosen yet
 
     def choose(self) -> bool:
-        """Take one more tensor; False: none is left."""
-        hidden = [one for one in self.left if one.free_time_us >= 0]
+        """Choose one more tensor. False: none is left."""
+        hidden = [it for it in self.left if it.free_time_us >= 0]
         if hidden:
-            best = max(hidden, key=lambda one: (one.free_time_us, -one.node))
+            best = max(hidden, key=lambda it: (it.free_time_us, -it.node))
             self.swapped[best.node] = best
         elif self.left:
             best, swap = max(
-                ((one, swap) for one in self.left for swap in (True, False)),
+                ((it, swap) for it in self.left for swap in (True, False)),
                 key=lambda pair: (self.saving_per_us(*pair), -pair[0].node, pair[1]),
             )
             (self.swapped if swap else self.recomputed)[best.node] = best
         else:
             return False
-        self.left = [one for one in self.left if one.node != best.node]
+        self.left = [it for it in self.left if it.node != best.node]
         return True
 
     def saving_per_us(self, candidate: Candidate, swap: bool) -> float:
         """MSPS, in bytes per microsecond of overhead."""
         size = self.graph.nodes[candidate.node].bytes
-        overhead_us = -candidate.free_time_us if swap else self._again_us(candidate)
+        overhead_us = -candidate.free_time_us if swap else self._recompute_us(candidate)
         return size / max(overhead_us, 1e-9)
 
-    def _again_us(self, candidate: Candidate) -> float:
-        """Time of computing it again with all sources that were given up for recomputation."""
+    def _recompute_us(self, candidate: Candidate) -> float:
+        """Time of recomputing it with all sources that are recomputed themselves."""
         nodes = self.graph.nodes
         if nodes[candidate.node].once:
             return float("inf")
@@ -117,12 +108,29 @@ class _Policy:
         return sum(nodes[i].time_us for i in needed)
 
     def events(self, collective: bool) -> list[Event]:
-        """`collective`: what is recomputed on the way stays if it is accessed later."""
-        return _Replay(self.graph, self.swapped, self.recomputed, collective).run()
+        """The step with all choices. `collective`: recomputed sources stay if accessed later."""
+        nodes, replay = self.graph.nodes, Replay(self.graph)
+        leaving: dict[int, list[int]] = {}
+        for chosen in (*self.swapped.values(), *self.recomputed.values()):
+            leaving.setdefault(chosen.first, []).append(chosen.node)
+        for t, node in enumerate(nodes):
+            if node.stored:
+                continue
+            for i in replay.ensure(node.inputs) - set(node.inputs):
+                later = self.recomputed.get(i) or self.swapped.get(i)
+                if not (collective and later and later.second >= t):
+                    replay.have.discard(i)
+            replay.compute(t)
+            for i in leaving.get(t, []):
+                if i in self.swapped:
+                    replay.events.append(("page_out", i))
+                    replay.written.add(i)
+                replay.have.discard(i)
+        return replay.events
 
 
 def candidates(graph: CostGraph) -> list[Candidate]:
-    """For each computed tensor its pair of accesses with the longest free time."""
+    """For each computed tensor, its pair of accesses with the longest free time."""
     at: dict[int, list[int]] = {}
     begin: dict[int, float] = {}
     now_us = 0.0
@@ -145,70 +153,9 @@ def candidates(graph: CostGraph) -> list[Candidate]:
                 free_us = begin[second] - node.page_in_us - gone_us
                 pairs.append(Candidate(i, first, second, free_us))
         if pairs:
-            best.append(max(pairs, key=lambda one: one.free_time_us))
+            best.append(max(pairs, key=lambda it: it.free_time_us))
     return best
 
 
 def _last_use(graph: CostGraph, i: int) -> int:
     return max((t for t, node in enumerate(graph.nodes) if i in node.inputs), default=-1)
-
-
-@dataclass
-class _Replay:
-    """The step with the choices made."""
-
-    graph: CostGraph
-    swapped: dict[int, Candidate]
-    recomputed: dict[int, Candidate]
-    collective: bool
-    out: list[Event] = field(default_factory=list)
-    have: set[int] = field(default_factory=set)
-    written: set[int] = field(default_factory=set)
-
-    def run(self) -> list[Event]:
-        nodes = self.graph.nodes
-        leaving: dict[int, list[int]] = {}
-        for one in (*self.swapped.values(), *self.recomputed.values()):
-            leaving.setdefault(one.first, []).append(one.node)
-        for t, node in enumerate(nodes):
-            if node.stored:
-                continue
-            self._bring(node.inputs, t)
-            self._compute(t)
-            for i in leaving.get(t, []):
-                if i in self.swapped:
-                    self.out.append(("page_out", i))
-                    self.written.add(i)
-                self.have.discard(i)
-        return self.out
-
-    def _compute(self, i: int) -> None:
-        self.out.append(("compute", i))
-        self.have.add(i)
-        over = self.graph.nodes[i].overwrites
-        if over is not None:
-            self.have.discard(over)
-
-    def _bring(self, wanted: Iterable[int], t: int) -> None:
-        """Page in or compute again what is missing."""
-        nodes = self.graph.nodes
-        missing: set[int] = set()
-        todo = [i for i in wanted if not nodes[i].stored and i not in self.have]
-        targets = set(todo)
-        while todo:
-            i = todo.pop()
-            if i in missing:
-                continue
-            missing.add(i)
-            if i not in self.written:
-                todo += [j for j in nodes[i].inputs if not nodes[j].stored and j not in self.have]
-        for i in sorted(missing):
-            if i in self.written:
-                self.out.append(("page_in", i))
-                self.have.add(i)
-            else:
-                self._compute(i)
-        for i in missing - targets:
-            later = self.recomputed.get(i) or self.swapped.get(i)
-            if not (self.collective and later and later.second >= t):
-                self.have.discard(i)

@@ -1,56 +1,54 @@
-"""Chains: a training graph as blocks in a row, which classical checkpointing is made for.
+"""Chains: a training graph as blocks in a row, for which classical checkpointing is made.
 
     x_0 = data -> block 1 -> x_1 -> block 2 -> x_2 ... -> block L, loss; then groups L ... 1
 
-Block l holds forward nodes and ends with x_l, its one output. Group l holds the backward nodes
-(updates included) that need what is inside block l. A cost graph does not say where the
-backward pass begins: it is taken to begin after the node at which most tensors wait for
-a later use, which is the loss, or the first gradients that follow it.
+Block l holds forward nodes and ends with x_l, its only output. Group l holds the backward nodes
+(updates included) that need tensors inside block l. A cost graph does not say where the backward
+pass begins. It is assumed to begin after the node at which most tensors wait for a later use,
+which is the loss, or one of the first gradients after it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..plan.problem import CostGraph
-from .completion import Event
 from .method import DoesNotApply
+from .replay import Replay
 
-FEWEST_LINKS = 3  # two leave nothing to choose
+MIN_LINKS = 3  # a shorter chain leaves nothing to choose
 MERGED = "branches are merged into the links of a chain"
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Positions of nodes. `outputs[l]` ends block l; the last block has None.
-
-    `tapes[l]`: the tensors of block l that group l or a later one uses; its output may be used by
-    the group before alone, and is not among them then.
-    """
+    """A graph as blocks and groups, which are positions of nodes."""
 
     graph: CostGraph
     blocks: tuple[tuple[int, ...], ...]
-    outputs: tuple[int | None, ...]
+    outputs: tuple[int | None, ...]  # x_l, the last node of block l; None for the last block
     groups: tuple[tuple[int, ...], ...]
+    # The tensors of block l that group l or a later one uses. If only the group before uses the
+    # block's output, it is not among them.
     tapes: tuple[frozenset[int], ...]
-    note: str
+    note: str  # "", or MERGED
 
     def __len__(self) -> int:
         return len(self.blocks)
 
 
-def chain_of(graph: CostGraph, method: str) -> Chain:
-    """The graph as a chain; raises DoesNotApply if it is none.
+def chain_of(graph: CostGraph) -> Chain:
+    """The graph as a chain. Raises DoesNotApply if it has fewer than MIN_LINKS links.
 
-    It is cut at tensors that the backward pass uses: to keep another would be of no use.
+    It is cut at tensors that the backward pass uses, since keeping others would not help.
     """
     turn = turning_point(graph)
     forward = [i for i in range(turn + 1) if not graph.nodes[i].stored]
     every = _cuts(graph, forward)
     cuts = [i for i in every if any(i in node.inputs for node in graph.nodes[turn + 1 :])]
-    if len(cuts) < FEWEST_LINKS - 1:
+    if len(cuts) < MIN_LINKS - 1:
         raise DoesNotApply(
-            f"{method} does not apply to {graph.name}: its forward pass is no chain of at least "
-            f"{FEWEST_LINKS} links, not even with branches merged; try poet, checkmate or dtr"
+            f"its forward pass is not a chain of at least {MIN_LINKS} links, even with branches "
+            "merged. Try poet, checkmate or dtr"
         )
     blocks: list[list[int]] = [[]]
     for i in forward:
@@ -76,7 +74,7 @@ def chain_of(graph: CostGraph, method: str) -> Chain:
 
 
 def turning_point(graph: CostGraph) -> int:
-    """The first node after whose computation most computed tensors wait for a later use."""
+    """The first node after which most computed tensors wait for a later use."""
     last = list(range(len(graph.nodes)))
     for j, node in enumerate(graph.nodes):
         for i in node.inputs:
@@ -94,7 +92,7 @@ def turning_point(graph: CostGraph) -> int:
 
 
 def _cuts(graph: CostGraph, forward: Sequence[int]) -> list[int]:
-    """Forward tensors that alone connect what comes before with what comes after."""
+    """Forward tensors that alone connect the nodes before them with those after them."""
     members = set(forward)
     reach = dict.fromkeys(forward, -1)
     for j in forward:
@@ -111,7 +109,7 @@ def _cuts(graph: CostGraph, forward: Sequence[int]) -> list[int]:
 
 
 def _branches(graph: CostGraph, forward: Sequence[int], cuts: Sequence[int]) -> bool:
-    """Does something run beside something else? Leaves, as a loss, do not count."""
+    """Whether the graph has parallel branches. Leaves, such as a loss, do not count."""
     used = {j for i in forward for j in graph.nodes[i].inputs}
     return any(i in used and i not in cuts for i in forward)
 
@@ -119,7 +117,7 @@ def _branches(graph: CostGraph, forward: Sequence[int], cuts: Sequence[int]) -> 
 def _groups(
     graph: CostGraph, turn: int, number: dict[int, int], cuts: set[int], blocks: int
 ) -> list[list[int]]:
-    """Backward nodes by the first block whose inside they, or a node before them, need."""
+    """Backward nodes, by the first block of which they or nodes before them need inner tensors."""
     groups: list[list[int]] = [[] for _ in range(blocks)]
     group = blocks - 1
     for j in range(turn + 1, len(graph.nodes)):
@@ -133,75 +131,46 @@ def _groups(
     return groups
 
 
-@dataclass
-class Walk:
-    """The events of a walk along a chain, and what is in RAM on the way.
+class Walk(Replay):
+    """A replay along a chain.
 
-    Nothing is dropped but by `drop`, and nodes that must not be computed again never are.
+    Only `drop` and `page_out` drop tensors. Nodes that must not be recomputed are never dropped.
     """
 
-    chain: Chain
-    events: list[Event] = field(default_factory=list)
-    have: set[int] = field(default_factory=set)
-    done: set[int] = field(default_factory=set)
-    advances: int = 0  # blocks computed without being taped
+    def __init__(self, chain: Chain) -> None:
+        super().__init__(chain.graph)
+        self.chain = chain
+        self.advances = 0  # blocks computed without being taped
 
     def forward(self, block: int, *, tape: bool) -> None:
-        """Compute a block; unless taped, only its output stays of it.
+        """Compute a block: the first time all of its nodes, later those that are missing.
 
-        The first time all of its nodes are computed, later those that are missing.
+        Without `tape`, only its output stays.
         """
         chain = self.chain
         output = chain.outputs[block]
         for i in chain.blocks[block]:
             if i not in self.done:
                 self.compute(i)
+        kept = {output}
         if tape:
             self.ensure(sorted(chain.tapes[block]))
-            kept = {*chain.tapes[block], output}
+            kept |= chain.tapes[block]
         else:
             self.advances += 1
             self.ensure([output] if output is not None else [])
-            kept = {output}
         self.drop(i for i in chain.blocks[block] if i not in kept)
 
     def backward(self, block: int) -> None:
-        """Compute the group of a block, which is taped."""
+        """Compute the group of a taped block."""
         for i in self.chain.groups[block]:
-            self.ensure(self.chain.graph.nodes[i].inputs)
+            self.ensure(self.graph.nodes[i].inputs)
             self.compute(i)
-
-    def ensure(self, wanted: Iterable[int]) -> None:
-        """Compute again whatever is missing for these tensors to be in RAM."""
-        nodes = self.chain.graph.nodes
-        missing: set[int] = set()
-        todo = [i for i in wanted if not nodes[i].stored and i not in self.have]
-        while todo:
-            i = todo.pop()
-            if i not in missing:
-                missing.add(i)
-                todo += [j for j in nodes[i].inputs if not nodes[j].stored and j not in self.have]
-        for i in sorted(missing):
-            self.compute(i)
-
-    def compute(self, i: int) -> None:
-        self.events.append(("compute", i))
-        self.done.add(i)
-        self.have.add(i)
-        over = self.chain.graph.nodes[i].overwrites
-        if over is not None:
-            self.have.discard(over)
 
     def drop(self, tensors: Iterable[int]) -> None:
-        self.have -= {i for i in tensors if not self.chain.graph.nodes[i].once}
+        self.have -= {i for i in tensors if not self.graph.nodes[i].once}
 
     def page_out(self, i: int) -> None:
-        """A stored tensor is on storage already."""
-        if not self.chain.graph.nodes[i].stored:
-            self.events.append(("page_out", i))
-            self.drop([i])
-
-    def page_in(self, i: int) -> None:
-        if not self.chain.graph.nodes[i].stored:
-            self.events.append(("page_in", i))
-            self.have.add(i)
+        """Page out a tensor and drop it."""
+        self.events.append(("page_out", i))
+        self.drop([i])

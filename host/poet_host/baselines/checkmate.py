@@ -1,63 +1,66 @@
-"""checkmate: optimal rematerialisation, with everything that is given resident all the time.
+"""checkmate: optimal rematerialisation, with all stored tensors resident.
 
 P. Jain et al., *Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization*, MLSys
-2020, arXiv 1910.02653. Its integer program chooses what is computed again (R_t,i) and what is kept
-(S_t,i) in every stage, at least cost; inputs and parameters take a constant part of memory that no
+2020, arXiv 1910.02653. Its integer program chooses in every stage what is recomputed (R_t,i) and
+what is kept (S_t,i), at least cost. Inputs and parameters take a constant part of memory that no
 decision changes (U_t,0 begins with M_input + 2 M_param, parameters and their gradients; gradients
 take no memory of their own here, where the update is part of the gradient's kernel). So:
 
-  published: stored tensors come in at the start and stay to the end; an update happens in place,
-  and is written at once. What is left of RAM is what the program is solved for.
-  extension, where stored tensors leave too little RAM: they may be paged, as in `poet-remat`.
+  published: stored tensors are paged in at the start and stay to the end. An update happens in
+  place, and is paged out at once. The program is solved for the rest of RAM.
+  extension, if stored tensors leave too little RAM: they may be paged, as in `poet-remat`.
 
-The program itself is this planner's for rematerialisation alone, which has no stages' order to keep
-and so contains every schedule of Checkmate's; energies take the place of its times.
+The program itself is this planner's for rematerialisation alone. It does not fix the order within
+stages, so it contains every schedule of Checkmate's. Energies replace its times.
 """
 
 from dataclasses import replace
 
+from ..plan.infeasible import largest_operator_bytes
+from ..plan.packing import ALIGNMENT
+from ..plan.placed_plan import PlacedPlan, finish
+from ..plan.placement import Placement, aligned_graph
 from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph, CostNode, Problem
-from ..plan.verify import TOLERANCE
 from ..solver.settings import Settings, Stopwatch
 from ..solver.solve import solve
 from .completion import EXTENSION
-from .method import ALIGNMENT, empty_plan, finished, largest_operator_bytes, padded
 
-NAME = "checkmate"
-ROUNDS = 4  # with deadlines that are earlier by this factor, while transfers make a plan late
-EARLIER = 0.97
+MAX_ROUNDS = 4  # with earlier deadlines, while transfers make a plan late
+DEADLINE_FACTOR = 0.97  # of each round
+MIN_TIME_LIMIT_S = 0.1
 
 
 def checkmate(problem: Problem, settings: Settings) -> Plan:
-    """The plan of least energy that computes again and pages nothing but what it must."""
+    """Find the plan of least energy that recomputes, and pages only what it must."""
     clock = Stopwatch(settings.time_limit_s)
-    graph = padded(problem.graph, ALIGNMENT if settings.placed else 1)
+    graph = aligned_graph(problem.graph, ALIGNMENT if settings.placed else 1)
     if not graph.storage:  # stored tensors then start in RAM, and may leave it for good
-        return replace(_solved(problem, settings, clock.left_s), method=NAME)
+        return _solved(problem, settings, clock.left_s)
     resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
     rest = results_only(problem.graph)
     inner = Problem(rest, problem.ram_bytes - resident_bytes, problem.deadline_us)
     if largest_operator_bytes(inner.graph) <= inner.ram_bytes:
         plan = _published(problem, graph, inner, resident_bytes, settings, clock)
         if plan is not None:
-            return plan
+            return replace(plan, solve_s=clock.elapsed_s)
     plan = _solved(problem, settings, clock.left_s)
     note = (
         EXTENSION if plan.statements else "even with parameters and data leaving RAM between uses"
     )
-    return replace(plan, method=NAME, note=note)
+    return replace(plan, note=note)
 
 
 def _solved(problem: Problem, settings: Settings, limit_s: float) -> Plan:
-    return solve(problem, replace(settings, time_limit_s=max(limit_s, 0.1)), method="poet-remat")
+    limited = replace(settings, time_limit_s=max(limit_s, MIN_TIME_LIMIT_S))
+    return solve(problem, limited, method="poet-remat")
 
 
 def results_only(graph: CostGraph) -> CostGraph:
-    """The graph without its stored tensors: what overwrites one takes no memory of its own."""
+    """The graph without its stored tensors. A node that overwrites one has no bytes of its own."""
     number: dict[int, int] = {}
     nodes: list[CostNode] = []
-    inside: set[int] = set()  # results that lie in a stored tensor's memory
+    inside: set[int] = set()  # results in the memory of a stored tensor
     for i, node in enumerate(graph.nodes):
         if node.stored:
             continue
@@ -87,12 +90,12 @@ def _published(
     settings: Settings,
     clock: Stopwatch,
 ) -> Plan | None:
-    """Solve for the results, add the resident tensors and the writing of what is kept.
+    """Solve for the results; add the resident tensors and the page-outs of kept ones.
 
-    None: the program has no solution, or one that needs what an update has overwritten.
+    None: the program has no solution, or one that needs a tensor that an update has overwritten.
     """
     limit_us, bound_uj = problem.deadline_us, None
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         left_s = clock.left_s - settings.time_limit_s / 2  # the rest is for the extension
         solved = _solved(replace(inner, deadline_us=limit_us), settings, left_s)
         if not solved.statements:
@@ -102,28 +105,21 @@ def _published(
             return None
         if bound_uj is None and solved.bound_uj is not None:
             bound_uj = solved.bound_uj + _given_uj(graph)
-        plan = finished(problem, NAME, whole, (), "", settings, clock)
-        if plan is not None:
-            return _with_bound(plan, bound_uj)
-        limit_us = (limit_us or 0.0) * EARLIER
+        found = finish(
+            problem, Placement(whole, (), 0), placed=settings.placed, time_limit_s=clock.left_s
+        )
+        if isinstance(found, PlacedPlan):
+            plan = found.as_plan(problem)
+            return plan if bound_uj is None else plan.with_bound(bound_uj)
+        limit_us = (limit_us or 0.0) * DEADLINE_FACTOR
     if solved.status == "infeasible" and limit_us == problem.deadline_us:
         return None
-    plan = empty_plan(problem, NAME, "unknown", clock)
-    return replace(plan, note="no plan with every stored tensor resident was found in time")
-
-
-def _with_bound(plan: Plan, bound_uj: float | None) -> Plan:
-    if bound_uj is None or plan.energy_uj is None:
-        return plan
-    bound_uj = min(bound_uj, plan.energy_uj)
-    gap = (plan.energy_uj - bound_uj) / plan.energy_uj if plan.energy_uj else 0.0
-    if gap <= TOLERANCE:
-        return replace(plan, status="optimal", bound_uj=bound_uj, gap=0.0)
-    return replace(plan, bound_uj=bound_uj, gap=gap)
+    note = "no plan with every stored tensor resident was found in time"
+    return Plan("unknown", problem.ram_bytes, problem.deadline_us, note=note)
 
 
 def _given_uj(graph: CostGraph) -> float:
-    """Energy that every plan of the method spends on transfers."""
+    """The energy that every plan of the method spends on transfers."""
     ins = sum(node.page_in_uj for node in graph.nodes if node.stored)
     return ins + sum(node.page_out_uj for node in graph.nodes if node.keep and not node.stored)
 
@@ -131,9 +127,11 @@ def _given_uj(graph: CostGraph) -> float:
 def _with_residents(
     graph: CostGraph, solved: Plan, base_bytes: int | None
 ) -> tuple[Statement, ...] | None:
-    """The solved statements among residents from offset 0 on; offsets of results move up by
-    `base_bytes` (None: no offsets). None: something needs what was overwritten."""
-    number = {node.name: i for i, node in enumerate(graph.nodes)}
+    """Add the residents from offset 0 on to the solved statements, and move results up.
+
+    `base_bytes`: by how much results move; None: no offsets. Returns None if a node needs an
+    overwritten tensor.
+    """
     place: dict[int, int | None] = {}
     out: list[Statement] = []
     end = 0
@@ -141,10 +139,10 @@ def _with_residents(
         place[i] = end if base_bytes is not None else None
         end += graph.nodes[i].bytes
         out.append(Statement("page_in", graph.nodes[i].name, place[i]))
-    gone: set[int] = set()  # overwritten where it lay
+    gone: set[int] = set()  # overwritten
     written: set[int] = set()
     for it in solved.statements:
-        i = number[it.node]
+        i = graph.index[it.node]
         node = graph.nodes[i]
         if it.op == "free":
             out.append(it)

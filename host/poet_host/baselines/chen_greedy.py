@@ -1,38 +1,30 @@
-"""chen-greedy: segments filled up to a size, and the size that serves the budget best.
+"""chen-greedy: segments of up to a size, and the size that is best for the budget.
 
 T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, arXiv 1604.06174 (2016),
 Algorithm 3 (memory planning with budget b) and the search over b that follows it: a segment ends
 with the first possible output after its tensors exceed b bytes. The paper tries sizes around
-sqrt(xy), for x bytes of outputs and y of the largest segment; here every size that gives
-different segments may be tried, as Jain et al. do for Checkmate (arXiv 1910.02653).
+sqrt(xy), for x bytes of outputs and y of the largest segment. Here every size that gives different
+segments may be tried, as Jain et al. do for Checkmate (arXiv 1910.02653).
 """
 
 from collections.abc import Sequence
 
-from ..plan.plan import Plan
-from ..plan.problem import CostGraph, Problem
-from ..solver.settings import Settings
+from ..plan.problem import CostGraph
 from .chain import Chain, chain_of
-from .completion import settle
-from .method import Draft, realise
+from .completion import complete
+from .method import Draft
 from .segments import segmented
 
-NAME = "chen-greedy"
-FEW = 48
-
-
-def chen_greedy(problem: Problem, settings: Settings) -> Plan:
-    """The cheapest of the method's schedules that fits."""
-    return realise(problem, NAME, drafts, settings, every=False)
+MAX_FIRST_SIZES = 48
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """The schedules of a few sizes, or of all if none of those fits."""
-    chain = chain_of(graph, NAME)
+    """The schedules of some sizes, or of all sizes if none of those fits."""
+    chain = chain_of(graph)
     every = sizes(chain)
-    few = {*every[:: max(1, len(every) // FEW)], every[-1]}
+    few = {*every[:: max(1, len(every) // MAX_FIRST_SIZES)], every[-1]}
     found = _of_sizes(chain, sorted(few))
-    if any(settle(graph, draft.events, ram_bytes).statements is not None for draft in found):
+    if any(complete(graph, draft.events, ram_bytes).statements is not None for draft in found):
         return found
     return _of_sizes(chain, every)
 
@@ -43,7 +35,7 @@ def _of_sizes(chain: Chain, tried: Sequence[int]) -> list[Draft]:
 
 
 def block_bytes(chain: Chain, block: int) -> int:
-    """What a segment drops of a block, which is what Algorithm 3 adds to `temp`."""
+    """The bytes of a block that a segment drops, which Algorithm 3 adds to `temp`."""
     output = chain.outputs[block]
     dropped = chain.tapes[block] | ({output} if output is not None else set())
     return sum(chain.graph.nodes[i].bytes for i in dropped)

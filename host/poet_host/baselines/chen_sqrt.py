@@ -1,31 +1,23 @@
 """chen-sqrt: about sqrt(n) segments of equal length.
 
 T. Chen, B. Xu, C. Zhang, C. Guestrin, *Training Deep Nets with Sublinear Memory Cost*, arXiv
-1604.06174 (2016): n layers in k = sqrt(n) segments need O(n / k) + O(k) memory
-and one more forward pass. On graphs with branches the segments end at tensors that cut the
-graph in two, the articulation points of Jain et al., Checkmate (arXiv 1910.02653).
+1604.06174 (2016): n layers in k = sqrt(n) segments need O(n / k) + O(k) memory and one more forward
+pass. On graphs with branches, the segments end at tensors that cut the graph in two, the
+articulation points of Jain et al., Checkmate (arXiv 1910.02653).
 """
 
 from collections.abc import Sequence
 from math import isqrt
 
-from ..plan.plan import Plan
-from ..plan.problem import CostGraph, Problem
-from ..solver.settings import Settings
+from ..plan.problem import CostGraph
 from .chain import chain_of
-from .method import Draft, realise
+from .method import Draft
 from .segments import segmented
-
-NAME = "chen-sqrt"
-
-
-def chen_sqrt(problem: Problem, settings: Settings) -> Plan:
-    """The one schedule of the method, if it fits."""
-    return realise(problem, NAME, drafts, settings)
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    chain = chain_of(graph, NAME)
+    """The only schedule of the method."""
+    chain = chain_of(graph)
     return [segmented(chain, segment_ends(len(chain)))]
 
 

@@ -1,12 +1,12 @@
-"""Settle: from the decisions of a method to whole statements.
+"""Completion: from the decisions of a method to all statements of a plan.
 
-A method decides what is computed, and which computed tensors are paged, as a list of events.
-What it leaves open is the same for all of them and is settled here: a tensor is freed right
-after the last event that needs it; a kept one is paged out when it is computed first; a
-stored one (data, parameter) comes in before its first use and stays to its last, as long
-as RAM allows. Where it does not, stored tensors leave between two uses, those first that
-save least energy for the room they take: methods made for computers whose parameters always fit say
-nothing about it, and are told so in their plan's note.
+A method decides what is computed and which computed tensors are paged, as a list of events. The
+rest is the same for all methods and is added here. A tensor is freed right after the last event
+that needs it. A kept tensor is paged out when it is computed first. A stored tensor (data,
+parameter) is paged in before its first use and stays to its last use, as long as RAM allows.
+Otherwise stored tensors leave between two uses; those that save least energy for their bytes leave
+first. Methods made for computers whose parameters always fit do not cover that case, so the note
+of their plan says so.
 """
 
 from collections.abc import Sequence
@@ -15,26 +15,25 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..plan.plan import Op, Statement
+from ..plan.plan import Statement
 from ..plan.problem import CostGraph
+from ..solver.events import Event
 
 EXTENSION = "parameters and data leave RAM between uses, which is not part of the method"
 
-Event = tuple[Op, int]  # compute, page_out or page_in, and the node
-
 
 @dataclass(frozen=True)
-class Settled:
-    """`statements` None: more than the given RAM is needed, or a lost tensor.
+class Completion:
+    """The statements of some events, and the RAM that they need."""
 
-    `least_bytes`: what the events need with no stored tensor there but in use; 0: something is
-    overwritten that is needed, and there is no storage. `left`: how often a stored tensor
-    leaves RAM although it is used again.
-    """
-
-    statements: tuple[Statement, ...] | None
+    statements: tuple[Statement, ...] | None  # None: they need more RAM, or a lost tensor
+    # RAM for the events if stored tensors are there only while in use. 0: a tensor that is needed
+    # is overwritten, and there is no storage.
     least_bytes: int
-    left: int
+    exits: int  # how often a stored tensor leaves RAM although it is used again
+
+
+_LOST = Completion(None, 0, 0)
 
 
 @dataclass
@@ -44,21 +43,15 @@ class _Stay:
     node: int
     begin: int
     end: int
-    inherits: bool = False  # takes over memory that is counted at `begin` already
+    inherits: bool = False  # takes over memory that is already counted at `begin`
 
 
-def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
-    """Energy of the events alone: what a method's decisions cost, stored tensors apart."""
-    costs = {"compute": "energy_uj", "page_in": "page_in_uj", "page_out": "page_out_uj"}
-    return sum(float(getattr(graph.nodes[i], costs[op])) for op, i in events)
-
-
-def settle(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Settled:
-    """The statements of `events` within `ram_bytes`; computes have all computed inputs there."""
-    completed = _completed(graph, events)
-    if completed is None:
-        return Settled(None, 0, 0)
-    events = completed
+def complete(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Completion:
+    """Complete the events within `ram_bytes`. Computed inputs are in RAM for each computation."""
+    whole = _with_kept(graph, events)
+    if whole is None:
+        return _LOST
+    events = whole
     stays, uses = _stays(graph, events)
     used = np.zeros(len(events) + 1, dtype=np.int64)
     for stay in stays:
@@ -72,28 +65,27 @@ def settle(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Settled
     if not graph.storage:
         resident = _residents(graph, uses, len(events))
         if resident is None or any(gap.overwritten for gap in gaps):
-            return Settled(None, 0, 0)
+            return _LOST
         for stay in resident:
             used[stay.begin + 1 : stay.end + 1] += graph.nodes[stay.node].bytes
             used[uses.get(stay.node, [])] -= graph.nodes[stay.node].bytes
         least = max(int(used.max(initial=0)), sum(n.bytes for n in graph.nodes if n.stored))
         fits = least <= ram_bytes
         done = _statements(graph, events, [*stays, *resident], {}) if fits else None
-        return Settled(done, least, 0)
+        return Completion(done, least, 0)
     least = int(used.max(initial=0))
     if least > ram_bytes:
-        return Settled(None, least, 0)
-    held, left = _hold(graph, gaps, used, ram_bytes)
+        return Completion(None, least, 0)
+    held, exits = _hold(graph, gaps, used, ram_bytes)
     stored = _stored_stays(uses, held)
-    return Settled(_statements(graph, events, [*stays, *stored], uses), least, left)
+    return Completion(_statements(graph, events, [*stays, *stored], uses), least, exits)
 
 
-def _completed(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
-    """The events with what the graph itself demands, as keeping everything does it.
+def _with_kept(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
+    """Add the transfers that the graph itself demands, as in keep-everything.
 
-    A kept tensor goes out right after its first computation. A result that another node
-    overwrites before its last use goes out too, and comes in again; None: without storage it is
-    lost.
+    A kept tensor is paged out right after its first computation. So is a result that another node
+    overwrites before its last use, and it is paged in again. None: it is lost without storage.
     """
     nodes = graph.nodes
     there: set[int | None] = set()
@@ -149,12 +141,12 @@ def _stays(graph: CostGraph, events: Sequence[Event]) -> tuple[list[_Stay], dict
 
 @dataclass(frozen=True)
 class _Gap:
-    """Between two uses of a stored tensor; `overwritten`: the first one ends its stay."""
+    """The events between two uses of a stored tensor."""
 
     node: int
     begin: int
     end: int
-    overwritten: bool
+    overwritten: bool  # the first use overwrites the tensor
 
 
 def _gaps(graph: CostGraph, events: Sequence[Event], uses: dict[int, list[int]]) -> list[_Gap]:
@@ -169,14 +161,14 @@ def _hold(
     graph: CostGraph, gaps: Sequence[_Gap], used: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     ram_bytes: int,
 ) -> tuple[set[tuple[int, int]], int]:  # fmt: skip
-    """The gaps (node, begin) during which a stored tensor stays, and how many it leaves in."""
+    """The gaps (node, begin) in which a stored tensor stays, and the number of the others."""
 
     def worth(gap: _Gap) -> float:
         node = graph.nodes[gap.node]
         return node.page_in_uj / max(node.bytes * (gap.end - gap.begin), 1)
 
     held: set[tuple[int, int]] = set()
-    left = 0
+    exits = 0
     for gap in sorted(gaps, key=lambda gap: (-worth(gap), gap.begin, gap.node)):
         if gap.overwritten:
             continue
@@ -186,8 +178,8 @@ def _hold(
             between += size
             held.add((gap.node, gap.begin))
         else:
-            left += 1
-    return held, left
+            exits += 1
+    return held, exits
 
 
 def _stored_stays(uses: dict[int, list[int]], held: set[tuple[int, int]]) -> list[_Stay]:
@@ -202,8 +194,10 @@ def _stored_stays(uses: dict[int, list[int]], held: set[tuple[int, int]]) -> lis
 
 
 def _residents(graph: CostGraph, uses: dict[int, list[int]], end: int) -> list[_Stay] | None:
-    """Without storage: stored tensors from the start to their last use; None: a kept one is lost
-    to the node that overwrites it."""
+    """Without storage, the stays of stored tensors, from the start to the last use.
+
+    None: a kept tensor is overwritten.
+    """
     stays = []
     overwritten = {node.overwrites for node in graph.nodes}
     for i, node in enumerate(graph.nodes):
@@ -221,7 +215,7 @@ def _statements(
     stays: Sequence[_Stay],
     paged: dict[int, list[int]],
 ) -> tuple[Statement, ...]:
-    """Events with page-ins of stored tensors before, and frees after them."""
+    """The events, with page-ins of stored tensors before them and frees after them."""
     nodes = graph.nodes
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}

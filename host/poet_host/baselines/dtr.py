@@ -1,38 +1,31 @@
-"""dtr: Dynamic Tensor Rematerialization, an online rule that looks at the past alone.
+"""dtr: Dynamic Tensor Rematerialization, an online rule that knows only the past.
 
 M. Kirisame et al., *Dynamic Tensor Rematerialization*, ICLR 2021, arXiv 2006.09616. Operators run
-in the program's order; where an input is gone it is computed again, recursively; where there is no
-room, the tensor of lowest score among those that nothing under way needs is evicted:
+in the program's order. A missing input is recomputed, recursively. If RAM is full, the tensor of
+lowest score is evicted, among those that no running computation needs:
 
     h_DTR(t) = (c(t) + sum of c(u) over u in e*(t)) / (m(t) s(t))
 
 c is the cost of computing (time), m the size, s the time since the last access, and e*(t) the
-evicted neighbourhood: what is evicted and reached from t through evicted tensors alone, all the way
-up or all the way down the graph. A tensor that the program does not use any more is freed
-at once (eager eviction). Parameters are constants, which DTR never evicts. Where that is better, or
-they leave no room, they are evicted like results, with the page-in's time as their cost.
+evicted neighbourhood: the evicted tensors that are reached from t through evicted tensors alone, up
+or down the graph. A tensor that the program does not use any more is freed at once (eager
+eviction). Parameters are constants, which DTR never evicts. If that is better, or if they leave
+too little RAM, they are evicted like results, with the time of the page-in as their cost.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..plan.plan import Plan
-from ..plan.problem import CostGraph, Problem
-from ..solver.settings import Settings
-from .completion import EXTENSION, Event
-from .method import Draft, GaveUp, realise
+from ..plan.problem import CostGraph
+from ..solver.events import Event
+from .completion import EXTENSION
+from .method import Draft, GaveUp
 
-NAME = "dtr"
-MOST_COMPUTES = 40  # per operator, before a run counts as thrashing
-
-
-def dtr(problem: Problem, settings: Settings) -> Plan:
-    """What the online rule does within the budget."""
-    return realise(problem, NAME, drafts, settings)
+MAX_COMPUTES = 40  # per operator, before a run counts as thrashing
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """As published, and with parameters that may leave."""
+    """The schedule as published, and the one with parameters that may leave RAM."""
     found = []
     thrashing = None
     for pinned, note in ((True, ""), (False, EXTENSION)):
@@ -50,11 +43,11 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
 
 
 def run(graph: CostGraph, ram_bytes: int, *, pinned: bool) -> list[Event] | None:
-    """The computations in order, or None out of memory; raises GaveUp when it thrashes.
+    """The computations in order; None if RAM is too small. Raises GaveUp when it thrashes.
 
     `pinned`: stored tensors stay from their first use to their last.
     """
-    return _Machine(graph, ram_bytes, pinned).run()
+    return _Runtime(graph, ram_bytes, pinned).run()
 
 
 class _OutOfMemory(Exception):
@@ -62,7 +55,7 @@ class _OutOfMemory(Exception):
 
 
 @dataclass
-class _Machine:
+class _Runtime:
     graph: CostGraph
     ram_bytes: int
     pinned: bool
@@ -72,7 +65,7 @@ class _Machine:
     accessed_us: dict[int, float] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
-    around_us: dict[int, float] = field(default_factory=dict)  # cost of e*, where known
+    around_us: dict[int, float] = field(default_factory=dict)  # cost of e*, if known
 
     def __post_init__(self) -> None:
         nodes = self.graph.nodes
@@ -102,7 +95,7 @@ class _Machine:
         return self.events
 
     def _perform(self, operator: int) -> None:
-        """Compute an operator after everything that it lacks."""
+        """Compute an operator, after all of its missing inputs."""
         nodes = self.graph.nodes
         stack = [operator]
         while stack:
@@ -123,8 +116,8 @@ class _Machine:
 
     def _compute(self, i: int, locked: set[int]) -> None:
         node = self.graph.nodes[i]
-        if len(self.events) > MOST_COMPUTES * len(self.graph.nodes):
-            raise GaveUp(f"it computes the same again and again (over {len(self.events)} times)")
+        if len(self.events) > MAX_COMPUTES * len(self.graph.nodes):
+            raise GaveUp(f"it recomputes without end (over {len(self.events)} computations)")
         if node.overwrites is None:
             self._enter(i, node.workspace_bytes, locked)
         else:
@@ -138,7 +131,7 @@ class _Machine:
         self.done.add(i)
 
     def _release(self, i: int) -> None:
-        """The program has run operator i: what it will not use any more is freed."""
+        """Free the tensors that the program does not use after operator i."""
         for j in self.graph.nodes[i].inputs:
             self.uses[j] -= 1
         for j in (i, *self.graph.nodes[i].inputs):
@@ -170,7 +163,7 @@ class _Machine:
         return node.bytes > 0 and not node.once
 
     def score(self, i: int) -> float:
-        """h_DTR. An access just now counts as the shortest time, so that nothing divides by 0."""
+        """h_DTR. The time since the last access is at least 1e-6 us, to avoid division by 0."""
         node = self.graph.nodes[i]
         stale_us = max(self.clock_us - self.accessed_us[i], 1e-6)
         own_us = node.page_in_us if node.stored else node.time_us
@@ -190,7 +183,7 @@ class _Machine:
         return i in self.done and i not in self.ram and not self.graph.nodes[i].once
 
     def _reach(self, i: int, edges: Sequence[Iterable[int]]) -> tuple[set[int], set[int]]:
-        """Evicted tensors reached from i through evicted ones, and the others at their border."""
+        """Evicted tensors reached from i through evicted ones, and the tensors at their border."""
         found: set[int] = set()
         border: set[int] = set()
         todo = list(edges[i])
@@ -206,7 +199,7 @@ class _Machine:
         return found, border
 
     def _change(self, i: int, there: bool) -> None:
-        """Tensor i comes or goes: neighbourhoods that it belongs to, or connects, change."""
+        """Add tensor i to RAM or remove it, and forget the neighbourhoods that this changes."""
         (self.ram.add if there else self.ram.discard)(i)
         if self.graph.nodes[i].stored:
             return

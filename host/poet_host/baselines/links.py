@@ -1,7 +1,7 @@
-"""What the links of a chain need: bytes and costs of their forward and backward work.
+"""Links of a chain: bytes and costs of their forward and backward work.
 
-For a chain's dynamic programme. All bytes are without the link's input x_(l-1), which is
-counted by who keeps it, and with stored tensors only while an operator uses them.
+These are for a dynamic programme. No bytes include the link's input x_(l-1), which counts for the
+link that keeps it. Stored tensors count only while an operator uses them.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -13,29 +13,22 @@ from .chain import Chain
 
 @dataclass(frozen=True)
 class Links:
-    """Lists over the links (blocks and their backward groups).
+    """Lists over the links (blocks and their backward groups). Costs are energies or times."""
 
-    `output_bytes` of x_l; `inside_bytes` of what is taped besides; `arriving_bytes` of gradients
-    that come from later groups; peaks of computing the output alone (`forward_bytes`), of
-    taping (`tape_bytes`) and of the group (`backward_bytes`, gradients and tape included).
-    Costs are energies or times: `forward_cost`, `tape_cost`, `both_cost` of computing output,
-    tape, or both again; `paging_cost` of moving x_l out and in.
-    """
-
-    output_bytes: list[int]
-    inside_bytes: list[int]
-    arriving_bytes: list[int]
-    forward_bytes: list[int]
-    tape_bytes: list[int]
-    backward_bytes: list[int]
-    forward_cost: list[float]
-    tape_cost: list[float]
-    both_cost: list[float]
-    paging_cost: list[float]
+    output_bytes: list[int]  # of x_l
+    inside_bytes: list[int]  # of the tape without x_l
+    arriving_bytes: list[int]  # of gradients from later groups
+    forward_bytes: list[int]  # peak of computing the output alone
+    tape_bytes: list[int]  # peak of computing the tape
+    backward_bytes: list[int]  # peak of the group, gradients and tape included
+    forward_cost: list[float]  # of recomputing the output
+    tape_cost: list[float]  # of recomputing the tape
+    both_cost: list[float]  # of recomputing output and tape
+    paging_cost: list[float]  # of paging x_l out and in
 
 
 Weigh = Callable[[CostNode], tuple[float, float]]
-"""What computing a node costs, and what paging it out and in does."""
+"""The cost of computing a node, and that of paging it out and in."""
 
 
 def energy(node: CostNode) -> tuple[float, float]:
@@ -64,16 +57,16 @@ def links_of(chain: Chain, weigh: Weigh = energy) -> Links:
         links.forward_bytes.append(measure.of(members, set(), ends))
         links.tape_bytes.append(measure.of(members, set(), tape | ends))
         links.backward_bytes.append(measure.of(chain.groups[block], arriving | tape, leaving))
-        links.forward_cost.append(_again(chain, weigh, block, ends))
-        links.tape_cost.append(_again(chain, weigh, block, tape))
-        links.both_cost.append(_again(chain, weigh, block, tape | ends))
+        links.forward_cost.append(_recompute_cost(chain, weigh, block, ends))
+        links.tape_cost.append(_recompute_cost(chain, weigh, block, tape))
+        links.both_cost.append(_recompute_cost(chain, weigh, block, tape | ends))
         moved = nodes[output] if output is not None else None
         links.paging_cost.append(weigh(moved)[1] if moved else 0.0)
     return links
 
 
 def _last_groups(chain: Chain) -> dict[int, tuple[int, int]]:
-    """For each backward tensor that another group uses: the groups of its making and last use."""
+    """For each backward tensor that another group uses: its group, and that of its last use."""
     made = {i: g for g, group in enumerate(chain.groups) for i in group}
     used: dict[int, int] = {}
     for g, group in enumerate(chain.groups):
@@ -84,8 +77,10 @@ def _last_groups(chain: Chain) -> dict[int, tuple[int, int]]:
     return {i: (made[i], g) for i, g in used.items() if g < made[i]}
 
 
-def _again(chain: Chain, weigh: Weigh, block: int, wanted: Collection[int | None]) -> float:
-    """Cost of computing `wanted` again within a block whose input is there."""
+def _recompute_cost(
+    chain: Chain, weigh: Weigh, block: int, wanted: Collection[int | None]
+) -> float:
+    """The cost of recomputing `wanted` within a block whose input is in RAM."""
     nodes = chain.graph.nodes
     inside = set(chain.blocks[block])
     needed: set[int] = set()
@@ -106,7 +101,7 @@ class _Peak:
     def of(
         self, order: Sequence[int], before: Collection[int | None], after: Collection[int | None]
     ) -> int:
-        """Most bytes while `order` is computed, `before` being there and `after` staying."""
+        """The most bytes while `order` is computed; `before` is in RAM first, `after` stays."""
         nodes = self.chain.graph.nodes
         last = {j: e for e, i in enumerate(order) for j in (i, *nodes[i].inputs)}
         there = {i for i in before if i is not None and i not in self.outside}

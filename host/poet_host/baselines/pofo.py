@@ -8,17 +8,16 @@ forward and backward, with the input of s there and m bytes free:
     tape s:       cost(tape s) + C(s + 1, t, m - tape)
     checkpoint:   cost(forward s ... s' - 1) + C(s', t, m - x) + C(s, s' - 1, m),   x = x_(s' - 1)
 
-The restrictions of the class, as read from the publication: a tensor is offloaded only in the
-first forward pass and comes back once, in the backward pass; offloaded is a link's input, from its
-last forward use until its own links are run backward; whatever is run again is planned by C, in
-memory. Hence a second table O(s, m) for links s to the end on the first pass, which costs nothing
-to compute, and where the input of s may be offloaded meanwhile: + out(x_(s-1)) + in(x_(s-1)), with
-its bytes free.
+The publication restricts the class of schedules as follows. A tensor is offloaded only in the first
+forward pass, and comes back once, in the backward pass. Only the input of a link is offloaded, from
+its last forward use until its own links run backward. C plans all recomputation, in memory. Hence
+there is a second table O(s, m), for links s to the end on the first pass, whose computation costs
+nothing. There the input of s may be offloaded: + out(x_(s-1)) + in(x_(s-1)), with its bytes free.
 
-Memory is counted in at most SLOTS units, rounded up. Two things differ here: the
-cost is energy, or time without overlap (the publication minimises time with it), whichever gives
-the cheaper plan that meets the deadline; and transfers are overlapped with computation afterwards,
-as every method's are.
+Memory is counted in at most MAX_SLOTS units, rounded up. Two things differ here. The cost is
+energy, or time without overlap (the publication minimises time with overlap), whichever gives the
+cheaper plan that meets the deadline. And transfers are overlapped with computation afterwards, as
+for every method.
 """
 
 from collections.abc import Sequence
@@ -27,36 +26,30 @@ from typing import Any
 
 import numpy as np
 
-from ..plan.plan import Plan
-from ..plan.problem import CostGraph, Problem
-from ..solver.settings import Settings
+from ..plan.infeasible import largest_operator_bytes
+from ..plan.problem import CostGraph
+from ..solver.events import Event
 from .chain import Chain, Walk, chain_of
-from .completion import Event, settle
+from .completion import complete
 from .links import Links, energy, links_of, time
-from .method import DoesNotApply, Draft, GaveUp, largest_operator_bytes, realise
+from .method import DoesNotApply, Draft, GaveUp
 
-NAME = "pofo"
-SLOTS = 500
-SHARES = 24
+MAX_SLOTS = 500
+RAM_SHARES = 24  # tried, of the RAM budget
 
 Table = Any  # numpy array of costs by free slots
 
 
-def pofo(problem: Problem, settings: Settings) -> Plan:
-    """The optimum of the restricted class, in the memory model of the chain."""
-    return realise(problem, NAME, drafts, settings, every=False)
-
-
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """The optima for several shares of RAM; the rest is for stored tensors between their uses."""
+    """The optima for several shares of RAM; the rest holds stored tensors between their uses."""
     if not graph.storage:
-        raise DoesNotApply(f"{NAME} does not apply to {graph.name}: it pages; there is no storage")
-    chain = chain_of(graph, NAME)
+        raise DoesNotApply("it pages, and there is no storage")
+    chain = chain_of(graph)
     if largest_operator_bytes(graph) > ram_bytes:
         return []
     resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
     least = max(ram_bytes - resident_bytes, ram_bytes // 2)
-    step = max((ram_bytes - least) // (SHARES - 1), 1)
+    step = max((ram_bytes - least) // (RAM_SHARES - 1), 1)
     found: dict[tuple[Event, ...], None] = {}
     for weigh in (energy, time):
         programme = Programme(links_of(chain, weigh), ram_bytes)
@@ -64,14 +57,14 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
             walk = best_walk(chain, programme, free_bytes)
             if walk is not None:
                 found[tuple(walk.events)] = None
-    fitting = [one for one in found if settle(graph, one, ram_bytes).statements is not None]
+    fitting = [it for it in found if complete(graph, it, ram_bytes).statements is not None]
     if not fitting:
         raise GaveUp("the dynamic programme found no schedule that fits")
-    return [Draft(one, chain.note) for one in fitting]
+    return [Draft(events, chain.note) for events in fitting]
 
 
 def best_walk(chain: Chain, programme: "Programme", free_bytes: int) -> Walk | None:
-    """The optimum in `free_bytes`, no more than the programme's; None: there is none."""
+    """The optimum in `free_bytes`, at most those of the programme; None if nothing fits."""
     free = free_bytes // programme.unit
     if programme.first[0][free] == inf:
         return None
@@ -90,8 +83,8 @@ class Programme:
             links.tape_bytes, links.backward_bytes,
         )  # fmt: skip
         unit = gcd(ram_bytes, *(size for sizes in lists for size in sizes))
-        if ram_bytes > SLOTS * unit:
-            unit = -(-ram_bytes // SLOTS)
+        if ram_bytes > MAX_SLOTS * unit:
+            unit = -(-ram_bytes // MAX_SLOTS)
         self.unit, self.slots = unit, ram_bytes // unit
         up = [[-(-size // unit) for size in sizes] for sizes in lists]
         self.output, self.inside, self.arriving, self.forward, self.tape, self.backward = up
@@ -104,7 +97,7 @@ class Programme:
             self.first[s] = self._first(s)
 
     def options(self, s: int, t: int) -> "list[tuple[int, Table]]":
-        """For C(s, t): (s', cost by slots); s' = s stands for taping s."""
+        """For C(s, t): (s', cost by free slots); s' = s means taping s."""
         links, found = self.links, []
         need = max(self.tape[s] + self.arriving[t], self.backward[s])
         if s == t:
@@ -122,7 +115,7 @@ class Programme:
         return found
 
     def first_options(self, s: int) -> "list[tuple[int, bool, Table]]":
-        """For O(s): (s', is the input of s offloaded?, cost by slots)."""
+        """For O(s): (s', whether the input of s is offloaded, cost by free slots)."""
         last = self.count - 1
         need = max(self.tape[s], self.backward[s])
         if s == last:
@@ -147,14 +140,14 @@ class Programme:
         return np.minimum.reduce([cost for _, _, cost in self.first_options(s)])
 
     def _from(self, need: int, cost: Table) -> Table:
-        """Infinite where fewer than `need` slots are free."""
+        """The cost, infinite where fewer than `need` slots are free."""
         cost = cost.copy()
         cost[: max(need, 0)] = inf
         return cost
 
 
 def _less(cost: Table, slots: int) -> Table:
-    """The cost with `slots` fewer free (more, if negative: as far as the table goes)."""
+    """The cost with `slots` fewer free slots; with more if negative, up to the table's end."""
     if slots <= 0:
         more = np.full(-slots, cost[-1])
         return np.concatenate([cost[-slots:], more])[: len(cost)]
@@ -162,7 +155,7 @@ def _less(cost: Table, slots: int) -> Table:
 
 
 class _Tracer:
-    """Walks along the choices of the tables."""
+    """Makes the walk that the tables choose."""
 
     def __init__(self, programme: Programme, walk: Walk) -> None:
         self.programme, self.walk = programme, walk
@@ -208,7 +201,7 @@ class _Tracer:
             self.again(s, k - 1, free)
 
     def _go(self, s: int, k: int, t: int) -> None:
-        """Tape link s (k = s), or run links s to k - 1 for their last output alone."""
+        """Tape link s (k = s), or compute the output of link k - 1 from s on."""
         walk = self.walk
         if k == s:
             walk.forward(s, tape=True)

@@ -1,103 +1,159 @@
-"""The schedulers, a row each; the command line, `compare` and its figures take them from here.
+"""The table of all planning methods. The command line and `compare` read it.
 
-A new one is a row, a file with a function (Problem, Settings) -> Plan, and a test. What a method
-proposes becomes a plan in method.py, and the verifier judges all plans alike.
+To add a method, add a row, a file with a function (Problem, Settings) -> Plan, and a test.
+method.py makes plans of what a method proposes, and the verifier judges all plans alike.
 """
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 
 from ..errors import BadInput
 from ..plan.plan import Plan
 from ..plan.problem import Problem
 from ..solver.settings import DEFAULT_SETTINGS, Settings
-from .capuchin import capuchin
+from ..solver.solve import solve
+from . import capuchin, checkpoint_all, chen_greedy, chen_sqrt, dtr, griewank, pofo
+from .chain import chain_of
 from .checkmate import checkmate
-from .checkpoint_all import checkpoint_all
-from .chen_greedy import chen_greedy
-from .chen_sqrt import chen_sqrt
-from .dtr import dtr
-from .griewank import griewank
-from .planner import poet, poet_paging, poet_remat
-from .pofo import pofo
+from .method import DoesNotApply, Drafts, cheapest_plan
 
 ANY = "any graph"
 CHAIN = "chains; branches are merged into links"
 PAGED = "any graph with storage"
 PAGED_CHAIN = "chains with storage; branches are merged into links"
 
+Run = Callable[[Problem, Settings], Plan]
+
+
+@dataclass(frozen=True)
+class SeedLimits:
+    """For which graphs a method makes a seed plan for `poet`, which takes it two seconds at most.
+
+    The work of some methods grows with the cube of the graph's size.
+    """
+
+    rank: int  # `poet` asks the methods in this order
+    max_nodes: float = inf
+    max_links: float = inf  # of a chain
+
 
 @dataclass(frozen=True)
 class Scheduler:
-    """`recomputes`, `pages`: what the method may do with results. `minimises`: what it weighs."""
+    """One planning method."""
 
     name: str
-    run: Callable[[Problem, Settings], Plan]
+    run: Run  # may raise DoesNotApply
     description: str
     citation: str
     applies_to: str
-    recomputes: bool
-    pages: bool
+    recomputes: bool  # computed tensors
+    pages: bool  # computed tensors
     minimises: str
+    seed: SeedLimits | None = None  # None: makes no seed plans, since it searches itself
+
+    def seed_plan(self, problem: Problem, settings: Settings) -> Plan | None:
+        """Make a plan for `poet` to start from; None if there is none, or `seed` forbids it."""
+        if self.seed is None or len(problem.graph.nodes) > self.seed.max_nodes:
+            return None
+        try:
+            if self.seed.max_links < inf and len(chain_of(problem.graph)) > self.seed.max_links:
+                return None
+            plan = self.run(problem, settings)
+        except DoesNotApply:
+            return None
+        return plan if plan.statements else None
+
+
+# S. G. Patil et al., *POET: Training Neural Networks on Tiny Devices with Integrated
+# Rematerialization and Paging*, ICML 2022, arXiv 2207.07697. Its Figure 4 has the two ablations.
+
+
+def poet(problem: Problem, settings: Settings) -> Plan:
+    """Find the plan of least energy. It needs no more than any seed plan that was made."""
+    return solve(problem, settings, method="poet", seed_plans=SEED_PLANS)
+
+
+def _cheapest(drafts: Drafts, every: bool = True) -> Run:
+    return partial(cheapest_plan, drafts, every=every)
 
 
 _POET = "Patil et al., ICML 2022, arXiv 2207.07697"
 _ROWS = (
     Scheduler("poet", poet, "recomputes and pages, least energy proved", _POET,
               ANY, True, True, "energy"),
-    Scheduler("poet-paging", poet_paging, "poet without recomputation", _POET,
+    Scheduler("poet-paging", partial(solve, method="poet-paging"),
+              "poet without recomputation", _POET,
               PAGED, False, True, "energy"),
-    Scheduler("poet-remat", poet_remat, "poet without paging of results", _POET,
+    Scheduler("poet-remat", partial(solve, method="poet-remat"),
+              "poet without paging of results", _POET,
               ANY, True, False, "energy"),
-    Scheduler("checkpoint-all", checkpoint_all, "keeps everything",
+    Scheduler("checkpoint-all", _cheapest(checkpoint_all.drafts),
+              "keeps everything",
               "Jain et al., MLSys 2020, arXiv 1910.02653",
-              ANY, False, False, "nothing"),
-    Scheduler("chen-sqrt", chen_sqrt, "keeps every sqrt(n)-th layer",
+              ANY, False, False, "nothing", SeedLimits(1)),
+    Scheduler("chen-sqrt", _cheapest(chen_sqrt.drafts),
+              "keeps every sqrt(n)-th layer",
               "Chen et al., arXiv 1604.06174",
-              CHAIN, True, False, "nothing"),
-    Scheduler("chen-greedy", chen_greedy, "keeps layers by the bytes between them",
+              CHAIN, True, False, "nothing", SeedLimits(3)),
+    Scheduler("chen-greedy", _cheapest(chen_greedy.drafts, every=False),
+              "keeps layers by the bytes between them",
               "Chen et al., arXiv 1604.06174, Algorithm 3",
-              CHAIN, True, False, "bytes"),
-    Scheduler("griewank", griewank, "binomial checkpoints (Revolve)",
+              CHAIN, True, False, "bytes", SeedLimits(4, max_nodes=2000)),
+    Scheduler("griewank", _cheapest(griewank.drafts),
+              "binomial checkpoints (Revolve)",
               "Griewank and Walther, ACM TOMS 26(1), 2000, Algorithm 799",
-              CHAIN, True, False, "steps"),
+              CHAIN, True, False, "steps", SeedLimits(6, max_links=128)),
     Scheduler("checkmate", checkmate, "optimal recomputation, parameters resident",
               "Jain et al., MLSys 2020, arXiv 1910.02653",
               ANY, True, False, "energy"),
-    Scheduler("dtr", dtr, "evicts online by h_DTR and recomputes on demand",
+    Scheduler("dtr", _cheapest(dtr.drafts),
+              "evicts online by h_DTR and recomputes on demand",
               "Kirisame et al., ICLR 2021, arXiv 2006.09616",
-              ANY, True, False, "time"),
-    Scheduler("capuchin", capuchin, "pages what hides, then by memory saved per second",
+              ANY, True, False, "time", SeedLimits(2, max_nodes=1000)),
+    Scheduler("capuchin", _cheapest(capuchin.drafts),
+              "pages what overlaps, then by memory saved per second",
               "Peng et al., ASPLOS 2020",
-              PAGED, True, True, "time"),
-    Scheduler("pofo", pofo, "dynamic programme over recomputing and offloading",
+              PAGED, True, True, "time", SeedLimits(7, max_nodes=500)),
+    Scheduler("pofo", _cheapest(pofo.drafts, every=False),
+              "dynamic programme over recomputing and offloading",
               "Beaumont, Eyraud-Dubois, Shilova, NeurIPS 2021",
-              PAGED_CHAIN, True, True, "energy, time"),
+              PAGED_CHAIN, True, True, "energy, time", SeedLimits(5, max_links=64)),
 )  # fmt: skip
 
 SCHEDULERS: dict[str, Scheduler] = {row.name: row for row in _ROWS}
 METHODS: tuple[str, ...] = tuple(SCHEDULERS)
+SEED_PLANS = tuple(
+    row.seed_plan
+    for row in sorted(_ROWS, key=lambda row: row.seed.rank if row.seed else 0)
+    if row.seed
+)
 
 
 def plan_by(method: str, problem: Problem, settings: Settings = DEFAULT_SETTINGS) -> Plan:
     """Make the plan of a method.
 
-    Raises BadInput if there is no such method, and DoesNotApply (a BadInput) if the graph is
-    not of the kind that it is made for.
+    Raises BadInput if no method has this name, and DoesNotApply (a BadInput) if the method does
+    not work on this kind of graph.
     """
     if method not in SCHEDULERS:
-        raise BadInput(f"there is no method {method!r}: choose of {', '.join(METHODS)}")
-    return SCHEDULERS[method].run(problem, settings)
+        raise BadInput(f"there is no method {method!r}: choose one of {', '.join(METHODS)}")
+    try:
+        plan = SCHEDULERS[method].run(problem, settings)
+    except DoesNotApply as error:
+        raise DoesNotApply(f"{method} does not apply to {problem.graph.name}: {error}") from error
+    return replace(plan, method=method)
 
 
 @cache
 def planner_version() -> str:
-    """What a plan depends on besides its problem: a hash of the planner's files and the solver's
-    version."""
+    """What a plan depends on besides its problem: a hash of the package's files and the version of
+    the solver.
+    """
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
     hashed = hashlib.sha256(version("highspy").encode())
     for path in files:

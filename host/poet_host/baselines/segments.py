@@ -1,4 +1,4 @@
-"""Segments: a chain of which only some outputs stay, as Chen et al. run it."""
+"""Segments: how Chen et al. run a chain of which only some outputs stay."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from .method import Draft
 
 
 def segmented(chain: Chain, ends: Sequence[int]) -> Draft:
-    """Segments that end with the blocks `ends`; the last one ends with the chain.
+    """The schedule of segments that end with the blocks `ends`; the last ends with the chain.
 
-    Forward, only the segments' outputs stay. Backward, each segment is computed again from
-    the output before it, and taped; the last one was taped on the way forward.
+    In the forward pass, only the outputs of segments stay, and the last segment is taped. In the
+    backward pass, each other segment is recomputed from the output before it, and taped.
     """
     starts = [0, *(end + 1 for end in ends)]
     walk = Walk(chain)

@@ -81,9 +81,7 @@ def _name(row: Any, where: str) -> str:
     return convert(row.get("name"), Name, f'{where}, "name"')
 
 
-def _node(
-    row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where: str
-) -> CostNode:
+def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where: str) -> CostNode:
     """A row as a node; `order` has the positions of the nodes before it."""
     names = row.get("inputs")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -97,7 +95,9 @@ def _node(
     positions: dict[str, Any] = {"inputs": list(dict.fromkeys(order[name] for name in names))}
     if "overwrites" in row:
         if row["overwrites"] not in names:
-            raise BadInput(f"{where}: overwrites {quoted(row['overwrites'])}, which it does not read")
+            raise BadInput(
+                f"{where}: overwrites {quoted(row['overwrites'])}, which it does not read"
+            )
         positions["overwrites"] = order[row["overwrites"]]
     if row.get("stored") is True and names:
         raise BadInput(f"{where}: a stored node is never computed, so it can have no inputs")

@@ -4,58 +4,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import BadInput
+from .placed_plan import PlacedPlan, finish
 from .placement import arrange
 from .plan import Op, Plan, Statement
 from .problem import CostGraph, Problem
-from .verify import verify
 
 METHOD = "keep-everything"
 
 
 def keep_everything(graph: CostGraph) -> Plan:
-    """Every node once in order; every tensor stays in RAM from its first use to its last.
+    """Make the plan that computes every node once, in order, and keeps tensors to their last use.
 
-    A computed tensor is freed after its last use, at once if nobody uses it; a stored one
-    is paged in right before its first use; a kept one is paged out when it is computed.
-    Nothing is paged otherwise, except that a tensor which another node overwrites while it
-    is still needed is paged in again. The plan is placed; `peak_bytes` is its height.
+    A computed tensor is freed after its last use, at once if it has none. A stored one is paged
+    in right before its first use. A kept one is paged out when it is computed. Nothing else is
+    paged, except that a tensor which another node overwrites before its last use is paged out and
+    in again. The plan is placed; `peak_bytes` is its height.
 
     Raises BadInput if such a tensor exists in a graph without storage.
     """
-    statements = _Walk(graph).statements()
-    placement = arrange(graph, statements, 0)
-    plan = Plan(
-        status="feasible",
-        ram_bytes=placement.height_bytes,
-        statements=placement.statements,
-        method=METHOD,
-        initial_offsets=placement.initial_offsets,
-    )
-    totals = verify(Problem(graph, placement.height_bytes), plan)
-    return replace(
-        plan,
-        energy_uj=totals.energy_uj,
-        time_us=totals.time_us,
-        total_energy_uj=totals.total_energy_uj,
-        peak_bytes=totals.peak_bytes,
-    )
+    placement = arrange(graph, _Builder(graph).statements(), 0)
+    problem = Problem(graph, placement.height_bytes)
+    plan = finish(problem, placement, time_limit_s=0.0, effort="none")
+    assert isinstance(plan, PlacedPlan)  # without a deadline, no plan is late
+    return replace(plan.as_plan(problem), method=METHOD)
+
+
+def last_uses(graph: CostGraph) -> list[int]:
+    """The last node that uses each tensor; -1: none. Without storage, `keep` is a use."""
+    end = len(graph.nodes)
+    last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
+    for j, node in enumerate(graph.nodes):
+        for i in node.inputs:
+            last[i] = max(last[i], j)
+    return last
 
 
 @dataclass
-class _Walk:
-    """One pass over the graph that knows which tensors somebody still wants."""
+class _Builder:
+    """One pass over the graph that builds the statements."""
 
     graph: CostGraph
     out: list[Statement] = field(default_factory=list)
-    ram: set[int] = field(default_factory=set)
+    ram: set[int] = field(default_factory=set)  # the tensors in RAM
 
     def statements(self) -> list[Statement]:
         nodes = self.graph.nodes
-        last_use = self._last_uses()
+        last_use = last_uses(self.graph)
         if not self.graph.storage:
             self.ram = {i for i, node in enumerate(nodes) if node.stored}
             self._free([i for i in sorted(self.ram) if last_use[i] < 0])
-        page_out = self._pages()
+        page_out = self._paged_out()
         for i, node in enumerate(nodes):
             if node.stored:
                 continue
@@ -75,16 +73,7 @@ class _Walk:
             self._free([i] if last_use[i] < 0 else [])
         return self.out
 
-    def _last_uses(self) -> list[int]:
-        """The last node that uses each tensor; -1: none. Without storage, `keep` is a use."""
-        end = len(self.graph.nodes)
-        last = [end if node.keep and not self.graph.storage else -1 for node in self.graph.nodes]
-        for j, node in enumerate(self.graph.nodes):
-            for i in node.inputs:
-                last[i] = max(last[i], j)
-        return last
-
-    def _pages(self) -> set[int]:
+    def _paged_out(self) -> set[int]:
         """Computed tensors that must be on storage: kept, or used after being overwritten."""
         nodes = self.graph.nodes
         pages = {i for i, node in enumerate(nodes) if node.keep and not node.stored}
@@ -101,8 +90,8 @@ class _Walk:
             return
         over = self.graph.nodes[node.overwrites].name
         raise BadInput(
-            f'{self.graph.name}, node "{node.name}": overwrites "{over}", which is needed '
-            "later, and without storage it cannot be paged in again"
+            f'{self.graph.name}, node "{node.name}": overwrites "{over}", which a later node '
+            "needs. Without storage it cannot be paged in again"
         )
 
     def _free(self, tensors: Sequence[int]) -> None:

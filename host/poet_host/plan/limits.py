@@ -1,4 +1,4 @@
-"""What people write as a RAM budget or a deadline, as numbers."""
+"""RAM budgets and deadlines as people write them, and the problem that they make of a graph."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from ..profile.profile import Profile
 from ..sizes import SIZE, bounded, size_bytes
 from .problem import CostGraph, Problem
 
-LEAST_RAM_BYTES = 4  # one number
+MIN_RAM_BYTES = 4  # one number
 _OR_A_SHARE = ", or a share of what keep-everything needs, as 50%"
 
 
@@ -43,18 +43,18 @@ def ram_budget(
     profile: Profile | None,
     keep_all_bytes: int | None,
 ) -> int:
-    """The budget that `limit` (see ram_bytes) stands for; without one, the board's arena.
+    """The bytes of `limit` (see ram_bytes); without a limit, the arena of the profile's board.
 
-    Raises BadInput for a graph of costs without a limit, and for a budget below one number.
+    Raises BadInput for a cost graph without a limit, and for less than one number.
     """
     if limit is None:
         if profile is None:
-            raise BadInput(f"{graph.name} is a graph of costs, without a board: give --ram")
+            raise BadInput(f"{graph.name} is a cost graph, without a board: give --ram")
         if profile.board not in names():
-            raise BadInput(f"the profile's board {profile.board} is not known here: give --ram")
+            raise BadInput(f"the profile's board {profile.board} is unknown: give --ram")
         return load_board(profile.board).arena_bytes
     size = ram_bytes(limit, keep_all_bytes)
-    if profile is not None and size < LEAST_RAM_BYTES:
+    if profile is not None and size < MIN_RAM_BYTES:
         raise BadInput(
             f"RAM budget {limit!r} is {size:,} bytes, less than one number takes: write bytes, as "
             f"24576{_OR_A_SHARE}"
@@ -70,7 +70,7 @@ def check_arena(size: int, profile: Profile) -> None:
     if size > board.arena_bytes and not board.is_computer:
         raise BadInput(
             f"a RAM budget of {size:,} bytes is above the arena of {board.name}, "
-            f"{board.arena_bytes:,} bytes: leave out --ram to plan for the arena, or give "
+            f"{board.arena_bytes:,} bytes. Leave out --ram to plan for the arena, or give "
             "--beyond-arena for a schedule that this board cannot run"
         )
 
@@ -86,13 +86,16 @@ def ram_bytes(limit: str | float, keep_all_bytes: int | None) -> int:
     if not found or found[2] != "%":
         return size_bytes(text, "RAM budget", _OR_A_SHARE)
     if keep_all_bytes is None:
-        raise BadInput(f"{what}: nothing to take per cent of; write bytes, as 24576")
-    # A fraction, because 33.3 % of 1000 bytes are 333 of them, not 332.
+        raise BadInput(f"{what}: nothing to take per cent of. Write bytes, as 24576")
+    # A fraction, because 33.3 % of 1000 bytes are 333 bytes, not 332.
     return bounded(int(Fraction(found[1]) / 100 * keep_all_bytes), what)
 
 
 def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | None:
-    """Microseconds of `1.2x` (of keep-everything's time), `15` or `15ms`, `15000us`, `none`."""
+    """Microseconds of `1.2x` (of keep-everything's time), `15` or `15ms`, `15000us`, `none`.
+
+    Raises BadInput for anything else.
+    """
     if text is None or str(text).strip().lower() == "none":
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(x|ms|us)?", str(text).strip(), re.I)
@@ -100,7 +103,7 @@ def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | 
         raise BadInput(f"deadline {text!r}: write milliseconds, as 15, or 1.2x, or none")
     number, unit = float(found[1]), (found[2] or "").lower()
     if unit == "x" and keep_all_us is None:
-        raise BadInput(f"deadline {text!r}: nothing to take a multiple of; write milliseconds")
+        raise BadInput(f"deadline {text!r}: nothing to take a multiple of. Write milliseconds")
     limit = number * {"x": keep_all_us or 0.0, "us": 1.0}.get(unit, 1e3)
     if not (math.isfinite(limit) and limit > 0):
         raise BadInput(f"deadline {text!r}: a deadline is a positive number")

@@ -1,12 +1,11 @@
-"""Packing: fixed offsets for blocks that live for a while, as low as possible.
+"""Packing: fixed offsets for blocks with limited lives, as low as possible.
 
-Two blocks that live at the same time must not overlap in memory. To decide whether all fit
-below a capacity is NP-complete (dynamic storage allocation), so several methods take
-turns, cheapest first: first fit in several orders, a local search on the order that moves
-up what sticks out, and a depth-first search that is complete for small problems. Orders
-close to the order in time come first, since schedules encode what a board would choose
-itself, first fit in time, in one bit. Effort is counted, not timed, so that equal input
-gives equal offsets.
+Two blocks that live at the same time must not overlap in memory. Whether all fit below a
+capacity is an NP-complete question (dynamic storage allocation). So several methods run, cheapest
+first: first fit in several orders; a local search that moves blocks which end above the capacity
+forward in the order; a depth-first search that is complete for small problems. Orders close to
+the order in time come first, since a schedule encodes first fit in time, the board's own choice,
+in one bit. Effort is counted, not timed, so that equal input gives equal offsets.
 """
 
 import random
@@ -15,12 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 4  # bytes; offsets are multiples of it
-SHORT_STEPS, LONG_STEPS = 500_000, 3_000_000  # of the local search, in pairs of blocks
-TREE_STEPS = 200_000  # of each depth-first search, in blocks
-STEPS_AT_LEAST = 200  # of one try of the local search
+MAX_STEPS_SHORT, MAX_STEPS_LONG = 500_000, 3_000_000  # of the local search, in pairs of blocks
+MAX_TREE_STEPS = 200_000  # of each depth-first search, in blocks
+MIN_STEPS_PER_TRY = 200  # of the local search
 SEED = 1
 
-_Key = Callable[[int], tuple[int, ...]]
+_SortKey = Callable[[int], tuple[int, ...]]
+
+
+def aligned(size: int, unit: int = ALIGNMENT) -> int:
+    """The smallest multiple of `unit` that is at least `size`."""
+    return -(-size // unit) * unit
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,8 @@ class Block:
 
     @property
     def aligned(self) -> int:
-        """Bytes that the block keeps from others, since those begin at multiples of 4."""
-        return -(-self.size_bytes // ALIGNMENT) * ALIGNMENT
+        """Bytes that the block keeps from others, which begin at multiples of 4."""
+        return aligned(self.size_bytes)
 
     @property
     def life(self) -> int:
@@ -43,10 +47,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Packing:
-    """An offset for each block; `height_bytes` is the highest end."""
+    """An offset for each block."""
 
     offsets: tuple[int, ...]
-    height_bytes: int
+    height_bytes: int  # the highest end
 
 
 def pack(
@@ -55,16 +59,16 @@ def pack(
     time_limit_s: float | None = None,
     thorough: bool = True,
 ) -> Packing:
-    """A packing not higher than `capacity_bytes` if one is found, else the lowest found.
+    """Find a packing not higher than `capacity_bytes`, or else the lowest.
 
-    Deterministic unless `time_limit_s` ends the search. `thorough` False: leave out the long
-    searches, which take seconds where the short ones find nothing.
+    Equal input gives equal offsets, unless `time_limit_s` ends the search. `thorough` False:
+    leave out the long searches, which take seconds where the short ones find nothing.
     """
     return _Packer(blocks, capacity_bytes, time_limit_s).pack(thorough)
 
 
 def live_peak(blocks: Sequence[Block]) -> int:
-    """Most bytes alive at once, blocks aligned but for one on top: no packing is lower."""
+    """The most bytes alive at once, with each block aligned except one. No packing is lower."""
     events = sorted(
         [(block.begin, 1, block) for block in blocks] + [(block.end, 0, block) for block in blocks],
         key=lambda event: event[:2],
@@ -80,7 +84,7 @@ def live_peak(blocks: Sequence[Block]) -> int:
 
 
 def neighbours(blocks: Sequence[Block]) -> list[list[int]]:
-    """For each block, those that live at the same time; empty blocks have none."""
+    """For each block, the blocks that live at the same time; empty blocks have none."""
     found: list[list[int]] = [[] for _ in blocks]
     alive: list[int] = []
     for i in sorted(range(len(blocks)), key=lambda i: blocks[i].begin):
@@ -109,7 +113,7 @@ class _Packer:
     def pack(self, thorough: bool) -> Packing:
         in_time = sorted(range(len(self.blocks)), key=lambda i: self.blocks[i].begin)
         start, lowest = in_time, self._first_fit(in_time)
-        if self._fits(lowest) or self._search_orders(start, lowest, SHORT_STEPS):
+        if self._fits(lowest) or self._search_orders(start, lowest, MAX_STEPS_SHORT):
             return self.best
         for order in self._orders(in_time):
             packing = self._first_fit(order)
@@ -122,7 +126,7 @@ class _Packer:
         return self.best
 
     def _search_long(self, order: list[int], packing: Packing) -> None:
-        """Search the tree from several sides and, unless it was seen whole, all orders."""
+        """Search the tree in several orders. If no search is complete, search the orders longer."""
         for key in self._keys():
             if self._out_of_time():
                 return
@@ -131,12 +135,12 @@ class _Packer:
                 ends = map(int.__add__, tree.offsets, self.size)
                 self._fits(Packing(tuple(tree.offsets), max(ends)))
                 return
-            if tree.steps < TREE_STEPS:  # there is none: look for a low one at least
-                self._search_orders(order, packing, SHORT_STEPS)
+            if tree.steps < MAX_TREE_STEPS:  # nothing fits: search for a low packing at least
+                self._search_orders(order, packing, MAX_STEPS_SHORT)
                 return
-        self._search_orders(order, packing, LONG_STEPS)
+        self._search_orders(order, packing, MAX_STEPS_LONG)
 
-    def _keys(self) -> list[_Key]:
+    def _keys(self) -> list[_SortKey]:
         """Long-lived, big and large-area blocks first."""
         blocks, size = self.blocks, self.aligned
         return [
@@ -146,7 +150,7 @@ class _Packer:
         ]
 
     def _orders(self, in_time: list[int]) -> Iterator[list[int]]:
-        """The few most awkward blocks first and the rest in time, then all by awkwardness."""
+        """A few blocks first by each key and the rest in time, then all blocks by each key."""
         for part in (16, 8, 4, 2):
             for key in self._keys():
                 first = set(sorted(in_time, key=key)[: len(in_time) // part])
@@ -181,9 +185,9 @@ class _Packer:
         return Packing(tuple(offsets), height)
 
     def _search_orders(self, order: list[int], packing: Packing, most_steps: int) -> bool:
-        """Move blocks that stick out of the capacity before others in their way."""
+        """Move blocks that end above the capacity before others in the order."""
         excess = self._excess(packing)
-        steps = STEPS_AT_LEAST + sum(map(len, self.near))
+        steps = MIN_STEPS_PER_TRY + sum(map(len, self.near))
         for _ in range(most_steps // steps):
             if self._out_of_time():
                 return False
@@ -197,7 +201,7 @@ class _Packer:
         return False
 
     def _excess(self, packing: Packing) -> tuple[int, int]:
-        """How far the blocks stick out: the highest of them, and all."""
+        """How far blocks end above the capacity: the highest end, and the sum."""
         ends = map(int.__add__, packing.offsets, self.size)
         return packing.height_bytes, sum(end - self.capacity for end in ends if end > self.capacity)
 
@@ -223,11 +227,11 @@ class _Packer:
 class _Tree:
     """Depth-first search for a packing, from low offsets to high ones.
 
-    Of any packing, each block can be lowered onto what lies below it; the result, taken in
-    order of offsets, puts every block right above the highest one before it that lives at
-    the same time. So only such packings are tried: a skyline grows over time. A branch ends
-    when the blocks left do not fit above the skyline at some time, and a block may not be
-    next when another one would fit below it.
+    In any packing, each block can be lowered onto the blocks below it. Then, in order of offsets,
+    every block lies right above the highest one before it that lives at the same time. So the
+    search tries such packings only, and keeps the top of the blocks at each time, the skyline. A
+    branch ends when the remaining blocks do not fit above the skyline at some time. A block is
+    not next if another one fits below it.
     """
 
     def __init__(self, blocks: Sequence[Block], capacity: int, order: Sequence[int]) -> None:
@@ -238,7 +242,7 @@ class _Tree:
         self.aligned = [block.aligned for block in blocks]
         self.capacity = capacity
         self.skyline = [0] * len(times)
-        self.left = [0] * len(times)  # bytes of the blocks to come
+        self.left = [0] * len(times)  # bytes of the blocks that are not placed yet
         self.alive: list[list[int]] = [[] for _ in times]  # most unaligned first
         self.placed = [False] * len(blocks)
         for i in sorted(order, key=lambda i: self.size[i] - self.aligned[i]):
@@ -250,11 +254,11 @@ class _Tree:
         self.steps = 0
 
     def search(self) -> bool:
-        """True: `offsets` is a packing. False: there is none, or the steps are used up."""
+        """True: `offsets` is a packing. False: none exists, or the steps are used up."""
         trail: list[tuple[int, list[int]]] = []  # block placed, skyline under it
         branches = [self._choices(self.order, 0)]
         remaining = [self.order]
-        while self.steps < TREE_STEPS:
+        while self.steps < MAX_TREE_STEPS:
             if not remaining[-1]:
                 return True
             choice = next(branches[-1], None)
@@ -275,7 +279,7 @@ class _Tree:
         return False
 
     def _choices(self, blocks: Sequence[int], floor: int) -> Iterator[tuple[int, int]]:
-        """Offsets and blocks that may come next, lowest first, then in order."""
+        """The offsets and blocks that may be next, lowest first, then in order."""
         lows = [max(self.skyline[slice(*self.span[i])]) for i in blocks]
         self.steps += len(blocks) + sum(self.span[i][1] - self.span[i][0] for i in blocks) // 16
         above = min(
@@ -290,9 +294,9 @@ class _Tree:
         return iter([(low, blocks[k]) for low, k in sorted(fitting)])
 
     def _too_high(self, i: int) -> bool:
-        """At some time in the life of i, do the blocks left end above the capacity?
+        """Whether the remaining blocks end above the capacity at some time in the life of i.
 
-        All but the highest are aligned; at best, that is the one with most bytes to spare.
+        All but the highest are aligned; at best, the highest is the one with most padding.
         """
         begin, end = self.span[i]
         top, most = self.offsets[i] + self.aligned[i], max(self.left[begin:end])

@@ -3,27 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .packing import Block, pack
+from .packing import Block, aligned, pack
 from .plan import Statement
 from .problem import CostGraph
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Statements with offsets, and the lowest height found; it fits if within the budget.
-
-    `initial_offsets`: of the tensors that a graph without storage has in RAM at the start.
-    """
+    """Statements with offsets, and the lowest height found."""
 
     statements: tuple[Statement, ...]
-    initial_offsets: tuple[tuple[str, int], ...]
-    height_bytes: int
+    initial_offsets: tuple[tuple[str, int], ...]  # see Plan
+    height_bytes: int  # the placement fits if the RAM budget is at least this
 
 
 def place(
     graph: CostGraph, statements: Sequence[Statement], ram_bytes: int, time_limit_s: float
 ) -> tuple[Statement, ...] | None:
-    """The statements with offsets whose height is within `ram_bytes`; None if none was found."""
+    """Give offsets within `ram_bytes` to the statements; None if none were found."""
     placement = arrange(graph, statements, ram_bytes, time_limit_s)
     return placement.statements if placement.height_bytes <= ram_bytes else None
 
@@ -35,11 +32,11 @@ def arrange(
     time_limit_s: float | None = None,
     thorough: bool = True,
 ) -> Placement:
-    """The best placement found: within `ram_bytes`, or as low as the effort allows.
+    """Find a placement within `ram_bytes`, or one as low as the effort allows.
 
-    `statements` are legal, with or without offsets. Deterministic unless `time_limit_s`
-    ends the search; the effort is limited without it too, and
-    short unless `thorough`.
+    `statements` are legal, with or without offsets. Equal input gives equal offsets, unless
+    `time_limit_s` ends the search. The effort is limited without it too; `thorough` False makes
+    it short.
     """
     lives = lives_of(graph, statements)
     packing = pack([life.block for life in lives], ram_bytes, time_limit_s, thorough)
@@ -58,14 +55,14 @@ def arrange(
 
 @dataclass
 class Life:
-    """One block of memory and which statements put something there."""
+    """One block of memory, from its first statement to its last. Time is a statement's index."""
 
-    begin: int
+    begin: int  # -1: before the first statement
     end: int
     size_bytes: int
-    outputs: list[int]
-    workspace: int | None = None
-    initial: str | None = None
+    outputs: list[int]  # the statements that create a tensor in the block
+    workspace: int | None = None  # the statement whose workspace the block is
+    initial: str | None = None  # the stored tensor that is there at the start
 
     @property
     def block(self) -> Block:
@@ -73,11 +70,10 @@ class Life:
 
 
 def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
-    """Every stay of a tensor in RAM, a chain of overwriting tensors being one; workspaces.
+    """The lives of all tensors in RAM and of all workspaces, in the order of their begin.
 
-    Time is the index of a statement, -1 the start. Lives are in the order of their begin.
+    A tensor that is created again has several lives. A chain of overwriting tensors has one.
     """
-    number = {node.name: i for i, node in enumerate(graph.nodes)}
     lives: list[Life] = []
     now: dict[int, Life] = {}
     last = len(statements)
@@ -87,7 +83,7 @@ def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
                 now[i] = Life(-1, last, node.bytes, [], initial=node.name)
         lives.extend(now.values())
     for index, statement in enumerate(statements):
-        i = number[statement.node]
+        i = graph.index[statement.node]
         node = graph.nodes[i]
         if statement.op == "compute" and node.workspace_bytes:
             lives.append(Life(index, index + 1, node.workspace_bytes, [], workspace=index))
@@ -100,3 +96,16 @@ def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
         elif statement.op == "free":
             now.pop(i).end = index
     return lives
+
+
+def aligned_graph(graph: CostGraph, unit: int) -> CostGraph:
+    """The graph with sizes rounded up to multiples of `unit`: what placed tensors occupy."""
+    nodes = tuple(
+        replace(
+            node,
+            bytes=aligned(node.bytes, unit),
+            workspace_bytes=aligned(node.workspace_bytes, unit),
+        )
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)

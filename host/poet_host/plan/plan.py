@@ -1,16 +1,17 @@
 """Plan: the statements that a board executes, and what they cost; and both as JSON."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..schema import Count, Name, convert, of_format
-from .problem import CostGraph, Problem
+from .packing import aligned
+from .problem import TOLERANCE, CostGraph, Problem
 
 Op = Literal["compute", "page_in", "page_out", "free"]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 StoppedBy = Literal["", "proof", "gap", "exhausted", "time-limit", "interrupt"]
-"""Why a search ended: nothing better exists; the wanted gap is proved; it has nothing more to try;
-its time was over; Ctrl-C."""
+"""Why a search ended: no better plan exists; the wanted gap is proved; it has nothing left to try;
+its time limit; Ctrl-C."""
 
 FORMAT = "poet-plan"
 VERSION = 1
@@ -18,11 +19,11 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement; `node` is a node's name. Offsets are bytes, multiples of 4, or None."""
+    """One statement of a plan."""
 
     op: Op
-    node: str
-    offset: Count | None = None
+    node: str  # its name
+    offset: Count | None = None  # bytes, a multiple of 4; None in a plan that is not placed
     workspace_offset: Count | None = None
 
 
@@ -30,31 +31,28 @@ class Statement:
 class Plan:
     """A schedule of one training step with its proof: energy, bound, time, peak.
 
-    `status` infeasible or unknown: no statements, and the costs are None; so are those of a
-    plan that has not been verified yet.
-    `smallest_ram_bytes`: when infeasible, the smallest budget for which a plan is known.
-    `initial_offsets`: without storage, names and offsets of the stored tensors, which start
-    in RAM; see `start_offsets`. `note`: what was done beyond the published method, or why there
-    is no plan. `stopped_by`: what ended the search; empty where nothing was searched.
+    Without statements (status infeasible or unknown) the costs are None. A plan that is not
+    verified yet has no costs either.
     """
 
     status: Status
     ram_bytes: Count
     deadline_us: float | None = None
     energy_uj: float | None = None
-    bound_uj: float | None = None
-    gap: float | None = None
+    bound_uj: float | None = None  # lower bound of the energy of all plans
+    gap: float | None = None  # (energy_uj - bound_uj) / energy_uj
     time_us: float | None = None
-    total_energy_uj: float | None = None
+    total_energy_uj: float | None = None  # with the base power during time_us
     peak_bytes: Count | None = None
     solve_s: float = 0.0
     statements: tuple[Statement, ...] = ()
-    smallest_ram_bytes: Count | None = None
-    smallest_deadline_us: float | None = None
+    smallest_ram_bytes: Count | None = None  # if infeasible: smallest budget with a known plan
+    smallest_deadline_us: float | None = None  # if infeasible: a deadline with a known plan
     method: str = "poet"
+    # Without storage: names and offsets of the stored tensors, which start in RAM (start_offsets).
     initial_offsets: tuple[tuple[str, Count], ...] = ()
-    note: str = ""
-    stopped_by: StoppedBy = ""
+    note: str = ""  # what was done beyond the published method, or why there is no plan
+    stopped_by: StoppedBy = ""  # empty if nothing was searched
     # That the plan solves, for encode; not a part of a file.
     problem: Problem | None = field(default=None, compare=False)
 
@@ -65,13 +63,22 @@ class Plan:
             f"{self.ram_bytes:,} bytes{costs}>"
         )
 
+    def with_bound(self, bound_uj: float) -> "Plan":
+        """The plan with a lower bound of all energies; optimal if that proves it."""
+        assert self.energy_uj is not None
+        bound_uj = min(bound_uj, self.energy_uj)
+        gap = (self.energy_uj - bound_uj) / self.energy_uj if self.energy_uj > 0 else 0.0
+        if gap <= TOLERANCE:
+            return replace(self, status="optimal", bound_uj=bound_uj, gap=0.0)
+        return replace(self, bound_uj=bound_uj, gap=gap)
+
 
 def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
-    """Where the tensors sit that are in RAM at the start, by name.
+    """Offsets of the tensors that are in RAM at the start, by name.
 
-    These are the stored tensors of a graph without storage. A plan that does not say has
-    them side by side from 0 in the graph's order, each beginning at a multiple of 4; None:
-    the plan names others, but not this one.
+    These are the stored tensors of a graph without storage. A plan without initial offsets has
+    them one after another from 0 in the graph's order, each at a multiple of 4. None: the plan
+    has initial offsets, but not of this tensor.
     """
     if graph.storage:
         return {}
@@ -83,7 +90,7 @@ def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
     end = 0
     for node in stored:
         offsets[node.name] = end
-        end = -(-(end + node.bytes) // 4) * 4
+        end = aligned(end + node.bytes)
     return offsets
 
 
@@ -98,10 +105,7 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
     top |= {key: getattr(plan, key) for key in _ALWAYS}
     top |= {"solve_s": plan.solve_s, "ram_bytes": plan.ram_bytes, "deadline_us": plan.deadline_us}
     top |= {key: getattr(plan, key) for key in _WHEN_KNOWN if getattr(plan, key) is not None}
-    if plan.note:
-        top["note"] = plan.note
-    if plan.stopped_by:
-        top["stopped_by"] = plan.stopped_by
+    top |= {key: getattr(plan, key) for key in ("note", "stopped_by") if getattr(plan, key)}
     if plan.initial_offsets:
         top["initial_offsets"] = dict(plan.initial_offsets)
     if statements:
@@ -113,9 +117,9 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
 
 
 def plan_from_json(value: Any, where: str = "plan") -> Plan:
-    """The plan of a parsed JSON value; raises BadInput that begins with `where`.
+    """Make the plan of a parsed JSON value. Raises BadInput that begins with `where`.
 
-    Only the form is checked here; whether the plan obeys the laws, `verify` says.
+    This checks the form alone; `verify` checks the laws.
     """
     plain = of_format(value, FORMAT, VERSION, where, "give what `solve --plan` wrote")
     offsets = convert(

@@ -8,12 +8,12 @@ from .problem import CostGraph, CostNode
 
 
 def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGraph:
-    """What every node of `graph` costs on the profile's board, in the graph's order.
+    """Price every node of `graph` on the profile's board, in the graph's order.
 
-    Stored nodes (data, parameters, state) are `stored`; a node that renews one is `keep` and
-    is computed once. Without storage nothing can be paged: the stored nodes start in RAM.
+    Stored nodes (data, parameters, state) are `stored`. A node that updates one is `keep` and
+    `once`. Without storage nothing can be paged, and the stored nodes start in RAM.
     """
-    number = {node.name: i for i, node in enumerate(graph)}
+    index = {node.name: i for i, node in enumerate(graph)}
     nodes = []
     for node in graph:
         time_us, energy_uj = (0.0, 0.0) if node.stored else profile.cost(node, graph)
@@ -21,14 +21,14 @@ def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGrap
         nodes.append(
             CostNode(
                 node.name,
-                tuple(number[name] for name in dict.fromkeys(node.inputs)),
+                tuple(index[name] for name in dict.fromkeys(node.inputs)),
                 node.size_bytes,
                 time_us=time_us,
                 energy_uj=energy_uj,
                 **asdict(profile.transfer(node.size_bytes, is_page=is_page)),
                 stored=node.stored,
                 keep=node.updates is not None,
-                overwrites=None if node.overwrites is None else number[node.overwrites],
+                overwrites=None if node.overwrites is None else index[node.overwrites],
                 workspace_bytes=int(node.attrs.get("workspace_bytes", 0)),
                 once=node.updates is not None,
             )

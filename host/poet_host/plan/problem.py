@@ -41,6 +41,11 @@ class CostNode:
     workspace_bytes: Count = 0  # RAM that the computation needs in addition
     once: bool = False  # computed exactly once (an update of a training graph)
 
+    @property
+    def own_bytes(self) -> int:
+        """RAM that the computation needs in addition to the inputs: output and workspace."""
+        return self.workspace_bytes + (0 if self.overwrites is not None else self.bytes)
+
 
 @dataclass(frozen=True)
 class CostGraph:

@@ -1,4 +1,4 @@
-"""The two lanes of a step: when each statement begins and ends.
+"""Timeline: when each statement of a plan begins and ends in the two lanes of a step.
 
 compute k    p = max(p, arrival of its inputs, written(what it overwrites)) + time_us
 page_in i    x = max(x, p) + page_in_us;  arrival(i) = x;  then p += page_in_cpu_us
@@ -19,7 +19,7 @@ Lane = Literal["processor", "transfers"]
 
 @dataclass(frozen=True)
 class Span:
-    """When a statement keeps its lane busy; a free shows what the processor waits for it."""
+    """When a statement keeps its lane busy. The span of a free is the processor's wait for it."""
 
     lane: Lane
     begin_us: float
@@ -28,13 +28,13 @@ class Span:
 
 @dataclass
 class Clock:
-    """Both lanes, and when the last transfers of each tensor (by position) end."""
+    """The time in both lanes, in microseconds."""
 
     graph: CostGraph
-    p: float = 0.0
-    x: float = 0.0
-    arrival: dict[int, float] = field(default_factory=dict)
-    written: dict[int, float] = field(default_factory=dict)
+    p: float = 0.0  # of the processor
+    x: float = 0.0  # of the transfers
+    arrival: dict[int, float] = field(default_factory=dict)  # end of the last page_in, by node
+    written: dict[int, float] = field(default_factory=dict)  # end of the last page_out, by node
 
     def ready(self, i: int) -> float:
         """The earliest time at which node i can be computed."""
@@ -47,7 +47,7 @@ class Clock:
         return begin
 
     def idle(self, i: int) -> float:
-        """The time at which no transfer uses the memory of tensor i any more."""
+        """When the last transfer of tensor i ends."""
         return max(self.arrival.get(i, 0.0), self.written.get(i, 0.0))
 
     def compute(self, i: int) -> Span:
@@ -87,51 +87,45 @@ class Clock:
 
 def timeline(problem: Problem, statements: Sequence[Statement]) -> tuple[Span, ...]:
     """The span of each statement of a legal plan, in order."""
-    clock = Clock(problem.graph)
-    number = {node.name: i for i, node in enumerate(problem.graph.nodes)}
-    return tuple(clock.run(statement.op, number[statement.node]) for statement in statements)
+    clock, index = Clock(problem.graph), problem.graph.index
+    return tuple(clock.run(statement.op, index[statement.node]) for statement in statements)
 
 
 def time_us(graph: CostGraph, statements: Sequence[Statement]) -> float:
     """When both lanes are done."""
     clock = Clock(graph)
-    number = {node.name: i for i, node in enumerate(graph.nodes)}
     for statement in statements:
-        clock.run(statement.op, number[statement.node])
+        clock.run(statement.op, graph.index[statement.node])
     return clock.time_us
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """How well the lanes overlap.
+    """How well the lanes overlap."""
 
-    `bound_us`: the busier lane alone, which no order of the same statements beats;
-    `hidden`: the share of transfer time during which the processor works.
-    """
-
-    time_us: float
-    processor_us: float
-    transfers_us: float
+    time_us: float  # until both lanes are done
+    processor_us: float  # busy
+    transfers_us: float  # busy
 
     @property
     def bound_us(self) -> float:
+        """The time of the busier lane alone. No order of the same statements is faster."""
         return max(self.processor_us, self.transfers_us)
 
     @property
     def hidden(self) -> float:
+        """The share of transfer time during which the processor works."""
         if self.transfers_us == 0.0:
             return 1.0
         return (self.processor_us + self.transfers_us - self.time_us) / self.transfers_us
 
 
 def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
-    """Busy time of each lane, and when both are done. A transfer's share of the processor
-    counts for both.
-    """
-    nodes = {node.name: node for node in problem.graph.nodes}
+    """Sum up the busy time of each lane. Processor time that a transfer takes counts for both."""
+    graph = problem.graph
     processor_us = transfers_us = 0.0
     for statement in statements:
-        node = nodes[statement.node]
+        node = graph.nodes[graph.index[statement.node]]
         if statement.op == "compute":
             processor_us += node.time_us
         elif statement.op == "page_in":
@@ -140,4 +134,4 @@ def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
         elif statement.op == "page_out":
             transfers_us += node.page_out_us
             processor_us += node.page_out_cpu_us
-    return Lanes(time_us(problem.graph, statements), processor_us, transfers_us)
+    return Lanes(time_us(graph, statements), processor_us, transfers_us)

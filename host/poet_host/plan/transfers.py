@@ -1,10 +1,10 @@
-"""Transfers: start them so that they run while the processor computes.
+"""Transfers: start them early, so that they run while the processor computes.
 
-The order of the computations stays, so does what is paged; page-ins move earlier and
-page-outs and frees later where memory allows. One pass over the statements (`_Dispatcher`)
-keeps the transfer lane busy: whenever it would run dry during the next computation, the
-transfer that is needed first starts. Passes with slightly different priorities take turns,
-and the fastest result wins. Effort is counted, so that equal input gives equal plans.
+The order of the computations stays, and so does what is paged. Page-ins move earlier, page-outs
+and frees move later where memory allows. One pass over the statements (`_Dispatcher`) keeps the
+transfer lane busy: if it would be idle during the next computation, the transfer that is needed
+first starts. Several passes with slightly different priorities run, and the fastest result is
+used. Effort is counted, not timed, so that equal input gives equal plans.
 """
 
 import random
@@ -15,16 +15,17 @@ from math import inf
 
 import numpy as np
 
-from .packing import ALIGNMENT
+from .packing import aligned
 from .placement import Life, arrange, lives_of
 from .plan import Statement
 from .problem import CostGraph, Problem
 from .timeline import Clock, Span, lanes, time_us, timeline
 
-LOOKAHEAD = 8  # page-ins looked at, in the order in which they are needed
-MOST_TRIES, EFFORT = 40, 10_000  # with changed priorities: passes, statements dispatched
-PLACINGS = 5  # tries to place a faster order anew
-LAST = 1 << 30  # rank behind all inputs of a node
+LOOKAHEAD = 8  # page-ins considered at once, in the order in which they are needed
+MAX_RANDOM_PASSES = 40  # with randomly changed priorities
+MAX_DISPATCHES = 10_000  # statements in all random passes
+MAX_PLACEMENTS = 5  # tries to place a faster order again
+LAST_RANK = 1 << 30  # after all inputs of a node
 SEED = 1
 
 
@@ -35,13 +36,14 @@ def overlap(
     *,
     thorough: bool = True,
 ) -> tuple[Statement, ...]:
-    """The same work in an order that finishes no later, usually much earlier.
+    """Order the same work so that it finishes no later, usually much earlier.
 
     `statements` are legal for the problem's RAM budget, with offsets or without; so is the
     result. Placed tensors may get other offsets. Energy and the order of computations stay.
-    Deterministic unless `time_limit_s` ends the search; `thorough` False: few tries.
+    Equal input gives equal plans, unless `time_limit_s` ends the search. `thorough` False: no
+    random passes.
     """
-    tries = MOST_TRIES if thorough else 0
+    tries = MAX_RANDOM_PASSES if thorough else 0
     ends_at = time.monotonic() + time_limit_s
     given = tuple(statements)
     if not any(statement.op in ("page_in", "page_out") for statement in given):
@@ -49,17 +51,17 @@ def overlap(
     if not _placed(given):
         return _fastest(problem, given, ends_at, tries)
     moved = _fastest(problem, given, ends_at, tries)  # within the offsets given
-    anew = _placed_anew(problem, given, ends_at, tries)
-    return min((given, moved, anew), key=lambda found: time_us(problem.graph, found))
+    again = _placed_again(problem, given, ends_at, tries)
+    return min((given, moved, again), key=lambda found: time_us(problem.graph, found))
 
 
-def _placed_anew(
+def _placed_again(
     problem: Problem, given: tuple[Statement, ...], ends_at: float, tries: int
 ) -> tuple[Statement, ...]:
-    """Order first, then place; with less memory for the order as long as it does not fit."""
+    """Order first, then place. As long as that does not fit, order again for less memory."""
     loose = [replace(it, offset=None, workspace_offset=None) for it in given]
     limit = problem.ram_bytes
-    for _ in range(PLACINGS):
+    for _ in range(MAX_PLACEMENTS):
         order = _fastest(replace(problem, ram_bytes=limit), loose, ends_at, tries)
         left_s = ends_at - time.monotonic()
         if left_s <= 0:
@@ -97,24 +99,24 @@ def _fastest(
 
 
 def _early(graph: CostGraph, statements: Sequence[Statement]) -> list[Statement]:
-    """Page-outs right after the tensor is there, frees right after its last use."""
-    number = {node.name: i for i, node in enumerate(graph.nodes)}
+    """Page-outs right after the tensor is created, frees right after its last use."""
+    index = graph.index
     created: dict[int, int] = {}
     needed: dict[int, int] = {}  # position of the last statement that needs the tensor
     keys: list[tuple[int, int, int]] = []
     for s, statement in enumerate(statements):
-        i = number[statement.node]
+        i = index[statement.node]
         if statement.op == "compute":
             needed.update(dict.fromkeys(graph.nodes[i].inputs, s))
         if statement.op in ("compute", "page_in"):
             created[i] = needed[i] = s
             keys.append((s, -1, 0))
         elif statement.op == "page_out":
-            keys.append((created.get(i, -1), LAST, s))
+            keys.append((created.get(i, -1), LAST_RANK, s))
         else:
-            user = number[statements[needed[i]].node] if i in needed else i
+            user = index[statements[needed[i]].node] if i in needed else i
             inputs = graph.nodes[user].inputs
-            rank = inputs.index(i) if i in inputs and user != i else LAST + 1
+            rank = inputs.index(i) if i in inputs and user != i else LAST_RANK + 1
             keys.append((needed.get(i, -1), rank, s))
     order = sorted(range(len(statements)), key=keys.__getitem__)
     return [statements[s] for s in order]
@@ -126,11 +128,14 @@ def _priorities(
     movable_from: Sequence[int],
     tries: int,
 ) -> Iterator[tuple[Sequence[float], Sequence[int], bool]]:
-    """By need; then with some needs misjudged and some page-ins held back."""
+    """When each transfer is due, from where it may move, and `strict` (see _Dispatcher).
+
+    Random passes change some due times, and hold some page-ins back.
+    """
     yield due_us, movable_from, True
     yield due_us, movable_from, False
     rng = random.Random(SEED)
-    for _ in range(min(tries, EFFORT // len(statements))):
+    for _ in range(min(tries, MAX_DISPATCHES // len(statements))):
         spread, share = rng.choice((0.0, 0.1, 0.3)), rng.choice((0.0, 0.1, 0.3))
         movable = [
             rng.randint(first, s) if it.op == "page_in" and rng.random() < share else first
@@ -153,7 +158,7 @@ class _Dispatcher:
         """`strict`: never start a page-in before one that is needed earlier."""
         self.graph = problem.graph
         self.statements, self.strict = statements, strict
-        self.number = {node.name: i for i, node in enumerate(self.graph.nodes)}
+        self.tensors = [self.graph.index[it.node] for it in statements]
         self.clock = Clock(self.graph)
         self.memory = _Memory(problem, statements)
         self.due_us, self.movable_from = due_us, movable_from
@@ -165,7 +170,7 @@ class _Dispatcher:
 
     def run(self) -> tuple[Statement, ...]:
         for now, statement in enumerate(self.statements):
-            i = self.number[statement.node]
+            i = self.tensors[now]
             for s in [s for s in self.frees if self.memory.forced[s] <= now]:
                 self._free_late(now, s)
             if statement.op == "compute":
@@ -183,7 +188,7 @@ class _Dispatcher:
         return tuple(self.out)
 
     def _compute(self, now: int, i: int) -> None:
-        """Start transfers as long as the lane would run dry during this computation."""
+        """Start transfers as long as their lane would be idle during this computation."""
         node = self.graph.nodes[i]
         if node.overwrites is not None:
             self._start_outs(node.overwrites)
@@ -213,12 +218,14 @@ class _Dispatcher:
         return min(candidates, key=lambda s: (self.due_us[s], s), default=None)
 
     def _may_start(self, now: int, s: int) -> bool:
-        """The page-in at `s`: nothing concerns its tensor until then, and memory is free."""
-        name = self.statements[s].node
+        """Whether the page-in at `s` may start: no statement before it concerns its tensor, and
+        memory is free.
+        """
+        i = self.tensors[s]
         return (
             self.movable_from[s] <= now
-            and self.number[name] in self.on_storage
-            and all(self.statements[f].node != name for f in self.frees)
+            and i in self.on_storage
+            and all(self.tensors[free] != i for free in self.frees)
             and self.memory.fits_from(now, s)
         )
 
@@ -230,67 +237,61 @@ class _Dispatcher:
             self._emit(now)
 
     def _busy(self, i: int) -> bool:
-        """Is a transfer of the tensor under way, or not even started?"""
-        waiting = any(self.number[self.statements[s].node] == i for s in self.outs)
+        """Whether a transfer of the tensor is running or not started yet."""
+        waiting = any(self.tensors[s] == i for s in self.outs)
         return waiting or self.clock.idle(i) > self.clock.p
 
     def _free_idle(self, now: int) -> None:
-        """Do the postponed frees whose transfers are over."""
+        """Emit the postponed frees whose transfers are done."""
         for s in list(self.frees):
-            if not self._busy(self.number[self.statements[s].node]):
+            if not self._busy(self.tensors[s]):
                 self._free_late(now, s)
 
     def _free_late(self, now: int, s: int) -> None:
-        self._start_outs(self.number[self.statements[s].node])
+        self._start_outs(self.tensors[s])
         self.memory.release(now, s)
         self.frees.remove(s)
         self._emit(s)
 
     def _start_outs(self, i: int) -> None:
         """Start the page-outs of a tensor that leaves RAM or comes back to it."""
-        for s in [s for s in self.outs if self.number[self.statements[s].node] == i]:
+        for s in [s for s in self.outs if self.tensors[s] == i]:
             self.outs.remove(s)
             self._emit(s)
 
     def _emit(self, s: int) -> None:
-        statement = self.statements[s]
-        i = self.number[statement.node]
+        statement, i = self.statements[s], self.tensors[s]
         self.clock.run(statement.op, i)
         self.out.append(replace(statement, offset=self.memory.offset(s)))
         if statement.op == "page_out":
             self.on_storage.add(i)
 
 
-def _touched(graph: CostGraph, statement: Statement, i: int) -> tuple[int, ...]:
-    return (i, *graph.nodes[i].inputs) if statement.op == "compute" else (i,)
-
-
 def _movable_from(graph: CostGraph, statements: Sequence[Statement]) -> list[int]:
-    """The first position after everything that concerns the same tensor."""
-    number = {node.name: i for i, node in enumerate(graph.nodes)}
+    """The first position after all statements that concern the same tensor."""
     last: dict[int, int] = {}
     first: list[int] = []
     for s, statement in enumerate(statements):
-        i = number[statement.node]
+        i = graph.index[statement.node]
         first.append(last.get(i, -1) + 1)
-        for j in _touched(graph, statement, i):
-            last[j] = s
+        last[i] = s
+        if statement.op == "compute":
+            last.update(dict.fromkeys(graph.nodes[i].inputs, s))
     return first
 
 
 def _deadlines(
     graph: CostGraph, statements: Sequence[Statement], spans: Sequence[Span]
 ) -> list[float]:
-    """When somebody needs what a transfer does: the first use of what is paged in, the end
-    of the memory of what is paged out.
+    """When each transfer is due: at the first use of a tensor paged in, at the end of the life of
+    one paged out.
     """
-    number = {node.name: i for i, node in enumerate(graph.nodes)}
     used: dict[int, float] = {}
     gone: dict[int, float] = {}
     due = [0.0] * len(statements)
     for s in reversed(range(len(statements))):
         statement, begin_us = statements[s], spans[s].begin_us
-        i = number[statement.node]
+        i = graph.index[statement.node]
         if statement.op == "compute":
             used.update(dict.fromkeys(graph.nodes[i].inputs, begin_us))
             over = graph.nodes[i].overwrites
@@ -307,7 +308,7 @@ def _deadlines(
 
 
 class _Memory:
-    """What is in RAM at each position, and where, while transfers and frees move."""
+    """The lives of tensors in RAM, which change while transfers and frees move."""
 
     def __init__(self, problem: Problem, statements: Sequence[Statement]) -> None:
         graph, self.ram_bytes = problem.graph, problem.ram_bytes
@@ -320,17 +321,17 @@ class _Memory:
         self.created = {s: k for k, life in enumerate(lives) for s in life.outputs}
         self.freed = {life.end: k for k, life in enumerate(lives) if life.workspace is None}
         self.forced: dict[int, int] = {}  # position of a free -> where it must be done
-        self.used = np.zeros(len(statements) + 1, dtype=np.int64)
+        self.used = np.zeros(len(statements) + 1, dtype=np.int64)  # bytes at each position
         for life in lives:
             self.used[max(life.begin, 0) : life.end] += life.size_bytes
-        self.again = _created_again(statements)
+        self.created_again = _created_again(statements)
 
     def offset(self, s: int) -> int | None:
-        """Offset of what the statement creates."""
+        """The offset of the tensor that the statement creates."""
         return int(self.at[self.created[s]]) if self.placed and s in self.created else None
 
     def fits_from(self, now: int, s: int) -> bool:
-        """Can what is created at `s` be in RAM from `now` on?"""
+        """Whether the tensor created at `s` can be in RAM from `now` on."""
         k = self.created[s]
         if not self.placed:
             return bool(self.used[now:s].max(initial=0) + self.size[k] <= self.ram_bytes)
@@ -344,9 +345,9 @@ class _Memory:
         self.used[now:s] += self.size[k]
 
     def keep_from(self, s: int) -> None:
-        """Keep what is freed at `s` until its memory is needed: `forced[s]`."""
+        """Keep the tensor that is freed at `s` until its memory is needed, at `forced[s]`."""
         k = self.freed[s]
-        limit = self.again.get(s, len(self.used) - 1)
+        limit = self.created_again.get(s, len(self.used) - 1)
         if self.placed:
             apart = (self.at >= self.at[k] + self.size[k]) | (self.at + self.size <= self.at[k])
             wanted = self.begin[~apart & (self.begin >= s) & (self.size > 0)]
@@ -376,7 +377,7 @@ class _Memory:
         for i in np.argsort(starts, kind="stable"):
             if low + size <= starts[i]:
                 break
-            low = max(low, -(-int(ends[i]) // ALIGNMENT) * ALIGNMENT)
+            low = max(low, aligned(int(ends[i])))
         return low if low + size <= self.ram_bytes else None
 
 
@@ -387,7 +388,7 @@ def _offset_of(life: Life, statements: Sequence[Statement]) -> int | None:
 
 
 def _created_again(statements: Sequence[Statement]) -> dict[int, int]:
-    """For each free, where its tensor is created again."""
+    """For each free, the position where its tensor is created again."""
     following: dict[str, int] = {}
     again: dict[int, int] = {}
     for s in reversed(range(len(statements))):

@@ -1,7 +1,7 @@
-"""verify: is a plan what it claims to be? It knows the meaning of a plan, and no planner.
+"""verify: check a plan against every law and claim. It knows what a plan means, but no planner.
 
-The state of the machine is what is in RAM and where, what is on storage, and the clocks of
-two lanes: the processor, p, and the transfers, x.
+The state of the machine: which tensors are in RAM and where, which are on storage, and the clocks
+of two lanes, p of the processor and x of the transfers.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ TOLERANCE = 1e-9  # relative, of times and energies
 
 
 class PlanError(PoetError):
-    """A plan breaks `law`, at statement number `statement` (None: as a whole), about `node`."""
+    """A plan breaks `law` at statement number `statement` (None: as a whole), about `node`."""
 
     def __init__(self, law: str, what: str, statement: int | None = None, node: str = "") -> None:
         at = "" if statement is None else f", statement {statement}"
@@ -26,18 +26,19 @@ class PlanError(PoetError):
 
 @dataclass(frozen=True)
 class Totals:
-    """What a plan costs. `peak_bytes`: height of the placement, or greatest sum if unplaced."""
+    """What a plan costs."""
 
     energy_uj: float
     time_us: float
-    peak_bytes: int
+    peak_bytes: int  # height of the placement; without placement, the largest sum of bytes
     total_energy_uj: float
 
 
 def verify(problem: Problem, plan: Plan, placed: bool = True) -> Totals:
-    """The costs of a plan that obeys every law; raises PlanError naming the first one broken.
+    """Return the costs of a plan that obeys every law.
 
-    `placed` False: offsets are ignored, only the sum of bytes in RAM is bounded.
+    `placed` False: ignore offsets, and bound only the sum of bytes in RAM.
+    Raises PlanError that names the first law that the plan breaks.
     """
     machine = _Machine(problem.graph, problem.ram_bytes, placed)
     machine.start(plan)
@@ -71,19 +72,18 @@ class _Machine:
 
     def start(self, plan: Plan) -> None:
         nodes = self.graph.nodes
-        self.number = {node.name: i for i, node in enumerate(nodes)}
         self.order = [i for i, node in enumerate(nodes) if not node.stored]
         if self.graph.storage:
             self.storage = {i for i, node in enumerate(nodes) if node.stored}
             return
         for name, offset in start_offsets(self.graph, plan).items():
             self.name = name
-            self.create(self.number[name], offset)
+            self.create(self.graph.index[name], offset)
 
     def execute(self, index: int, statement: Statement) -> None:
         self.index, self.name, op = index, statement.node, statement.op
-        self.need(self.name in self.number, "node", "the graph has no such node")
-        i = self.number[self.name]
+        self.need(self.name in self.graph.index, "node", "the graph has no such node")
+        i = self.graph.index[self.name]
         if op == "compute":
             self.compute(i, statement)
         elif op == "free":
@@ -98,7 +98,7 @@ class _Machine:
     def compute(self, i: int, statement: Statement) -> None:
         node, over = self.graph.nodes[i], self.graph.nodes[i].overwrites
         self.need(not node.stored, "stored", "it is stored, and cannot be computed")
-        self.need(not (node.once and i in self.done), "once", "it must not be computed twice")
+        self.need(not (node.once and i in self.done), "once", "it must be computed only once")
         if i not in self.done:
             first = self.order[len(self.done)]
             self.need(i == first, "order", f"{self.graph.nodes[first].name!r} must come first")
@@ -140,7 +140,7 @@ class _Machine:
         self.ram[i] = self.occupy(offset, self.graph.nodes[i].bytes)
 
     def occupy(self, offset: int | None, size: int) -> int:
-        """Take `size` bytes at `offset`, apart from everything in RAM."""
+        """Take `size` bytes at `offset` that overlap nothing in RAM."""
         self.sum_bytes += size
         fits = self.sum_bytes <= self.ram_bytes
         self.need(fits, "RAM", f"{self.sum_bytes} bytes are in use, {self.ram_bytes} are allowed")
@@ -148,7 +148,7 @@ class _Machine:
             self.peak_bytes = max(self.peak_bytes, self.sum_bytes)
             return 0
         if offset is None or offset < 0 or offset % ALIGNMENT:
-            raise self.error("offset", f"{offset} is no multiple of {ALIGNMENT}")
+            raise self.error("offset", f"{offset} is not a multiple of {ALIGNMENT}")
         end = offset + size
         self.need(end <= self.ram_bytes, "height", f"it ends at {end}, beyond {self.ram_bytes}")
         for i, low in self.ram.items():
@@ -178,7 +178,7 @@ class _Machine:
 
 
 def _check_claims(plan: Plan, totals: Totals) -> None:
-    """Costs that the plan states must be those found, and its bound must be one."""
+    """Compare the costs that the plan states with those found, and check its bound."""
     for name in ("energy_uj", "time_us", "peak_bytes", "total_energy_uj"):
         claimed, found = getattr(plan, name), getattr(totals, name)
         if claimed is not None and not abs(claimed - found) <= TOLERANCE * abs(found):

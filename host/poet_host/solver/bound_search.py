@@ -1,131 +1,139 @@
-"""Prove: higher and higher bounds on all plans.
+"""Bound search: higher and higher lower bounds of the energy of all plans.
 
-The stage model (milp.py) with every recomputation that a better plan than the best one
-could afford. When its minimum reaches the energy of a plan, that plan is proved optimal.
+It solves the stage model (stage_model.py) with every recomputation that a plan better than the
+incumbent can afford. An incumbent whose energy equals the minimum is proved optimal.
 """
 
-from typing import Any
-
+from ..plan.problem import TOLERANCE
 from . import conflicts, solution
-from . import stage_model as milp
 from .candidate import Candidate
 from .events import energy_uj
-from .program import INFINITY, TOLERANCE, minimise
-from .recompute_candidates import Reach, Rung
-from .search import Searcher, Task
-from .workers import Line
+from .program import INFINITY, Values, minimise
+from .recompute_candidates import DepthLimit, RecomputeCandidates
+from .search import Search, Task
+from .stage_model import StageModel
+from .workers import Channel
 
-RELAXED = Rung(1, needs_inputs=False)
-CUTS = 100  # constraints added at once to the linear relaxation
-CUT_ROUNDS = 10
-RELAXING = 0.1  # of the time, for the first bound
-WORTH = 1e-5  # relative rise of a bound that is worth another round
+RELAXED = DepthLimit(1, needs_inputs=False)
+RELAXATION_TIME_SHARE = 0.1  # of the time, for each program of the first bound
+MAX_CUTS_PER_ROUND = 100  # constraints added at once to the linear relaxation
+MAX_CUT_ROUNDS = 10
+MIN_BOUND_RISE = 1e-5  # relative: a round that raises the bound less is the last one
 
 
-def relax(task: Task, line: Line) -> float:
-    """Emit a bound on all plans that is soon found: recomputing needs no inputs; return it."""
-    prover = _Prover(task, line)
-    model = prover.build(
-        Reach(task.graph, task.again, rung=RELAXED), task.ram_bytes, task.deadline_us
-    )
+def first_bound(task: Task, channel: Channel) -> float:
+    """Emit a quick bound on all plans, in which recomputing needs no inputs; return it."""
+    search = BoundSearch(task, channel)
+    candidates = RecomputeCandidates(task.graph, task.may_recompute, depth_limit=RELAXED)
+    model = search.stage_model(candidates, task.ram_bytes, task.deadline_us)
     if model is None:
         return -INFINITY
 
-    def watch(bound_uj: float, values: Any) -> bool:
-        prover.raise_bound(bound_uj)
-        return prover.over
+    def on_progress(bound_uj: float, values: Values | None) -> bool:
+        search.raise_bound(bound_uj)
+        return search.is_over
 
     for integer in (False, True):
-        limit_s = task.left_s * RELAXING
-        found = minimise(model.program, limit_s, integer=integer, watch=watch)
-        prover.raise_bound(found.bound)
-    return prover.bound_uj
+        limit_s = task.left_s * RELAXATION_TIME_SHARE
+        found = minimise(model.program, limit_s, integer=integer, on_progress=on_progress)
+        search.raise_bound(found.bound)
+    return search.bound_uj
 
 
-def prove(task: Task, best: Candidate | None, line: Line) -> None:
+def search_bounds(task: Task, incumbent: Candidate | None, channel: Channel) -> None:
     """Emit higher and higher bounds on all plans, given the best plan that is known."""
-    prover = _Prover(task, line)
-    if best is not None:
-        prover.best, prover.best_uj = best, energy_uj(task.graph, best.events)
-    prover.prove()
+    search = BoundSearch(task, channel)
+    if incumbent is not None:
+        search.incumbent = incumbent
+        search.incumbent_uj = energy_uj(task.graph, incumbent.events)
+    search.run()
 
 
-class _Prover(Searcher):
+class BoundSearch(Search):
     bound_uj: float = -INFINITY
-    model: milp.StageModel
+    model: StageModel
 
-    def prove(self) -> None:
-        """First without conflicts, then with: that takes a larger model."""
+    def run(self) -> None:
+        """Search without conflicts first, then with conflicts, which takes a larger model."""
         for for_conflicts in (False, True):
-            reach = Reach(
+            candidates = RecomputeCandidates(
                 self.task.graph,
-                self.task.again,
-                spare_uj=self.spare_uj,
+                self.task.may_recompute,
+                overhead_uj=self.overhead_uj,
                 for_conflicts=for_conflicts,
             )
-            model = self.build(reach, self.task.ram_bytes, self.task.deadline_us)
+            model = self.stage_model(candidates, self.task.ram_bytes, self.task.deadline_us)
             if model is None:
                 return
             self.model = model
-            self.relax()
-            while not self.proved and not self.over and self.search():
+            self.solve_relaxation()
+            while not self.is_proved and not self.is_over and self.solve_integer():
                 pass
-            if self.proved or self.over:
+            if self.is_proved or self.is_over:
                 return
 
     @property
-    def proved(self) -> bool:
-        return self.bound_uj >= self.best_uj * (1 - TOLERANCE)
+    def is_proved(self) -> bool:
+        return self.bound_uj >= self.incumbent_uj * (1 - TOLERANCE)
 
     def raise_bound(self, bound_uj: float) -> None:
-        """Plans that cost more than the best one were left out."""
-        bound_uj = min(bound_uj, self.best_uj)
+        """Emit a higher bound, up to the incumbent: the model leaves out plans that cost more."""
+        bound_uj = min(bound_uj, self.incumbent_uj)
         if bound_uj > self.bound_uj:
             self.bound_uj = bound_uj
-            self.line.emit("bound", bound_uj)
+            self.channel.emit("bound", bound_uj)
 
-    def relax(self) -> None:
-        """The linear relaxation, with the constraints that its solutions break."""
-        task = self.task
+    def solve_relaxation(self) -> None:
+        """Solve the linear relaxation, and add the conflicts that its solutions violate."""
         before = -INFINITY
-        for _ in range(CUT_ROUNDS):
-            found = minimise(self.model.program, task.left_s, integer=False, watch=self.watch)
+        for _ in range(MAX_CUT_ROUNDS):
+            found = minimise(
+                self.model.program, self.task.left_s, integer=False, on_progress=self.on_progress
+            )
             self.raise_bound(found.bound)
-            if found.values is None or self.proved or found.bound <= before * (1 + WORTH):
+            rise = 1 + MIN_BOUND_RISE
+            if found.values is None or self.is_proved or found.bound <= before * rise:
                 break
             before = found.bound
-            broken = conflicts.lone(self.model, found.values, CUTS) if self.model.made_again else []
-            if not broken:
+            if not self.model.allows_repeats:
                 break
-            for conflict in broken:
+            cuts = conflicts.violated_single(self.model, found.values, MAX_CUTS_PER_ROUND)
+            for conflict in cuts:
                 conflicts.forbid(self.model, conflict)
+            if not cuts:
+                break
 
-    def search(self) -> bool:
-        """The integer minimum; False if it is found, or time is out."""
+    def solve_integer(self) -> bool:
+        """Solve the integer program. False: it is solved without conflicts, or time is out."""
         task, model = self.task, self.model
 
-        def watch(bound_uj: float, values: Any) -> bool:
+        def on_progress(bound_uj: float, values: Values | None) -> bool:
             self.raise_bound(bound_uj)
             if values is not None:
-                self.line.emit("solution", solution.chosen(model, values))
-            return self.watch(bound_uj, None) or self.proved
+                self.channel.emit("solution", solution.recomputed(model, values))
+            return self.is_over or self.is_proved
 
-        def news() -> milp.Values | None:
-            plan = self.line.news()
-            if plan is None or plan.totals.energy_uj >= self.best_uj:
+        def receive() -> Values | None:
+            plan = self.channel.receive()
+            if plan is None or plan.totals.energy_uj >= self.incumbent_uj:
                 return None
-            self.best, self.best_uj = plan, energy_uj(task.graph, plan.events)
-            return solution.start(model, plan.events)
+            self.incumbent, self.incumbent_uj = plan, energy_uj(task.graph, plan.events)
+            return solution.values_of(model, plan.events)
 
-        start = solution.start(model, self.best.events) if self.best else None
-        found = minimise(model.program, task.left_s, start=start, watch=watch, news=news)
+        found = minimise(
+            model.program,
+            task.left_s,
+            initial=solution.values_of(model, self.incumbent.events) if self.incumbent else None,
+            on_progress=on_progress,
+            receive=receive,
+        )
         self.raise_bound(found.bound)
-        if found.outcome != "optimal" or found.values is None or self.proved:
+        if found.outcome != "optimal" or found.values is None or self.is_proved:
             return False
-        self.planned(model, found.values, task.left_s)
-        if self.proved or not model.made_again:
+        self.try_solution(model, found.values, task.left_s)
+        if self.is_proved or not model.allows_repeats:
             return False
-        broken = conflicts.sets(model, found.values)
-        for conflict in broken:
+        violated = conflicts.violated_sets(model, found.values)
+        for conflict in violated:
             conflicts.forbid(model, conflict)
-        return bool(broken)
+        return bool(violated)

@@ -1,19 +1,18 @@
-"""Conflicts: what recomputations of one stage cannot be, with what stays in RAM meanwhile.
+"""Conflicts: recomputations of one stage that do not fit into RAM with what else is there.
 
-The stage model (milp.py) bounds what is in RAM while the operator of a stage runs. A
-conflict is a set of recomputations S of a stage, of which K are to stay until its operator
-runs, and the least bytes M that they occupy at some moment, whatever their order and
-however often they are repeated. With held_i = U_ti - R_ti - P_ti, at most 1 where i was in
-RAM throughout the stage,
+The stage model (stage_model.py) bounds RAM only while the operator of a stage runs. A conflict is
+a set S of recomputations of a stage. The results of a subset K stay until its operator runs. M is
+the least bytes that S occupies at some moment, in any order and with any repetition. With
+held_i = U_ti - R_ti - P_ti, which is at most 1 if i was in RAM throughout the stage,
 
     M (sum_S R_tj + sum_K U_tj - |S| - |K| + 1) + sum m_i held_i <= RAM
 
-over the i that are not in S. Inputs from outside S either count as held, or in M while they
-are used; `passing` are the latter.
+over the tensors i that are not in S. An input from outside S counts either as held, or in M while
+it is used; `passing` are the latter.
 
-Every plan obeys this, if of what it makes again in a stage only that counts as R or P which
-was not in RAM when the stage began, or is there when its operator runs (`solution.start`).
-What is dropped and comes back for a while is left out: it costs the plan, not the model.
+Every plan obeys this constraint, if R and P count only tensors that were not in RAM when the stage
+began, or are in RAM when its operator runs (`solution.values_of`). A tensor that is dropped and
+comes back for a while does not count: the plan pays for it, the model does not.
 """
 
 import heapq
@@ -21,48 +20,48 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..plan.problem import CostGraph
-from .program import Term
-from .stage_model import HERE, Stage, StageModel, Values
+from .program import Term, Values
+from .stage_model import ALWAYS_IN_RAM, Stage, StageModel
 
-MOST_STATES = 2000
-WHOLE = 0.999  # of a value: the variable is 1
-BROKEN = 1e-6  # of the RAM: how much too much breaks a constraint
+MAX_STATES = 2000  # visited for one M
+INTEGRALITY_TOLERANCE = 1e-3  # of the value of a variable
+VIOLATION_TOLERANCE = 1e-6  # of a RAM constraint, relative to the RAM
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """`stage`: its position. `peak_bytes`: M above."""
+    """See the module's docstring."""
 
-    stage: int
-    computed: frozenset[int]
-    kept: frozenset[int]
-    passing: frozenset[int]
-    peak_bytes: int
+    stage: int  # its position
+    computed: frozenset[int]  # S
+    kept: frozenset[int]  # K
+    passing: frozenset[int]  # inputs of S that count in M
+    peak_bytes: int  # M
 
 
 def forbid(model: StageModel, conflict: Conflict) -> bool:
-    """Add the constraint of a conflict; False if the model does not offer its recomputations."""
+    """Add the constraint of a conflict. False: the model does not offer its recomputations."""
     stage = model.stages[conflict.stage]
     kept = {i: stage.used.get(i) for i in conflict.kept}
     if any(j not in stage.computed for j in conflict.computed) or None in kept.values():
         return False
     terms: dict[int, float] = {}
-    room = model.ram_bytes + conflict.peak_bytes * (len(conflict.computed) - 1)
+    limit = model.ram_bytes + conflict.peak_bytes * (len(conflict.computed) - 1)
     for j in conflict.computed:
         terms[stage.computed[j]] = float(conflict.peak_bytes)
     for column in kept.values():
-        if column != HERE:
+        if column != ALWAYS_IN_RAM:
             assert column is not None
             terms[column] = float(conflict.peak_bytes)
-            room += conflict.peak_bytes
+            limit += conflict.peak_bytes
     for i in stage.used.keys() - conflict.computed - conflict.passing:
         size = model.graph.nodes[i].bytes
         for column, sign in _held(stage, i):
-            if column == HERE:
-                room -= size
+            if column == ALWAYS_IN_RAM:
+                limit -= size
             else:
                 terms[column] = terms.get(column, 0.0) + sign * size
-    model.program.at_most(terms.items(), room, model.ram_bytes)
+    model.program.at_most(terms.items(), limit, model.ram_bytes)
     return True
 
 
@@ -74,28 +73,28 @@ def _held(stage: Stage, i: int) -> Iterator[Term]:
             yield made[i], -1.0
 
 
-def lone(model: StageModel, values: Values, most: int) -> list[Conflict]:
-    """Single recomputations whose constraint a fractional solution breaks, worst first."""
+def violated_single(model: StageModel, values: Values, max_count: int) -> list[Conflict]:
+    """Single recomputations whose constraint a fractional solution violates, worst first."""
     nodes, found = model.graph.nodes, []
     for index, stage in enumerate(model.stages):
         held = _held_shares(stage, values)
         held_bytes = sum(nodes[i].bytes * share for i, share in held.items())
         for j, column in stage.computed.items():
-            if values[column] < 1e-3:
+            if values[column] < INTEGRALITY_TOLERANCE:
                 continue
             inputs = frozenset(nodes[j].inputs)
-            own = _made_bytes(model.graph, j) + sum(nodes[i].bytes for i in inputs)
+            own = nodes[j].own_bytes + sum(nodes[i].bytes for i in inputs)
             others = held_bytes - sum(nodes[i].bytes * held.get(i, 0.0) for i in {j, *inputs})
             excess = own * values[column] + others - model.ram_bytes
-            if excess > BROKEN * model.ram_bytes:
-                one = Conflict(index, frozenset({j}), frozenset(), inputs, own)
-                found.append((excess, one))
+            if excess > VIOLATION_TOLERANCE * model.ram_bytes:
+                conflict = Conflict(index, frozenset({j}), frozenset(), inputs, own)
+                found.append((excess, conflict))
     found.sort(key=lambda it: -it[0])
-    return [conflict for _, conflict in found[:most]]
+    return [conflict for _, conflict in found[:max_count]]
 
 
-def sets(model: StageModel, values: Values) -> list[Conflict]:
-    """Of each stage, what an integral solution computes again, if that cannot be."""
+def violated_sets(model: StageModel, values: Values) -> list[Conflict]:
+    """For each stage, all recomputations of an integral solution, if they do not fit into RAM."""
     found = []
     for index, stage in enumerate(model.stages):
         computed = frozenset(j for j, column in stage.computed.items() if values[column] > 0.5)
@@ -112,9 +111,10 @@ def _conflict(
     nodes = model.graph.nodes
     held = _held_shares(stage, values)
     inputs = {i for j in computed for i in nodes[j].inputs} - computed
-    passing = frozenset(i for i in inputs if held.get(i, 0.0) < WHOLE)
+    almost_one = 1 - INTEGRALITY_TOLERANCE
+    passing = frozenset(i for i in inputs if held.get(i, 0.0) < almost_one)
     kept = frozenset(
-        j for j in computed if j in stage.used and _value(stage.used[j], values) > WHOLE
+        j for j in computed if j in stage.used and _value(stage.used[j], values) > almost_one
     )
     out = computed | passing
     held_bytes = sum(round(nodes[i].bytes * share) for i, share in held.items() if i not in out)
@@ -132,13 +132,7 @@ def _held_shares(stage: Stage, values: Values) -> dict[int, float]:
 
 
 def _value(column: int, values: Values) -> float:
-    return 1.0 if column == HERE else float(values[column])
-
-
-def _made_bytes(graph: CostGraph, j: int) -> int:
-    """What the computation of j needs beside its inputs."""
-    node = graph.nodes[j]
-    return node.workspace_bytes + (0 if node.overwrites is not None else node.bytes)
+    return 1.0 if column == ALWAYS_IN_RAM else float(values[column])
 
 
 def _least_peak(
@@ -146,17 +140,17 @@ def _least_peak(
     computed: frozenset[int],
     kept: frozenset[int],
     passing: frozenset[int],
-    room_bytes: int,
+    capacity_bytes: int,
 ) -> int:
-    """The least peak of computing all of `computed` and ending with `kept`, or less.
+    """The least peak of computing all of `computed` and ending with `kept`, or a lower bound.
 
-    Exact unless more than MOST_STATES states have to be visited, or some order stays within
-    the room: states are visited in the order of their peaks, so that all before the end
-    have no higher one.
+    States are visited in the order of their peaks, so no state before the end has a higher one.
+    A lower bound: more than MAX_STATES states would be visited. Without any order, the peak is
+    above `capacity_bytes`.
     """
     nodes, members = graph.nodes, sorted(computed)
     own = {
-        j: _made_bytes(graph, j) + sum(nodes[i].bytes for i in passing & set(nodes[j].inputs))
+        j: nodes[j].own_bytes + sum(nodes[i].bytes for i in passing & set(nodes[j].inputs))
         for j in members
     }
     inputs = {j: frozenset(nodes[j].inputs) & computed for j in members}
@@ -164,7 +158,7 @@ def _least_peak(
     heap: list[tuple[int, int, int, frozenset[int], frozenset[int]]] = [(0, 0, 0, nothing, nothing)]
     seen: set[tuple[frozenset[int], frozenset[int]]] = set()
     count, peak = 0, 0
-    while heap and len(seen) < MOST_STATES:
+    while heap and len(seen) < MAX_STATES:
         peak, _, _, present, done = heapq.heappop(heap)
         if (present, done) in seen:
             continue
@@ -182,4 +176,4 @@ def _least_peak(
             if (after, finished) not in seen:
                 count += 1
                 heapq.heappush(heap, (top, -len(finished), count, after, finished))
-    return peak if heap else room_bytes + 1
+    return peak if heap else capacity_bytes + 1

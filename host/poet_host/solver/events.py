@@ -1,27 +1,34 @@
-"""Events: what a plan does in which order, with the frees that follow from it."""
+"""Events: what a plan does in which order, by positions of nodes instead of names."""
 
 from collections.abc import Sequence
 
 from ..plan.plan import Op, Statement
 from ..plan.problem import CostGraph
 
-Event = tuple[Op, int]  # what happens to which node
+Event = tuple[Op, int]
+"""An operation, and the position of its node in the graph."""
 
 
 def tidy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
-    """The events without what serves nothing, each tensor freed right after its last use."""
+    """Drop useless events, and free each tensor right after its last use."""
     events = [event for event in events if event[0] != "free"]
     while (useful := _without_waste(graph, events)) != events:
         events = useful
-    return _with_frees(graph, events)
+    return with_frees(graph, events)
 
 
 def statements(graph: CostGraph, events: Sequence[Event]) -> tuple[Statement, ...]:
+    """The events as statements without offsets."""
     return tuple(Statement(op, graph.nodes[i].name) for op, i in events)
 
 
+def events_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Event]:
+    """The statements as events."""
+    return [(it.op, graph.index[it.node]) for it in statements]
+
+
 def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
-    """The sum over the events."""
+    """The energy of the events, without base power."""
     total = 0.0
     for op, i in events:
         node = graph.nodes[i]
@@ -34,9 +41,11 @@ def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
     return total
 
 
-def lazy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
-    """The same work with each page-in right before the first use, each page-out, once, right after
-    the first computation: what takes least RAM, and what the models know. Tidy.
+def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
+    """Move each page-in right before its first use, and each page-out right after the first
+    computation, once.
+
+    This order needs least RAM, and the models know no other one. The result is tidy.
     """
     written = {i for op, i in events if op == "page_out" and not graph.nodes[i].stored}
     done: set[int] = set()
@@ -59,9 +68,9 @@ def lazy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
 
 
 def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
-    """For each event that creates a tensor, the last event that needs it there.
+    """For each event that creates a tensor, the last event that needs the tensor in RAM.
 
-    Creations before the first event (no storage) stand at -1 - node.
+    Keys are positions of events. A tensor in RAM at the start (no storage) has the key -1 - node.
     """
     created: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -83,7 +92,7 @@ def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
 
 
 def _without_waste(graph: CostGraph, events: list[Event]) -> list[Event]:
-    """Drop repeated creations that nobody uses, and page-outs that nobody reads."""
+    """Drop repeated creations without a use, and page-outs without a page-in."""
     last = _last_uses(graph, events)
     read = {i for op, i in events if op == "page_in"}
     computed: set[int] = set()
@@ -100,7 +109,7 @@ def _without_waste(graph: CostGraph, events: list[Event]) -> list[Event]:
     return useful
 
 
-def _with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
+def with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     """Free every tensor right after the last event that needs it."""
     last = _last_uses(graph, events)
     frees: dict[int, list[int]] = {}
@@ -115,7 +124,7 @@ def _with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
 
 
 def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
-    """Every event finds in RAM what it needs, and the live bytes are within the budget."""
+    """Whether every event finds its tensors in RAM, within `ram_bytes` of live tensors."""
     nodes = graph.nodes
     ram = set() if graph.storage else {i for i, node in enumerate(nodes) if node.stored}
     live = sum(nodes[i].bytes for i in ram)
@@ -139,63 +148,3 @@ def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
         if live + (node.workspace_bytes if op == "compute" else 0) > ram_bytes:
             return False
     return graph.storage or all(i in ram for i, node in enumerate(nodes) if node.keep)
-
-
-def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
-    """Everything computed once; when RAM is short, what is needed latest goes to storage.
-
-    After Belady (1966), doi 10.1147/sj.52.0078, regardless of costs. None: an operator
-    does not fit.
-    """
-    nodes = graph.nodes
-    uses: list[list[int]] = [[] for _ in nodes]  # the users, last one first
-    for j in reversed(range(len(nodes))):
-        for i in set(nodes[j].inputs):
-            uses[i].append(j)
-    events: list[Event] = []
-    ram: set[int] = set()
-    live = 0
-    written = {i for i, node in enumerate(nodes) if node.stored or node.keep}
-    for j, node in enumerate(nodes):
-        if node.stored:
-            continue
-        inputs = set(node.inputs)
-        coming = inputs - ram
-        own = node.workspace_bytes + (0 if node.overwrites is not None else node.bytes)
-        need = live + own + sum(nodes[i].bytes for i in coming)
-        for i in sorted(ram - inputs, key=lambda i: uses[i][-1], reverse=True):
-            if need <= ram_bytes:
-                break
-            ram.discard(i)
-            written.add(i)
-            live, need = live - nodes[i].bytes, need - nodes[i].bytes
-        if need > ram_bytes:
-            return None
-        events += [("page_in", i) for i in sorted(coming)]
-        events.append(("compute", j))
-        for i in inputs:
-            uses[i].pop()
-        if node.overwrites is not None and uses[node.overwrites]:
-            written.add(node.overwrites)
-        ram = {i for i in ram | inputs | {j} if uses[i] and i != node.overwrites}
-        live = sum(nodes[i].bytes for i in ram)
-    paged: list[Event] = []
-    for event in events:
-        paged.append(event)
-        if event[0] == "compute" and event[1] in written:
-            paged.append(("page_out", event[1]))
-    return tidy(graph, paged)
-
-
-def everything_paged(graph: CostGraph) -> list[Event]:
-    """The plan that needs least RAM: nothing stays there between two operators."""
-    later = {i for node in graph.nodes for i in node.inputs}
-    events: list[Event] = []
-    for i, node in enumerate(graph.nodes):
-        if node.stored:
-            continue
-        events += [("page_in", j) for j in dict.fromkeys(node.inputs)]
-        events.append(("compute", i))
-        if node.keep or i in later:
-            events.append(("page_out", i))
-    return _with_frees(graph, events)

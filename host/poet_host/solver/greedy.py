@@ -1,35 +1,98 @@
-"""A plan made without search, to estimate costs quickly; `solve` finds better ones."""
+"""Greedy plans, made without search."""
 
 from collections.abc import Iterator
 from itertools import chain
 
+from ..plan.placed_plan import PlacedPlan
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import Totals
-from .candidate import Candidate, fit
-from .events import Event, everything_paged, fits, latest_paged
+from .candidate import candidate_of
+from .events import Event, fits, tidy, with_frees
 
-SHARES = (1.0, 0.9, 0.7, 0.5)  # of the RAM, until the placement fits
-PLACING_S = 2.0
+RAM_SHARES = (1.0, 0.9, 0.7, 0.5)  # of the RAM budget, tried until the placement fits
+PLACEMENT_LIMIT_S = 2.0
 
 
-def unsearched(problem: Problem) -> Totals | None:
-    """Costs of the first plan that fits the budget and is made without search; None if none does.
+def greedy_totals(problem: Problem) -> Totals | None:
+    """The costs of the first greedy plan that fits the budget; None if none does.
 
-    For a graph with storage. Transfers overlap computations where such an order is soon found.
+    A quick estimate for a graph with storage; `solve` finds better plans. Transfers overlap
+    computations where such an order is found quickly.
     """
     graph = problem.graph
     last = everything_paged(graph)
-    some = drafts(graph, problem.ram_bytes)
-    for events in chain(some, [last] if fits(graph, last, problem.ram_bytes) else []):
-        found = fit(problem, events, placed=True, time_limit_s=PLACING_S, effort="little")
-        if isinstance(found, Candidate):
+    plans = greedy_plans(graph, problem.ram_bytes)
+    for events in chain(plans, [last] if fits(graph, last, problem.ram_bytes) else []):
+        found = candidate_of(
+            problem, events, placed=True, time_limit_s=PLACEMENT_LIMIT_S, effort="little"
+        )
+        if isinstance(found, PlacedPlan):
             return found.totals
     return None
 
 
-def drafts(graph: CostGraph, ram_bytes: int) -> Iterator[list[Event]]:
-    """Everything computed once, and paged as late as a share of the RAM allows."""
-    for share in SHARES:
+def greedy_plans(graph: CostGraph, ram_bytes: int) -> Iterator[list[Event]]:
+    """Plans that compute everything once, and page as late as a share of the RAM allows."""
+    for share in RAM_SHARES:
         events = latest_paged(graph, int(ram_bytes * share))
         if events is not None:
             yield events
+
+
+def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
+    """Compute everything once. When RAM is short, page out the tensor that is needed latest.
+
+    After Belady (1966), doi 10.1147/sj.52.0078, regardless of costs. None: an operator does not
+    fit.
+    """
+    nodes = graph.nodes
+    uses: list[list[int]] = [[] for _ in nodes]  # the users, last one first
+    for j in reversed(range(len(nodes))):
+        for i in set(nodes[j].inputs):
+            uses[i].append(j)
+    events: list[Event] = []
+    ram: set[int] = set()
+    live = 0
+    written = {i for i, node in enumerate(nodes) if node.stored or node.keep}
+    for j, node in enumerate(nodes):
+        if node.stored:
+            continue
+        inputs = set(node.inputs)
+        coming = inputs - ram
+        need = live + node.own_bytes + sum(nodes[i].bytes for i in coming)
+        for i in sorted(ram - inputs, key=lambda i: uses[i][-1], reverse=True):
+            if need <= ram_bytes:
+                break
+            ram.discard(i)
+            written.add(i)
+            live, need = live - nodes[i].bytes, need - nodes[i].bytes
+        if need > ram_bytes:
+            return None
+        events += [("page_in", i) for i in sorted(coming)]
+        events.append(("compute", j))
+        for i in inputs:
+            uses[i].pop()
+        if node.overwrites is not None and uses[node.overwrites]:
+            written.add(node.overwrites)
+        ram = {i for i in ram | inputs | {j} if uses[i] and i != node.overwrites}
+        live = sum(nodes[i].bytes for i in ram)
+    paged: list[Event] = []
+    for event in events:
+        paged.append(event)
+        if event[0] == "compute" and event[1] in written:
+            paged.append(("page_out", event[1]))
+    return tidy(graph, paged)
+
+
+def everything_paged(graph: CostGraph) -> list[Event]:
+    """The plan that needs least RAM: no tensor stays there between two operators."""
+    later = {i for node in graph.nodes for i in node.inputs}
+    events: list[Event] = []
+    for i, node in enumerate(graph.nodes):
+        if node.stored:
+            continue
+        events += [("page_in", j) for j in dict.fromkeys(node.inputs)]
+        events.append(("compute", i))
+        if node.keep or i in later:
+            events.append(("page_out", i))
+    return with_frees(graph, events)

@@ -1,32 +1,34 @@
-"""Race: the two searches (search.py) beside each other, until one of them settles it."""
+"""Portfolio: the primal and the bound search at the same time, until one proves the result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 
-from .bound_search import prove
+from ..plan.problem import TOLERANCE
+from .bound_search import search_bounds
 from .candidate import Candidate
-from .primal_search import climb
-from .program import INFINITY, TOLERANCE
+from .primal_search import search_plans
+from .program import INFINITY
 from .search import Task
 from .workers import POOL, Worker, WorkerKilled
 
 
 @dataclass
 class Found:
-    """What the searches have found; the order of `plans` decides between equal ones."""
+    """What the searches have found."""
 
-    first: Candidate | None = None  # of the climber, before the prover starts
-    proved: Candidate | None = None  # of the prover
-    later: Candidate | None = None
-    fastest: Candidate | None = None
-    bound_uj: float = 0.0
-    interrupted: bool = False
-    ended: bool = False  # by themselves, before time was out
+    # Of plans with equal energy, the first of these three is the best one.
+    early_plan: Candidate | None = None  # of the primal search, before the bound search starts
+    bound_plan: Candidate | None = None  # of the bound search
+    late_plan: Candidate | None = None  # of the primal search, after that
+    fastest: Candidate | None = None  # the best plan for time alone
+    bound_uj: float = 0.0  # lower bound of the energy of all plans
+    is_interrupted: bool = False  # by Ctrl-C
+    is_exhausted: bool = False  # the searches have ended by themselves, before the time limit
 
     @property
     def best(self) -> Candidate | None:
-        plans = [plan for plan in (self.first, self.proved, self.later) if plan is not None]
+        plans = [it for it in (self.early_plan, self.bound_plan, self.late_plan) if it is not None]
         least_uj = min((plan.totals.energy_uj for plan in plans), default=INFINITY)
         return next(
             (plan for plan in plans if plan.totals.energy_uj <= least_uj * (1 + TOLERANCE)), None
@@ -37,88 +39,83 @@ class Found:
         return self.best.totals.energy_uj if self.best else INFINITY
 
     @property
-    def infeasible(self) -> bool:
+    def is_infeasible(self) -> bool:
         return self.bound_uj == INFINITY and self.best is None
 
-    def proves(self, gap: float) -> bool:
-        """Nothing better than the plan exists (within the gap), or no plan at all."""
+    def is_proved(self, gap: float) -> bool:
+        """Whether no plan is better than the best one by more than the gap, or no plan exists."""
         return self.bound_uj >= self.energy_uj * (1 - gap) * (1 - TOLERANCE)
 
-    def settled(self, gap: float) -> bool:
-        """More time would find nothing else."""
-        return self.ended or self.proves(gap)
 
-
-class Race:
-    """The climber, and from its first plans on the prover, until one of them settles it."""
+class Portfolio:
+    """The primal search and, from its first plans on, the bound search."""
 
     def __init__(self, task: Task, found: Found, report: Callable[[Found], None]) -> None:
         self.task, self.found, self.report = task, found, report
-        self.climber: Worker | None = None
-        self.prover: Worker | None = None
+        self.primal: Worker | None = None
+        self.bound: Worker | None = None
 
     def run(self) -> None:
+        """Search until the result is proved, the searches end, the time is over, or Ctrl-C."""
         try:
-            self.climber = POOL.take()
-            self.climber.search(climb, self.task)
-            while self._going():
+            self.primal = POOL.take()
+            self.primal.search(search_plans, self.task)
+            while self._goes_on():
                 busy = {worker.results: worker for worker in self._busy()}
                 ready = wait(list(busy), self.task.left_s)
                 if not ready:
                     break
                 for results in ready:
-                    self._hear(busy[results])  # type: ignore[index]
-            self.found.ended = not self._busy() and self.task.left_s > 0
+                    self._receive(busy[results])  # type: ignore[index]
+            self.found.is_exhausted = not self._busy() and self.task.left_s > 0
         except KeyboardInterrupt:
-            self.found.interrupted = True
+            self.found.is_interrupted = True
         finally:
-            for worker in (self.climber, self.prover):
+            for worker in (self.primal, self.bound):
                 if worker is not None:
                     POOL.give_back(worker)
 
     def _busy(self) -> list[Worker]:
-        return [it for it in (self.climber, self.prover) if it is not None and it.busy]
+        return [it for it in (self.primal, self.bound) if it is not None and it.busy]
 
-    def _going(self) -> bool:
-        """Until a plan is proved good enough; where the minimum is wanted, by the prover.
+    def _goes_on(self) -> bool:
+        """Whether a search still runs that may change the result.
 
-        What the climber finds beside the prover depends on their speeds, so that equal input
-        would not give equal plans.
+        For a gap of 0, the bound search runs to its end: which late plans the primal search finds
+        depends on the speed of both, so that equal input would not give equal plans.
         """
-        if self.found.proves(self.task.gap):
-            racing = self.prover is not None and self.prover.busy
-            return racing and self.task.gap == 0
+        if self.found.is_proved(self.task.gap):
+            return self.bound is not None and self.bound.busy and self.task.gap == 0
         return bool(self._busy())
 
-    def _hear(self, worker: Worker) -> None:
+    def _receive(self, worker: Worker) -> None:
         found = self.found
         try:
             kind, content = worker.receive()
         except WorkerKilled:
             if found.best is None:
                 raise
-            return  # the plan so far, and its bound, are true
-        if kind == "climbed" and not found.proves(self.task.gap):
-            self.prover = POOL.take()
-            self.prover.search(prove, self.task, found.best)
+            return  # the best plan so far and its bound are still true
+        if kind == "ready for bounds" and not found.is_proved(self.task.gap):
+            self.bound = POOL.take()
+            self.bound.search(search_bounds, self.task, found.best)
         elif kind == "plan":
-            self._take(worker, content)
-            if worker is self.climber and self.prover is not None and self.task.gap:
-                self.prover.tell(content)
-        elif kind == "solution" and self.climber is not None and self.climber.busy:
-            self.climber.tell(content)
+            self._take_plan(worker, content)
+            if worker is self.primal and self.bound is not None and self.task.gap:
+                self.bound.send(content)
+        elif kind == "solution" and self.primal is not None and self.primal.busy:
+            self.primal.send(content)
         elif kind == "fastest":
             found.fastest = content
         elif kind == "bound" and content > found.bound_uj:
             found.bound_uj = content
             self.report(found)
 
-    def _take(self, worker: Worker, plan: Candidate) -> None:
-        found = self.found
-        if worker is self.prover:
-            found.proved = plan
-        elif self.prover is None:
-            found.first = plan
+    def _take_plan(self, worker: Worker, plan: Candidate) -> None:
+        if worker is self.bound:
+            self.found.bound_plan = plan
+        elif self.bound is None:
+            self.found.early_plan = plan
         else:
-            found.later = plan
-        self.report(found)
+            self.found.late_plan = plan
+        self.report(self.found)

@@ -1,7 +1,7 @@
-"""Climb: better and better plans.
+"""Primal search: better and better plans.
 
-Stage models (milp.py) of growing reach are solved, small ones first; their solutions become
-plans. Then parts of the best plan are solved again with everything else as it is.
+It solves stage models (stage_model.py) with more and more recompute candidates, and makes plans of
+their solutions. Then neighbourhood search solves parts of the incumbent again, with the rest fixed.
 """
 
 import random
@@ -9,308 +9,350 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from ..plan.packing import aligned
+from ..plan.placed_plan import Excess
 from ..plan.plan import Plan
+from ..plan.problem import TOLERANCE
 from ..plan.verify import verify
-from . import conflicts, exhaustive, solution
-from . import stage_model as milp
-from .bound_search import relax
-from .candidate import Candidate, Misfit
-from .events import energy_uj, everything_paged, lazy, tidy
-from .greedy import drafts
-from .program import INFINITY, TOLERANCE, Result, minimise
-from .recompute_candidates import Reach, Rung
-from .search import Searcher, Start, Task
-from .workers import Line
+from . import conflicts, solution
+from .bound_search import first_bound
+from .candidate import Candidate
+from .events import energy_uj, events_of, normal_order, tidy
+from .exhaustive import search_exhaustively
+from .greedy import everything_paged, greedy_plans
+from .program import INFINITY, Result, Values, minimise
+from .recompute_candidates import DepthLimit, RecomputeCandidates
+from .search import Search, Task
+from .settings import Settings
+from .stage_model import StageModel
+from .workers import Channel
 
-LITTLE, MUCH = 40_000, 2_000_000  # labels of the exhaustive search: first, and at the end
-FIRST = (Rung(1), Rung(2))  # soon solved
-HIGHER = (Rung(4, 0.5), Rung(3), Rung(6))
-HIGHEST = (Rung(None, 1.0), Rung(None))
-ROUNDS = 4  # of tightening what a plan may use, until it fits
-CUT_ROUNDS = 2
-GAP = 0.02  # of what is spent beyond the unavoidable: good enough for a rung
-WIDE, MOST_COLUMNS = (16, 6, 4, 3, 2), 40_000  # recomputations in a row, of parts
-PART, PART_S = 0.1, 3.0  # share of the stages to begin with; time for one part
-MOST_VAIN = 50  # parts in a row without a better plan
-MANY_NODES = 500  # plans without search come first, the prover does not wait for the first rungs
-WEIGHTS = 8  # of time, tried for a deadline
-FAR = 0.01  # from the first bound, relative: no proof is to be expected soon
-EXHAUSTING = 0.2  # of the time, for the first exhaustive search
-SHORT_S = 2.0  # of time: plans without search come first here, too
-STARTING = 0.5  # of the time, for the plans of other methods: most take next to nothing, ...
-LATE = 0.15  # ... but for a deadline, which asks for their transfers to begin early
+LARGE_GRAPH_NODES = 500  # above: greedy plans first, bound search after the first depth limit
+SHORT_TIME_S = 2.0  # below: greedy plans first
+EXHAUSTIVE_LABELS_FIRST, EXHAUSTIVE_LABELS_LAST = 40_000, 2_000_000
+EXHAUSTIVE_TIME_SHARE = 0.2  # of the time left, for the first exhaustive search
+
+FIRST_LIMITS = (DepthLimit(1), DepthLimit(2))  # solved quickly
+MEDIUM_LIMITS = (DepthLimit(4, 0.5), DepthLimit(3), DepthLimit(6))
+LAST_LIMITS = (DepthLimit(None, 1.0), DepthLimit(None))
+FIRST_TIME_SHARE, FIRST_TIME_SHARE_DEADLINE = 0.25, 0.05  # of the time left, for each first limit
+MEDIUM_TIME_SHARE, LAST_TIME_SHARE = 0.1, 0.5  # of the time left, for each limit
+PLAN_TIME_SHARE = 0.1  # of the time left, for making a plan of a solution
+MAX_TIGHTENINGS = 4  # of the RAM or the deadline of a model, until its plan fits
+MAX_CUT_ROUNDS = 2
+OVERHEAD_GAP = 0.02  # of the overhead: a solution that is good enough for a depth limit
+
+BASELINE_GAP = 0.01  # relative, to the first bound: above it, seed plans come before bound search
+BASELINE_TIME_SHARE = 0.5  # of the time left, for all seed plans; most take a small part of it
+BASELINE_TIME_SHARE_DEADLINE = 0.15  # with a deadline, since their transfers are then started early
+
+MAX_TIME_WEIGHTS = 8  # tried for a deadline
+TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6  # the factor's exponent decays at each try
+WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = 0.1, 0.4  # for each weight, for each depth limit
+
+NEIGHBOURHOOD_DEPTHS, MAX_NEIGHBOURHOOD_COLUMNS = (16, 6, 4, 3, 2), 40_000
+NEIGHBOURHOOD_SHARE = 0.1  # of the stages, at first
+NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8  # of the share: solved, not solved in time
+NEIGHBOURHOOD_LIMIT_S = 3.0
+IMPROVEMENTS_PER_GAP = 20  # the smallest improvement is that part of the overhead gap
+MAX_FAILED_NEIGHBOURHOODS = 50  # in a row
 SEED = 1
 
 
-def climb(task: Task, line: Line) -> None:
-    """Emit better and better plans, and "climbed" when the first few are out."""
-    climber = _Climber(task, line, starts=task.starts)
+def search_plans(task: Task, channel: Channel) -> None:
+    """Emit better and better plans, and "ready for bounds" after the first few."""
+    search = PrimalSearch(task, channel, task.known)
     if task.known is not None:
-        climber.best, climber.best_uj = task.known, energy_uj(task.graph, task.known.events)
-    many = len(task.graph.nodes) > MANY_NODES
-    at_once = many or task.left_s < SHORT_S
-    if at_once:
-        climber.begin()
-        climber.start()
-    if climber.exhaust(LITTLE, EXHAUSTING):
+        search.incumbent_uj = energy_uj(task.graph, task.known.events)
+    large = len(task.graph.nodes) > LARGE_GRAPH_NODES
+    greedy_first = large or task.left_s < SHORT_TIME_S
+    if greedy_first:
+        search.try_greedy_plans()
+        search.try_seed_plans()
+    if search.exhaust(EXHAUSTIVE_LABELS_FIRST, EXHAUSTIVE_TIME_SHARE):
         return
-    if not at_once:
-        climber.begin()
-    bound_uj = relax(task, line)
-    late = task.deadline_us is not None and task.known is None
-    share = 0.05 if late else 0.25
-    climber.climb(FIRST[:1], share)
-    if many:
-        climber.climbed(bound_uj)
-    climber.climb(FIRST[1:], share)
-    if late:
-        climber.hurry()
-    if not many:
-        climber.climbed(bound_uj)
-    climber.start()
-    climber.climb(HIGHER, 0.1)
-    climber.improve()
-    climber.climb(HIGHEST, 0.5)
-    climber.exhaust(MUCH)
+    if not greedy_first:
+        search.try_greedy_plans()
+    bound_uj = first_bound(task, channel)
+    is_new_deadline = task.deadline_us is not None and task.known is None
+    share = FIRST_TIME_SHARE_DEADLINE if is_new_deadline else FIRST_TIME_SHARE
+    search.deepen(FIRST_LIMITS[:1], share)
+    if large:
+        search.allow_bound_search(bound_uj)
+    search.deepen(FIRST_LIMITS[1:], share)
+    if is_new_deadline:
+        search.search_weighted()
+    if not large:
+        search.allow_bound_search(bound_uj)
+    search.try_seed_plans()
+    search.deepen(MEDIUM_LIMITS, MEDIUM_TIME_SHARE)
+    search.search_neighbourhoods()
+    search.deepen(LAST_LIMITS, LAST_TIME_SHARE)
+    search.exhaust(EXHAUSTIVE_LABELS_LAST)
 
 
 @dataclass
-class _Climber(Searcher):
-    known: dict[conflicts.Conflict, None] = field(default_factory=dict)
-    starts: tuple[Start, ...] = ()
+class PrimalSearch(Search):
+    known_conflicts: dict[conflicts.Conflict, None] = field(default_factory=dict)
+    asked_seed_plans: bool = False
 
-    def exhaust(self, most_labels: int, share: float = 1.0) -> bool:
-        """Whether exhaustive search, in a share of the time that is left, has settled it."""
-        task, deadline_us = self.task, self.task.deadline_us
+    def exhaust(self, max_labels: int, share: float = 1.0) -> bool:
+        """Search exhaustively for a share of the time left. True: the result is proved."""
+        task = self.task
         ends_at = time.monotonic() + task.left_s * share
-        if self.over:
+        if self.is_over:
             return False
-        found = exhaustive.exhaust(
-            task.unpadded,
-            task.problem.ram_bytes,
-            task.again,
-            page=task.page,
-            deadline_us=deadline_us,
-            unit=task.unit,
-            most_labels=most_labels,
-            out_of_time=lambda: self.over or time.monotonic() > ends_at,
+        found = search_exhaustively(
+            task, max_labels, lambda: self.is_over or time.monotonic() > ends_at
         )
         if found is None:
             return False
         if found.events is None:
-            self.line.emit("bound", INFINITY)
+            self.channel.emit("bound", INFINITY)
             return True
-        events = found.events if deadline_us is not None else tidy(task.graph, found.events)
-        self.offer(events)
+        events = found.events if task.deadline_us is not None else tidy(task.graph, found.events)
+        self.try_plan(events)
         least_uj = energy_uj(task.graph, events)
-        self.line.emit("bound", least_uj)
-        return self.best_uj <= least_uj * (1 + TOLERANCE)
+        self.channel.emit("bound", least_uj)
+        return self.incumbent_uj <= least_uj * (1 + TOLERANCE)
 
-    def begin(self) -> None:
-        """A plan without search: what is needed latest is paged; if need be, everything."""
+    def try_greedy_plans(self) -> None:
+        """Try plans that page the tensors needed latest; if need be, one that pages everything."""
         task = self.task
         if not task.graph.storage or not task.page:
             return
-        if len(task.graph.nodes) > MANY_NODES:
-            self.offer(everything_paged(task.graph))
-        for events in drafts(task.graph, task.ram_bytes):
-            if self.offer(events):
+        if len(task.graph.nodes) > LARGE_GRAPH_NODES:
+            self.try_plan(everything_paged(task.graph))
+        for events in greedy_plans(task.graph, task.ram_bytes):
+            if self.try_plan(events):
                 return
-        if self.best is None:
-            self.offer(everything_paged(task.graph))
+        if self.incumbent is None:
+            self.try_plan(everything_paged(task.graph))
 
-    def climbed(self, bound_uj: float) -> None:
-        """Let the prover begin: where it is far from a proof, with the plans of other methods."""
-        if self.best_uj * (1 - FAR) > bound_uj:
-            self.start()
-        self.line.emit("climbed", None)
+    def allow_bound_search(self, bound_uj: float) -> None:
+        """Emit "ready for bounds"; if the incumbent is far from the bound, try seed plans first."""
+        if self.incumbent_uj * (1 - BASELINE_GAP) > bound_uj:
+            self.try_seed_plans()
+        self.channel.emit("ready for bounds", None)
 
-    def start(self) -> None:
-        """Plans of other methods, once; of the best one's recomputations, the best plan."""
-        task, before_uj = self.task, self.best_uj
-        starts, self.starts = self.starts, ()
-        share = STARTING if task.deadline_us is None else LATE
+    def try_seed_plans(self) -> None:
+        """Try all seed plans, once; then the best plan with the recomputations of the best one."""
+        task, before_uj = self.task, self.incumbent_uj
+        seed_plans = () if self.asked_seed_plans else task.seed_plans
+        self.asked_seed_plans = True
+        timed = task.deadline_us is not None
+        share = BASELINE_TIME_SHARE_DEADLINE if timed else BASELINE_TIME_SHARE
         ends_at = time.monotonic() + task.left_s * share
-        for start in starts:
+        for seed_plan in seed_plans:
             left_s = ends_at - time.monotonic()
             if left_s <= 0:
                 break
-            plan = start(task.problem, task.placed, self.best_uj, left_s)
+            settings = Settings(left_s, placed=task.placed, below_uj=self.incumbent_uj)
+            plan = seed_plan(task.problem, settings)
             if plan is not None:
                 self.adopt(plan)
-        if self.best is not None and self.best_uj < before_uj:
-            stages = solution.again(task.graph, self.best.events).values()
-            self.sequenced([sorted(stage) for stage in stages], task.left_s * 0.1)
+        if self.incumbent is not None and self.incumbent_uj < before_uj:
+            stages = solution.recomputed_by_stage(task.graph, self.incumbent.events).values()
+            limit_s = task.left_s * PLAN_TIME_SHARE
+            self.try_recomputations([sorted(stage) for stage in stages], limit_s)
 
     def adopt(self, plan: Plan) -> None:
-        """Take a plan as it is, unless it can be taken in the order that the models know."""
+        """Try a plan in normal order; if that does not fit, make it the incumbent as it is."""
         task = self.task
-        numbers = {node.name: i for i, node in enumerate(task.graph.nodes)}
-        events = [(it.op, numbers[it.node]) for it in plan.statements]
+        events = events_of(task.graph, plan.statements)
         plan_uj = energy_uj(task.graph, events)
-        self.offer(lazy(task.graph, events))
-        if plan_uj < self.best_uj * (1 - TOLERANCE):
+        self.try_plan(normal_order(task.graph, events))
+        if plan_uj < self.incumbent_uj * (1 - TOLERANCE):
             free = replace(task.problem, deadline_us=None)
             totals = verify(free, replace(plan, deadline_us=None), task.placed)
-            self.best_uj = plan_uj
-            self.best = Candidate(plan.statements, plan.initial_offsets, totals, tuple(events))
-            self.line.emit("plan", self.best)
+            self.incumbent_uj = plan_uj
+            self.incumbent = Candidate(plan.statements, plan.initial_offsets, totals, tuple(events))
+            self.channel.emit("plan", self.incumbent)
 
-    def climb(self, rungs: Iterable[Rung], share: float) -> None:
-        """Solve the models of some rungs, each within a share of the time that is left."""
+    def deepen(self, limits: Iterable[DepthLimit], share: float) -> None:
+        """Solve the models of some depth limits, each within a share of the time left."""
         offered = -1
-        for rung in rungs:
-            if self.over:
+        for limit in limits:
+            if self.is_over:
                 break
-            reach = self.reach(rung)
-            before, offered = offered, _offered(reach)
+            candidates = self.candidates(limit)
+            before, offered = offered, _count(candidates)
             if offered != before:
-                self.step(reach, share)
-            self.hear()
+                self.solve_to_fit(candidates, share)
+            self.receive()
 
-    def reach(self, rung: Rung) -> Reach:
-        graph, best = self.task.graph, self.best
-        also = solution.again(graph, best.events) if best else None
-        return Reach(graph, self.task.again, spare_uj=self.spare_uj, rung=rung, also=also)
+    def candidates(self, limit: DepthLimit) -> RecomputeCandidates:
+        """Candidates within a depth limit, and the recomputations of the incumbent."""
+        graph, best = self.task.graph, self.incumbent
+        return RecomputeCandidates(
+            graph,
+            self.task.may_recompute,
+            overhead_uj=self.overhead_uj,
+            depth_limit=limit,
+            also=solution.recomputed_by_stage(graph, best.events) if best else None,
+        )
 
-    def step(self, reach: Reach, share: float) -> None:
-        """Solve the model of a reach; with less RAM or time as long as its plan does not fit."""
+    def solve_to_fit(self, candidates: RecomputeCandidates, share: float) -> None:
+        """Solve a stage model; as long as its plan does not fit, with less RAM or time."""
         ram_bytes, deadline_us = self.task.ram_bytes, self.task.deadline_us
-        for _ in range(ROUNDS):
-            self.solve(reach, ram_bytes, deadline_us, self.task.left_s * share)
-            if self.misfit.excess_bytes:
-                ram_bytes -= -(-self.misfit.excess_bytes // 4) * 4
-            elif self.misfit.excess_us and deadline_us is not None:
-                deadline_us -= self.misfit.excess_us
+        for _ in range(MAX_TIGHTENINGS):
+            self.solve(candidates, ram_bytes, deadline_us, self.task.left_s * share)
+            if self.excess.ram_bytes:
+                ram_bytes -= aligned(self.excess.ram_bytes)
+            elif self.excess.time_us and deadline_us is not None:
+                deadline_us -= self.excess.time_us
             else:
                 break
 
     def solve(
-        self, reach: Reach, ram_bytes: int, deadline_us: float | None, limit_s: float
+        self,
+        candidates: RecomputeCandidates,
+        ram_bytes: int,
+        deadline_us: float | None,
+        limit_s: float,
     ) -> None:
-        """The minimum of a stage model, as a plan."""
-        self.misfit = Misfit()
-        model = self.informed(reach, ram_bytes, deadline_us)
-        for _ in range(CUT_ROUNDS):
-            if model is None or self.over:
+        """Solve a stage model, and try the plans of its solutions."""
+        self.excess = Excess()
+        model = self.model_with_conflicts(candidates, ram_bytes, deadline_us)
+        for _ in range(MAX_CUT_ROUNDS):
+            if model is None or self.is_over:
                 return
             found = self.minimise(model, limit_s)
             if found.values is None:
                 return
-            plan_uj = self.planned(model, found.values, self.task.left_s * 0.1, deadline_us)
-            if plan_uj - found.objective <= 2 * self.slack_uj:
+            plan_limit_s = self.task.left_s * PLAN_TIME_SHARE
+            plan_uj = self.try_solution(model, found.values, plan_limit_s, deadline_us)
+            if plan_uj - found.objective <= 2 * self.overhead_gap_uj:
                 return
-            if not self.learn(model, found.values):
+            if not self.add_conflicts(model, found.values):
                 return
 
-    def learn(self, model: milp.StageModel, values: milp.Values) -> bool:
-        """What about a solution cannot be; False if that is not known."""
-        found = [it for it in conflicts.sets(model, values) if it not in self.known]
-        self.known.update(dict.fromkeys(found))
+    def add_conflicts(self, model: StageModel, values: Values) -> bool:
+        """Forbid what a solution violates. False: nothing new."""
+        found = [
+            it for it in conflicts.violated_sets(model, values) if it not in self.known_conflicts
+        ]
+        self.known_conflicts.update(dict.fromkeys(found))
         for conflict in found:
             conflicts.forbid(model, conflict)
         return bool(found)
 
-    def informed(
-        self, reach: Reach, ram_bytes: int, deadline_us: float | None
-    ) -> milp.StageModel | None:
-        """The stage model with what has been learnt from others."""
-        model = self.build(reach, ram_bytes, deadline_us)
+    def model_with_conflicts(
+        self, candidates: RecomputeCandidates, ram_bytes: int, deadline_us: float | None
+    ) -> StageModel | None:
+        """The stage model with all conflicts found so far."""
+        model = self.stage_model(candidates, ram_bytes, deadline_us)
         if model is not None:
-            for conflict in self.known:
+            for conflict in self.known_conflicts:
                 conflicts.forbid(model, conflict)
         return model
 
     @property
-    def slack_uj(self) -> float:
-        return GAP * self.spare_uj if self.best else 0.0
+    def overhead_gap_uj(self) -> float:
+        return OVERHEAD_GAP * self.overhead_uj if self.incumbent else 0.0
 
-    def hear(self) -> None:
-        """A solution of the prover's program may make a better plan."""
-        again = self.line.news()
-        if again is not None:
-            self.sequenced(again, self.task.left_s * 0.1)
+    def receive(self) -> None:
+        """Try the recomputations of a solution that the bound search has found."""
+        recomputed = self.channel.receive()
+        if recomputed is not None:
+            self.try_recomputations(recomputed, self.task.left_s * PLAN_TIME_SHARE)
 
-    def minimise(self, model: milp.StageModel, limit_s: float) -> Result:
-        start = solution.start(model, self.best.events) if self.best else None
+    def minimise(self, model: StageModel, limit_s: float) -> Result:
+        best = self.incumbent
         return minimise(
             model.program,
             limit_s,
             gap=self.task.gap / 2,
-            slack=self.slack_uj,
-            start=start,
-            watch=self.watch,
+            absolute_gap=self.overhead_gap_uj,
+            initial=solution.values_of(model, best.events) if best else None,
+            on_progress=self.on_progress,
         )
 
-    def hurry(self) -> None:
-        """Plans for a deadline, by weighing time beside energy: as little as is in time."""
-        fastest = self.hasty(INFINITY)
+    def search_weighted(self) -> None:
+        """Find plans for a deadline: weight time in the objective, with the least weight that
+        meets the deadline.
+        """
+        fastest = self.search_with_weight(INFINITY)
         if fastest is None:
             return
-        self.line.emit("fastest", fastest)
+        self.channel.emit("fastest", fastest)
         nodes = self.task.graph.nodes
         total_uj = sum(node.energy_uj for node in nodes)
         weight = total_uj / max(sum(node.time_us for node in nodes), 1.0)
-        factor = 16.0
-        for _ in range(WEIGHTS):
-            if self.over or self.hasty(weight) is None:
+        factor = TIME_WEIGHT_FACTOR
+        for _ in range(MAX_TIME_WEIGHTS):
+            if self.is_over or self.search_with_weight(weight) is None:
                 break
-            weight *= factor if self.misfit.excess_us else 1 / factor
-            factor **= 0.6
+            weight *= factor if self.excess.time_us else 1 / factor
+            factor **= TIME_WEIGHT_DECAY
 
-    def hasty(self, weight: float) -> Candidate | None:
-        """The best plan with time beside energy, offered for the deadline."""
-        ends_at = time.monotonic() + self.task.left_s * 0.1
-        task = replace(self.task.hasty(weight), ends_at=min(ends_at, self.task.ends_at))
-        climber = _Climber(task, Line(lambda kind, found: None, self.line.stopped))
-        climber.begin()
-        climber.climb(FIRST, 0.4)
-        if climber.best is not None:
-            self.offer(climber.best.events)
-        return climber.best
+    def search_with_weight(self, weight_uj_per_us: float) -> Candidate | None:
+        """The best plan of the weighted objective, which is also tried for the deadline."""
+        ends_at = time.monotonic() + self.task.left_s * WEIGHTED_TIME_SHARE
+        task = replace(
+            self.task.time_weighted(weight_uj_per_us), ends_at=min(ends_at, self.task.ends_at)
+        )
+        channel = Channel(lambda kind, found: None, self.channel.is_stopped)
+        search = PrimalSearch(task, channel)
+        search.try_greedy_plans()
+        search.deepen(FIRST_LIMITS, WEIGHTED_LIMIT_TIME_SHARE)
+        if search.incumbent is not None:
+            self.try_plan(search.incumbent.events)
+        return search.incumbent
 
-    def wide(self) -> milp.StageModel | None:
-        """The model in which parts are solved: of the highest rung that is not too large."""
-        for depth in WIDE:
-            reach = self.reach(Rung(depth, 1.0))
-            model = self.informed(reach, self.task.ram_bytes, self.task.deadline_us)
-            if model is None or len(model.program.cost) <= MOST_COLUMNS:
+    def neighbourhood_model(self) -> StageModel | None:
+        """The model of the largest depth that is not too large."""
+        for depth in NEIGHBOURHOOD_DEPTHS:
+            candidates = self.candidates(DepthLimit(depth, 1.0))
+            model = self.model_with_conflicts(
+                candidates, self.task.ram_bytes, self.task.deadline_us
+            )
+            if model is None or len(model.program.cost) <= MAX_NEIGHBOURHOOD_COLUMNS:
                 break
         return model
 
-    def improve(self) -> None:
-        """Solve parts of the best plan again, the rest as it is, as long as that helps."""
-        chance, share, vain = random.Random(SEED), PART, 0
-        model, values = None, None
-        while not self.over and self.best is not None and vain < MOST_VAIN:
-            self.hear()
+    def search_neighbourhoods(self) -> None:
+        """Solve parts of the incumbent again, with the rest fixed, until that fails too often."""
+        rng = random.Random(SEED)
+        share, failed = NEIGHBOURHOOD_SHARE, 0
+        model: StageModel | None = None
+        while (
+            not self.is_over and self.incumbent is not None and failed < MAX_FAILED_NEIGHBOURHOODS
+        ):
+            self.receive()
             if model is None:
-                model = self.wide()
+                model = self.neighbourhood_model()
                 if model is None:
                     return
-                values = solution.start(model, self.best.events)
-                spent = solution.spent_uj(model, values)
+                values = solution.values_of(model, self.incumbent.events)
+                overhead = solution.overhead_by_stage(model, values)
             stages = len(model.stages)
             length = max(2, round(stages * share))
-            begin = chance.choices(range(stages), spent)[0] - length // 2
+            begin = rng.choices(range(stages), overhead)[0] - length // 2
             window = range(max(0, begin), min(begin + length, stages))
             found = minimise(
-                solution.around(model, values, window),
-                min(PART_S, self.task.left_s),
-                slack=self.slack_uj / 20,
-                start=values,
-                watch=self.watch,
+                solution.neighbourhood(model, values, window),
+                min(NEIGHBOURHOOD_LIMIT_S, self.task.left_s),
+                absolute_gap=self.overhead_gap_uj / IMPROVEMENTS_PER_GAP,
+                initial=values,
+                on_progress=self.on_progress,
             )
-            vain += 1
-            before_uj = self.best_uj
-            if found.values is not None and found.objective < before_uj - self.slack_uj / 20:
-                self.planned(model, found.values, PART_S)
-                if self.best_uj > found.objective + self.slack_uj / 20:
-                    self.learn(model, found.values)
-            if self.best_uj < before_uj:
-                model, vain = None, 0
-            share = min(1.0, share * 1.1) if found.outcome == "optimal" else share * 0.8
+            failed += 1
+            before_uj = self.incumbent_uj
+            least_uj = before_uj - self.overhead_gap_uj / IMPROVEMENTS_PER_GAP
+            if found.values is not None and found.objective < least_uj:
+                self.try_solution(model, found.values, NEIGHBOURHOOD_LIMIT_S)
+                worst_uj = found.objective + self.overhead_gap_uj / IMPROVEMENTS_PER_GAP
+                if self.incumbent_uj > worst_uj:
+                    self.add_conflicts(model, found.values)
+            if self.incumbent_uj < before_uj:
+                model, failed = None, 0
+            solved = found.outcome == "optimal"
+            share = (
+                min(1.0, share * NEIGHBOURHOOD_GROWTH) if solved else share * NEIGHBOURHOOD_DECAY
+            )
 
 
-def _offered(reach: Reach) -> int:
-    return sum(len(reach.demanded(node.inputs)) for node in reach.graph.nodes)
+def _count(candidates: RecomputeCandidates) -> int:
+    """The number of candidates, summed over the operators."""
+    return sum(len(candidates.demanded(node.inputs)) for node in candidates.graph.nodes)

@@ -1,7 +1,6 @@
 """Program: a mixed-integer program as arrays, and its minimisation with HiGHS.
 
-Objectives are scaled before they are passed on: energies of 1e-8 J would vanish in the
-absolute tolerances of any solver.
+Objectives are scaled for the solver: energies of 1e-8 J would vanish in its absolute tolerances.
 """
 
 from array import array
@@ -13,27 +12,30 @@ from typing import Any, Literal
 import highspy
 import numpy as np
 
+from ..plan.problem import TOLERANCE, CostNode
+
 INFINITY = float("inf")
-SCALE = 1000.0  # the objective's order of magnitude inside the solver
-TOLERANCE = 1e-9  # relative, of energies and times
+OBJECTIVE_SCALE = 1000.0  # the largest coefficient of the objective in the solver
+MAX_ATTAINABLE_BITS = 1 << 25  # of effort in `attainable`
 
-ATTAINABLE_BITS = 1 << 25  # of effort; larger rooms are left as they are
-
-Term = tuple[int, float]
+Values = Any  # numpy array of a solution, by column
+Term = tuple[int, float]  # column, coefficient
 Outcome = Literal["optimal", "stopped", "infeasible"]
 _Highs: Any = highspy.Highs
-Watch = Callable[[float, "np.ndarray[Any, Any] | None"], bool]
-News = Callable[[], "np.ndarray[Any, Any] | None"]
+OnProgress = Callable[[float, Values | None], bool]
+"""Called with the bound, and with each better solution. True stops the search."""
+ReceiveSolution = Callable[[], Values | None]
+"""Returns a solution from elsewhere for the solver to use, None if there is no new one."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """`values` None: no solution was found. `bound` holds whatever stopped the search."""
+    """What the solver found."""
 
     outcome: Outcome
-    values: "np.ndarray[Any, Any] | None"
+    values: Values | None  # None: no solution was found
     objective: float
-    bound: float
+    bound: float  # lower bound of the objective, also if the search was stopped
 
 
 @dataclass
@@ -44,17 +46,17 @@ class Program:
     cost: "array[float]" = field(default_factory=lambda: array("d"))
     lower: "array[float]" = field(default_factory=lambda: array("d"))
     upper: "array[float]" = field(default_factory=lambda: array("d"))
-    starts: "array[int]" = field(default_factory=lambda: array("i", [0]))
+    row_starts: "array[int]" = field(default_factory=lambda: array("i", [0]))
     columns: "array[int]" = field(default_factory=lambda: array("i"))
     coefficients: "array[float]" = field(default_factory=lambda: array("d"))
     row_lower: "array[float]" = field(default_factory=lambda: array("d"))
     row_upper: "array[float]" = field(default_factory=lambda: array("d"))
 
-    def binary(self, cost: float = 0.0, upper: float = 1.0) -> int:
+    def binary(self, cost: float = 0.0) -> int:
         """Add a variable in {0, 1} and return its column."""
         self.cost.append(cost)
         self.lower.append(0.0)
-        self.upper.append(upper)
+        self.upper.append(1.0)
         return len(self.cost) - 1
 
     def row(self, terms: Iterable[Term], lower: float = -INFINITY, upper: float = INFINITY) -> None:
@@ -62,31 +64,32 @@ class Program:
         for column, coefficient in terms:
             self.columns.append(column)
             self.coefficients.append(coefficient)
-        self._close(lower, upper)
+        self.row_starts.append(len(self.columns))
+        self.row_lower.append(lower)
+        self.row_upper.append(upper)
 
-    def knapsack(self, columns: Sequence[int], sizes: Sequence[int], room: int) -> None:
-        """Add sum of size x column <= room unless it always holds."""
-        if room < 0:
-            self.never()
-        elif sum(sizes) > room:
-            self.at_most(zip(columns, sizes, strict=True), room, room)
+    def knapsack(self, columns: Sequence[int], sizes: Sequence[int], capacity: int) -> None:
+        """Add sum of size x column <= capacity, unless it always holds.
+
+        The capacity is lowered to the largest sum of sizes that it admits.
+        """
+        capacity = attainable(sizes, capacity)
+        if capacity < 0:
+            self.make_infeasible()
+        elif sum(sizes) > capacity:
+            self.at_most(zip(columns, sizes, strict=True), capacity, capacity)
 
     def at_most(self, terms: Iterable[Term], limit: float, scale: float) -> None:
         """Add sum of coefficient x column <= limit, in units of a thousandth of `scale`.
 
-        The solver's tolerance is absolute; so scaled it is less than a byte or microsecond.
+        The solver's tolerance is absolute. With this scale it is below a byte or microsecond.
         """
-        unit = max(scale, 1.0) / SCALE
+        unit = max(scale, 1.0) / OBJECTIVE_SCALE
         self.row([(column, size / unit) for column, size in terms if size], upper=limit / unit)
 
-    def never(self) -> None:
-        """Add a row that cannot hold."""
+    def make_infeasible(self) -> None:
+        """Add a row that no solution satisfies."""
         self.row([], lower=1.0)
-
-    def _close(self, lower: float, upper: float) -> None:
-        self.starts.append(len(self.columns))
-        self.row_lower.append(lower)
-        self.row_upper.append(upper)
 
     def fix(self, column: int, value: float) -> None:
         self.lower[column] = self.upper[column] = value
@@ -97,12 +100,49 @@ class Program:
         return len(self.cost), len(self.row_lower), len(self.columns)
 
 
-def attainable(sizes: Sequence[int], room: int) -> int:
-    """The largest sum of some of the sizes that is within the room; the room if unknown."""
+@dataclass
+class LaneTimes:
+    """The busy times of both lanes: constants and terms of a program."""
+
+    processor_us: float = 0.0
+    transfers_us: float = 0.0
+    processor: list[Term] = field(default_factory=list)
+    transfers: list[Term] = field(default_factory=list)
+
+    def compute(self, node: CostNode, column: int | None = None) -> None:
+        """Add a computation; without a column it is certain."""
+        if column is None:
+            self.processor_us += node.time_us
+        else:
+            self.processor.append((column, node.time_us))
+
+    def page_in(self, node: CostNode, column: int) -> None:
+        self.processor.append((column, node.page_in_cpu_us))
+        self.transfers.append((column, node.page_in_us))
+
+    def page_out(self, node: CostNode, column: int | None = None) -> None:
+        """Add a page-out; without a column it is certain."""
+        if column is None:
+            self.processor_us += node.page_out_cpu_us
+            self.transfers_us += node.page_out_us
+        else:
+            self.processor.append((column, node.page_out_cpu_us))
+            self.transfers.append((column, node.page_out_us))
+
+    def bound(self, program: Program, deadline_us: float) -> None:
+        """Add to `program` that the busy time of each lane is at most the deadline."""
+        program.at_most(self.processor, deadline_us - self.processor_us, deadline_us)
+        program.at_most(self.transfers, deadline_us - self.transfers_us, deadline_us)
+
+
+def attainable(sizes: Sequence[int], capacity: int) -> int:
+    """The largest sum of some sizes within the capacity; the capacity if that takes too long."""
     unit = gcd(*sizes)
-    if room <= 0 or unit == 0 or sum(sizes) <= room or room // unit * len(sizes) > ATTAINABLE_BITS:
-        return room
-    mask = (1 << (room // unit + 1)) - 1
+    if capacity <= 0 or unit == 0 or sum(sizes) <= capacity:
+        return capacity
+    if capacity // unit * len(sizes) > MAX_ATTAINABLE_BITS:
+        return capacity
+    mask = (1 << (capacity // unit + 1)) - 1
     sums = 1
     for size in sizes:
         sums |= (sums << size // unit) & mask
@@ -114,22 +154,21 @@ def minimise(
     time_limit_s: float,
     *,
     gap: float = 0.0,
-    slack: float = 0.0,
-    start: "np.ndarray[Any, Any] | None" = None,
+    absolute_gap: float = 0.0,
+    initial: Values | None = None,
     integer: bool = True,
-    watch: Watch | None = None,
-    news: News | None = None,
+    on_progress: OnProgress = lambda bound, values: False,
+    receive: ReceiveSolution | None = None,
 ) -> Result:
     """Minimise with one thread and a fixed seed, so that equal input gives equal output.
 
-    `start`: a solution to begin from, if it is one. `watch` is called now and then with the
-    bound and with each better solution; returning True stops the search. `integer` False:
-    the linear relaxation.
+    `gap`, `absolute_gap`: distance from the bound at which to stop. `initial`: values to start
+    from, if they are a solution. `integer` False: the linear relaxation.
     """
     if not program.cost:
         return _without_columns(program)
     largest = max([abs(program.offset), *map(abs, program.cost)])
-    scale = SCALE / largest if largest > 0 else 1.0
+    scale = OBJECTIVE_SCALE / largest if largest > 0 else 1.0
     solver: Any = _Highs()
     options: dict[str, Any] = {
         "output_flag": False,
@@ -137,35 +176,35 @@ def minimise(
         "random_seed": 1,
         "time_limit": max(time_limit_s, 0.0),
         "mip_rel_gap": gap,
-        "mip_abs_gap": max(SCALE * TOLERANCE / 10, slack * scale),
+        "mip_abs_gap": max(OBJECTIVE_SCALE * TOLERANCE / 10, absolute_gap * scale),
         "mip_feasibility_tolerance": 1e-7,
         "primal_feasibility_tolerance": 1e-8,
     }
     for name, value in options.items():
         solver.setOptionValue(name, value)
     solver.passModel(_highs_model(program, scale, integer))
-    if start is not None:
-        solver.setSolution(len(start), np.arange(len(start), dtype=np.int32), start)
+    if initial is not None:
+        solver.setSolution(len(initial), np.arange(len(initial), dtype=np.int32), initial)
 
     def on_interrupt(event: Any) -> None:
         bound = event.data_out.mip_dual_bound / scale if integer else -INFINITY
-        if watch is not None and watch(bound, None):
+        if on_progress(bound, None):
             event.data_in.user_interrupt = 1
 
     def on_solution(event: Any) -> None:
-        if watch is not None:
-            watch(event.data_out.mip_dual_bound / scale, np.array(event.data_out.mip_solution))
+        values = np.array(event.data_out.mip_solution)
+        on_progress(event.data_out.mip_dual_bound / scale, values)
 
-    def on_chance(event: Any) -> None:
-        values = news() if news is not None else None
+    def on_user_solution(event: Any) -> None:
+        values = receive() if receive is not None else None
         if values is not None:
             event.data_in.setSolution(values)
 
     if integer:
         solver.cbMipInterrupt += on_interrupt
         solver.cbMipImprovingSolution += on_solution
-        if news is not None:
-            solver.cbMipUserSolution += on_chance
+        if receive is not None:
+            solver.cbMipUserSolution += on_user_solution
     else:
         solver.cbSimplexInterrupt += on_interrupt
     solver.run()
@@ -183,7 +222,7 @@ def _highs_model(program: Program, scale: float, integer: bool) -> highspy.Highs
     lp.row_lower_ = np.array(program.row_lower)
     lp.row_upper_ = np.array(program.row_upper)
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = np.array(program.starts, dtype=np.int32)
+    lp.a_matrix_.start_ = np.array(program.row_starts, dtype=np.int32)
     lp.a_matrix_.index_ = np.array(program.columns, dtype=np.int32)
     lp.a_matrix_.value_ = np.array(program.coefficients)
     if integer:

@@ -1,38 +1,40 @@
-"""Reach: which recomputations a plan of least energy may need, and where.
+"""Recompute candidates: the recomputations that a plan of least energy may need, by stage.
 
-Stage t of a step ends with the first computation of operator t. What is computed again in
-stage t is *demanded* if operator t, or a demanded recomputation of the stage, uses it;
-otherwise it is *early*: made for a later stage. The stage model (milp.py) does not charge
-memory for what comes and goes within a stage, and in it early recomputations can be moved
-by whole groups, connected by using one another or the same input:
+Stage t of a step ends with the first computation of operator t. A recomputation in stage t is
+*demanded* if operator t, or a demanded recomputation of the stage, uses its result. Otherwise it
+is *early*: it is for a later stage. The stage model (stage_model.py) does not charge RAM within a
+stage. In that model, early recomputations can be moved by whole groups, which are connected by
+using one another or the same input:
 
-- a stage later, if the inputs from outside the group that would have to stay in RAM are no
-  larger than those results of it that stay; never if operator t overwrites such an input;
-- otherwise a stage earlier, since the results are smaller than the inputs that go; unless
-  operator t - 1 uses such an input or overwrote one of the group, or the group uses what
-  operator t or a demanded recomputation of stage t uses, which may not be there earlier.
+- A group moves a stage later if the inputs from outside the group that then stay in RAM are no
+  larger than the results that stay otherwise. It never does if operator t overwrites such an
+  input.
+- Otherwise it moves a stage earlier, since the results are smaller than the inputs that leave RAM.
+  There are three exceptions: operator t - 1 uses such an input; operator t - 1 overwrote a tensor
+  of the group; or the group uses a tensor that operator t or a demanded recomputation of stage t
+  uses, which may not be in RAM earlier.
 
-No move costs energy; the first kind never raises the bytes in RAM summed over all stages,
-the second lowers them, so moving ends. Where no node of a group is smaller than its inputs
-together, the first kind is always possible. Hence a group is needed only if it has an
-*anchor*, one of the exceptions above, and such a node, or an input that is overwritten.
+No move costs energy. The first kind never raises the sum of the bytes in RAM over all stages, and
+the second kind lowers it, so moving ends. If no node of a group is smaller than its inputs
+together, the first kind is always possible. Hence a group is needed only if it has an *anchor*,
+which is one of the exceptions, and also such a node or an overwritten input.
 """
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from ..plan.problem import CostGraph
-from .program import INFINITY, TOLERANCE
+from ..plan.problem import TOLERANCE, CostGraph
+from .program import INFINITY
 
 
 def recomputable(graph: CostGraph, *, recompute: bool, page: bool, deadline: bool) -> list[bool]:
-    """Which nodes a plan of least energy may compute again.
+    """Whether a plan of least energy may recompute each node.
 
-    Without a deadline, a node whose result costs no more to write and read than to compute
-    is never worth computing again: page it out at its first computation (nothing if it is
-    kept on storage anyway) and in where it was recomputed. That needs no input in RAM and
-    no workspace, hence never more memory.
+    Without a deadline, a node is never recomputed if its result costs no more to write and read
+    than to compute. Instead, page it out at its first computation (free if it is kept on storage
+    anyway), and page it in where it was recomputed. That needs no input in RAM and no workspace,
+    hence never more RAM.
     """
     return [
         recompute
@@ -47,106 +49,107 @@ def recomputable(graph: CostGraph, *, recompute: bool, page: bool, deadline: boo
     ]
 
 
-def last_needs(graph: CostGraph, again: Sequence[bool]) -> list[int]:
-    """The last stage in which a tensor may serve something, directly or by recomputation.
+def last_needs(graph: CostGraph, may_recompute: Sequence[bool]) -> list[int]:
+    """The last stage in which each tensor may be used, directly or for recomputation.
 
-    -1: none. Without storage, kept tensors are needed at the end, stage `len(graph.nodes)`.
+    -1: none. Without storage, kept tensors are needed at the end, in stage `len(graph.nodes)`.
     """
     end = len(graph.nodes)
     last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
     for j in reversed(range(end)):
         for i in graph.nodes[j].inputs:
-            last[i] = max(last[i], j, last[j] if again[j] else -1)
+            last[i] = max(last[i], j, last[j] if may_recompute[j] else -1)
     return last
 
 
 @dataclass(frozen=True)
-class Rung:
-    """Demanded recomputations only: `depth` in a row, for at most what paging would cost.
+class DepthLimit:
+    """A heuristic: only demanded recomputations, in short and cheap chains."""
 
-    Without need of inputs, recomputing just before a mandatory use is as good as at any other
-    time, so that one in a row stands for all plans.
-
-    `of_paging`: the energy of a chain, as a multiple of writing and reading its result once.
-    """
-
-    depth: int | None = None
-    of_paging: float = INFINITY
-    needs_inputs: bool = True  # otherwise, with depth 1, a relaxation of all plans
+    depth: int | None = None  # recomputations in a row; None: no limit
+    max_paging_ratio: float = INFINITY  # energy of a chain over that of paging its result once
+    # False, with depth 1: a relaxation of all plans. If recomputing needs no inputs, recomputing
+    # right before a mandatory use is as good as at any other time.
+    needs_inputs: bool = True
 
 
-class Reach:
-    """The recomputations of each stage that the stage model needs."""
+class RecomputeCandidates:
+    """The recomputations that the stage model offers in each stage."""
 
     def __init__(
         self,
         graph: CostGraph,
-        again: Sequence[bool],
+        may_recompute: Sequence[bool],
         *,
-        spare_uj: float = INFINITY,
-        rung: Rung | None = None,
+        overhead_uj: float = INFINITY,
+        depth_limit: DepthLimit | None = None,
         also: Mapping[int, Set[int]] | None = None,
         for_conflicts: bool = False,
     ) -> None:
-        """`spare_uj`: what a plan of interest can spend on recomputation; the reach is exact
-        for these. `rung`: a heuristic that offers less, but what some plan computes again in
-        each stage `also`. `for_conflicts`: all early recomputations, since conflicts
-        (conflicts.py) charge memory within a stage.
+        """Prepare the candidates of a graph.
+
+        `overhead_uj`: energy that a plan of interest can spend on recomputation; no candidate of
+        such a plan is left out. `depth_limit`: offer fewer candidates, and those of `also`, by
+        stage. `for_conflicts`: offer all early recomputations, since conflicts (conflicts.py)
+        charge RAM within a stage.
         """
-        most_uj = spare_uj * (1 + TOLERANCE)
-        self.graph, self.rung, self.most_uj = graph, rung, most_uj
+        self.max_uj = overhead_uj * (1 + TOLERANCE)
+        self.graph, self.depth_limit = graph, depth_limit
         self.also, self.for_conflicts = also or {}, for_conflicts
         nodes = graph.nodes
-        self.again = [may and nodes[i].energy_uj <= most_uj for i, may in enumerate(again)]
-        self.last = last_needs(graph, self.again)
+        self.may_recompute = [
+            may and nodes[i].energy_uj <= self.max_uj for i, may in enumerate(may_recompute)
+        ]
+        self.last = last_needs(graph, self.may_recompute)
         self.users: list[list[int]] = [[] for _ in nodes]
         for j, node in enumerate(nodes):
-            if self.again[j]:
+            if self.may_recompute[j]:
                 for i in set(node.inputs):
                     self.users[i].append(j)
 
     def demanded(self, needed: Iterable[int]) -> set[int]:
-        """What may be recomputed because the stage needs `needed`.
+        """The demanded candidates of a stage that needs the tensors `needed`.
 
-        All operators of a chain down to `needed` are computed again, and paid for.
+        All operators of a chain down to `needed` are recomputed, and cost energy.
         """
-        if self.rung is None:
-            return self._chains(needed, self.most_uj, None)
+        limit = self.depth_limit
+        if limit is None:
+            return self._chains(needed, self.max_uj, None)
         found: set[int] = set()
         for i in set(needed):
             node = self.graph.nodes[i]
             paging_uj = node.page_in_uj + node.page_out_uj
-            most_uj = min(self.most_uj, self.rung.of_paging * paging_uj * (1 + TOLERANCE))
-            found |= self._chains((i,), most_uj, self.rung.depth)
+            max_uj = min(self.max_uj, limit.max_paging_ratio * paging_uj * (1 + TOLERANCE))
+            found |= self._chains((i,), max_uj, limit.depth)
         return found
 
-    def _chains(self, heads: Iterable[int], most_uj: float, depth: int | None) -> set[int]:
-        """The operators of chains down to `heads` that cost at most `most_uj`."""
+    def _chains(self, heads: Iterable[int], max_uj: float, depth: int | None) -> set[int]:
+        """The operators of chains down to `heads` that cost at most `max_uj`."""
         nodes = self.graph.nodes
-        lengths: dict[int, int] = {}  # of the shortest chain found that leads to a node
-        heap = [(nodes[i].energy_uj, 1, i) for i in set(heads) if self.again[i]]
+        lengths: dict[int, int] = {}  # of the shortest chain found from each node
+        heap = [(nodes[i].energy_uj, 1, i) for i in set(heads) if self.may_recompute[i]]
         heapq.heapify(heap)
         while heap:
             chain_uj, length, j = heapq.heappop(heap)
-            if chain_uj > most_uj:
+            if chain_uj > max_uj:
                 break
             if lengths.get(j, length + 1) <= length:
                 continue
             lengths[j] = length
             if length != depth:
                 for i in set(nodes[j].inputs):
-                    if self.again[i] and lengths.get(i, length + 2) > length + 1:
+                    if self.may_recompute[i] and lengths.get(i, length + 2) > length + 1:
                         heapq.heappush(heap, (chain_uj + nodes[i].energy_uj, length + 1, i))
         return set(lengths)
 
     def early(self, t: int, before: int | None, needed: Set[int], demanded: Set[int]) -> set[int]:
-        """What may be recomputed in stage t for later stages. `before`: operator t - 1."""
-        if self.rung is not None:
+        """The early candidates of stage t. `before`: operator t - 1."""
+        if self.depth_limit is not None:
             return set(self.also.get(t, ()))
         if before is None:
             return set()
         nodes = self.graph.nodes
-        alive = {i for i in range(t) if self.again[i] and self.last[i] >= t}
+        alive = {i for i in range(t) if self.may_recompute[i] and self.last[i] >= t}
         if self.for_conflicts:
             return alive
         alive.discard(before)
@@ -174,11 +177,11 @@ class Reach:
         )
 
     def _neighbours(self, i: int) -> list[int]:
-        """Nodes that use i, that i uses, and that use what i uses."""
+        """Nodes that use i, inputs of i, and other nodes that use these inputs."""
         inputs = self.graph.nodes[i].inputs
         return [*self.users[i], *inputs, *(j for a in inputs for j in self.users[a])]
 
     def _shrinks(self, i: int) -> bool:
-        """The result is smaller than the inputs together."""
+        """Whether the result is smaller than the inputs together."""
         nodes = self.graph.nodes
         return sum(nodes[a].bytes for a in set(nodes[i].inputs)) > nodes[i].bytes

@@ -1,49 +1,50 @@
-"""Search: what is searched, and how solutions of a program become plans.
+"""What the primal search and the bound search share.
 
-Two searches run beside each other (solve.py), each in a process of its own: `climb`
-(climb.py) finds better and better plans, `prove` (prove.py) higher and higher bounds.
+Both run at the same time (solve.py), each in a process of its own. The primal search
+(primal_search.py) finds better and better plans, the bound search (bound_search.py) higher and
+higher lower bounds.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from ..plan.placed_plan import Effort, Excess
 from ..plan.plan import Plan
-from ..plan.problem import CostGraph, CostNode, Problem
-from . import slot_model as sequence
-from . import solution
-from . import stage_model as milp
-from .candidate import Candidate, Effort, Misfit, fit
+from ..plan.problem import TOLERANCE, CostGraph, CostNode, Problem
+from . import slot_model, solution, stage_model
+from .candidate import Candidate, candidate_of
 from .events import Event, energy_uj, fits, tidy
-from .program import INFINITY, TOLERANCE, minimise
-from .recompute_candidates import Reach, recomputable
-from .workers import Line
+from .program import INFINITY, Values, minimise
+from .recompute_candidates import RecomputeCandidates, recomputable
+from .settings import Settings
+from .stage_model import StageModel
+from .workers import Channel
 
-PASSES = (1, 2)
-NEARLY = 0.02  # of the deadline: a plan so late may become faster with more effort
+SLOT_PASSES = (1, 2)  # slots of each recomputation within a stage, tried in turn
+MAX_LATENESS = 0.02  # of the deadline: a later plan is not worth more effort
 
-Start = Callable[[Problem, bool, float, float], Plan | None]
-"""(problem, placed, energy that it has to be below, time limit) -> a plan made without search."""
+SeedPlan = Callable[[Problem, Settings], Plan | None]
+"""Makes a plan without search, for a search to start from; None if it has none."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What to search. The graph's bytes are rounded up to what offsets allow."""
+    """What to search."""
 
     problem: Problem
-    graph: CostGraph
-    ram_bytes: int
-    recompute: bool
-    page: bool
-    unit: int  # bytes, of which placed offsets are multiples; 1 if the plan is not placed
-    gap: float
+    graph: CostGraph  # of the problem, with sizes rounded up to multiples of `unit`
+    ram_bytes: int  # budget for these sizes
+    recompute: bool  # nodes may be computed more than once
+    page: bool  # computed tensors may be paged
+    unit: int  # offsets are multiples of so many bytes; 1 if the plan is not placed
+    gap: float  # see Settings
     ends_at: float  # time.monotonic()
-    starts: tuple[Start, ...] = ()  # what other methods plan, to begin from
-    known: Candidate | None = None  # a plan that was found before
+    seed_plans: tuple[SeedPlan, ...] = ()
+    known: Candidate | None = None  # a plan found before
 
     @property
-    def again(self) -> list[bool]:
+    def may_recompute(self) -> list[bool]:
         return recomputable(
             self.graph,
             recompute=self.recompute,
@@ -73,16 +74,22 @@ class Task:
     def left_s(self) -> float:
         return max(0.0, self.ends_at - time.monotonic())
 
-    def hasty(self, weight: float = INFINITY) -> "Task":
-        """The same without deadline, with time beside energy: `weight` is in uJ per us."""
-        nodes = tuple(_weighted(node, weight) for node in self.graph.nodes)
+    def within(self, share: float) -> "Task":
+        """The same task, for a share of the time left."""
+        return replace(self, ends_at=time.monotonic() + self.left_s * share)
+
+    def time_weighted(self, weight_uj_per_us: float = INFINITY) -> "Task":
+        """The same task without its deadline, and with weighted times added to energies."""
+        nodes = tuple(_time_weighted(node, weight_uj_per_us) for node in self.graph.nodes)
         graph = replace(self.graph, nodes=nodes)
         return replace(self, graph=graph, problem=replace(self.problem, deadline_us=None))
 
 
 def unavoidable_uj(graph: CostGraph) -> float:
-    """What every plan spends: each node computed once, each stored tensor that is used paged in
-    once, and what is kept paged out once.
+    """The energy that every plan spends.
+
+    Every plan computes each node once, pages in each stored tensor that is used once, and pages
+    out each kept tensor once.
     """
     used = {i for node in graph.nodes for i in node.inputs}
     total = 0.0
@@ -91,11 +98,11 @@ def unavoidable_uj(graph: CostGraph) -> float:
             total += node.energy_uj + (node.page_out_uj if node.keep and graph.storage else 0.0)
         elif graph.storage and i in used:
             total += node.page_in_uj
-    return total * (1 - TOLERANCE / 4)  # however its terms are added up
+    return total * (1 - TOLERANCE / 4)  # in whatever order the terms are summed
 
 
-def _weighted(node: CostNode, weight: float) -> CostNode:
-    """Its times added to its energies; only its times if the weight is infinite."""
+def _time_weighted(node: CostNode, weight: float) -> CostNode:
+    """The node with its times added to its energies; only its times if the weight is infinite."""
     energy, time = (0.0, 1.0) if weight == INFINITY else (1.0, weight)
     return replace(
         node,
@@ -106,111 +113,109 @@ def _weighted(node: CostNode, weight: float) -> CostNode:
 
 
 @dataclass
-class Searcher:
-    """What both searches share: the best plan, and how solutions become plans."""
+class Search:
+    """A search with its incumbent, and the way from solutions of a program to plans."""
 
     task: Task
-    line: Line
-    best: Candidate | None = None
-    best_uj: float = INFINITY
-    misfit: Misfit = field(default_factory=Misfit)
+    channel: Channel
+    incumbent: Candidate | None = None
+    incumbent_uj: float = INFINITY
+    excess: Excess = field(default_factory=Excess)  # of the plan tried last
 
     @property
-    def over(self) -> bool:
-        return self.line.stopped() or self.task.left_s == 0.0
+    def is_over(self) -> bool:
+        return self.channel.is_stopped() or self.task.left_s == 0.0
 
     @property
-    def spare_uj(self) -> float:
-        """What a better plan than the best can spend on more than the unavoidable."""
-        return self.best_uj - unavoidable_uj(self.task.graph)
+    def overhead_uj(self) -> float:
+        """What a plan better than the incumbent can spend beyond the unavoidable energy."""
+        return self.incumbent_uj - unavoidable_uj(self.task.graph)
 
-    def watch(self, bound_uj: float, values: Any) -> bool:
-        return self.over
+    def on_progress(self, bound_uj: float, values: Values | None) -> bool:
+        return self.is_over
 
-    def build(
-        self, reach: Reach, ram_bytes: int, deadline_us: float | None
-    ) -> milp.StageModel | None:
-        """The stage model of a reach; None if it is too large."""
+    def stage_model(
+        self, candidates: RecomputeCandidates, ram_bytes: int, deadline_us: float | None
+    ) -> StageModel | None:
+        """The stage model with these candidates; None if it is too large."""
         try:
-            return milp.build(
-                reach,
+            return stage_model.build(
+                candidates,
                 ram_bytes,
                 page=self.task.page,
                 deadline_us=deadline_us,
-                out_of_time=lambda: self.over,
+                out_of_time=lambda: self.is_over,
             )
-        except milp.TooLarge:
+        except stage_model.TooLarge:
             return None
 
-    def offer(self, events: Sequence[Event]) -> bool:
-        """Take a plan if it is better and fits; otherwise `misfit` says what it lacks."""
+    def try_plan(self, events: Sequence[Event]) -> bool:
+        """Make a plan the incumbent if it is better and fits; otherwise set `excess`."""
         task = self.task
         found_uj = energy_uj(task.graph, events)
-        self.misfit = Misfit()
-        if self.best is not None and found_uj >= self.best_uj * (1 - TOLERANCE):
+        self.excess = Excess()
+        if self.incumbent is not None and found_uj >= self.incumbent_uj * (1 - TOLERANCE):
             return False
         deadline_us = task.deadline_us
         efforts: tuple[Effort, ...] = ("none",) if deadline_us is None else ("little", "full")
         for effort in efforts:
-            fitted = fit(
+            found = candidate_of(
                 task.problem, events, placed=task.placed, time_limit_s=task.left_s, effort=effort
             )
-            if isinstance(fitted, Candidate):
-                break
-            self.misfit = fitted
-            if fitted.excess_us > NEARLY * (deadline_us or 0.0) or fitted.excess_bytes:
+            if isinstance(found, Candidate):
+                self.excess = Excess()
+                self.incumbent, self.incumbent_uj = found, found_uj
+                self.channel.emit("plan", found)
+                return True
+            self.excess = found
+            if found.time_us > MAX_LATENESS * (deadline_us or 0.0) or found.ram_bytes:
                 return False
-        else:
-            return False
-        self.misfit = Misfit()
-        self.best, self.best_uj = fitted, found_uj
-        self.line.emit("plan", fitted)
-        return True
+        return False
 
-    def planned(
+    def try_solution(
         self,
-        model: milp.StageModel,
-        values: milp.Values,
+        model: StageModel,
+        values: Values,
         limit_s: float,
         deadline_us: float | None = None,
     ) -> float:
-        """Make a plan of a solution and offer it; returns its energy.
+        """Try the plan of a solution; return its energy.
 
-        If the simplest order takes too much RAM, the best of other orders.
+        If its simplest order takes too much RAM, the slot model finds the best order.
         """
         events = tidy(model.graph, solution.events(model, values))
         if fits(model.graph, events, model.ram_bytes):
-            self.offer(events)
+            self.try_plan(events)
             return energy_uj(model.graph, events)
-        return self.sequenced(
-            solution.chosen(model, values),
+        return self.try_recomputations(
+            solution.recomputed(model, values),
             limit_s,
             ram_bytes=model.ram_bytes,
             deadline_us=deadline_us,
         )
 
-    def sequenced(
+    def try_recomputations(
         self,
-        again: Sequence[Sequence[int]],
+        recomputed: Sequence[Sequence[int]],
         limit_s: float,
         *,
         ram_bytes: int | None = None,
         deadline_us: float | None = None,
     ) -> float:
-        """Make the best plan of some recomputations and offer it; returns its energy.
+        """Try the best plan with recomputations by stage; return its energy.
 
-        `ram_bytes` and `deadline_us`: if less than the task's.
+        `ram_bytes`, `deadline_us`: limits in place of those of the task.
         """
         task = self.task
         ram_bytes = task.ram_bytes if ram_bytes is None else ram_bytes
         deadline_us = task.deadline_us if deadline_us is None else deadline_us
-        for passes in PASSES:
-            slots = sequence.offer(task.graph, again, passes)
-            model = sequence.build(
+        for passes in SLOT_PASSES:
+            slots = slot_model.slots_of(task.graph, recomputed, passes)
+            model = slot_model.build(
                 task.graph, slots, ram_bytes, page=task.page, deadline_us=deadline_us
             )
-            found = minimise(model.program, limit_s, watch=self.watch)
+            found = minimise(model.program, limit_s, on_progress=self.on_progress)
             if found.values is not None:
-                self.offer(tidy(task.graph, sequence.events(model, found.values)))
+                self.try_plan(tidy(task.graph, slot_model.events(model, found.values)))
                 return found.objective
         return INFINITY

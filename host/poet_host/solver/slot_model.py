@@ -1,8 +1,8 @@
-"""The slot model: within a sequence of slots, which run, what stays in RAM, what is paged.
+"""The slot model: in a sequence of slots, which run, which tensors stay in RAM or are paged.
 
-A slot k runs node(k). Tensor i is *touched* at the slots that compute it or use it;
-touches of i are numbered q = 0, 1, ... Between two touches a tensor is either kept all the
-time or dropped at once, since dropping it earlier only frees memory. Variables, all binary:
+A slot k runs node(k). Tensor i is *touched* at the slots that compute it or use it; the touches
+of i are numbered q = 0, 1, ... Between two touches a tensor stays in RAM all the time or leaves
+at once, since leaving earlier only frees RAM. Variables, all binary:
 
     x_k     slot k runs (mandatory slots: 1)
     h_iq    tensor i stays in RAM from its touch q to its touch q + 1
@@ -12,38 +12,35 @@ time or dropped at once, since dropping it earlier only frees memory. Variables,
     min  sum energy(node(k)) x_k + sum page_in_uj(i) p_iq + sum page_out_uj(i) o_i
 
 A copy on storage is never given up, so one page-out at the first computation serves all
-later page-ins. `a_iq` = h_i(q-1) + p_iq says that i is in RAM for its touch q.
+later page-ins. a_iq = h_i(q-1) + p_iq is 1 if i is in RAM for its touch q.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from ..plan.problem import CostGraph
 from .events import Event
-from .program import Program, Term, attainable
-
-Values = Any  # numpy array of a solution
+from .program import LaneTimes, Program, Values
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Operator `node` may run here; it must unless `optional`."""
+    """A place in the order of computations."""
 
-    node: int
-    optional: bool
+    node: int  # the operator that runs here
+    optional: bool  # it may run; otherwise it must
 
 
-def offer(graph: CostGraph, again: Sequence[Sequence[int]], passes: int = 1) -> list[Slot]:
-    """Before each first computation, and at the end, `passes` times the slots of `again`.
+def slots_of(graph: CostGraph, recomputed: Sequence[Sequence[int]], passes: int = 1) -> list[Slot]:
+    """Before each first computation, and at the end, `passes` times slots for recomputations.
 
-    `again`: for each stage (see milp.py), the nodes that may be computed again.
+    `recomputed`: for each stage (see stage_model.py), the nodes that may be recomputed.
     """
     operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
     slots: list[Slot] = []
-    for index, stage in enumerate(again):
+    for index, stage in enumerate(recomputed):
         slots += [Slot(i, optional=True) for i in stage] * passes
         if index < len(operators):
             slots.append(Slot(operators[index], optional=False))
@@ -52,28 +49,28 @@ def offer(graph: CostGraph, again: Sequence[Sequence[int]], passes: int = 1) -> 
 
 @dataclass
 class _Touch:
-    """Touch q of a tensor: columns of p_iq and h_iq, -1 where there is none."""
+    """Touch q of a tensor i."""
 
     slot: int
-    uses: bool
-    overwritten: bool
-    page_in: int = -1
-    hold: int = -1
+    uses: bool  # the slot reads i; otherwise it computes i
+    overwritten: bool  # the slot overwrites i
+    page_in: int = -1  # column of p_iq; -1: none
+    hold: int = -1  # column of h_iq; -1: none
 
 
 @dataclass
 class SlotModel:
-    """The program and where its variables are. See `build`."""
+    """The program, and where its variables are."""
 
     graph: CostGraph
     slots: Sequence[Slot]
     ram_bytes: int
     page: bool
     program: Program = field(default_factory=Program)
-    run: list[int] = field(default_factory=list)
-    written: dict[int, int] = field(default_factory=dict)
-    touches: list[list[_Touch]] = field(default_factory=list)
-    held_at_start: dict[int, int] = field(default_factory=dict)
+    run: list[int] = field(default_factory=list)  # column of x by slot; -1: it runs for certain
+    written: dict[int, int] = field(default_factory=dict)  # column of o, by tensor
+    touches: list[list[_Touch]] = field(default_factory=list)  # by tensor
+    held_at_start: dict[int, int] = field(default_factory=dict)  # column, by stored tensor
 
 
 def build(
@@ -84,10 +81,10 @@ def build(
     page: bool = True,
     deadline_us: float | None = None,
 ) -> SlotModel:
-    """The slot model of a graph.
+    """Build the slot model of a graph.
 
-    `page` False: computed tensors are not paged. `deadline_us` bounds the work of each lane;
-    whether the lanes finish in time, only an execution says.
+    `page` False: computed tensors are not paged. `deadline_us` bounds the busy time of each lane.
+    Only an execution shows whether both lanes finish in time.
     """
     model = SlotModel(graph, slots, ram_bytes, page)
     _variables(model)
@@ -102,12 +99,12 @@ def build(
             before = touch.hold
     _memory(model)
     if deadline_us is not None:
-        _lanes(model, deadline_us)
+        _bound_lanes(model, deadline_us)
     return model
 
 
 def _variables(model: SlotModel) -> None:
-    """x, h, p, o with their energies."""
+    """Add x, h, p, o with their energies."""
     graph, program = model.graph, model.program
     touches: list[list[_Touch]] = [[] for _ in graph.nodes]
     for k, slot in enumerate(model.slots):
@@ -144,7 +141,7 @@ def _variables(model: SlotModel) -> None:
 
 
 def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
-    """The slot before runs for certain and leaves the tensor in RAM: no page-in needed."""
+    """Whether the slot before certainly runs and leaves the tensor in RAM: no page-in needed."""
     if q == 0:
         return False
     before = touches[q - 1]
@@ -204,8 +201,8 @@ def _on_storage(model: SlotModel, i: int, touch: _Touch) -> None:
 def _memory(model: SlotModel) -> None:
     """At every slot k:  sum m_i a_iq (i used) + (m_out + workspace) x_k + m_out h_out
 
-    + sum m_i h_i (i in RAM, not touched) <= RAM; an output that overwrites has no bytes of
-    its own. At a slot that does not run, what is in RAM was there at the last that did.
+    + sum m_i h_i (i in RAM, not touched) <= RAM. An output that overwrites has no bytes of its
+    own. At a slot that does not run, RAM holds what it held at the last slot that did.
     """
     graph = model.graph
     sizes = [node.bytes for node in graph.nodes]
@@ -219,11 +216,10 @@ def _memory(model: SlotModel) -> None:
         used = list(dict.fromkeys(node.inputs))
         columns: list[int] = []
         bytes_: list[int] = []
-        own = node.workspace_bytes + (0 if node.overwrites is not None else sizes[out])
-        fixed = own if x < 0 else 0
+        fixed = node.own_bytes if x < 0 else 0
         if x >= 0:
             columns.append(x)
-            bytes_.append(own)
+            bytes_.append(node.own_bytes)
         after = held.copy()
         for i in used:
             touch = model.touches[i][position[i]]
@@ -241,37 +237,29 @@ def _memory(model: SlotModel) -> None:
         alive = np.flatnonzero(held >= 0)
         columns.extend(held[alive].tolist())
         bytes_.extend(weight[alive].tolist())
-        room = attainable(bytes_, model.ram_bytes - fixed)
-        model.program.knapsack(columns, bytes_, room)
+        model.program.knapsack(columns, bytes_, model.ram_bytes - fixed)
         held = after
 
 
-def _lanes(model: SlotModel, deadline_us: float) -> None:
+def _bound_lanes(model: SlotModel, deadline_us: float) -> None:
     """sum of the processor's times <= deadline; sum of the transfers' times <= deadline."""
-    nodes, processor_us, transfers_us = model.graph.nodes, 0.0, 0.0
-    processor: list[Term] = []
-    transfers: list[Term] = []
+    lanes = LaneTimes()
+    nodes = model.graph.nodes
     for slot, x in zip(model.slots, model.run, strict=True):
-        if x < 0:
-            processor_us += nodes[slot.node].time_us
-        else:
-            processor.append((x, nodes[slot.node].time_us))
+        lanes.compute(nodes[slot.node], x if x >= 0 else None)
     for i, node in enumerate(nodes):
-        page_ins = [touch.page_in for touch in model.touches[i] if touch.page_in >= 0]
-        processor += [(p, node.page_in_cpu_us) for p in page_ins]
-        transfers += [(p, node.page_in_us) for p in page_ins]
+        for touch in model.touches[i]:
+            if touch.page_in >= 0:
+                lanes.page_in(node, touch.page_in)
         if i in model.written:
-            processor.append((model.written[i], node.page_out_cpu_us))
-            transfers.append((model.written[i], node.page_out_us))
+            lanes.page_out(node, model.written[i])
         elif node.keep and not node.stored and model.graph.storage:
-            processor_us += node.page_out_cpu_us
-            transfers_us += node.page_out_us
-    for lane, fixed_us in ((processor, processor_us), (transfers, transfers_us)):
-        model.program.at_most(lane, deadline_us - fixed_us, deadline_us)
+            lanes.page_out(node)
+    lanes.bound(model.program, deadline_us)
 
 
 def events(model: SlotModel, values: Values) -> list[Event]:
-    """What runs and what is paged, in order; a page-out follows the first computation."""
+    """The events of a solution, in order. A page-out follows the first computation."""
     graph = model.graph
     position = [0] * len(graph.nodes)
     found: list[Event] = []

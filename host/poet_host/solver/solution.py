@@ -1,4 +1,4 @@
-"""Solutions of the stage model (milp.py): what they say, and which one a plan is."""
+"""Solutions of the stage model (stage_model.py): their meaning, and the solution of a plan."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -7,12 +7,12 @@ import numpy as np
 
 from ..plan.problem import CostGraph
 from .events import Event
-from .program import Program
-from .stage_model import HERE, StageModel, Values
+from .program import Program, Values
+from .stage_model import ALWAYS_IN_RAM, StageModel
 
 
-def chosen(model: StageModel, values: Values) -> list[list[int]]:
-    """Per stage, what the solution computes again, in the order of the graph."""
+def recomputed(model: StageModel, values: Values) -> list[list[int]]:
+    """For each stage, the nodes that the solution recomputes, in the order of the graph."""
     return [
         sorted(i for i, column in stage.computed.items() if values[column] > 0.5)
         for stage in model.stages
@@ -20,7 +20,7 @@ def chosen(model: StageModel, values: Values) -> list[list[int]]:
 
 
 def events(model: StageModel, values: Values) -> list[Event]:
-    """A solution in the simplest order: legal, but for the RAM that it takes within stages."""
+    """A solution in the simplest order. It is legal, except that stages may exceed the RAM."""
     nodes = model.graph.nodes
     found: list[Event] = []
     for stage in model.stages:
@@ -40,20 +40,20 @@ def events(model: StageModel, values: Values) -> list[Event]:
     return found
 
 
-def start(model: StageModel, events: Sequence[Event]) -> Values:
-    """The values that a plan gives to the variables; a solution if the reach offers it."""
+def values_of(model: StageModel, events: Sequence[Event]) -> Values:
+    """The values of the variables in a plan: a solution, if the model offers its recomputations."""
     values = np.zeros(len(model.program.cost))
     for i, column in model.written.items():
         values[column] = float(("page_out", i) in events)
     stages = _by_stage(model.graph, events)
     for stage, (computed, paged, in_ram) in zip(model.stages, stages, strict=True):
         for i, column in stage.used.items():
-            if column != HERE and i in in_ram:
+            if column != ALWAYS_IN_RAM and i in in_ram:
                 values[column] = 1.0
         for i in (stage.computed.keys() | stage.paged.keys()) & (computed | paged):
             held = stage.before.get(i)
-            was_there = held is not None and (held == HERE or values[held] > 0.5)
-            if was_there and not (model.made_again and i in in_ram):
+            was_there = held is not None and (held == ALWAYS_IN_RAM or values[held] > 0.5)
+            if was_there and not (model.allows_repeats and i in in_ram):
                 continue
             made = stage.paged.get(i) if i in paged else stage.computed.get(i)
             if made is not None:
@@ -64,15 +64,15 @@ def start(model: StageModel, events: Sequence[Event]) -> Values:
     return values
 
 
-def again(graph: CostGraph, events: Sequence[Event]) -> dict[int, set[int]]:
-    """Of each stage, by its operator, what a plan computes again; see `Reach`."""
+def recomputed_by_stage(graph: CostGraph, events: Sequence[Event]) -> dict[int, set[int]]:
+    """The nodes that a plan recomputes in each stage, by the operator of the stage."""
     operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
     stages = zip([*operators, len(graph.nodes)], _by_stage(graph, events), strict=False)
     return {operator: computed for operator, (computed, _, _) in stages}
 
 
-def spent_uj(model: StageModel, values: Values) -> list[float]:
-    """Of each stage, the energy of what a solution makes again; never all zero."""
+def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
+    """The energy of recomputations and page-ins of a solution in each stage; never all zero."""
     cost = np.array(model.program.cost) * values
     spent = [
         float(sum(cost[column] for column in (*stage.computed.values(), *stage.paged.values())))
@@ -81,11 +81,11 @@ def spent_uj(model: StageModel, values: Values) -> list[float]:
     return spent if any(spent) else [1.0] * len(spent)
 
 
-def around(model: StageModel, values: Values, window: range) -> Program:
-    """The program with all but some stages, and what they use, as in a solution.
+def neighbourhood(model: StageModel, values: Values, window: range) -> Program:
+    """The program with all variables fixed to a solution, except those around some stages.
 
-    `window`: positions of the stages that are free; free, too, is where else the tensors
-    that their operators use, or could be made from, stay in RAM.
+    `window`: positions of the stages whose variables are free. Also free: in which other stages
+    the tensors that these operators use, or can be recomputed from, stay in RAM.
     """
     nodes = model.graph.nodes
     free: set[int] = set(model.written.values())
@@ -94,8 +94,8 @@ def around(model: StageModel, values: Values, window: range) -> Program:
         for columns in (stage.before, stage.computed, stage.paged, stage.used):
             free.update(columns.values())
         inputs = () if stage.operator is None else nodes[stage.operator].inputs
-        made = [i for i, column in stage.computed.items() if values[column] > 0.5]
-        tensors.update(inputs, made, *(nodes[i].inputs for i in (*inputs, *made)))
+        again = [i for i, column in stage.computed.items() if values[column] > 0.5]
+        tensors.update(inputs, again, *(nodes[i].inputs for i in (*inputs, *again)))
     for stage in model.stages:
         free.update(stage.used[i] for i in tensors if i in stage.used)
     lower, upper = model.program.lower[:], model.program.upper[:]
@@ -108,7 +108,7 @@ def around(model: StageModel, values: Values, window: range) -> Program:
 def _by_stage(
     graph: CostGraph, events: Sequence[Event]
 ) -> Iterator[tuple[set[int], set[int], set[int]]]:
-    """Of each stage: what is computed again, paged in, and in RAM while its operator runs."""
+    """For each stage: the tensors recomputed, paged in, and in RAM while its operator runs."""
     done = -1
     computed: set[int] = set()
     paged: set[int] = set()

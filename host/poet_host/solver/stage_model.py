@@ -3,35 +3,33 @@
 Stage t ends with the first computation of operator t. Variables, all binary, for every
 stage t and every tensor i that exists by then and may still be needed:
 
-    R_ti   i is computed again in stage t          U_ti   i is in RAM while operator t runs
+    R_ti   i is recomputed in stage t              U_ti   i is in RAM while operator t runs
     P_ti   i is paged in in stage t                o_i    i is paged out, once, when computed
 
     min  sum energy(t) + sum energy(i) R_ti + sum page_in_uj(i) P_ti + sum page_out_uj(i) o_i
 
-U_ti is 1 for the inputs of operator t. A_ti = U_(t-1)i + R_ti + P_ti says that i is in RAM
-at some moment of stage t; what operator t - 1 computed is, what it overwrote is not.
+U_ti is 1 for the inputs of operator t. A_ti = U_(t-1)i + R_ti + P_ti is 1 if i is in RAM at some
+moment of stage t. The result of operator t - 1 is; the tensor that it overwrote is not.
 
-Every plan obeys these constraints, however often it computes and pages a tensor and when,
-so that every bound on the program is a bound on all plans: more than one recomputation or
-page-in of a tensor within a stage satisfies no constraint that one does not. What the
-program leaves out is the RAM within a stage, where the order matters: sequence.py turns its
-solutions into plans, and conflicts.py has constraints that a solution may break. Which R_ti
-exist, and why no others need to, says reach.py.
+Every plan obeys these constraints, however often and whenever it computes and pages a tensor: a
+second recomputation or page-in of a tensor within a stage satisfies no more constraints than the
+first. So every bound on the program is a bound on all plans. The program does not charge RAM
+within a stage, where the order matters: slot_model.py makes plans of its solutions, and
+conflicts.py has constraints that a solution may violate. recompute_candidates.py says which R_ti
+exist, and why these suffice.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any
 
 from ..plan.problem import CostGraph
-from .program import INFINITY, Program, Term, attainable
-from .recompute_candidates import Reach
+from .program import INFINITY, LaneTimes, Program, Term
+from .recompute_candidates import RecomputeCandidates
 
 Columns = dict[int, int]  # tensor -> column
-HERE = -1  # in place of a column: certainly in RAM
-Values = Any  # numpy array of a solution
-MOST_NONZEROS = 3_000_000  # of the constraints; the solver takes about 150 bytes for each
+ALWAYS_IN_RAM = -1  # in place of a column of U
+MAX_NONZEROS = 3_000_000  # of the constraints; the solver takes about 150 bytes for each
 
 
 class TooLarge(Exception):
@@ -40,84 +38,89 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True)
 class Stage:
-    """Columns of U_(t-1), R, P and U. `operator` None: what has to be in RAM at the end."""
+    """The columns of one stage."""
 
-    operator: int | None
-    before: Columns
-    computed: Columns
-    paged: Columns
-    used: Columns
+    operator: int | None  # None: the last stage, for the tensors in RAM at the end
+    before: Columns  # U of the stage before
+    computed: Columns  # R
+    paged: Columns  # P
+    used: Columns  # U
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Between two operators that need a tensor: columns of H and Q; of U, R and P within."""
+    """The columns between two operators that need a tensor; see `_add_gap_cuts`."""
 
-    held: int
-    paged: int
-    used: tuple[int, ...]
-    computed: tuple[int, ...]
-    pages: tuple[int, ...]
+    held: int  # H
+    paged: int  # Q
+    used: tuple[int, ...]  # U within the gap
+    pages: tuple[int, ...]  # P within the gap
 
 
 @dataclass
 class StageModel:
+    """The program, and where its variables are."""
+
     graph: CostGraph
     ram_bytes: int
-    made_again: bool  # within a stage, though in RAM when it began
+    # A tensor in RAM at the start of a stage may be dropped and created again within it.
+    allows_repeats: bool
     program: Program = field(default_factory=Program)
-    written: Columns = field(default_factory=dict)
+    written: Columns = field(default_factory=dict)  # o
     stages: list[Stage] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
 
 def build(
-    reach: Reach,
+    candidates: RecomputeCandidates,
     ram_bytes: int,
     *,
     page: bool = True,
     deadline_us: float | None = None,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> StageModel:
-    """The stage model with the recomputations that `reach` offers.
+    """Build the stage model that offers the candidates.
 
-    `page` False: computed tensors are not paged out, except kept ones. Raises TooLarge beyond
-    MOST_NONZEROS, and as soon as `out_of_time()`. A reach for conflicts also gets what they
-    need to hold for all plans: a tensor may be dropped and made again within a stage.
+    `page` False: computed tensors are not paged out, except kept ones. Candidates for conflicts
+    make a model that allows repeats, since conflicts hold for all plans only there.
+    Raises TooLarge beyond MAX_NONZEROS, and as soon as `out_of_time()`.
     """
-    graph = reach.graph
-    model = StageModel(graph, ram_bytes, reach.for_conflicts)
+    graph = candidates.graph
+    model = StageModel(graph, ram_bytes, candidates.for_conflicts)
     _page_outs(model, page)
-    before = {} if graph.storage else {i: HERE for i, n in enumerate(graph.nodes) if n.stored}
+    before: Columns = {}
+    if not graph.storage:
+        before = {i: ALWAYS_IN_RAM for i, node in enumerate(graph.nodes) if node.stored}
     previous: int | None = None
     for t, node in enumerate(graph.nodes):
         if node.stored:
             continue
-        if out_of_time() or len(model.program.columns) > MOST_NONZEROS:
+        if out_of_time() or len(model.program.columns) > MAX_NONZEROS:
             raise TooLarge
         model.program.offset += node.energy_uj
-        stage = _stage(model, reach, t, previous, set(node.inputs), before)
+        stage = _stage(model, candidates, t, previous, set(node.inputs), before)
         _operator_fits(model, t, stage.used)
-        before = {i: u for i, u in stage.used.items() if reach.last[i] > t and i != node.overwrites}
-        if reach.last[t] > t:
-            before[t] = HERE
+        last = candidates.last
+        before = {i: u for i, u in stage.used.items() if last[i] > t and i != node.overwrites}
+        if last[t] > t:
+            before[t] = ALWAYS_IN_RAM
         previous = t
     if not graph.storage:
         kept = {i for i, node in enumerate(graph.nodes) if node.keep}
-        _stage(model, reach, len(graph.nodes), previous, kept, before)
+        _stage(model, candidates, len(graph.nodes), previous, kept, before)
         if sum(graph.nodes[i].bytes for i in kept) > ram_bytes:
-            model.program.never()
-    if reach.rung is None:
-        _bridge_gaps(model)
+            model.program.make_infeasible()
+    if candidates.depth_limit is None:
+        _add_gap_cuts(model)
     if page and deadline_us is None:
-        _rather_page(model)
+        _prefer_paging(model)
     if deadline_us is not None:
-        _lanes(model, deadline_us)
+        _bound_lanes(model, deadline_us)
     return model
 
 
 def _page_outs(model: StageModel, page: bool) -> None:
-    """o_i, or its energy where i is kept on storage in any case."""
+    """Add o_i, or its energy if i is kept on storage in any case."""
     graph, program = model.graph, model.program
     for i, node in enumerate(graph.nodes):
         if node.stored or not graph.storage:
@@ -130,44 +133,44 @@ def _page_outs(model: StageModel, page: bool) -> None:
 
 def _stage(
     model: StageModel,
-    reach: Reach,
+    candidates: RecomputeCandidates,
     t: int,
     previous: int | None,
     needed: set[int],
     before: Columns,
 ) -> Stage:
-    """Variables and constraints of one stage, at whose end `needed` is in RAM."""
-    graph, program = model.graph, model.program
+    """Add the variables and constraints of one stage, at whose end `needed` is in RAM."""
+    graph, program, last = model.graph, model.program, candidates.last
     nodes, end = graph.nodes, t == len(graph.nodes)
-    demanded = reach.demanded(needed)
-    early = reach.early(t, previous, needed, demanded)
+    demanded = candidates.demanded(needed)
+    early = candidates.early(t, previous, needed, demanded)
     computed = {
         i: program.binary(nodes[i].energy_uj)
         for i in sorted(demanded | early)
-        if i < t and reach.last[i] >= t and (model.made_again or before.get(i) != HERE)
+        if i < t and last[i] >= t and (model.allows_repeats or before.get(i) != ALWAYS_IN_RAM)
     }
     users: dict[int, list[int]] = {}
-    needs_inputs = reach.rung is None or reach.rung.needs_inputs
+    needs_inputs = candidates.depth_limit is None or candidates.depth_limit.needs_inputs
     for j, column in computed.items() if needs_inputs else ():
         for i in set(nodes[j].inputs):
             users.setdefault(i, []).append(column)
     paged: Columns = {}
     for i in sorted(needed | users.keys()):
         pageable = graph.storage and (nodes[i].stored or nodes[i].keep or i in model.written)
-        if pageable and (model.made_again or before.get(i) != HERE):
+        if pageable and (model.allows_repeats or before.get(i) != ALWAYS_IN_RAM):
             paged[i] = program.binary(nodes[i].page_in_uj)
             _on_storage(model, i, paged[i])
-    # what nothing touches is kept or gone, as before
-    used = {i: column for i, column in before.items() if reach.last[i] >= t}
+    # A tensor that nothing in the stage touches keeps its column.
+    used = {i: column for i, column in before.items() if last[i] >= t}
     stage = Stage(None if end else t, before, computed, paged, used)
     model.stages.append(stage)
-    certain = {i for i, column in used.items() if column == HERE}
+    certain = {i for i, column in used.items() if column == ALWAYS_IN_RAM}
     for i in sorted(needed | users.keys() | computed.keys() | paged.keys() | certain):
         made = _terms(i, computed, paged)
         if i in needed:
-            used[i] = HERE
+            used[i] = ALWAYS_IN_RAM
             _needed(model, before.get(i), made)
-        elif reach.last[i] >= t:
+        elif last[i] >= t:
             _available(model, used, i, before.get(i), made)
             _on_demand(program, paged.get(i), users.get(i, []))
             if i not in early:
@@ -183,37 +186,37 @@ def _terms(i: int, *columns: Columns) -> list[Term]:
 
 
 def _needed(model: StageModel, before: int | None, made: list[Term]) -> None:
-    """A_ti = 1; at least 1 where it may be made again."""
-    if before != HERE:
+    """A_ti = 1; at least 1 if the model allows repeats."""
+    if before != ALWAYS_IN_RAM:
         held = [] if before is None else [(before, 1.0)]
-        model.program.row([*held, *made], 1.0, INFINITY if model.made_again else 1.0)
+        model.program.row([*held, *made], 1.0, INFINITY if model.allows_repeats else 1.0)
 
 
 def _available(
     model: StageModel, used: Columns, i: int, before: int | None, made: list[Term]
 ) -> None:
-    """U_ti <= A_ti;  A_ti <= 1 where it may not be made again."""
+    """U_ti <= A_ti;  A_ti <= 1 unless the model allows repeats."""
     program = model.program
     if before is None and not made:
         return
     used[i] = program.binary()
-    if before == HERE:
+    if before == ALWAYS_IN_RAM:
         return
     there = [*([] if before is None else [(before, 1.0)]), *made]
     program.row([(used[i], 1.0), *((c, -1.0) for c, _ in there)], upper=0.0)
-    if len(there) > 1 and not model.made_again:
+    if len(there) > 1 and not model.allows_repeats:
         program.row(there, upper=1.0)
 
 
 def _has_input(program: Program, column: int, before: int | None, made: list[Term]) -> None:
     """R_tj <= A_ti for each input i of j."""
-    if before != HERE:
+    if before != ALWAYS_IN_RAM:
         held = [] if before is None else [(before, -1.0)]
         program.row([(column, 1.0), *held, *((c, -1.0) for c, _ in made)], upper=0.0)
 
 
 def _on_demand(program: Program, column: int | None, users: Iterable[int]) -> None:
-    """R_ti, P_ti <= sum R_tj over the j that use i: not needed by operator t, but used."""
+    """R_ti, P_ti <= sum R_tj over the j that use i, since operator t does not need i."""
     if column is not None:
         program.row([(column, 1.0), *((j, -1.0) for j in users)], upper=0.0)
 
@@ -225,43 +228,33 @@ def _on_storage(model: StageModel, i: int, paged: int) -> None:
 
 
 def _operator_fits(model: StageModel, t: int, used: Columns) -> None:
-    """sum m_i U_ti + m_t + workspace_t <= RAM; what overwrites has no bytes of its own.
-
-    The room is lowered to the largest sum of sizes that it admits.
-    """
+    """sum m_i U_ti + m_t + workspace_t <= RAM; a node that overwrites has no bytes of its own."""
     nodes = model.graph.nodes
-    own = _own_bytes(model.graph, t)
-    own += sum(nodes[i].bytes for i, column in used.items() if column == HERE)
-    columns = [column for column in used.values() if column != HERE]
-    sizes = [nodes[i].bytes for i, column in used.items() if column != HERE]
-    model.program.knapsack(columns, sizes, attainable(sizes, model.ram_bytes - own))
+    own = nodes[t].own_bytes
+    own += sum(nodes[i].bytes for i, column in used.items() if column == ALWAYS_IN_RAM)
+    columns = [column for column in used.values() if column != ALWAYS_IN_RAM]
+    sizes = [nodes[i].bytes for i, column in used.items() if column != ALWAYS_IN_RAM]
+    model.program.knapsack(columns, sizes, model.ram_bytes - own)
 
 
-def _own_bytes(graph: CostGraph, t: int) -> int:
-    """What operator t occupies beside its inputs."""
-    node = graph.nodes[t]
-    return node.workspace_bytes + (0 if node.overwrites is not None else node.bytes)
-
-
-def _bridge_gaps(model: StageModel) -> None:
+def _add_gap_cuts(model: StageModel) -> None:
     """1 - H <= sum R + Q,  H <= U,  Q <= sum P,  Q <= o  over the stages of a gap.
 
-    H: i is in RAM all the time between two operators that need it. Otherwise it is made again
-    by some recomputation or by some page-in, of which one is enough: Q <= o, where the sum
-    of the P_ti could be larger. This follows from the other constraints if all variables are
-    integral, but not in the linear relaxation.
+    H: i is in RAM all the time between two operators that need it. Otherwise a recomputation or a
+    page-in creates it again. One page-in is enough: Q <= o, while the sum of the P_ti can be
+    larger. Integral solutions satisfy this anyway, but those of the linear relaxation may not.
     """
     nodes = model.graph.nodes
     for i, stages in _gaps(model):
-        inner = {stage.used.get(i, HERE) for stage in stages[:-1]}
-        if i not in model.written or not inner or HERE in inner:
+        inner = {stage.used.get(i, ALWAYS_IN_RAM) for stage in stages[:-1]}
+        if i not in model.written or not inner or ALWAYS_IN_RAM in inner:
             continue
-        computed = tuple(stage.computed[i] for stage in stages if i in stage.computed)
+        computed = [stage.computed[i] for stage in stages if i in stage.computed]
         pages = tuple(stage.paged[i] for stage in stages if i in stage.paged)
         if len(pages) < 2 or nodes[i].bytes == 0:
             continue
         program = model.program
-        gap = Gap(program.binary(), program.binary(), tuple(sorted(inner)), computed, pages)
+        gap = Gap(program.binary(), program.binary(), tuple(sorted(inner)), pages)
         model.gaps.append(gap)
         made = [(column, 1.0) for column in (gap.held, gap.paged, *computed)]
         program.row(made, lower=1.0)
@@ -272,7 +265,7 @@ def _bridge_gaps(model: StageModel) -> None:
 
 
 def _gaps(model: StageModel) -> Iterator[tuple[int, list[Stage]]]:
-    """For each tensor, the stages from an operator that makes or needs it to the next one."""
+    """For each tensor, the stages from an operator that creates or needs it to the next one."""
     nodes = model.graph.nodes
     since: dict[int, list[Stage]] = {}
     for stage in model.stages:
@@ -287,44 +280,38 @@ def _gaps(model: StageModel) -> Iterator[tuple[int, list[Stage]]]:
         since[stage.operator] = []
 
 
-def _rather_page(model: StageModel) -> None:
+def _prefer_paging(model: StageModel) -> None:
     """sum_t R_ti <= K (1 - o_i), if computing i costs at least its page-in.
 
-    K recomputations are the most that cost less than a page-out and K page-ins.
+    K is the largest number of recomputations that cost less than a page-out and K page-ins.
     """
     columns: dict[int, list[int]] = {}
     for stage in model.stages:
         for i, column in stage.computed.items():
             columns.setdefault(i, []).append(column)
-    for i, again in columns.items():
+    for i, recomputed in columns.items():
         node = model.graph.nodes[i]
-        more = node.energy_uj - node.page_in_uj  # of each recomputation than of a page-in
-        if i in model.written and more > 0 and more * len(again) > node.page_out_uj:
-            most = max(0.0, ceil(node.page_out_uj / more) - 1.0)
-            terms = [(column, 1.0) for column in again]
-            model.program.row([*terms, (model.written[i], most)], upper=most)
+        extra_uj = node.energy_uj - node.page_in_uj  # of each recomputation over a page-in
+        if i in model.written and extra_uj > 0 and extra_uj * len(recomputed) > node.page_out_uj:
+            limit = max(0.0, ceil(node.page_out_uj / extra_uj) - 1.0)
+            terms = [(column, 1.0) for column in recomputed]
+            model.program.row([*terms, (model.written[i], limit)], upper=limit)
 
 
-def _lanes(model: StageModel, deadline_us: float) -> None:
+def _bound_lanes(model: StageModel, deadline_us: float) -> None:
     """sum of the processor's times <= deadline; sum of the transfers' times <= deadline."""
-    processor: dict[int, float] = {}
-    transfers: dict[int, float] = {}
-    processor_us = transfers_us = 0.0
+    lanes = LaneTimes()
     nodes = model.graph.nodes
     for i, node in enumerate(nodes):
         if not node.stored:
-            processor_us += node.time_us
+            lanes.compute(node)
             if node.keep and model.graph.storage:
-                processor_us += node.page_out_cpu_us
-                transfers_us += node.page_out_us
+                lanes.page_out(node)
         if i in model.written:
-            processor[model.written[i]] = node.page_out_cpu_us
-            transfers[model.written[i]] = node.page_out_us
+            lanes.page_out(node, model.written[i])
     for stage in model.stages:
         for i, column in stage.computed.items():
-            processor[column] = nodes[i].time_us
+            lanes.compute(nodes[i], column)
         for i, column in stage.paged.items():
-            processor[column] = nodes[i].page_in_cpu_us
-            transfers[column] = nodes[i].page_in_us
-    for lane, fixed_us in ((processor, processor_us), (transfers, transfers_us)):
-        model.program.at_most(lane.items(), deadline_us - fixed_us, deadline_us)
+            lanes.page_in(nodes[i], column)
+    lanes.bound(model.program, deadline_us)

@@ -1,8 +1,8 @@
-"""Workers: processes in which the solver runs, so that it can be stopped at any moment.
+"""Workers: processes in which the searches run, so that they can be stopped at any moment.
 
-A worker runs one search at a time and sends what it finds. It is asked to stop, and ended
-if it does not; it ends with the process that started it, however that ends, since its
-input then closes. Idle workers are kept for the next search.
+A worker runs one search at a time and sends what it finds. A worker that does not stop when asked
+is killed. It ends with the process that started it, however that ends, since its pipe closes then.
+Idle workers are kept for the next search.
 """
 
 import multiprocessing.connection
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any, cast
 
-STOP_S = 0.3  # to stop by itself
-_START = """
+STOP_LIMIT_S = 0.3  # for a search to stop by itself
+_WORKER_PROGRAM = """
 import sys
 sys.path[:] = {path!r}
 from poet_host.solver.workers import serve
@@ -32,32 +32,34 @@ class WorkerKilled(RuntimeError):
     """The process of a search ended before the search did."""
 
     def __init__(self) -> None:
-        super().__init__("the planner's worker was killed; perhaps there is too little memory")
+        super().__init__(
+            "the planner's worker was killed. Perhaps the computer has too little memory"
+        )
 
 
 @dataclass
-class Line:
-    """The line from a search to who asked for it: `emit(kind, what)` and `stopped()`."""
+class Channel:
+    """The connection between a search and its caller, on the side of the search."""
 
-    emit: Callable[[str, Any], object]
-    stopped: Callable[[], bool]
-    latest: Any = None
+    emit: Callable[[str, Any], object]  # called with the kind and the content of a result
+    is_stopped: Callable[[], bool]
+    latest: Any = None  # that the caller sent
 
-    def news(self) -> Any:
-        """What was told last, once; None: nothing new."""
+    def receive(self) -> Any:
+        """Return the latest thing that the caller sent, once; None: nothing new."""
         latest, self.latest = self.latest, None
         return latest
 
 
 class Worker:
-    """One process. `search` starts a function of search.py; `receive` what it emits."""
+    """One process, on the side of the caller."""
 
     def __init__(self) -> None:
         self.results, theirs = Pipe()  # both ways
         self.busy = False
         handle = theirs.fileno()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START.format(path=sys.path, handle=handle)],
+            [sys.executable, "-c", _WORKER_PROGRAM.format(path=sys.path, handle=handle)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             **_inheriting(handle),
@@ -65,19 +67,20 @@ class Worker:
         theirs.close()
 
     def search(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Start an importable function, with a Channel as its last argument."""
         self.busy = True
-        self._send((function, arguments))
+        self._request((function, arguments))
 
-    def tell(self, news: Any) -> None:
-        """Something that the search may use."""
-        self._send((None, news))
+    def send(self, content: Any) -> None:
+        """Send something that the search may use, in place of what was sent before."""
+        self._request((None, content))
 
-    def _send(self, request: Any) -> None:
-        with suppress(ConnectionError):  # `receive` says that the process has ended
+    def _request(self, request: Any) -> None:
+        with suppress(ConnectionError):  # `receive` raises when the process has ended
             self.results.send(request)
 
     def receive(self) -> tuple[str, Any]:
-        """The next of what the search emits; ("idle", None) at its end.
+        """Return the kind and content of the next result; ("idle", None) at the end.
 
         Raises RuntimeError if the search failed, WorkerKilled if the process ended.
         """
@@ -95,15 +98,15 @@ class Worker:
         return kind, found
 
     def stop(self) -> bool:
-        """End the search; False if the process had to be ended with it."""
+        """Stop the search. False: the process had to be killed."""
         try:
             if self.busy:
-                self._send(None)
+                self._request(None)
             while self.busy:
-                if not self.results.poll(STOP_S):
+                if not self.results.poll(STOP_LIMIT_S):
                     break
                 self.receive()
-        except (OSError, RuntimeError):  # it failed, was killed, or is cut off
+        except (OSError, RuntimeError):  # it failed, was killed, or the pipe is closed
             self.busy = True
         if self.busy:
             self.end()
@@ -120,8 +123,10 @@ class Worker:
 
 
 def _inheriting(handle: int) -> dict[str, Any]:
-    """Options of a process that inherits one end of a pipe, and no Ctrl-C: that is for the parent,
-    who asks for the best plan so far."""
+    """Options of a process that inherits one end of a pipe.
+
+    It is in a group of its own, so that only the parent receives Ctrl-C.
+    """
     if not _WINDOWS:
         return {"pass_fds": (handle,), "start_new_session": True}
     windows = cast(Any, subprocess)
@@ -133,7 +138,7 @@ def _inheriting(handle: int) -> dict[str, Any]:
 
 
 class Pool:
-    """The workers that wait for a search."""
+    """The idle workers."""
 
     def __init__(self) -> None:
         self.forget()
@@ -141,7 +146,7 @@ class Pool:
             os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
-        """Leave the workers to the process that started them."""
+        """Start empty; after a fork, the workers belong to the parent."""
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
 
@@ -163,7 +168,7 @@ class Pool:
                 self._idle.append(worker)
 
     def close(self) -> None:
-        """End the idle workers; the next search starts new ones."""
+        """End the idle workers. The next search starts new ones."""
         with self._lock:
             idle, self._idle = self._idle, []
         for worker in idle:
@@ -174,14 +179,14 @@ POOL = Pool()
 
 
 def serve(handle: int) -> None:
-    """The process of a worker: searches that are asked for, one after the other."""
+    """Run the process of a worker: one search after another."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = getattr(multiprocessing.connection, "PipeConnection" if _WINDOWS else "Connection")
     parent = pipe(handle)
     pending: list[Any] = []
     arrived = threading.Condition()
     stopped = threading.Event()
-    line = Line(lambda kind, found: parent.send((kind, found)), stopped.is_set)
+    channel = Channel(lambda kind, found: parent.send((kind, found)), stopped.is_set)
 
     def listen() -> None:
         while True:
@@ -193,7 +198,7 @@ def serve(handle: int) -> None:
                 stopped.set()
                 continue
             if request[0] is None:
-                line.latest = request[1]
+                channel.latest = request[1]
                 continue
             with arrived:
                 pending.append(request)
@@ -206,12 +211,12 @@ def serve(handle: int) -> None:
                 arrived.wait()
             function, arguments = pending.pop()
         stopped.clear()
-        line.latest = None
+        channel.latest = None
         try:
-            function(*arguments, line)
+            function(*arguments, channel)
         except ConnectionError:
             os._exit(0)
-        except Exception:  # noqa: BLE001 - whatever it is, the parent raises it
+        except Exception:  # noqa: BLE001 - the parent raises it
             parent.send(("error", traceback.format_exc()))
         else:
             parent.send(("idle", None))

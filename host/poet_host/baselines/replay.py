@@ -1,0 +1,49 @@
+"""Replay: the events of a step, and the computed tensors in RAM on the way."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..plan.problem import CostGraph
+from ..solver.events import Event
+
+
+@dataclass
+class Replay:
+    """A step whose computations are appended one by one.
+
+    Stored tensors do not count: completion.py adds their transfers.
+    """
+
+    graph: CostGraph
+    events: list[Event] = field(default_factory=list)
+    have: set[int] = field(default_factory=set)  # in RAM
+    done: set[int] = field(default_factory=set)  # computed at least once
+    written: set[int] = field(default_factory=set)  # paged out, for `ensure` to page in
+
+    def compute(self, i: int) -> None:
+        self.events.append(("compute", i))
+        self.done.add(i)
+        self.have.add(i)
+        over = self.graph.nodes[i].overwrites
+        if over is not None:
+            self.have.discard(over)
+
+    def page_in(self, i: int) -> None:
+        self.events.append(("page_in", i))
+        self.have.add(i)
+
+    def ensure(self, wanted: Iterable[int]) -> set[int]:
+        """Page in or recompute what is missing for these tensors; return all that this creates."""
+        nodes = self.graph.nodes
+        missing: set[int] = set()
+        todo = [i for i in wanted if not nodes[i].stored and i not in self.have]
+        while todo:
+            i = todo.pop()
+            if i in missing:
+                continue
+            missing.add(i)
+            if i not in self.written:
+                todo += [j for j in nodes[i].inputs if not nodes[j].stored and j not in self.have]
+        for i in sorted(missing):
+            (self.page_in if i in self.written else self.compute)(i)
+        return missing

@@ -1,0 +1,91 @@
+"""From statements to a verified plan: offsets, early transfers, costs."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .placement import Placement, arrange
+from .plan import Plan, Statement
+from .problem import TOLERANCE, Problem
+from .transfers import overlap
+from .verify import Totals, verify
+
+PLACEMENT_LIMIT_S = 2.0
+PLACEMENT_TIME_SHARE = 0.2  # of the time limit, at most
+
+Effort = Literal["none", "little", "full"]
+"""Effort for starting transfers early."""
+
+
+@dataclass(frozen=True)
+class PlacedPlan:
+    """Statements that obey all laws within the RAM budget and the deadline."""
+
+    statements: tuple[Statement, ...]
+    initial_offsets: tuple[tuple[str, int], ...]  # see Plan
+    totals: Totals
+
+    def as_plan(self, problem: Problem) -> Plan:
+        """The feasible plan of `problem`, with its costs."""
+        return Plan(
+            "feasible",
+            problem.ram_bytes,
+            problem.deadline_us,
+            statements=self.statements,
+            initial_offsets=self.initial_offsets,
+            **vars(self.totals),
+        )
+
+
+@dataclass(frozen=True)
+class Excess:
+    """By how much statements exceed the RAM budget once placed, or else the deadline."""
+
+    ram_bytes: int = 0
+    time_us: float = 0.0
+
+
+def realise(
+    problem: Problem,
+    statements: Sequence[Statement],
+    *,
+    placed: bool,
+    time_limit_s: float,
+    effort: Effort = "full",
+) -> PlacedPlan | Excess:
+    """Give offsets to legal statements, start their transfers early, and verify the plan.
+
+    The sum of live bytes is within the RAM budget. `placed` False: no offsets. `time_limit_s`
+    bounds the search for offsets and for the order of transfers; the best found by then is used.
+    """
+    ends_at = time.monotonic() + time_limit_s
+    placement = Placement(tuple(statements), (), 0)
+    if placed:
+        limit_s = min(PLACEMENT_LIMIT_S, time_limit_s * PLACEMENT_TIME_SHARE)
+        placement = arrange(problem.graph, statements, problem.ram_bytes, limit_s)
+        if placement.height_bytes > problem.ram_bytes:
+            return Excess(ram_bytes=placement.height_bytes - problem.ram_bytes)
+    left_s = max(0.0, ends_at - time.monotonic())
+    return finish(problem, placement, placed=placed, time_limit_s=left_s, effort=effort)
+
+
+def finish(
+    problem: Problem,
+    placement: Placement,
+    *,
+    placed: bool = True,
+    time_limit_s: float,
+    effort: Effort = "full",
+) -> PlacedPlan | Excess:
+    """Start transfers early in a placement within the RAM budget, and verify the plan."""
+    statements = placement.statements
+    if effort != "none":
+        statements = overlap(problem, statements, time_limit_s, thorough=effort == "full")
+    initial = placement.initial_offsets
+    plan = Plan("feasible", problem.ram_bytes, statements=statements, initial_offsets=initial)
+    totals = verify(replace(problem, deadline_us=None), plan, placed)
+    deadline_us = problem.deadline_us
+    if deadline_us is not None and totals.time_us > deadline_us * (1 + TOLERANCE):
+        return Excess(time_us=totals.time_us - deadline_us)
+    return PlacedPlan(statements, initial, totals)

@@ -1,0 +1,115 @@
+"""Which limits no plan meets, and the smallest limits for which a plan is known."""
+
+from dataclasses import replace
+from math import gcd
+
+from ..plan.infeasible import bytes_of, largest_operator_bytes
+from ..plan.packing import aligned
+from ..plan.problem import CostGraph, CostNode, Problem
+from .candidate import Candidate
+from .portfolio import Found, Portfolio
+from .search import Task
+
+TIME_SHARE = 0.5  # of the time left, for each budget
+
+
+def loses_kept_tensor(graph: CostGraph) -> bool:
+    """Whether a kept tensor is overwritten for good: no storage, and it cannot be recomputed."""
+    overwritten = (graph.nodes[n.overwrites] for n in graph.nodes if n.overwrites is not None)
+    return not graph.storage and any(n.keep and (n.stored or n.once) for n in overwritten)
+
+
+def least_ram_bytes(graph: CostGraph, unit: int) -> int:
+    """A lower bound of the RAM of all plans: the largest operator with nothing else in RAM."""
+    least = largest_operator_bytes(graph, unit)
+    if not graph.storage:
+        for flag in ("stored", "keep"):
+            tensors = [i for i, node in enumerate(graph.nodes) if getattr(node, flag)]
+            least = max(least, bytes_of(graph, tensors, unit))
+    return least
+
+
+def aligned_budget(graph: CostGraph, ram_bytes: int, unit: int) -> int:
+    """The budget for the sum of aligned sizes: the last tensor needs no padding."""
+    sizes = [size for node in graph.nodes for size in (node.bytes, node.workspace_bytes)]
+    padding = max((aligned(size, unit) - size for size in sizes), default=0)
+    return (ram_bytes + padding) // unit * unit
+
+
+def smallest_ram_bytes(task: Task) -> int | None:
+    """The smallest budget for which a plan is known; None if none is."""
+    graph, unit = task.graph, task.unit
+    least = least_ram_bytes(task.problem.graph, unit)
+    if graph.storage and task.page:
+        return least  # page everything out and in again around every operator
+    sizes = [node.bytes for node in graph.nodes]
+    workspaces = [node.workspace_bytes for node in graph.nodes]
+    step = gcd(*sizes, *workspaces) or 1
+    low, high = aligned(least, step), sum(sizes) + max(workspaces, default=0)
+    known: int | None = None
+    try:
+        while low <= high and task.left_s > 0:
+            middle = low + (high - low) // step // 2 * step
+            if _has_plan(task, middle):
+                known, high = middle, middle - step
+            else:
+                low = middle + step
+        less = range(unit - 1, 0, -1) if known is not None else ()
+        return next((known - it for it in less if known and _has_plan(task, known - it)), known)
+    except KeyboardInterrupt:
+        return known
+
+
+def _has_plan(task: Task, ram_bytes: int) -> bool:
+    """Whether a plan is found for another budget, at any cost. Raises KeyboardInterrupt."""
+    graph = task.problem.graph
+    free = tuple(_without_energy(node) for node in task.graph.nodes)
+    found = Found()
+    Portfolio(
+        replace(
+            task.within(TIME_SHARE),
+            problem=Problem(graph, ram_bytes),
+            graph=replace(task.graph, nodes=free),
+            ram_bytes=aligned_budget(graph, ram_bytes, task.unit),
+        ),
+        found,
+        lambda it: None,
+    ).run()
+    if found.is_interrupted:
+        raise KeyboardInterrupt
+    return found.best is not None
+
+
+def _without_energy(node: CostNode) -> CostNode:
+    return replace(node, energy_uj=0.0, page_in_uj=0.0, page_out_uj=0.0)
+
+
+def fastest_plan(task: Task) -> Candidate | None:
+    """A plan made for speed alone. Its time is a deadline that can be met."""
+    found = Found()
+    Portfolio(task.time_weighted(), found, lambda it: None).run()
+    return found.best
+
+
+def least_time_us(graph: CostGraph) -> float:
+    """A lower bound of the time of all plans.
+
+    Every node is computed once, in order, after all stored tensors that are needed by then have
+    been paged in one by one. A kept tensor is paged out after its computation.
+    """
+    arrived_us = processor_us = end_us = least_us = 0.0
+    needed: set[int] = set()
+    kept_us = sum(n.page_out_us for n in graph.nodes if n.keep and not n.stored)
+    for node in graph.nodes:
+        if node.stored:
+            continue
+        if graph.storage:
+            new = {i for i in node.inputs if graph.nodes[i].stored} - needed
+            needed |= new
+            arrived_us += sum(graph.nodes[i].page_in_us for i in new)
+            processor_us += sum(graph.nodes[i].page_in_cpu_us for i in new)
+        processor_us += node.time_us
+        end_us = max(processor_us, max(end_us, arrived_us) + node.time_us)
+        least_us = max(least_us, end_us + (kept_us if graph.storage else 0.0))
+        kept_us -= node.page_out_us if node.keep else 0.0
+    return least_us

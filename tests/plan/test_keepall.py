@@ -8,15 +8,14 @@ from poet_host.plan.keepall import METHOD, keep_everything
 from poet_host.plan.packing import live_peak
 from poet_host.plan.placement import lives_of
 from poet_host.plan.plan import Statement
-from poet_host.plan.problem import CostGraph, CostNode, Problem
+from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
 from support.cost_graphs import random_cost_graph
+from support.plans import node_with
 
-
-def node(name: str, size: int, *inputs: int, **more: object) -> CostNode:
-    costs = {"energy_uj": 8.0, "time_us": 10.0, "page_in_us": 4.0, "page_in_uj": 2.0}
-    costs |= {"page_out_us": 5.0, "page_out_uj": 3.0}
-    return CostNode(name, inputs, size, **(costs | more))  # type: ignore[arg-type]
+node = node_with(
+    energy_uj=8.0, time_us=10.0, page_in_us=4.0, page_in_uj=2.0, page_out_us=5.0, page_out_uj=3.0
+)
 
 
 def text(graph: CostGraph) -> str:

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from poet_host.plan.packing import ALIGNMENT, Block, Packing, live_peak, neighbours, pack
 from poet_host.plan.placement import arrange, lives_of, place
-from poet_host.plan.plan import Plan, Statement
+from poet_host.plan.plan import Statement
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
 from support.cost_graphs import random_problem
 from support.oracle import cheapest
+from support.plans import plan_of, totals
 from support.random_plans import random_cost_graph, random_plan
 
 
@@ -206,8 +207,7 @@ def test_a_chain_of_overwriting_shares_one_offset() -> None:
     assert placed is not None
     assert [it.offset for it in placed[:3]] == [0, 0, 0]
     assert placed[2].workspace_offset == 8
-    plan = Plan("feasible", 13, statements=placed)
-    assert verify(Problem(CHAIN, 13), plan).peak_bytes == 13
+    assert totals(Problem(CHAIN, 13), placed, placed=True).peak_bytes == 13
     assert place(CHAIN, CHAIN_PLAN, 12, 1.0) is None
 
 
@@ -216,17 +216,8 @@ def test_without_storage_the_start_is_placed_too() -> None:
     statements = CHAIN_PLAN[1:4]
     placement = arrange(graph, statements, 13)
     assert dict(placement.initial_offsets).keys() == {"w"}
-    plan = Plan(
-        "feasible",
-        13,
-    )
-    plan = replace(plan, statements=placement.statements, initial_offsets=placement.initial_offsets)
+    plan = plan_of(placement.statements, initial_offsets=placement.initial_offsets)
     assert verify(Problem(graph, 13), plan).peak_bytes == placement.height_bytes == 13
-
-
-def plan_of(statements: Sequence[Statement], **more: object) -> Plan:
-    plan = Plan("feasible", 0, statements=tuple(statements))
-    return replace(plan, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -236,9 +227,9 @@ def test_random_plans_stay_what_they_are_and_get_legal_offsets(seed: int) -> Non
     found = random_plan(graph, rng)
     if found is None:
         return
-    before = verify(Problem(graph, 1 << 20), plan_of(found.statements))
+    before = totals(Problem(graph, 1 << 20), found.statements, placed=True)
     placement = arrange(graph, found.statements, 0)
-    after = verify(Problem(graph, placement.height_bytes), plan_of(placement.statements))
+    after = totals(Problem(graph, placement.height_bytes), placement.statements, placed=True)
     assert after.peak_bytes == placement.height_bytes <= before.peak_bytes
     for old, new in zip(found.statements, placement.statements, strict=True):
         assert (old.op, old.node) == (new.op, new.node)

@@ -7,25 +7,18 @@ from dataclasses import replace
 
 import pytest
 from poet_host.plan.placement import arrange
-from poet_host.plan.plan import Op, Plan, Statement
-from poet_host.plan.problem import CostGraph, CostNode, Problem
+from poet_host.plan.plan import Op, Statement
+from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.timeline import Span, lanes, time_us, timeline
 from poet_host.plan.transfers import overlap
-from poet_host.plan.verify import Totals, verify
 from support.cost_graphs import general, problem_of, training
 from support.oracle import cheapest
+from support.plans import node_with, totals
 from support.random_plans import random_cost_graph, random_plan
 
-
-def totals(problem: Problem, statements: Sequence[Statement], placed: bool) -> Totals:
-    plan = Plan("feasible", 0, statements=tuple(statements))
-    return verify(problem, plan, placed=placed)
-
-
-def node(name: str, size: int, *inputs: int, **more: object) -> CostNode:
-    costs = {"time_us": 10.0, "energy_uj": 1.0, "page_in_uj": 1.0, "page_out_uj": 1.0}
-    costs |= {"page_in_us": 8.0, "page_out_us": 6.0}
-    return CostNode(name, inputs, size, **(costs | more))  # type: ignore[arg-type]
+node = node_with(
+    time_us=10.0, energy_uj=1.0, page_in_uj=1.0, page_out_uj=1.0, page_in_us=8.0, page_out_us=6.0
+)
 
 
 def plan(*rows: str) -> tuple[Statement, ...]:

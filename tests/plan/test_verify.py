@@ -1,32 +1,23 @@
 """The verifier accepts good plans and names the law that each broken one breaks."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from poet_host.errors import PoetError
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Op, Plan, Statement
-from poet_host.plan.problem import CostGraph, CostNode, Problem
+from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import PlanError, Totals, verify
 from support.cost_graphs import random_problem
 from support.oracle import cheapest
+from support.plans import node_with, plan_of
 
-COSTS = {
-    "energy_uj": 8.0,
-    "time_us": 10.0,
-    "page_in_us": 4.0,
-    "page_in_uj": 2.0,
-    "page_out_us": 5.0,
-    "page_out_uj": 3.0,
-    "page_in_cpu_us": 1.0,
-    "page_out_cpu_us": 2.0,
-}
-
-
-def node(name: str, size: int, *inputs: int, **more: object) -> CostNode:
-    return CostNode(name, inputs, size, **(COSTS | more))  # type: ignore[arg-type]
+node = node_with(
+    energy_uj=8.0, time_us=10.0, page_in_us=4.0, page_in_uj=2.0, page_out_us=5.0, page_out_uj=3.0,
+    page_in_cpu_us=1.0, page_out_cpu_us=2.0,
+)  # fmt: skip
 
 
 # w: a parameter; a uses it; b uses a; u renews w in place.
@@ -51,11 +42,6 @@ PLAN = (
 )
 PROBLEM = Problem(GRAPH, 20)
 BARE = replace(GRAPH, storage=False, base_power_uw=0.0)
-
-
-def plan_of(statements: Sequence[Statement], **more: object) -> Plan:
-    plan = Plan("feasible", 20, statements=tuple(statements))
-    return replace(plan, **more)  # type: ignore[arg-type]
 
 
 def test_costs_by_hand() -> None:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.plan.verify import PlanError, Totals, verify
+from poet_host.plan.verify import PlanError, Totals
 from poet_host.solver.events import Event, energy_uj, events_of, fits, statements, tidy
 from poet_host.solver.greedy import everything_paged, latest_paged
 from support.cost_graphs import contrary, random_cost_graph, tight_problem
 from support.oracle import cheapest
+from support.plans import totals
 from support.random_plans import random_cost_graph as walked_graph
 from support.random_plans import random_plan
 
@@ -21,8 +21,7 @@ FITTING = ("RAM", "input", "twice", "keep")  # the laws that `fits` answers for:
 
 def check(graph: CostGraph, events: Sequence[Event], ram_bytes: int = 1 << 40) -> Totals:
     """What the events cost, if they are a plan."""
-    plan = Plan("feasible", ram_bytes, statements=statements(graph, events))
-    return verify(Problem(graph, ram_bytes), plan, placed=False)
+    return totals(Problem(graph, ram_bytes), statements(graph, events))
 
 
 def needs(graph: CostGraph) -> list[int]:

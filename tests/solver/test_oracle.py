@@ -1,7 +1,7 @@
 """The exhaustive search is itself right: against brute force, against the verifier."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -10,8 +10,8 @@ from itertools import count
 
 import pytest
 from poet_host.plan.plan import Plan, Statement
-from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.plan.verify import PlanError, Totals, _Machine, verify
+from poet_host.plan.problem import CostGraph, Problem
+from poet_host.plan.verify import PlanError, Totals, _Machine
 from support.cost_graphs import (
     COUNTER_EXAMPLES,
     contested_problem,
@@ -24,44 +24,7 @@ from support.cost_graphs import (
     training,
 )
 from support.oracle import cheapest, fastest, smallest_energy, smallest_ram_bytes
-
-
-def check(problem: Problem, statements: tuple[Statement, ...]) -> Totals:
-    plan = Plan("feasible", problem.ram_bytes, statements=statements)
-    return verify(problem, plan, placed=False)
-
-
-def brute_force(problem: Problem, longest: int) -> Totals | None:
-    """The cheapest plan of at most `longest` statements, by trying them all.
-
-    Only the verifier decides what is legal: a plan whose only fault is that something is
-    missing at its end may be continued, any other fault ends the search there.
-    """
-    ops = ("compute", "free") + (("page_in", "page_out") if problem.graph.storage else ())
-    every = [Statement(op, node.name) for node in problem.graph.nodes for op in ops]
-    best: Totals | None = None
-
-    def legal(statements: tuple[Statement, ...]) -> Iterator[tuple[tuple[Statement, ...], bool]]:
-        for statement in every:
-            longer = (*statements, statement)
-            try:
-                yield longer, check(problem, longer) is not None
-            except PlanError as error:
-                if error.law in ("computed", "keep"):
-                    yield longer, False
-
-    border: list[tuple[Statement, ...]] = [()]
-    for _ in range(longest):
-        following = []
-        for statements in border:
-            for longer, complete in legal(statements):
-                following.append(longer)
-                if complete:
-                    totals = check(problem, longer)
-                    if best is None or totals.energy_uj < best.energy_uj:
-                        best = totals
-        border = following
-    return best
+from support.plans import node_with, totals
 
 
 def least_by_machine(problem: Problem, most_states: int = 2_000) -> Totals | None:
@@ -122,18 +85,9 @@ def state_of(machine: _Machine, timed: bool) -> object:
     return (*places, machine.p, max(machine.p, machine.x), *waits)
 
 
-def node(name: str, size: int, *inputs: int, **more: object) -> CostNode:
-    costs = {
-        "energy_uj": 3.0,
-        "time_us": 2.0,
-        "page_in_uj": 1.0,
-        "page_out_uj": 1.5,
-        "page_in_us": 5.0,
-        "page_out_us": 4.0,
-    }
-    return CostNode(name, inputs, size, **(costs | more))  # type: ignore[arg-type]
-
-
+node = node_with(
+    energy_uj=3.0, time_us=2.0, page_in_uj=1.0, page_out_uj=1.5, page_in_us=5.0, page_out_us=4.0
+)
 TINY = {
     "chain": (CostGraph("g", (node("a", 2), node("b", 2, 0), node("c", 1, 0))), 4),
     "recompute": (CostGraph("g", (node("a", 2), node("b", 4), node("c", 1, 0)), storage=False), 4),
@@ -160,34 +114,24 @@ TINY = {
 
 @pytest.mark.parametrize("name", TINY)
 def test_equals_brute_force(name: str) -> None:
-    graph, ram_bytes = TINY[name]
-    problem = Problem(graph, ram_bytes)
-    best = brute_force(problem, longest=7)
-    expected = None if best is None else best.energy_uj
-    assert smallest_energy(problem) == expected
-    assert (name == "too small") == (expected is None)
+    problem = Problem(*TINY[name])
+    best = least_by_machine(problem)
+    assert smallest_energy(problem) == (None if best is None else best.energy_uj)
+    assert (name == "too small") == (best is None)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_equals_brute_force_on_random_graphs_with_and_without_a_deadline(seed: int) -> None:
     problem = problem_of(general(seed, 3), seed)
-    best = brute_force(problem, longest=6)
-    found = cheapest(problem)
-    if found is not None and len(found.statements) > 6:
-        assert best is None or best.energy_uj >= found.energy_uj
-        return
+    best, found = least_by_machine(problem), cheapest(problem)
     assert (found is None) == (best is None)
     if found is None or best is None:
         return
     assert found.energy_uj == best.energy_uj
-    tight = replace(problem, deadline_us=0.8 * best.time_us)
-    expected = brute_force(tight, longest=6)
-    timed = cheapest(tight)
-    if timed is not None and len(timed.statements) > 6:
-        assert expected is None or expected.energy_uj >= timed.energy_uj
-    else:
-        assert (timed is None) == (expected is None)
-        assert timed is None or expected is None or timed.energy_uj == expected.energy_uj
+    tight = replace(problem, deadline_us=0.8 * totals(problem, found.statements).time_us)
+    expected, timed = least_by_machine(tight, 20_000), cheapest(tight)
+    assert (timed is None) == (expected is None)
+    assert timed is None or expected is None or timed.energy_uj == expected.energy_uj
 
 
 def test_no_plan_of_any_length_beats_it() -> None:
@@ -219,8 +163,8 @@ def test_nothing_finishes_before_the_fastest_and_speed_costs_energy() -> None:
         quick, cheap = fastest(problem), cheapest(problem)
         assert quick is not None
         assert cheap is not None
-        totals = check(problem, quick.statements)
-        assert (totals.energy_uj, totals.time_us) == (quick.energy_uj, quick.time_us)
+        spent = totals(problem, quick.statements)
+        assert (spent.energy_uj, spent.time_us) == (quick.energy_uj, quick.time_us)
         assert quick.time_us == least_us
         assert cheapest(replace(problem, deadline_us=least_us * (1 - 1e-6))) is None
         met = cheapest(replace(problem, deadline_us=least_us))
@@ -252,8 +196,8 @@ def test_what_it_finds_is_legal_and_costs_what_it_says() -> None:
         best = cheapest(problem)
         if best is not None:
             feasible += 1
-            totals = check(problem, best.statements)
-            assert totals.energy_uj == pytest.approx(best.energy_uj, rel=1e-12)
+            spent = totals(problem, best.statements)
+            assert spent.energy_uj == pytest.approx(best.energy_uj, rel=1e-12)
     assert feasible > 100
 
 
@@ -264,14 +208,14 @@ def test_a_deadline_costs_energy_or_more_than_there_is() -> None:
         best = cheapest(problem)
         if best is None:
             continue
-        slowest = check(problem, best.statements).time_us
+        slowest = totals(problem, best.statements).time_us
         for share in (1.0, 0.95, 0.85, 0.7):
             timed = replace(problem, deadline_us=share * slowest)
             found = cheapest(timed)
             if found is None:
                 kinds["impossible"] += 1
                 continue
-            assert check(timed, found.statements).energy_uj == found.energy_uj
+            assert totals(timed, found.statements).energy_uj == found.energy_uj
             assert found.energy_uj >= best.energy_uj
             kinds["free" if found.energy_uj == best.energy_uj else "dearer"] += 1
             assert share < 1.0 or found.energy_uj == best.energy_uj

@@ -31,13 +31,7 @@ from support.hand_plan import (
     raw,
     whole,
 )
-from support.memory_board import MemoryBoard, Refused, library
-
-
-def refusal(items: list[Item], **changes: int) -> tuple[str, int]:
-    with pytest.raises(Refused) as found:
-        load(items, **changes)
-    return found.value.name, found.value.detail
+from support.memory_board import MemoryBoard, library, refusal
 
 
 def decoded(target: MemoryBoard) -> list[tuple[str, int, int]]:
@@ -117,16 +111,16 @@ def statements(count: int) -> int:
     ],
 )
 def test_statements_that_are_refused(lines: int, bad: list[Item], later: int) -> None:
-    assert refusal(prefix(lines) + bad + END) == ("bad_plan", statements(lines) + later)
+    assert refusal(load, prefix(lines) + bad + END) == ("bad_plan", statements(lines) + later)
 
 
 def test_end_needs_what_must_be_kept() -> None:
     items = prefix(11) + prefix(len(PLAN))[len(prefix(12)) :] + END
-    assert refusal(items, statement_count=23)[0] == "bad_plan"
+    assert refusal(load, items, statement_count=23).name == "bad_plan"
 
 
 def test_queue_may_not_grow_beyond_the_headers() -> None:
-    assert refusal(whole(), queue_max=2) == ("bad_plan", statements(7))
+    assert refusal(load, queue_max=2) == ("bad_plan", statements(7))
 
 
 @pytest.mark.parametrize(
@@ -144,13 +138,12 @@ def test_queue_may_not_grow_beyond_the_headers() -> None:
 )
 def test_header_must_tell_the_truth(field: str, value: int) -> None:
     # Raw offsets keep their width of 4 bits at 60, but not at 68 bytes.
-    assert refusal(whole(), **{field: value})[0] == "bad_plan"
+    assert refusal(load, **{field: value}).name == "bad_plan"
 
 
 def test_stream_ends_where_the_header_says() -> None:
     bits = bits_of(whole())
     part = model_part()
     for wrong in (bits[:-1], bits + b"\0", bits[:-1] + bytes([bits[-1] | 0x80])):
-        with pytest.raises(Refused, match="bad_plan"):
-            board().load(part, plan_part(wrong, part))
+        assert refusal(board().load, part, plan_part(wrong, part)).name == "bad_plan"
     assert bits[-1] < 0x80  # so the last one differed

@@ -10,7 +10,7 @@ from poet_host.data.datasets import batch_of_step
 from poet_host.device.device import JOB, TENSOR
 from poet_host.run.job import Job
 from support import toy
-from support.memory_board import BLOCK, GUARD, NO_STEP, SURVIVE, MemoryBoard, Refused, card
+from support.memory_board import BLOCK, GUARD, NO_STEP, SURVIVE, MemoryBoard, Refused, card, refusal
 from support.serial_server import Server, request, status_of
 from support.toy_boards import load, trained, weights
 from support.toy_job import NAME_BYTES, STEPS, data, job, put, written
@@ -142,9 +142,7 @@ def test_new_weights_end_a_job_and_an_empty_card_has_none() -> None:
 def test_a_card_without_room_behind_the_tensors_trains_with_a_host() -> None:
     blocks = 8 + 1344 + toy.schedule().model.data_blocks
     board = trained(card(blocks))
-    with pytest.raises(Refused) as refused:
-        board.write(JOB, 0, 0, bytes(4))
-    assert (refused.value.name, refused.value.detail) == ("bad_object", 0)
+    assert refusal(board.write, JOB, 0, 0, bytes(4)) == ("bad_object", 0)
     assert restarted(board) == 0
     board.step(1)
 

@@ -39,18 +39,20 @@ from support.hand_plan import (
     S,
     bits_of,
     board,
+    load,
     model_part,
     page_in,
     plan_part,
     whole,
 )
-from support.memory_board import MemoryBoard, Refused, card
+from support.memory_board import MemoryBoard, card, refusal
+
+PLAN = plan_part(bits_of(whole()), model_part())
 
 
 def test_plan_must_belong_to_the_model() -> None:
     other = model_bytes(replace(MODEL, data_blocks=200))
-    with pytest.raises(Refused, match="bad_crc"):
-        board().load(other, plan_part(bits_of(whole()), model_part()))
+    assert refusal(board().load, other, PLAN).name == "bad_crc"
 
 
 @pytest.mark.parametrize(
@@ -65,17 +67,13 @@ def test_plan_must_belong_to_the_model() -> None:
 def test_board_is_too_small(capacity: dict[str, int], name: str, detail: int) -> None:
     target = MemoryBoard(card(), **capacity)
     target.format()
-    with pytest.raises(Refused) as found:
-        target.load(model_part(), plan_part(bits_of(whole()), model_part()))
-    assert (found.value.name, found.value.detail) == (name, detail)
+    assert refusal(target.load, model_part(), PLAN) == (name, detail)
 
 
 def test_storage_is_too_small_for_the_model() -> None:
     target = MemoryBoard(card(8 + 1344 + 131))
     target.format()
-    with pytest.raises(Refused) as found:
-        target.load(model_part(), plan_part(bits_of(whole()), model_part()))
-    assert (found.value.name, found.value.detail) == ("storage_small", 1344 + 132)
+    assert refusal(target.load, model_part(), PLAN) == ("storage_small", 1344 + 132)
 
 
 def changed_tensor(number: int, **fields: int) -> Model:
@@ -148,9 +146,7 @@ BROKEN_MODELS = {
 
 @pytest.mark.parametrize("model", BROKEN_MODELS.values(), ids=BROKEN_MODELS.keys())
 def test_tables_that_are_refused(model: Model) -> None:
-    part = model_bytes(model)
-    with pytest.raises(Refused, match="bad_table"):
-        board().load(part, plan_part(bits_of(whole()), part))
+    assert refusal(load, model=model_bytes(model)).name == "bad_table"
 
 
 def conv(**fields: int) -> Model:
@@ -162,23 +158,22 @@ def conv(**fields: int) -> Model:
     return changed_op(A, kernel=KERNEL["conv2d"], inputs=(S, P), attrs=attrs)
 
 
-CONV_PLAN: list[tuple[list[Item], None]] = [
-    (page_in(S, FIT), None),
-    (page_in(P, FIT), None),
-    (WAIT_0, None),
-    (["0", FIT, YES, NO, NO], None),
-    (["0", FIT, FIT, NO, NO], None),
-    (["0", FIT, YES, NO, NO], None),
-    (["0", YES, NO], None),
-    (["0", YES, NO], None),
-    (OUT_LAST, None),
+CONV_PLAN: list[Item] = [
+    *page_in(S, FIT),
+    *page_in(P, FIT),
+    *WAIT_0,
+    *("0", FIT, YES, NO, NO),
+    *("0", FIT, FIT, NO, NO),
+    *("0", FIT, YES, NO, NO),
+    *("0", YES, NO),
+    *("0", YES, NO),
+    *OUT_LAST,
 ]
 
 
 def load_conv(model: Model) -> None:
-    part = model_bytes(model)
-    bits = bits_of([item for items, _ in CONV_PLAN for item in items] + END)
-    board().load(part, plan_part(bits, part, statement_count=13, resident_max=4, queue_max=2))
+    counts = {"statement_count": 13, "resident_max": 4, "queue_max": 2}
+    load([*CONV_PLAN, *END], model_bytes(model), **counts)
 
 
 def test_windows_that_fit_are_accepted() -> None:
@@ -202,8 +197,7 @@ def test_windows_that_fit_are_accepted() -> None:
     ],
 )
 def test_windows_that_do_not_fit_are_refused(fields: dict[str, int]) -> None:
-    with pytest.raises(Refused, match="bad_table"):
-        load_conv(conv(**fields))
+    assert refusal(load_conv, conv(**fields)).name == "bad_table"
 
 
 HEADER = {
@@ -222,30 +216,25 @@ def test_model_header_is_checked(field: str) -> None:
     name, value = HEADER[field]
     fields = isa.unpack("poet_model", model_part()[:28])
     part = with_crc(isa.pack("poet_model", **{**fields, field: value}) + model_part()[28:])
-    with pytest.raises(Refused, match=name):
-        board().load(part, plan_part(bits_of(whole()), part))
+    assert refusal(load, model=part).name == name
 
 
 def test_plan_header_is_checked() -> None:
-    plan = plan_part(bits_of(whole()), model_part())
     target = board()
     for wrong, name in (
-        (b"x" + plan[1:], "bad_magic"),
-        (plan[:-1] + bytes([plan[-1] ^ 1]), "bad_crc"),
-        (plan + b"\0", "bad_plan"),
-        (plan[:27], "bad_plan"),
+        (b"x" + PLAN[1:], "bad_magic"),
+        (PLAN[:-1] + bytes([PLAN[-1] ^ 1]), "bad_crc"),
+        (PLAN + b"\0", "bad_plan"),
+        (PLAN[:27], "bad_plan"),
     ):
-        with pytest.raises(Refused, match=name):
-            target.load(model_part(), wrong)
+        assert refusal(target.load, model_part(), wrong).name == name
         assert target.hello()["loaded_plan"] == 0
-    target.load(model_part(), plan)
-    assert target.hello()["loaded_plan"] == isa.unpack("poet_plan_header", plan[:28])["crc"]
+    target.load(model_part(), PLAN)
+    assert target.hello()["loaded_plan"] == isa.unpack("poet_plan_header", PLAN[:28])["crc"]
 
 
 def test_parts_larger_than_their_areas_are_refused() -> None:
     target = board()
-    with pytest.raises(Refused, match="bad_object"):
-        target.write(1, 0, 128 * 512, b"x")
-    with pytest.raises(Refused, match="bad_object"):
-        target.write(0, 0, 1024 * 512 - 1, b"xy")
+    assert refusal(target.write, 1, 0, 128 * 512, b"x").name == "bad_object"
+    assert refusal(target.write, 0, 0, 1024 * 512 - 1, b"xy").name == "bad_object"
     target.write(0, 0, 1024 * 512 - 1, b"y")

@@ -149,5 +149,9 @@ def whole() -> list[Item]:
     return [item for bits, _ in PLAN for item in bits] + END
 
 
-def load(items: list[Item], **changes: int) -> dict[str, int]:
-    return board().load(model_part(), plan_part(bits_of(items), model_part(), **changes))
+def load(
+    items: list[Item] | None = None, model: bytes | None = None, **changes: int
+) -> dict[str, int]:
+    """Load a plan of these statements (None: whole()) and a model (None: MODEL) on a new board."""
+    part = model or model_part()
+    return board().load(part, plan_part(bits_of(items or whole()), part, **changes))

@@ -1,12 +1,13 @@
-"""The C runtime as a library on a port written in Python: storage in RAM, with power cuts."""
+"""The C runtime as a library, on a port in Python: storage in RAM, with power cuts."""
 
 import re
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import cffi
+import pytest
 from poet_host import isa
 from poet_host.firmware_build.native import build_library
 from poet_host.resources import resource
@@ -20,7 +21,7 @@ GUARD = 0x5AFE5AFE  # the word after the arena
 
 
 def _declarations(path: str) -> str:
-    """A header as cffi reads it: without comments, directives and what macros would fill."""
+    """Return a header as cffi can read it: without comments, directives and macros."""
     text = (resource("firmware") / path).read_text(encoding="utf-8")
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = re.sub(r"^#(?:.*\\\n)*.*$", "", text, flags=re.M)
@@ -34,7 +35,7 @@ def _declarations(path: str) -> str:
 
 @cache
 def library() -> tuple[cffi.FFI, Any]:
-    """Every declaration of the runtime, internal ones too, and the compiled library."""
+    """Return all declarations of the runtime, internal ones too, and the compiled library."""
     ffi = cffi.FFI()
     headers = ("records.h", "port.h", "poet.h", "server.h")
     for header in [f"include/poet/{name}" for name in headers] + ["src/runtime.h"]:
@@ -43,7 +44,7 @@ def library() -> tuple[cffi.FFI, Any]:
 
 
 class Refused(Exception):
-    """A negative result; `name` is its row of wire.def."""
+    """A negative result; `name` is its row in wire.def."""
 
     def __init__(self, code: int, detail: int) -> None:
         self.name = isa.by_code("ERROR")[code].name
@@ -51,8 +52,20 @@ class Refused(Exception):
         super().__init__(f"{self.name} ({detail})")
 
 
+class Refusal(NamedTuple):
+    name: str
+    detail: int
+
+
+def refusal(call: Callable[..., object], *arguments: object, **named: object) -> Refusal:
+    """Return the error with which a board must refuse a call."""
+    with pytest.raises(Refused) as found:
+        call(*arguments, **named)
+    return Refusal(found.value.name, found.value.detail)
+
+
 def card(blocks: int = 4096, partition_type: int = PARTITION_TYPE) -> bytearray:
-    """A card with one partition that fills it, as a partitioning tool leaves it."""
+    """A card with one partition that fills it, as a partitioning tool writes it."""
     image = bytearray(blocks * BLOCK)
     struct.pack_into("<BxxxBxxxII", image, 446, 0, partition_type, PARTITION, blocks - PARTITION)
     image[510:512] = b"\x55\xaa"
@@ -70,12 +83,11 @@ SURVIVE: dict[str, Callable[[int], list[int]]] = {
 
 
 class MemoryBoard:
-    """A board whose card is a bytearray that lives on when the board is gone.
+    """A board whose card is a bytearray, which other boards can use after it.
 
-    `cut_at`: the power goes with so many writes done: that write and all later ones are lost.
-    `survive(unflushed)` then says which of the writes since the last flush reached the card: it
-    gets their number and returns the indices of those that did; a negative index -1 - i is
-    write i torn in the middle.
+    `cut_at`: number of writes before a power cut. Later writes are lost. `survive` selects the
+    writes since the last flush that reach the card: it gets their number and returns their indices.
+    A negative index -1 - i is write i, torn in the middle.
     """
 
     def __init__(
@@ -96,10 +108,10 @@ class MemoryBoard:
         self.cut_at = cut_at
         self.survive = survive
         self.reads = self.writes = 0
-        self.strayed: list[int] = []  # blocks that were asked for outside of the partition
-        self.failing = False  # reads and writes report an error
-        self.bad_blocks = range(0)  # of the card: only writes there do
-        self.unflushed: list[tuple[int, bytes, bytes]] = []  # where, before, after
+        self.strayed: list[int] = []  # requested blocks outside of the partition
+        self.failing = False  # True: reads and writes fail
+        self.bad_blocks = range(0)  # only writes to these blocks of the card fail
+        self.unflushed: list[tuple[int, bytes, bytes]] = []  # offset, bytes before, bytes after
         self.now = 0
         self.state = ffi.new("struct poet *")
         self.arena = ffi.new("uint32_t[]", arena_bytes // 4 + 1)  # and a GUARD
@@ -122,31 +134,20 @@ class MemoryBoard:
             "cache": self._keep[6], "cache_blocks": cache,
         })  # fmt: skip
         self.trace = self._keep[3]
-        self._callbacks = [
-            ffi.callback("uint32_t(void *)", self._ticks),
-            ffi.callback("void(void *)", lambda _: None),
-            ffi.callback("uint32_t(void *)", lambda _: len(self.storage) // BLOCK),
-            ffi.callback("int(void *, uint32_t, void *, uint32_t)", self._read),
-            ffi.callback("int(void *, uint32_t, const void *, uint32_t)", self._write),
-            ffi.callback("int(void *)", self._flush),
-            ffi.callback("void(void *, struct poet_transfer *)", self._submit),
-            ffi.callback("size_t(void *, uint8_t *, size_t, uint32_t)", self._receive),
-            ffi.callback("void(void *, const uint8_t *, size_t)", self._send),
-            ffi.callback("void(void *, struct poet_usage *)", self._usage),
-        ]
-        names = [
-            "ticks",
-            "idle",
-            "storage_blocks",
-            "read",
-            "write",
-            "flush",
-            "submit",
-            "receive",
-            "send",
-            "usage",
-        ]
-        self.port = ffi.new("struct poet_port *", dict(zip(names, self._callbacks, strict=True)))
+        functions: dict[str, tuple[str, Callable[..., Any]]] = {
+            "ticks": ("uint32_t(void *)", self._ticks),
+            "idle": ("void(void *)", lambda _: None),
+            "storage_blocks": ("uint32_t(void *)", lambda _: len(self.storage) // BLOCK),
+            "read": ("int(void *, uint32_t, void *, uint32_t)", self._read),
+            "write": ("int(void *, uint32_t, const void *, uint32_t)", self._write),
+            "flush": ("int(void *)", self._flush),
+            "submit": ("void(void *, struct poet_transfer *)", self._submit),
+            "receive": ("size_t(void *, uint8_t *, size_t, uint32_t)", self._receive),
+            "send": ("void(void *, const uint8_t *, size_t)", self._send),
+            "usage": ("void(void *, struct poet_usage *)", self._usage),
+        }
+        self._callbacks = {name: ffi.callback(*pair) for name, pair in functions.items()}
+        self.port = ffi.new("struct poet_port *", self._callbacks)
         self.port.board = self.port.unique_id = self._keep[4]
         self.port.tick_hz = 1000
         self.line_in, self.line_out = bytearray(), bytearray()
@@ -181,7 +182,7 @@ class MemoryBoard:
             return -1
         for i in range(count):
             if self.writes == self.cut_at or block + i in self.bad_blocks:
-                return -1  # nobody is there to see it, or the block is worn
+                return -1  # the power is off, or the block is worn
             self.writes += 1
             at = (block + i) * BLOCK
             new = bytes(self.ffi.buffer(data, count * BLOCK)[i * BLOCK : (i + 1) * BLOCK])
@@ -208,7 +209,7 @@ class MemoryBoard:
         self.line_out += self.ffi.buffer(data, size)
 
     def after_the_cut(self) -> bytearray:
-        """The card as the next board finds it."""
+        """Return the card as the next board finds it."""
         image = bytearray(self.storage)
         for at, before, _ in reversed(self.unflushed):
             image[at : at + BLOCK] = before

@@ -14,7 +14,7 @@ from poet_host.resources import resource
 from poet_host.schedule.model import with_crc
 from poet_host.sim.native import NativeBoard, create_storage
 from support import toy
-from support.toy_boards import prepare
+from support.toy_boards import load, prepare
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_schedules_changed_on_storage_under_a_loaded_board_never_crash(storage: 
         prepare(device)
         names = set()
         for _ in range(150):
-            device.load(schedule.model_part, schedule.plan_part)
+            load(device)
             at, part = rng.choice(
                 ((model_at, schedule.model_part), (plan_at, schedule.plan_part))
             )  # fmt: skip

@@ -32,7 +32,7 @@ from poet_host.sim.native import NativeBoard, create_storage
 from support import toy
 from support.memory_board import card
 from support.overlap import Overlap
-from support.toy_boards import prepare, trained, weights, weights_of
+from support.toy_boards import load, prepare, trained, weights, weights_of
 
 CARD_BYTES = 4 << 20
 
@@ -283,18 +283,17 @@ def test_a_transfer_runs_while_an_operator_computes(storage: Path) -> None:
 def test_a_power_cut_leaves_a_whole_step(storage: Path) -> None:
     """SIGKILL at any moment of a running training: step N-1 or N is there, bit for bit."""
     rng = random.Random(6)
-    schedule = toy.schedule()
     with NativeBoard(storage) as board, connect(board.port) as device:
         prepare(device)
         truth = [weights_of(device)]
     counts = []
     for _ in range(30):
         with NativeBoard(storage) as board, connect(board.port) as device:
-            device.load(schedule.model_part, schedule.plan_part)
+            load(device)
             before = device.hello().committed_step
             confirmed = train_until_killed(board, device, before, rng.uniform(0, 0.05))
         with NativeBoard(storage) as board, connect(board.port) as device:
-            device.load(schedule.model_part, schedule.plan_part)
+            load(device)
             step = device.hello().committed_step
             assert step in (confirmed, confirmed + 1)
             while len(truth) <= step:

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from poet_host import isa
 from poet_host.device import wire
-from support import toy, toy_boards
+from support import toy
 from support.memory_board import DATA_BLOCK, PARTITION, MemoryBoard, card, library
 from support.serial_server import CODE, FRAME_BYTES, Server, request, status_of
+from support.toy_boards import load
 
 ARENA, JOB = (isa.constants()[f"POET_OBJECT_{name}"] for name in ("ARENA", "JOB"))
 
@@ -220,7 +221,7 @@ def test_a_card_that_fails_under_the_next_batch_does_not_lose_the_step() -> None
     assert replies == {1: "storage_failed", 2: "storage_failed", 200: "ok"}
     quiet.ask("step", step(1))
     server.board.bad_blocks = range(0)
-    toy_boards.load(server.board)  # as after any failure of the card
+    load(server.board)  # as after any failure of the card
     assert server.board.hello()["committed_step"] == 1
     assert server.board.tensor(toy.W, 900) == quiet.board.tensor(toy.W, 900)
 
@@ -352,8 +353,7 @@ def stepping(during: bytes, at: int = 6) -> tuple[list[bytes], Server]:
     """Replies while step 1 runs and `during` arrives in it; the step has sequence 50."""
     prepared = trained()
     board = Interrupting(prepared.board.storage)
-    schedule = toy.schedule()
-    board.load(schedule.model_part, schedule.plan_part)
+    load(board)
     server = Server(board)
     board.arm({0: request("step", step(1), 50), at: during})
     return server.feed(b""), server
@@ -462,8 +462,7 @@ def test_probes_refuse_blocks_that_a_committed_model_uses() -> None:
     assert server.ask("format", struct.pack("<I", 0))[0] == "ok"
     ask = struct.pack("<BIH", 1, 3 * 512 - 8, 1)
     assert server.ask("probe_transfer", ask)[0] == "ok"
-    schedule = toy.schedule()
-    server.board.load(schedule.model_part, schedule.plan_part)
+    load(server.board)
     assert server.ask("probe_transfer", ask)[0] == "ok"
     assert server.ask("probe_transfer", struct.pack("<BIH", 1, 3 * 512, 1))[0] == "storage_small"
     for number, data in enumerate(toy.values(1)):

@@ -17,7 +17,7 @@ from poet_host.schedule.schedule import Schedule
 from support import toy
 from support.memory_board import MemoryBoard, card, refusal
 from support.random_plans import random_plan
-from support.toy_boards import trained, weights
+from support.toy_boards import load, trained, weights
 
 ARENA = isa.constants()["POET_OBJECT_ARENA"]
 STATEMENT = {row.code: name for name, row in isa.by_name("STATEMENT").items()}
@@ -73,8 +73,7 @@ def test_cached_blocks_spare_readings_and_change_nothing() -> None:
 def test_a_plan_may_change_between_steps() -> None:
     straight, changing = trained(card(), kind="lavish"), trained(card(), kind="lavish")
     for step in range(1, 5):
-        schedule = toy.schedule("frugal" if step % 2 else "lavish")
-        changing.load(schedule.model_part, schedule.plan_part)
+        load(changing, "frugal" if step % 2 else "lavish")
         changing.step(step)
         straight.step(step)
     assert weights(changing) == weights(straight)
@@ -102,8 +101,7 @@ def test_a_restarted_board_still_knows_the_loss() -> None:
     board = trained(card())
     loss = board.step(1)["loss"]
     again = MemoryBoard(board.storage)
-    schedule = toy.schedule()
-    again.load(schedule.model_part, schedule.plan_part)
+    load(again)
     result = again.step(1)
     assert (result["step"], result["loss"], result["ticks"]) == (1, loss, 0)
 
@@ -241,8 +239,7 @@ def test_a_transfer_that_fails_ends_the_step(access: int) -> None:
         board.step(1)
         return
     board.port.submit = real
-    schedule = toy.schedule()
-    board.load(schedule.model_part, schedule.plan_part)
+    load(board)
     assert weights(board) == before
     board.step(1)
 

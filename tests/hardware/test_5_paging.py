@@ -1,9 +1,8 @@
 """Pages go out and come back whole, while the processor computes, and steps are committed."""
 
 from poet_host.device.device import Device
-from support import toy
 from support.overlap import Overlap
-from support.toy_boards import prepare, truth, weights_of
+from support.toy_boards import load, prepare, truth, weights_of
 
 from tests.hardware.rig import Rig, look
 
@@ -27,8 +26,7 @@ def test_a_step_is_committed(rig: Rig, device: Device) -> None:
     device.close()
     with look("flushing of the card: what a step ends with must survive"), rig.connect() as again:
         assert again.info.committed_step == 1
-        schedule = toy.schedule()
-        again.load(schedule.model_part, schedule.plan_part)
+        load(again)
         assert weights_of(again) == truth()[1]
         again.step(2)
         assert weights_of(again) == truth()[2]

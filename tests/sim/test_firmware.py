@@ -17,9 +17,8 @@ from poet_host.firmware_build.image import read_elf
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.native import create_storage
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
-from support import toy
 from support.sim_helper import needs_compiler
-from support.toy_boards import prepare, truth, weights_of
+from support.toy_boards import load, prepare, truth, weights_of
 
 pytestmark = needs_compiler
 BOARDS = ["mkr1000", "nrf52840_dk"]
@@ -121,8 +120,7 @@ def test_without_a_card_and_with_one_again(storage: Path) -> None:
             device.step(1)
         assert device.hello().storage_status < 0
         board.set_card_present(True)
-        schedule = toy.schedule()
-        device.load(schedule.model_part, schedule.plan_part)
+        load(device)
         device.step(1)
         assert weights_of(device) == truth()[1]
     with running("nrf52840_dk", None) as (_, device):
@@ -137,8 +135,7 @@ def test_a_card_that_was_swapped_is_not_written(storage: Path) -> None:
     before = storage.read_bytes()
     swap = CardFault("swapped", 2)
     with running("mkr1000", storage, swap) as (board, device):
-        schedule = toy.schedule()
-        device.load(schedule.model_part, schedule.plan_part)
+        load(device)
         with pytest.raises(BoardError):
             device.step(1)
         assert board.ended is None
@@ -158,12 +155,11 @@ def committed_after_cut(
     """Cut the power at this write of two steps, and look what is left. True: it was cut."""
     image = folder / "cut.img"
     shutil.copyfile(prepared, image)
-    schedule = toy.schedule()
     confirmed = 0
     cut = CardFault("power_cut", write, argument=lose_group)
     with running(name, image, cut, seed=write) as (board, device):
         try:
-            device.load(schedule.model_part, schedule.plan_part)
+            load(device)
             for step in (1, 2):
                 device.step(step)
                 confirmed = step
@@ -172,7 +168,7 @@ def committed_after_cut(
             assert board.ended == "power cut"
         was_cut = board.ended is not None
     with running(name, image) as (_, device):
-        device.load(schedule.model_part, schedule.plan_part)
+        load(device)
         step = device.hello().committed_step
         assert step in (confirmed, confirmed + 1)
         assert weights_of(device) == truth()[step]

@@ -21,7 +21,7 @@ def trained(
     cache: int = 3,
     arena_bytes: int = 4096,
 ) -> MemoryBoard:
-    """A board with the toy's tensors of `seed`, after so many steps."""
+    """Return a board with the toy's tensors of `seed`, after `steps` steps."""
     board = MemoryBoard(storage, arena_bytes, cache=cache)
     board.format()
     load(board, kind)
@@ -33,7 +33,8 @@ def trained(
     return board
 
 
-def load(board: MemoryBoard, kind: str = "frugal") -> Schedule:
+def load(board: MemoryBoard | Device, kind: str = "frugal") -> Schedule:
+    """Load a schedule of the toy."""
     schedule = toy.schedule(kind)
     board.load(schedule.model_part, schedule.plan_part)
     return schedule
@@ -57,9 +58,8 @@ def truth(seed: int = 1, steps: int = 4) -> list[tuple[bytes, bytes]]:
 
 def prepare(device: Device, kind: str = "frugal", seed: int = 1) -> None:
     """Format the board's card and bring it to step 0 of the toy."""
-    schedule = toy.schedule(kind)
     device.format()
-    device.load(schedule.model_part, schedule.plan_part)
+    load(device, kind)
     for number, data in enumerate(toy.values(seed)):
         device.write(TENSOR, number, data)
     device.begin(0)

@@ -169,7 +169,7 @@ def _frees(
             wanted += [S_ram[t + 1, i]] if (t + 1, i) in S_ram else []
             column = free[t, i, k] = model.variable()
             # With H = 1 - R + wanted: 1 - FREE <= H, and H <= terms x (1 - FREE).
-            hazards = [(R[t, k], -1.0), *((one, 1.0) for one in wanted)]
+            hazards = [(R[t, k], -1.0), *((item, 1.0) for item in wanted)]
             model.row([(column, 1.0), *hazards], 0.0, INFINITY)
             terms = 1.0 + len(wanted)
             model.row([(column, terms), *hazards], -INFINITY, terms - 1.0)
@@ -187,7 +187,7 @@ def _solver(model: _Model, scale: float, time_limit_s: float) -> Any:
     lp.a_matrix_.index_ = np.array(model.columns, dtype=np.int32)
     lp.a_matrix_.value_ = np.array(model.values)
     kinds = highspy.HighsVarType
-    lp.integrality_ = [kinds.kInteger if one else kinds.kContinuous for one in model.integer]
+    lp.integrality_ = [kinds.kInteger if item else kinds.kContinuous for item in model.integer]
     solver: Any = _Highs()
     for name, value in {
         "output_flag": False,

@@ -1,4 +1,4 @@
-"""`make bench-solver`: the planner, beside the paper's formulation in the same solver.
+"""`make bench-solver`: the planner, next to the paper's formulation in the same solver.
 
 Prints each result when it is there, and writes RESULTS-solver.md and energy-budget.png.
 """
@@ -164,7 +164,7 @@ def _met(met: bool) -> str:
 def _plans(results: Sequence[Ours], limit_s: float) -> str:
     head = ["graph", "board", "nodes", "RAM", "status", "s", "cpu s", "1 % after s", "energy mJ",
             "bound mJ", "gap %", "gap of overhead %", "aims", "missed"]  # fmt: skip
-    return table(head, [_plan_row(one, limit_s) for one in results])
+    return table(head, [_plan_row(result, limit_s) for result in results])
 
 
 def _plan_row(ours: Ours, limit_s: float) -> list[str]:
@@ -191,7 +191,7 @@ def _schedules(results: Sequence[Ours]) -> str:
     head = ["graph", "board", "RAM", "RAM bytes", "height", "live", "fragmentation %", "time s",
             "busier lane s", "time / busier lane", "hidden %", "statements", "plan bytes",
             "bits a statement"]  # fmt: skip
-    return table(head, [_schedule_row(one) for one in results if one.plan.statements])
+    return table(head, [_schedule_row(result) for result in results if result.plan.statements])
 
 
 def _schedule_row(ours: Ours) -> list[str]:
@@ -254,7 +254,7 @@ def _report(
     command: str,
 ) -> str:
     limit_s, paper_limit_s = limits
-    missed = [one for one in results if not all(one.aims(limit_s).values())]
+    missed = [result for result in results if not all(result.aims(limit_s).values())]
     parts = [
         "# The planner, measured",
         about(command, "highspy", "numpy"),
@@ -280,7 +280,7 @@ def _report(
     ]
     if paper:
         parts += [
-            "## Beside the paper's formulation",
+            "## Next to the paper's formulation",
             "Both in HiGHS; the paper's with one thread, lower-triangular, its objective scaled, "
             f"its time limit {paper_limit_s:g} s. It counts frees and page-ins more coarsely, so "
             "that its optimum can be above ours; its energies are for the sum of live bytes, "

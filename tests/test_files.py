@@ -84,7 +84,7 @@ def test_problems_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="UTF-8"):
         read_text(path)
     path.write_text('{"a":\n1,}')
-    with pytest.raises(BadInput, match="x, line 2: this is no JSON"):
+    with pytest.raises(BadInput, match="x, line 2: this is not JSON"):
         read_json(path)
     path.write_text("[" * 100_000)
     with pytest.raises(BadInput, match="nested too deeply"):

@@ -11,7 +11,7 @@ from .errors import BadInput, PoetError, quoted, reason
 
 
 def write_whole(path: Path | str, data: bytes | str) -> None:
-    """Write under a temporary name beside `path`, then rename: never half a file.
+    """Write under a temporary name next to `path`, then rename: never half a file.
 
     A link stays, and the file that it leads to is written; so are devices and pipes, in place. Text
     is written as UTF-8. Raises PoetError if the folder cannot be written to.
@@ -116,7 +116,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
         return json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         raise BadInput(
-            f"{where}, line {error.lineno}: this is no JSON ({error.msg}): check the file"
+            f"{where}, line {error.lineno}: this is not JSON ({error.msg}): check the file"
         ) from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{where} is not a text in UTF-8: check the file") from error
@@ -131,7 +131,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where}: this is no TOML ({reason(error)}): check the file") from error
+        raise BadInput(f"{where}: this is not TOML ({reason(error)}): check the file") from error
 
 
 def _mode_of(path: Path) -> int:

@@ -66,7 +66,7 @@ def _message(where: str, place: str, problem: str) -> str:
 
 def _path(keys: _Keys) -> str:
     """As msgspec writes the place of a value: $.steps[3].loss."""
-    return "$" + "".join(f"[{one}]" if isinstance(one, int) else f".{named(one)}" for one in keys)
+    return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{named(key)}" for key in keys)
 
 
 def _unsound(value: Any, at: _Keys = ()) -> Iterator[tuple[_Keys, str]]:

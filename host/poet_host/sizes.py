@@ -26,7 +26,7 @@ def size_bytes(text: str, what: str, also: str = "") -> int:
         raise BadInput(f"{what}: write bytes, as 24576, or 24KiB, or 64MiB{also}")
     size = Fraction(found[1]) * _UNITS[unit]
     if size.denominator != 1:
-        raise BadInput(f"{what} is no whole number of bytes: write bytes, as 24576{also}")
+        raise BadInput(f"{what} is not a whole number of bytes: write bytes, as 24576{also}")
     return bounded(int(size), what)
 
 

@@ -103,7 +103,7 @@ def test_a_problem_has_its_limits_already(limit: dict[str, object]) -> None:
 def test_solve_prices_the_graph_and_keeps_everything_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    priced, kept = (count_calls(monkeypatch, one) for one in (cost_graph, keep_everything))
+    priced, kept = (count_calls(monkeypatch, item) for item in (cost_graph, keep_everything))
     result = Command(capsys)(
         "solve", "resnet-digits", "--board", "native", "--ram", "80%", "--deadline", "3x",
         "--gap", 0.5, "-o", tmp_path / "x.poet",
@@ -117,7 +117,7 @@ def test_train_recovers_the_graph_and_fits_the_data_once(
 ) -> None:
     runs.schedule(runs.digits()).save(tmp_path / "m.poet")
     counted = graph_of, fit_half, check_training
-    recovered, fitted, checked = (count_calls(monkeypatch, one) for one in counted)
+    recovered, fitted, checked = (count_calls(monkeypatch, item) for item in counted)
     result = Command(capsys)(
         "train", tmp_path / "m.poet", "--port", "native", "--data", "digits", "--steps", 2,
         "--save-weights", tmp_path / "w.safetensors",

@@ -153,7 +153,7 @@ def test_dtr_keeps_parameters_unless_there_is_no_room() -> None:
 def test_free_time_by_hand() -> None:
     """f1 is read by f2 (ends at 2) and by g2 (begins at 7); a page takes 1.5 each way."""
     graph = chain([8] * 3, storage=True, page=1.5)
-    found = {graph.nodes[one.node].name: one for one in capuchin.candidates(graph)}
+    found = {graph.nodes[item.node].name: item for item in capuchin.candidates(graph)}
     one = found["f1"]
     assert [graph.nodes[i].name for i in (one.first, one.second)] == ["f2", "g2"]
     begin_of_g2 = [n.name for n in graph.nodes].index("g2")

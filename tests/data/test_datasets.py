@@ -164,13 +164,13 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "d.npz"
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=r"no readable \.npz"):
+    with pytest.raises(BadInput, match=r"not a readable \.npz"):
         load_data(path)
 
 
 def test_pickles_are_never_opened(tmp_path: Path) -> None:
     path = save(tmp_path / "d.npz", x=np.array([{}], dtype=object), y=GOOD_Y)
-    with pytest.raises(BadInput, match=r"no readable \.npz"):
+    with pytest.raises(BadInput, match=r"not a readable \.npz"):
         load_data(path)
 
 

@@ -72,7 +72,7 @@ def test_a_folder_without_samples_or_labels_is_refused(tmp_path: Path) -> None:
         load_data(folder(tmp_path / "b"))
     broken = folder(tmp_path / "c", y=np.zeros(3))
     (broken / "x.npy").write_bytes(b"no array")
-    with pytest.raises(BadInput, match=r"x\.npy: this is no readable \.npy file"):
+    with pytest.raises(BadInput, match=r"x\.npy: this is not a readable \.npy file"):
         load_data(broken)
 
 
@@ -88,7 +88,7 @@ def test_files_that_hold_something_else_under_the_name_are_refused(tmp_path: Pat
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
         file.writestr("x.npy", b"junk")
         file.writestr("y.npy", b"junk")
-    with pytest.raises(BadInput, match="x is no array"):
+    with pytest.raises(BadInput, match="x is not an array"):
         load_data(tmp_path / "a.npz")
     (tmp_path / "b").mkdir()
     for name in ("x", "y"):
@@ -100,7 +100,7 @@ def test_files_that_hold_something_else_under_the_name_are_refused(tmp_path: Pat
     raw_bytes = bytearray((tmp_path / "c.npz").read_bytes())
     raw_bytes[300:340] = bytes(40)
     (tmp_path / "c.npz").write_bytes(raw_bytes)
-    with pytest.raises(BadInput, match=r"no readable \.npz file"):
+    with pytest.raises(BadInput, match=r"not a readable \.npz file"):
         load_data(tmp_path / "c.npz")
 
 
@@ -121,7 +121,7 @@ def test_archives_that_cannot_be_opened_are_refused(tmp_path: Path, place: int, 
     raw = bytearray((tmp_path / "a.npz").read_bytes())
     raw[place] = raw[raw.rindex(b"PK\x01\x02") + place + 2] = byte
     (tmp_path / "a.npz").write_bytes(raw)
-    with pytest.raises(BadInput, match=r"no readable \.npz file"):
+    with pytest.raises(BadInput, match=r"not a readable \.npz file"):
         load_data(tmp_path / "a.npz")
 
 
@@ -131,7 +131,7 @@ def test_damage_in_a_compressed_member_is_refused(tmp_path: Path) -> None:
     raw = bytearray((tmp_path / "a.npz").read_bytes())
     raw[35 + 9 : 35 + 40] = b"\xff" * 31  # after the name and the coder's properties
     (tmp_path / "a.npz").write_bytes(raw)
-    with pytest.raises(BadInput, match=r"no readable \.npz file"):
+    with pytest.raises(BadInput, match=r"not a readable \.npz file"):
         load_data(tmp_path / "a.npz")
 
 
@@ -145,7 +145,7 @@ def test_arrays_with_a_damaged_header_are_refused(tmp_path: Path, old: bytes, ne
     damaged = array_file().replace(old + spaces, new)
     assert len(damaged) == len(array_file())
     (path / "x.npy").write_bytes(damaged)
-    with pytest.raises(BadInput, match=r"x\.npy: this is no readable \.npy file"):
+    with pytest.raises(BadInput, match=r"x\.npy: this is not a readable \.npy file"):
         load_data(path)
 
 
@@ -225,7 +225,7 @@ def test_samples_may_look_like_numbers_of_columns(tmp_path: Path, text: str) -> 
 
 def test_an_unclosed_quote_swallows_no_rows(tmp_path: Path) -> None:
     text = '1,2,rose\n3,4,"iris\n5,6,rose\n7,8,iris\n'
-    with pytest.raises(BadInput, match=r"line 2: this is no CSV .*: check where its quotes end"):
+    with pytest.raises(BadInput, match=r"line 2: this is not CSV .*: check where its quotes end"):
         load_data(table(tmp_path / "t.csv", text))
 
 
@@ -251,12 +251,12 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
         ("a\n1\n", "at least two columns"),
         ("a,b\n", "a header and no samples"),
         ("1,2,0\n1,2\n", "line 2: it has 2 columns, the first line has 3"),
-        ("1,2,0\n1,x,0\n", r'line 2, column 2: "x" is no number'),
-        ("1,x,0\n1,2,0\n", r'line 1, column 2: "x" is no number'),  # and no header
-        ("?,?,0\n1,2,0\n", r'line 1, column 1: "\?" is no number'),
-        (",,rose\n1,2,iris\n", r'line 1, column 1: "" is no number'),
-        ("1,2,0\n1,2,inf\n", "line 2: the label is no finite number"),
-        ("1,2,nan\n1,2,0\n", "line 1: the label is no finite number"),
+        ("1,2,0\n1,x,0\n", r'line 2, column 2: "x" is not a number'),
+        ("1,x,0\n1,2,0\n", r'line 1, column 2: "x" is not a number'),  # and no header
+        ("?,?,0\n1,2,0\n", r'line 1, column 1: "\?" is not a number'),
+        (",,rose\n1,2,iris\n", r'line 1, column 1: "" is not a number'),
+        ("1,2,0\n1,2,inf\n", "line 2: the label is not a finite number"),
+        ("1,2,nan\n1,2,0\n", "line 1: the label is not a finite number"),
         ("1,2,0\n1,2,one\n", "numbers in some rows and words in others, line 2"),
         ("1,nan,0\n" * 4, "x holds NaN"),
         ("1,1e39,0\n" * 4, "x holds NaN or infinity"),

@@ -58,7 +58,7 @@ def test_an_error_about_an_unknown_board_lists_the_known_boards() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[power]", "[power", "no TOML"),
+        ("[power]", "[power", "not TOML"),
         ("[power]", "[[power]]", r"\$\.power: "),
         ("title =", "titel = 3\ntitle =", r"\$\.titel: "),
         ('title = "', 'title = 3 # "', r"\$\.title: "),

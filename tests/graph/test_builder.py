@@ -57,7 +57,7 @@ def test_shapes_are_those_of_pytorch(model: Model) -> None:
     graph = training_graph(model, Sgd(0.1))
     x, label = random_batch(model, 0)
     outputs = torch_forward(model, torch_values(model, random_values(graph, 0)), x, label)
-    for layer in [one for one in model.layers[:-1] if not one.is_parameter]:
+    for layer in [item for item in model.layers[:-1] if not item.is_parameter]:
         assert layer.shape == tuple(outputs[layer.name].shape)
         assert graph[layer.name].shape == layer.shape
 
@@ -99,8 +99,8 @@ MISTAKES: list[tuple[str, Mistake, str]] = [
     ("dropout all", lambda b: b.dropout(b.data, 1.0), "probability 1.0"),
     ("epsilon", lambda b: b.batchnorm2d(b.data, epsilon=0.0), "epsilon 0.0"),
     ("running momentum", lambda b: b.batchnorm2d(b.data, momentum=1.5), "momentum 1.5"),
-    ("foreign tensor", lambda b: b.relu(Tensor("x", (2, 4, 6, 5))), "no tensor of this model"),
-    ("no tensor", lambda b: b.relu(3), "no tensor of this model"),
+    ("foreign tensor", lambda b: b.relu(Tensor("x", (2, 4, 6, 5))), "not a tensor of this model"),
+    ("no tensor", lambda b: b.relu(3), "not a tensor of this model"),
     ("name twice", lambda b: b.relu(b.relu(b.data, name="a"), name="a"), "the name is used twice"),
     ("name of ours", lambda b: b.relu(b.data, name="a:grad"), "is not letters"),
     ("share nothing", lambda b: b.conv2d(b.data, 8, 3, share="x"), "no conv2d x"),

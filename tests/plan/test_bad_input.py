@@ -47,7 +47,7 @@ def node(name: str, *inputs: int, **more: Any) -> CostNode:
 ONE = CostGraph("one", (node("only"),))
 
 
-# Files that are no cost graphs.
+# Files that are not cost graphs.
 
 
 @pytest.mark.parametrize("what", BAD_GRAPHS)
@@ -73,8 +73,8 @@ def test_base_power_must_be_a_finite_number(poet_host: Command, tmp_path: Path, 
 
 
 BAD_FILES: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "line 1: this is no JSON"),
-    "cut": (json.dumps(GOOD).encode()[:200], "this is no JSON"),
+    "empty": (b"", "line 1: this is not JSON"),
+    "cut": (json.dumps(GOOD).encode()[:200], "this is not JSON"),
     "binary": (b"\xff\xfe\x00", "not a text file"),
     "nothing": (b"null", "poet-cost-graph"),
     "plan": (b'{"format": "poet-plan", "version": 1}', "poet-cost-graph"),
@@ -168,7 +168,7 @@ BAD_LIMITS: dict[tuple[str, str], str] = {
 def test_limits_that_are_none(poet_host: Command, tmp_path: Path, option: tuple[str, str]) -> None:
     name, value = option
     limits = {"--ram": "64"} | {name: value}
-    given = [one for pair in limits.items() for one in pair]
+    given = [item for pair in limits.items() for item in pair]
     result = poet_host("solve", saved(ONE, tmp_path), *given, "--json")
     refused(result, BAD_LIMITS[option])
 
@@ -202,27 +202,27 @@ def test_results_need_files_of_their_own(poet_host: Command, tmp_path: Path) -> 
     refused(poet_host(*solve, "--plan", tmp_path / "none" / "x"), "none does not exist")
     refused(poet_host(*solve, "--plan", tmp_path), "is a directory")
     assert path.read_bytes() == before
-    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
 
-# Extremes that are no mistakes.
+# Extremes that are not mistakes.
 
 
 def solved(poet_host: Command, graph: CostGraph, folder: Path, *limits: object) -> Result:
-    """Solved, with the plan checked, its exit code as its status says, and no file beside."""
+    """Solved, with the plan checked, its exit code as its status says, and no other file."""
     path, out = saved(graph, folder), folder / "plan.json"
     result = poet_host("solve", path, *limits, "--plan", out, "--json")
-    told = result.json
+    output = result.json
     plan = plan_from_json(json.loads(out.read_text(encoding="utf-8")))
     if plan.statements:
-        verify(Problem(load_cost_graph(path), told["ram_bytes"], told["deadline_us"]), plan)
+        verify(Problem(load_cost_graph(path), output["ram_bytes"], output["deadline_us"]), plan)
         # Without --gap any plan will do.
         gap = float(limits[limits.index("--gap") + 1]) if "--gap" in limits else 1.0  # type: ignore[arg-type]
-        assert result.code == (DONE if told["gap"] <= gap else GAP)
+        assert result.code == (DONE if output["gap"] <= gap else GAP)
     else:
         codes = {"infeasible": INFEASIBLE, "unknown": UNKNOWN}
-        assert result.code == codes.get(told["status"], DONE)
-    assert {one.name for one in folder.iterdir()} == {path.name, out.name}
+        assert result.code == codes.get(output["status"], DONE)
+    assert {item.name for item in folder.iterdir()} == {path.name, out.name}
     return result
 
 
@@ -237,10 +237,10 @@ def test_a_single_node_in_any_budget(
         assert (result.code, result.json["smallest_ram_bytes"]) == (INFEASIBLE, 64)
         assert "smallest budget that works is 64 bytes" in result.err
     else:
-        told = result.json
-        assert (result.code, told["status"], told["energy_uj"]) == (DONE, "optimal", 10.0)
-        assert (told["peak_bytes"], told["time_us"]) == (64, 10.0)
-        assert told["bound_uj"] == pytest.approx(10.0, rel=2e-9)
+        output = result.json
+        assert (result.code, output["status"], output["energy_uj"]) == (DONE, "optimal", 10.0)
+        assert (output["peak_bytes"], output["time_us"]) == (64, 10.0)
+        assert output["bound_uj"] == pytest.approx(10.0, rel=2e-9)
 
 
 @pytest.mark.parametrize("storage", [True, False])
@@ -250,9 +250,9 @@ def test_what_costs_and_weighs_nothing(poet_host: Command, tmp_path: Path, stora
     if not storage:  # else w would be lost
         nodes[0] = CostNode("w", (), 0, stored=True)
     graph = CostGraph("nothing", tuple(nodes), storage)
-    told = solved(poet_host, graph, tmp_path, "--ram", 0, "--deadline-us", 1e-9).json
-    assert (told["status"], told["energy_uj"], told["time_us"]) == ("optimal", 0.0, 0.0)
-    assert (told["gap"], told["peak_bytes"], told["total_energy_uj"]) == (0.0, 0, 0.0)
+    output = solved(poet_host, graph, tmp_path, "--ram", 0, "--deadline-us", 1e-9).json
+    assert (output["status"], output["energy_uj"], output["time_us"]) == ("optimal", 0.0, 0.0)
+    assert (output["gap"], output["peak_bytes"], output["total_energy_uj"]) == (0.0, 0, 0.0)
 
 
 def test_nothing_to_compute(poet_host: Command, tmp_path: Path) -> None:
@@ -270,9 +270,9 @@ def test_costs_of_any_size(poet_host: Command, tmp_path: Path, scale: float) -> 
     costs = dict.fromkeys(("page_in_us", "page_in_uj", "page_out_us", "page_out_uj"), scale)
     costs |= {"time_us": 10 * scale, "energy_uj": 10 * scale}
     nodes = (node("a", **costs), node("b", **costs), node("c", 0, **costs))
-    told = solved(poet_host, CostGraph("scaled", nodes), tmp_path, "--ram", 128).json
-    assert told["status"] == "optimal"
-    assert told["energy_uj"] == pytest.approx(30 * scale, rel=1e-9)
+    output = solved(poet_host, CostGraph("scaled", nodes), tmp_path, "--ram", 128).json
+    assert output["status"] == "optimal"
+    assert output["energy_uj"] == pytest.approx(30 * scale, rel=1e-9)
 
 
 def test_deadlines_of_any_size(poet_host: Command, tmp_path: Path) -> None:

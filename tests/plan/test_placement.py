@@ -255,7 +255,7 @@ def test_the_cheapest_plans_of_small_problems_fit_into_their_live_bytes() -> Non
     assert placed > 100
 
 
-# As lived in by the cheapest plan of a small problem whose sizes are no multiples of 4: 22
+# As lived in by the cheapest plan of a small problem whose sizes are not multiples of 4: 22
 # bytes are alive at most, but no packing is that low.
 TIGHT = [
     *(Block(0, 3, 8), Block(1, 12, 1), Block(2, 7, 6), Block(4, 10, 7), Block(5, 13, 4)),

@@ -109,7 +109,7 @@ BROKEN: dict[str, tuple[str, int | None, str, list[Statement]]] = {
     "workspace over input": ("overlap", 2, "b", changed(2, workspace_offset=8)),
     "beyond the budget": ("height", 1, "a", changed(1, offset=20)),
     "workspace beyond the budget": ("height", 2, "b", changed(2, workspace_offset=20)),
-    "update beside its input": ("overwrites", 4, "u", changed(4, offset=12)),
+    "update next to its input": ("overwrites", 4, "u", changed(4, offset=12)),
     "update without offset": ("overwrites", 4, "u", changed(4, offset=None)),
 }
 
@@ -178,7 +178,7 @@ LANES: dict[str, tuple[list[Statement], float]] = {
     # a waits for w (4), then 14
     "compute waits for its input": ([s("page_in", "w"), s("compute", "a")], 14.0),
     # x of b: max(0, 0) + 4; p = 1, then 11: w arrives meanwhile
-    "page-in runs beside a computation": ([s("page_in", "w"), s("compute", "b")], 11.0),
+    "page-in runs during a computation": ([s("page_in", "w"), s("compute", "b")], 11.0),
     # transfers in turn: 4, 8; a waits for v: 18
     "transfers run in turn": ([s("page_in", "w"), s("page_in", "v"), s("compute", "c")], 18.0),
     # b until 10, out 15

@@ -154,11 +154,11 @@ def test_what_a_card_holds_is_evaluated_and_stays(trained: tuple[Path, Schedule]
     assert found.accuracy == poet.accuracy(
         runs.digits(), weights, data.x_test[:30], data.y_test[:30]
     )
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     found = of_card(
-        card, schedule, half="training", samples=6, progress=lambda *now: told.append(now)
+        card, schedule, half="training", samples=6, progress=lambda *now: reports.append(now)
     )
-    assert (found.half, told) == ("training", [(4, 6), (6, 6)])
+    assert (found.half, reports) == ("training", [(4, 6), (6, 6)])
     # And training goes on from where it was.
     assert runs.same(
         runs.train(schedule, storage=card, steps=3, resume=True), runs.train(schedule, steps=3)

@@ -109,7 +109,7 @@ def test_a_killed_board_breaks_the_link_and_loses_nothing(card: Path) -> None:
 def test_what_a_board_has_against_the_next_batch(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it takes none during a step, the batch comes behind it; a card that fails is told of
+    """Where it takes none during a step, the batch comes after it; a card that fails is reported
     when the step is done."""
     with runs.board(small()) as connection:
         device = connection.device
@@ -137,11 +137,11 @@ def test_what_a_board_has_against_the_next_batch(
             return
         with pytest.raises(BoardError, match="refused write"):
             train(training, 3)
-        assert [one.step for one in training.done] == [1]
+        assert [item.step for item in training.done] == [1]
         assert runs.same(training.finish("interrupted"), straight(1))
 
 
-# Losses that are no numbers.
+# Losses that are not numbers.
 
 
 def test_a_loss_that_is_no_number_keeps_the_last_good_weights() -> None:
@@ -203,15 +203,15 @@ def test_frozen_weights_stay_as_they_were() -> None:
 
 def test_a_run_as_json_has_everything_but_the_weights() -> None:
     run = straight(3)
-    told = json.loads(json.dumps(run.to_json(), allow_nan=False))
-    assert told["format"] == "poet-run"
-    assert [step["loss"] for step in told["steps"]] == [step.loss for step in run.steps]
-    assert told["peak_bytes"] == run.peak_bytes > 0
-    assert told["weights_sha256"] == weights_sha256(run.weights)
-    assert len(told["trace"]) == len(run.trace)
-    assert "weights" not in told
-    assert told["energy_uj"] > 0
-    assert told["total_energy_uj"] > told["energy_uj"]
+    saved = json.loads(json.dumps(run.to_json(), allow_nan=False))
+    assert saved["format"] == "poet-run"
+    assert [step["loss"] for step in saved["steps"]] == [step.loss for step in run.steps]
+    assert saved["peak_bytes"] == run.peak_bytes > 0
+    assert saved["weights_sha256"] == weights_sha256(run.weights)
+    assert len(saved["trace"]) == len(run.trace)
+    assert "weights" not in saved
+    assert saved["energy_uj"] > 0
+    assert saved["total_energy_uj"] > saved["energy_uj"]
 
 
 def test_a_run_is_saved_and_loaded(tmp_path: Path) -> None:
@@ -224,9 +224,9 @@ def test_a_run_is_saved_and_loaded(tmp_path: Path) -> None:
 def test_a_trace_says_when_the_latest_step_did_what() -> None:
     run = straight(3)
     trace = run.trace
-    assert [one.statement for one in trace] == list(range(len(trace)))
-    assert all(0 <= one.begin_us <= one.end_us <= run.steps[-1].time_us for one in trace)
-    processor = [one for one in trace if not one.op.startswith("page")]
+    assert [item.statement for item in trace] == list(range(len(trace)))
+    assert all(0 <= item.begin_us <= item.end_us <= run.steps[-1].time_us for item in trace)
+    processor = [item for item in trace if not item.op.startswith("page")]
     assert all(a.end_us <= b.begin_us for a, b in pairwise(processor))
 
 
@@ -249,13 +249,13 @@ def test_a_trace_says_when_the_latest_step_did_what() -> None:
 def test_a_run_of_other_values_is_refused(
     tmp_path: Path, where: tuple[Any, ...], value: object, words: str
 ) -> None:
-    told = json.loads(json.dumps(straight(3).to_json()))
-    inner = told
+    saved = json.loads(json.dumps(straight(3).to_json()))
+    inner = saved
     for key in where[:-1]:
         inner = inner[key]
     inner[where[-1]] = value
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(saved))
     with pytest.raises(BadInput, match=f"run.json, at .*{words}: ") as caught:
         load_run(path, {})
     assert len(str(caught.value)) < 300
@@ -264,11 +264,11 @@ def test_a_run_of_other_values_is_refused(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("[]", "is no run"),
-        ('{"format": "poet-plan"}', "is no run"),
+        ("[]", "is not a run"),
+        ('{"format": "poet-plan"}', "is not a run"),
         ('{"format": "poet-run", "version": 2}', "version 2"),
         ('{"format": "poet-run", "version": 1}', "key is missing"),
-        ("{", "no JSON"),
+        ("{", "not JSON"),
     ],
 )
 def test_what_is_no_run_is_refused(tmp_path: Path, content: str, words: str) -> None:
@@ -287,7 +287,7 @@ def test_the_digest_tells_names_shapes_and_bits() -> None:
         {"a": base["a"]},
     ]
     assert weights_sha256(dict(reversed(base.items()))) == weights_sha256(base)
-    assert len({weights_sha256(one) for one in (base, *others)}) == 5
+    assert len({weights_sha256(item) for item in (base, *others)}) == 5
 
 
 def test_energy_is_the_time_in_each_state_multiplied_by_its_power() -> None:
@@ -336,7 +336,7 @@ def test_a_window_of_the_trace_moves_over_the_whole_plan(capacity: int) -> None:
         assert size <= capacity
         trace.add(Record(i, 0, 2**32 - 5, i) for i in range(first, first + size))
     assert trace.is_complete
-    times = [one.time_us for one in trace.traced(FixedClock())]  # type: ignore[arg-type]
+    times = [item.time_us for item in trace.traced(FixedClock())]  # type: ignore[arg-type]
     assert times == [i + 5 for i in range(statements)]
     assert trace.window(windows) == trace.window(0)
 

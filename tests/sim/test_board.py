@@ -167,7 +167,7 @@ def test_every_chip_is_complete(name: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "place"),
     [
-        ("[wiring]", "[wiring", "no TOML"),
+        ("[wiring]", "[wiring", "not TOML"),
         ('chip = "samd21"', 'chip = "z80"', r"\$\.chip: "),
         ('chip = "samd21"', 'chip = "nrf52840"', r"wiring, at \$\."),
         ("[card]", "[cart]", r"\$\.card: "),

@@ -47,8 +47,8 @@ def problems(seeds: Sequence[int]) -> Iterator[tuple[Problem, Best]]:
     for seed in seeds:
         found = [random_problem(seed, 8), tight_problem(seed, 7, storage_share=0.7)]
         found += timed_problems(seed, 5)[1:3] if seed % 4 == 0 else []
-        for one in found:
-            problem = untied(one, seed)
+        for item in found:
+            problem = untied(item, seed)
             best = cheapest(problem)
             if best is not None:
                 yield problem, best
@@ -59,11 +59,13 @@ def simplest(graph: CostGraph, best: Best) -> list[Event]:
     the first computation; no energy depends on that, and it takes no more RAM.
     """
     number = {node.name: i for i, node in enumerate(graph.nodes)}
-    written = {number[one.node] for one in best.statements if one.op == "page_out"}
+    written = {
+        number[statement.node] for statement in best.statements if statement.op == "page_out"
+    }
     coming: set[int] = set()
     computed: set[int] = set()
     events: list[Event] = []
-    for i, op in ((number[one.node], one.op) for one in best.statements):
+    for i, op in ((number[statement.node], statement.op) for statement in best.statements):
         if op == "page_in":
             coming.add(i)
         elif op == "compute":
@@ -157,7 +159,7 @@ def _any_conflict(
 def there_when_the_stage_begins() -> Problem:
     """The last stage begins with j1 and j2 in RAM, computes k, and then each of them alone.
 
-    There is no room to compute the second one beside the first.
+    There is no room to compute the second one next to the first.
     """
     rows = [
         ("x", (), 38, 0), ("y", (0,), 1, 0), ("j1", (), 10, 24), ("j2", (), 10, 24),

@@ -15,7 +15,7 @@ with everything earlier, or with a statement less, ends no later and costs no mo
 - A free can wait until the statement whose memory it makes, or for ever: it makes the
   processor wait for what is over sooner or later anyway. Hence frees stand right before
   a creation, and only sets without which that creation does not fit, none of them idle.
-- Of two ways into the same state, one that costs no more, is no later in either lane and
+- Of two ways into the same state, one that does not cost more, is not later in either lane and
   waits no longer for any tensor in RAM replaces the other. A time before p is as good as p:
   no statement begins before p, neither lane is done before it.
 
@@ -41,7 +41,7 @@ ENERGY = {"compute": "energy_uj", "page_in": "page_in_uj", "page_out": "page_out
 class Best:
     """A best plan: what it costs, when it ends, and its statements, without offsets.
 
-    `time_us` None: time was no matter.
+    `time_us` None: time did not matter.
     """
 
     energy_uj: float

@@ -40,7 +40,7 @@ from .connection import Connection, connect
 from .connection import arena_for as arena_for
 from .connection import runs_here as runs_here
 
-# Those imported under their own name again are the command line's; they are no public verbs.
+# Those imported under their own name again are the command line's; they are not public verbs.
 from .models import export, load
 from .models import load_graph as load_graph
 from .planning import (

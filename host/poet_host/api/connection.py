@@ -33,7 +33,7 @@ from .planning import encode, solve
 VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more
 VALIDATION_LIMIT_S = 10.0  # for solving each of the two
 ENDING_S = 2.0  # of a simulated board's process, whose port goes first
-USB = ":usb"  # behind the port of a simulated board
+USB = ":usb"  # suffix of the port of a simulated board
 
 
 class Connection(Closing):
@@ -114,8 +114,8 @@ class Connection(Closing):
         tight = _fitting(replace(problem, ram_bytes=tight_bytes)) or plan
         seen = []
         try:
-            for one in (tight, plan):
-                schedule = encode(graph, one)
+            for item in (tight, plan):
+                schedule = encode(graph, item)
                 data = fit(Dataset("example", *example(graph)), schedule.graph)
                 seen.append(observe(Training(self.device, schedule, data), progress))
         finally:

@@ -155,12 +155,12 @@ def as_array(value: Any, what: str) -> Array:
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
         elif isinstance(value, list | tuple) and value and hasattr(value[0], "detach"):
-            value = np.stack([as_array(one, what) for one in value])
+            value = np.stack([as_array(item, what) for item in value])
         found: Array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{what}: this is no array of numbers ({error})") from error
+        raise BadInput(f"{what}: this is not an array of numbers ({error})") from error
     if found.dtype == object:
-        raise BadInput(f"{what}: a {type(value).__name__} is no array of numbers")
+        raise BadInput(f"{what}: a {type(value).__name__} is not an array of numbers")
     return found
 
 
@@ -179,7 +179,7 @@ def as_profile(profile: Profile | Board | str | Path) -> Profile:
         return estimate_profile(load_board(str(profile)))
     if not Path(profile).is_file():
         raise BadInput(
-            f"profile {profile}: this is no board ({', '.join(board_names())}), nor a file that "
+            f"profile {profile}: this is not a board ({', '.join(board_names())}), nor a file that "
             "`poet-host profile` wrote"
         )
     return Profile.load(profile)
@@ -207,7 +207,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            known = ", ".join(one for one in signature.parameters if one != "self")
+            known = ", ".join(
+                parameter for parameter in signature.parameters if parameter != "self"
+            )
             raise BadInput(f"{name}: {error}; it takes {known}") from None
         hints = get_type_hints(function)
         for key, value in bound.arguments.items():
@@ -227,7 +229,7 @@ def _fits(value: object, hint: Any) -> bool:
         return True
     kind = get_origin(hint) or hint
     if kind in (Union, UnionType):
-        return any(_fits(value, one) for one in get_args(hint))
+        return any(_fits(value, item) for item in get_args(hint))
     if kind is Literal:
         return isinstance(value, str)
     if isinstance(value, bool):
@@ -243,8 +245,8 @@ def _words(hint: Any) -> str:
         return " or ".join(map(repr, get_args(hint)))
     parts = get_args(hint) if kind in (Union, UnionType) else (kind,)
     words = [
-        _GIVES.get(one.__name__, f"a {one.__name__}")
-        for one in (get_origin(part) or part for part in parts)
-        if one is not NoneType
+        _GIVES.get(item.__name__, f"a {item.__name__}")
+        for item in (get_origin(part) or part for part in parts)
+        if item is not NoneType
     ]
     return " or ".join(dict.fromkeys(words))

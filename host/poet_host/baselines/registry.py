@@ -151,9 +151,7 @@ def plan_by(method: str, problem: Problem, settings: Settings = DEFAULT_SETTINGS
 
 @cache
 def planner_version() -> str:
-    """What a plan depends on besides its problem: a hash of the package's files and the version of
-    the solver.
-    """
+    """Hash the package's files and the version of the solver, on which a plan also depends."""
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
     hashed = hashlib.sha256(version("highspy").encode())
     for path in files:

@@ -60,7 +60,9 @@ def classes_from_json(value: Any) -> Classes:
         return NO_NAMES
     names = value["names"]
     examples = {int(crc, 16): number for crc, number in dict(value["examples"]).items()}
-    if not all(isinstance(one, int) and 0 <= one < len(names) for one in examples.values()):
+    if not all(
+        isinstance(example, int) and 0 <= example < len(names) for example in examples.values()
+    ):
         raise ValueError("an example has a class that is not named")
     return Classes(names, examples)
 
@@ -102,7 +104,7 @@ def numbers_by(known: Classes, found: Classes, where: str) -> Array:
 def _exchanged(known: Classes, found: Mapping[int, int]) -> tuple[int, int] | None:
     """A class and the one that all its rows are in now, if names were exchanged among classes.
 
-    Single rows with a corrected label are no exchange: then a class has rows in two classes.
+    Single rows with a corrected label are not an exchange: then a class has rows in two classes.
     """
     became: dict[int, set[int]] = {}
     for crc, number in known.examples.items():

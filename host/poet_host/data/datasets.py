@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
 from ..schema import LARGEST_WHOLE
-from . import builtin as data_builtin
+from . import builtin
 from .classes import NO_NAMES, Classes, examples_of, numbers_by
 from .files import Array, Arrays, read_csv, read_folder, read_npz
 
@@ -32,21 +32,16 @@ _CONVERTED = (
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples `x` (N, ...) and labels `y` (N, ...); `*_test` are held out, or None.
-
-    `flat`: samples are rows of a table, to be seen in the shape that the model needs. `classes`
-    are the names of classes, where labels were words. Without `shuffle` every epoch has the order
-    of the samples.
-    """
+    """Samples `x` (N, ...) and labels `y` (N, ...); `*_test` are held out, or None."""
 
     name: str
     x: Array
     y: Array
     x_test: Array | None = None
     y_test: Array | None = None
-    flat: bool = False
-    classes: Classes = NO_NAMES
-    shuffle: bool = True
+    flat: bool = False  # samples are rows of a table, to be reshaped as the model needs
+    classes: Classes = NO_NAMES  # names of the classes, where labels were words
+    shuffle: bool = True  # False: every epoch has the order of the samples
 
     def __post_init__(self) -> None:
         if not isinstance(self.classes, Classes):
@@ -98,11 +93,11 @@ def _load(spec: str | Path) -> Dataset:
     if not str(spec):
         raise BadInput("--data is empty: name a file, a folder, or built-in data such as `digits`")
     if str(spec) == "digits":
-        return Dataset("digits", *data_builtin.digits())
+        return Dataset("digits", *builtin.digits())
     if str(spec) == "synthetic" or str(spec).startswith("synthetic:"):
-        return Dataset(str(spec), *data_builtin.synthetic(str(spec)))
+        return Dataset(str(spec), *builtin.synthetic(str(spec)))
     if str(spec).startswith("tokens:"):
-        return Dataset(str(spec), *data_builtin.tokens(str(spec)))
+        return Dataset(str(spec), *builtin.tokens(str(spec)))
     if path.is_dir():
         return _of_file(path, read_folder(path))
     if not path.is_file():
@@ -240,7 +235,7 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
             )
         if array.dtype.kind not in "fiub":
             raise BadInput(
-                f"{where}: {array_name} holds {array.dtype}, which are no numbers: save numbers"
+                f"{where}: {array_name} holds {array.dtype}, which are not numbers: save numbers"
             )
     if len(x) != len(y):
         raise BadInput(

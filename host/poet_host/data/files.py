@@ -36,20 +36,20 @@ def read_npz(path: Path) -> Arrays:
                 "x.npy and y.npy into a folder"
             )
         with opened:
-            # What is no array is given as its bytes.
+            # What is not an array is given as its bytes.
             names = _names(opened.files)
             arrays = {ours: opened[name] for name, ours in names.items()}
             broken = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
             others = [name for name in opened.files if name not in names]
     except _UNREADABLE as error:
         raise BadInput(
-            f"data {path}: this is no readable .npz file of plain arrays (the name of a table ends "
-            "in .csv)"
+            f"data {path}: this is not a readable .npz file of plain arrays. The name of a table "
+            "ends in .csv"
         ) from error
     except MemoryError as error:
         raise _too_large(path, error) from error
     if broken:
-        raise BadInput(f"data {path}: {broken[0]} is no array: save it with numpy.savez")
+        raise BadInput(f"data {path}: {broken[0]} is not an array: save it with numpy.savez")
     return _checked(path, arrays, others)
 
 
@@ -66,7 +66,7 @@ def read_folder(path: Path) -> Arrays:
             array = np.load(file, allow_pickle=False)
         except _UNREADABLE as error:
             raise BadInput(
-                f"data {file}: this is no readable .npy file of plain numbers: save it with "
+                f"data {file}: this is not a readable .npy file of plain numbers: save it with "
                 "numpy.save"
             ) from error
         except MemoryError as error:
@@ -93,7 +93,7 @@ def _too_large(path: Path, error: MemoryError) -> BadInput:
 
 
 def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
-    """`others`: names that stand beside, of which nothing is read."""
+    """`others`: names of other files in the folder, which are not read."""
     if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
         raise BadInput(
             f"data {path}: it holds {_some(sorted([*arrays, *others]))}; it must hold x and y, and "
@@ -133,7 +133,7 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
     if rows[0][1] is first and _counts(first) and labels.count(first[-1]) == 1:
         raise BadInput(
             f"data {path}, line {rows[0][0]}: it looks like a header of numbers: delete it, or, if "
-            "it is a sample, move it behind another one"
+            "it is a sample, move it below another row"
         )
     if not all(_is_number(label) for label in labels):
         if any(_is_number(label) for label in labels):
@@ -147,9 +147,11 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
     targets = np.array([float(label) for label in labels])
     if not np.isfinite(targets).all():
         line = rows[int(np.argmin(np.isfinite(targets)))][0]
-        raise BadInput(f"data {path}, line {line}: the label is no finite number: clean the data")
+        raise BadInput(
+            f"data {path}, line {line}: the label is not a finite number: clean the data"
+        )
     exact = bool((targets == np.floor(targets)).all()) and np.abs(targets).max() <= _EXACT
-    whole = exact and not any("." in one for one in labels)
+    whole = exact and not any("." in label for label in labels)
     with np.errstate(over="ignore"):
         y = targets.astype(np.int64) if whole else targets.astype(np.float32)[:, None]
     return {"x": x, "y": y}, ()
@@ -170,7 +172,7 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
                 rows.append((read, cells))
     except csv.Error as error:
         raise BadInput(
-            f"data {path}, line {read + 1}: this is no CSV ({error}): check where its quotes end"
+            f"data {path}, line {read + 1}: this is not CSV ({error}): check where its quotes end"
         ) from error
     if not rows or len(rows[0][1]) < 2:
         raise BadInput(
@@ -209,7 +211,7 @@ def _numbers(path: Path, line: int, cells: list[str]) -> list[float]:
     for column, cell in enumerate(cells, 1):
         if not _is_number(cell):
             raise BadInput(
-                f"data {path}, line {line}, column {column}: {quoted(cell)} is no number: "
+                f"data {path}, line {line}, column {column}: {quoted(cell)} is not a number: "
                 "only the last column, the label, may be a word, and the first line, if it holds "
                 "words alone"
             )

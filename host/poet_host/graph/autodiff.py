@@ -106,11 +106,11 @@ class _Step:
         self._sums: set[str] = set()  # nodes that hold a parameter's gradient and nothing else
 
     def _with_gradient(self, model: Model) -> set[str]:
-        """Layers behind a trained parameter."""
+        """Layers after a trained parameter."""
         needed: set[str] = set()
         for layer in model.layers:
-            behind = any(tensor.name in needed | self._trained for tensor in layer.inputs)
-            if not layer.is_parameter and (behind or self._learns(layer)):
+            is_after = any(tensor.name in needed | self._trained for tensor in layer.inputs)
+            if not layer.is_parameter and (is_after or self._learns(layer)):
                 needed.add(layer.name)
         return needed
 

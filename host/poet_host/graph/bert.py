@@ -1,6 +1,6 @@
 """BERT of any size for classifying texts: Devlin et al., 2019, arXiv 1810.04805.
 
-Blocks with the normalisation behind each sum, gelu, and four times the width inside; a pooler that
+Blocks with the normalisation after each sum, gelu, and four times the width inside; a pooler that
 reads the first token. Token types and dropout are left out: texts here are one segment, and a
 model that runs on a board is small. Token 0 is padding, which no query sees. One block without
 the embedding is a model of its own.

@@ -128,7 +128,7 @@ class Builder:
             raise BadInput(f"{where}: the name {problem}")
         for tensor in inputs:
             if not isinstance(tensor, Tensor) or tensor.name not in self._names:
-                raise BadInput(f"{where}: {tensor!r} is no tensor of this model")
+                raise BadInput(f"{where}: {tensor!r} is not a tensor of this model")
         for slot, tensor in zip(row.inputs, inputs, strict=False):
             if not row.forward:
                 break  # only the shape changes, whatever it holds

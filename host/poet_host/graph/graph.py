@@ -119,13 +119,13 @@ class Graph:
             if node.overwrites is not None:
                 if node.overwrites not in node.inputs:
                     raise BadInput(
-                        f"{where}: overwrites {node.overwrites}, which is no input of it"
+                        f"{where}: overwrites {node.overwrites}, which is not an input of it"
                     )
                 if self.by_name[node.overwrites].size_bytes != node.size_bytes:
                     raise BadInput(f"{where}: overwrites {node.overwrites} of another size")
                 overwritten[node.overwrites] = node.name
             if node.updates is not None and node.updates not in node.inputs:
-                raise BadInput(f"{where}: updates {node.updates}, which is no input of it")
+                raise BadInput(f"{where}: updates {node.updates}, which is not an input of it")
             seen.add(node.name)
         for name in (self.data, self.label, self.loss, self.logits):
             if name not in seen:

@@ -42,7 +42,7 @@ def _residual_block(
     bias: bool = False,
     shortcut_norm: bool = True,
 ) -> Tensor:
-    """Two 3x3 convolutions beside a shortcut: x itself, or a 1x1 projection if shapes differ."""
+    """Two 3x3 convolutions and a shortcut: x itself, or a 1x1 projection if shapes differ."""
 
     def conv(x: Tensor, kernel: int, stride: int, tag: str) -> Tensor:
         padding, full_name = kernel // 2, f"{name}.{tag}"
@@ -127,7 +127,7 @@ def vgg16_cifar(batch: int) -> Model:
 
 
 def linear(batch: int) -> Model:
-    """The paper's six linear layers for 28x28 images, a relu behind each, the last included."""
+    """The paper's six linear layers for 28x28 images, a relu after each, the last included."""
     b = Builder("linear", data=(batch, 784))
     x = b.data
     for i, features in enumerate((10, 120, 100, 200, 10, 10), 1):

@@ -33,7 +33,7 @@ def initial_values(data: bytes) -> dict[str, Array]:
     onnx, where = onnx_package(), "the model in the schedule"
     graph = parse(data, where).graph
     try:
-        return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+        return {item.name: onnx.numpy_helper.to_array(item) for item in graph.initializer}
     except onnx_errors(onnx) as error:
         raise BadInput(
             f"{where} holds no readable weights ({reason(error)}): solve again"
@@ -46,7 +46,7 @@ def parse(data: bytes, where: str) -> Any:
         return onnx.load_model_from_string(data)
     except onnx_errors(onnx) as error:
         raise BadInput(
-            f"{where} is no readable .onnx file ({reason(error)}): export it again"
+            f"{where} is not a readable .onnx file ({reason(error)}): export it again"
         ) from error
 
 

@@ -27,7 +27,7 @@ def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
 
 
 def _sides(padding: Padding) -> tuple[tuple[int, int], ...]:
-    """What is in front of and behind the height, then the width."""
+    """What is before and after the height, then the width."""
     if isinstance(padding, tuple) and any(isinstance(side, tuple) for side in padding):
         sides = tuple(_pair(side, "padding", 0) for side in padding)
         if len(sides) == 2:
@@ -47,14 +47,14 @@ def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding)
     axes = zip(
         "hw", _pair(kernel, "kernel", 1), _pair(stride, "stride", 1), _sides(padding), strict=True
     )
-    for axis, taps, step, (front, behind) in axes:
+    for axis, taps, step, (before, after) in axes:
         size = sizes[axis]
-        if taps > size + front + behind:
+        if taps > size + before + after:
             raise ValueError(f"a kernel of {taps} does not fit {size} with padding {padding}")
-        found |= {f"kernel_{axis}": taps, f"stride_{axis}": step, f"pad_{axis}": front}
-        found[f"o{axis}"] = (size + front + behind - taps) // step + 1
+        found |= {f"kernel_{axis}": taps, f"stride_{axis}": step, f"pad_{axis}": before}
+        found[f"o{axis}"] = (size + before + after - taps) // step + 1
         last = (found[f"o{axis}"] - 1) * step  # as the board has it, firmware/src/shape.c
-        if last >= size + front if front < taps else last + taps > size + 2 * front:
+        if last >= size + before if before < taps else last + taps > size + 2 * before:
             raise ValueError(f"with padding {padding} the last windows see nothing of {size}")
     return found
 

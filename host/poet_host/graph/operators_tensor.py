@@ -37,7 +37,7 @@ def _two(a: Shape, b: Shape) -> Spec:
     a, b = ((1,) * (rank - len(shape)) + shape for shape in (a, b))
     shape = tuple(max(pair) for pair in zip(a, b, strict=True))
     if any(
-        size not in (1, whole) for one in (a, b) for size, whole in zip(one, shape, strict=True)
+        size not in (1, whole) for item in (a, b) for size, whole in zip(item, shape, strict=True)
     ):
         raise ValueError("both inputs must have the same shape, or 1 where an axis is repeated")
     sizes, marks = _grouped(shape, list(zip((n == 1 for n in a), (n == 1 for n in b), strict=True)))
@@ -105,7 +105,7 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def _over(x: Shape, axes: int | tuple[int, ...], keepdims: bool, mean: bool) -> Spec:
-    chosen = {axis_of(one, len(x)) for one in (axes if isinstance(axes, tuple) else (axes,))}
+    chosen = {axis_of(item, len(x)) for item in (axes if isinstance(axes, tuple) else (axes,))}
     if not chosen:
         raise ValueError("axes must name at least one")
     sizes, marks = _grouped(x, [i in chosen for i in range(len(x))])
@@ -186,7 +186,7 @@ def _around(x: Shape, axis: int) -> dict[str, int]:
 
 
 def _concat(a: Shape, b: Shape, axis: int) -> Spec:
-    """a, and b behind it along one axis."""
+    """a, and then b, along one axis."""
     axis = axis_of(axis, len(a))
     if a[:axis] != b[:axis] or a[axis + 1 :] != b[axis + 1 :]:
         raise ValueError(f"both inputs must have the same shape but for axis {axis}")
@@ -203,12 +203,12 @@ def _slice(x: Shape, axis: int, begin: int, end: int) -> Spec:
     return Spec(shape, _around(x, axis) | {"k": end - begin, "oh": begin})
 
 
-def _pad(x: Shape, axis: int, before: int, behind: int) -> Spec:
+def _pad(x: Shape, axis: int, before: int, after: int) -> Spec:
     """x with zeros around it along one axis: what the gradient of a slice is."""
     axis = axis_of(axis, len(x))
-    if before < 0 or behind < 0:
-        raise ValueError(f"it cannot add {before} and {behind}, both must be from 0")
-    shape = (*x[:axis], before + x[axis] + behind, *x[axis + 1 :])
+    if before < 0 or after < 0:
+        raise ValueError(f"it cannot add {before} and {after}, both must be from 0")
+    shape = (*x[:axis], before + x[axis] + after, *x[axis + 1 :])
     return Spec(shape, _around(shape, axis) | {"k": x[axis], "oh": before})
 
 

@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 Fields = Mapping[str, int | float]
 Pair = int | tuple[int, int]
 Padding = Pair | tuple[tuple[int, int], tuple[int, int]]
-"""Of height and width alike, of each, or in front of and behind each."""
+"""Of height and width alike, of each, or before and after each."""
 
 
 @dataclass(frozen=True)

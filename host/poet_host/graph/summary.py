@@ -53,7 +53,7 @@ def summary_of(graph: Graph) -> Summary:
     for node in graph:
         if node.phase == "forward" and node.name != graph.loss and ":" not in node.name:
             own = [stored[n] for n in dict.fromkeys(node.inputs) if n in stored and n not in seen]
-            seen |= {one.name for one in own}
+            seen |= {item.name for item in own}
             layers.append(_layer(graph, node, own, renewed))
     parameters = [node for node in graph if node.role == "parameter"]
     macs = {node.name: work_of(node, graph).macs for node in graph}
@@ -61,7 +61,9 @@ def summary_of(graph: Graph) -> Summary:
     return Summary(
         tuple(layers),
         parameters=sum(map(_count, parameters)),
-        trained_parameters=sum(_count(one) for one in parameters if one.name in renewed),
+        trained_parameters=sum(
+            _count(parameter) for parameter in parameters if parameter.name in renewed
+        ),
         macs=sum(macs[node.name] for node in graph if node.phase == "forward") // graph.batch,
         training_macs=sum(macs.values()) // graph.batch,
         loss=LOSS_NAMES.get(graph[graph.loss].op, graph[graph.loss].op),
@@ -77,9 +79,9 @@ def _count(node: Node) -> int:
 
 
 def _layer(graph: Graph, node: Node, own: list[Node], renewed: set[str]) -> Layer:
-    parameters = [one for one in own if one.role == "parameter"]
-    learn = {one.name in renewed for one in parameters}
-    frozen = tuple(one.name for one in parameters if one.name not in renewed)
+    parameters = [item for item in own if item.role == "parameter"]
+    learn = {parameter.name in renewed for parameter in parameters}
+    frozen = tuple(parameter.name for parameter in parameters if parameter.name not in renewed)
     statistics = ""
     if node.op == "batchnorm":  # of the batch, or the running ones, which are stored
         statistics = "frozen" if graph[node.inputs[1]].stored else "by the batch"

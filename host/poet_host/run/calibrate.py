@@ -75,7 +75,7 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     """The profile with what only a schedule shows: what its statements cost, and what transfers
     out take beyond those that were measured one after another.
 
-    A card pauses when another of its erase groups is written. What updates take behind updates
+    A card pauses when another of its erase groups is written. What updates take after updates
     becomes part of every transfer out, and the rest is for the pages that come between them; a
     schedule without pages has one such pause, between a commit's record and its first update.
     """
@@ -84,16 +84,16 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
         index: profile.page_out.times_us(node.size_bytes)[0] for index, node in outs.items()
     }
     pages = [index for index, node in outs.items() if node.updates is None]
-    behind = {
+    after_updates = {
         after for before, after in pairwise(outs) if before not in pages and after not in pages
     }
     more_us = max(
         0.0,
         _mean(
-            observed.tick_us * ((one.end - one.begin) % 2**32) - expected_us[one.statement]
+            observed.tick_us * ((record.end - record.begin) % 2**32) - expected_us[record.statement]
             for records in observed.records
-            for one in records
-            if one.statement in behind
+            for record in records
+            if record.statement in after_updates
         ),
     )
     spent_us = fmean(step.writing_us - step.commit_us for step in observed.steps)
@@ -178,7 +178,7 @@ def _gaps(records: Sequence[Any], tick_us: float) -> Iterable[tuple[str, int, fl
 
 @dataclass(frozen=True)
 class Validation:
-    """A schedule's prediction beside what the board did, the mean of `steps` traced steps.
+    """A schedule's prediction and what the board did, the mean of `steps` traced steps.
 
     Energies are of one step, the sleeping board's included: the board's own measurement of its
     states x their powers, so estimated.
@@ -208,7 +208,7 @@ class Validation:
 def validation(
     graph: Graph, profile: Profile, costs: CostGraph, plan: Plan, observed: Observed
 ) -> Validation:
-    """What `costs` (of this profile) promise of a plan, beside what was observed of it."""
+    """What `costs` (of this profile) promise of a plan, and what was observed of it."""
     promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
     predicted_us = promised.time_us + profile.commit_us
     base_uj = profile.power.base_uw * predicted_us / 1e6

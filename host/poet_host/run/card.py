@@ -1,7 +1,7 @@
 """What a card holds: whose weights, after which step, and the note that the host left there.
 
 A board knows tensors by number. The note says what they are called, which shapes they have and
-which classes the weights tell apart. It lies at the end of the card's model area (FORMAT.md), in
+which classes the weights distinguish. It lies at the end of the card's model area (FORMAT.md), in
 one of two places: the note of the committed model stays until the next model is committed.
 """
 

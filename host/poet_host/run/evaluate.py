@@ -47,7 +47,7 @@ def share_right(answers: Array, y: Array) -> float:
 
 
 def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float | None:
-    """Accuracy on the samples held out; None if there are none, or labels are no classes."""
+    """Accuracy on the samples held out; None if there are none, or labels are not classes."""
     if dataset.x_test is None or dataset.y_test is None or graph[graph.label].dtype != "int32":
         return None
     return accuracy(graph, weights, dataset.x_test, dataset.y_test)
@@ -57,7 +57,7 @@ def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float
 class Evaluation:
     """What a board made of some samples.
 
-    `loss` is the mean over the samples, `accuracy` None where labels are no classes, `time_us`
+    `loss` is the mean over the samples, `accuracy` None where labels are not classes, `time_us`
     that of the operators of all samples by the board's clock. `answers` are the logits.
     """
 

@@ -112,7 +112,7 @@ def check_room(device: Device, job: Job) -> None:
     if job.size_bytes > (room := _room(device)):
         raise BadInput(
             f"the samples and their order need {job.size_bytes:,} bytes of the card, which has "
-            f"{room:,} behind the model's tensors: use a larger card, fewer samples or fewer steps"
+            f"{room:,} after the model's tensors: use a larger card, fewer samples or fewer steps"
         )
 
 

@@ -93,7 +93,7 @@ class Run:
     predicted_energy_uj: float | None = None
     measured_time_us: float | None = None  # the same quantities, as the board measured them
     measured_energy_uj: float | None = None
-    classes: tuple[str, ...] = NO_NAMES  # Classes that the weights tell apart, or their names
+    classes: tuple[str, ...] = NO_NAMES  # Classes that the weights distinguish, or their names
 
     def __repr__(self) -> str:
         first, last = self.loss("first"), self.loss("last")
@@ -177,7 +177,8 @@ def load_run(path: Path | str, weights: Weights) -> Run:
 def count(trace: Sequence[Traced]) -> dict[str, int]:
     def of(op: str, *, again: bool = False, activation: bool = False) -> int:
         return sum(
-            one.op == op and one.again >= again and one.activation >= activation for one in trace
+            item.op == op and item.again >= again and item.activation >= activation
+            for item in trace
         )
 
     return {

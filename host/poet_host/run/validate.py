@@ -16,7 +16,7 @@ from .run import Array, Weights
 @dataclass(frozen=True)
 class Validated:
     """Weights after a step. `loss` is the mean over the held-out samples, which may be infinite;
-    `accuracy` (0 to 1) is None where labels are no classes."""
+    `accuracy` (0 to 1) is None where labels are not classes."""
 
     epoch: int
     step: int

@@ -68,7 +68,9 @@ def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
     try:
         named = parse_tensors(data)
     except _NO_FILE as error:
-        raise BadInput(f"weights {path}: this is no safetensors file ({reason(error)})") from error
+        raise BadInput(
+            f"weights {path}: this is not a safetensors file ({reason(error)})"
+        ) from error
     try:
         return SavedWeights(from_named(graph, named), _classes(path))
     except BadInput as error:
@@ -91,11 +93,13 @@ def _classes(path: Path | str) -> Classes:
 
 
 def _about(path: Path | str) -> dict[str, Any]:
-    """What the file says of its weights besides their values."""
+    """What the file says of its weights, without their values."""
     try:
         with safe_open(path, framework="numpy") as file:
             text = (file.metadata() or {}).get(_ABOUT, "{}")
     except _NO_FILE as error:
-        raise BadInput(f"weights {path}: this is no safetensors file ({reason(error)})") from error
+        raise BadInput(
+            f"weights {path}: this is not a safetensors file ({reason(error)})"
+        ) from error
     about = parse_json(text, f"weights {path}")
     return about if isinstance(about, dict) else {}

@@ -67,7 +67,7 @@ def test_a_board_answers_with_the_bits_of_the_host(make: Any) -> None:
         assert found.accuracy == right
 
 
-def test_activations_wait_at_the_host_where_ram_is_short() -> None:
+def test_the_host_keeps_activations_if_ram_is_short() -> None:
     graph = runs.texts()
     costs = cost_graph(inference(graph), runs.profile())
     keep = keep_everything(costs).peak_bytes
@@ -82,7 +82,7 @@ def test_activations_wait_at_the_host_where_ram_is_short() -> None:
         on_board(graph, least - 4)
 
 
-def test_weights_that_are_not_the_models_are_refused() -> None:
+def test_weights_of_another_model_are_refused() -> None:
     graph = runs.digits()
     weights = dict(start_values(graph, 3))
     left_out = {name: value for name, value in weights.items() if name != "conv1.weight"}
@@ -92,7 +92,7 @@ def test_weights_that_are_not_the_models_are_refused() -> None:
         on_board(graph, 1 << 20, {**weights, "conv1.weight": np.zeros(3)})
 
 
-def test_a_loss_that_is_no_number_is_an_error() -> None:
+def test_a_loss_of_nan_is_an_error() -> None:
     graph = runs.mixed()
     huge = {name: np.full_like(value, 1e30) for name, value in start_values(graph, 0).items()}
     with pytest.raises(PoetError, match="loss of mixed on drawn"):
@@ -107,7 +107,7 @@ def test_a_loss_that_is_no_number_is_an_error() -> None:
         ({"samples": 0}, "give 1 or more"),
     ],
 )
-def test_samples_that_are_not_there_are_refused(how: Any, message: str) -> None:
+def test_missing_samples_are_refused(how: Any, message: str) -> None:
     graph = runs.mixed()
     with poet.connect("native") as at, pytest.raises(BadInput, match=message):
         evaluate(at.device, start_values(graph, 0), data_for(graph), **{"half": None, **how})
@@ -116,7 +116,7 @@ def test_samples_that_are_not_there_are_refused(how: Any, message: str) -> None:
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("port", ["sim:mkr1000", "sim:nrf52840_dk"])
-def test_simulated_boards_answer_alike(port: str) -> None:
+def test_simulated_boards_compute_the_same_answers(port: str) -> None:
     graph, data = runs.digits(), data_for(runs.digits())
     found = on_board(graph, 0, port=port)
     wanted = logits(graph, start_values(graph, 3), data.x)
@@ -127,10 +127,8 @@ def test_simulated_boards_answer_alike(port: str) -> None:
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> tuple[Path, Schedule]:
-    """A card that holds weights after two steps, and the schedule they came by."""
-    card = tmp_path / "card.img"
-    poet.prepare_storage(card, 8 * runs.MIB)
+def trained(card: Path, tmp_path: Path) -> tuple[Path, Schedule]:
+    """A card with the weights after two steps, and the schedule that trained them."""
     schedule = runs.schedule(runs.digits(), "60%", "poet")
     run = runs.train(schedule, storage=card, steps=2)
     poet.save_weights(tmp_path / "w.safetensors", runs.digits(), run.weights, 2)
@@ -143,7 +141,7 @@ def of_card(card: Path, schedule: Schedule, **how: Any) -> Evaluation:
         return poet.evaluate(schedule, connection, "digits", **how)
 
 
-def test_what_a_card_holds_is_evaluated_and_stays(trained: tuple[Path, Schedule]) -> None:
+def test_evaluation_does_not_change_the_card(trained: tuple[Path, Schedule]) -> None:
     card, schedule = trained
     before = card.read_bytes()
     found = of_card(card, schedule, samples=30)
@@ -154,18 +152,18 @@ def test_what_a_card_holds_is_evaluated_and_stays(trained: tuple[Path, Schedule]
     assert found.accuracy == poet.accuracy(
         runs.digits(), weights, data.x_test[:30], data.y_test[:30]
     )
-    reports: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     found = of_card(
-        card, schedule, half="training", samples=6, progress=lambda *now: reports.append(now)
+        card, schedule, half="training", samples=6, progress=lambda *now: progress.append(now)
     )
-    assert (found.half, reports) == ("training", [(4, 6), (6, 6)])
-    # And training goes on from where it was.
+    assert (found.half, progress) == ("training", [(4, 6), (6, 6)])
+    # Training continues from the same step.
     assert runs.same(
         runs.train(schedule, storage=card, steps=3, resume=True), runs.train(schedule, steps=3)
     )
 
 
-def test_a_card_of_another_model_is_left_as_it_is(trained: tuple[Path, Schedule]) -> None:
+def test_a_card_of_another_model_is_refused_and_unchanged(trained: tuple[Path, Schedule]) -> None:
     card, _ = trained
     before = card.read_bytes()
     with pytest.raises(BadInput, match="no trained weights of resnet-digits as this schedule has"):
@@ -173,7 +171,7 @@ def test_a_card_of_another_model_is_left_as_it_is(trained: tuple[Path, Schedule]
     assert card.read_bytes() == before
 
 
-def test_the_command_line(
+def test_evaluate_on_the_command_line(
     trained: tuple[Path, Schedule], tmp_path: Path, poet_host: Command
 ) -> None:
     card, _ = trained

@@ -40,7 +40,7 @@ def straight(steps: int) -> Run:
 # Stopping and going on.
 
 
-def test_a_resumed_run_ends_as_one_that_never_stopped(card: Path) -> None:
+def test_a_resumed_run_has_the_same_bits_as_one_run(card: Path) -> None:
     first = runs.train(small(), storage=card, steps=2)
     second = runs.train(small(), storage=card, steps=5, resume=True)
     assert [step.step for step in (*first.steps, *second.steps)] == [1, 2, 3, 4, 5]
@@ -49,7 +49,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(card: Path) -> None:
     assert [s.loss for s in whole.steps] == [s.loss for s in (*first.steps, *second.steps)]
 
 
-def test_a_run_may_go_on_under_another_plan(card: Path) -> None:
+def test_a_run_may_resume_with_another_plan(card: Path) -> None:
     runs.train(runs.schedule(runs.digits()), storage=card, steps=2)
     assert runs.same(runs.train(small(), storage=card, steps=4, resume=True), straight(4))
 
@@ -65,11 +65,11 @@ def test_a_stop_ends_after_the_step_with_its_weights() -> None:
     assert runs.same(run, straight(3))
 
 
-def test_a_stop_after_the_last_step_is_none() -> None:
+def test_a_stop_after_the_last_step_has_no_effect() -> None:
     assert runs.train(small(), steps=1, stopped=lambda: True).ended == "done"
 
 
-def test_nothing_left_to_do_reads_the_weights(card: Path) -> None:
+def test_a_run_without_remaining_steps_returns_the_weights(card: Path) -> None:
     runs.train(small(), storage=card, steps=2)
     again = runs.train(small(), storage=card, steps=2, resume=True)
     assert again.steps == ()
@@ -106,11 +106,10 @@ def test_a_killed_board_breaks_the_link_and_loses_nothing(card: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["busy", "storage_failed"])
-def test_what_a_board_has_against_the_next_batch(
+def test_a_board_may_refuse_the_next_batch_during_a_step(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it takes none during a step, the batch comes after it; a card that fails is reported
-    when the step is done."""
+    """A busy board gets the batch after the step, when failures of the card are raised too."""
     with runs.board(small()) as connection:
         device = connection.device
         training = Training(device, small(), digits())
@@ -137,14 +136,14 @@ def test_what_a_board_has_against_the_next_batch(
             return
         with pytest.raises(BoardError, match="refused write"):
             train(training, 3)
-        assert [item.step for item in training.done] == [1]
+        assert [step.step for step in training.done] == [1]
         assert runs.same(training.finish("interrupted"), straight(1))
 
 
-# Losses that are not numbers.
+# Losses of nan and infinity.
 
 
-def test_a_loss_that_is_no_number_keeps_the_last_good_weights() -> None:
+def test_an_infinite_loss_keeps_the_last_good_weights() -> None:
     graph = runs.digits(learning_rate=1e30)
     schedule = runs.schedule(graph, "100%", "keep-everything")
     with pytest.raises(Diverged, match=r"diverged at step \d+") as caught:
@@ -181,14 +180,14 @@ def test_starting_weights_are_checked(name: str, values: Any, message: str) -> N
         runs.train(small(), steps=1, weights={name: values.astype(np.float32)})
 
 
-def test_given_weights_are_where_training_starts() -> None:
+def test_training_starts_with_the_given_weights() -> None:
     start = start_values(runs.digits(), seed=7)
     given = runs.train(small(), steps=2, weights=start)
     assert runs.same(given, runs.train(small(), steps=2, weights=start, seed=0))
     assert not runs.same(given, straight(2))
 
 
-def test_frozen_weights_stay_as_they_were() -> None:
+def test_frozen_weights_do_not_change() -> None:
     graph = api.load("resnet-digits", train="last:2")
     trained = {node.name for node in graph.trainable}
     start = start_values(graph, seed=0)
@@ -221,12 +220,12 @@ def test_a_run_is_saved_and_loaded(tmp_path: Path) -> None:
     assert load_run(path, run.weights) == run
 
 
-def test_a_trace_says_when_the_latest_step_did_what() -> None:
+def test_a_trace_has_the_times_of_the_latest_step() -> None:
     run = straight(3)
     trace = run.trace
-    assert [item.statement for item in trace] == list(range(len(trace)))
-    assert all(0 <= item.begin_us <= item.end_us <= run.steps[-1].time_us for item in trace)
-    processor = [item for item in trace if not item.op.startswith("page")]
+    assert [row.statement for row in trace] == list(range(len(trace)))
+    assert all(0 <= row.begin_us <= row.end_us <= run.steps[-1].time_us for row in trace)
+    processor = [row for row in trace if not row.op.startswith("page")]
     assert all(a.end_us <= b.begin_us for a, b in pairwise(processor))
 
 
@@ -264,21 +263,21 @@ def test_a_run_of_other_values_is_refused(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("[]", "is not a run"),
-        ('{"format": "poet-plan"}', "is not a run"),
+        ("[]", "run.json"),
+        ('{"format": "poet-plan"}', "run.json"),
         ('{"format": "poet-run", "version": 2}', "version 2"),
         ('{"format": "poet-run", "version": 1}', "key is missing"),
         ("{", "not JSON"),
     ],
 )
-def test_what_is_no_run_is_refused(tmp_path: Path, content: str, words: str) -> None:
+def test_files_that_are_not_runs_are_refused(tmp_path: Path, content: str, words: str) -> None:
     path = tmp_path / "run.json"
     path.write_text(content)
     with pytest.raises(BadInput, match=words):
         load_run(path, {})
 
 
-def test_the_digest_tells_names_shapes_and_bits() -> None:
+def test_the_digest_depends_on_names_shapes_and_bits() -> None:
     base = {"a": np.array([0.0, 1.0], np.float32), "b": np.ones((2, 2), np.float32)}
     others: list[dict[str, Any]] = [
         {**base, "a": np.array([-0.0, 1.0], np.float32)},
@@ -287,7 +286,7 @@ def test_the_digest_tells_names_shapes_and_bits() -> None:
         {"a": base["a"]},
     ]
     assert weights_sha256(dict(reversed(base.items()))) == weights_sha256(base)
-    assert len({weights_sha256(item) for item in (base, *others)}) == 5
+    assert len({weights_sha256(weights) for weights in (base, *others)}) == 5
 
 
 def test_energy_is_the_time_in_each_state_multiplied_by_its_power() -> None:
@@ -336,12 +335,12 @@ def test_a_window_of_the_trace_moves_over_the_whole_plan(capacity: int) -> None:
         assert size <= capacity
         trace.add(Record(i, 0, 2**32 - 5, i) for i in range(first, first + size))
     assert trace.is_complete
-    times = [item.time_us for item in trace.traced(FixedClock())]  # type: ignore[arg-type]
+    times = [row.time_us for row in trace.traced(FixedClock())]  # type: ignore[arg-type]
     assert times == [i + 5 for i in range(statements)]
     assert trace.window(windows) == trace.window(0)
 
 
-def test_a_board_without_trace_is_asked_for_none() -> None:
+def test_a_board_without_trace_has_no_window() -> None:
     trace = Trace(small(), runs.digits(), 0)
     assert trace.window(3) == (0, 0)
     assert not trace.is_complete

@@ -63,7 +63,7 @@ def test_a_step_with_its_trace(device: Device) -> None:
     assert (caught.value.name, caught.value.detail) == ("wrong_step", 1)
 
 
-def test_objects_come_back(device: Device) -> None:
+def test_objects_are_read_as_written(device: Device) -> None:
     prepare(device)
     schedule = toy.schedule()
     for object, part in ((MODEL, schedule.model_part), (PLAN, schedule.plan_part)):
@@ -125,10 +125,10 @@ def test_probes_count_ticks(device: Device) -> None:
         device.probe_op(op, [0, 8190, 0])
 
 
-def test_an_image_has_its_name_once_it_is_whole(
+def test_an_image_gets_its_name_when_it_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that is killed while the board formats leaves the file that was there."""
+    """If the process is killed while the board formats, the old file is still there."""
     path = tmp_path / "card.img"
     path.write_bytes(b"before")
     seen: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The blocks that a card says it has, whatever its CSD register holds (SD specification 5.3)."""
+"""The number of blocks of a card, from any content of its CSD register (SD specification 5.3)."""
 
 import random
 import subprocess
@@ -25,7 +25,7 @@ int main(void) {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """card.c with the undefined-behaviour sanitizer; what speaks to the card is left out."""
+    """card.c with the undefined-behaviour sanitizer, without the functions that use the bus."""
     folder = tmp_path_factory.mktemp("csd")
     (folder / "csd.c").write_text(PROGRAM)
     firmware = resource("firmware")

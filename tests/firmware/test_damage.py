@@ -1,4 +1,4 @@
-"""Damaged schedules on a board that is built with the sanitizers: errors, never a crash."""
+"""Damaged schedules on a board with sanitizers: they cause errors, never a crash."""
 
 import random
 import shutil
@@ -28,7 +28,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
 
 
 def try_load(device: Device, model: bytes, plan: bytes) -> str:
-    """What the board says of a schedule; if it takes it, it also runs a step of it."""
+    """Load a schedule and run a step. Return the board's error, or `ok`."""
     try:
         device.load(model, plan)
         for number, data in enumerate(toy.values(1)):
@@ -60,7 +60,7 @@ def test_every_truncated_schedule_is_noticed(sanitized: Device) -> None:
 
 
 def test_damage_with_a_right_crc_never_crashes(sanitized: Device) -> None:
-    """What the validator lets pass must run: nothing but the CRC protects from such bytes."""
+    """A schedule that the validator accepts must run: only the CRC protects from such bytes."""
     schedule = toy.schedule()
     rng = random.Random(9)
     seen: dict[str, int] = {}
@@ -83,7 +83,7 @@ def test_damage_with_a_right_crc_never_crashes(sanitized: Device) -> None:
 
 
 def test_schedules_changed_on_storage_under_a_loaded_board_never_crash(storage: Path) -> None:
-    """The card returns other bytes at every reading: errors, but no memory is touched wrongly."""
+    """The card returns other bytes at every read: errors, but no wrong access to memory."""
     schedule = toy.schedule()
     rng = random.Random(10)
     model_at, plan_at = (2048 + 192) * 512, (2048 + 1216) * 512
@@ -115,10 +115,10 @@ def test_schedules_changed_on_storage_under_a_loaded_board_never_crash(storage: 
         assert board.process.poll() is None
 
 
-def test_the_sanitizer_sees_a_kernel_that_leaves_its_tensor(
+def test_the_sanitizer_finds_a_kernel_that_reads_outside_its_tensor(
     storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arena memory that no tensor occupies is out of bounds, or these tests would prove little."""
+    """Arena memory without a tensor is poisoned: otherwise these tests would prove little."""
     copy = tmp_path / "firmware"
     shutil.copytree(resource("firmware"), copy)
     source = copy / "kernels" / "activation.c"

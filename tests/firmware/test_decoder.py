@@ -1,4 +1,4 @@
-"""The board's decoder: every form of statement, and everything that FORMAT.md refuses."""
+"""The board's decoder: every form of statement, and every rule of FORMAT.md."""
 
 import pytest
 from poet_host import isa
@@ -35,7 +35,7 @@ from support.memory_board import MemoryBoard, library, refusal
 
 
 def decoded(target: MemoryBoard) -> list[tuple[str, int, int]]:
-    """All statements of the loaded plan, from the library's own decoder."""
+    """Return all statements of the loaded plan, from the library's decoder."""
     names = {code: name for name, code in STATEMENT.items()}
     target.lib.poet_decode_start(target.state)
     found = []

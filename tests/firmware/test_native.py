@@ -41,7 +41,7 @@ CARD_BYTES = 4 << 20
 def board(storage: Path, request: pytest.FixtureRequest) -> Iterator[NativeBoard]:
     with NativeBoard(storage, sanitize=request.param) as found:
         yield found
-        assert found.process.poll() is None  # no sanitizer has ended it
+        assert found.process.poll() is None  # no sanitizer has ended the board
 
 
 # Building.
@@ -68,7 +68,7 @@ def test_builds_at_the_same_time_do_not_disturb_each_other(
     assert os.listdir(tmp_path / "poet-host") == [found.pop().name]
 
 
-def test_without_a_compiler_the_error_says_so(
+def test_a_missing_compiler_is_an_error_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -171,7 +171,7 @@ def test_the_host_may_come_and_go(board: NativeBoard) -> None:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_when_told_to(storage: Path, sign: signal.Signals) -> None:
+def test_signals_end_it(storage: Path, sign: signal.Signals) -> None:
     with NativeBoard(storage) as board:
         board.process.send_signal(sign)
         assert board.process.wait(timeout=10) == -sign
@@ -197,7 +197,7 @@ def test_it_ends_with_the_process_that_started_it(storage: Path) -> None:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except FileNotFoundError:
             return
-        if state == "Z":  # gone, but for whoever adopted it
+        if state == "Z":  # ended, but not yet reaped
             return
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
@@ -209,7 +209,7 @@ def test_it_ends_with_the_process_that_started_it(storage: Path) -> None:
     [[], ["--storage", "x"], ["--storage", "x", "--arena", "1k"], ["--bogus"],
      ["--storage", "x", "--arena", "99999999999"]],
 )  # fmt: skip
-def test_wrong_arguments_are_explained(arguments: list[str]) -> None:
+def test_wrong_arguments_are_errors(arguments: list[str]) -> None:
     found = subprocess.run(
         [str(build_native()), *arguments], capture_output=True, text=True, timeout=10
     )
@@ -237,7 +237,7 @@ def test_whole_steps_of_two_plans_give_the_same_bits(board: NativeBoard) -> None
 
 
 def test_a_step_of_a_whole_network_equals_the_reference(storage: Path) -> None:
-    """The board's trained tensors are the bits that NumPy computes, operator by operator."""
+    """The trained tensors on the board have the bits that NumPy computes for each operator."""
     graph = models.load("resnet-digits")
     costs = cost_graph(graph, estimate_profile(load_board("native")))
     plan = keep_everything(costs)
@@ -281,7 +281,7 @@ def test_a_transfer_runs_while_an_operator_computes(storage: Path) -> None:
 
 
 def test_a_power_cut_leaves_a_whole_step(storage: Path) -> None:
-    """SIGKILL at any moment of a running training: step N-1 or N is there, bit for bit."""
+    """After SIGKILL at any moment of a training, the weights of step N-1 or N are there."""
     rng = random.Random(6)
     with NativeBoard(storage) as board, connect(board.port) as device:
         prepare(device)
@@ -305,7 +305,7 @@ def test_a_power_cut_leaves_a_whole_step(storage: Path) -> None:
 
 
 def train_until_killed(board: NativeBoard, device: Device, step: int, seconds: float) -> int:
-    """The last step that the board has confirmed before its end."""
+    """Return the last step that the board has confirmed."""
     killer = threading.Timer(seconds, board.kill)
     killer.start()
     try:

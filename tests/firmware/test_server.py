@@ -1,4 +1,4 @@
-"""The serial application: frames in and out, damaged ones too, and requests during a step."""
+"""The serial application: frames, damaged frames, and requests during a step."""
 
 import random
 import struct
@@ -21,7 +21,7 @@ ARENA, JOB = (isa.constants()[f"POET_OBJECT_{name}"] for name in ("ARENA", "JOB"
 
 
 def trained() -> Server:
-    """A server whose board is ready for step 1; all of it went over the line."""
+    """A server whose board is ready for step 1, prepared by requests."""
     server = Server()
     schedule = toy.schedule()
     assert server.ask("format", struct.pack("<I", 0))[0] == "ok"
@@ -51,7 +51,7 @@ def step(number: int, count: int = 0) -> bytes:
 
 @given(st.binary(max_size=1000))
 @settings(max_examples=300, deadline=None)
-def test_cobs_is_the_one_that_everybody_uses(data: bytes) -> None:
+def test_cobs_is_the_standard_encoding(data: bytes) -> None:
     ffi, lib = library()
     board = MemoryBoard(bytearray())
     lib.poet_cobs_send(board.port, data, len(data))
@@ -64,12 +64,12 @@ def test_cobs_is_the_one_that_everybody_uses(data: bytes) -> None:
 @pytest.mark.parametrize("run", [253, 254, 255, 508, 509])
 @pytest.mark.parametrize("tail", [b"", b"\0", b"\1", b"\0\0"])
 def test_cobs_at_full_runs(run: int, tail: bytes) -> None:
-    test_cobs_is_the_one_that_everybody_uses.hypothesis.inner_test(b"x" * run + tail)
+    test_cobs_is_the_standard_encoding.hypothesis.inner_test(b"x" * run + tail)
 
 
 @given(st.binary(max_size=700))
 @settings(max_examples=300, deadline=None)
-def test_cobs_decodes_whatever_comes(data: bytes) -> None:
+def test_cobs_decodes_any_bytes(data: bytes) -> None:
     ffi, lib = library()
     data = data.replace(b"\0", b"\1")  # a zero ends the frame before it is decoded
     coded = bytearray(data)
@@ -141,8 +141,11 @@ def batches(count: int) -> list[tuple[bytes, bytes]]:
 
 
 def with_batches(ahead: bool, cut: int = toy.SIZES[toy.X]) -> tuple[list[bytes], bytes, bytes]:
-    """Train three steps on a batch each, written between them or each during the step before;
-    of those, the data from byte `cut` on only after it. Losses, weights and momentum."""
+    """Train three steps with a batch each; return losses, weights and momentum.
+
+    A batch is written before its step, or (`ahead`) during the step before, except its data from
+    byte `cut` on.
+    """
     server, losses = trained(), []
     given = batches(3)
     for number, (x, t) in enumerate(given, 1):
@@ -174,7 +177,7 @@ def with_batches(ahead: bool, cut: int = toy.SIZES[toy.X]) -> tuple[list[bytes],
 @pytest.mark.parametrize("cut", [4, 512, toy.SIZES[toy.X]])
 def test_the_next_batch_may_be_written_while_a_step_runs(cut: int) -> None:
     between = with_batches(ahead=False)
-    assert len(set(between[0])) == 3  # the batches make a difference
+    assert len(set(between[0])) == 3  # the losses differ by batch
     assert with_batches(ahead=True, cut=cut) == between
 
 
@@ -209,7 +212,7 @@ def test_nothing_else_may_be_written_while_a_step_runs() -> None:
     assert {reply[0]: status_of(reply)[0] for reply in answers} == {9: "bad_object", 200: "ok"}
 
 
-def test_a_card_that_fails_under_the_next_batch_does_not_lose_the_step() -> None:
+def test_a_card_that_fails_during_the_next_batch_does_not_lose_the_step() -> None:
     server, quiet = trained(), trained()
     x, t = batches(1)[0]
     model = toy.schedule().model
@@ -249,7 +252,7 @@ def test_requests_of_another_shape_are_refused() -> None:
     assert bytes(server.board.storage) == before
 
 
-def test_the_largest_frame_is_taken_and_a_larger_one_dropped() -> None:
+def test_the_largest_frame_is_accepted_and_a_larger_one_dropped() -> None:
     server = trained()
     head = struct.pack("<BHI", 1, 0, 0)
     room = FRAME_BYTES - len(head)
@@ -261,7 +264,7 @@ def test_the_largest_frame_is_taken_and_a_larger_one_dropped() -> None:
     assert server.ask("hello")[0] == "ok"
 
 
-# Damaged and strange lines.
+# Damaged and foreign bytes.
 
 
 def test_a_damaged_frame_is_dropped_and_the_next_one_answered() -> None:
@@ -292,7 +295,7 @@ def test_several_frames_at_once_are_answered_in_order() -> None:
     assert [r[0] for r in server.feed(b"\0\0" + line + b"\0")] == list(range(20))
 
 
-def test_replies_are_no_requests() -> None:
+def test_replies_are_not_requests() -> None:
     server = Server()
     assert server.feed(wire.frame(1, CODE["reset"] | 0x80, b"")) == []
 
@@ -337,7 +340,7 @@ def test_any_sequence_of_valid_frames_is_answered(requests: list[tuple[str, byte
 
 
 class Interrupting(MemoryBoard):
-    """Bytes come in at the given calls of the port's receive function, counted from `arm`."""
+    """Bytes arrive at the given calls of the port's receive function, counted from `arm`."""
 
     def arm(self, at: dict[int, bytes]) -> None:
         self.arrivals, self.calls = at, 0
@@ -350,7 +353,7 @@ class Interrupting(MemoryBoard):
 
 
 def stepping(during: bytes, at: int = 6) -> tuple[list[bytes], Server]:
-    """Replies while step 1 runs and `during` arrives in it; the step has sequence 50."""
+    """Return the replies while step 1 (sequence 50) runs and `during` arrives."""
     prepared = trained()
     board = Interrupting(prepared.board.storage)
     load(board)
@@ -371,7 +374,7 @@ def test_status_is_answered_during_a_step() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(CODE) - {"status", "reset", "step"}))
-def test_other_requests_are_told_that_the_board_is_busy(name: str) -> None:
+def test_the_board_is_busy_for_other_requests(name: str) -> None:
     (during, after), server = stepping(request(name, b"\0" * 20, 51))
     assert (during[0], status_of(during)[0]) == (51, "busy")
     assert (after[0], status_of(after)[0]) == (50, "ok")
@@ -397,7 +400,7 @@ def test_the_reply_to_a_repeated_step_goes_to_the_latest_request() -> None:
     assert (after[0], status_of(after)[0]) == (50, "ok")
 
 
-def test_a_frame_that_is_half_there_when_the_step_ends_is_not_lost() -> None:
+def test_half_a_frame_at_the_end_of_a_step_is_not_lost() -> None:
     whole = request("rows", struct.pack("<I", 3), 9)
     (after,), server = stepping(whole[:7], at=30)
     assert after[0] == 50

@@ -27,7 +27,7 @@ def arrays(data: list[bytes]) -> list[np.ndarray]:
     return [np.frombuffer(d, np.float32) for d in data]
 
 
-def test_one_step_is_what_the_formulas_say() -> None:
+def test_one_step_agrees_with_the_formulas() -> None:
     board = trained(card())
     x, t, w, v = arrays(toy.values(1))
     x, t = x.reshape(toy.N, toy.C), t.reshape(toy.N, toy.K)
@@ -50,7 +50,7 @@ def test_two_plans_of_a_model_train_the_same_bits() -> None:
         assert weights(frugal) == weights(lavish)
 
 
-def test_cached_blocks_spare_readings_and_change_nothing() -> None:
+def test_cached_blocks_save_reads_and_change_no_weights() -> None:
     reads, trained_weights = [], []
     for blocks in (1, 3, 16):
         board = trained(card(), kind="lavish", cache=blocks)
@@ -97,7 +97,7 @@ def test_a_repeated_step_gives_its_result_again() -> None:
     assert (board.writes, weights(board)) == (writes, after)
 
 
-def test_a_restarted_board_still_knows_the_loss() -> None:
+def test_a_restarted_board_has_the_loss() -> None:
     board = trained(card())
     loss = board.step(1)["loss"]
     again = MemoryBoard(board.storage)
@@ -133,7 +133,7 @@ def test_trace_has_a_record_for_every_statement() -> None:
 
 
 @pytest.mark.parametrize(("first", "count", "records"), [(5, 10, 10), (35, 30, 5), (90, 9, 0)])
-def test_trace_shows_the_statements_asked_for(first: int, count: int, records: int) -> None:
+def test_trace_has_the_requested_statements(first: int, count: int, records: int) -> None:
     board = trained(card())
     assert board.step(1, first, count)["trace_records"] == records
     for i in range(records):
@@ -146,14 +146,14 @@ def test_high_water_mark_is_measured_anew_in_each_step() -> None:
     assert board.step(1)["peak_bytes"] == toy.schedule("frugal").header.arena_bytes
     lavish = toy.schedule("lavish")
     board.load(lavish.model_part, lavish.plan_part)
-    # The workspace on top, 12 bytes, is not used by any kernel.
+    # No kernel uses the workspace of 12 bytes at the top.
     assert board.step(2)["peak_bytes"] == lavish.header.arena_bytes - 12
     board.write(ARENA, 0, 4000, b"\1" * 8)
     assert board.step(3)["peak_bytes"] == lavish.header.arena_bytes - 12
 
 
-def test_only_what_lies_near_the_plan_is_watched() -> None:
-    """On a computer the arena may be a gigabyte, and looking through it takes longer."""
+def test_only_memory_near_the_plan_is_checked_for_use() -> None:
+    """On a computer the arena may have a gigabyte, and checking all of it takes long."""
     board = trained(card(), arena_bytes=1 << 16)
     height = toy.schedule().header.arena_bytes
     board.arena[(1 << 14) - 1] = 7  # its last word
@@ -204,7 +204,7 @@ def test_a_parameter_that_is_not_finite_stops_before_the_commit(bad: float, kind
 
 
 @pytest.mark.parametrize("after", range(0, 40, 7))
-def test_a_step_stops_when_it_is_asked_to(after: int) -> None:
+def test_a_step_stops_on_request(after: int) -> None:
     board = trained(card())
     straight = trained(card())
     straight.step(1)
@@ -313,7 +313,7 @@ def random_graph(rng: random.Random, count: int) -> tuple[Graph, CostGraph]:
 
 
 def statements(board: MemoryBoard, schedule: Schedule) -> list[tuple[object, ...]]:
-    """The loaded plan as the library's decoder sees it, in the host's words."""
+    """Return the loaded plan from the library's decoder, in the host's terms."""
     board.lib.poet_decode_start(board.state)
     found: list[tuple[object, ...]] = []
     while True:
@@ -344,7 +344,7 @@ def as_tuples(schedule: Schedule) -> list[tuple[object, ...]]:
 
 
 def run(graph: Graph, plan: Plan, queue: int) -> tuple[list[tuple[object, ...]], object]:
-    """Run two steps of a plan; statements seen, and all trained tensors with the loss."""
+    """Run two steps of a plan; return its statements, and the losses with all trained tensors."""
     schedule = encode(graph, plan, queue_capacity=queue)
     board = MemoryBoard(card(), arena_bytes=1 << 14, queue=queue)
     board.format()

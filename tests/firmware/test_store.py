@@ -56,7 +56,7 @@ def test_a_card_put_in_later_is_found() -> None:
 
 
 @pytest.mark.parametrize("kind", [0x0C, 0x83, 0x00])
-def test_other_peoples_partitions_are_left_alone(kind: int) -> None:
+def test_foreign_partitions_are_not_written(kind: int) -> None:
     storage = card(partition_type=kind)
     before = bytes(storage)
     board = MemoryBoard(storage)
@@ -231,7 +231,7 @@ def test_begin_may_be_repeated_and_may_rename_the_step() -> None:
 def test_uploads_count_only_after_begin() -> None:
     board = trained(card(), 2)
     board.write(2, toy.W, 0, toy.values(2)[toy.W])
-    assert board.tensor(toy.W, 900) == toy.values(2)[toy.W]  # what was written last
+    assert board.tensor(toy.W, 900) == toy.values(2)[toy.W]  # the latest bytes
     again = MemoryBoard(board.storage)  # but the power goes before begin
     load(again)
     assert weights(again) == truth()[2]
@@ -239,14 +239,14 @@ def test_uploads_count_only_after_begin() -> None:
     assert weights(again) == truth()[3]
 
 
-def test_begin_keeps_what_was_not_written() -> None:
+def test_begin_keeps_tensors_that_were_not_written() -> None:
     board = trained(card(), 2)
     board.write(2, toy.W, 0, toy.values(2)[toy.W])
     board.begin(0)
     assert weights(board) == (toy.values(2)[toy.W], truth()[2][1])
 
 
-def test_another_model_gives_up_the_commit_of_the_first() -> None:
+def test_writing_another_model_ends_the_commit_of_the_first() -> None:
     board = trained(card(), 2)
     model = toy.schedule().model
     bigger = model_bytes(type(model)(model.tensors, model.operators, 128, model.data_blocks + 64))
@@ -262,7 +262,7 @@ def test_another_model_gives_up_the_commit_of_the_first() -> None:
     assert again.hello()["committed_step"] == NO_STEP
 
 
-def test_damage_on_storage_is_noticed() -> None:
+def test_damage_on_storage_is_found() -> None:
     board = trained(card(), 1)
     tensors = toy.schedule().model.tensors
     assert tensors[toy.W].place == CURRENT
@@ -275,7 +275,7 @@ def test_damage_on_storage_is_noticed() -> None:
     assert again.hello()["committed_step"] == 1
 
 
-def test_a_block_written_to_the_wrong_place_is_noticed() -> None:
+def test_a_block_in_the_wrong_place_is_found() -> None:
     board = trained(card())
     tensors = toy.schedule().model.tensors
     w, v = (in_partition(DATA_BLOCK + tensors[i].block).start for i in (toy.W, toy.V))
@@ -286,7 +286,7 @@ def test_a_block_written_to_the_wrong_place_is_noticed() -> None:
     assert refusal(again.tensor, toy.W, 900).name == "page_damaged"
 
 
-def test_a_card_that_fails_is_looked_at_afresh() -> None:
+def test_a_card_is_read_again_after_a_failure() -> None:
     board = trained(card(), 1)
     board.failing = True
     assert refusal(board.step, 2).name == "storage_failed"

@@ -1,4 +1,4 @@
-"""Training alone by the job on a card: a host's bits, through power cuts and damage."""
+"""Training alone by the job on a card: the bits of training with a host, power cuts, damage."""
 
 import struct
 import zlib
@@ -20,7 +20,7 @@ CRC_AT = isa.record_size("poet_job") - 4
 
 @cache
 def truth(steps: int = STEPS) -> tuple[list[tuple[bytes, bytes]], list[float]]:
-    """Weights before and after each step of the same training over serial, and the losses."""
+    """Return weights before and after each step of the same training with a host, and losses."""
     board, losses = trained(card()), []
     found = [weights(board)]
     for step in range(steps):
@@ -34,7 +34,7 @@ def truth(steps: int = STEPS) -> tuple[list[tuple[bytes, bytes]], list[float]]:
 
 
 def power_up(board: MemoryBoard) -> Server:
-    """What `main` does when no host speaks."""
+    """Do what `main` does without a host."""
     server = Server(board)
     board.lib.poet_serve_alone(server.server)
     return server
@@ -53,7 +53,7 @@ def test_alone_it_trains_as_with_a_host() -> None:
     load(board)
     assert weights(board) == truth()[0][STEPS]
     assert noted(board, job()) == truth()[1]
-    # Nothing is left: it stays as it is, whenever it is switched on.
+    # The job is done, so the card does not change when the board is switched on again.
     again = MemoryBoard(bytearray(board.storage))
     before = bytes(again.storage)
     power_up(again)
@@ -89,7 +89,7 @@ def test_power_cut_at_every_write_goes_on_from_the_committed_step(survive: str) 
         assert weights(again) == truth()[0][STEPS], f"cut at write {cut_at}"
         *losses, last = noted(again, job())
         assert losses == truth()[1][:-1], f"cut at write {cut_at}"
-        # Between the last commit and the note of its loss: the commit has it too.
+        # A cut between the last commit and the log of its loss: the commit has the loss too.
         assert last == truth()[1][-1] or cut_at >= probe.writes - 1
         assert again.step(STEPS)["loss"] == truth()[1][-1]
     assert seen == set(range(STEPS + 1))
@@ -148,12 +148,12 @@ def test_a_card_without_room_behind_the_tensors_trains_with_a_host() -> None:
 
 
 def job_at(image: bytearray) -> int:
-    """Where the record is."""
+    """Return the offset of the job's record."""
     return bytes(image).index(job().record)
 
 
 @pytest.mark.parametrize("what", ["record", "order", "sample", "last sample"])
-def test_damage_stops_it_before_it_learns_something_else(what: str) -> None:
+def test_damage_stops_the_training(what: str) -> None:
     image, one = bytearray(written()), job()
     at = {
         "record": 8,
@@ -171,7 +171,7 @@ def test_damage_stops_it_before_it_learns_something_else(what: str) -> None:
 
 
 def with_job(change: dict[str, int]) -> bytearray:
-    """A card whose job has other fields, and right CRCs."""
+    """Return a card whose job has other fields, and right CRCs."""
     fields = isa.unpack("poet_job", job().record) | change
     if "batch" in change:
         fields["order_crc"] = zlib.crc32(job().order[: 4 * STEPS * (change["batch"] % 3)])
@@ -194,7 +194,7 @@ def with_job(change: dict[str, int]) -> bytearray:
     ],
     ids=str,
 )  # fmt: skip
-def test_records_that_make_no_sense_are_not_followed(change: dict[str, int]) -> None:
+def test_jobs_with_wrong_fields_are_ignored(change: dict[str, int]) -> None:
     image = with_job(change)
     board = MemoryBoard(image)
     power_up(board)
@@ -205,7 +205,7 @@ def test_records_that_make_no_sense_are_not_followed(change: dict[str, int]) -> 
 
 
 def test_a_host_can_stop_a_board_that_reads_a_long_order() -> None:
-    """As of one that says that it takes 4 GiB."""
+    """The order of this job has 4 GiB."""
     reads = []
     for requests in (b"", b"".join(request(name) for name in ("status", "reset"))):
         board = MemoryBoard(with_job({"steps": 0x1FFFFFFF}))
@@ -226,10 +226,10 @@ def weights_on(image: bytearray) -> tuple[bytes, bytes]:
     return weights(board)
 
 
-# With a host that comes while it trains.
+# With a host that connects during the training.
 
 
-def test_a_host_can_look_and_stop_it() -> None:
+def test_a_host_can_read_the_status_and_stop_it() -> None:
     board = MemoryBoard(bytearray(written()))
     board.line_in += b"".join(request(name) for name in ("status", "hello", "reset"))
     server = power_up(board)
@@ -246,7 +246,7 @@ def test_a_host_can_look_and_stop_it() -> None:
     assert restarted(board) == STEPS
 
 
-def test_without_a_host_nothing_is_said() -> None:
+def test_without_a_host_nothing_is_sent() -> None:
     board = MemoryBoard(bytearray(written()))
     power_up(board)
     assert board.line_out == b""

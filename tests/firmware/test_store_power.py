@@ -1,4 +1,4 @@
-"""Power cuts: whatever write is the last, the store comes up with a whole step."""
+"""Power cuts: after any write as the last one, the store has a whole step."""
 
 import zlib
 from contextlib import suppress
@@ -42,7 +42,7 @@ def test_a_torn_commit_record_leaves_the_step_before(at: int) -> None:
 
 @pytest.mark.parametrize("parity", [2, 0x7FFFFFFF, 0xFFFFFFFF])
 def test_a_commit_record_that_names_no_slot_is_not_followed(parity: int) -> None:
-    """Its CRC is right; slots by its parity lie outside of the partition."""
+    """Its CRC is right, but the slots of its parity are outside of the partition."""
     board = trained(card(), 3)
     newest = in_partition(COMMIT_BLOCKS[0]).start
     record = isa.unpack("poet_commit", bytes(board.storage[newest : newest + 32]))
@@ -62,7 +62,7 @@ def test_a_commit_record_that_names_no_slot_is_not_followed(parity: int) -> None
 
 
 def run_until_cut(storage: bytearray, cut_at: int, survive: str, steps: int) -> bytearray:
-    """Continue training on this card until the power goes; the card as it is then."""
+    """Continue training on this card until the power cut; return the card."""
     board = MemoryBoard(storage, cut_at=cut_at, survive=SURVIVE[survive])
     try:
         load(board)
@@ -74,7 +74,7 @@ def run_until_cut(storage: bytearray, cut_at: int, survive: str, steps: int) -> 
 
 
 def come_up(image: bytearray, expected: Any, cut_at: int) -> tuple[MemoryBoard, int]:
-    """A board with this card, whose weights must be those of the step that it has committed."""
+    """Start a board with this card, and check the weights of its committed step."""
     board = MemoryBoard(image)
     step = board.hello()["committed_step"]
     load(board)
@@ -95,7 +95,7 @@ def test_power_cut_at_every_write_of_a_run(survive: str) -> None:
         image = run_until_cut(bytearray(start), cut_at, survive, 3)
         again, step = come_up(image, truth(), cut_at)
         seen.add(step)
-        again.step(step + 1)  # and training goes on as if nothing had been
+        again.step(step + 1)  # training continues without a difference
         assert weights(again) == truth()[step + 1], f"cut at write {cut_at}"
     assert seen == {0, 1, 2, 3}
 
@@ -132,7 +132,7 @@ def test_power_cut_while_the_next_batch_is_written_during_a_step(survive: str) -
         again, step = come_up(board.after_the_cut(), after, cut_at)
         seen.add(step)
         for number, data in enumerate(toy.values(1)[: toy.W] if step < 2 else batch):
-            again.write(2, number, 0, data)  # as a host does that goes on
+            again.write(2, number, 0, data)  # as a host does that continues
         again.step(step + 1)
         assert step == 3 or weights(again) == after[step + 1], f"cut at write {cut_at}"
     assert seen == {1, 2, 3}

@@ -1,4 +1,4 @@
-"""The board's tables: every rule of the model part, and what headers must say."""
+"""The board's tables: every rule of the model part and of the headers."""
 
 from dataclasses import replace
 

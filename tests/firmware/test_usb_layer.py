@@ -1,4 +1,4 @@
-"""The firmware's USB device, compiled for this computer: requests, bytes, and hostile hosts.
+"""The firmware's USB device, compiled for this computer: requests, bytes, hostile hosts.
 
 About twenty seconds, most of them for compiling.
 """
@@ -19,7 +19,7 @@ LINUX_ENUMERATES = [
     (GET, 6, 0x0100, 0, 64),  # device descriptor, at address 0
     (SET, 5, 5, 0, 0),
     (GET, 6, 0x0100, 0, 18),
-    *3 * [QUALIFIER],  # might it be faster?
+    *3 * [QUALIFIER],  # of faster devices
     (GET, 6, 0x0200, 0, 9),
     (GET, 6, 0x0200, 0, 67),
     (GET, 6, 0x0300, 0, 255),  # languages, product, manufacturer, serial number
@@ -81,10 +81,10 @@ def test_linux_enumerates_it_and_opens_it(
     assert [request.setup for request in asked] == LINUX_ENUMERATES + LINUX_OPENS + LINUX_CLOSES
     assert all((request.result >= 0) == (request.setup != QUALIFIER) for request in asked)
     assert [request.address for request in asked[:3]] == [0, 0, 5]
-    assert not device.run(1_000_000), "an idle bus costs nothing"
+    assert not device.run(1_000_000), "an idle bus has no events"
 
 
-def test_its_descriptors_say_what_it_is(device: Plugged) -> None:
+def test_its_descriptors_describe_a_serial_port(device: Plugged) -> None:
     header = (COMMON / "usb.h").read_text()
     ids = [
         int(re.findall(rf"#define USB_{name}_ID 0x(\w+)", header)[0], 16)
@@ -109,7 +109,7 @@ def test_its_descriptors_say_what_it_is(device: Plugged) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 8, 9, 63, 64, 65, 66, 67, 68, 255, 0xFFFF])
-def test_a_descriptor_is_as_long_as_it_was_asked_for(device: Plugged, size: int) -> None:
+def test_a_descriptor_has_the_requested_length(device: Plugged, size: int) -> None:
     whole = device.requests[7].data
     assert device.ask(GET, 6, 0x0200, 0, size) == whole[:size]
 
@@ -128,7 +128,7 @@ def test_a_descriptor_of_a_full_packet_ends_with_an_empty_one(
     assert device.ask(GET, 6, 0x0302, 0x409, 64) == device.requests[9].data
 
 
-def test_a_request_of_no_bytes_gets_none(device: Plugged) -> None:
+def test_a_request_for_no_bytes_gets_none(device: Plugged) -> None:
     assert device.ask(GET, 6, 0x0100, 0, 0) == b""
 
 
@@ -154,8 +154,8 @@ CONFIGURED = [
     ((0x81, 0, 0, 2, 2), STALLED),
     ((0x82, 0, 0, 0x81, 2), b"\0\0"),
     ((0x82, 0, 0, 0x83, 2), STALLED),
-    ((0x00, 1, 1, 0, 0), STALLED),  # it wakes nobody
-    ((0x00, 3, 2, 0, 0), STALLED),  # and has no test modes
+    ((0x00, 1, 1, 0, 0), STALLED),  # it has no remote wake-up
+    ((0x00, 3, 2, 0, 0), STALLED),  # and no test modes
     ((0x02, 3, 0, 0x00, 0), STALLED),
     ((0x02, 3, 1, 0x82, 0), STALLED),
     ((0x02, 3, 0, 0x83, 0), STALLED),
@@ -172,7 +172,7 @@ CONFIGURED = [
     ((0x80, 6, 0x0F00, 0, 5), STALLED),
     ((0x80, 6, 0x0101, 0, 18), STALLED),
     ((0x80, 6, 0x0201, 0, 9), STALLED),
-    ((0x82, 12, 0, 0x81, 2), STALLED),  # isochronous endpoints alone have frames
+    ((0x82, 12, 0, 0x81, 2), STALLED),  # only isochronous endpoints have frames
     ((0x00, 7, 0x0100, 0, 18), STALLED),  # descriptors cannot be set
     ((0x00, 9, 1, 0, 3), STALLED),  # it has no data
     ((0x21, 0x23, 0, 0, 0), STALLED),  # SEND_BREAK, which the descriptors do not offer
@@ -186,7 +186,7 @@ def test_requests_before_a_configuration_is_set(
 ) -> None:
     assert device.ask(SET, 9, 0, 0, 0) == b""
     assert device.ask(*request_) == answer
-    assert device.ask(GET, 8, 0, 0, 1) == b"\0", "the device goes on"
+    assert device.ask(GET, 8, 0, 0, 1) == b"\0", "the device works on"
 
 
 @pytest.mark.parametrize(("request_", "answer"), CONFIGURED)
@@ -194,10 +194,10 @@ def test_requests_to_a_configured_device(
     device: Plugged, request_: tuple[int, int, int, int, int], answer: bytes | int
 ) -> None:
     assert device.ask(*request_) == answer
-    assert device.ask(GET, 8, 0, 0, 1) == b"\1", "the device goes on"
+    assert device.ask(GET, 8, 0, 0, 1) == b"\1", "the device works on"
 
 
-def test_the_line_coding_is_kept(device: Plugged) -> None:
+def test_the_line_coding_is_stored(device: Plugged) -> None:
     assert device.ask(GET_CLASS, 0x21, 0, 0, 7) == (9600).to_bytes(4, "little") + b"\0\0\x08"
     coding = (57600).to_bytes(4, "little") + bytes([2, 1, 7])
     assert device.ask(SET_CLASS, 0x20, 0, 0, 7, coding) == coding
@@ -211,10 +211,10 @@ def test_the_line_coding_is_kept(device: Plugged) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 127, 128, 129, 192, 1000, 5000])
-def test_bytes_arrive_whatever_their_number(opened: Plugged, size: int) -> None:
+def test_any_number_of_bytes_arrives(opened: Plugged, size: int) -> None:
     data = bytes(i * 7 % 256 for i in range(size))
     opened.device_sends(data)
-    assert opened.host_reads() == data, "an empty packet ends what full ones do not"
+    assert opened.host_reads() == data, "an empty packet ends full packets"
     opened.host_writes(data)
     assert opened.device_reads_all() == data
     assert max(opened.packets) <= 64
@@ -229,10 +229,10 @@ def test_an_empty_packet_follows_a_last_full_one(opened: Plugged) -> None:
     assert opened.packets == [64, 0, 10]
 
 
-def test_a_host_that_writes_ahead_waits(opened: Plugged) -> None:
+def test_a_host_that_writes_too_much_waits(opened: Plugged) -> None:
     data = bytes(range(256)) * 3
     opened.host_writes(data)
-    assert not opened.run(1_000_000), "two packets are in, the third is refused until one is read"
+    assert not opened.run(1_000_000), "two packets are in; the third is refused until one is read"
     assert opened.device_reads(5) == data[:5]
     assert not opened.run(1_000_000)
     assert opened.device_reads() == data[5:64]
@@ -246,7 +246,7 @@ def test_the_bus_carries_nineteen_packets_a_frame(opened: Plugged) -> None:
     assert 19 <= frames <= 22
 
 
-def test_a_closed_port_takes_and_gives_nothing(device: Plugged) -> None:
+def test_a_closed_port_transfers_nothing(device: Plugged) -> None:
     device.device_sends(b"lost")
     device.open()
     assert device.host_reads() == b""
@@ -259,8 +259,8 @@ def test_a_closed_port_takes_and_gives_nothing(device: Plugged) -> None:
     assert device.host_reads() == b"received"
 
 
-def test_a_host_that_fetches_nothing_is_given_up(opened: Plugged) -> None:
-    """The program has the port open, and its buffers are full: after a second bytes are dropped."""
+def test_bytes_to_a_host_that_fetches_nothing_are_dropped(opened: Plugged) -> None:
+    """The port is open, but the host's buffers are full: after a second, bytes are dropped."""
     for _ in range(8):
         opened.device_sends(bytes(8192))
         opened.run(1_000)
@@ -278,12 +278,12 @@ def test_a_host_that_fetches_nothing_is_given_up(opened: Plugged) -> None:
     assert opened.host_reads().endswith(b"again")
 
 
-def test_halted_endpoints_go_on_where_they_were(device: Plugged) -> None:
+def test_halted_endpoints_continue_where_they_were(device: Plugged) -> None:
     data = bytes(range(200))
     for endpoint in (0x82, 0x02):
         assert device.ask(0x02, 3, 0, endpoint, 0) == b""
     device.host_writes(data)
-    device.open()  # and both stall at once
+    device.open()  # both endpoints stall
     device.device_sends(data[:100])
     got = device.device_reads_all()
     assert (got, device.host_reads()) == (data, data[:100])
@@ -291,7 +291,7 @@ def test_halted_endpoints_go_on_where_they_were(device: Plugged) -> None:
     assert cleared == [(0x02, 1, 0, 0x82, 0), (0x02, 1, 0, 0x02, 0)]
 
 
-def test_an_endpoint_says_that_it_is_halted(device: Plugged) -> None:
+def test_an_endpoint_reports_that_it_is_halted(device: Plugged) -> None:
     assert device.ask(0x02, 3, 0, 0x82, 0) == b""
     assert [device.ask(0x82, 0, 0, at, 2) for at in (0x82, 0x02)] == [b"\1\0", b"\0\0"]
     assert device.ask(0x02, 1, 0, 0x82, 0) == b""
@@ -301,13 +301,13 @@ def test_an_endpoint_says_that_it_is_halted(device: Plugged) -> None:
 # -- suspend, reset, and the cable --
 
 
-def test_nothing_is_sent_to_a_bus_that_sleeps(opened: Plugged) -> None:
+def test_nothing_is_sent_to_a_suspended_bus(opened: Plugged) -> None:
     lib, machine = opened.lib, opened.machine
     lib.machine_usb_suspend(machine, True)
     opened.run(10_000)
     before = opened.time_us
     opened.device_sends(bytes(1000))
-    assert opened.time_us == before, "nobody waits for it either"
+    assert opened.time_us == before, "usb_send does not wait for it"
     lib.machine_usb_suspend(machine, False)
     opened.run(30_000)
     opened.device_sends(b"awake")
@@ -315,7 +315,7 @@ def test_nothing_is_sent_to_a_bus_that_sleeps(opened: Plugged) -> None:
 
 
 @pytest.mark.parametrize("within_us", [0, 10, 100, 1000, 60_000, 115_000, 200_000])
-def test_a_reset_at_any_time_begins_anew(library: Path, tmp_path: Path, within_us: int) -> None:
+def test_a_reset_at_any_time_starts_over(library: Path, tmp_path: Path, within_us: int) -> None:
     device = Plugged(library, tmp_path)
     device.lib.machine_usb_open(device.machine, True, 115200)
     device.run(within_us)
@@ -353,16 +353,16 @@ def test_only_the_1200_baud_touch_leads_to_the_boot_loader(device: Plugged) -> N
     device.open(False)
     assert device.lib.plugged_touches() == 0
     device.open(baud=1200)
-    assert device.lib.plugged_touches() == 0, "it is the closing that counts"
+    assert device.lib.plugged_touches() == 0, "only closing the port counts"
     device.open(False, baud=1200)
     assert device.lib.plugged_touches() == 1
     assert device.requests[-1].setup == LINUX_CLOSES[0]
-    assert device.requests[-1].result == 0, "the host has its answer first"
+    assert device.requests[-1].result == 0, "the host gets its answer first"
     assert device.ask(SET_CLASS, 0x22, 0, 0, 0) == b""
     assert device.lib.plugged_touches() == 1, "a closed port cannot be closed"
 
 
-# -- who speaks first --
+# -- the link: USB or UART --
 
 
 def link_gets(device: Plugged) -> bytes:
@@ -377,7 +377,7 @@ def uart_got(device: Plugged) -> bytes:
     return bytes(data)[:size]
 
 
-def test_who_speaks_first_is_the_link(opened: Plugged) -> None:
+def test_the_first_port_with_input_is_the_link(opened: Plugged) -> None:
     assert not opened.lib.link_waiting()
     opened.host_writes(b"usb")
     opened.run(2_000)
@@ -390,7 +390,7 @@ def test_who_speaks_first_is_the_link(opened: Plugged) -> None:
     assert uart_got(opened) == b""
 
 
-def test_a_uart_that_speaks_first_is_the_link_until_usb_is_opened(device: Plugged) -> None:
+def test_a_uart_with_the_first_input_is_the_link_until_usb_is_opened(device: Plugged) -> None:
     device.lib.plugged_uart_give(b"uart", 4)
     assert link_gets(device) == b"uart"
     device.lib.link_send(b"reply", 5)

@@ -1,4 +1,4 @@
-"""Which boards the suite runs on: both simulated ones, or the real one that the options name.
+"""Boards of the suite: both simulated ones, or the real one that the options name.
 
     pytest tests/hardware
     pytest tests/hardware --board mkr1000 --port /dev/ttyACM0 -x

@@ -47,7 +47,7 @@ def simulated_rig(board: str, folder: Path) -> Iterator[Rig]:
 
 @contextmanager
 def look(at: str) -> Iterator[None]:
-    """Whatever fails inside is reported with what to look at on the bench."""
+    """Report a failure inside together with the parts to look at on the bench."""
     failure = None
     try:
         yield
@@ -58,7 +58,7 @@ def look(at: str) -> Iterator[None]:
 
 
 def prepare(device: Device, schedule: Schedule, stored: dict[str, np.ndarray]) -> None:
-    """An empty store, the schedule, and the stored tensors as the weights of step 0."""
+    """Format the card, load the schedule, and commit the stored tensors as step 0."""
     device.format()
     device.load(schedule.model_part, schedule.plan_part)
     for name, array in stored.items():
@@ -68,7 +68,7 @@ def prepare(device: Device, schedule: Schedule, stored: dict[str, np.ndarray]) -
 
 
 def weights(device: Device, graph: Graph, schedule: Schedule) -> dict[str, bytes]:
-    """What training renews, as the board has committed it."""
+    """Return all parameters and states that the board has committed."""
     return {
         node.name: device.read(TENSOR, schedule.names.index(node.name), node.size_bytes)
         for node in graph

@@ -24,7 +24,7 @@ def test_the_board_says_who_it_is(rig: Rig) -> None:
 
 
 def test_no_byte_is_lost(device: Device) -> None:
-    """Long frames both ways; the link asks again for what is lost, and counts it."""
+    """Send long frames both ways; the link counts the requests that it must repeat."""
     data = np.random.default_rng(1).bytes(min(8192, device.info.arena_bytes))
     with look(f"{WIRES}; then the UART's DMA: bytes get lost while the processor is busy"):
         device.link.resent = 0
@@ -36,7 +36,7 @@ def test_no_byte_is_lost(device: Device) -> None:
 
 
 def test_its_clock_keeps_time(rig: Rig, device: Device) -> None:
-    """A timer that is off makes every profile, deadline and time-out wrong."""
+    """A wrong timer makes every profile, deadline and time-out wrong."""
     elements = device.info.arena_bytes // 8
     attrs = {"n": 1, "c": elements, "h": 1, "w": 1}
     op = isa.pack_op(isa.by_name("KERNEL")["relu"].code, 0, [0], 1, None, attrs)

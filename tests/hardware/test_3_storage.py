@@ -1,4 +1,4 @@
-"""The card is found, keeps what is written, and is as fast as its bus."""
+"""The card is found, keeps the written bytes, and is fast enough."""
 
 from poet_host.device.device import TENSOR, Device, board_error
 from support import toy
@@ -25,7 +25,7 @@ def test_the_card_is_found(device: Device) -> None:
         assert info.storage_blocks > 2048, f"the partition has {info.storage_blocks} blocks"
 
 
-def test_it_keeps_what_is_written(rig: Rig, device: Device) -> None:
+def test_it_keeps_the_written_bytes(rig: Rig, device: Device) -> None:
     schedule = toy.schedule()
     with look(f"{BUS}; then the card itself: try another"):
         for seed in (1, 2, 3):

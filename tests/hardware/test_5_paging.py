@@ -1,4 +1,4 @@
-"""Pages go out and come back whole, while the processor computes, and steps are committed."""
+"""Pages are written and read without damage, during computes too; steps are committed."""
 
 from poet_host.device.device import Device
 from support.overlap import Overlap
@@ -9,7 +9,7 @@ from tests.hardware.rig import Rig, look
 STEPS = 3
 
 
-def test_pages_come_back_whole(device: Device) -> None:
+def test_pages_are_read_as_written(device: Device) -> None:
     with look("the card (a page that fails its CRC is named above), then its supply: writing draws "
               "up to 100 mA"):  # fmt: skip
         prepare(device)

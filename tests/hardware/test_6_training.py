@@ -20,7 +20,7 @@ def test_training_gives_the_weights_of_the_host(rig: Rig) -> None:
     schedule = api.encode(graph, profile, plan)
     fitted, start = fit(data, graph), dict(start_values(graph, 0))
     with (
-        look("all that came before: the first differing step names the tensor"),
+        look("the tests before this one: the first differing step names the tensor"),
         rig.connect() as device,
     ):
         x, y = batch_of_step(fitted, graph.batch, 0, 0)

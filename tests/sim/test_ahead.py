@@ -1,4 +1,4 @@
-"""Chips take the next batch over the line while they compute, and lose no byte of it."""
+"""Chips receive the next batch while they compute, without losing a byte."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,7 +15,7 @@ from poet_host.sim.start_board import start_board
 from support.sim_helper import needs_compiler
 
 EXAMPLE = Schedule.load(resource("schedules") / "resnet-digits-mkr1000.poet")
-PATIENT_S = 30.0  # longer than a simulated step takes: what was lost is not soon sent again
+PATIENT_S = 30.0  # longer than a simulated step, so that lost requests are not repeated
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +48,10 @@ def test_the_next_batch_comes_while_a_step_runs(training: Training, native: Run)
 
 @needs_compiler
 @pytest.mark.slow
-def test_a_host_that_talks_through_a_whole_step_is_heard_to_the_last_byte(
+def test_no_byte_is_lost_from_a_host_that_sends_during_a_whole_step(
     training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a chip does meanwhile: kernels, checks of pages, blocks that go to its card."""
+    """The chip runs kernels, checks pages, and writes blocks to its card meanwhile."""
     send: Callable[[int, Batch], None] = training._send
 
     def again_and_again(step: int, batch: Batch) -> None:

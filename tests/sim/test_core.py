@@ -1,4 +1,4 @@
-"""The simulated core: cycles, exceptions, strictness, and QEMU as a second opinion."""
+"""The simulated core: cycles, exceptions and refused accesses; QEMU is a second judge."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = needs_compiler
 both = pytest.mark.parametrize("core", list(CORES))
 
 
-# What the manuals' tables give for the stretches in cycles.c, in order.
+# Cycles of the stretches in cycles.c, in order, from the tables of the manuals.
 STRETCHES = {
     "m0plus": [0, 4, 30, 8, 6, 6, 3],
     "m4f": [0, 4, 39, 5, 6, 6, 4, 2, 3, 4, 14, 5, 9, 5],
@@ -54,7 +54,9 @@ def product_hash() -> int:
 
 
 @both
-def test_multiply_accumulate_costs_what_was_measured_elsewhere(core: str, tmp_path: Path) -> None:
+def test_a_multiply_accumulate_costs_as_much_as_measured_elsewhere(
+    core: str, tmp_path: Path
+) -> None:
     outcome = run(bare(core, build(core, "matmul.c", tmp_path)))
     cycles = (outcome.marks[1] - outcome.marks[0]) / 16**3
     low, high = ANCHORS[core]
@@ -89,7 +91,7 @@ def test_interrupts_anywhere_change_no_result(core: str, tmp_path: Path) -> None
     assert ticking.exceptions > 300
     elf = build(core, "stress.c", tmp_path, "-DTICKS=997")
     handler = 1800 if core == "m0plus" else 150  # more than the handlers take themselves
-    for ticks in (1, 61, 149):  # a request after every such while, on top of SysTick
+    for ticks in (1, 61, 149):  # ticks between requests, in addition to SysTick
         stressed = run(bare(core, elf), slice_ticks=handler + ticks, slices=10**6, between=pulse)
         assert stressed.code == 0
         assert stressed.text.splitlines()[:2] == lines[:2]
@@ -134,7 +136,7 @@ REFUSED_BY_CORE = {
 
 @both
 @pytest.mark.parametrize("case", range(1, 12))
-def test_what_the_chip_forbids_stops_with_a_reason(core: str, case: int, tmp_path: Path) -> None:
+def test_forbidden_accesses_stop_with_a_reason(core: str, case: int, tmp_path: Path) -> None:
     outcome = run(bare(core, build(core, "strict.c", tmp_path, f"-DCASE={case}")))
     expected = (REFUSED | REFUSED_BY_CORE[core]).get(case)
     if case == 1 and core == "m4f":
@@ -150,7 +152,7 @@ def test_what_the_chip_forbids_stops_with_a_reason(core: str, case: int, tmp_pat
 
 
 @both
-def test_a_fault_names_the_very_instruction(core: str, tmp_path: Path) -> None:
+def test_a_fault_names_its_instruction(core: str, tmp_path: Path) -> None:
     elf = build(core, "strict.c", tmp_path, "-DCASE=4")
     outcome = run(bare(core, elf))
     command = ["arm-none-eabi-objdump", "-d", "--disassemble=main", str(elf)]
@@ -162,7 +164,7 @@ def test_a_fault_names_the_very_instruction(core: str, tmp_path: Path) -> None:
 
 @needs_qemu
 @pytest.mark.parametrize("case", range(13, 19))
-def test_what_the_m4_must_have_aligned_is_looked_at(case: int, tmp_path: Path) -> None:
+def test_the_m4_checks_the_alignment_of_some_instructions(case: int, tmp_path: Path) -> None:
     """LDRD, LDM, VLDR, VLDM, STRD, and one that its condition skips; QEMU agrees."""
     outcome = run(bare("m4f", build("m4f", "strict.c", tmp_path, f"-DCASE={case}")))
     there = qemu("m4f", build("m4f", "strict.c", tmp_path, f"-DCASE={case}", "-DQEMU"))
@@ -183,7 +185,7 @@ def test_code_in_ram_runs_and_may_be_replaced(core: str, tmp_path: Path) -> None
 
 @both
 @pytest.mark.parametrize("case", [2, 6, 9])
-def test_the_programs_own_fault_handler_can_be_run(core: str, case: int, tmp_path: Path) -> None:
+def test_the_program_can_handle_a_fault(core: str, case: int, tmp_path: Path) -> None:
     _, lib = chips()
     machine = bare(core, build(core, "strict.c", tmp_path, f"-DCASE={case}"))
     lib.machine_take_faults(machine, True)

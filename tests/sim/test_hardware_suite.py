@@ -1,4 +1,4 @@
-"""The hardware suite on a port, as on a bench: what it runs, and what it says of what is wrong."""
+"""The hardware suite on a port, as on a bench: which tests run, and what to look at."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def suite(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_compiler
-def test_it_runs_on_the_port_that_is_named() -> None:
+def test_it_runs_on_the_named_port() -> None:
     with start_board("nrf52840_dk") as board:
         on = ("--board", "nrf52840_dk", "--port", board.port, "--no-flash")
         done = suite(*on, "-k", "what_was_built or wire or lost or found")
@@ -30,7 +30,7 @@ def test_it_runs_on_the_port_that_is_named() -> None:
 
 
 @needs_compiler
-def test_a_missing_card_is_where_to_look() -> None:
+def test_a_missing_card_is_named() -> None:
     with SimulatedBoard("mkr1000", build_firmware("mkr1000"), None) as board:
         done = suite("--board", "mkr1000", "--port", board.port, "--no-flash", "-k", "found")
     assert done.returncode == 1
@@ -38,7 +38,7 @@ def test_a_missing_card_is_where_to_look() -> None:
     assert ">>> look at: the card: is it in" in done.stdout
 
 
-def test_a_dead_port_is_where_to_look(tmp_path: Path) -> None:
+def test_a_dead_port_is_named(tmp_path: Path) -> None:
     port = str(tmp_path / "ttyACM9")
     done = suite("--board", "mkr1000", "--port", port, "--no-flash", "-k", "who_it_is")
     assert done.returncode == 1

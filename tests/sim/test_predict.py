@@ -1,4 +1,4 @@
-"""What plans promise is what simulated boards do: time, energy, and how far lanes overlap.
+"""Simulated boards do what plans predict: time, energy, and the overlap of the lanes.
 
 Everything here is counted in simulated cycles, and the same every time.
 """

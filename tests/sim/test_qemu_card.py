@@ -1,4 +1,4 @@
-"""The portable SD driver on QEMU's card, so that driver and card model share no mistake."""
+"""The portable SD driver on QEMU's card: driver and card model cannot share an error."""
 
 import subprocess
 from pathlib import Path
@@ -16,7 +16,7 @@ def block(number: int) -> bytes:
 
 @needs_compiler
 @needs_qemu
-def test_the_driver_works_on_a_card_that_is_not_ours(tmp_path: Path) -> None:
+def test_the_driver_works_on_the_card_of_qemu(tmp_path: Path) -> None:
     CORES["m3"] = ["-mcpu=cortex-m3"]
     common = FIRMWARE / "port" / "common"
     options = [

@@ -1,4 +1,4 @@
-"""The scan of whole images for instructions that their core lacks, judged by objdump."""
+"""Whole images are scanned for instructions that their core lacks; objdump is the judge."""
 
 import re
 import struct
@@ -13,10 +13,10 @@ from poet_host.sim.elf import illegal_instructions, instructions
 from support.sim_helper import needs_compiler
 
 pytestmark = needs_compiler
-BOARDS = {"mkr1000": False, "nrf52840_dk": True}  # has it a Cortex-M4F?
+BOARDS = {"mkr1000": False, "nrf52840_dk": True}  # True: Cortex-M4F
 boards = pytest.mark.parametrize("name", BOARDS)
 
-# As ARMv6-M, ARMv7-M and ARMv8-M print them; what only the Cortex-M0+ lacks, then what both do.
+# Instructions of ARMv7-M and ARMv8-M: those that only the Cortex-M0+ lacks, then those of neither.
 ONLY_M0PLUS = {
     "cbz r0": (0xB100,),
     "it eq": (0xBF08,),
@@ -60,7 +60,7 @@ def planted(image: Image, address: int, halves: tuple[int, ...]) -> Image:
 
 
 def word_at_a_time(image: Image, *, m4: bool) -> int:
-    """Where two narrow instructions follow each other, well inside a function."""
+    """Return the aligned address of two 16-bit instructions in a row, inside a function."""
     begin = image.symbols["poet_serve"] & ~1
     found = [(a, d.size_bytes) for a, _, d in instructions(image, m4=m4) if a >= begin]
     pairs = pairwise(found)

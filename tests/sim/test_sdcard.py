@@ -1,4 +1,4 @@
-"""The SD card model against the rules of the SPI mode, driven byte by byte."""
+"""The SD card model and the rules of the SPI mode, driven byte by byte."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_a_power_cut_leaves_part_of_the_block(image: Path, lose_group: int) -> N
         assert cut[kept:] == bytes(BLOCK - kept)
 
 
-def test_what_a_host_must_not_do_is_told(image: Path) -> None:
+def test_errors_of_the_host_are_reported(image: Path) -> None:
     fast = Card(image)
     fast.byte_ns = 1000
     for _ in range(10):
@@ -298,7 +298,7 @@ def test_a_size_that_no_card_has_is_refused(tmp_path: Path) -> None:
     assert b"No such file" in ffi.string(lib.sdcard_error())
 
 
-def test_the_meter_knows_what_the_card_was_doing(image: Path) -> None:
+def test_the_meter_counts_reading_and_writing(image: Path) -> None:
     card = Card(image).start()
     assert (card.counts.reading_ns, card.counts.writing_ns) == (0, 0)
     assert card.command(17, 2) == [0]

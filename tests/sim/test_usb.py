@@ -1,4 +1,4 @@
-"""The firmware of both boards over USB: enumeration, cable, reset and suspend, bits. 60 s."""
+"""The firmware of both boards over USB: enumeration, cable, reset, suspend, bits. 60 s."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from support.usb_board import STALLED, UsbBoard
 
 pytestmark = needs_compiler
 both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
-LINUX = [  # the requests of hub and cdc_acm when a serial port is plugged in
+LINUX = [  # the requests of hub and cdc_acm for a new serial port
     (0, "8006000100004000", 18),  # GET_DESCRIPTOR device, as much as fits
     (0, "0005050000000000", 0),  # SET_ADDRESS
     (5, "8006000100001200", 18),
-    *3 * [(5, "8006000600000a00", STALLED)],  # GET_DESCRIPTOR device qualifier: is it faster?
+    *3 * [(5, "8006000600000a00", STALLED)],  # GET_DESCRIPTOR device qualifier, of faster devices
     (5, "8006000200000900", 9),  # GET_DESCRIPTOR configuration, and whole
     (5, "8006000200004300", 67),
     (5, "800600030000ff00", 4),  # strings: languages, product, manufacturer, serial number
@@ -38,7 +38,7 @@ LINUX = [  # the requests of hub and cdc_acm when a serial port is plugged in
 
 
 def is_well(board: UsbBoard) -> None:
-    assert board.ask("status")["status"].running == 0  # quicker than hello, which seeks a card
+    assert board.ask("status")["status"].running == 0  # faster than hello, which looks for a card
 
 
 @both
@@ -55,21 +55,21 @@ def test_it_enumerates_and_says_who_it_is(name: str) -> None:
 
 
 @both
-def test_halted_endpoints_go_on_where_they_were(name: str) -> None:
+def test_halted_endpoints_continue_where_they_were(name: str) -> None:
     board = UsbBoard(name)
     assert board.control("0203000081000000") == (0, b"")  # SET_FEATURE HALT
     assert board.control("8200000081000200") == (2, b"\1\0")  # GET_STATUS
     assert board.control("0201000081000000") == (0, b"")  # CLEAR_FEATURE
     for endpoint in ("82", "02"):
-        is_well(board)  # an odd number of packets each way: toggles are not where they begin
+        is_well(board)  # an odd number of packets each way, so that the data toggles are set
         assert board.control(f"02030000{endpoint}000000") == (0, b"")
-        is_well(board)  # the host meets STALL, and clears it
+        is_well(board)  # the host clears the STALL
         assert board.requests()[-1].setup.hex() == f"02010000{endpoint}000000"
         assert board.control(f"82000000{endpoint}000200") == (2, b"\0\0")
 
 
 @both
-def test_requests_that_it_does_not_know_are_stalled(name: str) -> None:
+def test_unknown_requests_are_stalled(name: str) -> None:
     board = UsbBoard(name)
     for setup in ("8006000600000a00", "c001000000004000", "210a000000000000", "0009020000000000"):
         assert board.control(setup) == (STALLED, b"")
@@ -78,8 +78,8 @@ def test_requests_that_it_does_not_know_are_stalled(name: str) -> None:
 
 
 @both
-def test_the_cable_may_go_and_come_at_any_time(name: str) -> None:
-    """Within the enumeration, within a request, within the reply."""
+def test_the_cable_may_be_unplugged_at_any_time(name: str) -> None:
+    """During the enumeration, a request and the reply."""
     board = UsbBoard(name)
     for delay_us in (0, 40, 300, 1_500, 101_000, 160_300, 160_900, 161_500, 172_000, 172_500):
         board.plug(False)
@@ -112,7 +112,7 @@ def test_a_reset_of_the_bus_ends_everything(name: str) -> None:
 
 
 @both
-def test_it_sleeps_through_a_suspended_bus(name: str) -> None:
+def test_it_sleeps_while_the_bus_is_suspended(name: str) -> None:
     board = UsbBoard(name)
     board.chip.give(board.frame("status"))
     board.lib.machine_usb_suspend(board.machine, True)
@@ -127,8 +127,8 @@ def test_it_sleeps_through_a_suspended_bus(name: str) -> None:
 
 @both
 @pytest.mark.parametrize("baud", [115_200, 1200])
-def test_closed_at_1200_baud_the_boot_loader_is_asked_for(name: str, baud: int) -> None:
-    """Of the nRF52840 DK there is none: it goes on."""
+def test_closing_at_1200_baud_starts_the_boot_loader(name: str, baud: int) -> None:
+    """The nRF52840 DK has no boot loader, so it continues."""
     board = UsbBoard(name)
     board.chip.usb_open(True, baud)
     board.run_us(20_000)
@@ -148,7 +148,7 @@ def test_closed_at_1200_baud_the_boot_loader_is_asked_for(name: str, baud: int) 
 
 @both
 def test_the_uart_answers_while_the_cable_is_in(name: str) -> None:
-    """Whichever of the two speaks first is the link."""
+    """The first port to receive a request is the link."""
     board = UsbBoard(name)
     frame = board.frame("status")
     board.lib.machine_serial_give(board.machine, frame, len(frame))
@@ -156,8 +156,8 @@ def test_the_uart_answers_while_the_cable_is_in(name: str) -> None:
 
 
 @both
-def test_the_uart_takes_over_when_the_cable_is_out(name: str) -> None:
-    """And gives way again to a program that opens the USB port."""
+def test_the_uart_is_the_link_without_a_cable(name: str) -> None:
+    """A program that opens the USB port takes the link back."""
     board = UsbBoard(name)
     is_well(board)
     board.plug(False)
@@ -173,8 +173,8 @@ def test_the_uart_takes_over_when_the_cable_is_out(name: str) -> None:
 
 
 @both
-def test_a_fault_is_told_over_usb(name: str) -> None:
-    """By a core that no interrupt reaches any more."""
+def test_a_fault_is_sent_over_usb(name: str) -> None:
+    """The core handles no interrupts then."""
     board = UsbBoard(name)
     is_well(board)
     board.lib.machine_take_faults(board.machine, True)
@@ -202,8 +202,8 @@ def test_it_trains_over_usb_to_the_same_bits(name: str, storage: Path) -> None:
         assert board.meter.stack_free_bytes > 0
 
 
-def test_a_program_that_opens_and_closes_the_port_does_so_on_the_board() -> None:
-    """With 1200 baud for a moment, and the board starts again: there is no boot loader here."""
+def test_the_board_sees_a_program_open_and_close_the_port() -> None:
+    """Closing it at 1200 baud restarts the board: the simulation has no boot loader."""
     with SimulatedBoard("mkr1000", build_firmware("mkr1000"), None, usb=True) as board:
 
         def started_again(before: int) -> bool:
@@ -214,7 +214,7 @@ def test_a_program_that_opens_and_closes_the_port_does_so_on_the_board() -> None
                 unique_id = device.info.unique_id
             before, end = board.meter.ticks, time.monotonic() + 60
             serial.Serial(board.port, baud).close()
-            # What starts again counts from 0, and waits for a host before it sleeps for good.
+            # A restarted board counts from 0, and waits for a host before it goes to sleep.
             while baud == 1200 and not started_again(before) and time.monotonic() < end:
                 time.sleep(0.05)
             assert started_again(before) == (baud == 1200)
@@ -225,7 +225,7 @@ def test_a_program_that_opens_and_closes_the_port_does_so_on_the_board() -> None
 
 @pytest.mark.slow
 def test_the_whole_path_runs_over_usb() -> None:
-    """Profile, solve, train, read the weights back: those of unlimited memory."""
+    """Profile, solve, train and read the weights, which are those of unlimited memory."""
     graph = runs.unknown()
     data = Dataset("example", *example(graph))
     whole = runs.train(runs.schedule(graph), data, steps=2)

@@ -1,4 +1,4 @@
-"""What comes by USB before a board trains alone, and while it does. 20 s."""
+"""Events on USB before a board trains alone, and while it does. 20 s."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from support.usb_board import UsbBoard
 
 pytestmark = needs_compiler
 both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
-STEPS = 1000  # more than it comes to; their order is read in an instant
-ATTENDS_US = 3_000_000  # in four parts of as long
-RESET_US = 50_000  # what the host takes for it
+STEPS = 1000  # more than it trains here; their order is read quickly
+ATTENDS_US = 3_000_000  # it waits for a host in four equal parts
+RESET_US = 50_000  # duration of a reset by the host
 
 
 def alone(name: str, folder: Path) -> UsbBoard:
-    """Its cable is in and its port open, but nobody says anything until it trains."""
+    """A board with its port open, but no request from the host until it trains."""
     image = trained(card())
     put(image, job(0, STEPS))
     path = folder / "card.img"
@@ -32,7 +32,7 @@ def alone(name: str, folder: Path) -> UsbBoard:
 
 
 def step_of(board: UsbBoard) -> int:
-    """Of the step that runs, and one does."""
+    """Return the running step; there must be one."""
     status = board.ask("status")["status"]
     assert status.running == 1
     return int(status.step)
@@ -44,28 +44,26 @@ def run_until(board: UsbBoard, time_us: float) -> None:
 
 
 @both
-def test_a_wait_ends_in_time_though_an_interrupt_comes_as_it_begins(name: str) -> None:
-    """There is one wake-up for it, which must not be before its end."""
+def test_a_wait_ends_in_time_if_an_interrupt_comes_as_it_begins(name: str) -> None:
+    """The only wake-up for the wait must not come before its end."""
     board = UsbBoard(name)
     run_until(board, 0.9 * ATTENDS_US / 4)
     count = board.chip.meter.exceptions
     while board.chip.meter.exceptions == count:
         board.chip.run(64)
-    second_us = board.time_us  # of the four begins now, within microseconds
+    second_us = board.time_us  # the second of the four parts begins now, within microseconds
     for delay in range(100):
         board.chip.reset()
         run_until(board, second_us - RESET_US + delay / 4)
         board.lib.machine_usb_reset(board.machine)
-        run_until(board, 0.6 * ATTENDS_US)  # by now the host has done what follows
+        run_until(board, 0.6 * ATTENDS_US)  # the host's requests after the reset are over
         count = board.chip.meter.exceptions
         run_until(board, 0.95 * ATTENDS_US)
         assert board.chip.meter.exceptions > count, f"{delay / 4} us"
 
 
 @both
-def test_whatever_happens_on_the_bus_it_trains_on_until_it_is_stopped(
-    name: str, tmp_path: Path
-) -> None:
+def test_no_event_on_the_bus_stops_the_training(name: str, tmp_path: Path) -> None:
     board = alone(name, tmp_path)
     steps = [step_of(board)]
     for stays_open in (True, False):

@@ -1,4 +1,4 @@
-"""A host that does anything at any time: chips' rules hold, and the board serves on. 25 s."""
+"""A host with random events: the board breaks no rule of the chip, and serves on. 25 s."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SET_ADDRESS = 5
 
 
 def any_request(rng: random.Random) -> bytes:
-    """Eight bytes of a SETUP packet, of which most mean something."""
+    """Eight bytes of a SETUP packet, mostly with a meaning."""
     usual = (
         (0x80, 0x81, 0x82, 0, 1, 2, 0x21, 0xA1, 0xC0),
         (0, 1, 3, 6, 8, 9, 10, 11, 0x20, 0x21, 0x22),
@@ -29,7 +29,7 @@ def any_request(rng: random.Random) -> bytes:
         (0, 0, 0, 1),
     )
     setup = [rng.choice((*values, rng.randrange(256))) for values in usual]
-    if setup[1] == SET_ADDRESS:  # the host would have to follow
+    if setup[1] == SET_ADDRESS:  # the host would need the new address
         setup[1] = 0
     return bytes(setup)
 
@@ -39,7 +39,7 @@ def ask_anything(board: UsbBoard, rng: random.Random) -> None:
 
 
 def interrupt_itself(board: UsbBoard, rng: random.Random) -> None:
-    """A SETUP may come at any time, also while an earlier request is not through."""
+    """A SETUP may come at any time, even during an earlier request."""
     ask_anything(board, rng)
     for _ in range(rng.randrange(1, 4)):
         board.chip.run(rng.randrange(100 * 48))
@@ -80,7 +80,7 @@ KINDS: tuple[Callable[[UsbBoard, random.Random], None], ...] = (
 
 
 def serves_on(board: UsbBoard) -> None:
-    """It does, after an enumeration: the host may have closed endpoints unawares."""
+    """Check that it does after an enumeration: the host may have closed endpoints."""
     board.chip.usb_open(True, BAUD)
     reset(board, random.Random())
     board.run_us(60_000)
@@ -95,7 +95,7 @@ def serves_on(board: UsbBoard) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
-def test_whatever_the_host_does(name: str, seed: int) -> None:
+def test_a_random_host_breaks_nothing(name: str, seed: int) -> None:
     board, rng = UsbBoard(name), random.Random(seed)
     for number in range(1, ACTIONS + 1):
         rng.choice(KINDS)(board, rng)
@@ -107,8 +107,8 @@ def test_whatever_the_host_does(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
-def test_the_answer_is_that_to_the_latest_request(name: str) -> None:
-    """A host gives up one request for another, at any moment of the one that it gives up."""
+def test_the_answer_belongs_to_the_latest_request(name: str) -> None:
+    """A host replaces one request by another, at any moment of the first."""
     board = UsbBoard(name)
     configuration, line_coding = "8006000200004300", "2120000000000700"
     for given_up, asked in ((configuration, "8006000100001200"), (line_coding, "8008000000000100")):

@@ -1,4 +1,4 @@
-"""Linux itself as the judge: its hub, cdc_acm and tty drivers, in a virtual machine.
+"""The USB drivers of Linux (hub, cdc_acm, tty) on the simulated boards, in a virtual machine.
 
 Runs where QEMU is, and where POET_LINUX names a folder in which Debian's arm64 packages
 linux-image-*-unsigned and busybox-static have been unpacked (`dpkg-deb -x`). Half a minute a board.

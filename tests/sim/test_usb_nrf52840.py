@@ -1,4 +1,4 @@
-"""The nRF52840's USB device controller: its model's rules, and the firmware on it. 15 s."""
+"""The nRF52840's USB device controller: the model's rules, and the firmware on it. 15 s."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TICKS_PER_US = 64
 
 
 def case(number: int, folder: Path) -> Outcome:
-    """Run one case of nrf52840_usbd.c with the cable in; after 3 ms the bus is suspended."""
+    """Run one case of nrf52840_usbd.c with a cable; after 3 ms the bus is suspended."""
     _, lib = chips()
     machine = nrf52840(build("m4f", "nrf52840_usbd.c", folder, f"-DCASE={number}"))
     lib.machine_usb_plug(machine, True)
@@ -60,10 +60,10 @@ def test_misuse_stops_with_a_reason(number: int, tmp_path: Path) -> None:
     assert MISUSES[number] in outcome.message
 
 
-def test_what_was_not_fetched_before_a_reset_never_comes() -> None:
-    """The controller keeps a packet for the host over a reset: the firmware takes it back."""
+def test_a_packet_from_before_a_reset_is_never_sent() -> None:
+    """The controller keeps a packet for the host over a reset: the firmware removes it."""
     board = UsbBoard("nrf52840_dk")
-    for delay_us in range(0, 300, 10):  # while the request comes, while the reply waits, after it
+    for delay_us in range(0, 300, 10):  # during the request, before the reply, after it
         board.chip.give(board.frame("status"))
         board.run_us(delay_us)
         board.lib.machine_usb_reset(board.machine)
@@ -74,8 +74,8 @@ def test_what_was_not_fetched_before_a_reset_never_comes() -> None:
         assert board.chip.take() == b""
 
 
-def test_the_cable_goes_at_any_microsecond_of_a_request() -> None:
-    """What the bus has done and nobody has looked at yet: of no use once the controller is off."""
+def test_the_cable_may_be_unplugged_at_any_microsecond_of_a_request() -> None:
+    """Events of the bus that were not handled are void when the controller is off."""
     board = UsbBoard("nrf52840_dk")
     for ticks in range(0, 70 * TICKS_PER_US, 24):
         board.chip.give(board.frame("status"))

@@ -1,4 +1,4 @@
-"""The SAM D21's USB device controller: its model's rules (data sheet, section 32)."""
+"""The SAM D21's USB device controller: the model's rules (data sheet, section 32)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from poet_host.sim.chip_library import chips
 from support.sim_helper import Outcome, build, needs_compiler, run, samd21, words
 
 pytestmark = needs_compiler
-GET_DESCRIPTOR = [0x01000680, 0x00400000]  # the device's, 64 bytes: what a host begins with
-CRC = 0x94DD  # of those eight bytes, as sent after them
+GET_DESCRIPTOR = [0x01000680, 0x00400000]  # the device's, 64 bytes: the first request of a host
+CRC = 0x94DD  # of those eight bytes, sent after them
 
 
 def case(number: int, folder: Path) -> Outcome:
-    """Run one case of samd21_usb.c with the cable in."""
+    """Run one case of samd21_usb.c with a cable."""
     _, lib = chips()
     machine = samd21(build("m0plus", "samd21_usb.c", folder, f"-DCASE={number}"))
     lib.machine_usb_plug(machine, True)
     return run(machine)
 
 
-def test_a_setup_comes_into_its_bank_and_no_further(tmp_path: Path) -> None:
+def test_a_setup_packet_is_written_to_its_bank_only(tmp_path: Path) -> None:
     outcome = case(1, tmp_path)
     assert (outcome.result, outcome.message) == ("exit", "")
     *packet, after, size, status, crc, later = words(outcome.text)
     assert packet == GET_DESCRIPTOR
-    assert (after, size, status) == (0, 8, 0x43)  # 8 bytes were all there was room for
+    assert (after, size, status) == (0, 8, 0x43)  # the bank has room for 8 bytes
     assert (crc, later) == (CRC, 0x43)
 
 
-def test_a_reset_of_the_bus_leaves_the_control_endpoint(tmp_path: Path) -> None:
+def test_a_reset_of_the_bus_keeps_the_control_endpoint(tmp_path: Path) -> None:
     assert words(case(2, tmp_path).text) == [0, 0x11, 0]
 
 

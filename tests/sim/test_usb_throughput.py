@@ -1,4 +1,4 @@
-"""How fast a board takes and gives bytes by USB and by UART, in simulated time. 10 s."""
+"""Bytes per second over USB and UART, in simulated time. 10 s."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from support.usb_board import UsbBoard
 pytestmark = needs_compiler
 TIMES = 8
 WORST_KB_S = 400  # docs/explanation/usb.md
-PAYLOAD = {"mkr1000": 512, "nrf52840_dk": 1536}  # bytes of a request that a frame has room for
+PAYLOAD = {"mkr1000": 512, "nrf52840_dk": 1536}  # bytes of data that fit a request
 
 
 def kilobytes_per_second(name: str, *, usb: bool) -> tuple[float, float]:
-    """Payload to the board, into its arena, and from it; a request waits for the last's reply."""
+    """Rates of payload to the board's arena and from it, with one request at a time."""
     board = UsbBoard(name, usb=usb)
     data = random.Random(1).randbytes(PAYLOAD[name])
     board.ask("write", object=ARENA, tensor=0, offset=0, bytes=data)
@@ -32,7 +32,7 @@ def kilobytes_per_second(name: str, *, usb: bool) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", PAYLOAD)
-def test_usb_leaves_the_uart_behind(name: str) -> None:
+def test_usb_is_faster_than_the_uart(name: str) -> None:
     usb, uart = kilobytes_per_second(name, usb=True), kilobytes_per_second(name, usb=False)
     print(name, "to the board, from it, kB/s:", "usb", usb, "uart", uart)
     assert all(50 < rate < 100 for rate in uart)  # 1 Mbaud is 100 kB/s

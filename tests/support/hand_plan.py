@@ -1,4 +1,4 @@
-"""A hand-made model and plan that use every form of statement, bit by bit."""
+"""A model and a plan by hand, bit by bit, with every form of statement."""
 
 from functools import cache
 
@@ -47,7 +47,7 @@ MODEL = Model(
     data_blocks=132,
 )
 
-# A number (value, width) or a pattern of bits, as FORMAT.md writes them.
+# A number (value, width), or a pattern of bits as FORMAT.md writes it.
 Item = str | tuple[int, int]
 FIT, NO, YES = "0", "0", "1"
 
@@ -82,7 +82,7 @@ def free(resident: int, width: int) -> list[Item]:
     return ["11011", (resident, width)]
 
 
-# Statement by statement: bits, and what they mean as (name, tensor, offset).
+# For each statement its bits, and their meaning as (name, tensor, offset).
 PLAN: list[tuple[list[Item], list[tuple[str, int, int]]]] = [
     (page_in(S, FIT), [("page_in", S, 0)]),
     (WAIT_0, [("wait", 0, 0)]),
@@ -93,7 +93,7 @@ PLAN: list[tuple[list[Item], list[tuple[str, int, int]]]] = [
     (page_in(P, FIT), [("page_in", P, 0)]),
     (out(2, 2), [("page_out", C, 48)]),
     (WAIT_1, [("wait", 0, 0)]),
-    (["0", NO, NO], [("compute", D, 32)]),  # where B was; C is still going out
+    (["0", NO, NO], [("compute", D, 32)]),  # where B was; C is still being written
     (["0", YES, NO], [("compute", Q, 0), ("free", D, 32)]),  # where P was
     (OUT_LAST, [("page_out", Q, 0)]),
     (page_in(S, *raw(16)), [("page_in", S, 16)]),

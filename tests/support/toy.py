@@ -2,8 +2,8 @@
 
     y = x w^T, z = relu(y), loss = mse(z, t); w is trained with momentum v
 
-Its plan uses every form of statement: pages, recomputation, waits in mid-queue, frees with a
-compute and alone, first fit, above a resident and raw offsets.
+Its plan uses every form of statement: pages, recomputation, waits for a part of the queue, frees
+with a compute and alone, first fit, offsets above a resident and raw offsets.
 """
 
 import random
@@ -53,7 +53,7 @@ _Y = 4 * N * K
 
 
 def frugal() -> Plan:
-    """Recomputes z, pages y and z out and y in again, frees whatever is not needed next."""
+    """Recompute z, page y and z out and y in again, and free all that is not needed next."""
     low, mid, high = _W, _W + _X, _W + _X + _Y
     return _plan(
         ("page_in", "w", 0), ("page_in", "x", low), ("compute", "y", mid), ("page_out", "y"),
@@ -69,7 +69,7 @@ def frugal() -> Plan:
 
 
 def lavish() -> Plan:
-    """Computes everything once, with everything in RAM."""
+    """Compute everything once, with everything in RAM."""
     at = np.cumsum([0, _X, _Y, _W, _W, _Y, _Y, 4, _Y, _Y, 12]).tolist()
     names = ["x", "t", "w", "v", "y", "z", "loss", "dz", "dy"]
     put = dict(zip(names, at, strict=False))

@@ -1,5 +1,7 @@
-"""A board's firmware on its simulated chip, plugged in by USB, in this process: what happens
-depends on nothing but what is asked."""
+"""A board's firmware on its simulated chip, plugged in by USB, in this process.
+
+Its events depend on nothing but the requests.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class Request:
 
 
 class UsbBoard:
-    """`usb`: False for the same over the UART, to compare. `chip` is the chip itself."""
+    """A board with its USB port open; `usb`: False for the UART, to compare."""
 
     def __init__(self, name: str, storage: Path | None = None, *, usb: bool = True) -> None:
         self.chip = SimulatedChip(name, build_firmware(name), storage, usb=usb)
@@ -49,17 +51,19 @@ class UsbBoard:
         return self.chip.meter.time_us
 
     def run_us(self, time_us: int) -> str:
-        """Let time pass, or less if the board sleeps and nothing will wake it."""
+        """Run the chip, but not longer than until it sleeps and nothing can wake it."""
         result = self.chip.run(time_us * self.chip.meter.tick_hz // 1_000_000)
         assert result in ("slice", "idle"), self.chip.message
         return result
 
     def until(self, condition: Callable[[], bool], *, step_us: int = 100) -> None:
-        """Let time pass until it holds, ten seconds at most."""
+        """Run the chip until the condition holds, at most 10 s."""
         give_up_us = self.time_us + 10e6
         while not condition():
             result = self.run_us(step_us)
-            assert condition() or result == "slice", "the board sleeps, and it does not hold"
+            assert condition() or result == "slice", (
+                "the board sleeps, and the condition does not hold"
+            )
             assert self.time_us < give_up_us
 
     def is_open(self) -> bool:
@@ -72,13 +76,13 @@ class UsbBoard:
         self.lib.machine_usb_plug(self.machine, on)
 
     def peek(self, address: int, size_bytes: int) -> bytes:
-        """What is in the chip's memory."""
+        """Return bytes of the chip's memory."""
         data = self.ffi.new("uint8_t[]", size_bytes)
         assert self.lib.machine_peek(self.machine, address, data, size_bytes)
         return bytes(data)
 
     def requests(self) -> list[Request]:
-        """All of the host's, up to the 64 latest."""
+        """Return the latest control transfers of the host, at most 64."""
         count = self.lib.machine_usb_requests(self.machine)
         found = [
             self.lib.machine_usb_request(self.machine, i) for i in range(max(0, count - 64), count)
@@ -96,7 +100,7 @@ class UsbBoard:
     def control(
         self, setup: str, data: bytes = b"", *, interject: bool = False
     ) -> tuple[int, bytes]:
-        """A control transfer of one's own: its result, and the bytes that came."""
+        """Make a control transfer; return its result and the received bytes."""
         ask = self.lib.machine_usb_interject if interject else self.lib.machine_usb_ask
         ask(self.machine, bytes.fromhex(setup), data, len(data))
         answer = self.ffi.new("uint8_t[512]")
@@ -105,19 +109,19 @@ class UsbBoard:
         return result, bytes(answer)[: max(0, result)]
 
     def frame(self, name: str, **fields: Any) -> bytes:
-        """The next request to the firmware, as it goes over the wire."""
+        """Return the frame of the next request to the firmware."""
         self.sequence = self.sequence % 255 + 1
         message = wire.messages()[name]
         return b"\0" + wire.frame(self.sequence, message.code, wire.pack(message.request, fields))
 
     def ask(self, name: str, **fields: Any) -> dict[str, Any]:
-        """A request to the firmware, and its reply's fields; the status must be 0."""
+        """Send a request to the firmware; return its reply's fields. The status must be 0."""
         frame = self.frame(name, **fields)
         assert self.chip.give(frame) == len(frame)
         return self.reply(name)
 
     def reply(self, name: str) -> dict[str, Any]:
-        """The reply to the latest request; frames of earlier ones may come before it."""
+        """Wait for the reply to the latest request; replies to earlier ones may come first."""
         message = wire.messages()[name]
         received, found = bytearray(), list[bytes]()
 

@@ -1,4 +1,4 @@
-"""The firmware's USB device on this computer, at the end of a simulated host's cable.
+"""The firmware's USB device on this computer, plugged into a simulated host.
 
 python tests/support/usb_layer.py SEED -SECONDS     fuzzes it (make fuzz-usb)
 """
@@ -46,7 +46,7 @@ COMMON = resource("firmware") / "port" / "common"
 
 
 def compile_layer(target: Path, *flags: str, host: bool, common: Path = COMMON) -> None:
-    """The firmware's files with the loop-back controller: on the simulated bus, or fuzzed."""
+    """Compile the firmware's files with the loop-back controller, for the host or the fuzzer."""
     mine = ("loopback.c", "plugged.c" if host else "fuzz.c")
     sources = [HERE / name for name in mine] + [common / name for name in FIRMWARE]
     include = [f"-I{common}", f"-I{resource('firmware') / 'include'}"]
@@ -59,7 +59,7 @@ def compile_layer(target: Path, *flags: str, host: bool, common: Path = COMMON) 
 
 @dataclass(frozen=True)
 class Request:
-    """One control transfer of the host; `setup` without the type of its last two fields."""
+    """One control transfer of the host."""
 
     setup: tuple[int, int, int, int, int]  # type, request, value, index, length
     address: int
@@ -68,7 +68,7 @@ class Request:
 
 
 class Plugged:
-    """A fresh device, plugged in. `library` is copied: its statics are this device's alone."""
+    """A new device, plugged in. It copies `library`, so that it has statics of its own."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Plugged:
         self.machine = self.lib.plugged_start(*self._texts, tells_status)
 
     def run(self, us: int) -> bool:
-        """Let time pass; true if the host then still has something to do."""
+        """Run for `us`; return True if the host still has something to do."""
         return bool(self.lib.plugged_run(us))
 
     def enumerate(self) -> None:
@@ -104,7 +104,7 @@ class Plugged:
 
     @property
     def requests(self) -> list[Request]:
-        """All, of the first 64."""
+        """The control transfers of the host, at most the first 64."""
         found = []
         for number in range(self.lib.machine_usb_requests(self.machine)):
             raw = self.lib.machine_usb_request(self.machine, number)
@@ -117,7 +117,7 @@ class Plugged:
     def ask(
         self, type_: int, request: int, value: int, index: int, length: int, data: bytes = b""
     ) -> bytes | int:
-        """A control transfer: what the device answers, or STALLED."""
+        """Make a control transfer; return the device's answer or STALLED."""
         setup = b"".join(
             number.to_bytes(size, "little")
             for number, size in ((type_, 1), (request, 1), (value, 2), (index, 2), (length, 2))
@@ -154,7 +154,7 @@ class Plugged:
 
     @property
     def packets(self) -> list[int]:
-        """Sizes of the data packets that the host has fetched, of the first 256."""
+        """Sizes of the data packets that the host has fetched, at most the first 256."""
         sizes = self.ffi.new("uint8_t[256]")
         count = self.lib.plugged_sent(sizes)
         return list(bytes(sizes)[:count])

@@ -1,8 +1,8 @@
 """A simulated board as a USB device of a QEMU guest, by the USB redirection protocol 0.7.
 
-The simulated host has enumerated the board and holds its bulk pipes; the guest's control transfers
-go to the board as they are, but for SET_CONFIGURATION, which is done already. Structures are little
-endian and packed; a message is its type, length and id, and then so many bytes.
+The simulated host has enumerated the board and uses its bulk pipes. The guest's control transfers
+are passed to the board, except SET_CONFIGURATION, which is done already. Structures are little
+endian and packed. A message is its type, length and id, and then `length` bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SLICE_TICKS = 200_000
 
 @dataclass
 class Redirected:
-    """Serves one guest, which connects to `path`."""
+    """Serve one guest, which connects to `path`."""
 
     chip: SimulatedChip
     path: str
@@ -59,7 +59,7 @@ class Redirected:
         self._guest.sendall(head + body)
 
     def serve(self, process: subprocess.Popen[bytes], patience_s: float) -> None:
-        """Until the guest's process has ended, or for as long as that."""
+        """Serve until the guest's process ends, at most `patience_s`."""
         end_s = time.monotonic() + patience_s
         self._server.settimeout(60)
         self._guest, _ = self._server.accept()

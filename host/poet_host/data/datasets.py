@@ -3,8 +3,7 @@
 A data set is an `.npz` file with arrays `x`, `y` and, held out, `x_test`, `y_test`; a folder with
 `x.npy` and so on; a table as CSV, the last column the label; the built-in `digits`; or, random but
 learnable, `synthetic:SHAPE:CLASSES` or `tokens:LENGTH:WORDS:CLASSES`. `fit` checks it against a
-graph once, so that training never meets bad data. The batch of a step follows from (seed, step)
-alone, which is what lets a run resume at any committed step.
+graph once. The batch of a step follows from (seed, step) alone: a run resumes at any step.
 """
 
 from collections.abc import Callable

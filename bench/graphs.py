@@ -18,7 +18,7 @@ M4 = "nrf52840_dk"  # whose costs the instances have
 FLOP_PER_MAC = 2
 
 # ShishirPatil/poet, poet/chipsets.py, RPi: 16283 x 10^5 FLOP in 13.53 s at 3 W. Its times are
-# those of 2 GFLOP/s; on the other boards energies and times are of one rate.
+# those of 2 GFLOP/s. On the other boards, energies and times have the same rate.
 A72_FLOP_PER_UJ = 1628.3 / (13.53 * 3.0)
 
 Kind = Literal["paper", "repository", "estimate"]
@@ -27,11 +27,11 @@ Kind = Literal["paper", "repository", "estimate"]
 def reference(name: str, board: str = M4, kind: Kind = "paper") -> CostGraph:
     """A graph of the reference repository, as "vgg16-cifar", with a board's costs.
 
-    The instances are FLOP / rate of an M4, which gives the FLOP back. "paper": time is FLOP /
-    the paper's rate, a transfer latency + bytes / bandwidth, energy time x power.
-    "repository": the same, but the A72's energy of computing is FLOP / (FLOP per joule) as in
-    the repository's table. "estimate": the board's estimated rate for multiply-accumulates,
-    and its estimated transfers.
+    The times in the instances are FLOP / rate of an M4, which gives the FLOP. "paper": time is
+    FLOP / the paper's rate, a transfer takes latency + bytes / bandwidth, energy is time x power.
+    "repository": the same, but the A72's energy of computing is FLOP / (FLOP per joule), as in the
+    repository's table. "estimate": the board's estimated rate for multiply-accumulates, and its
+    estimated transfers.
     """
     graph = load_cost_graph(INSTANCES / f"ref-{name}-m4.graph.json")
     if kind == "estimate":
@@ -46,10 +46,7 @@ def reference(name: str, board: str = M4, kind: Kind = "paper") -> CostGraph:
 
 
 def training(name: str, board: str) -> CostGraph:
-    """A built-in model's training graph, with parameters, updates and estimated costs.
-
-    Texts have 128 tokens.
-    """
+    """The training graph of a built-in model, with estimated costs. Texts have 128 tokens."""
     length = TOKENS if name.startswith("bert") else None
     graph = models.load(name, TrainingOptions(sequence_length=length))
     return cost_graph(graph, estimate_profile(load_board(board)))
@@ -63,7 +60,7 @@ def _paper(board: str) -> Paper:
 
 
 def _flop(node: CostNode) -> float:
-    """Of a node with an M4's costs."""
+    """The FLOP of a node with an M4's costs."""
     return node.time_us * _paper(M4).flop_per_us
 
 
@@ -101,7 +98,7 @@ def _estimated(of_m4: CostGraph, board: str) -> CostGraph:
 
 
 def _estimated_node(m4: CostNode, profile: Profile) -> CostNode:
-    """A node without work, as the data, stays free."""
+    """The node with estimated costs. A node without work, such as the data, stays free."""
     flop, rates = _flop(m4), profile.rates
     time_us = rates.base_us + rates.us_per_mac * flop / FLOP_PER_MAC if flop else 0.0
     return replace(

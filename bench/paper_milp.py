@@ -19,33 +19,32 @@ Stage t ends with the first computation of operator t. For t, tensors i <= t, an
 Variables above the diagonal are left out ("lower-triangular"). FREE is linear as in Checkmate:
 H[t,i,k] = (1 - R[t,k]) + S_ram[t+1,i] + sum R[t,j] over later users j;
 1 - FREE <= H <= (number of terms) (1 - FREE).
-The paper's model knows neither parameters on storage nor updates in place.
+The paper's model has neither parameters on storage nor updates in place.
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import highspy
-import numpy as np
 from poet_host.plan.problem import CostGraph, Problem
+from poet_host.solver.program import INFINITY, Program, highs_model
 
 _Highs: Any = highspy.Highs  # untyped
-SCALE = 1000.0  # of the objective: computing everything once
-INFINITY = float("inf")
+OBJECTIVE_SCALE = 1000.0  # the energy of computing everything once, in the solver
 Index = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What HiGHS made of it; `energy_uj` None: no solution. `time_s` includes the building."""
+    """The result of HiGHS."""
 
     status: str
-    energy_uj: float | None
+    energy_uj: float | None  # None: no solution
     bound_uj: float
     columns: int
     rows: int
-    time_s: float
+    time_s: float  # with building the program
 
     @property
     def gap(self) -> float | None:
@@ -54,37 +53,8 @@ class Outcome:
         return max(0.0, self.energy_uj - self.bound_uj) / self.energy_uj if self.energy_uj else 0.0
 
 
-@dataclass
-class _Model:
-    cost: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-    integer: list[bool] = field(default_factory=list)
-    starts: list[int] = field(default_factory=lambda: [0])
-    columns: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-
-    def variable(self, cost: float = 0.0, upper: float = 1.0, integer: bool = True) -> int:
-        self.cost.append(cost)
-        self.upper.append(upper)
-        self.integer.append(integer)
-        return len(self.cost) - 1
-
-    def row(self, terms: list[tuple[int, float]], low: float, high: float) -> None:
-        self.columns.extend(column for column, _ in terms)
-        self.values.extend(value for _, value in terms)
-        self.starts.append(len(self.columns))
-        self.low.append(low)
-        self.high.append(high)
-
-    def at_most(self, less: int, more: list[int]) -> None:
-        """less <= sum of more."""
-        self.row([(less, 1.0), *((column, -1.0) for column in more)], -INFINITY, 0.0)
-
-
 def is_expressible(graph: CostGraph) -> bool:
-    """Does the paper's model know all that the graph has?"""
+    """Whether the paper's model has everything that the graph has."""
     return graph.storage and not any(
         node.stored or node.keep or node.overwrites is not None or node.once or node.workspace_bytes
         for node in graph.nodes
@@ -92,14 +62,15 @@ def is_expressible(graph: CostGraph) -> bool:
 
 
 def solve(problem: Problem, time_limit_s: float) -> Outcome:
-    """Minimise with HiGHS, one thread. Raises ValueError for what the model does not know."""
+    """Minimise with HiGHS, one thread. Raises ValueError if the model lacks a kind of node."""
     began = time.monotonic()
     if not is_expressible(problem.graph):
         raise ValueError(f"{problem.graph.name}: the paper's model has no such nodes")
-    model = _build(problem)
-    once = sum(node.energy_uj for node in problem.graph.nodes)
-    scale = SCALE / once if once else 1.0
-    solver = _solver(model, scale, max(0.0, time_limit_s - (time.monotonic() - began)))
+    program, continuous = _build(problem)
+    once_uj = sum(node.energy_uj for node in problem.graph.nodes)
+    scale = OBJECTIVE_SCALE / once_uj if once_uj else 1.0
+    left_s = max(0.0, time_limit_s - (time.monotonic() - began))
+    solver = _solver(program, continuous, scale, left_s)
     solver.run()
     info, status = solver.getInfo(), solver.getModelStatus()
     found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
@@ -108,38 +79,40 @@ def solve(problem: Problem, time_limit_s: float) -> Outcome:
         solver.modelStatusToString(status).lower(),
         info.objective_function_value / scale if found else None,
         INFINITY if infeasible else max(0.0, info.mip_dual_bound / scale),
-        len(model.cost),
-        len(model.low),
+        len(program.cost),
+        len(program.row_lower),
         time.monotonic() - began,
     )
 
 
-def _build(problem: Problem) -> _Model:
-    model, nodes, ram = _Model(), problem.graph.nodes, problem.ram_bytes
+def _build(problem: Problem) -> tuple[Program, set[int]]:
+    """The program, and the columns that are not integral."""
+    program, nodes, ram = Program(), problem.graph.nodes, problem.ram_bytes
     n = len(nodes)
     unit = max(ram, 1)
     size = [node.bytes / unit for node in nodes]
     below = [(t, i) for t in range(n) for i in range(t)]
-    R = {(t, i): model.variable(nodes[i].energy_uj) for t in range(n) for i in range(t + 1)}
-    S_ram = {at: model.variable() for at in below}
-    S_sd = {at: model.variable() for at in below}
-    M_in = {(t, i): model.variable(nodes[i].page_in_uj) for t, i in below}
-    M_out = {(t, i): model.variable(nodes[i].page_out_uj) for t, i in below}
-    full = ram / unit
-    U = {at: model.variable(upper=full, integer=False) for at in R}
+    R = {(t, i): program.binary(nodes[i].energy_uj) for t in range(n) for i in range(t + 1)}
+    S_ram = {at: program.binary() for at in below}
+    S_sd = {at: program.binary() for at in below}
+    M_in = {(t, i): program.binary(nodes[i].page_in_uj) for t, i in below}
+    M_out = {(t, i): program.binary(nodes[i].page_out_uj) for t, i in below}
+    U = {at: program.binary() for at in R}
+    for column in U.values():
+        program.upper[column] = ram / unit
 
     for t in range(n):
-        model.row([(R[t, t], 1.0)], 1.0, 1.0)
+        program.row([(R[t, t], 1.0)], 1.0, 1.0)
     for t, k in R:
         for i in set(nodes[k].inputs):
-            model.at_most(R[t, k], [R[t, i], S_ram[t, i]])
+            _at_most(program, R[t, k], [R[t, i], S_ram[t, i]])
     for t, i in below:
-        model.at_most(M_in[t, i], [S_sd[t, i]])
-        model.at_most(M_out[t, i], [S_ram[t, i]])
+        _at_most(program, M_in[t, i], [S_sd[t, i]])
+        _at_most(program, M_out[t, i], [S_ram[t, i]])
         before = (t - 1, i)
-        model.at_most(S_ram[t, i], [a[before] for a in (R, S_ram, M_in) if before in a])
-        model.at_most(S_sd[t, i], [a[before] for a in (S_sd, M_out) if before in a])
-    free = _frees(model, problem.graph, R, S_ram)
+        _at_most(program, S_ram[t, i], [a[before] for a in (R, S_ram, M_in) if before in a])
+        _at_most(program, S_sd[t, i], [a[before] for a in (S_sd, M_out) if before in a])
+    free = _frees(program, problem.graph, R, S_ram)
     for t, k in U:
         terms = [(U[t, k], 1.0), (R[t, k], -size[k])]
         if k == 0:
@@ -147,16 +120,16 @@ def _build(problem: Problem) -> _Model:
         else:
             terms += [(U[t, k - 1], -1.0)]
             terms += [(free[t, i, k - 1], size[i]) for i in set(nodes[k - 1].inputs)]
-        model.row(terms, 0.0, 0.0)
+        program.row(terms, 0.0, 0.0)
     if problem.deadline_us is not None:
         limit = problem.deadline_us
         times = [(column, nodes[i].time_us / max(limit, 1.0)) for (_, i), column in R.items()]
-        model.row(times, -INFINITY, limit / max(limit, 1.0))
-    return model
+        program.row(times, -INFINITY, limit / max(limit, 1.0))
+    return program, set(U.values())
 
 
 def _frees(
-    model: _Model, graph: CostGraph, R: dict[Index, int], S_ram: dict[Index, int]
+    program: Program, graph: CostGraph, R: dict[Index, int], S_ram: dict[Index, int]
 ) -> dict[tuple[int, int, int], int]:
     users: dict[int, list[int]] = {i: [] for i in range(len(graph.nodes))}
     for k, node in enumerate(graph.nodes):
@@ -167,27 +140,27 @@ def _frees(
         for i in set(graph.nodes[k].inputs):
             wanted = [R[t, j] for j in users[i] if k < j <= t]
             wanted += [S_ram[t + 1, i]] if (t + 1, i) in S_ram else []
-            column = free[t, i, k] = model.variable()
+            column = free[t, i, k] = program.binary()
             # With H = 1 - R + wanted: 1 - FREE <= H, and H <= terms x (1 - FREE).
-            hazards = [(R[t, k], -1.0), *((item, 1.0) for item in wanted)]
-            model.row([(column, 1.0), *hazards], 0.0, INFINITY)
+            hazards = [(R[t, k], -1.0), *((wish, 1.0) for wish in wanted)]
+            program.row([(column, 1.0), *hazards], 0.0, INFINITY)
             terms = 1.0 + len(wanted)
-            model.row([(column, terms), *hazards], -INFINITY, terms - 1.0)
+            program.row([(column, terms), *hazards], -INFINITY, terms - 1.0)
     return free
 
 
-def _solver(model: _Model, scale: float, time_limit_s: float) -> Any:
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(model.cost), len(model.low)
-    lp.col_cost_ = np.array(model.cost) * scale
-    lp.col_lower_, lp.col_upper_ = np.zeros(len(model.cost)), np.array(model.upper)
-    lp.row_lower_, lp.row_upper_ = np.array(model.low), np.array(model.high)
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = np.array(model.starts, dtype=np.int32)
-    lp.a_matrix_.index_ = np.array(model.columns, dtype=np.int32)
-    lp.a_matrix_.value_ = np.array(model.values)
+def _at_most(program: Program, less: int, more: list[int]) -> None:
+    """less <= sum of more."""
+    program.row([(less, 1.0), *((column, -1.0) for column in more)], upper=0.0)
+
+
+def _solver(program: Program, continuous: set[int], scale: float, time_limit_s: float) -> Any:
+    lp = highs_model(program, scale, integer=False)
     kinds = highspy.HighsVarType
-    lp.integrality_ = [kinds.kInteger if item else kinds.kContinuous for item in model.integer]
+    lp.integrality_ = [
+        kinds.kContinuous if column in continuous else kinds.kInteger
+        for column in range(len(program.cost))
+    ]
     solver: Any = _Highs()
     for name, value in {
         "output_flag": False,

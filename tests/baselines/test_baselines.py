@@ -109,7 +109,7 @@ def test_one_schedule_too_large_is_infeasible_and_names_what_would_do() -> None:
     graph = chain([8] * 6, gradients=4)
     plan = plan_by("checkpoint-all", Problem(graph, 40))
     assert plan.status == "infeasible"
-    assert plan.smallest_ram_bytes == 6 * 8 + 4  # all results, and the loss next to them
+    assert plan.smallest_ram_bytes == 6 * 8 + 4  # all results, and the loss
     assert "need 52 bytes" in plan.note
     assert plan_by("checkpoint-all", Problem(graph, 52)).statements
     assert not plan_by("checkpoint-all", Problem(graph, 48)).statements
@@ -213,10 +213,10 @@ def test_branches_are_merged_and_noted() -> None:
         )
         for node in graph.nodes
     ]
-    nodes.insert(1, CostNode("parallel", (0,), 8, 1.0, 1.0))
+    nodes.insert(1, CostNode("branch", (0,), 8, 1.0, 1.0))
     merged = CostGraph("merged", tuple(nodes))
     found = chain_of(merged)
-    assert [merged.nodes[i].name for i in found.blocks[1]] == ["parallel", "f2", "f3"]
+    assert [merged.nodes[i].name for i in found.blocks[1]] == ["branch", "f2", "f3"]
     assert found.note == MERGED
     assert plan_by("pofo", Problem(merged, 100)).note == MERGED
 

@@ -153,11 +153,10 @@ def test_dtr_keeps_parameters_unless_there_is_no_room() -> None:
 def test_free_time_by_hand() -> None:
     """f1 is read by f2 (ends at 2) and by g2 (begins at 7); a page takes 1.5 each way."""
     graph = chain([8] * 3, storage=True, page=1.5)
-    found = {graph.nodes[item.node].name: item for item in capuchin.candidates(graph)}
-    one = found["f1"]
-    assert [graph.nodes[i].name for i in (one.first, one.second)] == ["f2", "g2"]
-    begin_of_g2 = [n.name for n in graph.nodes].index("g2")
-    assert one.free_time_us == begin_of_g2 - 1.5 - (2 + 1.5)
+    found = {graph.nodes[it.node].name: it for it in capuchin.candidates(graph)}
+    f1 = found["f1"]
+    assert [graph.nodes[i].name for i in (f1.first, f1.second)] == ["f2", "g2"]
+    assert f1.free_time_us == graph.index["g2"] - 1.5 - (2 + 1.5)
 
 
 def test_capuchin_pages_while_transfers_hide_and_recomputes_when_they_do_not() -> None:

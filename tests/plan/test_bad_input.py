@@ -15,11 +15,12 @@ from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
 from support.command import Command, Result
+from support.plans import node_with
 
 from tests.plan.test_costgraph import BAD as BAD_GRAPHS
 from tests.plan.test_costgraph import GOOD
 
-DONE, FAILED, BAD, INFEASIBLE, GAP, UNKNOWN = 0, 1, 2, 5, 6, 7
+DONE, BAD, INFEASIBLE, UNKNOWN = 0, 2, 5, 7
 MOST_BYTES = 2**53
 
 
@@ -38,13 +39,9 @@ def refused(result: Result, words: str) -> None:
     assert "\n" not in result.json["error"]
 
 
-def node(name: str, *inputs: int, **more: Any) -> CostNode:
-    costs = {"time_us": 10.0, "energy_uj": 10.0}
-    costs |= dict.fromkeys(("page_in_us", "page_in_uj", "page_out_us", "page_out_uj"), 1.0)
-    return CostNode(name, inputs, **({"bytes": 64} | costs | more))
-
-
-ONE = CostGraph("one", (node("only"),))
+PAGES = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")
+node = node_with(time_us=10.0, energy_uj=10.0, **dict.fromkeys(PAGES, 1.0))
+ONE = CostGraph("one", (node("only", 64),))
 
 
 # Files that are not cost graphs.
@@ -73,8 +70,8 @@ def test_base_power_must_be_a_finite_number(poet_host: Command, tmp_path: Path, 
 
 
 BAD_FILES: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "line 1: this is not JSON"),
-    "cut": (json.dumps(GOOD).encode()[:200], "this is not JSON"),
+    "empty": (b"", "line 1: .*JSON"),
+    "cut": (json.dumps(GOOD).encode()[:200], "JSON"),
     "binary": (b"\xff\xfe\x00", "not a text file"),
     "nothing": (b"null", "poet-cost-graph"),
     "plan": (b'{"format": "poet-plan", "version": 1}', "poet-cost-graph"),
@@ -104,22 +101,13 @@ def test_a_folder_is_no_cost_graph(poet_host: Command, tmp_path: Path) -> None:
 # Names.
 
 NAMES = (
-    "a b",
-    " ",
-    "\t",
-    "größe",
-    "卷积",
-    "🐈",
-    "e\u0301",
-    "\u00e9",
-    'say "x"',
-    "a\nb",
+    *("a b", " ", "\t", "größe", "卷积", "🐈", "e\u0301", "\u00e9", 'say "x"', "a\nb"),
     "x" * 5000,
 )
 
 
 def test_names_are_any_text(poet_host: Command, tmp_path: Path) -> None:
-    nodes = [node(name, *([i - 1] if i else [])) for i, name in enumerate(NAMES)]
+    nodes = [node(name, 64, *([i - 1] if i else [])) for i, name in enumerate(NAMES)]
     graph = CostGraph("ein Graph 图", tuple(nodes))
     path, out = saved(graph, tmp_path), tmp_path / "plan ü.json"
     result = poet_host("solve", path, "--ram", "100%", "--plan", out, "--json")
@@ -168,7 +156,7 @@ BAD_LIMITS: dict[tuple[str, str], str] = {
 def test_limits_that_are_none(poet_host: Command, tmp_path: Path, option: tuple[str, str]) -> None:
     name, value = option
     limits = {"--ram": "64"} | {name: value}
-    given = [item for pair in limits.items() for item in pair]
+    given = [word for pair in limits.items() for word in pair]
     result = poet_host("solve", saved(ONE, tmp_path), *given, "--json")
     refused(result, BAD_LIMITS[option])
 
@@ -202,27 +190,25 @@ def test_results_need_files_of_their_own(poet_host: Command, tmp_path: Path) -> 
     refused(poet_host(*solve, "--plan", tmp_path / "none" / "x"), "none does not exist")
     refused(poet_host(*solve, "--plan", tmp_path), "is a directory")
     assert path.read_bytes() == before
-    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+    assert [it.name for it in tmp_path.iterdir()] == [path.name]
 
 
-# Extremes that are not mistakes.
+# Extremes that are legal.
 
 
 def solved(poet_host: Command, graph: CostGraph, folder: Path, *limits: object) -> Result:
-    """Solved, with the plan checked, its exit code as its status says, and no other file."""
+    """Solved. The plan is legal, the exit code is that of its status, no other file is written."""
     path, out = saved(graph, folder), folder / "plan.json"
     result = poet_host("solve", path, *limits, "--plan", out, "--json")
-    output = result.json
+    printed = result.json
     plan = plan_from_json(json.loads(out.read_text(encoding="utf-8")))
     if plan.statements:
-        verify(Problem(load_cost_graph(path), output["ram_bytes"], output["deadline_us"]), plan)
-        # Without --gap any plan will do.
-        gap = float(limits[limits.index("--gap") + 1]) if "--gap" in limits else 1.0  # type: ignore[arg-type]
-        assert result.code == (DONE if output["gap"] <= gap else GAP)
+        verify(Problem(load_cost_graph(path), printed["ram_bytes"], printed["deadline_us"]), plan)
+        assert result.code == DONE
     else:
         codes = {"infeasible": INFEASIBLE, "unknown": UNKNOWN}
-        assert result.code == codes.get(output["status"], DONE)
-    assert {item.name for item in folder.iterdir()} == {path.name, out.name}
+        assert result.code == codes.get(printed["status"], DONE)
+    assert {it.name for it in folder.iterdir()} == {path.name, out.name}
     return result
 
 
@@ -237,10 +223,10 @@ def test_a_single_node_in_any_budget(
         assert (result.code, result.json["smallest_ram_bytes"]) == (INFEASIBLE, 64)
         assert "smallest budget that works is 64 bytes" in result.err
     else:
-        output = result.json
-        assert (result.code, output["status"], output["energy_uj"]) == (DONE, "optimal", 10.0)
-        assert (output["peak_bytes"], output["time_us"]) == (64, 10.0)
-        assert output["bound_uj"] == pytest.approx(10.0, rel=2e-9)
+        printed = result.json
+        assert (result.code, printed["status"], printed["energy_uj"]) == (DONE, "optimal", 10.0)
+        assert (printed["peak_bytes"], printed["time_us"]) == (64, 10.0)
+        assert printed["bound_uj"] == pytest.approx(10.0, rel=2e-9)
 
 
 @pytest.mark.parametrize("storage", [True, False])
@@ -250,13 +236,13 @@ def test_what_costs_and_weighs_nothing(poet_host: Command, tmp_path: Path, stora
     if not storage:  # else w would be lost
         nodes[0] = CostNode("w", (), 0, stored=True)
     graph = CostGraph("nothing", tuple(nodes), storage)
-    output = solved(poet_host, graph, tmp_path, "--ram", 0, "--deadline-us", 1e-9).json
-    assert (output["status"], output["energy_uj"], output["time_us"]) == ("optimal", 0.0, 0.0)
-    assert (output["gap"], output["peak_bytes"], output["total_energy_uj"]) == (0.0, 0, 0.0)
+    printed = solved(poet_host, graph, tmp_path, "--ram", 0, "--deadline-us", 1e-9).json
+    assert (printed["status"], printed["energy_uj"], printed["time_us"]) == ("optimal", 0.0, 0.0)
+    assert (printed["gap"], printed["peak_bytes"], printed["total_energy_uj"]) == (0.0, 0, 0.0)
 
 
 def test_nothing_to_compute(poet_host: Command, tmp_path: Path) -> None:
-    graph = CostGraph("still", (node("w", stored=True, keep=True),))
+    graph = CostGraph("still", (node("w", 64, stored=True, keep=True),))
     assert solved(poet_host, graph, tmp_path, "--ram", 0).json["status"] == "optimal"
     assert poet_host("solve", saved(graph, tmp_path), "--ram", 0).code == DONE
     without = CostGraph("still", graph.nodes, storage=False)
@@ -267,12 +253,11 @@ def test_nothing_to_compute(poet_host: Command, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-9, 1e9, 1e300])
 def test_costs_of_any_size(poet_host: Command, tmp_path: Path, scale: float) -> None:
-    costs = dict.fromkeys(("page_in_us", "page_in_uj", "page_out_us", "page_out_uj"), scale)
-    costs |= {"time_us": 10 * scale, "energy_uj": 10 * scale}
-    nodes = (node("a", **costs), node("b", **costs), node("c", 0, **costs))
-    output = solved(poet_host, CostGraph("scaled", nodes), tmp_path, "--ram", 128).json
-    assert output["status"] == "optimal"
-    assert output["energy_uj"] == pytest.approx(30 * scale, rel=1e-9)
+    slow = {"time_us": 10 * scale, "energy_uj": 10 * scale, **dict.fromkeys(PAGES, scale)}
+    nodes = (node("a", 64, **slow), node("b", 64, **slow), node("c", 64, 0, **slow))
+    printed = solved(poet_host, CostGraph("scaled", nodes), tmp_path, "--ram", 128).json
+    assert printed["status"] == "optimal"
+    assert printed["energy_uj"] == pytest.approx(30 * scale, rel=1e-9)
 
 
 def test_deadlines_of_any_size(poet_host: Command, tmp_path: Path) -> None:
@@ -286,8 +271,8 @@ def test_deadlines_of_any_size(poet_host: Command, tmp_path: Path) -> None:
 
 def star(nodes: int) -> CostGraph:
     """The last node reads every other."""
-    few = [node(f"n{i}") for i in range(nodes - 1)]
-    return CostGraph("star", (*few, node("all", *range(nodes - 1))))
+    few = [node(f"n{i}", 64) for i in range(nodes - 1)]
+    return CostGraph("star", (*few, node("all", 64, *range(nodes - 1))))
 
 
 def test_two_thousand_nodes_that_need_each_other(poet_host: Command, tmp_path: Path) -> None:

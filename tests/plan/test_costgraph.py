@@ -186,7 +186,7 @@ def test_files(tmp_path: Path) -> None:
     path.write_text(json.dumps(GOOD), encoding="utf-8")
     assert load_cost_graph(path) == parse_cost_graph(GOOD)
     path.write_text('{"format": "poet-cost-graph",', encoding="utf-8")
-    with pytest.raises(BadInput, match=r"g\.graph\.json, line 1: this is not JSON"):
+    with pytest.raises(BadInput, match=r"g\.graph\.json, line 1"):
         load_cost_graph(path)
     for number in ("NaN", "Infinity", "-Infinity", "1e999"):
         path.write_text(json.dumps(GOOD).replace("812.5", number), encoding="utf-8")

@@ -255,8 +255,8 @@ def test_the_cheapest_plans_of_small_problems_fit_into_their_live_bytes() -> Non
     assert placed > 100
 
 
-# As lived in by the cheapest plan of a small problem whose sizes are not multiples of 4: 22
-# bytes are alive at most, but no packing is that low.
+# The lives of the cheapest plan of a small problem, with sizes that are not multiples of 4. At most
+# 22 bytes are alive, but no packing is that low.
 TIGHT = [
     *(Block(0, 3, 8), Block(1, 12, 1), Block(2, 7, 6), Block(4, 10, 7), Block(5, 13, 4)),
     *(Block(8, 18, 7), Block(11, 15, 6), Block(14, 20, 6), Block(16, 22, 1), Block(17, 22, 1)),

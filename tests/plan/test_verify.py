@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from poet_host.errors import PoetError
@@ -66,8 +67,8 @@ def with_(index: int, *new: Statement) -> list[Statement]:
     return [*PLAN[:index], *new, *PLAN[index:]]
 
 
-def changed(index: int, **more: object) -> list[Statement]:
-    return [replace(it, **more) if i == index else it for i, it in enumerate(PLAN)]  # type: ignore[arg-type]
+def changed(index: int, **more: Any) -> list[Statement]:
+    return [replace(it, **more) if i == index else it for i, it in enumerate(PLAN)]
 
 
 def s(op: Op, name: str, offset: int | None = None, workspace: int | None = None) -> Statement:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver import conflicts, solution, stage_model
-from poet_host.solver.events import Event, energy_uj, fits, tidy
+from poet_host.solver.events import Event, energy_uj, events_of, fits, tidy
 from poet_host.solver.program import INFINITY, Program, Values, attainable, minimise
 from poet_host.solver.recompute_candidates import RecomputeCandidates, recomputable
 from poet_host.solver.search import unavoidable_uj
@@ -45,10 +45,10 @@ def untied(problem: Problem, seed: int) -> Problem:
 def problems(seeds: Sequence[int]) -> Iterator[tuple[Problem, Best]]:
     """Problems with plans, and the best one of each; some have deadlines."""
     for seed in seeds:
-        found = [random_problem(seed, 8), tight_problem(seed, 7, storage_share=0.7)]
-        found += timed_problems(seed, 5)[1:3] if seed % 4 == 0 else []
-        for item in found:
-            problem = untied(item, seed)
+        made = [random_problem(seed, 8), tight_problem(seed, 7, storage_share=0.7)]
+        made += timed_problems(seed, 5)[1:3] if seed % 4 == 0 else []
+        for problem in made:
+            problem = untied(problem, seed)
             best = cheapest(problem)
             if best is not None:
                 yield problem, best
@@ -58,14 +58,12 @@ def simplest(graph: CostGraph, best: Best) -> list[Event]:
     """The same plan with each page-in right before its first use, and each page-out right after
     the first computation; no energy depends on that, and it takes no more RAM.
     """
-    number = {node.name: i for i, node in enumerate(graph.nodes)}
-    written = {
-        number[statement.node] for statement in best.statements if statement.op == "page_out"
-    }
+    given = events_of(graph, best.statements)
+    written = {i for op, i in given if op == "page_out"}
     coming: set[int] = set()
     computed: set[int] = set()
     events: list[Event] = []
-    for i, op in ((number[statement.node], statement.op) for statement in best.statements):
+    for op, i in given:
         if op == "page_in":
             coming.add(i)
         elif op == "compute":
@@ -159,7 +157,7 @@ def _any_conflict(
 def there_when_the_stage_begins() -> Problem:
     """The last stage begins with j1 and j2 in RAM, computes k, and then each of them alone.
 
-    There is no room to compute the second one next to the first.
+    With the first one in RAM, there is not enough for the second.
     """
     rows = [
         ("x", (), 38, 0), ("y", (0,), 1, 0), ("j1", (), 10, 24), ("j2", (), 10, 24),

@@ -54,7 +54,7 @@ def with_parameters(storage: bool = True) -> CostGraph:
         number = {node.name: i for i, node in enumerate(nodes)}
         if isinstance(over := more.get("overwrites"), str):
             more["overwrites"] = number[over]
-        at = tuple(number[item] for item in inputs)
+        at = tuple(number[name] for name in inputs)
         nodes.append(CostNode(name, at, size, **costs, **more))  # type: ignore[arg-type]
 
     add("x", stored=True)

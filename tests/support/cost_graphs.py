@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver.exhaustive import MAX_NODES
@@ -51,14 +52,14 @@ def training(seed: int, most_nodes: int = 9) -> CostGraph:
     storage = rng.random() < 0.7
     nodes: list[CostNode] = []
 
-    def add(name: str, inputs: list[int], size: int, **flags: object) -> int:
-        costs: dict[str, object] = {
+    def add(name: str, inputs: list[int], size: int, **flags: Any) -> int:
+        costs: dict[str, Any] = {
             "energy_uj": float(rng.randint(1, 9)),
             "time_us": float(rng.randint(1, 9)),
             "workspace_bytes": rng.choice((0, 0, 2)),
             **_transfers(rng),
         }
-        made = CostNode(name, tuple(dict.fromkeys(inputs)), size, **(costs | flags))  # type: ignore[arg-type]
+        made = CostNode(name, tuple(dict.fromkeys(inputs)), size, **(costs | flags))
         nodes.append(made)
         return len(nodes) - 1
 
@@ -285,36 +286,27 @@ def _named(
 def backward_again() -> tuple[Problem, float]:
     """A result between large ones must be computed twice, late in the step."""
     rows = [
-        ("f0", (), 1, 4.0),
-        ("g1", ("f0",), 4, 3.0),
-        ("gb", ("f0",), 8, 2.0),
+        ("f0", (), 1, 4.0), ("g1", ("f0",), 4, 3.0), ("gb", ("f0",), 8, 2.0),
         ("gz", ("g1", "f0"), 1, 1.0),
-    ]
+    ]  # fmt: skip
     return Problem(_named("backward again", rows), 9), 13.0
 
 
 def not_an_ancestor() -> tuple[Problem, float]:
-    """It pays to compute j while x is there, in a stage that needs neither."""
+    """It pays to compute j while x is in RAM, in a stage that needs neither."""
     rows = [
-        ("x", (), 5, 20.0),
-        ("j", ("x",), 1, 1.0),
-        ("m", (), 5, 3.0),
-        ("t", ("x",), 1, 3.0),
-        ("q", ("t",), 8, 3.0),
-        ("y", ("j",), 1, 3.0),
-    ]
+        ("x", (), 5, 20.0), ("j", ("x",), 1, 1.0), ("m", (), 5, 3.0),
+        ("t", ("x",), 1, 3.0), ("q", ("t",), 8, 3.0), ("y", ("j",), 1, 3.0),
+    ]  # fmt: skip
     return Problem(_named("not an ancestor", rows), 10), 34.0
 
 
 def out_of_order() -> tuple[Problem, float]:
     """The last stage computes f3, g3 and then f0, since f0 first leaves no room for f3."""
     rows = [
-        ("f0", (), 4, 1.0),
-        ("f3", (), 4, 1.0),
-        ("g3", ("f3",), 1, 1.0),
-        ("b", (), 6, 1.0),
-        ("t", ("f0", "g3"), 1, 1.0),
-    ]
+        ("f0", (), 4, 1.0), ("f3", (), 4, 1.0), ("g3", ("f3",), 1, 1.0),
+        ("b", (), 6, 1.0), ("t", ("f0", "g3"), 1, 1.0),
+    ]  # fmt: skip
     return Problem(_named("out of order", rows), 6), 8.0
 
 

@@ -1,26 +1,26 @@
 """The cheapest and the fastest plan by exhaustive search over states of the machine.
 
-It knows no planner. RAM is bounded by the sum of bytes (unplaced plans), so that no placed
-plan beats what it finds. Good for about 9 nodes, with a deadline too.
+It knows no planner. RAM is bounded by the sum of bytes (unplaced plans), so that no placed plan is
+better than what it finds. Good for about 9 nodes, with a deadline too.
 
-Why nothing is lost. A state is what is in RAM, what is on storage, how many first
-computations are done, and both clocks with the transfers that are under way; every
-statement is tried from every state, except those that help nobody. Costs and times are
-never negative, and each clock is a chain of maxima and sums of earlier ones, so a plan
-with everything earlier, or with a statement less, ends no later and costs no more:
+Why it misses nothing. A state says which tensors are in RAM and on storage, how many first
+computations are done, and both clocks with the running transfers. Every statement is tried from
+every state, except useless ones. Costs and times are never negative, and each clock is a chain of
+maxima and sums of earlier ones. So a plan with everything earlier, or with a statement less, ends
+no later and costs no more:
 
-- Paging out what is on storage already adds nothing: written(i) would only be later.
-- Creating what is in RAM already, after freeing it for nobody: keep it instead. If it
-  overwrites its input, free the input instead, which waits for the same transfers.
-- A free can wait until the statement whose memory it makes, or for ever: it makes the
-  processor wait for what is over sooner or later anyway. Hence frees stand right before
-  a creation, and only sets without which that creation does not fit, none of them idle.
-- Of two ways into the same state, one that does not cost more, is not later in either lane and
-  waits no longer for any tensor in RAM replaces the other. A time before p is as good as p:
-  no statement begins before p, neither lane is done before it.
+- Paging out a tensor that is on storage already adds nothing; written(i) is only later.
+- Creating a tensor that was in RAM and was freed without need: keep it instead. If it overwrites
+  its input, free the input instead, which waits for the same transfers.
+- A free can wait until the statement that needs its memory, or for ever: the processor waits for
+  the same transfers later anyway. Hence frees come right before a creation, and only minimal sets
+  of them, without idle ones.
+- Two ways lead to the same state. If one costs no more, is not later in either lane, and waits no
+  longer for any tensor in RAM, it replaces the other. A time before p is as good as p: no statement
+  begins before p, and neither lane ends before it.
 
-Labels are expanded in the order of a bound on what they lead to, which never shrinks along
-a plan, so the first complete one is best.
+Labels are expanded in the order of a bound on all plans from there, which never shrinks along a
+plan. So the first complete label is the best.
 """
 
 import heapq
@@ -39,18 +39,15 @@ ENERGY = {"compute": "energy_uj", "page_in": "page_in_uj", "page_out": "page_out
 
 @dataclass(frozen=True)
 class Best:
-    """A best plan: what it costs, when it ends, and its statements, without offsets.
-
-    `time_us` None: time did not matter.
-    """
+    """A best plan."""
 
     energy_uj: float
-    time_us: float | None
-    statements: tuple[Statement, ...]
+    time_us: float | None  # None: without a deadline, time is not computed
+    statements: tuple[Statement, ...]  # without offsets
 
 
 def smallest_energy(problem: Problem, *, recompute: bool = True, page: bool = True) -> float | None:
-    """The least energy of any plan; None: there is no plan. See `cheapest`."""
+    """The least energy of all plans; None if there is none. See `cheapest`."""
     best = cheapest(problem, recompute=recompute, page=page)
     return None if best is None else best.energy_uj
 
@@ -65,12 +62,12 @@ def cheapest(problem: Problem, *, recompute: bool = True, page: bool = True) -> 
 
 
 def fastest(problem: Problem) -> Best | None:
-    """The plan that finishes first within RAM, whatever it costs, or None; no deadline."""
+    """The plan that finishes first within RAM, at any cost, or None; no deadline."""
     return _Search(problem, True, True, fastest=True).run()
 
 
 def smallest_ram_bytes(graph: CostGraph) -> int | None:
-    """The smallest budget with which there is an unplaced plan; None: there is none."""
+    """The smallest budget with an unplaced plan; None if there is none."""
     nodes = graph.nodes
     high = sum(node.bytes + node.workspace_bytes for node in nodes)
     if cheapest(Problem(graph, high)) is None:

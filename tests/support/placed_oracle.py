@@ -41,7 +41,7 @@ def placed_energy(problem: Problem, most_states: int = 150_000) -> float | None:
             for j, to in places
             if size and nodes[j].bytes and at < to + nodes[j].bytes and to < at + size
         }
-        return tuple(place for place in places if place[0] not in gone), gone
+        return tuple(it for it in places if it[0] not in gone), gone
 
     def with_(places: Places, i: int, at: int) -> Places:
         return tuple(sorted((*places, (i, at))))
@@ -62,7 +62,7 @@ def placed_energy(problem: Problem, most_states: int = 150_000) -> float | None:
         for i, node in enumerate(nodes):
             if graph.storage and i in here and i not in storage:
                 yield node.page_out_uj, places, storage | {i}, done
-            rest = tuple(place for place in places if place[0] != i)
+            rest = tuple(it for it in places if it[0] != i)
             if i in storage:
                 for at in offsets(node.bytes):
                     if here.get(i) != at:
@@ -98,7 +98,7 @@ def placed_energy(problem: Problem, most_states: int = 150_000) -> float | None:
                     stay2, gone2 = clear(stay, w, node.workspace_bytes)
                     if gone2 & set(node.inputs):
                         continue
-                    left = tuple(item for item in stay2 if item[0] != over)
+                    left = tuple(it for it in stay2 if it[0] != over)
                     yield node.energy_uj, with_(left, i, at), storage, done + first
                     if not node.workspace_bytes:
                         break

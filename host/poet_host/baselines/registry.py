@@ -151,7 +151,9 @@ def plan_by(method: str, problem: Problem, settings: Settings = DEFAULT_SETTINGS
 
 @cache
 def planner_version() -> str:
-    """Hash the package's files and the version of the solver, on which a plan also depends."""
+    """A hash of all that a plan depends on, except its problem: the files of this package, and the
+    version of HiGHS.
+    """
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
     hashed = hashlib.sha256(version("highspy").encode())
     for path in files:

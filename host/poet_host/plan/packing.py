@@ -154,7 +154,8 @@ class _Packer:
         for part in (16, 8, 4, 2):
             for key in self._keys():
                 first = set(sorted(in_time, key=key)[: len(in_time) // part])
-                yield sorted(in_time, key=lambda i, first=first: i not in first)  # type: ignore[misc]
+                rest = [i for i in in_time if i not in first]
+                yield [*(i for i in in_time if i in first), *rest]
         for key in self._keys():
             yield sorted(in_time, key=key)
 

@@ -3,7 +3,7 @@
 A state says which tensors are in RAM, which are on storage, and how many first computations are
 done; with a deadline also the clocks of both lanes. States are visited in the order of the energy
 that is spent plus the energy that every plan still spends (A*). So the first complete state has
-the least energy of all plans. Some events need no visit, since plans without them are not worse:
+the least energy of all plans. Some events need no visit, since plans without them cost no more:
 creating or paging out a tensor that is there already, and freeing before the memory is needed, or
 more than is needed. Frees come right before the event that needs the memory.
 """

@@ -182,7 +182,7 @@ def minimise(
     }
     for name, value in options.items():
         solver.setOptionValue(name, value)
-    solver.passModel(_highs_model(program, scale, integer))
+    solver.passModel(highs_model(program, scale, integer))
     if initial is not None:
         solver.setSolution(len(initial), np.arange(len(initial), dtype=np.int32), initial)
 
@@ -211,7 +211,8 @@ def minimise(
     return _result(solver, scale, integer)
 
 
-def _highs_model(program: Program, scale: float, integer: bool) -> highspy.HighsLp:
+def highs_model(program: Program, scale: float, integer: bool) -> highspy.HighsLp:
+    """The program for HiGHS, with its objective multiplied by `scale`."""
     lp = highspy.HighsLp()
     columns, rows, _ = program.shape
     lp.num_col_, lp.num_row_ = columns, rows

@@ -12,7 +12,7 @@ from typing import Any
 from ..graph.builder import Tensor
 from ..graph.operators import Shape
 from ..graph.operators_tensor import axis_of
-from .at import At, Moved, Rule, Unsupported
+from .node import At, Moved, Rule, Unsupported
 from .fold import Constant
 from .names import is_numbered
 from .tensors import TENSOR_RULES

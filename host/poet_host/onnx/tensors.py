@@ -9,7 +9,7 @@ import numpy as np
 from ..graph.builder import Tensor
 from ..graph.operators import OPERATORS
 from ..graph.operators_tensor import axis_of
-from .at import At, Moved, Rule, Unsupported
+from .node import At, Moved, Rule, Unsupported
 from .fold import Constant, computed
 from .tokens import LOW, NOTHING
 from .views import VIEW_RULES, plain

@@ -15,7 +15,7 @@ import numpy as np
 from ..graph.builder import Tensor
 from ..graph.operators import Shape
 from ..graph.operators_tensor import axis_of
-from .at import At, Moved, Parts, Rule, Unsupported
+from .node import At, Moved, Parts, Rule, Unsupported
 from .fold import Constant
 
 _FLOATS = (1, 11)  # ONNX's numbers of float32 and float64

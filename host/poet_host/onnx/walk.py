@@ -19,7 +19,7 @@ from ..graph.graph import Node
 from ..graph.operators import Shape
 from ..graph.source import Source
 from .advice import ADVICE, advice
-from .at import At, Moved, Parts, Rule, Unknown, Unsupported, Value, is_scalar
+from .node import At, Moved, Parts, Rule, Unknown, Unsupported, Value, is_scalar
 from .fold import Constant, computed, fold, initial_constants
 from .fuse import fused
 from .model import OnnxModel, OnnxNode, needed_for

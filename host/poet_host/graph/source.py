@@ -39,8 +39,8 @@ class Source:
     transposed: bool = False
     computed: bool = False
 
-    def turned(self) -> "Source":
-        """The same tensors, for one of ours whose axes are exchanged."""
+    def transpose(self) -> "Source":
+        """The source of the transpose."""
         return replace(self, transposed=not self.transposed)
 
     def start(self) -> str:

@@ -1,45 +1,45 @@
-"""What to do about operators of ONNX that are not built."""
+"""What to do about ONNX operators that are not supported."""
 
 _OPERATORS: dict[str, tuple[str, ...]] = {
-    "recurrent layers are not built: use convolutions along the time, or attention": (
+    "recurrent layers are not supported: use convolutions along time, or attention": (
         *("GRU", "LSTM", "RNN"),
     ),
-    "the model is quantised: export it in float32, before it is": (
+    "the model is quantised: export it in float32, before quantisation": (
         *("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger"),
         *("QLinearConv", "QLinearMatMul", "QuantizeLinear"),
     ),
-    "choices that depend on the data are not built: export the model for one shape of input, "
-    "without branches and loops": ("If", "Loop", "NonZero", "Scan"),
-    "it has no gradient: end the model in front of it": (
+    "control flow that depends on the data is not supported: export the model for one shape of "
+    "input, without branches and loops": ("If", "Loop", "NonZero", "Scan"),
+    "it has no gradient: end the model before it": (
         *("ArgMax", "ArgMin", "NonMaxSuppression", "OneHot", "TopK"),
     ),
-    "this activation is not built: use Relu, LeakyRelu, Gelu, HardSwish, or x * Sigmoid(x)": (
+    "this activation is not supported: use Relu, LeakyRelu, Gelu, HardSwish, or x * Sigmoid(x)": (
         *("Celu", "Elu", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "ThresholdedRelu"),
     ),
-    "this operator is not built: use Resize (nearest) and Conv in its place": (
+    "this operator is not supported: use Resize (nearest) and Conv instead": (
         *("ConvTranspose", "MaxUnpool", "Upsample"),
     ),
-    "this operator is not built: write it as Reshape, Transpose and MatMul": ("Einsum",),
-    "this normalisation is not built: use BatchNormalization or LayerNormalization": (
+    "this operator is not supported: write it as Reshape, Transpose and MatMul": ("Einsum",),
+    "this normalisation is not supported: use BatchNormalization or LayerNormalization": (
         *("LRN", "LpNormalization", "MeanVarianceNormalization", "RMSNormalization"),
     ),
-    "randomness but for Dropout is not built: leave it out of what is exported": (
+    "random operators other than Dropout are not supported: remove it from the model": (
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"),
         "RandomUniformLike",
     ),
 }
-_RUNTIMES = ("com.microsoft", "com.ms.internal")  # domains of what optimisers put in
+_RUNTIMES = ("com.microsoft", "com.ms.internal")  # domains of operators that optimisers insert
 ADVICE = {op: text for text, ops in _OPERATORS.items() for op in ops}
 
 
 def advice(op: str) -> str:
-    """Why a node with this operator cannot be trained, and what to try."""
+    """Why a node with this operator cannot be trained, and what to do."""
     domain, _, name = op.rpartition(".")
     if domain and name:
         optimised = domain.startswith(_RUNTIMES)
-        return f"operators of {domain} are not built: " + (
+        return f"operators of {domain} are not supported: " + (
             "export the model without optimising it for a runtime"
             if optimised
-            else "use ONNX's own in their place"
+            else "use ONNX's own operators instead"
         )
-    return ADVICE.get(op, "this operator is not built: use another in its place")
+    return ADVICE.get(op, "this operator is not supported: use another instead")

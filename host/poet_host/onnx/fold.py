@@ -1,4 +1,4 @@
-"""Constants of an ONNX model: what follows from them alone is computed once, here."""
+"""Constants of an ONNX model. Nodes that depend on constants alone are computed here, once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,30 +18,27 @@ _VIEWS = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor that is known, and from where in the model's file its values come.
-
-    A `computed` one is no initialiser: the tensor `source` names is the output of a node. One with
-    `part`, axis, begin and end, is that part of an initialiser.
-    """
+    """A known tensor, and the origin of its values in the model's file."""
 
     value: Array
     source: Source
-    computed: bool = False
-    part: tuple[int, int, int] | None = None
+    computed: bool = False  # the tensor that `source` names is the output of a node
+    part: tuple[int, int, int] | None = None  # axis, begin and end: this part of an initialiser
 
     def whole(self, name: str) -> "Constant":
-        """Without a part: if it is one, by the name that it has itself."""
+        """A part as a tensor of its own, under its own `name`; other constants as they are."""
         return computed(name, self.value) if self.part else self
 
     @property
     def transposed(self) -> "Constant":
-        """The same numbers with their two axes exchanged."""
-        return Constant(self.value.T, self.source.turned(), self.computed)
+        """The transpose of a matrix."""
+        return Constant(self.value.T, self.source.transpose(), self.computed)
 
     @property
-    def turns(self) -> bool:
-        """Has `value` the axes of the file's tensor, in their order or in reverse, but for axes of
-        1 in front of them?
+    def has_file_axes(self) -> bool:
+        """Does `value` have the axes of the file's tensor, in their order or in reverse?
+
+        The file's tensor may have more axes, of size 1, before them.
         """
         file, rank = self.source.shape, self.value.ndim
         front, own = file[: len(file) - rank], file[len(file) - rank :]
@@ -58,26 +55,26 @@ def initial_constants(model: OnnxModel) -> dict[str, Constant]:
 
 
 def computed(name: str, value: Array) -> Constant:
-    """The output `name` of a node whose inputs are all constants."""
+    """A constant that nodes compute, as the output `name`."""
     return Constant(value, Source((name,), value.shape), computed=True)
 
 
 def fold(
     model: OnnxModel, node: OnnxNode, inputs: Sequence[Constant | None]
 ) -> dict[str, Constant]:
-    """Outputs of a node whose inputs are all constants; None is an input that is left out.
+    """Compute the outputs of a node whose inputs are all constants. None is an omitted input.
 
     Raises an error of any class if the operator cannot be computed.
     """
     name, first = node.outputs[0], inputs[0] if inputs else None
-    if node.op == "Transpose" and first and first.value.ndim == 2 and first.turns:
+    if node.op == "Transpose" and first and first.value.ndim == 2 and first.has_file_axes:
         if node.attributes.get("perm", [1, 0]) == [1, 0]:
             return {name: first.transposed}
         return {name: first}
     part = _part(model, node, first, inputs) if first else None
     if part:
         return {name: part}
-    values = evaluate(model, node, [one.value if one else None for one in inputs])
+    values = evaluate(model, node, [given.value if given else None for given in inputs])
     found = {name: computed(name, value) for name, value in zip(node.outputs, values, strict=True)}
     if node.op in _VIEWS and first and not first.source.transposed:
         found[name] = replace(first, value=found[name].value)
@@ -87,11 +84,11 @@ def fold(
 def _part(
     model: OnnxModel, node: OnnxNode, table: Constant, inputs: Sequence[Constant | None]
 ) -> Constant | None:
-    """What a node takes of a tensor of the file, if that follows one another along one axis."""
+    """The part of a tensor of the file that a node reads, if it is a range of one axis."""
     plain = not (table.computed or table.part or table.source.transposed)
     if not plain or table.value.dtype != np.float32 or table.value.shape != table.source.shape:
         return None
-    others = [one.value if one else None for one in inputs[1:]]
+    others = [given.value if given else None for given in inputs[1:]]
     if node.op == "Slice":
         return _range(table, model, node, others)
     if node.op == "Gather" and node.attributes.get("axis", 0) == 0 and table.value.ndim:
@@ -123,7 +120,7 @@ def _rows(
     places = evaluate(model, node, [np.arange(size), *others])
     chosen = places[0].reshape(-1)
     if len(chosen) > 1 and (chosen == chosen[0]).all() and _is_only_added(model, node):
-        places[0] = chosen[:1].reshape((1,) * places[0].ndim)  # the sum repeats it
+        places[0] = chosen[:1].reshape((1,) * places[0].ndim)  # the addition repeats it
         chosen = chosen[:1]
     if not len(chosen) or (chosen != np.arange(chosen[0], chosen[0] + len(chosen))).any():
         return None
@@ -133,17 +130,17 @@ def _rows(
 
 
 def _is_only_added(model: OnnxModel, node: OnnxNode) -> bool:
-    """Is a node's output added, and nothing else, to what is not known to be as small?"""
-    readers = [one for one in model.nodes if node.outputs[0] in one.inputs]
-    known = {name for one in model.nodes if not one.inputs for name in one.outputs}
+    """Is a node's output only added, and never to a constant, which may be as small?"""
+    readers = [reader for reader in model.nodes if node.outputs[0] in reader.inputs]
+    known = {name for other in model.nodes if not other.inputs for name in other.outputs}
     return bool(readers) and all(
-        one.op == "Add" and not (known | model.constants.keys()) & set(one.inputs)
-        for one in readers
+        reader.op == "Add" and not (known | model.constants.keys()) & set(reader.inputs)
+        for reader in readers
     )
 
 
 def evaluate(model: OnnxModel, node: OnnxNode, inputs: Sequence[Array | None]) -> list[Array]:
-    """Outputs of one node by ONNX's own reference implementation."""
+    """The outputs of one node, by ONNX's own reference implementation."""
     onnx = onnx_package()
     from onnx.reference import ReferenceEvaluator
 

@@ -1,7 +1,8 @@
-"""Functions that exporters spell out: gelu and layer normalisation are found by what they compute.
+"""Fuse functions that exporters write as several operators: gelu and layer normalisation.
 
-A cone is the nodes between one tensor and another that depends on nothing else. It is evaluated on
-a few numbers and compared with the function, whatever the order in which its operators stand.
+They are recognised by their results. A cone is the set of nodes between a tensor and another that
+depends on it alone. It is evaluated for a few numbers and compared with the function, so that the
+order of its operators does not matter.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +20,8 @@ Array = NDArray[Any]
 Constants = Mapping[str, Array]
 
 _SAMPLES = np.linspace(-4, 4, 33)
-_MOST = 20  # nodes of a cone
-_CURVES = {"Erf", "Erfc", "Tanh"}  # one of which is in every gelu
+_MAX_NODES = 20  # of a cone
+_CURVES = {"Erf", "Erfc", "Tanh"}  # every gelu contains one of them
 _NUMPY: dict[str, Callable[..., Array]] = {
     "Add": np.add,
     "Sub": np.subtract,
@@ -32,7 +33,9 @@ _NUMPY: dict[str, Callable[..., Array]] = {
     "Neg": np.negative,
     "Tanh": np.tanh,
     "Erf": np.vectorize(erf, otypes=[float]),
-    "Erfc": np.vectorize(erfc, otypes=[float]),  # no operator of ONNX; Keras' exporter writes it
+    "Erfc": np.vectorize(
+        erfc, otypes=[float]
+    ),  # not an operator of ONNX, but Keras' exporter writes it
     "ReduceMean": lambda x: x.mean(-1, keepdims=True),
 }
 
@@ -48,9 +51,9 @@ def _gelu_tanh(x: Array) -> Array:
 def fused(
     nodes: tuple[OnnxNode, ...], constants: Constants, shapes: Mapping[str, Shape]
 ) -> tuple[OnnxNode, ...]:
-    """The nodes, one in place of each cone that is a known function; the rest of it is dropped.
+    """The nodes, with one node in place of each cone that is a known function.
 
-    `shapes` are those that are known.
+    `shapes` are the known shapes of tensors.
     """
     nodes = tuple(_over_the_last(node, constants, shapes) for node in nodes)
     makers = {name: node for node in nodes for name in node.outputs}
@@ -63,12 +66,12 @@ def fused(
         match = _match(output, _cone(output, makers, constants), constants)
         if match:
             found[output], within = match
-            inside |= {name for one in within for name in one.outputs}
+            inside |= {name for fused_node in within for name in fused_node.outputs}
     return tuple(found.get(node.outputs[0], node) for node in nodes)
 
 
 def _over_the_last(node: OnnxNode, constants: Constants, shapes: Mapping[str, Shape]) -> OnnxNode:
-    """A mean over the last axis says so by -1, however the file counts it."""
+    """The node, with axis -1 if it is a mean over the last axis."""
     rank, axes = len(shapes.get(node.input(0), ())), _axes(node, constants)
     if node.op != "ReduceMean" or not rank or axes != [rank - 1]:
         return node
@@ -83,17 +86,17 @@ def _axes(node: OnnxNode, constants: Constants) -> list[int] | None:
 
 
 def _usable(node: OnnxNode, constants: Constants) -> bool:
-    """Can a cone have this node in it?"""
+    """Can a cone contain this node?"""
     if node.op != "ReduceMean":
         return node.op in _NUMPY
     return _axes(node, constants) == [-1] and node.attributes.get("keepdims", 1) == 1
 
 
 def _cone(output: str, makers: Mapping[str, OnnxNode], constants: Constants) -> dict[str, OnnxNode]:
-    """Usable nodes from which `output` follows, by their outputs; the nearest, if many."""
+    """Usable nodes that `output` depends on, by their outputs; the nearest, if there are many."""
     cone: dict[str, OnnxNode] = {}
     waiting = [output]
-    while waiting and len(cone) < _MOST:
+    while waiting and len(cone) < _MAX_NODES:
         name = waiting.pop(0)
         node = makers.get(name)
         if node is not None and name not in cone and _usable(node, constants):
@@ -105,7 +108,7 @@ def _cone(output: str, makers: Mapping[str, OnnxNode], constants: Constants) -> 
 def _match(
     output: str, cone: Mapping[str, OnnxNode], constants: Constants
 ) -> tuple[OnnxNode, list[OnnxNode]] | None:
-    """The known function that `output` is of another tensor, and the nodes that it is made of."""
+    """The known function that computes `output`, and the nodes of its cone."""
     ops = [node.op for node in cone.values()]
     attributes: dict[str, Any]
     if _CURVES.isdisjoint(ops) and ops.count("ReduceMean") < 2:
@@ -140,7 +143,7 @@ def _match(
 def _between(
     source: str, output: str, cone: Mapping[str, OnnxNode], constants: Constants
 ) -> list[OnnxNode]:
-    """The nodes from `source` to `output`, in order; none if `output` needs more than that."""
+    """The nodes from `source` to `output`, in order; none if `output` depends on more."""
     ordered: list[OnnxNode] = []
     done = {source}
 
@@ -148,7 +151,7 @@ def _between(
         if name in done or name in constants or not name:
             return True
         node = cone.get(name)
-        if node is None or not all(visit(one) for one in node.inputs):
+        if node is None or not all(visit(needed) for needed in node.inputs):
             return False
         done.add(name)
         ordered.append(node)
@@ -168,7 +171,7 @@ def _evaluated(
                 values[node.outputs[0]] = _NUMPY[node.op](
                     *(values.get(n, constants.get(n)) for n in names)
                 )
-            except (ValueError, TypeError):  # shapes that do not go together
+            except (ValueError, TypeError):  # shapes that do not fit
                 return np.full(x.shape, np.nan)
     return values[output]
 
@@ -176,7 +179,7 @@ def _evaluated(
 def _normed(
     source: str, output: str, nodes: list[OnnxNode], constants: Constants
 ) -> tuple[str, str, float] | None:
-    """Weight and bias by name ("" for none), and epsilon, if this is layer normalisation."""
+    """Names of weight and bias ("" for none), and epsilon, if this is layer normalisation."""
     names = dict.fromkeys(n for node in nodes if node.op != "ReduceMean" for n in node.inputs)
     known = {name: constants[name] for name in names if name in constants}
     vectors = [name for name, value in known.items() if value.size > 1 and value.ndim]
@@ -196,7 +199,7 @@ def _normed(
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Which of up to two constants is the weight, and which the bias."""
+    """The ways in which up to two constants can be weight and bias."""
     for weight in (*names, ""):
         for bias in (*names, ""):
             if {weight, bias} - {""} == set(names) and (weight != bias or not names):

@@ -1,7 +1,7 @@
-"""An .onnx model becomes the graph of its training step; its weights are where training starts.
+"""Import: an .onnx model becomes the graph of its training step, which starts with its weights.
 
-Batch and sequence length may be set; a softmax at the end gives way to the loss; batchnorm is
-trained, or frozen. Everything that cannot be trained is listed at once.
+Batch and sequence length can be set. The loss replaces a softmax at the end. Batchnorm is trained
+or frozen. One error lists all nodes that cannot be trained.
 """
 
 import re
@@ -18,6 +18,7 @@ from ..graph.builder import Builder, Model, Tensor
 from ..graph.graph import Graph
 from ..graph.onnx_file import onnx_package
 from ..graph.training_options import DEFAULTS, TrainingOptions
+from .context import Context
 from .model import OnnxInput, OnnxModel, OnnxNode, read_file
 from .operators import RULES
 from .returning import with_returning
@@ -61,15 +62,15 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     if dtype == "float32" and model.input.dtype != np.float32:
         raise BadInput(f"{model.where}: its input is {model.input.dtype}: export it in float32")
     builder = Builder(re.sub(r"[^\w.-]+", "-", name), shape, dtype)
-    walk = Walk(model, builder, RULES, before if isinstance(before, int) else shape[0])
-    output = walk.run()
+    context = Context(model, builder, before if isinstance(before, int) else shape[0])
+    output = Walk(context, RULES).run()
     if loss is None:
         loss = DEFAULT_LOSS
         if not of_classes:
             _check_classes(builder, output, model.where)
-    logits = _logits(builder, walk, output, loss)
-    found = builder.model(builder.layer(LOSSES[loss], (logits,), name=walk.free_name("loss")))
-    return replace(found, origin=_origin(model, walk))
+    logits = _logits(builder, context, output, loss)
+    found = builder.model(builder.layer(LOSSES[loss], (logits,), name=context.free_name("loss")))
+    return replace(found, origin=_origin(model, context))
 
 
 def _shape(
@@ -82,19 +83,19 @@ def _shape(
     if sequence_length is not None:
         if len(sizes) < 2 or (isinstance(sizes[1], int) and sizes[1] != sequence_length):
             raise BadInput(
-                f"{where}: --sequence-length {sequence_length} does not go with the input "
+                f"{where}: --sequence-length {sequence_length} does not fit the input "
                 f"{given.name} of shape {_text(given.shape)}: export it with an open length"
             )
         sizes[1] = sequence_length
     if not isinstance(sizes[1] if len(sizes) > 1 else 1, int) and len(sizes) <= 3:
         raise BadInput(
             f"{where}: the length of its input {given.name} of shape {_text(given.shape)} is open: "
-            "give --sequence-length"
+            "set --sequence-length"
         )
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         raise BadInput(
             f"{where}: sizes of its input {given.name} are open, {_text(given.shape)}: export it "
-            "with all but the batch fixed"
+            "with fixed sizes, except the batch"
         )
     return tuple(size for size in sizes if isinstance(size, int))
 
@@ -108,14 +109,15 @@ def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
     classes = output.shape[1:2] if prod(output.shape[2:]) == 1 else ()
     if output.shape == builder.data.shape or not classes or classes[0] < 2:
         raise BadInput(
-            f"{where}: its input has shape {builder.data.shape}, its output {output.shape}, which "
-            f"may be classes or not: give --loss, one of {', '.join(LOSSES)}"
+            f"{where}: its input has shape {builder.data.shape}, its output {output.shape}, so its "
+            f"loss is not clear: set --loss, one of {', '.join(LOSSES)}"
         )
 
 
 def _drop_softmax(model: OnnxModel) -> bool:
-    """The loss computes the softmax itself, or the sigmoid of one number: train on what goes into
-    one at the end. After it, only shapes may change. Returns whether there was one.
+    """Remove a softmax, or the sigmoid of one number, at the end: the loss computes it itself.
+
+    Only changes of shape may follow it. Returns whether there was one.
     """
     output, views = model.output, []
     makers = {name: node for node in model.nodes for name in node.outputs}
@@ -134,7 +136,7 @@ def _drop_softmax(model: OnnxModel) -> bool:
 
 
 def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
-    """Is it a softmax over the last axis, but for sizes of 1, or the sigmoid of one number?"""
+    """Is it the sigmoid of one number, or a softmax over the last axis that is larger than 1?"""
     shape = model.shapes.get(node.outputs[0], ())
     if node.op == "Sigmoid":
         return len(shape) > 0 and prod(shape[1:]) == 1
@@ -145,64 +147,64 @@ def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
     return axis > 0 and shape[axis] > 1 and prod(shape[axis + 1 :]) == 1
 
 
-def _logits(builder: Builder, walk: Walk, output: Tensor, loss: str) -> Tensor:
-    """The output as the loss takes it; sizes of 1 behind the classes are dropped.
+def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Tensor:
+    """The output as the loss reads it, without sizes of 1 after the classes.
 
-    One number for two classes is that of the second: the other's is 0, so that the cross-entropy
-    is the binary one.
+    A single number is the logit of the second of two classes. The first class has 0, so that the
+    cross-entropy is the binary one.
     """
-    batch, where = builder.data.shape[0], walk.model.where
+    batch, where = builder.data.shape[0], context.model.where
     if output.shape[0] != batch:
         raise BadInput(
-            f"{where}: its output has shape {output.shape}, it must begin with the batch, {batch}: "
-            "export it with an open batch size"
+            f"{where}: its output has shape {output.shape}, which must start with the batch, "
+            f"{batch}: export it with an open batch size"
         )
     if loss == "cross-entropy" and len(output.shape) > 2 and prod(output.shape[2:]) == 1:
         output = Tensor(output.name, output.shape[:2])
     if loss == "cross-entropy" and output.shape in ((batch,), (batch, 1)):
-        name = walk.free_name("first_class")
+        name = context.free_name("first_class")
         zeros = builder.layer(
             "parameter", (), (batch, 1), start="zeros", trainable=False, name=name
         )
         both = (zeros, Tensor(output.name, (batch, 1)))
-        output = builder.layer("concat", both, 1, name=walk.free_name("classes"))
+        output = builder.layer("concat", both, 1, name=context.free_name("classes"))
     if loss == "cross-entropy" and (len(output.shape) not in (2, 3) or output.shape[-1] < 2):
         raise BadInput(
             f"{where}: its output has shape {output.shape}, cross-entropy needs (batch, classes) "
-            "or (batch, length, classes): "
-            "use --loss mse, or export the part of the model that gives a number for each class"
+            "or (batch, length, classes): use --loss mse, or export the part of the model that "
+            "outputs a number for each class"
         )
     return output
 
 
-def _origin(model: OnnxModel, walk: Walk) -> bytes:
-    """The file, for inference; parameters that its nodes compute become initialisers of it."""
+def _origin(model: OnnxModel, context: Context) -> bytes:
+    """The file for inference. Parameters that its nodes compute become initialisers."""
     onnx = onnx_package()
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     graph = proto.graph
-    for name, value in walk.made.items():
+    for name, value in context.computed.items():
         graph.initializer.append(onnx.numpy_helper.from_array(value, name))
-    needed, kept = {one.name for one in graph.output}, []
+    needed, kept = {output.name for output in graph.output}, []
     for node in reversed(graph.node):
-        if (needed - walk.made.keys()).isdisjoint(node.output):
+        if (needed - context.computed.keys()).isdisjoint(node.output):
             continue
         if node.op_type == "BatchNormalization":
             del node.output[1:]
-            for attribute in [one for one in node.attribute if one.name == "training_mode"]:
+            for attribute in [a for a in node.attribute if a.name == "training_mode"]:
                 node.attribute.remove(attribute)
         if node.op_type == "Dropout":
             del node.input[2:]
         needed |= set(node.input)
         kept.append(node)
-    initializers = [one for one in graph.initializer if one.name in needed]
+    initializers = [tensor for tensor in graph.initializer if tensor.name in needed]
     for field, values in ((graph.node, kept[::-1]), (graph.initializer, initializers)):
-        copies = [type(one).FromString(one.SerializeToString()) for one in values]
+        copies = [type(value).FromString(value.SerializeToString()) for value in values]
         del field[:]
         field.extend(copies)
     try:
         return bytes(proto.SerializeToString())
     except ValueError as error:
         raise BadInput(
-            f"{model.where}: a schedule holds its model, which may take 2 GiB ({error})"
+            f"{model.where}: a schedule contains its model, which must be below 2 GiB ({error})"
         ) from error

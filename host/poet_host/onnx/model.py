@@ -20,23 +20,20 @@ from .names import module_of, restore
 OLDEST_OPSET = 11
 Array = NDArray[Any]
 Size = int | str | None
-"""A dimension: a number, the name of one that is open, or nothing known."""
+"""A dimension: a number, the name of an open dimension, or None if unknown."""
 
 
 @dataclass(frozen=True)
 class OnnxNode:
-    """One operator; an input that is left out is the empty name.
-
-    `module` is what people call the node; `proto` is it in the file.
-    """
+    """One operator."""
 
     name: str
     op: str
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # "" for an omitted one
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
-    module: str
-    proto: Any = field(repr=False, compare=False)
+    module: str  # the name of the module that the node belongs to
+    proto: Any = field(repr=False, compare=False)  # the node in the file
 
     def input(self, number: int) -> str:
         return self.inputs[number] if number < len(self.inputs) else ""
@@ -50,11 +47,9 @@ class OnnxInput:
 
 
 class OnnxModel:
-    """A checked model of one input and one output; `proto` is the file.
+    """A checked model of one input and one output.
 
-    `nodes` are those that the output needs, in topological order; `constants` are initialisers,
-    `learnt` those that are known to be parameters, `fixed` those that are known not to be trained.
-    What an exporter merged is taken apart unless the file is not `merged`.
+    With `merged`, tensors that an exporter merged get copies again (names.restore).
     """
 
     def __init__(self, proto: Any, where: str, merged: bool = True) -> None:
@@ -65,27 +60,28 @@ class OnnxModel:
             self._read(onnx)
         except onnx_errors(onnx) as error:
             raise BadInput(
-                f"{where}: this is no valid model ({reason(error)}): export it again"
+                f"{where}: this is not a valid model ({reason(error)}): export it again"
             ) from error
 
     def _read(self, onnx: ModuleType) -> None:
         where = self.where
         graph = self.proto.graph
-        self.constants: dict[str, Array] = {
-            one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer
+        self.constants: dict[str, Array] = {  # initialisers
+            tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer
         }
-        inputs = [_input(onnx, one) for one in graph.input if one.name not in self.constants]
-        outputs = [one.name for one in graph.output]
-        self.input = _only(inputs, [one.name for one in inputs], "input", where)
+        inputs = [_input(onnx, value) for value in graph.input if value.name not in self.constants]
+        outputs = [value.name for value in graph.output]
+        self.input = _only(inputs, [value.name for value in inputs], "input", where)
         self.output: str = _only(outputs, outputs, "output", where)
+        # Those that the output needs, in topological order.
         self.nodes = needed_for(self.output, _nodes(onnx, graph))
-        self.learnt: frozenset[str] = frozenset()
-        self.fixed: frozenset[str] = frozenset()
+        self.trained: frozenset[str] = frozenset()  # initialisers that are known as parameters
+        self.frozen: frozenset[str] = frozenset()  # initialisers that must not be trained
         self.opsets = _opsets(self.proto)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of float32 that onnx.shape_inference finds for an input of the sizes set."""
+        """Shapes of float32 tensors that onnx.shape_inference finds for the sizes of the input."""
         onnx = onnx_package()
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
@@ -93,18 +89,18 @@ class OnnxModel:
         del graph.value_info[:]
         for output in graph.output:
             output.type.tensor_type.ClearField("shape")
-        data = next(one for one in graph.input if one.name == self.input.name)
+        data = next(value for value in graph.input if value.name == self.input.name)
         for size, dim in zip(self.input.shape, data.type.tensor_type.shape.dim, strict=True):
             dim.dim_value = size
         try:
             inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-        except onnx_errors(onnx):  # they only help to report more problems at once
+        except onnx_errors(onnx):  # shapes only help to report more problems at once
             return {}
         found = {
-            one.name: _sizes(one)
-            for one in (*inferred.value_info, *inferred.output)
-            if one.type.tensor_type.HasField("shape")
-            and one.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+            value.name: _sizes(value)
+            for value in (*inferred.value_info, *inferred.output)
+            if value.type.tensor_type.HasField("shape")
+            and value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
         }
         return {
             name: tuple(size for size in sizes if isinstance(size, int))
@@ -114,30 +110,30 @@ class OnnxModel:
 
 
 def read_file(path: Path | str) -> OnnxModel:
-    """The model in an .onnx file, with the data that it keeps in files of their own."""
+    """Read the model in an .onnx file, with data that it stores in other files."""
     onnx = onnx_package()
     if not Path(path).is_file():
-        problem = "this is a folder" if Path(path).is_dir() else "there is no such file"
+        problem = "this is a folder" if Path(path).is_dir() else "the file does not exist"
         raise BadInput(f"model {path}: {problem}: check the name")
     try:
         proto = onnx.load(str(path), load_external_data=False)
     except onnx_errors(onnx) as error:
         raise BadInput(
-            f"model {path}: this is no readable .onnx file ({reason(error)}): export it again"
+            f"model {path}: this .onnx file cannot be read ({reason(error)}): export it again"
         ) from error
     try:
         onnx.load_external_data_for_model(proto, str(Path(path).parent))
     except onnx_errors(onnx) as error:
         raise BadInput(
-            f"model {path}: weights that it keeps in a file of their own cannot be read "
-            f"({reason(error)}): put that file beside it, or export it with "
+            f"model {path}: weights that it stores in another file cannot be read "
+            f"({reason(error)}): put that file into the same folder, or export the model with "
             "external_data=False"
         ) from error
     return OnnxModel(proto, f"model {Path(path).name}")
 
 
 def read_bytes(data: bytes, where: str, merged: bool = True) -> OnnxModel:
-    """The model in the bytes of an .onnx file."""
+    """Read the model in the bytes of an .onnx file."""
     return OnnxModel(parse(data, where), where, merged)
 
 
@@ -153,41 +149,43 @@ def _checked(onnx: ModuleType, proto: Any, where: str, merged: bool) -> Any:
     newest = onnx.defs.onnx_opset_version()
     if opset > newest:
         raise BadInput(
-            f"{where}: its opset {opset} is newer than {newest}, the last that the package onnx "
-            "knows: export it again with opset_version=17, or install a newer onnx"
+            f"{where}: its opset {opset} is newer than {newest}, the newest of the package onnx: "
+            "export it again with opset_version=17, or install a newer onnx"
         )
     proto = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
     _check_order(proto.graph, where)
     if merged:
         restore(onnx, proto.graph)
-        proto.ir_version = max(proto.ir_version, 4)  # initialisers need be no inputs from this on
+        proto.ir_version = max(
+            proto.ir_version, 4
+        )  # from this version initialisers need not be inputs
     return proto
 
 
 def _check_order(graph: Any, where: str) -> None:
-    """What a node reads is the input, or computed before it; by one node only."""
-    known = {one.name for one in (*graph.input, *graph.initializer)} | {""}
-    known |= {one.values.name for one in graph.sparse_initializer}
+    """Check that each tensor is the input, or computed once and before it is read."""
+    known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
+    known |= {tensor.values.name for tensor in graph.sparse_initializer}
     made: set[str] = set()
     for node in graph.node:
-        name = node.name or next((one for one in node.output if one), node.op_type)
+        name = node.name or next(filter(None, node.output), node.op_type)
         if not any(node.output):
             raise BadInput(f"{where}: its node {name!r} computes nothing: export it again")
-        missing = next((one for one in node.input if one not in known | made), None)
-        twice = next((one for one in node.output if one and one in known | made), None)
+        missing = next((name for name in node.input if name not in known | made), None)
+        twice = next((name for name in node.output if name and name in known | made), None)
         if missing is not None or twice is not None:
             problem = (
                 f"reads {missing!r}, which no node before it computes"
                 if missing is not None
-                else f"computes {twice!r}, which is there already"
+                else f"computes {twice!r}, which exists already"
             )
             raise BadInput(f"{where}: its node {name!r} {problem}: export it again")
         made |= set(node.output)
 
 
 def _opsets(proto: Any) -> dict[str, int]:
-    """Versions of the operators, by domain; ONNX's own is the empty name."""
-    return {one.domain.removeprefix("ai.onnx"): one.version for one in proto.opset_import}
+    """Versions of the operators, by domain; the name of ONNX's own domain is empty."""
+    return {opset.domain.removeprefix("ai.onnx"): opset.version for opset in proto.opset_import}
 
 
 def _only(found: list[Any], names: list[str], what: str, where: str) -> Any:
@@ -195,7 +193,7 @@ def _only(found: list[Any], names: list[str], what: str, where: str) -> Any:
         listed = ", ".join(names) or "none"
         raise BadInput(
             f"{where}: it has {len(found)} {what}s ({listed}): export it with one {what}, "
-            + ("the data" if what == "input" else "that which the loss is computed from")
+            + ("the data" if what == "input" else "the input of the loss")
         )
     return found[0]
 
@@ -211,9 +209,9 @@ def _nodes(onnx: ModuleType, graph: Any) -> list[OnnxNode]:
                 proto.name or next(name for name in proto.output if name),
                 domain + proto.op_type,
                 tuple(proto.input),
-                # What is left out gets a name too, so that each node is known by its first output.
+                # Omitted outputs get names too: the first output identifies its node.
                 tuple(name or f"left out:{number}:{i}" for i, name in enumerate(proto.output)),
-                {one.name: _attribute(onnx, one) for one in proto.attribute},
+                {value.name: _attribute(onnx, value) for value in proto.attribute},
                 module_of(proto),
                 proto,
             )
@@ -243,7 +241,7 @@ def _sizes(proto: Any) -> tuple[Size, ...]:
 
 
 def needed_for(output: str, nodes: Sequence[OnnxNode]) -> tuple[OnnxNode, ...]:
-    """Those of the nodes that the output follows from, in their order."""
+    """The nodes that the output depends on, in their order."""
     needed, kept = {output}, []
     for node in reversed(nodes):
         if needed & set(node.outputs):

@@ -1,8 +1,8 @@
-"""Names that people know: what exporters renamed, merged, turned and left out is put back.
+"""Restore the parameters of modules that exporters renamed, merged, transposed or left out.
 
-PyTorch's exporters merge equal initialisers, such as the ones and zeros that batchnorms begin with,
-and store the weights of linear layers turned, under numbers. Each parameter gets its own again, by
-the name and in the layout of its module, so that weights fit the module that they came from.
+PyTorch's exporters merge equal initialisers, such as the ones and zeros with which batchnorms
+start. They store the weights of linear layers transposed, under numbers. Each parameter gets the
+name and the layout of its module again, so that trained weights fit that module.
 """
 
 import ast
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
 Uses = dict[str, list[tuple[Any, int]]]
-"""Which nodes read a tensor, and as which input."""
+"""The nodes that read a tensor, and the number of the input."""
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _RULE = "pkg.onnxscript.rewriter.rule_name"
 _NO_BIAS = ("RemoveOptionalBiasFromConv", "RemoveOptionalBiasFromGemm")
-# What exporters call a tensor that they compute: after the operator, with a number from the second.
+# Exporters name a computed tensor after its operator, with a number from the second one on.
 _COMPUTED = re.compile(
     r"(add|sub|mul|div|neg|pow|sqrt|rsqrt|exp|mm|matmul|t|transpose|permute|view|reshape|expand|"
     r"squeeze|unsqueeze|cat|stack|select|slice|norm|linalg_vector_norm|_weight_norm\w*)(_\d+)?"
@@ -32,7 +32,7 @@ _SLOTS = ("weight", "bias", "running_mean", "running_var")
 
 
 def module_of(node: Any) -> str:
-    """What people call a node of the file: /layer1/layer1.0/relu/Relu is layer1.0.relu."""
+    """The module that a node belongs to: for /layer1/layer1.0/relu/Relu it is layer1.0.relu."""
     scopes = _about(node, _SCOPES)
     if scopes is not None:
         *modules, function = ast.literal_eval(scopes)
@@ -49,60 +49,63 @@ def module_of(node: Any) -> str:
 
 
 def _output(node: Any) -> str:
-    """The first output of a node that is not left out."""
+    """The first output of a node that is not omitted."""
     return next((name for name in node.output if name), "")
 
 
 def _about(node: Any, key: str) -> str | None:
-    """What an exporter noted of a node."""
-    return next((one.value for one in node.metadata_props if one.key == key), None)
+    """Metadata that an exporter wrote for a node."""
+    return next((entry.value for entry in node.metadata_props if entry.key == key), None)
 
 
 def is_numbered(name: str) -> bool:
-    """Did an exporter number it, for want of a name?"""
+    """Is it a number that an exporter gave to a tensor without a name?"""
     return _NUMBERED.fullmatch(name) is not None
 
 
 def is_made_up(name: str) -> bool:
-    """Did an exporter, and not the module, give this name?"""
+    """Is the name from an exporter, not from the module?"""
     return is_numbered(name) or _COMPUTED.fullmatch(name) is not None
 
 
 def is_folded(node: Any) -> bool:
-    """Did an exporter fold a batchnorm into this layer? Its tensors keep their names, but are not
-    the module's any more."""
+    """Did an exporter fold a batchnorm into this layer? Then its tensors are not the module's."""
     return "FuseBatchNorm" in (_about(node, _RULE) or "")
 
 
 def free_name(name: str, taken: set[str]) -> str:
-    """The name, or with a number behind it if something has it; it is `taken` from now on."""
-    numbered = (name if i == 1 else f"{name}_{i}" for i in range(1, len(taken) + 2))
-    found = next(one for one in numbered if one not in taken)
+    """The name, with a number if it is taken already. Adds it to `taken`."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
     taken.add(found)
     return found
 
 
 def restore(onnx: ModuleType, graph: Any) -> None:
-    """Change the file's graph as above; it computes what it did."""
-    arrays = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
-    for one in [one for one in graph.input if one.name in arrays]:
-        graph.input.remove(one)  # only their defaults are ever used
+    """Change the file's graph as described above. Its results stay the same."""
+    arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    for value in [value for value in graph.input if value.name in arrays]:
+        graph.input.remove(value)  # only the default, the initialiser, is used
     taken = arrays.keys() | {name for node in graph.node for name in node.output}
-    taken |= {one.name for one in (*graph.input, *graph.output)}
-    added = _untied(graph, arrays, taken)
-    added |= _biases(graph, arrays | added, taken)
-    turned, gone = _turned_back(onnx, graph, arrays | added, taken)
-    for one in [one for one in graph.initializer if one.name in gone]:
-        graph.initializer.remove(one)
-    for name, value in (added | turned).items():
+    taken |= {value.name for value in (*graph.input, *graph.output)}
+    added = _split_merged(graph, arrays, taken)
+    added |= _omitted_biases(graph, arrays | added, taken)
+    transposed, gone = _linear_weights(onnx, graph, arrays | added, taken)
+    for tensor in [tensor for tensor in graph.initializer if tensor.name in gone]:
+        graph.initializer.remove(tensor)
+    for name, value in (added | transposed).items():
         if name in gone:
             continue
         graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
 
 
-def _untied(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
-    """Give each use its own of initialisers that are one number repeated, or that layers of the
-    same kind in different modules read: copies of a layer, which are equal until they are trained.
+def _split_merged(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
+    """Give each layer its own copy of an initialiser that an exporter merged; return the copies.
+
+    Such an initialiser has equal numbers, or layers of the same kind in different modules read it:
+    copies of one layer are equal until they are trained.
     """
     even = {
         name: value
@@ -110,7 +113,7 @@ def _untied(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
         if value.dtype == np.float32 and value.size > 1 and (value == value.flat[0]).all()
     }
     added: Arrays = {}
-    outputs = {one.name for one in graph.output}
+    outputs = {value.name for value in graph.output}
     uses: Uses = {}
     layers = _layers(graph)
     for node in graph.node:
@@ -119,70 +122,86 @@ def _untied(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
     copies: Arrays = {}
     for name, value in arrays.items():
         readers = uses.get(name, [])
-        again = [node for node, _ in readers if node.op_type == "Identity"]
-        again = [node for node in again if node.output[0] not in outputs and "/" not in node.name]
-        whole = [one for one in readers if one[0] not in again]
-        whole += [one for node in again for one in uses.get(node.output[0], [])]
-        if _are_of_copies(value, whole, layers):
+        aliases = [
+            node
+            for node, _ in readers
+            if node.op_type == "Identity" and node.output[0] not in outputs and "/" not in node.name
+        ]
+        direct = [use for use in readers if use[0] not in aliases]
+        through = [use for node in aliases for use in uses.get(node.output[0], [])]
+        if _are_copies(value, direct + through, layers):
             copies[name] = value
         elif name not in even:
             continue
-        for node in again:
+        for node in aliases:
             copy = node.output[0]
             added[copy] = even[copy] = value
             graph.node.remove(node)
-        uses[name] = [one for one in readers if one[0] not in again]
+        uses[name] = direct
     for name, value in (even | copies).items():
-        readers = uses.get(name, [])
-        own = [layers[_output(node)] for node, _ in readers]
-        wanted = [
-            f"{layer}.{_slot(node.op_type, i)}"
-            for layer, (node, i) in zip(own, readers, strict=True)
-        ]
-        if is_numbered(name) and all(node.op_type == "MatMul" for node, _ in readers):
-            wanted = [name] * len(readers)
-        elif name in copies and own and name.startswith(f"{own[0]}."):
-            wanted = [layer + name.removeprefix(own[0]) for layer in own]
-        owner = wanted.index(name) if name in wanted else 0
-        given: dict[tuple[str, str], tuple[str, Any]] = {}
-        if readers:
-            given[own[owner], wanted[owner]] = name, readers[owner][0]
-        for place, ((node, i), key) in enumerate(
-            zip(readers, zip(own, wanted, strict=True), strict=True)
-        ):
-            if place == owner:
-                continue
-            before, first = given.get(key, ("", node))
-            numbered = module_of(first) != module_of(node)
-            same = numbered or node.op_type in _LAYERS or _adds_to_the_same(graph, first, node)
-            if before and same:
-                node.input[i] = before  # the same layer, called again
-                continue
-            node.input[i] = free_name(key[1], taken)
-            added[node.input[i]] = value
-            given[key] = node.input[i], node
+        for copy in _give_copies(graph, name, uses.get(name, []), layers, name in copies, taken):
+            added[copy] = value
     return added
 
 
-def _adds_to_the_same(graph: Any, first: Any, second: Any) -> bool:
-    """Do two nodes add to products with one weight?"""
-    products = [
-        {one.input[1] for one in graph.node if one.op_type == "MatMul" and one.output[0] in of}
-        for of in (set(first.input), set(second.input))
+def _give_copies(
+    graph: Any,
+    name: str,
+    readers: list[tuple[Any, int]],
+    layers: dict[str, str],
+    is_copied: bool,
+    taken: set[str],
+) -> list[str]:
+    """Make each layer read a tensor of its own name. Return the new names."""
+    own = [layers[_output(node)] for node, _ in readers]
+    wanted = [
+        f"{layer}.{_slot(node.op_type, i)}" for layer, (node, i) in zip(own, readers, strict=True)
     ]
-    return bool(products[0] & products[1])
+    if is_numbered(name) and all(node.op_type == "MatMul" for node, _ in readers):
+        wanted = [name] * len(readers)
+    elif is_copied and own and name.startswith(f"{own[0]}."):
+        wanted = [layer + name.removeprefix(own[0]) for layer in own]
+    owner = wanted.index(name) if name in wanted else 0
+    given: dict[tuple[str, str], tuple[str, Any]] = {}  # name and first reader, by layer and name
+    made = []
+    if readers:
+        given[own[owner], wanted[owner]] = name, readers[owner][0]
+    for place, (node, i) in enumerate(readers):
+        if place == owner:
+            continue
+        key = own[place], wanted[place]
+        before, first = given.get(key, ("", node))
+        is_numbered_call = module_of(first) != module_of(node)
+        is_same = is_numbered_call or node.op_type in _LAYERS
+        if before and (is_same or _add_to_same_weight(graph, first, node)):
+            node.input[i] = before  # the same layer, called again
+            continue
+        node.input[i] = free_name(wanted[place], taken)
+        made.append(node.input[i])
+        given[key] = node.input[i], node
+    return made
 
 
-def _biases(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
-    """Biases that an exporter left out, and noted so, because they were zeros."""
+def _add_to_same_weight(graph: Any, first: Any, second: Any) -> bool:
+    """Do two nodes add to products with the same weight?"""
+    products = [node for node in graph.node if node.op_type == "MatMul"]
+    weights = [
+        {product.input[1] for product in products if product.output[0] in node.input}
+        for node in (first, second)
+    ]
+    return bool(weights[0] & weights[1])
+
+
+def _omitted_biases(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
+    """Biases of zeros that an exporter removed; its metadata say so."""
     added: Arrays = {}
     of: dict[str, str] = {}
     for node in graph.node:
         weight = arrays.get(node.input[1]) if len(node.input) == 2 else None
         if weight is None or _about(node, _RULE) not in _NO_BIAS:
             continue
-        turned = any(one.name == "transB" and one.i for one in node.attribute)
-        size = weight.shape[0 if turned or node.op_type == "Conv" else 1]
+        is_transposed = any(value.name == "transB" and value.i for value in node.attribute)
+        size = weight.shape[0 if is_transposed or node.op_type == "Conv" else 1]
         name = of.get(node.input[1])
         if name is None:
             layer = node.input[1].removesuffix("weight")
@@ -194,9 +213,7 @@ def _biases(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
 
 
 def _layers(graph: Any) -> dict[str, str]:
-    """The module that each node belongs to, by an output of it; where a module is called again,
-    exporters number it.
-    """
+    """The module of each node, by its first output, without the numbers of repeated calls."""
     modules = {_output(node): module_of(node) for node in graph.node}
     inside = {
         name: module
@@ -212,10 +229,10 @@ def _layers(graph: Any) -> dict[str, str]:
     return modules
 
 
-def _are_of_copies(
+def _are_copies(
     value: NDArray[Any], readers: list[tuple[Any, int]], layers: dict[str, str]
 ) -> bool:
-    """Do layers of the same kind, each in a module of its own, read this?"""
+    """Is this read by layers of the same kind in different modules?"""
     kinds = {(node.op_type, _slot(node.op_type, i)) for node, i in readers}
     (op, _), *others = kinds or {("", "")}
     known = all(
@@ -227,17 +244,18 @@ def _are_of_copies(
 
 
 def _slot(op: str, number: int) -> str:
-    """What a layer calls the parameter that is input `number` of its node."""
+    """The name of the parameter that is input `number` of a layer's node."""
     if op == "Transpose":
         return "weight"
     return "bias" if op == "Add" else _SLOTS[(number - 1) % len(_SLOTS)]
 
 
-def _turned_back(
+def _linear_weights(
     onnx: ModuleType, graph: Any, arrays: Arrays, taken: set[str]
 ) -> tuple[Arrays, set[str]]:
-    """Weights of linear layers, which exporters turned, under the names of their modules, and the
-    names that they had. One that is a table of words, turned, is that table.
+    """Transposed weights of linear layers as their modules have them; the exporter's names.
+
+    A weight that is the transpose of an embedding table is that table.
     """
     added: Arrays = {}
     gone: set[str] = set()
@@ -247,20 +265,20 @@ def _turned_back(
         weight = node.input[1] if node.op_type == "MatMul" else ""
         if weight not in arrays or arrays[weight].ndim != 2 or not is_numbered(weight):
             continue
-        readers = [one for one in nodes if weight in one.input]
-        if weight in gone or len({layers[_output(one)] for one in readers}) > 1:
+        readers = [reader for reader in nodes if weight in reader.input]
+        if weight in gone or len({layers[_output(reader)] for reader in readers}) > 1:
             continue
         value = np.ascontiguousarray(arrays[weight].T)
         own = next((name for name in tables if _equal(arrays.get(name), value)), None)
         if own is None:
-            own = _own_name(node, nodes[at:], arrays)
+            own = _weight_name(node, nodes[at:], arrays)
             if own is None or own in taken:
                 continue
             taken.add(own)
             added[own] = value
         gone.add(weight)
-        turn = onnx.helper.make_node("Transpose", [own], [weight], f"{own}.T", perm=[1, 0])
-        graph.node.insert(list(graph.node).index(node), turn)
+        transpose = onnx.helper.make_node("Transpose", [own], [weight], f"{own}.T", perm=[1, 0])
+        graph.node.insert(list(graph.node).index(node), transpose)
     return added, gone
 
 
@@ -268,11 +286,11 @@ def _equal(a: NDArray[Any] | None, b: NDArray[Any]) -> bool:
     return a is not None and a.dtype == b.dtype and np.array_equal(a, b)
 
 
-def _own_name(node: Any, behind: list[Any], arrays: Arrays) -> str | None:
-    """What the weight of a linear layer is called, by its module and the bias that is added."""
+def _weight_name(node: Any, following: list[Any], arrays: Arrays) -> str | None:
+    """The name of a linear layer's weight in its module, from the bias that is added."""
     module = module_of(node)
-    sums = [one for one in behind if one.op_type == "Add" and node.output[0] in one.input]
-    biases = {name for one in sums for name in one.input if name in arrays} or {f"{module}.bias"}
+    sums = [n for n in following if n.op_type == "Add" and node.output[0] in n.input]
+    biases = {name for n in sums for name in n.input if name in arrays} or {f"{module}.bias"}
     bias = biases.pop()
     known = not biases and bias.startswith(f"{module}.") and bias.endswith("bias")
     return f"{bias.removesuffix('bias')}weight" if known else None

@@ -1,8 +1,9 @@
-"""One node of an ONNX model as its row in the tables sees it: inputs, attributes, layers to add."""
+"""One node of an ONNX model as its rule sees it: inputs, attributes, and layers to add."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,244 +13,120 @@ from ..graph.builder import Tensor
 from ..graph.graph import Node
 from ..graph.operators import Shape
 from ..graph.source import RUNNING
+from .context import Context, Deferred, Parts, Role, Unknown, Unsupported, Value, deferred
 from .fold import Constant, computed
 from .model import OnnxNode
-from .tokens import LOW, NOTHING, Hidden, OfTokens, hidden_by, is_data
-
-if TYPE_CHECKING:
-    from .walk import Walk
+from .tokens import LOW, UNMASKED, TokenValues, is_data, mask_of
 
 Array = NDArray[Any]
 
-
-class Unsupported(Exception):
-    """What cannot be done with a node, and what to try."""
-
-
-class Unknown(Exception):
-    """A node reads what no earlier node could make; that one was complained about already."""
+_ENDINGS = re.compile(
+    r"[._/](weight|bias|gamma|beta|scale|kernel|embeddings?)(:0)?$|[._/](MatMul|Conv2D)/.*$"
+)
 
 
 @dataclass(frozen=True)
-class Moved:
-    """A tensor still to be multiplied, to have its axes in another order and to be padded, unless
-    what reads it does so itself.
+class ImportedNode:
+    """One node, its inputs by number as tensors or constants."""
 
-    `pads` are what stands in front of and behind each axis of the new order, all `filling`.
-    `hides` is what a softmax, which alone may read it then, takes no notice of.
-    """
-
-    tensor: Tensor
-    order: tuple[int, ...]
-    factor: float = 1.0
-    pads: tuple[tuple[int, int], ...] = ()
-    filling: float = 0.0
-    hides: Hidden = NOTHING
-
-    @property
-    def shape(self) -> Shape:
-        sizes = (self.tensor.shape[axis] for axis in self.order)
-        pads = self.pads or ((0, 0),) * len(self.order)
-        return tuple(size + sum(pad) for size, pad in zip(sizes, pads, strict=True))
-
-    @property
-    def core(self) -> "Moved":
-        """It without its padding."""
-        return replace(self, pads=(), filling=0.0)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Ranges of a tensor along one axis, which is `dropped` where each is 1; a sequence of ONNX."""
-
-    whole: Moved
-    axis: int
-    ranges: tuple[tuple[int, int], ...]
-    dropped: bool
-
-
-Value = Tensor | Moved | Constant | OfTokens | Parts
-
-
-@dataclass(frozen=True)
-class At:
-    """One node, seen from its row: its inputs as tensors or constants, and how to add layers."""
-
-    walk: "Walk"
-    node: OnnxNode
+    context: Context
+    onnx: OnnxNode
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        return self.node.attributes.get(name, default)
+        return self.onnx.attributes.get(name, default)
 
     def has(self, number: int) -> bool:
         """Is this input there?"""
-        return bool(self.node.input(number))
+        return bool(self.onnx.input(number))
+
+    # Inputs that are computed from the data.
 
     def is_tensor(self, number: int) -> bool:
         """Is this input computed from the data?"""
         return not isinstance(self._value(number), Constant)
 
     def tensor(self, number: int) -> Tensor:
-        """An input that is computed from the data."""
-        return self._made(number, self.view(number))
+        """A computed input, with layers for what was deferred."""
+        return self._materialised(number, self.deferred(number))
 
-    def view(self, number: int) -> Moved:
-        """An input that is computed from the data, as it is so far."""
-        value = self._value(number)
+    def deferred(self, number: int) -> Deferred:
+        """A computed input, with what is deferred."""
+        value, name = self._value(number), self.onnx.input(number)
         if isinstance(value, Constant):
-            raise Unsupported(f"its input {self.node.input(number)} must not be a constant")
-        if isinstance(value, OfTokens):
-            if not is_data(value, self.walk.texts):
+            raise Unsupported(f"its input {name} must not be a constant")
+        if isinstance(value, TokenValues):
+            if not is_data(value, self.context.texts):
                 raise Unsupported(
-                    f"its input {self.node.input(number)} follows from the tokens: only "
-                    "embeddings, and masks in front of a softmax, are built"
+                    f"its input {name} is computed from tokens: only embeddings, and masks before "
+                    "a softmax, are supported"
                 )
-            value = Tensor(self.walk.builder.data.name, value.shape)
+            value = Tensor(self.context.builder.data.name, value.shape)
         if isinstance(value, Parts):
-            raise Unsupported(f"its input {self.node.input(number)} is a sequence: take one part")
-        return value if isinstance(value, Moved) else Moved(value, tuple(range(len(value.shape))))
+            raise Unsupported(f"its input {name} is a sequence: read one part of it")
+        return value if isinstance(value, Deferred) else deferred(value)
+
+    def unpadded(self, number: int) -> Deferred:
+        """A computed input; only its padding is not deferred."""
+        value = self.deferred(number)
+        return deferred(self._materialised(number, value)) if value.pads else value
+
+    def with_padding(
+        self, number: int, filling: float
+    ) -> tuple[Tensor, tuple[tuple[int, int], ...]]:
+        """A computed input, and the padding of its axes that the node does itself.
+
+        Only padding of `filling` is deferred, and none of samples and channels.
+        """
+        value = self.deferred(number)
+        if not value.pads or any(map(any, value.pads[:2])) or value.filling != filling:
+            made = self.tensor(number)
+            return made, ((0, 0),) * len(made.shape)
+        made = self.materialise(value.without_padding)
+        kept = deferred(made, pads=value.pads, filling=filling)
+        self.context.values[self.onnx.input(number)] = kept
+        return made, value.pads
 
     def parts(self, number: int) -> Parts:
         """An input that is a sequence."""
         value = self._value(number)
         if not isinstance(value, Parts):
-            raise Unsupported(f"its input {self.node.input(number)} is no split tensor")
+            raise Unsupported(f"its input {self.onnx.input(number)} is not a sequence")
         return value
 
-    def moved(self, number: int) -> Moved:
-        """An input that is computed from the data, its axes perhaps still to be moved."""
-        value = self.view(number)
-        if not value.pads:
-            return value
-        made = self._made(number, value)
-        return Moved(made, tuple(range(len(made.shape))))
+    def materialise(self, value: Deferred, name: str = "") -> Tensor:
+        """Add layers for what is deferred, named after `name` or the node."""
+        return self.context.materialise(value, name or self.name)
 
-    def padded(self, number: int, filling: float) -> tuple[Tensor, tuple[tuple[int, int], ...]]:
-        """An input that is computed from the data, and what is still to be put around its axes.
-
-        That is nothing around samples and channels, or where it is not filled with `filling`.
-        """
-        value = self.view(number)
-        around = any(any(pad) for pad in value.pads[:2])
-        if not value.pads or around or value.filling != filling:
-            made = self.tensor(number)
-            return made, ((0, 0),) * len(made.shape)
-        made = self.walk.made_of(value.core, self.walk.plain_name(self.node))
-        identity = tuple(range(len(made.shape)))
-        self.walk.values[self.node.input(number)] = replace(
-            value, tensor=made, order=identity, factor=1.0
-        )
-        return made, value.pads
-
-    def _made(self, number: int, value: Moved) -> Tensor:
-        made = self.walk.made_of(value, self.walk.plain_name(self.node))
-        self.walk.values[self.node.input(number)] = made
+    def _materialised(self, number: int, value: Deferred) -> Tensor:
+        made = self.materialise(value)
+        self.context.values[self.onnx.input(number)] = made
         return made
 
-    def is_made_ready(self, number: int, first: bool) -> bool:
-        """Is this input the data, less their mean perhaps? The `first` such takes it away."""
+    def is_normalised(self, number: int, first: bool) -> bool:
+        """Is this input the data after a normalisation, or with `first` before it?"""
         value = self._value(number)
-        tensor = value.tensor if isinstance(value, Moved) else value
+        tensor = value.tensor if isinstance(value, Deferred) else value
         name = tensor.name if isinstance(tensor, Tensor) else ""
-        return name in self.walk.ready or (first and name == self.walk.builder.data.name)
+        is_data = first and name == self.context.builder.data.name
+        return is_data or name in self.context.normalised
 
-    def operand(self, number: int, single: bool = False, fixed: bool = False) -> Tensor:
-        """An input that is a tensor, or a constant as a tensor that is stored.
-
-        A constant of the file with several numbers is trained like a weight, a `single` one only
-        where it is said, or known to be a parameter; all others stay, and what is `fixed`.
-        """
-        if self.is_tensor(number):
-            return self.tensor(number)
-        given, part = self.weight(number), self.constant(number)
-        if part.part and not self.walk.is_fixed(part):
-            return self.walk.part_of(self.made_name("constant"), part)
-        learnt = self.walk.is_learnt(given)
-        plain = not fixed and not given.computed and (single or given.value.size > 1)
-        fixed = self.walk.is_fixed(given) or not (learnt or plain)
-        role: Literal["parameter", "state"] = "state" if fixed else "parameter"
-        return self.walk.stored(self.made_name("constant"), given, role)
-
-    def inverse(self, number: int) -> Tensor:
-        """The inverse of a constant, as a tensor that is stored; the file then multiplies by it."""
-        given, name = self.weight(number), self.walk.free_name(f"{self.node.input(number)}.inverse")
-        if self.walk.is_learnt(given):
-            raise Unsupported("it divides by a parameter that is trained: multiply by one instead")
-        if not given.value.all():
-            raise Unsupported(f"{self.node.input(number)}, by which it divides, holds zeros")
-        self.node.proto.op_type, self.node.proto.input[number] = "Mul", name
-        return self.walk.stored(self.made_name("inverse"), computed(name, 1 / given.value), "state")
-
-    def scalar(self, number: int) -> float | None:
-        """An input of two that is one constant number, not learnt, with no more axes than the
-        other, whose shape the output then has.
-        """
-        value = self._value(number)
-        if not isinstance(value, Constant) or not self.is_tensor(1 - number):
-            return None
-        if not is_scalar(value, len(self.view(1 - number).shape)) or self.walk.is_learnt(value):
-            return None
-        return float(value.value.reshape(-1)[0])
-
-    def added_mask(self, number: int) -> list[Array] | None:
-        """Where an input that is added hides scores, if it does nothing else: for each text."""
-        values = self.known(number)
-        hidden = [value <= LOW for value in values or []]
-        if not values or not any(map(np.any, hidden)):
-            return None
-        plain = all((v[~h] == 0).all() for v, h in zip(values, hidden, strict=True))
-        return hidden if plain else None
-
-    def known(self, number: int) -> list[Array] | None:
-        """An input for each of the sample texts, if it depends on nothing else."""
-        value = self._value(number)
-        if isinstance(value, OfTokens):
-            return list(value.values)
-        return [value.value] * max(len(self.walk.texts), 1) if isinstance(value, Constant) else None
-
-    def unseen(self, number: int, hidden: list[Array]) -> Moved:
-        """Scores of which a softmax shall not see what is hidden."""
-        scores = self.view(number)
-        found = hidden_by(hidden, self.walk.texts, scores.shape)
-        if found is None:
-            raise Unsupported(
-                "only masks that hide padding (token 0), or what comes later, are built: mask the "
-                "scores of a softmax with one of these"
-            )
-        return replace(scores, hides=scores.hides | found)
-
-    def is_hidden_already(self, number: int, hidden: list[Array]) -> bool:
-        """Are an input's weights zero there, as a softmax took no notice of their scores?"""
-        weights = self.view(number)
-        found = hidden_by(hidden, self.walk.texts, weights.shape)
-        if weights.order != tuple(range(len(weights.order))):
-            return False
-        return found is not None and found <= self.walk.hidden.get(weights.tensor.name, NOTHING)
-
-    def factor_behind(self, rank: int) -> float:
-        """What the only node behind this one multiplies its output, of so many axes, with; that is
-        then done.
-        """
-        return self.walk.factor_behind(self.node, rank)
+    # Inputs that are constants.
 
     def constant(self, number: int) -> Constant:
         """An input that is known."""
-        value = self._value(number)
+        value, name = self._value(number), self.onnx.input(number)
         if not isinstance(value, Constant):
-            if self.node.input(number) in self.walk.unknown:
+            if name in self.context.unknown:
                 raise Unknown
-            raise Unsupported(
-                f"its input {self.node.input(number)} is computed from the data, it must be a "
-                "constant"
-            )
+            raise Unsupported(f"its input {name} is computed from the data: it must be a constant")
         return value
 
     def integers(self, number: int, attribute: str) -> list[int] | None:
         """A list that newer opsets have as an input and older ones as an attribute."""
         if self.has(number):
-            return [int(one) for one in self.constant(number).value.reshape(-1)]
+            return [int(value) for value in self.constant(number).value.reshape(-1)]
         found = self.attribute(attribute)
-        return None if found is None else [int(one) for one in found]
+        return None if found is None else [int(value) for value in found]
 
     def number(self, number: int, attribute: str) -> float | None:
         """A number that newer opsets have as an input and older ones as an attribute."""
@@ -258,17 +135,29 @@ class At:
         found = self.attribute(attribute)
         return None if found is None else float(found)
 
+    def scalar(self, number: int) -> float | None:
+        """An input of two that is one constant number and not trained.
+
+        It has at most as many axes as the other input, so the output has that input's shape.
+        """
+        value = self._value(number)
+        if not isinstance(value, Constant) or not self.is_tensor(1 - number):
+            return None
+        rank = len(self.deferred(1 - number).shape)
+        if not is_scalar(value, rank) or self.context.is_trained(value):
+            return None
+        return float(value.value.reshape(-1)[0])
+
     def weight(self, number: int) -> Constant:
         """A constant that may become a parameter: float32."""
-        found = self.constant(number).whole(self.node.input(number))
+        name = self.onnx.input(number)
+        found = self.constant(number).whole(name)
         if found.value.dtype != np.float32:
-            raise Unsupported(
-                f"{self.node.input(number)} holds {found.value.dtype}: export the model in float32"
-            )
+            raise Unsupported(f"{name} holds {found.value.dtype}: export the model in float32")
         return found
 
     def matrix(self, number: int, rank: int = 2) -> Constant:
-        """A weight with two axes; axes of 1 in front of them do nothing to data of `rank` axes."""
+        """A weight with two axes. More axes, of size 1, may precede them up to `rank`."""
         found = self.weight(number)
         if 2 < found.value.ndim <= rank and set(found.value.shape[:-2]) == {1}:
             found = replace(found, value=found.value.reshape(found.value.shape[-2:]))
@@ -276,90 +165,189 @@ class At:
             raise Unsupported(f"a weight of shape {found.value.shape}: it must have 2 dimensions")
         return found
 
-    def turned(self, number: int, rank: int = 2) -> Constant:
-        """A weight with two axes, exchanged; `rank` as above."""
+    def transposed(self, number: int, rank: int = 2) -> Constant:
+        """The transpose of a `matrix`."""
         found = self.matrix(number, rank)
-        whole = found if found.turns else computed(self.node.input(number), found.value)
+        whole = found if found.has_file_axes else computed(self.onnx.input(number), found.value)
         return whole.transposed
 
-    def parameter(self, layer: str, slot: str, given: Constant, shape: Shape | None = None) -> Node:
-        """The node of a layer's parameter that begins with these values."""
-        return self.walk.parameter(
-            layer, slot, (given,), given.value.shape if shape is None else shape
-        )
+    def stored(self, number: int, train_scalar: bool = False, frozen: bool = False) -> Tensor:
+        """An input as a tensor; a constant becomes a stored tensor.
 
-    def fixed(self, layer: str, slot: str, shape: Shape, start: str) -> Node:
-        """A parameter that the model leaves out: it stays as it starts."""
+        A constant of the file with several numbers is trained, unless it is `frozen`. A single
+        number is trained only with `train_scalar`, or if it is known to be a parameter.
+        """
+        if self.is_tensor(number):
+            return self.tensor(number)
+        given, part, context = self.weight(number), self.constant(number), self.context
+        if part.part and not context.is_frozen(part):
+            return context.part_of(self.helper_name("constant"), part)
+        plain = not frozen and not given.computed and (train_scalar or given.value.size > 1)
+        is_trained = (context.is_trained(given) or plain) and not context.is_frozen(given)
+        role: Role = "parameter" if is_trained else "state"
+        return context.stored(self.helper_name("constant"), given, role)
+
+    def inverse(self, number: int) -> Tensor:
+        """The inverse of a constant as a stored tensor. The file is changed to multiply by it."""
+        given, old = self.weight(number), self.onnx.input(number)
+        name = self.context.free_name(f"{old}.inverse")
+        if self.context.is_trained(given):
+            raise Unsupported("it divides by a trained parameter: multiply by one instead")
+        if not given.value.all():
+            raise Unsupported(f"its divisor {old} contains zeros")
+        self.onnx.proto.op_type, self.onnx.proto.input[number] = "Mul", name
+        inverse = computed(name, 1 / given.value)
+        return self.context.stored(self.helper_name("inverse"), inverse, "state")
+
+    # Masks.
+
+    def sample_values(self, number: int) -> list[Array] | None:
+        """An input for each of the sample texts; None if it depends on more than the tokens."""
+        value = self._value(number)
+        if isinstance(value, TokenValues):
+            return list(value.values)
+        texts = max(len(self.context.texts), 1)
+        return [value.value] * texts if isinstance(value, Constant) else None
+
+    def added_mask(self, number: int) -> list[Array] | None:
+        """Where an added input hides scores, for each text; None if it is not a mask."""
+        values = self.sample_values(number)
+        hidden = [value <= LOW for value in values or []]
+        if not values or not any(map(np.any, hidden)):
+            return None
+        plain = all((v[~h] == 0).all() for v, h in zip(values, hidden, strict=True))
+        return hidden if plain else None
+
+    def masked(self, number: int, hidden: list[Array]) -> Deferred:
+        """Scores with a mask, which is true for what a softmax must not see."""
+        scores = self.deferred(number)
+        found = mask_of(hidden, self.context.texts, scores.shape)
+        if found is None:
+            raise Unsupported(
+                "only masks of padding (token 0) and of later tokens are supported: mask the "
+                "scores of a softmax with one of these"
+            )
+        return replace(scores, mask=scores.mask | found)
+
+    def is_masked(self, number: int, hidden: list[Array]) -> bool:
+        """Are an input's weights zero there, because a softmax masked their scores?"""
+        weights = self.deferred(number)
+        found = mask_of(hidden, self.context.texts, weights.shape)
+        if weights.is_transposed:
+            return False
+        mask = self.context.masks.get(weights.tensor.name, UNMASKED)
+        return found is not None and found <= mask
+
+    # The next node, if its work is done here too.
+
+    def factor_after(self, rank: int) -> float:
+        """The number by which the only reader multiplies the output, of `rank` axes.
+
+        That node is done then: the rule applies the factor.
+        """
+        output = self.onnx.outputs[0]
+        after = self.context.only_reader(output)
+        if after is None or after.op not in ("Mul", "Div"):
+            return 1.0
+        name = next((name for name in after.inputs if name != output), "")
+        other = self.context.values.get(name)
+        if (
+            not is_scalar(other, rank)
+            or self.context.is_trained(other)
+            or (after.op == "Div" and after.inputs[0] != output)
+        ):
+            return 1.0
+        factor = float(other.value.reshape(-1)[0])
+        self.context.fused[output] = after.outputs[0]
+        return 1 / factor if after.op == "Div" else factor
+
+    def bias(self, number: int, size: int, axis: int) -> Constant | None:
+        """This input, or a constant that the only reader, an Add, adds along `axis`.
+
+        The output has as many axes as the data. The Add is done then: the output of the rule is the
+        sum. Computed zeros are not a bias: exporters use them for layers without one.
+        """
+        found = self.weight(number) if self.has(number) else self._added(size, axis)
+        return None if found is None or (found.computed and not found.value.any()) else found
+
+    def _added(self, size: int, axis: int) -> Constant | None:
+        output = self.onnx.outputs[0]
+        after = self.context.only_reader(output)
+        if after is None or after.op != "Add":
+            return None
+        name = next((name for name in after.inputs if name != output), "")
+        other = self.context.values.get(name)
+        if not isinstance(other, Constant):
+            return None
+        rank, shape = len(self.deferred(0).shape), other.value.shape
+        if not -axis <= len(shape) <= rank or shape[axis] != size or other.value.size != size:
+            return None
+        self.context.fused[output] = after.outputs[0]
+        return other.whole(name)
+
+    # Layers.
+
+    def layer(
+        self, kind: str, inputs: tuple[Tensor, ...], *positional: Any, **options: Any
+    ) -> Tensor:
+        """Add one of our layers; its errors become those of the node."""
+        options["name"] = options.get("name") or self.layer_name()
+        try:
+            return self.context.builder.layer(kind, inputs, *positional, **options)
+        except BadInput as error:
+            raise Unsupported(str(error).partition("): ")[2] or str(error)) from error
+
+    def parameter(self, layer: str, slot: str, given: Constant, shape: Shape | None = None) -> Node:
+        """The node of a layer's parameter that starts with these values."""
+        shape = given.value.shape if shape is None else shape
+        return self.context.parameter(layer, slot, (given,), shape)
+
+    def untrained(self, layer: str, slot: str, shape: Shape, start: str) -> Node:
+        """A parameter that the model does not have: it stays as it starts."""
         return Node(f"{layer}.{slot}", shape, role="state", start=start)
 
     def running(self, layer: str, mean: Constant, variance: Constant) -> Node:
         """Batchnorm's running statistics."""
         shape = (2, *mean.value.shape)
-        return self.walk.parameter(layer, RUNNING[1:], (mean, variance), shape, "state")
+        return self.context.parameter(layer, RUNNING[1:], (mean, variance), shape, "state")
 
-    def made_name(self, what: str) -> str:
-        """A name for a layer that the node needs beside its own."""
-        return self.walk.free_name(f"{self.walk.plain_name(self.node)}.{what}")
+    @property
+    def name(self) -> str:
+        return plain_name(self.onnx.module) or self.onnx.op
+
+    def helper_name(self, what: str) -> str:
+        """A free name for an additional layer of the node."""
+        return self.context.free_name(f"{self.name}.{what}")
 
     def layer_name(self, *parameters: Constant | None) -> str:
-        """A name that nothing has yet: that of the module that the parameters belong to, or what
-        the file calls the node.
-        """
-        return self.walk.layer_name(self.node, parameters)
-
-    def layer(
-        self, kind: str, inputs: tuple[Tensor, ...], *positional: Any, **options: Any
-    ) -> Tensor:
-        """Add one of our layers; its complaints become those of the node."""
-        options.setdefault("name", None)
-        options["name"] = options["name"] or self.layer_name()
-        try:
-            return self.walk.builder.layer(kind, inputs, *positional, **options)
-        except BadInput as error:
-            raise Unsupported(str(error).partition("): ")[2] or str(error)) from error
-
-    def for_batch(self, x: Shape, shape: list[int]) -> list[int]:
-        """A shape that the file makes of `x` for its own batch, for the batch that is set.
-
-        Where the batch stands by itself, that is: of merged axes nothing tells which it is in.
-        """
-        batch, file = self.walk.builder.data.shape[0], self.walk.file_batch
-        for i, size in enumerate(shape):
-            if i >= len(x) or x[i] != size:
-                alone = i < len(x) and x[i] == batch and size == file
-                return [*shape[:i], batch, *shape[i + 1 :]] if alone else shape
-        return shape
-
-    def bias(self, number: int, size: int, axis: int) -> Constant | None:
-        """This input, or a constant that an Add behind the node adds along `axis` to its output,
-        which has as many axes as the data.
-
-        The Add is then done: the tensor that the rule returns is the sum's. Zeros that the model
-        computes are no bias: exporters put them where a layer has none.
-        """
-        rank = len(self.view(0).shape)
-        behind = None if self.has(number) else self.walk.added(self.node, size, axis, rank)
-        found = self.weight(number) if self.has(number) else behind
-        return None if found is None or (found.computed and not found.value.any()) else found
+        """A free name: of the module that the parameters belong to, else of the node."""
+        for name in (given.source.names[0] for given in parameters if given):
+            if _ENDINGS.search(name) and plain_name(_ENDINGS.sub("", name)):
+                return self.context.free_name(plain_name(_ENDINGS.sub("", name)))
+        return self.context.free_name(self.name)
 
     def _value(self, number: int) -> Value:
-        name = self.node.input(number)
+        name = self.onnx.input(number)
         if not name:
             raise Unsupported(f"its input {number} is missing")
-        if name not in self.walk.values:
-            if self.walk.problems:
+        if name not in self.context.values:
+            if self.context.problems:
                 raise Unknown
-            raise Unsupported(f"its input {name} is the output of nothing that is built")
-        return self.walk.values[name]
+            raise Unsupported(f"its input {name} is not an output of a supported node")
+        return self.context.values[name]
 
 
-Made = Tensor | Moved | Constant | Parts | list[Tensor | Moved]
-Rule = Callable[[At], Made]
+Output = Tensor | Deferred | Constant | Parts | list[Tensor | Deferred]
+Rule = Callable[[ImportedNode], Output]
 """Adds layers for a node; a list is several outputs."""
 
 
-def is_scalar(value: Value, rank: int) -> TypeGuard[Constant]:
-    """Is it one number, that leaves a tensor of so many axes the shape that it has?"""
+def is_scalar(value: Value | None, rank: int) -> TypeGuard[Constant]:
+    """Is it one number, with at most `rank` axes?"""
     if not isinstance(value, Constant) or value.value.dtype.kind != "f":
         return False
     return value.value.size == 1 and value.value.ndim <= rank
+
+
+def plain_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name).strip("_.-")

@@ -1,9 +1,8 @@
-"""What an ONNX operator is here: one row of `RULES`, a function that adds our layers for it.
+"""The rules of ONNX operators: one row of `RULES` each, a function that adds our layers.
 
-A function takes the node, an `At`, and returns its output; it raises Unsupported, saying what
-cannot be done and what to try. A change of shape alone costs nothing: a Tensor is a name and the
-shape that it is seen in. Here are layers with weights and windows; what works on tensors of any
-shape is in tensors.py.
+A rule takes an ImportedNode and returns its output. It raises Unsupported with what cannot be done
+and what to do. A Tensor is a name and a shape, so a change of shape alone adds no layer. This file
+has layers with weights and windows; tensors.py has operators on tensors of any shape.
 """
 
 from math import nan, prod
@@ -12,61 +11,64 @@ from typing import Any
 from ..graph.builder import Tensor
 from ..graph.operators import Shape
 from ..graph.operators_tensor import axis_of
-from .node import At, Moved, Rule, Unsupported
+from .context import Deferred, Unsupported, deferred
 from .fold import Constant
 from .names import is_numbered
+from .node import ImportedNode, Rule
 from .tensors import TENSOR_RULES
 from .views import LEFT_OUT, plain
 
-# Orders of (batch, length, heads, width) in which attention reads its heads, and the keys turned.
-_SPLIT, _SPLIT_TURNED = (0, 2, 1, 3), (0, 2, 3, 1)
+# Axis orders of (batch, length, heads, width): heads as attention reads them, and transposed keys.
+_SPLIT, _SPLIT_TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 
 
 def _image(x: Tensor) -> Tensor:
-    """A signal (N, C, L) as an image of one row; images as they are."""
+    """A signal (N, C, L) as an image of one row; an image as it is."""
     if len(x.shape) == 3:
         return Tensor(x.name, (*x.shape[:2], 1, x.shape[2]))
     if len(x.shape) != 4:
-        raise Unsupported(
-            f"its input has {len(x.shape)} dimensions: signals (3) or images (4) work"
-        )
+        raise Unsupported(f"its input has {len(x.shape)} dimensions: use signals (3) or images (4)")
     return x
 
 
 def _as_before(y: Tensor, x: Tensor) -> Tensor:
-    """A signal again, if `x` was one."""
+    """The image as a signal, if `x` is one."""
     return Tensor(y.name, (*y.shape[:2], y.shape[3])) if len(x.shape) == 3 else y
 
 
-def _windowed(at: At, kernel: Shape, filling: float) -> tuple[Tensor, dict[str, Any]]:
-    """What a window slides over, as it is in the model, and options kernel, stride and padding of
-    an image. Padding in front of the node, with `filling`, is the window's too.
+def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor, dict[str, Any]]:
+    """The tensor that a window slides over, and kernel, stride and padding as for an image.
+
+    Deferred padding with `filling` becomes padding of the window.
     """
-    if any(one != 1 for one in at.attribute("dilations") or [1]):
+    dilations = node.attribute("dilations") or [1]
+    if any(dilation != 1 for dilation in dilations):
         raise Unsupported(
-            f"dilations {at.attribute('dilations')} are not built: use dilation 1, with a larger "
-            "kernel or a stride"
+            f"dilations {dilations} are not supported: use dilation 1, with a larger kernel or a "
+            "stride"
         )
-    x, around = at.padded(0, filling)
-    stride = tuple(at.attribute("strides") or [1] * len(kernel))
+    x, around = node.with_padding(0, filling)
+    stride = tuple(node.attribute("strides") or [1] * len(kernel))
     if len(x.shape) != len(kernel) + 2:
-        raise Unsupported(f"its kernel {kernel} does not go with its input of shape {x.shape}")
+        raise Unsupported(f"its kernel {kernel} does not fit its input of shape {x.shape}")
     sizes = tuple(n + sum(pad) for n, pad in zip(x.shape[2:], around[2:], strict=True))
-    own = _pads(at, sizes, kernel, stride)
+    own = _pads(node, sizes, kernel, stride)
     pads = tuple((a + c, b + d) for (a, b), (c, d) in zip(around[2:], own, strict=True))
     if filling == 0 and any(
         a != b and max(a, b) >= taps for (a, b), taps in zip(pads, kernel, strict=True)
-    ):  # windows that see nothing but padding
-        whole = Moved(x, tuple(range(len(x.shape))), pads=((0, 0), (0, 0), *pads))
-        x, pads = at.walk.made_of(whole, at.walk.plain_name(at.node)), ((0, 0),) * len(kernel)
+    ):  # some windows are all padding
+        whole = deferred(x, pads=((0, 0), (0, 0), *pads))
+        x, pads = node.materialise(whole), ((0, 0),) * len(kernel)
     if len(kernel) == 1:
         kernel, stride, pads = (1, *kernel), (1, *stride), ((0, 0), *pads)
     return x, {"kernel": kernel, "stride": stride, "padding": pads}
 
 
-def _pads(at: At, sizes: Shape, kernel: Shape, stride: Shape) -> tuple[tuple[int, int], ...]:
-    """Padding in front of and behind each axis."""
-    automatic = at.attribute("auto_pad", "NOTSET")
+def _pads(
+    node: ImportedNode, sizes: Shape, kernel: Shape, stride: Shape
+) -> tuple[tuple[int, int], ...]:
+    """Padding before and after each axis."""
+    automatic = node.attribute("auto_pad", "NOTSET")
     if automatic in ("SAME_UPPER", "SAME_LOWER"):
         totals = [
             max((-(-size // step) - 1) * step + taps - size, 0)
@@ -74,89 +76,86 @@ def _pads(at: At, sizes: Shape, kernel: Shape, stride: Shape) -> tuple[tuple[int
         ]
         sides = [(n // 2, -(-n // 2)) for n in totals]
         return tuple(sides if automatic == "SAME_UPPER" else (side[::-1] for side in sides))
-    pads = [] if automatic == "VALID" else at.attribute("pads") or []
+    pads = [] if automatic == "VALID" else node.attribute("pads") or []
     pads = pads or [0] * 2 * len(kernel)
     return tuple(zip(pads[: len(kernel)], pads[len(kernel) :], strict=True))
 
 
-def _conv(at: At) -> Tensor:
-    weight = at.weight(1)
+def _conv(node: ImportedNode) -> Tensor:
+    weight = node.weight(1)
     channels, _, *kernel = weight.value.shape
-    x, window = _windowed(at, tuple(kernel), 0.0)
+    x, window = _windowed(node, tuple(kernel), 0.0)
     image = _image(x)
-    bias = at.bias(2, channels, -1 - len(kernel))
-    name = at.layer_name(weight, bias)
+    bias = node.bias(2, channels, -1 - len(kernel))
+    name = node.layer_name(weight, bias)
     shape = (channels, weight.value.shape[1], *window["kernel"])
-    parameters = {"weight": at.parameter(name, "weight", weight, shape)}
+    parameters = {"weight": node.parameter(name, "weight", weight, shape)}
     if bias:
-        parameters["bias"] = at.parameter(name, "bias", bias, (channels,))
-    y = at.layer(
+        parameters["bias"] = node.parameter(name, "bias", bias, (channels,))
+    y = node.layer(
         "conv2d", (image,), channels, name=name, parameters=parameters, bias=bias is not None,
-        groups=at.attribute("group", 1), **window,
+        groups=node.attribute("group", 1), **window,
     )  # fmt: skip
     return _as_before(y, x)
 
 
-def _gemm(at: At) -> Tensor:
-    alpha, beta = at.attribute("alpha", 1.0), at.attribute("beta", 1.0)
-    simple = not at.attribute("transA", 0) and alpha == 1 and not at.is_tensor(1)
-    if simple and (not at.has(2) or (beta == 1 and not at.is_tensor(2))):
-        weight = at.matrix(1) if at.attribute("transB", 0) else at.turned(1)
-        if not at.has(2) or _is_row(at.weight(2), weight.value.shape[0]):
-            return _linear(at, weight)
-    sides, turns = (
-        (at.operand(0), at.operand(1)),
-        [bool(at.attribute(f"trans{s}", 0)) for s in "AB"],
-    )
-    name = at.made_name("product") if at.has(2) else None
-    y = at.layer(
-        "matmul", sides, transpose_a=turns[0], transpose_b=turns[1], factor=alpha, name=name
-    )
-    if not at.has(2) or beta == 0:
+def _gemm(node: ImportedNode) -> Tensor:
+    alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
+    simple = not node.attribute("transA", 0) and alpha == 1 and not node.is_tensor(1)
+    if simple and (not node.has(2) or (beta == 1 and not node.is_tensor(2))):
+        weight = node.matrix(1) if node.attribute("transB", 0) else node.transposed(1)
+        if not node.has(2) or _is_row(node.weight(2), weight.value.shape[0]):
+            return _linear(node, weight)
+    sides = (node.stored(0), node.stored(1))
+    name = node.helper_name("product") if node.has(2) else None
+    y = node.layer(
+        "matmul", sides, transpose_a=bool(node.attribute("transA", 0)),
+        transpose_b=bool(node.attribute("transB", 0)), factor=alpha, name=name,
+    )  # fmt: skip
+    if not node.has(2) or beta == 0:
         return y
-    bias = at.operand(2)
+    bias = node.stored(2)
     if beta != 1:
-        bias = at.layer("scale", (bias,), beta, name=at.made_name("bias"))
-    return at.layer("add", (y, bias))
+        bias = node.layer("scale", (bias,), beta, name=node.helper_name("bias"))
+    return node.layer("add", (y, bias))
 
 
 def _is_row(given: Constant, size: int) -> bool:
-    """Has it a number for each column?"""
+    """Does it have one number for each column?"""
     return given.value.size == size and given.value.shape[-1:] in ((), (size,))
 
 
-def _matmul(at: At) -> Tensor | Moved:
-    if at.is_tensor(1):
-        return _product(at)
-    return _linear(at, at.turned(1, len(at.view(0).shape)))
+def _matmul(node: ImportedNode) -> Tensor | Deferred:
+    if node.is_tensor(1):
+        return _product(node)
+    return _linear(node, node.transposed(1, len(node.deferred(0).shape)))
 
 
-def _product(at: At) -> Tensor | Moved:
-    """A product of two computed tensors; attention reads heads where they are."""
-    if not at.is_tensor(0):
-        rank = len(at.view(1).order)
-        weight = at.matrix(0, rank)
-        columns = Moved(at.tensor(1), (*range(rank - 2), rank - 1, rank - 2))
-        rows = at.walk.made_of(columns, at.walk.plain_name(at.node))
-        y = _linear_of(at, rows, weight, None)
-        return Moved(y, columns.order)
-    a, b = plain(at.moved(0)), plain(at.moved(1))
+def _product(node: ImportedNode) -> Tensor | Deferred:
+    """A product of two computed tensors; attention needs no transposed heads."""
+    if not node.is_tensor(0):
+        rank = len(node.deferred(1).order)
+        weight = node.matrix(0, rank)
+        order = (*range(rank - 2), rank - 1, rank - 2)
+        rows = node.materialise(Deferred(node.tensor(1), order))
+        return Deferred(_linear_of(node, rows, weight, None), order)
+    a, b = plain(node.unpadded(0)), plain(node.unpadded(1))
     rank = max(len(a.order), len(b.order))
-    if (a.order, b.order) == (_SPLIT, _SPLIT_TURNED):
+    if (a.order, b.order) == (_SPLIT, _SPLIT_TRANSPOSED):
         sides = (_joined(a.tensor), _joined(b.tensor))
-        factor = a.factor * b.factor * at.factor_behind(rank)
-        return at.layer("attention_scores", sides, a.tensor.shape[2], factor=factor)
+        factor = a.factor * b.factor * node.factor_after(rank)
+        return node.layer("attention_scores", sides, a.tensor.shape[2], factor=factor)
     if (a.order, b.order) == ((0, 1, 2, 3), _SPLIT) and a.shape[:2] == b.shape[:2]:
-        y = at.layer("attention_context", (a.tensor, _joined(b.tensor)))
+        y = node.layer("attention_context", (a.tensor, _joined(b.tensor)))
         batch, length, width = y.shape
         heads = Tensor(y.name, (batch, length, a.shape[1], width // a.shape[1]))
-        return Moved(heads, _SPLIT, a.factor * b.factor)
-    turned = [_is_turned(side) for side in (a, b)]
-    sides = (a.tensor if turned[0] else at.tensor(0), b.tensor if turned[1] else at.tensor(1))
-    factor = at.factor_behind(rank)
-    for side, turn in zip((a, b), turned, strict=True):
-        factor *= side.factor if turn else 1.0
-    return at.layer("matmul", sides, transpose_a=turned[0], transpose_b=turned[1], factor=factor)
+        return Deferred(heads, _SPLIT, a.factor * b.factor)
+    swap_a, swap_b = _is_matrix_transpose(a), _is_matrix_transpose(b)
+    sides = (a.tensor if swap_a else node.tensor(0), b.tensor if swap_b else node.tensor(1))
+    factor = node.factor_after(rank)
+    factor *= a.factor if swap_a else 1.0
+    factor *= b.factor if swap_b else 1.0
+    return node.layer("matmul", sides, transpose_a=swap_a, transpose_b=swap_b, factor=factor)
 
 
 def _joined(x: Tensor) -> Tensor:
@@ -164,150 +163,147 @@ def _joined(x: Tensor) -> Tensor:
     return Tensor(x.name, (*x.shape[:2], x.shape[2] * x.shape[3]))
 
 
-def _is_turned(side: Moved) -> bool:
-    """Are just its last two axes exchanged?"""
+def _is_matrix_transpose(side: Deferred) -> bool:
+    """Are its last two axes exchanged, and no others?"""
     rank = len(side.order)
     return side.order == (*range(rank - 2), rank - 1, rank - 2)
 
 
-def _linear(at: At, weight: Constant) -> Tensor:
+def _linear(node: ImportedNode, weight: Constant) -> Tensor:
     """A weight (outputs, inputs) applied to the last axis of the data."""
     outputs = weight.value.shape[0]
-    return _linear_of(at, at.tensor(0), weight, at.bias(2, outputs, -1))
+    return _linear_of(node, node.tensor(0), weight, node.bias(2, outputs, -1))
 
 
-def _linear_of(at: At, x: Tensor, weight: Constant, bias: Constant | None) -> Tensor:
-    outputs, name = weight.value.shape[0], at.layer_name(weight, bias)
-    parameters = {"weight": at.parameter(name, "weight", weight)}
+def _linear_of(node: ImportedNode, x: Tensor, weight: Constant, bias: Constant | None) -> Tensor:
+    outputs, name = weight.value.shape[0], node.layer_name(weight, bias)
+    parameters = {"weight": node.parameter(name, "weight", weight)}
     if bias:
-        parameters["bias"] = at.parameter(name, "bias", bias, (outputs,))
+        parameters["bias"] = node.parameter(name, "bias", bias, (outputs,))
     rows = x if len(x.shape) < 4 else Tensor(x.name, (prod(x.shape[:-1]), x.shape[-1]))
-    y = at.layer(
+    y = node.layer(
         "linear", (rows,), outputs, name=name, parameters=parameters, bias=bias is not None
     )
     return Tensor(y.name, (*x.shape[:-1], outputs))
 
 
-def _batchnorm(at: At) -> Tensor:
-    x, (gamma, beta, mean, variance) = at.tensor(0), (at.weight(i) for i in range(1, 5))
-    name = at.layer_name(gamma)
+def _batchnorm(node: ImportedNode) -> Tensor:
+    x, (gamma, beta, mean, variance) = node.tensor(0), (node.weight(i) for i in range(1, 5))
+    name = node.layer_name(gamma)
     parameters = {
-        "weight": at.parameter(name, "weight", gamma),
-        "bias": at.parameter(name, "bias", beta),
-        "running": at.running(name, mean, variance),
+        "weight": node.parameter(name, "weight", gamma),
+        "bias": node.parameter(name, "bias", beta),
+        "running": node.running(name, mean, variance),
     }
-    y = at.layer(
+    y = node.layer(
         "batchnorm2d",
         (Tensor(x.name, (*x.shape, 1, 1)[: max(len(x.shape), 4)]),),
         name=name,
         parameters=parameters,
-        epsilon=at.attribute("epsilon", 1e-5),
-        momentum=round(1 - at.attribute("momentum", 0.9), 6),  # ONNX has the weight of the old
+        epsilon=node.attribute("epsilon", 1e-5),
+        momentum=round(1 - node.attribute("momentum", 0.9), 6),  # ONNX: of the old value
     )
     return Tensor(y.name, x.shape)
 
 
-def _layernorm(at: At) -> Tensor:
-    x = at.tensor(0)
-    axes = len(x.shape) - axis_of(at.attribute("axis", -1), len(x.shape))
-    name = at.layer_name(at.weight(1) if at.has(1) else None)
+def _layernorm(node: ImportedNode) -> Tensor:
+    x = node.tensor(0)
+    axes = len(x.shape) - axis_of(node.attribute("axis", -1), len(x.shape))
+    name = node.layer_name(node.weight(1) if node.has(1) else None)
     parameters = {
-        slot: at.parameter(name, slot, at.weight(number), x.shape[-axes:])
-        if at.has(number)
-        else at.fixed(name, slot, x.shape[-axes:], start)
+        slot: node.parameter(name, slot, node.weight(number), x.shape[-axes:])
+        if node.has(number)
+        else node.untrained(name, slot, x.shape[-axes:], start)
         for number, slot, start in ((1, "weight", "ones"), (2, "bias", "zeros"))
     }
-    return at.layer(
+    return node.layer(
         "layernorm", (x,), name=name, parameters=parameters, axes=axes,
-        epsilon=at.attribute("epsilon", 1e-5),
+        epsilon=node.attribute("epsilon", 1e-5),
     )  # fmt: skip
 
 
-def _instancenorm(at: At) -> Tensor:
-    """Each channel of each sample less its mean, over its deviation."""
-    x = at.tensor(0)
-    return _normed_groups(at, x, x.shape[1], (x.shape[1], *[1] * (len(x.shape) - 2)))
+def _instancenorm(node: ImportedNode) -> Tensor:
+    """Normalise each channel of each sample by its mean and deviation."""
+    x = node.tensor(0)
+    return _normed_groups(node, x, x.shape[1], (x.shape[1], *[1] * (len(x.shape) - 2)))
 
 
-def _groupnorm(at: At) -> Tensor:
-    x, groups = at.tensor(0), at.attribute("num_groups")
+def _groupnorm(node: ImportedNode) -> Tensor:
+    x, groups = node.tensor(0), node.attribute("num_groups")
     if groups < 1 or x.shape[1] % groups:
         raise Unsupported(
-            f"its {x.shape[1]} channels do not make {groups} groups: choose a num_groups that "
-            "divides them"
+            f"its {x.shape[1]} channels cannot be divided into {groups} groups: choose another "
+            "num_groups"
         )
-    count = at.weight(1).value.size  # before opset 21, a scale for each group
+    count = node.weight(1).value.size  # before opset 21, a scale for each group
     tail = [1] * (len(x.shape) - 2)
     seen = (groups, 1) if count == groups != x.shape[1] else (x.shape[1], *tail)
-    return _normed_groups(at, x, groups, seen)
+    return _normed_groups(node, x, groups, seen)
 
 
-def _normed_groups(at: At, x: Tensor, groups: int, seen: Shape) -> Tensor:
-    """Layer normalisation of groups of channels; scaled and shifted by what is `seen` so."""
+def _normed_groups(node: ImportedNode, x: Tensor, groups: int, seen: Shape) -> Tensor:
+    """Normalise groups of channels, then scale and shift; `seen`: the shape of these parameters."""
     rows = Tensor(x.name, (x.shape[0] * groups, prod(x.shape[1:]) // groups))
-    name = at.made_name("normed")
+    name = node.helper_name("normed")
     fixed = {
-        slot: at.fixed(name, slot, rows.shape[1:], start)
+        slot: node.untrained(name, slot, rows.shape[1:], start)
         for slot, start in (("weight", "ones"), ("bias", "zeros"))
     }
-    epsilon = at.attribute("epsilon", 1e-5)
-    y = at.layer("layernorm", (rows,), name=name, parameters=fixed, epsilon=epsilon)
+    epsilon = node.attribute("epsilon", 1e-5)
+    y = node.layer("layernorm", (rows,), name=name, parameters=fixed, epsilon=epsilon)
     shape = (x.shape[0], groups, rows.shape[1]) if len(seen) == 2 else x.shape
     y = Tensor(y.name, shape)
     for number, kind, nothing in ((1, "mul", 1), (2, "add", 0)):
-        given = at.weight(number)
-        made = given.computed or is_numbered(given.source.names[0])
-        if not made or (given.value != nothing).any():
-            operand = at.operand(number)
-            last = kind == "add"
-            y = at.layer(
-                kind, (y, Tensor(operand.name, seen)),
-                name=None if last else at.made_name("scaled"),
-            )  # fmt: skip
+        given = node.weight(number)
+        is_made_up = given.computed or is_numbered(given.source.names[0])
+        if not is_made_up or (given.value != nothing).any():
+            stored = Tensor(node.stored(number).name, seen)
+            name_of_layer = None if kind == "add" else node.helper_name("scaled")
+            y = node.layer(kind, (y, stored), name=name_of_layer)
     return Tensor(y.name, x.shape)
 
 
 def _pool(kind: str) -> Rule:
-    def rule(at: At) -> Tensor:
-        kernel = tuple(at.attribute("kernel_shape"))
-        x, options = _windowed(at, kernel, LEFT_OUT if kind == "maxpool2d" else nan)
-        counts, partial = bool(at.attribute("count_include_pad", 0)), False
-        if at.attribute("ceil_mode", 0):
+    def rule(node: ImportedNode) -> Tensor:
+        kernel = tuple(node.attribute("kernel_shape"))
+        x, options = _windowed(node, kernel, LEFT_OUT if kind == "maxpool2d" else nan)
+        counts, partial = bool(node.attribute("count_include_pad", 0)), False
+        if node.attribute("ceil_mode", 0):
             whole = _rounded_up(_image(x), options)
             partial, padded = whole != options["padding"], any(map(any, options["padding"]))
             if partial and counts and padded and kind == "avgpool2d":
                 raise Unsupported(
-                    "it counts its padding in windows that are rounded up (ceil_mode): pad, or "
-                    "crop the data, to whole windows"
+                    "it counts padding (count_include_pad) in windows that ceil_mode adds: pad or "
+                    "crop the data to whole windows"
                 )
             options["padding"] = whole
         if kind == "avgpool2d":
             options["count_padding"] = counts and not partial
-        return _as_before(at.layer(kind, (_image(x),), **options), x)
+        return _as_before(node.layer(kind, (_image(x),), **options), x)
 
     return rule
 
 
 def _rounded_up(x: Tensor, window: dict[str, Any]) -> tuple[tuple[int, int], ...]:
-    """The padding with which windows that are only begun are whole, but for those in padding."""
+    """The padding that completes partial windows (ceil_mode), but none that starts in padding."""
     found = []
     axes = (window[name] for name in ("kernel", "stride", "padding"))
-    for size, taps, step, (front, behind) in zip(x.shape[2:], *axes, strict=True):
-        last = -(-(size + front + behind - taps) // step) * step
-        last -= step if last >= size + front else 0
-        found.append((front, max(behind, last + taps - size - front)))
+    for size, taps, step, (before, after) in zip(x.shape[2:], *axes, strict=True):
+        last = -(-(size + before + after - taps) // step) * step
+        last -= step if last >= size + before else 0
+        found.append((before, max(after, last + taps - size - before)))
     return tuple(found)
 
 
-def _global_average(at: At) -> Tensor:
-    x = at.tensor(0)
-    y = at.layer("global_avgpool", (_image(x),))
+def _global_average(node: ImportedNode) -> Tensor:
+    x = node.tensor(0)
+    y = node.layer("global_avgpool", (_image(x),))
     return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
 
 
-def _global_maximum(at: At) -> Tensor:
-    x = at.tensor(0)
-    y = at.layer("maxpool2d", (_image(x),), _image(x).shape[2:])
+def _global_maximum(node: ImportedNode) -> Tensor:
+    x = node.tensor(0)
+    y = node.layer("maxpool2d", (_image(x),), _image(x).shape[2:])
     return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
 
 

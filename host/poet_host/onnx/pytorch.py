@@ -1,4 +1,4 @@
-"""PyTorch modules, by way of an .onnx file in memory. torch is imported on first use."""
+"""Import PyTorch modules through an .onnx file in memory. torch is imported on first use."""
 
 import copy
 import io
@@ -16,7 +16,7 @@ from .model import OnnxModel, read_bytes
 
 
 def is_module(model: object) -> bool:
-    """Is it a torch.nn.Module? Without importing torch: who has one has imported it."""
+    """Is it a torch.nn.Module? Does not import torch: a module exists only if it is imported."""
     return any(
         cls.__module__ == "torch.nn.modules.module" and cls.__name__ == "Module"
         for cls in type(model).__mro__
@@ -24,11 +24,11 @@ def is_module(model: object) -> bool:
 
 
 def export_module(module: Any, example: Any) -> OnnxModel:
-    """The module as it trains: batchnorm and dropout stay what they are, names too.
+    """Export the module in training mode: batchnorm, dropout and names are kept.
 
-    `example` is the module's input, a tensor or array with the batch in front, perhaps in a tuple
-    of one. Where torch.onnx's older exporter fails, the newer one is tried. Raises BadInput
-    with the older one's reason if both fail.
+    `example` is the module's input: a tensor or array whose first axis is the batch, or a tuple of
+    one. If torch.onnx's older exporter fails, the newer one is tried. Raises BadInput with the
+    older one's reason if both fail.
     """
     onnx_package()
     import torch
@@ -40,25 +40,25 @@ def export_module(module: Any, example: Any) -> OnnxModel:
         what = f"{type(example).__name__}"
         what += f" of {len(example)}" if isinstance(example, tuple | list) else ""
         raise BadInput(
-            f"model {type(module).__name__}: poet.load(module, example) needs the one input of it, "
-            f"a torch.Tensor with the batch in front, not {what}"
+            f"model {type(module).__name__}: poet.load(module, example) needs the module's input, "
+            f"a torch.Tensor whose first axis is the batch, not {what}"
         )
     given = given.detach().cpu()
     try:
         data = _traced(torch, module, given)
-    except Exception as error:  # of many classes: whatever the module does while it is traced
+    except Exception as error:  # of any class: the module itself runs here
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BadInput(
             f"model {type(module).__name__}: torch.onnx cannot export it ({reason}): check that "
             "module(example) runs, and uses operators that ONNX has"
         ) from error
-    # In training mode, only what is one tensor in the module is one in the file.
+    # In training mode exporters do not merge tensors.
     model = read_bytes(data, f"model {type(module).__name__}", merged=False)
     _as_it_stands(model, module.state_dict())
     weights = dict(module.named_parameters(remove_duplicate=False))
-    model.learnt = frozenset(name for name, one in weights.items() if one.requires_grad)
+    model.trained = frozenset(name for name, value in weights.items() if value.requires_grad)
     buffers = dict(module.named_buffers(remove_duplicate=False))
-    model.fixed = frozenset(weights.keys() - model.learnt | buffers.keys())
+    model.frozen = frozenset(weights.keys() - model.trained | buffers.keys())
     return model
 
 
@@ -76,10 +76,10 @@ def _traced(torch: Any, module: Any, given: Any) -> bytes:
     """The .onnx file of the module in training mode, by the older exporter or the newer one."""
 
     def copied() -> Any:
-        """Tracing batchnorm in training mode changes its running statistics."""
+        """A copy: tracing batchnorm in training mode changes its running statistics."""
         return copy.deepcopy(module).cpu().train()
 
-    # Exporters print what they met where they fail; the error says it in a line.
+    # Exporters print long reports when they fail; the error has the reason in one line.
     with (
         warnings.catch_warnings(),
         redirect_stdout(io.StringIO()),
@@ -100,9 +100,9 @@ def _traced(torch: Any, module: Any, given: Any) -> bytes:
                 input_names=["data"],
                 dynamic_axes={"data": {0: "batch"}},
             )
-        except Exception as error:  # noqa: BLE001 - whatever the module does while it is traced
+        except Exception as error:  # noqa: BLE001 - the module itself runs here
             try:
-                # A batch of 1 would be taken for a size that never changes.
+                # The exporter takes a batch of 1 as a fixed size.
                 several = given if len(given) > 1 else torch.cat([given, given])
                 program = torch.onnx.export(
                     copied(), (several,), dynamo=True, verbose=False, optimize=False,
@@ -115,10 +115,10 @@ def _traced(torch: Any, module: Any, given: Any) -> bytes:
 
 
 def _as_it_stands(model: OnnxModel, state: Mapping[str, Any]) -> None:
-    """The module's own running statistics, in place of what they became while it was traced."""
+    """Restore the module's running statistics, which tracing changed."""
     onnx = onnx_package()
-    for one in model.proto.graph.initializer:
-        if one.name in state:
-            value = state[one.name].detach().cpu().numpy()
-            one.CopyFrom(onnx.numpy_helper.from_array(value, one.name))
-            model.constants[one.name] = value
+    for tensor in model.proto.graph.initializer:
+        if tensor.name in state:
+            value = state[tensor.name].detach().cpu().numpy()
+            tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
+            model.constants[tensor.name] = value

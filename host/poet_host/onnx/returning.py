@@ -1,8 +1,8 @@
-"""Which trained weights do not find their way back into the PyTorch module of a model.
+"""Which trained weights cannot be loaded into the PyTorch module of a model.
 
-Exporters compute tensors of several parameters (weight normalisation), fold batchnorm into the
-layer before it, and number what has no name. Training changes these tensors, and the module has
-none of them: `load_state_dict` with strict=False leaves them out silently.
+Exporters compute tensors from several parameters (weight normalisation), fold batchnorm into the
+layer before it, and number tensors without a name. Training changes these tensors, but the module
+does not have them: `load_state_dict` with strict=False ignores them without a message.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ MOST_NAMES = 20  # in one message
 
 
 def with_returning(graph: Graph, model: OnnxModel) -> Graph:
-    """The graph of `model` that knows which of its weights do not return."""
+    """The graph of `model`, with the names of weights that cannot return to the module."""
     folded = {name for node in model.proto.graph.node if is_folded(node) for name in node.input[1:]}
-    known = model.learnt | model.fixed
+    known = model.trained | model.frozen
     saved: set[str] = set()
     made_up: list[str] = []
     updated = {node.updates for node in graph}
@@ -37,17 +37,17 @@ def with_returning(graph: Graph, model: OnnxModel) -> Graph:
                 if (name not in known if known else source.computed or is_made_up(name))
                 or name in folded
             ]
-    lost = [name for name in model.constants if name in model.learnt - saved]
+    lost = [name for name in model.constants if name in model.trained - saved]
     return replace(graph, lost=tuple(lost), made_up=tuple(made_up))
 
 
 def notice(graph: Graph) -> str:
-    """What a user must know before training, or empty."""
+    """A warning for the user before training, or an empty text."""
     if graph.lost:
-        instead = f" Trained in their place: {_some(graph.made_up)}." if graph.made_up else ""
+        instead = f" Trained instead: {_some(graph.made_up)}." if graph.made_up else ""
         return (
             f"{graph.name}: these parameters of the module will not return: {_some(graph.lost)}."
-            f"{instead} Make plain parameters of them before poet.load, as "
+            f"{instead} Make them plain parameters before poet.load, as "
             "torch.nn.utils.parametrize.remove_parametrizations does (docs/how-to/own-model.md)"
         )
     if graph.made_up:

@@ -1,4 +1,4 @@
-"""Rows of ONNX operators that work on tensors of any shape; see operators.py."""
+"""Rules of ONNX operators on tensors of any shape; see operators.py."""
 
 from dataclasses import replace
 from inspect import signature
@@ -9,259 +9,267 @@ import numpy as np
 from ..graph.builder import Tensor
 from ..graph.operators import OPERATORS
 from ..graph.operators_tensor import axis_of
-from .node import At, Moved, Rule, Unsupported
+from .context import Deferred, Unsupported
 from .fold import Constant, computed
-from .tokens import LOW, NOTHING
+from .node import ImportedNode, Rule
+from .tokens import LOW, UNMASKED
 from .views import VIEW_RULES, plain
 
 
 def _same(kind: str) -> Rule:
-    """One of our operators whose options are the attributes."""
+    """One of our operators, with the node's attributes as its options."""
     options = list(signature(OPERATORS[kind].spec).parameters.values())[1:]
 
-    def rule(at: At) -> Tensor:
-        values = {option.name: at.attribute(option.name, option.default) for option in options}
-        return at.layer(kind, (at.tensor(0),), **values)
+    def rule(node: ImportedNode) -> Tensor:
+        values = {option.name: node.attribute(option.name, option.default) for option in options}
+        return node.layer(kind, (node.tensor(0),), **values)
 
     return rule
 
 
-def _clip(at: At) -> Tensor:
-    return _clipped(at, at.number(1, "min"), at.number(2, "max"))
+def _clip(node: ImportedNode) -> Tensor:
+    return _clipped(node, node.number(1, "min"), node.number(2, "max"))
 
 
-def _clipped(at: At, low: float | None, high: float | None, number: int = 0) -> Tensor:
-    """The input `number` between bounds."""
+def _clipped(node: ImportedNode, low: float | None, high: float | None, number: int = 0) -> Tensor:
+    """The input `number`, clipped to bounds."""
     low, high = -inf if low is None else low, inf if high is None or high > 3e38 else high
     if low == 0 and high in (6, inf):
-        return at.layer("relu" if high == inf else "relu6", (at.tensor(number),))
-    return at.layer("clip", (at.tensor(number),), low, high)
+        return node.layer("relu" if high == inf else "relu6", (node.tensor(number),))
+    return node.layer("clip", (node.tensor(number),), low, high)
 
 
-def _leaky_relu(at: At) -> Tensor:
-    below, slope = _below(at), at.attribute("alpha", 0.01)
-    return _bent(at, at.layer("scale", (below,), slope, name=at.made_name("slope")))
+def _leaky_relu(node: ImportedNode) -> Tensor:
+    below, slope = _below(node), node.attribute("alpha", 0.01)
+    return _bent(node, node.layer("scale", (below,), slope, name=node.helper_name("slope")))
 
 
-def _prelu(at: At) -> Tensor:
-    slope = at.operand(1, single=True)
-    return _bent(at, at.layer("mul", (_below(at), slope), name=at.made_name("slope")))
+def _prelu(node: ImportedNode) -> Tensor:
+    slope = node.stored(1, train_scalar=True)
+    return _bent(node, node.layer("mul", (_below(node), slope), name=node.helper_name("slope")))
 
 
-def _below(at: At) -> Tensor:
-    return at.layer("clip", (at.tensor(0),), -inf, 0.0, name=at.made_name("below"))
+def _below(node: ImportedNode) -> Tensor:
+    return node.layer("clip", (node.tensor(0),), -inf, 0.0, name=node.helper_name("below"))
 
 
-def _bent(at: At, below: Tensor) -> Tensor:
-    above = at.layer("relu", (at.tensor(0),), name=at.made_name("above"))
-    return at.layer("add", (above, below))
+def _bent(node: ImportedNode, below: Tensor) -> Tensor:
+    above = node.layer("relu", (node.tensor(0),), name=node.helper_name("above"))
+    return node.layer("add", (above, below))
 
 
-def _hard_sigmoid(at: At) -> Tensor:
-    return _hard(at, at.attribute("alpha", 0.2), at.attribute("beta", 0.5))
+def _hard_sigmoid(node: ImportedNode) -> Tensor:
+    return _hard(node, node.attribute("alpha", 0.2), node.attribute("beta", 0.5))
 
 
-def _hard_swish(at: At) -> Tensor:
-    return at.layer("mul", (at.tensor(0), _hard(at, 1 / 6, 0.5)))
+def _hard_swish(node: ImportedNode) -> Tensor:
+    return node.layer("mul", (node.tensor(0), _hard(node, 1 / 6, 0.5)))
 
 
-def _hard(at: At, slope: float, middle: float) -> Tensor:
+def _hard(node: ImportedNode, slope: float, middle: float) -> Tensor:
     """slope * x + middle, from 0 to 1."""
     if slope <= 0 or middle <= 0:
-        raise Unsupported(f"its alpha {slope} and beta {middle} must be more than 0")
+        raise Unsupported(f"its alpha {slope} and beta {middle} must be positive")
     ends = (-middle / slope, (1 - middle) / slope)
-    x = at.layer("clip", (at.tensor(0),), *ends, name=at.made_name("clip"))
-    x = at.layer("scale", (x,), slope / middle, name=at.made_name("slope"))
-    one = at.layer("parameter", (), (1,), start="ones", trainable=False, name=at.made_name("one"))
-    x = at.layer("add", (x, one), name=at.made_name("sum"))
-    return at.layer("scale", (x,), middle, name=at.made_name("whole"))
+    x = node.layer("clip", (node.tensor(0),), *ends, name=node.helper_name("clip"))
+    x = node.layer("scale", (x,), slope / middle, name=node.helper_name("slope"))
+    one = node.layer(
+        "parameter", (), (1,), start="ones", trainable=False, name=node.helper_name("one")
+    )
+    x = node.layer("add", (x, one), name=node.helper_name("sum"))
+    return node.layer("scale", (x,), middle, name=node.helper_name("whole"))
 
 
-def _sum_of_all(at: At) -> Tensor:
+def _sum_of_all(node: ImportedNode) -> Tensor:
     """Sum: of one tensor or more."""
-    total = at.operand(0)
-    for number in range(1, len(at.node.inputs)):
-        total = at.layer("add", (total, at.operand(number)))
+    total = node.stored(0)
+    for number in range(1, len(node.onnx.inputs)):
+        total = node.layer("add", (total, node.stored(number)))
     return total
 
 
 def _bound(which: str) -> Rule:
     """Min or Max of a tensor and a number."""
 
-    def rule(at: At) -> Tensor:
-        for x in (0, 1) if len(at.node.inputs) == 2 else ():
-            number = at.scalar(1 - x)
+    def rule(node: ImportedNode) -> Tensor:
+        for x in (0, 1) if len(node.onnx.inputs) == 2 else ():
+            number = node.scalar(1 - x)
             if number is not None:
                 low, high = (number, None) if which == "Max" else (None, number)
-                return _clipped(at, low, high, x)
-        raise Unsupported("only that of a tensor and a number is built")
+                return _clipped(node, low, high, x)
+        raise Unsupported("only a tensor and a number are supported")
 
     return rule
 
 
 def _reduced(kind: str) -> Rule:
-    def rule(at: At) -> Tensor:
-        x, axes = at.tensor(0), at.integers(1, "axes")
-        if not axes and at.attribute("noop_with_empty_axes", 0):
+    def rule(node: ImportedNode) -> Tensor:
+        x, axes = node.tensor(0), node.integers(1, "axes")
+        if not axes and node.attribute("noop_with_empty_axes", 0):
             return x
         over = tuple(sorted(axis_of(axis, len(x.shape)) for axis in axes or range(len(x.shape))))
-        keep = bool(at.attribute("keepdims", 1))
+        keep = bool(node.attribute("keepdims", 1))
         if kind == "mean" and over == (2, 3) and len(x.shape) == 4:
-            y = at.layer("global_avgpool", (x,))
+            y = node.layer("global_avgpool", (x,))
             return Tensor(y.name, (*y.shape, 1, 1)) if keep else y
-        return at.layer(kind, (x,), over, keepdims=keep)
+        return node.layer(kind, (x,), over, keepdims=keep)
 
     return rule
 
 
-def _largest(at: At) -> Tensor:
-    """ReduceMax: a window as large as what it goes over, which is moved to the end."""
-    x, axes = at.moved(0), at.integers(1, "axes") or []
+def _largest(node: ImportedNode) -> Tensor:
+    """ReduceMax: a pooling window over the reduced axes, which are moved to the end."""
+    x, axes = node.unpadded(0), node.integers(1, "axes") or []
     rank = len(x.shape)
     over = sorted({axis_of(axis, rank) for axis in axes})
     if not over or 0 in over:
-        raise Unsupported("only the largest of each sample is built: give it axes behind the batch")
+        raise Unsupported("only the maximum of each sample is supported: set axes after the batch")
     lead = [axis for axis in range(rank) if axis not in over]
     order = tuple(x.order[axis] for axis in (*lead, *over))
-    made = at.walk.made_of(replace(x, order=order), at.made_name("moved"))
+    made = node.materialise(replace(x, order=order), node.helper_name("moved"))
     sizes, count = made.shape[: len(lead)], prod(made.shape[len(lead) :])
     rows = Tensor(made.name, (sizes[0], prod(sizes[1:]), 1, count))
-    y = at.layer("maxpool2d", (rows,), (1, count))
+    y = node.layer("maxpool2d", (rows,), (1, count))
     kept = tuple(1 if axis in over else x.shape[axis] for axis in range(rank))
-    return Tensor(y.name, kept if at.attribute("keepdims", 1) else sizes)
+    return Tensor(y.name, kept if node.attribute("keepdims", 1) else sizes)
 
 
-def _swish(at: At) -> Tensor:
-    x = at.tensor(0)
-    inner = replace(at.view(0), factor=at.view(0).factor * at.attribute("alpha", 1.0))
-    scaled = at.walk.made_of(inner, at.made_name("slope"))
-    return at.layer("mul", (x, at.layer("sigmoid", (scaled,), name=at.made_name("sigmoid"))))
+def _swish(node: ImportedNode) -> Tensor:
+    x = node.tensor(0)
+    inner = replace(node.deferred(0), factor=node.deferred(0).factor * node.attribute("alpha", 1.0))
+    scaled = node.materialise(inner, node.helper_name("slope"))
+    return node.layer(
+        "mul", (x, node.layer("sigmoid", (scaled,), name=node.helper_name("sigmoid")))
+    )
 
 
-def _add(at: At) -> Tensor | Moved:
+def _add(node: ImportedNode) -> Tensor | Deferred:
     for x, mask in ((0, 1), (1, 0)):
-        hidden = at.added_mask(mask)
-        if hidden and at.known(x) is None:
-            return at.unseen(x, hidden)
-    return _arithmetic(at, "add")
+        hidden = node.added_mask(mask)
+        if hidden and node.sample_values(x) is None:
+            return node.masked(x, hidden)
+    return _arithmetic(node, "add")
 
 
-def _where(at: At) -> Tensor | Moved:
-    """Scores where a mask allows it, else minus infinity; weights where it does, else zeros."""
-    condition = at.known(0)
+def _where(node: ImportedNode) -> Tensor | Deferred:
+    """A mask: of scores, with minus infinity elsewhere, or of a softmax's output, with zeros."""
+    condition = node.sample_values(0)
     for x, other, allowed in ((1, 2, True), (2, 1, False)):
-        fill = at.known(other)
-        if not condition or at.known(x) is not None:
+        fill = node.sample_values(other)
+        if not condition or node.sample_values(x) is not None:
             continue
-        shapes = (condition[0].shape, fill[0].shape if fill else at.view(other).shape)
-        if np.broadcast_shapes(at.view(x).shape, *shapes) != at.view(x).shape:
+        shapes = (condition[0].shape, fill[0].shape if fill else node.deferred(other).shape)
+        if np.broadcast_shapes(node.deferred(x).shape, *shapes) != node.deferred(x).shape:
             continue
         hidden = [value.astype(bool) != allowed for value in condition]
         if not any(map(np.any, hidden)):
-            return at.view(x)
+            return node.deferred(x)
         if fill and all((value <= LOW).all() for value in fill):
-            return at.unseen(x, hidden)
-        if fill and not any(map(np.any, fill)) and at.is_hidden_already(x, hidden):
-            return at.view(x)
-    raise Unsupported("only a mask of padding or of what comes later, at a softmax, is built")
+            return node.masked(x, hidden)
+        if fill and not any(map(np.any, fill)) and node.is_masked(x, hidden):
+            return node.deferred(x)
+    raise Unsupported("only masks of padding and of later tokens at a softmax are supported")
 
 
-def _is_nan(at: At) -> Constant:
-    """Numbers that are trained with are finite: a loss that is not stops the training."""
-    shape = at.view(0).shape
-    return computed(at.node.outputs[0], np.zeros(shape, bool))
+def _is_nan(node: ImportedNode) -> Constant:
+    """Always false: training stops when the loss is not finite."""
+    shape = node.deferred(0).shape
+    return computed(node.onnx.outputs[0], np.zeros(shape, bool))
 
 
-def _arithmetic(at: At, kind: str) -> Tensor:
-    """Of two tensors, or one and a constant; what makes the data ready stays as it is."""
-    whole = [number for number in (0, 1) if at.is_tensor(number)]
-    ready = len(whole) == 1 and at.is_made_ready(whole[0], kind == "sub")
-    operands = [at.operand(number, fixed=ready) for number in (0, 1)]
-    y = at.layer(kind, tuple(operands))
-    if ready:
-        at.walk.ready.add(y.name)
+def _arithmetic(node: ImportedNode, kind: str) -> Tensor:
+    """A layer of two tensors, or of one and a constant. Normalising the data is not trained."""
+    whole = [number for number in (0, 1) if node.is_tensor(number)]
+    normalises = len(whole) == 1 and node.is_normalised(whole[0], kind == "sub")
+    operands = [node.stored(number, frozen=normalises) for number in (0, 1)]
+    y = node.layer(kind, tuple(operands))
+    if normalises:
+        node.context.normalised.add(y.name)
     return y
 
 
-def _sub(at: At) -> Tensor:
-    return _arithmetic(at, "sub")
+def _sub(node: ImportedNode) -> Tensor:
+    return _arithmetic(node, "sub")
 
 
-def _mul(at: At) -> Tensor | Moved:
+def _mul(node: ImportedNode) -> Tensor | Deferred:
     for x, factor in ((0, 1), (1, 0)):
-        number = at.scalar(factor)
+        number = node.scalar(factor)
         if number is not None:
-            return _scaled(at.view(x), number)
-    return _arithmetic(at, "mul")
+            return _scaled(node.deferred(x), number)
+    return _arithmetic(node, "mul")
 
 
-def _div(at: At) -> Tensor | Moved:
-    number = at.scalar(1)
+def _div(node: ImportedNode) -> Tensor | Deferred:
+    number = node.scalar(1)
     if number:
-        return _scaled(at.view(0), 1 / number)
-    if at.is_tensor(1):
-        raise Unsupported("only a division by a constant is built: multiply instead")
-    return at.layer("mul", (at.tensor(0), at.inverse(1)))
+        return _scaled(node.deferred(0), 1 / number)
+    if node.is_tensor(1):
+        raise Unsupported("only division by a constant is supported: multiply instead")
+    return node.layer("mul", (node.tensor(0), node.inverse(1)))
 
 
-def _neg(at: At) -> Moved:
-    return _scaled(at.view(0), -1.0)
+def _neg(node: ImportedNode) -> Deferred:
+    return _scaled(node.deferred(0), -1.0)
 
 
-def _scaled(x: Moved, factor: float) -> Moved:
+def _scaled(x: Deferred, factor: float) -> Deferred:
     x = x if factor > 0 else plain(x)
     return replace(x, factor=x.factor * factor, filling=x.filling * factor)
 
 
-def _pow(at: At) -> Tensor:
-    given = at.constant(1).value
+def _pow(node: ImportedNode) -> Tensor:
+    given = node.constant(1).value
     power = float(given.reshape(-1)[0]) if given.size == 1 else 0.0
     if power not in (1, 2, 3, 4):
-        raise Unsupported("only powers of 1 to 4 are built: multiply instead")
-    x = y = at.tensor(0)
+        raise Unsupported("only powers of 1 to 4 are supported: multiply instead")
+    x = y = node.tensor(0)
     for left in range(int(power) - 1, 0, -1):
-        y = at.layer("mul", (y, x), name=None if left == 1 else at.made_name("power"))
+        y = node.layer("mul", (y, x), name=None if left == 1 else node.helper_name("power"))
     return Tensor(y.name, np.broadcast_shapes(x.shape, given.shape))
 
 
-def _dropout(at: At) -> Tensor | Moved:
-    ratio = at.number(1, "ratio")
+def _dropout(node: ImportedNode) -> Tensor | Deferred:
+    ratio = node.number(1, "ratio")
     if ratio == 0:
-        return at.view(0)
-    return at.layer("dropout", (at.tensor(0),), 0.5 if ratio is None else round(ratio, 6))
+        return node.deferred(0)
+    return node.layer("dropout", (node.tensor(0),), 0.5 if ratio is None else round(ratio, 6))
 
 
-def _softmax(at: At) -> Tensor | Moved:
-    x = at.view(0)
-    newer, rank = at.walk.model.opsets[""] >= 13, len(x.shape)
-    axis = axis_of(at.attribute("axis", -1 if newer else 1), rank)
-    behind = prod(x.shape[axis + 1 :])
-    if axis != rank - 1 and (behind == 1 or not newer):  # older opsets take all axes from this on
-        whole = at.tensor(0)
-        rows = Tensor(whole.name, (prod(x.shape[:axis]), x.shape[axis] * behind))
-        return Tensor(at.layer("softmax", (rows,)).name, x.shape)
+def _softmax(node: ImportedNode) -> Tensor | Deferred:
+    x = node.deferred(0)
+    newer, rank = node.context.model.opsets[""] >= 13, len(x.shape)
+    axis = axis_of(node.attribute("axis", -1 if newer else 1), rank)
+    rest = prod(x.shape[axis + 1 :])
+    if axis != rank - 1 and (rest == 1 or not newer):  # older opsets: all axes from this one on
+        whole = node.tensor(0)
+        rows = Tensor(whole.name, (prod(x.shape[:axis]), x.shape[axis] * rest))
+        return Tensor(node.layer("softmax", (rows,)).name, x.shape)
     if axis != rank - 1:
         order = [*range(rank)]
         order[axis], order[-1] = order[-1], order[axis]
-        last = at.layer("transpose", (at.tensor(0),), tuple(order), name=at.made_name("moved"))
-        return Moved(at.layer("softmax", (last,)), tuple(order))
-    causal = "future" in x.hides
-    scores = at.walk.made_of(replace(x, hides=NOTHING), at.walk.plain_name(at.node))
-    if "padding" in x.hides:
-        texts = at.walk.builder.data
+        last = node.layer(
+            "transpose", (node.tensor(0),), tuple(order), name=node.helper_name("moved")
+        )
+        return Deferred(node.layer("softmax", (last,)), tuple(order))
+    causal = "future" in x.mask
+    scores = node.materialise(replace(x, mask=UNMASKED))
+    if "padding" in x.mask:
+        texts = node.context.builder.data
         batch, sizes = texts.shape[0], scores.shape
         by_text = Tensor(scores.name, (batch, sizes[0] // batch, *sizes[1:]))
-        y = at.layer("masked_softmax", (by_text, texts), causal=causal)
+        y = node.layer("masked_softmax", (by_text, texts), causal=causal)
         y = Tensor(y.name, sizes)
     else:
-        y = at.layer("softmax", (scores,), causal=causal)
-    at.walk.hidden[y.name] = x.hides
+        y = node.layer("softmax", (scores,), causal=causal)
+    node.context.masks[y.name] = x.mask
     return y
 
 
-def _log_softmax(at: At) -> Tensor:
+def _log_softmax(node: ImportedNode) -> Tensor:
     raise Unsupported(
-        "only as the model's last operator, over the classes, where the loss takes its place"
+        "it is supported only as the last operator, over the classes, where the loss replaces it: "
+        "end the model with it, or use Softmax"
     )
 
 

@@ -1,8 +1,8 @@
-"""What a model computes of its tokens: masks, mostly, which are known by what they do.
+"""What a model computes from its tokens: mostly masks, which are recognised by their effect.
 
-Exporters spell masks out in a dozen ways. So what follows from tokens alone is computed for a few
-sample texts, and where a softmax's scores meet it, it is compared with the masks that are built:
-padding, which is token 0 (data/datasets.py), and the future.
+Exporters write masks in a dozen ways. So nodes that depend on the tokens alone are evaluated for a
+few sample texts. Where their result masks the scores of a softmax, it is compared with the masks
+that are supported: padding, which is token 0 (data/datasets.py), and the future.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from .fold import Constant, evaluate
 from .model import OnnxModel, OnnxNode
 
 Array = NDArray[Any]
-Hidden = frozenset[Literal["future", "padding"]]
+Mask = frozenset[Literal["future", "padding"]]
 """What the queries of an attention do not see."""
 
-LOW = -1e3  # a score of this or less weighs nothing: exp of it is 0
-NOTHING: Hidden = frozenset()
-FUTURE: Hidden = frozenset({"future"})
-PADDING: Hidden = frozenset({"padding"})
+LOW = -1e3  # a score of this or less has no weight: its exp is 0
+UNMASKED: Mask = frozenset()
+FUTURE: Mask = frozenset({"future"})
+PADDING: Mask = frozenset({"padding"})
 _SAMPLES = 3
 
-# Operators of whole numbers and masks; what only changes a shape, where it is not of the data.
+# Operators of integers and masks.
 _OPERATORS = frozenset(
     (
         *("Add", "And", "Cast", "Ceil", "Clip", "Concat", "CumSum", "Div", "Equal", "Expand"),
@@ -36,12 +36,13 @@ _OPERATORS = frozenset(
         *("Where", "Xor"),
     )
 )
+# Changes of shape; of the tokens themselves they are layers.
 _VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 
 
 @dataclass(frozen=True)
-class OfTokens:
-    """A tensor that follows from the tokens: what it is for each of the sample texts."""
+class TokenValues:
+    """A tensor that depends on the tokens alone: its value for each sample text."""
 
     values: tuple[Array, ...]
 
@@ -51,34 +52,34 @@ class OfTokens:
 
 
 def sample_texts(shape: Shape) -> tuple[Array, ...]:
-    """Texts of a few words, none beginning with padding."""
+    """Texts of a few tokens. None starts with padding."""
     rng = np.random.default_rng(0)
     texts = rng.integers(0, 4, (_SAMPLES, *shape))
     texts[..., 0] = 1
     return tuple(texts)
 
 
-def follows(node: OnnxNode, of_data_alone: bool) -> bool:
-    """May a node be one of these? `of_data_alone`: it reads tokens as they are."""
-    if of_data_alone and node.op == "Cast":  # to whole numbers they stay what they are
+def is_evaluable(node: OnnxNode, is_data_alone: bool) -> bool:
+    """Is the node's operator one of these? `is_data_alone`: it reads the tokens themselves."""
+    if is_data_alone and node.op == "Cast":  # to int32 or int64 it does nothing
         return node.attributes["to"] not in (6, 7)
-    return node.op in _OPERATORS or (node.op in _VIEWS and not of_data_alone)
+    return node.op in _OPERATORS or (node.op in _VIEWS and not is_data_alone)
 
 
-def computed_of(
-    model: OnnxModel, node: OnnxNode, inputs: Sequence[OfTokens | Constant | None]
-) -> list[OfTokens]:
-    """The outputs of a node of tokens; raises an error of any class if it cannot be computed."""
+def evaluate_for_texts(
+    model: OnnxModel, node: OnnxNode, inputs: Sequence[TokenValues | Constant | None]
+) -> list[TokenValues]:
+    """The outputs of a node of tokens. Raises an error of any class if it cannot be evaluated."""
     found = []
     for i in range(_SAMPLES):
-        given = [one.values[i] if isinstance(one, OfTokens) else one for one in inputs]
-        known = [one.value if isinstance(one, Constant) else one for one in given]
+        given = [value.values[i] if isinstance(value, TokenValues) else value for value in inputs]
+        known = [value.value if isinstance(value, Constant) else value for value in given]
         found.append(evaluate(model, node, known))
-    return [OfTokens(tuple(values)) for values in zip(*found, strict=True)]
+    return [TokenValues(tuple(values)) for values in zip(*found, strict=True)]
 
 
-def is_data(given: OfTokens, texts: Sequence[Array]) -> bool:
-    """Is it the tokens themselves, whatever was done to those that no text has?"""
+def is_data(given: TokenValues, texts: Sequence[Array]) -> bool:
+    """Are these the tokens themselves? Tokens that no text has may be changed."""
     return all(
         value.dtype.kind in "iu"
         and value.size == text.size
@@ -87,8 +88,8 @@ def is_data(given: OfTokens, texts: Sequence[Array]) -> bool:
     )
 
 
-def hidden_by(hidden: Sequence[Array], texts: Sequence[Array], scores: Shape) -> Hidden | None:
-    """What masks hide that are true where nothing is seen; None if that is not built."""
+def mask_of(hidden: Sequence[Array], texts: Sequence[Array], scores: Shape) -> Mask | None:
+    """The mask that hides this in each text; None if it is not supported."""
     of_batch = len(scores) > 2 and all(
         text.ndim == 2 and text.shape[1] == scores[-1] and not scores[0] % len(text)
         for text in texts
@@ -96,21 +97,24 @@ def hidden_by(hidden: Sequence[Array], texts: Sequence[Array], scores: Shape) ->
     some: list[Array | None] = [*texts] or [None]
     candidates = (FUTURE, PADDING, PADDING | FUTURE) if texts and of_batch else (FUTURE,)
     for candidate in candidates:
-        if all(_is(mask, candidate, text, scores) for mask, text in zip(hidden, some, strict=True)):
+        if all(
+            _is(value, candidate, text, scores) for value, text in zip(hidden, some, strict=True)
+        ):
             return candidate
     return None
 
 
-def _is(mask: Array, hidden: Hidden, text: Array | None, scores: Shape) -> bool:
+def _is(hidden: Array, mask: Mask, text: Array | None, scores: Shape) -> bool:
+    """Does `hidden` have the effect of a mask in one text?"""
     expected = np.zeros(scores[-2:], bool)
-    if "future" in hidden:
+    if "future" in mask:
         expected |= np.triu(np.ones(scores[-2:], bool), 1)
-    if "padding" in hidden:
+    if "padding" in mask:
         assert text is not None
         padding = np.repeat(text == 0, scores[0] // len(text), axis=0)  # for the heads of each text
         expected = expected | padding.reshape(scores[0], *[1] * (len(scores) - 2), -1)
     try:
-        both = np.broadcast_to(mask, scores), np.broadcast_to(expected, scores)
+        both = np.broadcast_to(hidden, scores), np.broadcast_to(expected, scores)
     except ValueError:
         return False
     return bool((both[0] == both[1]).all())

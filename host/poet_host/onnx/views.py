@@ -1,7 +1,7 @@
-"""Rows of ONNX operators that only move, select or repeat numbers; see operators.py.
+"""Rules of ONNX operators that only move, select or repeat numbers; see operators.py.
 
-A Tensor is a name and the shape that it is seen in, so most of these cost nothing; a Moved tensor
-is put in order only where its reader needs it so.
+A Tensor is a name and a shape, so most of these rules add no layer. A Deferred tensor becomes
+layers only if its reader needs them.
 """
 
 from collections.abc import Callable
@@ -15,67 +15,68 @@ import numpy as np
 from ..graph.builder import Tensor
 from ..graph.operators import Shape
 from ..graph.operators_tensor import axis_of
-from .node import At, Moved, Parts, Rule, Unsupported
+from .context import Deferred, Parts, Unsupported
 from .fold import Constant
+from .node import ImportedNode, Rule
 
-_FLOATS = (1, 11)  # ONNX's numbers of float32 and float64
-LEFT_OUT = -inf  # padding that a window's maximum takes no notice of
+_FLOATS = (1, 11)  # ONNX's codes of float32 and float64
+LEFT_OUT = -inf  # padding that does not change the maximum of a window
 
 
-def plain(x: Moved) -> Moved:
-    """A tensor of which nothing is hidden: masks know their axes, and a sign would show it."""
-    if x.hides:
-        raise Unsupported("it changes masked scores: mask them right in front of the softmax")
+def plain(x: Deferred) -> Deferred:
+    """The tensor, if it has no mask: a mask depends on the axes and signs of the scores."""
+    if x.mask:
+        raise Unsupported("it changes masked scores: mask them directly before the softmax")
     return x
 
 
-def _same(at: At) -> Moved:
-    return at.view(0)
+def _same(node: ImportedNode) -> Deferred:
+    return node.deferred(0)
 
 
-def _cast(at: At) -> Moved:
-    x, data = at.view(0), at.walk.model.input.dtype
-    tokens = x.tensor.name == at.walk.builder.data.name and data.kind in "iu"
-    if not tokens and at.attribute("to") not in _FLOATS:
-        raise Unsupported("only float32 is computed with: export the model in float32")
+def _cast(node: ImportedNode) -> Deferred:
+    x, data = node.deferred(0), node.context.model.input.dtype
+    tokens = x.tensor.name == node.context.builder.data.name and data.kind in "iu"
+    if not tokens and node.attribute("to") not in _FLOATS:
+        raise Unsupported("only float32 is supported: export the model in float32")
     return x
 
 
-def _flatten(at: At) -> Tensor:
-    x = at.tensor(0)
-    axis = at.attribute("axis", 1)
-    axis += len(x.shape) if axis < 0 else 0  # it may be the number of axes, so no remainder of it
+def _flatten(node: ImportedNode) -> Tensor:
+    x = node.tensor(0)
+    axis = node.attribute("axis", 1)
+    axis += len(x.shape) if axis < 0 else 0  # it may equal the number of axes
     return Tensor(x.name, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
-def _reshape(at: At) -> Tensor:
-    x, wanted = at.tensor(0), at.integers(1, "shape")
+def _reshape(node: ImportedNode) -> Tensor:
+    x, wanted = node.tensor(0), node.integers(1, "shape")
     assert wanted is not None
-    if not at.attribute("allowzero", 0):
+    if not node.attribute("allowzero", 0):
         wanted = [x.shape[i] if size == 0 else size for i, size in enumerate(wanted)]
     if -1 in wanted or prod(wanted) != prod(x.shape):
-        wanted = at.for_batch(x.shape, wanted)
+        wanted = node.context.with_batch(x.shape, wanted)
     known = prod(size for size in wanted if size != -1)
     shape = tuple(prod(x.shape) // known if size == -1 else size for size in wanted)
     if prod(shape) != prod(x.shape):
         raise Unsupported(
-            f"it makes {tuple(wanted)} of {x.shape}: export the model with an open batch size "
-            "(dynamic axes), or keep the batch that it was exported with"
+            f"it reshapes {x.shape} to {tuple(wanted)}: export the model with an open batch size "
+            "(dynamic axes), or use the batch of the export"
         )
     return Tensor(x.name, shape)
 
 
-def _squeeze(at: At) -> Moved:
-    x, axes = at.moved(0), at.integers(1, "axes")
+def _squeeze(node: ImportedNode) -> Deferred:
+    x, axes = node.unpadded(0), node.integers(1, "axes")
     rank = len(x.shape)
     gone = {axis_of(axis, rank) for axis in axes or (i for i in range(rank) if x.shape[i] == 1)}
     if any(x.shape[axis] != 1 for axis in gone):
-        raise Unsupported(f"it drops axes {axes} of {x.shape}, which are not all 1")
+        raise Unsupported(f"it removes axes {axes} of {x.shape}, which are not all 1")
     return _without(plain(x) if gone & {rank - 2, rank - 1} else x, gone)
 
 
-def _without(x: Moved, axes: set[int]) -> Moved:
-    """A tensor without some of its axes, which have the size 1."""
+def _without(x: Deferred, axes: set[int]) -> Deferred:
+    """A tensor without some axes of size 1."""
     gone = {x.order[axis] for axis in axes}
     kept = [axis for axis in range(len(x.order)) if axis not in gone]
     shape = tuple(x.tensor.shape[axis] for axis in kept)
@@ -83,221 +84,220 @@ def _without(x: Moved, axes: set[int]) -> Moved:
     return replace(x, tensor=Tensor(x.tensor.name, shape), order=order)
 
 
-def _unsqueeze(at: At) -> Tensor:
-    x, axes = at.tensor(0), at.integers(1, "axes") or []
+def _unsqueeze(node: ImportedNode) -> Tensor:
+    x, axes = node.tensor(0), node.integers(1, "axes") or []
     shape, sizes = len(x.shape) + len(axes), list(x.shape)
     for axis in sorted(axis_of(axis, shape) for axis in axes):
         sizes.insert(axis, 1)
     return Tensor(x.name, tuple(sizes))
 
 
-def _transpose(at: At) -> Tensor | Moved:
-    x = plain(at.view(0))
-    order = at.attribute("perm") or list(range(len(x.order)))[::-1]
+def _transpose(node: ImportedNode) -> Tensor | Deferred:
+    x = plain(node.deferred(0))
+    order = node.attribute("perm") or list(range(len(x.order)))[::-1]
     whole = tuple(x.order[axis] for axis in order)
     pads = tuple(x.pads[axis] for axis in order) if x.pads else ()
     large = [axis for axis in whole if x.tensor.shape[axis] != 1]
-    if large == sorted(large):  # only axes of size 1 move, so no number does
+    if large == sorted(large):  # only axes of size 1 move: no layer
         seen = Tensor(x.tensor.name, tuple(x.tensor.shape[axis] for axis in whole))
         return replace(x, tensor=seen, order=tuple(range(len(whole))), pads=pads)
     return replace(x, order=whole, pads=pads)
 
 
-def _pad(at: At) -> Moved:
-    x, sides = plain(at.view(0)), at.integers(1, "pads") or []
-    mode, rank = at.attribute("mode", "constant"), len(x.order)
-    filling = float(at.constant(2).value.reshape(-1)[0]) if at.has(2) else 0.0
+def _pad(node: ImportedNode) -> Deferred:
+    x, sides = plain(node.deferred(0)), node.integers(1, "pads") or []
+    mode, rank = node.attribute("mode", "constant"), len(x.order)
+    filling = float(node.constant(2).value.reshape(-1)[0]) if node.has(2) else 0.0
     filling = LEFT_OUT if filling < -3e38 else filling
     if filling not in (0, LEFT_OUT):
-        raise Unsupported(f"it pads with {filling}: only zeros are built")
+        raise Unsupported(f"it pads with {filling}: only zeros are supported")
     if mode != "constant":
-        raise Unsupported(f"it pads in the mode {mode}: only zeros (constant) are built")
-    axes = [axis_of(axis, rank) for axis in (at.integers(3, "axes") or range(rank))]
+        raise Unsupported(f"its mode is {mode}: only padding with zeros (constant) is supported")
+    axes = [axis_of(axis, rank) for axis in (node.integers(3, "axes") or range(rank))]
     pads = [[0, 0] for _ in range(rank)]
     for axis, *pair in zip(axes, sides[: len(axes)], sides[len(axes) :], strict=True):
         pads[axis] = pair
     if min(map(min, pads)) < 0:
-        raise Unsupported(f"its pads {sides} cut some off: slice instead")
+        raise Unsupported(f"its pads {sides} are negative: slice instead")
     if not any(map(any, pads)):
         return x
     if x.pads and x.filling != filling:
-        x = at.moved(0)
+        x = node.unpadded(0)
     both = zip(x.pads or ((0, 0),) * rank, pads, strict=True)
     return replace(x, pads=tuple((a + c, b + d) for (a, b), (c, d) in both), filling=filling)
 
 
-def _gather(at: At) -> Tensor | Moved:
-    axis = at.attribute("axis", 0)
-    if not at.is_tensor(0):
-        table, tokens = at.matrix(0), at.tensor(1)
+def _gather(node: ImportedNode) -> Tensor | Deferred:
+    axis = node.attribute("axis", 0)
+    if not node.is_tensor(0):
+        table, tokens = node.matrix(0), node.tensor(1)
         if axis != 0:
-            raise Unsupported(f"it looks words up along axis {axis}: only the first is built")
-        name = at.layer_name(table)
-        parameters = {"weight": at.parameter(name, "weight", table)}
-        return at.layer(
+            raise Unsupported(f"it looks tokens up along axis {axis}: only axis 0 is supported")
+        name = node.layer_name(table)
+        parameters = {"weight": node.parameter(name, "weight", table)}
+        return node.layer(
             "embedding", (tokens,), *table.value.shape, name=name, parameters=parameters
         )
-    x, chosen = at.moved(0), at.constant(1).value
+    x, chosen = node.unpadded(0), node.constant(1).value
     axis = axis_of(axis, len(x.shape))
     size = x.shape[axis]
     if (chosen >= size).any() or (chosen < -size).any():
         raise Unsupported(
-            f"it picks places {chosen.tolist()} of {size}, some of which are not there"
+            f"its indices {chosen.tolist()} are out of range for an axis of size {size}"
         )
     if not chosen.size:
-        raise Unsupported("it picks no places: leave it out of what is exported")
-    places = [int(place) % size for place in chosen.reshape(-1)]
-    if places != list(range(places[0], places[0] + len(places))):
-        raise Unsupported("it picks places that do not follow one another: slice instead")
-    part = _part(at, x, axis, places[0], places[-1] + 1)
+        raise Unsupported("its indices are empty: remove it from the model")
+    indices = [int(index) % size for index in chosen.reshape(-1)]
+    if indices != list(range(indices[0], indices[0] + len(indices))):
+        raise Unsupported("its indices are not consecutive: slice instead")
+    part = _part(node, x, axis, indices[0], indices[-1] + 1)
     if chosen.ndim == 0:
         return _without(part, {axis})
-    made = at.walk.made_of(part, at.made_name("picked"))
+    made = node.materialise(part, node.helper_name("picked"))
     return Tensor(made.name, (*made.shape[:axis], *chosen.shape, *made.shape[axis + 1 :]))
 
 
-def _part(at: At, x: Moved, axis: int, begin: int, end: int) -> Moved:
-    """What lies from `begin` to before `end` along one axis, wherever that is in memory."""
+def _part(node: ImportedNode, x: Deferred, axis: int, begin: int, end: int) -> Deferred:
+    """The range from `begin` to before `end` along one axis."""
     if (begin, end) == (0, x.shape[axis]):
         return x
-    part = at.layer("slice", (plain(x).tensor,), x.order[axis], begin, end)
+    part = node.layer("slice", (plain(x).tensor,), x.order[axis], begin, end)
     return replace(x, tensor=part)
 
 
-def _slice(at: At) -> Moved:
-    x = at.moved(0)
-    begins, ends = at.integers(1, "starts") or [], at.integers(2, "ends") or []
-    axes, steps = at.integers(3, "axes") or list(range(len(begins))), at.integers(4, "steps")
+def _slice(node: ImportedNode) -> Deferred:
+    x = node.unpadded(0)
+    begins, ends = node.integers(1, "starts") or [], node.integers(2, "ends") or []
+    axes, steps = node.integers(3, "axes") or list(range(len(begins))), node.integers(4, "steps")
     if any(step != 1 for step in steps or []):
-        raise Unsupported(f"it takes every {steps}th: only whole ranges are built")
+        raise Unsupported(f"its steps are {steps}: only steps of 1 are supported")
     for axis, begin, end in zip(
         (axis_of(a, len(x.shape)) for a in axes), begins, ends, strict=True
     ):
         size = x.shape[axis]
         begin, end = (min(max(place + size * (place < 0), 0), size) for place in (begin, end))
-        x = _part(at, x, axis, begin, end)
+        x = _part(node, x, axis, begin, end)
     return x
 
 
-def _split(at: At) -> list[Tensor | Moved]:
-    x, sizes, count = at.moved(0), at.integers(1, "split"), len(at.node.outputs)
-    axis = axis_of(at.attribute("axis", 0), len(x.shape))
+def _split(node: ImportedNode) -> list[Tensor | Deferred]:
+    x, sizes, count = node.unpadded(0), node.integers(1, "split"), len(node.onnx.outputs)
+    axis = axis_of(node.attribute("axis", 0), len(x.shape))
     each = -(-x.shape[axis] // count)
     sizes = sizes or [min(each, x.shape[axis] - i * each) for i in range(count)]
     return [
-        _part(at, x, axis, begin, end)
-        if at.walk.readers(name) or name == at.walk.model.output
+        _part(node, x, axis, begin, end)
+        if node.context.readers(name) or name == node.context.model.output
         else Tensor(x.tensor.name, (*x.shape[:axis], end - begin, *x.shape[axis + 1 :]))
-        for (begin, end), name in zip(_ranges(x.shape[axis], sizes), at.node.outputs, strict=True)
+        for (begin, end), name in zip(_ranges(x.shape[axis], sizes), node.onnx.outputs, strict=True)
     ]
 
 
 def _ranges(size: int, sizes: list[int]) -> tuple[tuple[int, int], ...]:
-    """Where parts of these sizes begin and end."""
+    """Begin and end of each part."""
     if min(sizes) < 1 or sum(sizes) != size:
         raise Unsupported(
-            f"it splits {size} into {sizes}: parts must be of 1 or more, and make the whole"
+            f"it splits {size} into {sizes}: each part must be 1 or more, and their sum {size}"
         )
     return tuple(pairwise(accumulate(sizes, initial=0)))
 
 
-def _split_to_sequence(at: At) -> Parts:
-    """As Split, but one value; the parts that are read are made where they are."""
-    x = at.moved(0)
-    axis = axis_of(at.attribute("axis", 0), len(x.shape))
+def _split_to_sequence(node: ImportedNode) -> Parts:
+    """A split into one value. A layer is added for each part where it is read."""
+    x = node.unpadded(0)
+    axis = axis_of(node.attribute("axis", 0), len(x.shape))
     size = x.shape[axis]
-    sizes = at.integers(1, "split") or [1] * size
-    if at.has(1) and not at.constant(1).value.ndim:
+    sizes = node.integers(1, "split") or [1] * size
+    if node.has(1) and not node.constant(1).value.ndim:
         each = max(sizes[0], 0)
         sizes = [min(each, size - i) for i in range(0, size, each or size)]
-    dropped = not at.has(1) and not at.attribute("keepdims", 1)
+    dropped = not node.has(1) and not node.attribute("keepdims", 1)
     return Parts(x, axis, _ranges(size, sizes), dropped)
 
 
-def _sequence_at(at: At) -> Moved:
-    parts, place = at.parts(0), int(at.constant(1).value)
+def _sequence_at(node: ImportedNode) -> Deferred:
+    parts, place = node.parts(0), int(node.constant(1).value)
     count = len(parts.ranges)
     if not -count <= place < count:
-        raise Unsupported(f"it takes part {place} of {count}, which is not there")
-    part = _part(at, parts.whole, parts.axis, *parts.ranges[place])
+        raise Unsupported(f"its index {place} is out of range for {count} parts")
+    part = _part(node, parts.whole, parts.axis, *parts.ranges[place])
     return _without(part, {parts.axis}) if parts.dropped else part
 
 
-def _concat(at: At) -> Tensor:
-    """One behind the other; a constant that all samples share, as a class token, is repeated."""
-    parts, axis = (
-        [at.operand(number) for number in range(len(at.node.inputs))],
-        at.attribute("axis"),
-    )
+def _concat(node: ImportedNode) -> Tensor:
+    """Concatenate. A constant that all samples share, such as a class token, is repeated."""
+    parts = [node.stored(number) for number in range(len(node.onnx.inputs))]
+    axis = node.attribute("axis")
     batch = max(part.shape[0] for part in parts)
     rank = len(parts[0].shape)
     for i, part in enumerate(parts):
         if part.shape[0] == 1 < batch and axis_of(axis, rank) > 0:
-            whole, name = (batch, *part.shape[1:]), at.made_name("repeated")
-            parts[i] = at.layer("expand", (part,), whole, name=name)
+            whole, name = (batch, *part.shape[1:]), node.helper_name("repeated")
+            parts[i] = node.layer("expand", (part,), whole, name=name)
     if axis_of(axis, rank) > 0 and len({part.shape[0] for part in parts}) > 1:
         raise Unsupported(
-            "what the file repeats for its own batch cannot go with another: export it with an "
-            "open batch size, or keep its own"
+            "an input is repeated for the batch of the file: export the model with an open batch "
+            "size, or use the batch of the file"
         )
     x = parts[0]
     for part in parts[1:]:
-        x = at.layer("concat", (x, part), axis)
+        x = node.layer("concat", (x, part), axis)
     return x
 
 
-def _resize(at: At) -> Tensor:
-    """Each number repeated: nearest neighbours at whole multiples of the size."""
-    x, policy = at.tensor(0), at.attribute("keep_aspect_ratio_policy", "stretch")
+def _resize(node: ImportedNode) -> Tensor:
+    """Repeat each number: nearest neighbours at integer multiples of the size."""
+    x, policy = node.tensor(0), node.attribute("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
-        raise Unsupported(f"it keeps the aspect ratio ({policy}): use the policy stretch")
-    axes = [axis_of(one, len(x.shape)) for one in at.attribute("axes") or range(len(x.shape))]
-    if at.has(3):
-        sizes = [int(size) for size in at.constant(3).value]
+        raise Unsupported(f"its keep_aspect_ratio_policy is {policy}: use stretch")
+    rank = len(x.shape)
+    axes = [axis_of(axis, rank) for axis in node.attribute("axes") or range(rank)]
+    if node.has(3):
+        sizes = [int(size) for size in node.constant(3).value]
     else:
-        scales = at.constant(2).value.tolist()
+        scales = node.constant(2).value.tolist()
         sizes = [int(x.shape[axis] * scale) for axis, scale in zip(axes, scales, strict=True)]
     wanted = list(x.shape)
     for axis, size in zip(axes, sizes, strict=True):
         wanted[axis] = size
-    wanted = at.for_batch(x.shape, wanted)
-    how = at.attribute("coordinate_transformation_mode", "half_pixel")
-    nearest = at.attribute("nearest_mode", "round_prefer_floor")
-    if at.attribute("mode", "nearest") != "nearest" or not all(
+    wanted = node.context.with_batch(x.shape, wanted)
+    how = node.attribute("coordinate_transformation_mode", "half_pixel")
+    nearest = node.attribute("nearest_mode", "round_prefer_floor")
+    if node.attribute("mode", "nearest") != "nearest" or not all(
         _repeats(size, whole, how, nearest) for size, whole in zip(x.shape, wanted, strict=True)
     ):
         raise Unsupported(
-            "only sizes that are doubled, or multiplied otherwise, by repeating what is nearest "
-            "are built: use the mode nearest and a whole factor"
+            "only integer factors with nearest neighbours are supported: use the mode nearest and "
+            "an integer factor"
         )
-    return _repeated(at, x, tuple(wanted), behind=True)
+    return _repeated(node, x, tuple(wanted), each=True)
 
 
-def _repeated(at: At, x: Tensor, wanted: Shape, behind: bool) -> Tensor:
-    """Along each axis, every number several times (`behind` itself), or the whole of it."""
+def _repeated(node: ImportedNode, x: Tensor, wanted: Shape, each: bool) -> Tensor:
+    """Repeat along each axis: `each` number in place (0 0 1 1), else the whole axis (0 1 0 1)."""
     pairs = [(size, n // size) for size, n in zip(x.shape, wanted, strict=True)]
-    order = (0, 1) if behind else (1, 0)
+    order = (0, 1) if each else (1, 0)
     seen = tuple((size, 1)[i] for size, _ in pairs for i in order)
     whole = tuple(pair[i] for pair in pairs for i in order)
     if seen == whole:
         return x
     runs = [*groupby(a != b for a, b in zip(seen, whole, strict=True) if b != 1)]
-    if len(runs) > 4:  # than which no layer can tell more apart: the last axis by itself
+    if len(runs) > 4:  # a layer has four axes: the last axis gets a layer of its own
         last = max(axis for axis, (_, times) in enumerate(pairs) if times > 1)
-        x = _repeated(at, x, (*wanted[:last], *x.shape[last:]), behind)
-        return _repeated(at, x, wanted, behind)
-    y = at.layer("expand", (Tensor(x.name, seen),), whole)
+        x = _repeated(node, x, (*wanted[:last], *x.shape[last:]), each)
+        return _repeated(node, x, wanted, each)
+    y = node.layer("expand", (Tensor(x.name, seen),), whole)
     return Tensor(y.name, wanted)
 
 
-def _tile(at: At) -> Tensor:
-    x, times = at.tensor(0), at.constant(1).value.tolist()
+def _tile(node: ImportedNode) -> Tensor:
+    x, times = node.tensor(0), node.constant(1).value.tolist()
     wanted = tuple(size * n for size, n in zip(x.shape, times, strict=True))
-    return _repeated(at, x, wanted, behind=False)
+    return _repeated(node, x, wanted, each=False)
 
 
 def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
-    """Is each of `size` places taken as often as the others, one after the other?"""
+    """Is each of `size` numbers repeated equally often, in order?"""
     places = np.arange(whole)
     factor = whole / size
     found = {
@@ -317,13 +317,13 @@ def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
     return bool((rounded(found).clip(0, size - 1) == places // factor).all())
 
 
-def _expand(at: At) -> Tensor | Constant:
-    wanted = [int(size) for size in at.constant(1).value]
-    if not at.is_tensor(0):  # see Walk.is_shared
-        return at.constant(0)
-    x = at.tensor(0)
-    shape = np.broadcast_shapes(x.shape, tuple(at.for_batch(x.shape, wanted)))
-    return x if shape == x.shape else at.layer("expand", (x,), shape)
+def _expand(node: ImportedNode) -> Tensor | Constant:
+    wanted = [int(size) for size in node.constant(1).value]
+    if not node.is_tensor(0):  # see Walk._is_repeated_for_samples
+        return node.constant(0)
+    x = node.tensor(0)
+    shape = np.broadcast_shapes(x.shape, tuple(node.context.with_batch(x.shape, wanted)))
+    return x if shape == x.shape else node.layer("expand", (x,), shape)
 
 
 VIEW_RULES: dict[str, Rule] = {

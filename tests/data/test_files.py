@@ -190,37 +190,25 @@ def test_only_ends_of_lines_end_a_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "header", "samples"),
     [
-        ("0,1,label\n3,4,a\n5,6,b\n5,7,a\n", 1),
-        ("0,1,label\n3,4,0\n5,6,1\n", 1),
-        ("\n0;1;2\n3;4;0.5\n", 2),
-        ("0,1,2\n3,4,0\n5,6,1\n", 1),
+        ("0,1,2\n3,4,0\n", None, 2),
+        ("0,1,2\n3,4,0\n", False, 2),
+        ("0,1,2\n3,4,0\n", True, 1),
+        ("0,1,label\n3,4,a\n", True, 1),
+        ("a,b,c\n0,1,2\n3,4,5\n", None, 2),
+        ("a,b,c\n0,1,2\n3,4,5\n", True, 2),
     ],
 )
-def test_a_header_of_numbers_is_no_sample(tmp_path: Path, text: str, line: int) -> None:
-    message = f"line {line}: it looks like a header of numbers: delete it, or"
-    with pytest.raises(BadInput, match=message):
-        load_data(table(tmp_path / "t.csv", text))
-    rest = text.strip().splitlines()[1:]
-    assert len(load_data(table(tmp_path / "t.csv", "\n".join(rest))).x) == len(rest)
+def test_the_first_row_is_a_header_row_as_the_user_says(
+    tmp_path: Path, text: str, header: bool | None, samples: int
+) -> None:
+    assert len(load_data(table(tmp_path / "t.csv", text), header=header).x) == samples
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "0,1,a\n3,4,b\n5,6,a\n",  # another sample is of its class
-        "0,1,2\n3,4,0\n5,6,2\n",
-        "0,1,7\n3,4,5\n",
-        "0,2,a\n3,4,b\n",
-        "0,1\n3,4\n",
-        "3,4,b\n0,1,a\n",  # as the message says
-        "a,b,c\n0,1,2\n3,4,5\n",  # after a header there is no other
-    ],
-)
-def test_samples_may_look_like_numbers_of_columns(tmp_path: Path, text: str) -> None:
-    rows = [line for line in text.splitlines() if line != "a,b,c"]
-    assert len(load_data(table(tmp_path / "t.csv", text)).x) == len(rows)
+def test_a_first_row_of_words_is_no_sample(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r't\.csv, line 1, column 1: "a".*--header yes'):
+        load_data(table(tmp_path / "t.csv", "a,b,c\n0,1,2\n"), header=False)
 
 
 def test_an_unclosed_quote_swallows_no_rows(tmp_path: Path) -> None:
@@ -249,7 +237,7 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
     [
         ("", "at least two columns"),
         ("a\n1\n", "at least two columns"),
-        ("a,b\n", "a header and no samples"),
+        ("a,b\n", "a header row and no samples"),
         ("1,2,0\n1,2\n", "line 2: it has 2 columns, the first line has 3"),
         ("1,2,0\n1,x,0\n", r'line 2, column 2: "x" is not a number'),
         ("1,x,0\n1,2,0\n", r'line 1, column 2: "x" is not a number'),  # and no header
@@ -257,7 +245,7 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
         (",,rose\n1,2,iris\n", r'line 1, column 1: "" is not a number'),
         ("1,2,0\n1,2,inf\n", "line 2: the label is not a finite number"),
         ("1,2,nan\n1,2,0\n", "line 1: the label is not a finite number"),
-        ("1,2,0\n1,2,one\n", "numbers in some rows and words in others, line 2"),
+        ("1,2,0\n1,2,one\n", "line 2: .*--header yes"),
         ("1,nan,0\n" * 4, "x holds NaN"),
         ("1,1e39,0\n" * 4, "x holds NaN or infinity"),
         ("1,2,a\n1,2,\n", "line 2: its last column, the label, is empty"),

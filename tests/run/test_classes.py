@@ -87,6 +87,17 @@ def test_weights_number_the_classes_of_later_tables(
     assert accuracy(np.arange(len(x)), two).code == 2
 
 
+def test_a_header_row_of_numbers_is_skipped_on_request(
+    trained: Any, digits: Any, tmp_path: Path
+) -> None:
+    x, y = digits
+    data = table(tmp_path / "t.csv", x[:8], [NAMES[label] for label in y[:8]])
+    data.write_text(",".join(map(str, range(64))) + ",one\n" + data.read_text())
+    for header, samples in (("yes", 8), ("no", 9)):
+        weights = ("--weights", tmp_path / "w.safetensors", "--header", header)
+        assert trained("evaluate", data, *weights).json["samples"] == samples
+
+
 def test_resumed_training_keeps_the_numbers_of_classes(
     trained: Any, digits: Any, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def write(
     data: str,
     normalize: str,
     test_split: float | None,
+    header: bool | None,
     image: Path | None,
     port: str | None,
     shuffle: bool,
@@ -97,8 +98,9 @@ def write(
     loaded = Schedule.load(schedule)
     graph = loaded.graph
     read = api.load_data(
-        data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
-    )
+        data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed,
+        header=header,
+    )  # fmt: skip
     dataset = fit(read, graph)
     last = api.last_step(dataset, epochs or 1, steps)
     first = api.step_of_weights(load_weights) if resume and load_weights else 0

@@ -47,6 +47,7 @@ def evaluate(
     data: str,
     normalize: str,
     test_split: float | None,
+    header: bool | None,
     weights: Path | None,
     half: Half | None,
     samples: int | None,
@@ -65,7 +66,9 @@ def evaluate(
         )
     loaded = Schedule.load(schedule)
     graph = loaded.graph
-    read = api.load_data(data, normalize=normalize, test_split=test_split or 0.0, seed=seed)
+    read = api.load_data(
+        data, normalize=normalize, test_split=test_split or 0.0, seed=seed, header=header
+    )
     dataset = fit(read, graph)
     half = half_of(dataset, half)
     loaded_weights = api.load_weights(weights, graph) if weights else None

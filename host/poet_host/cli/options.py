@@ -131,6 +131,10 @@ data_options = _all_of(
         show_default="only x_test and y_test of DATA",
         help="Hold out this share of the samples, such as 0.2. --seed selects them.",
     ),
+    click.option(
+        "--header", type=click.BOOL, metavar="yes|no", show_default="yes if it has words alone",
+        help="Treat the first row of a .csv file as a header row.",
+    ),
 )  # fmt: skip
 duration_options = _all_of(
     click.option(

@@ -105,6 +105,7 @@ def train(
     data: str,
     normalize: str,
     test_split: float | None,
+    header: bool | None,
     shuffle: bool,
     epochs: int | None,
     steps: int | None,
@@ -144,8 +145,9 @@ def train(
     )  # fmt: skip
     graph = loaded.graph
     read = api.load_data(
-        data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed
-    )
+        data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed,
+        header=header,
+    )  # fmt: skip
     dataset = fit(read, graph)
     if read.x.dtype == np.uint8 and normalize == "none":
         say(f"data {read.name}: x has bytes (0 to 255). --normalize scale often trains better")

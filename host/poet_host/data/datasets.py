@@ -68,15 +68,17 @@ def load_data(
     test_split: float = 0.0,
     shuffle: bool = True,
     seed: int = 0,
+    header: bool | None = None,
 ) -> Dataset:
     """`digits`, `synthetic:SHAPE:CLASSES` (as synthetic:3x32x32:10), `tokens:LENGTH:WORDS:CLASSES`
     (as tokens:64:512:10), or the path of an .npz file, a folder of .npy files or a .csv file.
 
-    `test_split` is the share of samples, drawn by `seed`, that is held out where the data holds
-    none out itself. `normalize`: see `normalized`.
+    `normalize`: see `normalized`. `test_split` is the share of samples to hold out, drawn by
+    `seed`. Without `shuffle` every epoch has the order of the data. `header` says whether the first
+    row of a .csv file is a header row; None: it is one if it has words alone.
     """
     check_seed(seed)
-    dataset = replace(_load(spec), shuffle=shuffle)
+    dataset = replace(_load(spec, header), shuffle=shuffle)
     if test_split:
         dataset = _split(dataset, test_split, seed)
     return normalized(dataset, normalize)
@@ -87,7 +89,7 @@ def check_seed(seed: int) -> None:
         raise BadInput(f"a seed of {seed!r}: give a whole number from 0 to {LARGEST_WHOLE}")
 
 
-def _load(spec: str | Path) -> Dataset:
+def _load(spec: str | Path, header: bool | None) -> Dataset:
     path = Path(spec)
     if not str(spec):
         raise BadInput("--data is empty: name a file, a folder, or built-in data such as `digits`")
@@ -105,7 +107,7 @@ def _load(spec: str | Path) -> Dataset:
             "file, `digits`, synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES"
         )
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
-        arrays, names = read_csv(path)
+        arrays, names = read_csv(path, header)
         examples = examples_of(arrays["x"], arrays["y"]) if names else None
         return replace(_of_file(path, arrays), flat=True, classes=Classes(names, examples))
     if path.suffix.lower() in _CONVERTED:

@@ -107,22 +107,23 @@ def _some(names: list[str]) -> str:
     return (", ".join(named(name) for name in names[:6]) or "no arrays") + more
 
 
-def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
-    """A row for each sample, the last column its label; and the names of the classes, if they are
-    words.
+def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str, ...]]:
+    """Read a table: a row for each sample, its label in the last column.
 
-    The first row is a header if it holds words alone, and not only a label; one of numbers, as
-    libraries write it, is refused. Columns are separated by comma, semicolon or tab. Labels that
-    are all whole numbers are classes, other numbers are targets, words are classes in the order
-    of the alphabet.
+    Returns the arrays, and the names of the classes if labels are words. `header`: the first row is
+    a header row; None: it is one if it has words alone. Columns are separated by comma, semicolon
+    or tab. Whole numbers as labels are classes, other numbers are targets, words are classes in
+    alphabetical order.
     """
     rows = _rows(path)
     first = rows[0][1]
-    if any(first[:-1]) and not any(_is_number(cell) for cell in first):
+    if header is None:
+        header = any(first[:-1]) and not any(_is_number(cell) for cell in first)
+    if header:
         rows = rows[1:]
     if not rows:
-        raise BadInput(f"data {path}: it has a header and no samples")
-    with np.errstate(over="ignore"):  # infinity, which is refused with its sample
+        raise BadInput(f"data {path}: it has a header row and no samples")
+    with np.errstate(over="ignore"):  # a later check refuses infinity
         x = np.array([_numbers(path, line, cells[:-1]) for line, cells in rows], np.float32)
     labels = [cells[-1] for _, cells in rows]
     if "" in labels:
@@ -130,17 +131,12 @@ def read_csv(path: Path) -> tuple[Arrays, tuple[str, ...]]:
             f"data {path}, line {rows[labels.index('')][0]}: its last column, the label, is empty: "
             "complete the row, or leave it out"
         )
-    if rows[0][1] is first and _counts(first) and labels.count(first[-1]) == 1:
-        raise BadInput(
-            f"data {path}, line {rows[0][0]}: it looks like a header of numbers: delete it, or, if "
-            "it is a sample, move it below another row"
-        )
     if not all(_is_number(label) for label in labels):
         if any(_is_number(label) for label in labels):
             line = next(n for n, cells in rows if _is_number(cells[-1]) != _is_number(labels[0]))
             raise BadInput(
-                f"data {path}: labels are numbers in some rows and words in others, line {line} "
-                "is the first that differs: make them one or the other"
+                f"data {path}, line {line}: its label is of another kind than that of the first "
+                "row: make all labels numbers or all words, or give --header yes"
             )
         names = tuple(sorted(set(labels)))
         return {"x": x, "y": np.array([names.index(label) for label in labels], np.int32)}, names
@@ -189,16 +185,6 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
     return rows
 
 
-def _counts(cells: list[str]) -> bool:
-    """Are these the columns' numbers, from 0, the last one of them or a word for the label?
-
-    Of a single column `0,1` is more likely a sample.
-    """
-    numbers = [str(number) for number in range(len(cells))]
-    same_label = cells[-1] == numbers[-1] or not _is_number(cells[-1])
-    return len(cells) > 2 and cells[:-1] == numbers[:-1] and same_label
-
-
 def _is_number(cell: str) -> bool:
     try:
         float(cell)
@@ -211,8 +197,7 @@ def _numbers(path: Path, line: int, cells: list[str]) -> list[float]:
     for column, cell in enumerate(cells, 1):
         if not _is_number(cell):
             raise BadInput(
-                f"data {path}, line {line}, column {column}: {quoted(cell)} is not a number: "
-                "only the last column, the label, may be a word, and the first line, if it holds "
-                "words alone"
+                f"data {path}, line {line}, column {column}: {quoted(cell)} is not a number. "
+                "Words are for labels in the last column and for a header row (--header yes)"
             )
     return [float(cell) for cell in cells]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import poet_host as poet
-from poet_host.data.datasets import fit, load_data
+from poet_host.data.datasets import load_data
+from poet_host.data.fitted import fit
 from poet_host.files import write_whole
 from poet_host.plan.plan import Plan
 from poet_host.run.run import Run, weights_sha256

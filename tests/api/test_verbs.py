@@ -7,7 +7,7 @@ import poet_host as poet
 import pytest
 from poet_host import api
 from poet_host.api.training import check_training
-from poet_host.data.datasets import fit_half
+from poet_host.data.fitted import fit_half
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json, plan_to_json
 from poet_host.plan.pricing import cost_graph

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from poet_host.data.datasets import Dataset, batch_of_step, fit, load_data, steps_per_epoch
+from poet_host.data.datasets import Dataset, load_data
+from poet_host.data.fitted import batch_of_step, fit, steps_per_epoch
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph, Node
 from sklearn.datasets import load_digits

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import poet_host as poet
 import pytest
-from poet_host.data.datasets import Dataset, batch_of_step, fit, load_data, normalized
+from poet_host.data.datasets import Dataset, load_data, normalized
+from poet_host.data.fitted import batch_of_step, fit
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 from poet_host import isa
-from poet_host.data.datasets import batch_of_step
+from poet_host.data.fitted import batch_of_step
 from poet_host.device.device import JOB, TENSOR
 from poet_host.run.job import Job
 from support import toy

@@ -15,7 +15,8 @@ import numpy as np
 from poet_host import api, isa
 from poet_host.cli.main import run as command
 from poet_host.data.classes import Classes
-from poet_host.data.datasets import Dataset, example, fit, load_data
+from poet_host.data.datasets import Dataset, load_data
+from poet_host.data.fitted import example, fit
 from poet_host.device.board import parse_board
 from poet_host.errors import BadInput
 from poet_host.files import read_json, read_text

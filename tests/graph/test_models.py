@@ -5,7 +5,8 @@ from math import prod
 
 import numpy as np
 import pytest
-from poet_host.data.datasets import Dataset, batch_of_step, load_data
+from poet_host.data.datasets import Dataset, load_data
+from poet_host.data.fitted import batch_of_step
 from poet_host.device.board import load_board
 from poet_host.errors import BadInput
 from poet_host.graph import models

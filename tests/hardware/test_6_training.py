@@ -2,7 +2,8 @@
 
 import numpy as np
 from poet_host import api
-from poet_host.data.datasets import batch_of_step, fit, load_data
+from poet_host.data.datasets import load_data
+from poet_host.data.fitted import batch_of_step, fit
 from poet_host.graph.weights import start_values
 from support import whole_runs as runs
 

@@ -7,7 +7,7 @@ import poet_host as poet
 import pytest
 import torch
 from hypothesis import assume, given, settings
-from poet_host.data.datasets import example
+from poet_host.data.fitted import example
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Model

@@ -9,7 +9,8 @@ import onnxruntime
 import poet_host as poet
 import pytest
 import torch
-from poet_host.data.datasets import Dataset, batch_of_step, fit, load_data
+from poet_host.data.datasets import Dataset, load_data
+from poet_host.data.fitted import batch_of_step, fit
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values, to_named
 from poet_host.reference.inference import logits

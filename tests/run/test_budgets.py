@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from poet_host import api
-from poet_host.data.datasets import Dataset, batch_of_step, fit, load_data
+from poet_host.data.datasets import Dataset, load_data
+from poet_host.data.fitted import batch_of_step, fit
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_step

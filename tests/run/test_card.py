@@ -9,7 +9,8 @@ import numpy as np
 import poet_host as poet
 import pytest
 from poet_host import api, isa
-from poet_host.data.datasets import Dataset, classes_of, fit, tokens_of
+from poet_host.data.datasets import Dataset
+from poet_host.data.fitted import classes_of, fit, tokens_of
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph
 from poet_host.schedule.schedule import Schedule

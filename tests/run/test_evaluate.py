@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import poet_host as poet
 import pytest
-from poet_host.data.datasets import Dataset, FittedData, classes_of, fit, tokens_of
+from poet_host.data.datasets import Dataset
+from poet_host.data.fitted import FittedData, classes_of, fit, tokens_of
 from poet_host.errors import BadInput, Infeasible, PoetError
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values

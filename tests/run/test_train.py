@@ -11,7 +11,7 @@ import numpy as np
 import poet_host as poet
 import pytest
 from poet_host import api
-from poet_host.data.datasets import FittedData, fit
+from poet_host.data.fitted import FittedData, fit
 from poet_host.errors import BadInput, BoardError, LinkBroken
 from poet_host.graph.weights import start_values
 from poet_host.profile.profile import board_power

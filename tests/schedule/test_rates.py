@@ -8,7 +8,7 @@ import poet_host as poet
 import pytest
 import torch
 from poet_host import api
-from poet_host.data.datasets import batch_of_step, fit
+from poet_host.data.fitted import batch_of_step, fit
 from poet_host.errors import BadInput
 from poet_host.graph.weights import to_named as poet_names
 from poet_host.schedule.decode import decode

@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from poet_host import api
-from poet_host.data.datasets import Dataset, example, fit, load_data
+from poet_host.data.datasets import Dataset, load_data
+from poet_host.data.fitted import example, fit
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Model

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import poet_host as poet
 import pytest
-from poet_host.data.datasets import fit
+from poet_host.data.fitted import fit
 from poet_host.device.device import connect
 from poet_host.resources import resource
 from poet_host.run.run import Run

@@ -11,7 +11,8 @@ from statistics import fmean
 
 import pytest
 from poet_host import api
-from poet_host.data.datasets import Dataset, example, fit
+from poet_host.data.datasets import Dataset
+from poet_host.data.fitted import example, fit
 from poet_host.device.device import connect
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.graph.graph import Graph

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import serial
 from poet_host import api
-from poet_host.data.datasets import Dataset, example
+from poet_host.data.datasets import Dataset
+from poet_host.data.fitted import example
 from poet_host.device.device import connect
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.board import SimulatedBoard

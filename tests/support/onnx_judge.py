@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 from onnx import helper
-from poet_host.data.datasets import example
+from poet_host.data.fitted import example
 from poet_host.graph.graph import Graph
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.graph.weights import start_values

@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ..closing import Closing
-from ..data.datasets import Dataset, example, fit
+from ..data.datasets import Dataset
+from ..data.fitted import example, fit
 from ..device import device as devices
 from ..device.device import NOTHING_COMMITTED, Device, Progress
 from ..device.ports import is_there

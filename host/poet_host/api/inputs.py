@@ -27,8 +27,9 @@ from typing import (
 
 import numpy as np
 
-from ..data.datasets import Dataset, FittedData, load_data
+from ..data.datasets import Dataset, load_data
 from ..data.files import NAMES
+from ..data.fitted import FittedData
 from ..device.board import Board, load_board
 from ..device.board import names as board_names
 from ..errors import BadInput

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import mkstemp
 
 from ..data.classes import NO_NAMES
-from ..data.datasets import FittedData, fit, numbered
+from ..data.fitted import FittedData, fit, numbered
 from ..device.device import Progress
 from ..errors import BadInput
 from ..graph.graph import Graph

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..data.datasets import fit
+from ..data.fitted import fit
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..profile.profile import board_power

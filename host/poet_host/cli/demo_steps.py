@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import api
-from ..data.datasets import Dataset, fit
+from ..data.datasets import Dataset
+from ..data.fitted import fit
 from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..graph.graph import Graph

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..data.datasets import fit
+from ..data.fitted import fit
 from ..errors import BadInput
 from ..run.evaluate import Evaluation, Half, half_of
 from ..schedule.schedule import Schedule

@@ -6,7 +6,7 @@ import click
 import numpy as np
 
 from .. import api
-from ..data.datasets import classes_of, fit
+from ..data.fitted import classes_of, fit
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..graph.weights import weight_nodes

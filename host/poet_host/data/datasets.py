@@ -1,25 +1,15 @@
-"""Data sets: what a model learns from, and in which order.
+"""Data sets: built-in ones, and samples from .npz files, folders of .npy files and CSV tables."""
 
-A data set is an `.npz` file with arrays `x`, `y` and, held out, `x_test`, `y_test`; a folder with
-`x.npy` and so on; a table as CSV, the last column the label; the built-in `digits`; or, random but
-learnable, `synthetic:SHAPE:CLASSES` or `tokens:LENGTH:WORDS:CLASSES`. `fit` checks it against a
-graph once. The batch of a step follows from (seed, step) alone: a run resumes at any step.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from math import prod
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import BadInput
-from ..graph.graph import Graph, Node
 from ..schema import LARGEST_WHOLE
 from . import builtin
-from .classes import NO_NAMES, Classes, examples_of, numbers_by
+from .classes import NO_NAMES, Classes, examples_of
 from .files import Array, Arrays, read_csv, read_folder, read_npz
 
 NORMALIZATIONS = ("none", "scale", "standard")
@@ -48,17 +38,6 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.x):,} samples>"
-
-
-@dataclass(frozen=True, repr=False)
-class FittedData(Dataset):
-    """A data set in the types and shapes of `graph`. `fit` makes and checks it."""
-
-    graph: Graph = field(kw_only=True)
-
-    @cached_property
-    def steps_per_epoch(self) -> int:
-        return steps_per_epoch(self, self.graph.batch)
 
 
 def load_data(
@@ -151,7 +130,7 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
         return dataset
     if dataset.x.dtype.kind not in "fiub" or not dataset.x.size:
         raise BadInput(f"data {dataset.name}: x holds no numbers that could be normalised")
-    x = _finite(f"data {dataset.name}", "x", dataset.x)
+    x = finite(f"data {dataset.name}", "x", dataset.x)
     shift: Any
     scale: Any
     if how == "scale":
@@ -177,11 +156,11 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
 
     test = None
     if dataset.x_test is not None:
-        test = _finite(f"data {dataset.name}", "x_test", dataset.x_test)
+        test = finite(f"data {dataset.name}", "x_test", dataset.x_test)
         if test.shape[1:] != x.shape[1:]:
             raise BadInput(
-                f"data {dataset.name}: x_test has shape {_shape(test.shape)}, x has "
-                f"{_shape(x.shape)}: make samples alike"
+                f"data {dataset.name}: x_test has shape {shape_text(test.shape)}, x has "
+                f"{shape_text(x.shape)}: make samples alike"
             )
     return replace(dataset, x=changed(x), x_test=None if test is None else changed(test))
 
@@ -198,131 +177,7 @@ def _mean_and_deviation(text: str) -> tuple[float, float]:
     )
 
 
-def fit(dataset: Dataset, graph: Graph) -> FittedData:
-    """Return the data set in the graph's types. Raises BadInput for what does not fit the model.
-
-    A data set that is fitted to this graph object already is returned as it is.
-    """
-    if isinstance(dataset, FittedData) and dataset.graph is graph:
-        return dataset
-    x, y = fit_half(dataset, "", dataset.x, dataset.y, graph)
-    if len(x) < graph.batch:
-        raise BadInput(
-            f"data {dataset.name}: {len(x)} samples do not fill one batch of {graph.batch}; "
-            "give more samples or solve with a smaller --batch"
-        )
-    if (dataset.x_test is None) != (dataset.y_test is None):
-        raise BadInput(f"data {dataset.name}: give x_test and y_test, or neither of them")
-    arrays = {"x": x, "y": y}
-    if dataset.x_test is not None and dataset.y_test is not None:
-        test = fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)
-        arrays |= {"x_test": test[0], "y_test": test[1]}
-    return FittedData(**(vars(dataset) | arrays | {"graph": graph}))
-
-
-def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:
-    where, names = f"data {dataset.name}", (f"x{half}", f"y{half}")
-    data, label = graph[graph.data], graph[graph.label]
-    if dataset.flat:
-        x, y = _shaped(x, data.shape[1:]), _shaped(y, label.shape[1:])
-        if data.dtype == "int32" and _whole(x):  # a table's cells are read as floats
-            x = x.astype(np.int64)
-    wanted_shapes = data.shape[1:], label.shape[1:]
-    for array, wanted, array_name in zip((x, y), wanted_shapes, names, strict=True):
-        if array.ndim == 0 or array.shape[1:] != wanted:
-            raise BadInput(
-                f"{where}: {array_name} has shape {_shape(array.shape)}, {graph.name} needs "
-                f"{_shape(('N', *wanted))}: {_made_to_fit(array_name, array, wanted, graph)}"
-            )
-        if array.dtype.kind not in "fiub":
-            raise BadInput(
-                f"{where}: {array_name} holds {array.dtype}, which are not numbers: save numbers"
-            )
-    if len(x) != len(y):
-        raise BadInput(
-            f"{where}: {names[0]} has {len(x)} samples, {names[1]} has {len(y)}: a label for each"
-        )
-    if len(x) == 0:
-        raise BadInput(f"{where}: {names[0]} holds no samples: give some")
-    if dataset.classes and label.dtype == "float32":
-        raise BadInput(
-            f"{where}: labels are words, {graph.name} learns numbers: write numbers, or solve it "
-            "with --loss cross-entropy"
-        )
-    if data.dtype == "int32":
-        samples = _indices(where, names[0], "token", x, tokens_of(graph), "words")
-    else:
-        samples = _finite(where, names[0], x)
-    if label.dtype == "float32":
-        return samples, _finite(where, names[1], y)
-    return samples, _indices(where, names[1], "label", y, classes_of(graph), "classes")
-
-
-def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> FittedData:
-    """Return the data set with its classes numbered as in weights whose classes are `known`.
-
-    `is_trained`: the weights are trained. If they do not name their classes, the numbers follow the
-    alphabet. Raises BadInput for a word that the weights do not know, and if weights without names
-    have another number of classes.
-    """
-    graph = data.graph
-    found, count, where = data.classes, classes_of(graph), f"data {data.name}"
-    if not found:
-        return data
-    labels = np.concatenate(
-        [half.reshape(-1) for half in (data.y, data.y_test) if half is not None]
-    )
-    if max(len(found), len(known)) > count or labels.max() >= len(found):
-        raise BadInput(
-            f"{where}: it names {len(found)} classes, and {graph.name} has {count}. Give a name "
-            "for each label, or use a model of as many classes"
-        )
-    if not known:
-        if is_trained and len(found) != count:
-            raise BadInput(
-                f"{where}: it has {len(found)} classes and {graph.name} has {count}; the weights "
-                "do not say which word is which class. Write labels as numbers"
-            )
-        return data
-    numbers = numbers_by(known, found, where)
-    y_test = None if data.y_test is None else numbers[data.y_test]
-    return replace(data, y=numbers[data.y], y_test=y_test, classes=known)
-
-
-def classes_of(graph: Graph) -> int:
-    """How many classes a label chooses from: numbers that the model gives for each label."""
-    return graph[graph.logits].size_bytes // graph[graph.label].size_bytes
-
-
-def tokens_of(graph: Graph) -> int:
-    """How many words the table has that a model looks its tokens up in."""
-    table = next(node for node in graph if node.op == "embedding" and graph.data in node.inputs)
-    return graph[table.inputs[1]].shape[0]
-
-
-def _made_to_fit(name: str, array: Array, wanted: tuple[int, ...], graph: Graph) -> str:
-    """What to do with an array of another shape."""
-    shape = array.shape[1:]
-    if len(wanted) > 1 and shape == (*wanted[1:], wanted[0]):
-        return f"channels come first: numpy.moveaxis({name}, -1, 1) would do"
-    if array.ndim and prod(shape) == prod(wanted):
-        sizes = ", ".join(map(str, (-1, *wanted)))
-        return f"the numbers are as many: {name}.reshape({sizes}) would do"
-    if name.startswith("y") and shape == (*wanted, classes_of(graph)):
-        return (
-            f"labels are numbers of classes: {name}.argmax(-1) would do. To learn the numbers "
-            "themselves, solve with --loss mse"
-        )
-    return "make samples of that shape, or solve a model for samples of this one"
-
-
-def _shaped(array: Array, wanted: tuple[int, ...]) -> Array:
-    """Rows of a table as the model sees them, if they hold as many numbers."""
-    fits = array.ndim in (1, 2) and array.size == len(array) * prod(wanted)
-    return array.reshape(len(array), *wanted) if fits else array
-
-
-def _finite(where: str, name: str, array: Array) -> Array:
+def finite(where: str, name: str, array: Array) -> Array:
     with np.errstate(over="ignore"):
         values: Array = np.ascontiguousarray(array, dtype=np.float32)
     bad = ~np.isfinite(values)
@@ -334,69 +189,5 @@ def _finite(where: str, name: str, array: Array) -> Array:
     return values
 
 
-def _indices(where: str, name: str, what: str, values: Array, count: int, of: str) -> Array:
-    if values.dtype.kind not in "iu":
-        whole = values.dtype.kind == "b" or _whole(values)
-        raise BadInput(
-            f"{where}: {name} holds {values.dtype}; {what}s are integers from 0"
-            + (f": {name}.astype(int) would do, and 3 in place of 3.0 in a table" if whole else "")
-        )
-    wrong = np.argwhere((values < 0) | (values >= count))
-    if len(wrong):
-        raise BadInput(
-            f"{where}: {what} {values[tuple(wrong[0])]} of sample {wrong[0][0]} is not in "
-            f"0..{count - 1}, the {count} {of} of the model: change the data, or the model"
-        )
-    result: Array = np.ascontiguousarray(values, dtype=np.int32)
-    return result
-
-
-def _whole(values: Array) -> bool:
-    """Could these numbers be integers of the model?"""
-    return bool(((values == np.floor(values)) & (np.abs(values) < 2**31)).all())
-
-
-def _shape(sizes: tuple[int | str, ...]) -> str:
+def shape_text(sizes: tuple[int | str, ...]) -> str:
     return "(" + ", ".join(str(size) for size in sizes) + ("," if len(sizes) == 1 else "") + ")"
-
-
-def example(graph: Graph) -> tuple[Array, Array]:
-    """One batch that a model of this shape may meet in training, to measure operators on."""
-    data, label = graph[graph.data], graph[graph.label]
-    classes = classes_of(graph)
-    if data.shape[1:] == (1, 8, 8) and label.shape[1:] == () and classes >= 10:
-        dataset = load_data("digits")
-        repeated = np.arange(graph.batch) % len(dataset.x)
-        return dataset.x[repeated], dataset.y[repeated]
-    rng = np.random.default_rng(0)
-
-    def drawn(node: Node, count: Callable[[], int]) -> Array:
-        if node.dtype == "float32":
-            return rng.standard_normal(node.shape, dtype=np.float32)
-        return rng.integers(0, count(), node.shape, dtype=np.int32)
-
-    return drawn(data, lambda: tokens_of(graph)), drawn(label, lambda: classes)
-
-
-def steps_per_epoch(dataset: Dataset, batch: int) -> int:
-    """Whole batches of an epoch; the samples of an incomplete last one wait for another shuffle."""
-    return len(dataset.x) // batch
-
-
-def batch_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> tuple[Array, Array]:
-    """Samples and labels of step `step` (from 0)."""
-    chosen = samples_of_step(dataset, batch, seed, step)
-    return dataset.x[chosen], dataset.y[chosen]
-
-
-def samples_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> Array:
-    """Numbers of the samples of step `step` (from 0): every epoch has its own seeded order."""
-    epoch, place = divmod(step, steps_per_epoch(dataset, batch))
-    count = len(dataset.x)
-    order = _shuffled(count, seed, epoch) if dataset.shuffle else np.arange(count)
-    return order[place * batch : (place + 1) * batch]
-
-
-@lru_cache(maxsize=2)
-def _shuffled(count: int, seed: int, epoch: int) -> Array:
-    return np.random.default_rng([seed, epoch]).permutation(np.arange(count))

@@ -2,7 +2,7 @@
 
 Exporters write masks in a dozen ways. So nodes that depend on the tokens alone are evaluated for a
 few sample texts. Where their result masks the scores of a softmax, it is compared with the masks
-that are supported: padding, which is token 0 (data/datasets.py), and the future.
+that are supported: padding, which is token 0 (data/fitted.py), and the future.
 """
 
 from collections.abc import Sequence

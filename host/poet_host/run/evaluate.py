@@ -14,7 +14,8 @@ import numpy as np
 
 from ..baselines.registry import plan_by
 from ..data.classes import NO_NAMES, Classes
-from ..data.datasets import Dataset, FittedData
+from ..data.datasets import Dataset
+from ..data.fitted import FittedData
 from ..device.board import Board
 from ..device.device import Device, Progress
 from ..errors import BadInput, Infeasible, PoetError

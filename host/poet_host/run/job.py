@@ -14,7 +14,8 @@ import numpy as np
 
 from .. import isa
 from ..data.classes import NO_NAMES, Classes
-from ..data.datasets import Dataset, samples_of_step
+from ..data.datasets import Dataset
+from ..data.fitted import samples_of_step
 from ..device.device import JOB, Device, Progress, shifted
 from ..errors import BadInput, BoardError
 from ..schedule.layout import ERASE_BLOCKS

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..data.classes import Classes
-from ..data.datasets import FittedData, batch_of_step, check_seed, numbered
+from ..data.datasets import check_seed
+from ..data.fitted import FittedData, batch_of_step, numbered
 from ..device.device import NOTHING_COMMITTED, TENSOR, Device
 from ..errors import BadInput, BoardError, LinkBroken, PoetError
 from ..graph.graph import Graph

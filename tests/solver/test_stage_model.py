@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver import conflicts, solution, stage_model
-from poet_host.solver.events import Event, energy_uj, events_of, fits, tidy
+from poet_host.solver.events import Event, energy_uj, events_of, fits, normal_order, tidy
 from poet_host.solver.program import INFINITY, Program, Values, attainable, minimise
 from poet_host.solver.recompute_candidates import RecomputeCandidates, recomputable
 from poet_host.solver.search import unavoidable_uj
@@ -55,27 +55,8 @@ def problems(seeds: Sequence[int]) -> Iterator[tuple[Problem, Best]]:
 
 
 def simplest(graph: CostGraph, best: Best) -> list[Event]:
-    """The same plan with each page-in right before its first use, and each page-out right after
-    the first computation; no energy depends on that, and it takes no more RAM.
-    """
-    given = events_of(graph, best.statements)
-    written = {i for op, i in given if op == "page_out"}
-    coming: set[int] = set()
-    computed: set[int] = set()
-    events: list[Event] = []
-    for op, i in given:
-        if op == "page_in":
-            coming.add(i)
-        elif op == "compute":
-            first = [j for j in dict.fromkeys(graph.nodes[i].inputs) if j in coming]
-            coming.difference_update(first)
-            events += [("page_in", j) for j in first]
-            events.append((op, i))
-            if i in written - computed:
-                events.append(("page_out", i))
-            computed.add(i)
-    assert not coming, "the best plan pages in what it does not use"
-    return tidy(graph, events)
+    """The best plan in normal order; no energy depends on that, and it takes no more RAM."""
+    return normal_order(graph, events_of(graph, best.statements))
 
 
 def model_of(

@@ -6,7 +6,6 @@ from fractions import Fraction
 
 from ..device.board import load_board, names
 from ..errors import BadInput
-from ..graph.graph import Graph
 from ..profile.profile import Profile
 from ..sizes import SIZE, bounded, size_bytes
 from .problem import CostGraph, Problem
@@ -25,41 +24,24 @@ def problem_of(
 
     `ram`: see ram_bytes; None is the arena of the board of `profile`. `deadline`: see deadline_us.
     `profile`: the profile that `costs` was made from, None for a cost graph from a file.
-    Raises BadInput if a limit cannot be read, or refers to a keep-everything plan that the graph
-    does not have.
+    Raises BadInput if a limit is missing, cannot be read, is less than one number takes, or refers
+    to a keep-everything plan that the graph does not have.
     """
     keep = costs.keep_everything
-    return Problem(
-        costs,
-        ram_budget(ram, costs, profile, keep.peak_bytes if keep else None),
-        deadline_us(deadline, keep.time_us if keep else None),
-        profile,
-    )
-
-
-def ram_budget(
-    limit: str | float | None,
-    graph: Graph | CostGraph,
-    profile: Profile | None,
-    keep_all_bytes: int | None,
-) -> int:
-    """The bytes of `limit` (see ram_bytes); without a limit, the arena of the profile's board.
-
-    Raises BadInput for a cost graph without a limit, and for less than one number.
-    """
-    if limit is None:
-        if profile is None:
-            raise BadInput(f"{graph.name} is a cost graph, without a board: give --ram")
-        if profile.board not in names():
-            raise BadInput(f"the profile's board {profile.board} is unknown: give --ram")
-        return load_board(profile.board).arena_bytes
-    size = ram_bytes(limit, keep_all_bytes)
-    if profile is not None and size < MIN_RAM_BYTES:
+    if ram is not None:
+        budget = ram_bytes(ram, keep.peak_bytes if keep else None)
+    elif profile is None:
+        raise BadInput(f"{costs.name} is a cost graph, without a board: give --ram")
+    elif profile.board not in names():
+        raise BadInput(f"the profile's board {profile.board} is unknown: give --ram")
+    else:
+        budget = load_board(profile.board).arena_bytes
+    if profile is not None and budget < MIN_RAM_BYTES:
         raise BadInput(
-            f"RAM budget {limit!r} is {size:,} bytes, less than one number takes: write bytes, as "
+            f"RAM budget {ram!r} is {budget:,} bytes, less than one number takes: write bytes, as "
             f"24576{_OR_A_SHARE}"
         )
-    return size
+    return Problem(costs, budget, deadline_us(deadline, keep.time_us if keep else None), profile)
 
 
 def check_arena(size: int, profile: Profile) -> None:

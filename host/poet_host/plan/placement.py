@@ -17,14 +17,6 @@ class Placement:
     height_bytes: int  # the placement fits if the RAM budget is at least this
 
 
-def place(
-    graph: CostGraph, statements: Sequence[Statement], ram_bytes: int, time_limit_s: float
-) -> tuple[Statement, ...] | None:
-    """Give offsets within `ram_bytes` to the statements; None if none were found."""
-    placement = arrange(graph, statements, ram_bytes, time_limit_s)
-    return placement.statements if placement.height_bytes <= ram_bytes else None
-
-
 def arrange(
     graph: CostGraph,
     statements: Sequence[Statement],

@@ -27,7 +27,6 @@ from .settings import DEFAULT_SETTINGS, Settings, Stopwatch
 from .workers import POOL, Channel
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
-METHODS: tuple[Method, ...] = ("poet", "poet-paging", "poet-remat")
 DEFAULT_GAP = 0.01  # of the API and the command line: a proof may take hours
 NO_DEADLINE_TIME_SHARE = 0.3  # of the time: search without the deadline first
 RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4  # for the order of transfers, at the end

@@ -15,12 +15,13 @@ from ..errors import BadInput
 from ..isa import attributes, kernels
 from .builder import Layer, Model
 from .graph import Graph, Node, Phase
-from .operators import OPERATORS, Fields, Operator, Rule, Shape, operand_names, sizes_of
+from .operators import OPERATORS
 from .optimisers import OPTIMISERS as OPTIMISERS
 from .optimisers import Adam as Adam
 from .optimisers import Optimiser as Optimiser
 from .optimisers import Sgd as Sgd
 from .optimisers import optimiser as optimiser
+from .rules import Fields, Operator, Rule, Shape, sizes_of
 
 MOMENTUM = ":momentum"
 AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # of Adam, called as PyTorch calls them
@@ -162,20 +163,20 @@ class _Step:
         ]
         to_inputs = [rule for rule in rules if operands[rule.makes] in self._needed]
         to_parameters = [rule for rule in rules if operands[rule.makes] in self._trained]
-        read = {name for rule in to_inputs for name in operand_names(rule)}
+        read = {name for rule in to_inputs for name in rule.names}
         early = [rule for rule in to_parameters if rule.makes not in read]
         late = [rule for rule in to_parameters if rule.makes in read]
         ordered = (*early, *to_inputs, *late)
         held: list[Node] = []  # parameters that a later rule of this layer still reads
         for i, rule in enumerate(ordered):
             for source in row.backward:
-                if source.makes in operand_names(rule) and source.makes not in operands:
+                if source.makes in rule.names and source.makes not in operands:
                     self._make(layer, source, "backward")
             if operands[rule.makes] in self._needed:
                 self._gradient_of_input(layer, rule)
                 continue
             w = self._stored[operands[rule.makes]]
-            later = {operands.get(name) for r in ordered[i + 1 :] for name in operand_names(r)}
+            later = {operands.get(name) for r in ordered[i + 1 :] for name in r.names}
             if w.name in later and w not in held:
                 held.append(w)
             self._gradient_of_parameter(layer, rule, w, fuse=w not in held)
@@ -319,7 +320,7 @@ class _Step:
         """Nodes of a rule's operands; `bias?` is left out where the layer has none."""
         operands = self._operands[layer.name]
         optional = {name[:-1] for name in rule.operands.split() if name.endswith("?")}
-        names = [n for n in operand_names(rule) if n in operands or n not in optional]
+        names = [n for n in rule.names if n in operands or n not in optional]
         return tuple(operands[name] for name in names)
 
     def _add(

@@ -15,7 +15,8 @@ from typing import Literal
 
 from ..errors import BadInput
 from .graph import Node
-from .operators import OPERATORS, Fields, Shape, Spec
+from .operators import OPERATORS
+from .rules import Fields, Shape, Spec
 
 _NAME = re.compile(r"\w[\w.-]*")  # no colon: the graph names its own tensors with it
 
@@ -132,8 +133,8 @@ class Builder:
         for slot, tensor in zip(row.inputs, inputs, strict=False):
             if not row.forward:
                 break  # only the shape changes, whatever it holds
-            if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.words):
-                needs = "tokens, the data of int32," if slot in row.words else "float32"
+            if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.tokens):
+                needs = "tokens, the data of int32," if slot in row.tokens else "float32"
                 raise BadInput(f"{where}: its input {slot} must be {needs} not {tensor.name}")
         if kind == "dropout":
             options.setdefault("key", sum(layer.kind == "dropout" for layer in self._layers))

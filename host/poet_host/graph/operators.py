@@ -1,22 +1,29 @@
-"""Forward operators: shape, parameters, kernels and gradient of each, one row of `OPERATORS`.
+"""The table of operators: shape, parameters, kernels and gradient of each.
 
-rules.py says what a row is made of. Here are the rows of convolutional networks; those of whole
-tensors and of attention have files of their own.
+rules.py describes a row. This file has the rows of convolutional networks;
+operators_tensor.py and operators_attention.py have the others.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
 from .operators_attention import ATTENTION_OPERATORS
 from .operators_tensor import TENSOR_OPERATORS
-from .rules import Fields as Fields
-from .rules import Operator as Operator
-from .rules import Padding, Pair, Parameter, count_of
-from .rules import Rule as Rule
-from .rules import Shape as Shape
-from .rules import Spec as Spec
-from .rules import operand_names as operand_names
-from .rules import sizes_of as sizes_of
+from .rules import (
+    Fields,
+    Operator,
+    Padding,
+    Pair,
+    Parameter,
+    Rule,
+    Shape,
+    Spec,
+    checked_count,
+    elementwise,
+    of_one_kernel,
+    sizes_of,
+)
 
 
 def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
@@ -27,7 +34,7 @@ def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
 
 
 def _sides(padding: Padding) -> tuple[tuple[int, int], ...]:
-    """What is before and after the height, then the width."""
+    """Padding before and after the height, then the width."""
     if isinstance(padding, tuple) and any(isinstance(side, tuple) for side in padding):
         sides = tuple(_pair(side, "padding", 0) for side in padding)
         if len(sides) == 2:
@@ -42,7 +49,7 @@ def _image(shape: Shape) -> dict[str, int]:
 
 
 def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding) -> dict[str, int]:
-    """Fields of a sliding window, with the output's height and width (rounded down)."""
+    """Fields of a sliding window, with the output's height and width, rounded down."""
     found = dict(sizes)
     axes = zip(
         "hw", _pair(kernel, "kernel", 1), _pair(stride, "stride", 1), _sides(padding), strict=True
@@ -53,9 +60,9 @@ def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding)
             raise ValueError(f"a kernel of {taps} does not fit {size} with padding {padding}")
         found |= {f"kernel_{axis}": taps, f"stride_{axis}": step, f"pad_{axis}": before}
         found[f"o{axis}"] = (size + before + after - taps) // step + 1
-        last = (found[f"o{axis}"] - 1) * step  # as the board has it, firmware/src/shape.c
+        last = (found[f"o{axis}"] - 1) * step  # as firmware/src/shape.c checks it
         if last >= size + before if before < taps else last + taps > size + 2 * before:
-            raise ValueError(f"with padding {padding} the last windows see nothing of {size}")
+            raise ValueError(f"with padding {padding} the last windows lie outside {size}")
     return found
 
 
@@ -69,9 +76,9 @@ def _conv2d(
     groups: int = 1,
     bias: bool = True,
 ) -> Spec:
-    """x (N, C, H, W) -> (N, channels, OH, OW); groups = C is a depthwise convolution."""
+    """x (N, C, H, W) -> (N, channels, OH, OW). A depthwise convolution has groups = C."""
     a = _window(_image(x), kernel, stride, padding)
-    a |= {"k": count_of(channels, "channels"), "groups": count_of(groups, "groups")}
+    a |= {"k": checked_count(channels, "channels"), "groups": checked_count(groups, "groups")}
     if a["c"] % groups or channels % groups or groups > 65535:
         raise ValueError(f"{groups} groups do not divide {a['c']} and {channels} channels")
     weight = (channels, a["c"] // groups, a["kernel_h"], a["kernel_w"])
@@ -84,7 +91,7 @@ def _linear(x: Shape, features: int, *, bias: bool = True) -> Spec:
         raise ValueError(
             "its input must have 2 dimensions (batch, features), or 3: flatten it first"
         )
-    weight = (count_of(features, "features"), x[-1])
+    weight = (checked_count(features, "features"), x[-1])
     a = sizes_of((prod(x[:-1]), x[-1])) | {"k": features, "oh": 1, "ow": 1}
     return Spec((*x[:-1], features), a, _weight_and_bias(weight, bias))
 
@@ -96,7 +103,7 @@ def _weight_and_bias(weight: Shape, bias: bool) -> dict[str, Parameter]:
 
 
 def _batchnorm2d(x: Shape, *, epsilon: float = 1e-5, momentum: float = 0.1) -> Spec:
-    """x (N, C, H, W); `momentum` is the weight of the new running statistics."""
+    """x (N, C, H, W). `momentum` is the weight of the new running statistics."""
     a = _image(x)
     if not 0 < epsilon < 1 or not 0 <= momentum <= 1:
         raise ValueError(f"epsilon {epsilon} must be in (0, 1), momentum {momentum} in [0, 1]")
@@ -108,10 +115,6 @@ def _batchnorm2d(x: Shape, *, epsilon: float = 1e-5, momentum: float = 0.1) -> S
     return Spec(x, a | {"epsilon": epsilon, "update_rate": momentum}, parameters)
 
 
-def _elementwise(x: Shape) -> Spec:
-    return Spec(x, sizes_of(x))
-
-
 def _avgpool2d(
     x: Shape,
     kernel: Pair,
@@ -120,13 +123,13 @@ def _avgpool2d(
     padding: Padding = 0,
     count_padding: bool = True,
 ) -> Spec:
-    """As `_pool2d`; a window's mean counts its padding as zeros, or leaves it out."""
+    """As `_pool2d`. The mean of a window counts its padding as zeros, or leaves it out."""
     spec = _pool2d(x, kernel, stride=stride, padding=padding)
     return replace(spec, fields={**spec.fields, "variant": int(not count_padding)})
 
 
 def _pool2d(x: Shape, kernel: Pair, *, stride: Pair | None = None, padding: Padding = 0) -> Spec:
-    """x (N, C, H, W) -> (N, C, OH, OW); the stride is the kernel's size unless given."""
+    """x (N, C, H, W) -> (N, C, OH, OW). The stride is the kernel's size unless given."""
     a = _window(_image(x), kernel, kernel if stride is None else stride, padding)
     if 2 * a["pad_h"] > a["kernel_h"] or 2 * a["pad_w"] > a["kernel_w"]:
         raise ValueError(f"padding {padding} is more than half the kernel {kernel}")
@@ -139,7 +142,7 @@ def _global_avgpool(x: Shape) -> Spec:
 
 
 def _dropout(x: Shape, probability: float, *, seed: int = 0, key: int = 0) -> Spec:
-    """The mask follows from (seed, step, key, index), so computing it again gives the same."""
+    """The mask depends on (seed, step, key, index) alone, so it is the same when recomputed."""
     if not 0 <= probability < 1:
         raise ValueError(f"probability {probability} must be at least 0 and less than 1")
     return Spec(x, sizes_of(x) | {"probability": probability, "seed": seed, "key": key})
@@ -168,25 +171,32 @@ _NORM_PARAMETERS = (
     Rule("bias", "batchnorm_grad_param", "sums", fields=lambda f: {**f, "variant": 0}),
 )
 
+
+def _weighted(kernel: str, spec: Callable[..., Spec]) -> Operator:
+    """A layer with a weight and perhaps a bias."""
+    return Operator(
+        spec,
+        forward=(Rule("y", kernel, "x weight bias?"),),
+        backward=(
+            Rule("x", f"{kernel}_grad_input", "dy weight"),
+            Rule("weight", f"{kernel}_grad_weight", "x dy"),
+            Rule("bias", "grad_bias", "dy"),
+        ),
+    )
+
+
+def _loss(kernel: str, spec: Callable[..., Spec]) -> Operator:
+    return Operator(
+        spec,
+        forward=(Rule("y", kernel, "x label"),),
+        backward=(Rule("x", f"{kernel}_grad", "x label"),),
+        inputs=("x", "label"),
+    )
+
+
 OPERATORS = {
-    "conv2d": Operator(
-        _conv2d,
-        forward=(Rule("y", "conv2d", "x weight bias?"),),
-        backward=(
-            Rule("x", "conv2d_grad_input", "dy weight"),
-            Rule("weight", "conv2d_grad_weight", "x dy"),
-            Rule("bias", "grad_bias", "dy"),
-        ),
-    ),
-    "linear": Operator(
-        _linear,
-        forward=(Rule("y", "linear", "x weight bias?"),),
-        backward=(
-            Rule("x", "linear_grad_input", "dy weight"),
-            Rule("weight", "linear_grad_weight", "x dy"),
-            Rule("bias", "grad_bias", "dy"),
-        ),
-    ),
+    "conv2d": _weighted("conv2d", _conv2d),
+    "linear": _weighted("linear", _linear),
     "batchnorm2d": Operator(
         _batchnorm2d,
         forward=(
@@ -211,49 +221,18 @@ OPERATORS = {
             *_NORM_PARAMETERS,
         ),
     ),
-    "relu": Operator(
-        _elementwise,
-        forward=(Rule("y", "relu", "x"),),
-        backward=(Rule("x", "relu_grad", "y dy"),),
-        onnx="Relu",
-    ),
-    "relu6": Operator(
-        _elementwise,
-        forward=(Rule("y", "relu6", "x"),),
-        backward=(Rule("x", "relu6_grad", "y dy"),),
-    ),
-    "maxpool2d": Operator(
-        _pool2d,
-        forward=(Rule("y", "maxpool2d", "x"),),
-        backward=(Rule("x", "maxpool2d_grad", "x dy"),),
-    ),
-    "avgpool2d": Operator(
-        _avgpool2d,
-        forward=(Rule("y", "avgpool2d", "x"),),
-        backward=(Rule("x", "avgpool2d_grad", "dy"),),
-    ),
-    "global_avgpool": Operator(
-        _global_avgpool,
-        forward=(Rule("y", "global_avgpool", "x"),),
-        backward=(Rule("x", "global_avgpool_grad", "dy"),),
-    ),
+    "relu": of_one_kernel("relu", elementwise, "y dy", onnx="Relu"),
+    "relu6": of_one_kernel("relu6", elementwise, "y dy"),
+    "maxpool2d": of_one_kernel("maxpool2d", _pool2d, "x dy"),
+    "avgpool2d": of_one_kernel("avgpool2d", _avgpool2d, "dy"),
+    "global_avgpool": of_one_kernel("global_avgpool", _global_avgpool, "dy"),
     "dropout": Operator(
         _dropout,
         forward=(Rule("y", "dropout", "x"),),
         backward=(Rule("x", "dropout", "dy"),),
     ),
-    "softmax_xent": Operator(
-        _softmax_xent,
-        forward=(Rule("y", "softmax_xent", "x label"),),
-        backward=(Rule("x", "softmax_xent_grad", "x label"),),
-        inputs=("x", "label"),
-    ),
-    "mse": Operator(
-        _mse,
-        forward=(Rule("y", "mse", "x label"),),
-        backward=(Rule("x", "mse_grad", "x label"),),
-        inputs=("x", "label"),
-    ),
+    "softmax_xent": _loss("softmax_xent", _softmax_xent),
+    "mse": _loss("mse", _mse),
     **TENSOR_OPERATORS,
     **ATTENTION_OPERATORS,
 }

@@ -1,20 +1,20 @@
-"""Rows of the operators' table for transformers: products of matrices, attention, layer
+"""Rows of the table of operators for transformers: matrix products, attention, layer
 normalisation and embeddings."""
 
 from collections.abc import Callable
 from math import isfinite, prod, sqrt
 
-from .rules import Fields, Operator, Parameter, Rule, Shape, Spec, count_of
+from .rules import Fields, Operator, Parameter, Rule, Shape, Spec, checked_count
 
-# Bits of matmul's variant: a stored with its last two axes exchanged, b too; then a, b and y with
-# the heads side by side in each row.
-A_TURNED, B_TURNED, A_SPLIT, B_SPLIT, Y_SPLIT = 1, 2, 4, 8, 16
+# Bits of matmul's variant: a, b stored with its last two axes exchanged; a, b, y stored with all
+# heads in each row.
+_A_TRANSPOSED, _B_TRANSPOSED, _A_SPLIT, _B_SPLIT, _Y_SPLIT = 1, 2, 4, 8, 16
 
 
 def _product(
     y: Shape, n: int, heads: int, sizes: tuple[int, int, int], factor: float, variant: int
 ) -> Spec:
-    """`sizes`: rows of y, columns of y, and what is summed over."""
+    """`sizes`: rows of y, columns of y, and terms of each sum."""
     h, w, k = sizes
     if not isfinite(factor):
         raise ValueError(f"factor {factor} must be finite")
@@ -41,14 +41,14 @@ def _matmul(
     m, k = a[:-3:-1] if transpose_a else a[-2:]
     inner, n = b[:-3:-1] if transpose_b else b[-2:]
     if k != inner:
-        raise ValueError(f"it cannot sum over {k} of the first and {inner} of the second")
-    variant = A_TURNED * transpose_a | B_TURNED * transpose_b
+        raise ValueError(f"{k} columns of the first do not match {inner} rows of the second")
+    variant = _A_TRANSPOSED * transpose_a | _B_TRANSPOSED * transpose_b
     count = prod(a[:-2])
     if a[:-2] != b[:-2] and prod(b[:-2]) != 1:
         raise ValueError("the dimensions before the last two must be the same, or all 1 in b")
     if count != prod(b[:-2]):
         if transpose_a:
-            raise ValueError("a transposed first input needs a second of as many matrices")
+            raise ValueError("with transpose_a both inputs must have as many matrices")
         count, m = 1, count * m
     return _product(
         (*a[:-2], a[-1 if transpose_a else -2], n), count, 1, (m, n, k), factor, variant
@@ -64,7 +64,7 @@ def _scores(q: Shape, k: Shape, heads: int, *, factor: float | None = None) -> S
         raise ValueError("queries and keys must be (batch, length, width) of one batch and width")
     width = _head_width(q[2], heads)
     factor = 1 / sqrt(width) if factor is None else factor
-    variant = B_TURNED | A_SPLIT | B_SPLIT
+    variant = _B_TRANSPOSED | _A_SPLIT | _B_SPLIT
     sizes = (q[1], k[1], width)
     return _product((q[0], heads, q[1], k[1]), q[0], heads, sizes, factor, variant)
 
@@ -75,51 +75,51 @@ def _context(p: Shape, v: Shape) -> Spec:
         raise ValueError("weights must be (batch, heads, L, S), values (batch, S, width)")
     width = _head_width(v[2], p[1])
     sizes = (p[2], width, p[3])
-    return _product((p[0], p[2], v[2]), p[0], p[1], sizes, 1.0, B_SPLIT | Y_SPLIT)
+    return _product((p[0], p[2], v[2]), p[0], p[1], sizes, 1.0, _B_SPLIT | _Y_SPLIT)
 
 
 def _head_width(width: int, heads: int) -> int:
-    if width % count_of(heads, "heads"):
+    if width % checked_count(heads, "heads"):
         raise ValueError(f"{heads} heads do not divide a width of {width}")
     return width // heads
 
 
-# What a product's operands are in the products that are its gradients: their size, rows and
-# columns as the forward product sees them, and bits of the variant.
+# Of each operand of a product: its rows and columns in the forward product, and its two bits.
 _SIZES = {"a": ("h", "k"), "b": ("k", "w"), "dy": ("h", "w")}
-_TURNED = {"a": A_TURNED, "b": B_TURNED, "dy": 0}
-_SPLIT = {"a": A_SPLIT, "b": B_SPLIT, "dy": Y_SPLIT}
+_TRANSPOSED = {"a": _A_TRANSPOSED, "b": _B_TRANSPOSED, "dy": 0}
+_SPLIT = {"a": _A_SPLIT, "b": _B_SPLIT, "dy": _Y_SPLIT}
 
 
-def _gradient(makes: str, left: str, right: str, turn: tuple[bool, bool], *, turned: bool) -> Rule:
-    """The product of `left` and `right`, each to turn or not, is the gradient of `makes` where
-    that is stored turned, or where it is not."""
+def _gradient(makes: str, left: str, right: str, flip: str, *, stored_transposed: bool) -> Rule:
+    """The product `left` `right` is the gradient of `makes`, if that is stored so.
+
+    `flip` names the operand that this product transposes.
+    """
 
     def fields(f: Fields) -> Fields:
         variant = int(f["variant"])
 
-        def bits(name: str, turned: bool) -> tuple[bool, bool]:
-            return bool(variant & _TURNED[name]) != turned, bool(variant & _SPLIT[name])
+        def is_transposed(name: str) -> bool:
+            return bool(variant & _TRANSPOSED[name]) != (name == flip)
 
-        rows, inner = _SIZES[left][::-1] if turn[0] else _SIZES[left]
-        columns = _SIZES[right][0] if turn[1] else _SIZES[right][1]
-        left_bits, right_bits = bits(left, turn[0]), bits(right, turn[1])
-        made = A_TURNED * left_bits[0] | B_TURNED * right_bits[0]
-        made |= A_SPLIT * left_bits[1] | B_SPLIT * right_bits[1]
-        made |= Y_SPLIT * bool(variant & _SPLIT[makes])
+        rows, inner = _SIZES[left][::-1] if left == flip else _SIZES[left]
+        columns = _SIZES[right][0 if right == flip else 1]
+        made = _A_TRANSPOSED * is_transposed(left) | _B_TRANSPOSED * is_transposed(right)
+        made |= _A_SPLIT * bool(variant & _SPLIT[left]) | _B_SPLIT * bool(variant & _SPLIT[right])
+        made |= _Y_SPLIT * bool(variant & _SPLIT[makes])
         return {**f, "h": f[rows], "w": f[columns], "k": f[inner], "variant": made}
 
     def when(f: Fields) -> bool:
-        return turned == bool(int(f["variant"]) & _TURNED[makes])
+        return stored_transposed == bool(int(f["variant"]) & _TRANSPOSED[makes])
 
     return Rule(makes, "matmul", f"{left} {right}", fields=fields, when=when)
 
 
 _PRODUCT_GRADIENTS = (
-    _gradient("a", "dy", "b", (False, True), turned=False),  # da = dy b^T
-    _gradient("a", "b", "dy", (False, True), turned=True),  # its transpose, b dy^T
-    _gradient("b", "a", "dy", (True, False), turned=False),  # db = a^T dy
-    _gradient("b", "dy", "a", (True, False), turned=True),  # its transpose, dy^T a
+    _gradient("a", "dy", "b", "b", stored_transposed=False),  # da = dy b^T
+    _gradient("a", "b", "dy", "dy", stored_transposed=True),  # its transpose, b dy^T
+    _gradient("b", "a", "dy", "a", stored_transposed=False),  # db = a^T dy
+    _gradient("b", "dy", "a", "dy", stored_transposed=True),  # its transpose, dy^T a
 )
 
 
@@ -133,7 +133,7 @@ def _softmax(x: Shape, *, causal: bool = False) -> Spec:
 
 
 def _masked_softmax(x: Shape, mask: Shape, *, causal: bool = False) -> Spec:
-    """Softmax over the last axis of x (N, ..., L), of what the mask (N, L) holds as not 0."""
+    """Softmax over the last axis of x (N, ..., L) where the mask (N, L) is not 0."""
     if mask != (x[0], x[-1]):
         raise ValueError(f"its mask must be {(x[0], x[-1])}")
     if len(x) < 3:
@@ -142,7 +142,7 @@ def _masked_softmax(x: Shape, mask: Shape, *, causal: bool = False) -> Spec:
 
 
 def _layernorm(x: Shape, *, axes: int = 1, epsilon: float = 1e-5) -> Spec:
-    """x less its mean, over its deviation, both of the last `axes` axes; scaled and shifted."""
+    """Layer normalisation over the last `axes` axes, then scale and shift."""
     if not 0 < axes <= len(x):
         raise ValueError(f"axes is {axes}, it must be 1 to {len(x)}")
     if not 0 < epsilon < 1:
@@ -156,9 +156,9 @@ def _layernorm(x: Shape, *, axes: int = 1, epsilon: float = 1e-5) -> Spec:
 def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1.0) -> Spec:
     """Tokens (...) int32 -> rows of the table, (..., features).
 
-    The table starts normally distributed with that standard deviation.
+    The table starts with normally distributed numbers of the standard deviation `deviation`.
     """
-    shape = (count_of(vocabulary, "vocabulary"), count_of(features, "features"))
+    shape = (checked_count(vocabulary, "vocabulary"), checked_count(features, "features"))
     if not 0 <= deviation < float("inf"):
         raise ValueError(f"deviation {deviation} must be a finite number from 0")
     fields = {"n": prod(x), "c": features, "k": vocabulary}
@@ -195,7 +195,7 @@ ATTENTION_OPERATORS = {
     "attention_context": _matrix_product(_context),
     "softmax": Operator(_softmax, _SOFTMAX, _SOFTMAX_GRADIENT),
     "masked_softmax": Operator(
-        _masked_softmax, _SOFTMAX, _SOFTMAX_GRADIENT, inputs=("x", "mask"), words=("mask",)
+        _masked_softmax, _SOFTMAX, _SOFTMAX_GRADIENT, inputs=("x", "mask"), tokens=("mask",)
     ),
     "layernorm": Operator(
         _layernorm,
@@ -210,13 +210,13 @@ ATTENTION_OPERATORS = {
         ),
     ),
     "embedding": Operator(
-        _embedding, forward=(Rule("y", "embedding", "x weight"),), backward=_TABLE, words=("x",)
+        _embedding, forward=(Rule("y", "embedding", "x weight"),), backward=_TABLE, tokens=("x",)
     ),
     "gather": Operator(
         _gather,
         forward=(Rule("y", "embedding", "x weight"),),
         backward=_TABLE,
         inputs=("x", "weight"),
-        words=("x",),
+        tokens=("x",),
     ),
 }

@@ -1,17 +1,31 @@
-"""Rows of the operators' table that work on tensors of any shape: arithmetic with broadcasting,
-activations, sums, and what only moves or selects numbers."""
+"""Rows of the table of operators for tensors of any shape: arithmetic with broadcasting,
+activations, sums along axes, and operators that only move or select elements."""
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
 from math import isfinite, isnan, prod
 
-from .rules import Fields, Operator, Parameter, Rule, Shape, Spec, count_of, sizes_of
+from .rules import (
+    Fields,
+    Operator,
+    Parameter,
+    Rule,
+    Shape,
+    Spec,
+    checked_count,
+    elementwise,
+    of_one_kernel,
+    sizes_of,
+)
 
 Change = Callable[[Fields], Fields]
 
 
 def _grouped(shape: Shape, marks: Sequence[Hashable]) -> tuple[list[int], list[Hashable]]:
-    """Neighbouring axes of one mark together: their sizes and marks, of axes larger than 1."""
+    """Merge neighbouring axes that have the same mark: sizes and marks of the merged axes.
+
+    Axes of size 1 are dropped. Raises ValueError if more than 4 axes remain.
+    """
     pairs = [(size, mark) for size, mark in zip(shape, marks, strict=True) if size != 1]
     groups = [(mark, [size for size, _ in of]) for mark, of in groupby(pairs, lambda pair: pair[1])]
     if len(groups) > 4:
@@ -20,42 +34,41 @@ def _grouped(shape: Shape, marks: Sequence[Hashable]) -> tuple[list[int], list[H
 
 
 def _last(sizes: Sequence[int]) -> dict[str, int]:
-    """Fields n, c, h, w, the last of which are these."""
+    """Fields n, c, h, w. `sizes` are the last of them; the others are 1."""
     return dict(zip("nchw", (*[1] * (4 - len(sizes)), *sizes), strict=True))
 
 
 def _bits(axes: Sequence[object]) -> int:
-    """Bit i for axis i of n, c, h, w, the last of which are these."""
-    return sum(1 << i for i, one in enumerate(axes, 4 - len(axes)) if one)
+    """Bit i for axis i of n, c, h, w. `axes` are the last of them."""
+    return sum(1 << i for i, marked in enumerate(axes, 4 - len(axes)) if marked)
 
 
 def _two(a: Shape, b: Shape) -> Spec:
-    """Shapes go together as in NumPy: aligned at the end, an axis of 1 is repeated."""
+    """Broadcast as in NumPy: shapes are aligned at the end, an axis of 1 is repeated."""
     if a == b:
         return Spec(a, sizes_of(a) | {"variant": 0})
     rank = max(len(a), len(b))
     a, b = ((1,) * (rank - len(shape)) + shape for shape in (a, b))
     shape = tuple(max(pair) for pair in zip(a, b, strict=True))
-    if any(
-        size not in (1, whole) for item in (a, b) for size, whole in zip(item, shape, strict=True)
-    ):
+    if any({*pair} - {1, size} for *pair, size in zip(a, b, shape, strict=True)):
         raise ValueError("both inputs must have the same shape, or 1 where an axis is repeated")
     sizes, marks = _grouped(shape, list(zip((n == 1 for n in a), (n == 1 for n in b), strict=True)))
     repeated = [_bits([list(mark)[i] for mark in marks]) for i in (0, 1)]  # type: ignore[call-overload]
     return Spec(shape, _last(sizes) | {"variant": repeated[0] | repeated[1] << 4})
 
 
-def _with(**changes: Callable[[Fields], float]) -> Change:
-    return lambda f: {**f, **{field: change(f) for field, change in changes.items()}}
+def _with(**changes: float) -> Change:
+    return lambda f: {**f, **changes}
 
 
 def _axes(f: Fields, operand: int) -> int:
-    """Along which axes the first or second operand is repeated."""
+    """Bits of the axes along which the first or second operand is repeated."""
     return int(f["variant"]) >> 4 * operand & 15
 
 
-def _swapped(f: Fields) -> int:
-    return _axes(f, 1) | _axes(f, 0) << 4
+def _swapped(f: Fields) -> Fields:
+    """Fields for the gradient of `b`: with `a` and `b` exchanged, and without a factor."""
+    return {**f, "variant": _axes(f, 1) | _axes(f, 0) << 4, "factor": 1.0}
 
 
 def _whole(operand: int) -> Callable[[Fields], bool]:
@@ -68,12 +81,11 @@ def _repeated(operand: int) -> Callable[[Fields], bool]:
 
 def _summed(name: str, operand: int, factor: float) -> Rule:
     """The gradient of an operand of a sum that is repeated along some axes."""
-    fields = _with(variant=lambda f: _axes(f, operand), factor=lambda f: factor)
+
+    def fields(f: Fields) -> Fields:
+        return {**f, "variant": _axes(f, operand), "factor": factor}
+
     return Rule(name, "reduce", "dy", fields=fields, when=_repeated(operand))
-
-
-def _elementwise(x: Shape) -> Spec:
-    return Spec(x, sizes_of(x))
 
 
 def _scale(x: Shape, factor: float) -> Spec:
@@ -84,28 +96,29 @@ def _scale(x: Shape, factor: float) -> Spec:
 
 
 def _clip(x: Shape, low: float, high: float) -> Spec:
-    """x, but `low` where it is less and `high` where it is more; either may be infinite."""
+    """x between the bounds `low` and `high`, which may be infinite."""
     if isnan(low) or isnan(high) or low > high:
         raise ValueError(f"low {low} must not be more than high {high}")
     return Spec(x, sizes_of(x) | {"lower_bound": low, "upper_bound": high})
 
 
 def _gelu(x: Shape, *, approximate: str = "none") -> Spec:
-    """Exact, or with `approximate` "tanh", both as in PyTorch."""
+    """Exact, or approximated with `approximate` "tanh", as in PyTorch."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f'approximate is {approximate!r}, it must be "none" or "tanh"')
     return Spec(x, sizes_of(x) | {"variant": int(approximate == "tanh")})
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the front; ValueError if there is none such."""
+    """The number of an axis, counted from the front. Raises ValueError if it does not exist."""
     if not isinstance(axis, int) or not -rank <= axis < rank:
         raise ValueError(f"axis {axis!r} must be one of {rank}")
     return axis % rank
 
 
 def _over(x: Shape, axes: int | tuple[int, ...], keepdims: bool, mean: bool) -> Spec:
-    chosen = {axis_of(item, len(x)) for item in (axes if isinstance(axes, tuple) else (axes,))}
+    axes = axes if isinstance(axes, tuple) else (axes,)
+    chosen = {axis_of(axis, len(x)) for axis in axes}
     if not chosen:
         raise ValueError("axes must name at least one")
     sizes, marks = _grouped(x, [i in chosen for i in range(len(x))])
@@ -126,7 +139,7 @@ def _sum(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Sp
 
 
 def _expand(x: Shape, shape: tuple[int, ...]) -> Spec:
-    """x repeated along axes of which it has 1, or which it lacks in front."""
+    """x repeated along its axes of size 1, and along axes added in front."""
     own = (1,) * (len(shape) - len(x)) + x
     if len(own) != len(shape) or any(a not in (1, b) for a, b in zip(own, shape, strict=True)):
         raise ValueError(f"it cannot be repeated to {shape}")
@@ -140,7 +153,7 @@ def _flatten(x: Shape) -> Spec:
 
 
 def _reshape(x: Shape, shape: tuple[int, ...]) -> Spec:
-    """The same memory in another shape; one size may be -1."""
+    """x in another shape, the same memory. One size may be -1."""
     known = prod(size for size in shape if size != -1)
     if shape.count(-1) > 1 or known <= 0 or any(size < -1 for size in shape):
         raise ValueError(f"shape {shape} must have sizes from 1, and -1 at most once")
@@ -165,7 +178,7 @@ def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
         else:
             runs.append([axis])
     if len(runs) > 4:
-        raise ValueError("more than 4 axes move by themselves: reshape to fewer")
+        raise ValueError("more than 4 axes change their place: reshape to fewer")
     places = sorted(runs)
     first = 4 - len(runs)
     moved = [*range(first), *(first + places.index(run) for run in runs)]
@@ -174,7 +187,7 @@ def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
     return Spec(tuple(x[axis] for axis in order), _last(sizes) | {"variant": variant})
 
 
-def _moved_back(f: Fields) -> Fields:
+def _inverse_order(f: Fields) -> Fields:
     order = [int(f["variant"]) >> 2 * i & 3 for i in range(4)]
     sizes = [f["nchw"[axis]] for axis in order]
     variant = sum(order.index(axis) << 2 * axis for axis in range(4))
@@ -182,11 +195,12 @@ def _moved_back(f: Fields) -> Fields:
 
 
 def _around(x: Shape, axis: int) -> dict[str, int]:
+    """Fields of x with `axis` as c, all axes before it as n and all after it as h."""
     return {"n": prod(x[:axis]), "c": x[axis], "h": prod(x[axis + 1 :]), "w": 1}
 
 
 def _concat(a: Shape, b: Shape, axis: int) -> Spec:
-    """a, and then b, along one axis."""
+    """a and then b along one axis."""
     axis = axis_of(axis, len(a))
     if a[:axis] != b[:axis] or a[axis + 1 :] != b[axis + 1 :]:
         raise ValueError(f"both inputs must have the same shape but for axis {axis}")
@@ -195,142 +209,93 @@ def _concat(a: Shape, b: Shape, axis: int) -> Spec:
 
 
 def _slice(x: Shape, axis: int, begin: int, end: int) -> Spec:
-    """The part of x from `begin` to before `end` along one axis."""
+    """Elements `begin` to `end` - 1 of x along one axis."""
     axis = axis_of(axis, len(x))
     if not 0 <= begin < end <= x[axis]:
-        raise ValueError(f"there is nothing from {begin} to {end} of {x[axis]}")
+        raise ValueError(f"begin {begin} and end {end} must select part of {x[axis]}")
     shape = (*x[:axis], end - begin, *x[axis + 1 :])
     return Spec(shape, _around(x, axis) | {"k": end - begin, "oh": begin})
 
 
 def _pad(x: Shape, axis: int, before: int, after: int) -> Spec:
-    """x with zeros around it along one axis: what the gradient of a slice is."""
+    """x with zeros before and after it along one axis: the gradient of a slice."""
     axis = axis_of(axis, len(x))
     if before < 0 or after < 0:
-        raise ValueError(f"it cannot add {before} and {after}, both must be from 0")
+        raise ValueError(f"before {before} and after {after} must be from 0")
     shape = (*x[:axis], before + x[axis] + after, *x[axis + 1 :])
     return Spec(shape, _around(shape, axis) | {"k": x[axis], "oh": before})
 
 
 def _parameter(shape: Shape, *, start: str = "zeros", trainable: bool = True) -> Spec:
-    """A stored tensor by itself; one that is not trainable keeps its values."""
+    """A stored tensor by itself. One that is not trainable keeps its values."""
     for size in shape:
-        count_of(size, "a size")
+        checked_count(size, "a size")
     if not shape:
         raise ValueError("its shape must have at least one axis")
     role = "parameter" if trainable else "state"
     return Spec(shape, {}, {"weight": Parameter(shape, start, role)})  # type: ignore[arg-type]
 
 
-def _function(kernel: str, spec: Callable[..., Spec], of: str = "y", onnx: str = "") -> Operator:
-    """An elementwise function whose gradient reads its output y or its input x."""
-    return Operator(
-        spec,
-        forward=(Rule("y", kernel, "x"),),
-        backward=(Rule("x", f"{kernel}_grad", f"{of} dy"),),
-        onnx=onnx,
-    )
+def _part(*, begin: Callable[[Fields], float], count: Callable[[Fields], float]) -> Change:
+    """A slice of the gradient of a concatenation."""
+    return lambda f: {**f, "c": f["c"] + f["k"], "k": count(f), "oh": begin(f)}
 
 
-def _over_axes(spec: Callable[..., Spec]) -> Operator:
-    return Operator(spec, forward=(Rule("y", "reduce", "x"),), backward=(Rule("x", "scale", "dy"),))
+_REDUCE = (Rule("y", "reduce", "x"),), (Rule("x", "scale", "dy"),)
 
 
-_ONE = {"factor": lambda f: 1.0}
+def _pair_of(kernel: str, *backward: Rule) -> Operator:
+    """Arithmetic on `a` and `b`."""
+    return Operator(_two, (Rule("y", kernel, "a b"),), backward, inputs=("a", "b"))
+
 
 TENSOR_OPERATORS = {
     "parameter": Operator(_parameter, forward=(), inputs=()),
-    "add": Operator(
-        _two,
-        forward=(Rule("y", "add", "a b"),),
-        backward=(
-            Rule("a", "", "dy", when=_whole(0)),
-            Rule("b", "", "dy", when=_whole(1)),
-            _summed("a", 0, 1.0),
-            _summed("b", 1, 1.0),
-        ),
-        inputs=("a", "b"),
+    "add": _pair_of(
+        "add",
+        Rule("a", "", "dy", when=_whole(0)),
+        Rule("b", "", "dy", when=_whole(1)),
+        _summed("a", 0, 1.0),
+        _summed("b", 1, 1.0),
     ),
-    "sub": Operator(
-        _two,
-        forward=(Rule("y", "sub", "a b"),),
-        backward=(
-            Rule("a", "", "dy", when=_whole(0)),
-            Rule(
-                "b",
-                "scale",
-                "dy",
-                fields=_with(variant=lambda f: 0, factor=lambda f: -1.0),
-                when=_whole(1),
-            ),
-            _summed("a", 0, 1.0),
-            _summed("b", 1, -1.0),
-        ),
-        inputs=("a", "b"),
+    "sub": _pair_of(
+        "sub",
+        Rule("a", "", "dy", when=_whole(0)),
+        Rule("b", "scale", "dy", fields=_with(variant=0, factor=-1.0), when=_whole(1)),
+        _summed("a", 0, 1.0),
+        _summed("b", 1, -1.0),
     ),
-    "mul": Operator(
-        _two,
-        forward=(Rule("y", "mul", "a b"),),
-        backward=(
-            Rule("a", "mul", "dy b", when=_whole(0)),
-            Rule("b", "mul", "dy a", fields=_with(variant=_swapped), when=_whole(1)),
-            Rule("a", "reduce_product", "dy b", fields=_with(**_ONE), when=_repeated(0)),
-            Rule(
-                "b",
-                "reduce_product",
-                "dy a",
-                fields=_with(variant=_swapped, **_ONE),
-                when=_repeated(1),
-            ),
-        ),
-        inputs=("a", "b"),
+    "mul": _pair_of(
+        "mul",
+        Rule("a", "mul", "dy b", when=_whole(0)),
+        Rule("b", "mul", "dy a", fields=_swapped, when=_whole(1)),
+        Rule("a", "reduce_product", "dy b", fields=_with(factor=1.0), when=_repeated(0)),
+        Rule("b", "reduce_product", "dy a", fields=_swapped, when=_repeated(1)),
     ),
-    "scale": Operator(
-        _scale, forward=(Rule("y", "scale", "x"),), backward=(Rule("x", "scale", "dy"),)
-    ),
-    "mean": _over_axes(_mean),
-    "sum": _over_axes(_sum),
-    "expand": Operator(
-        _expand, forward=(Rule("y", "scale", "x"),), backward=(Rule("x", "reduce", "dy"),)
-    ),
-    "clip": _function("clip", _clip, "x"),
-    "sigmoid": _function("sigmoid", _elementwise, onnx="Sigmoid"),
-    "tanh": _function("tanh", _elementwise, onnx="Tanh"),
-    "gelu": _function("gelu", _gelu, "x", onnx="Gelu"),
+    "scale": Operator(_scale, (Rule("y", "scale", "x"),), (Rule("x", "scale", "dy"),)),
+    "mean": Operator(_mean, *_REDUCE),
+    "sum": Operator(_sum, *_REDUCE),
+    "expand": Operator(_expand, (Rule("y", "scale", "x"),), (Rule("x", "reduce", "dy"),)),
+    "clip": of_one_kernel("clip", _clip, "x dy"),
+    "sigmoid": of_one_kernel("sigmoid", elementwise, "y dy", onnx="Sigmoid"),
+    "tanh": of_one_kernel("tanh", elementwise, "y dy", onnx="Tanh"),
+    "gelu": of_one_kernel("gelu", _gelu, "x dy", onnx="Gelu"),
     "flatten": Operator(_flatten, forward=()),
     "reshape": Operator(_reshape, forward=()),
     "transpose": Operator(
         _transpose,
-        forward=(Rule("y", "transpose", "x"),),
-        backward=(Rule("x", "transpose", "dy", fields=_moved_back),),
+        (Rule("y", "transpose", "x"),),
+        (Rule("x", "transpose", "dy", fields=_inverse_order),),
     ),
     "concat": Operator(
         _concat,
-        forward=(Rule("y", "concat", "a b"),),
-        backward=(
-            Rule(
-                "a",
-                "slice",
-                "dy",
-                fields=_with(c=lambda f: f["c"] + f["k"], k=lambda f: f["c"], oh=lambda f: 0),
-            ),
-            Rule(
-                "b",
-                "slice",
-                "dy",
-                fields=_with(c=lambda f: f["c"] + f["k"], oh=lambda f: f["c"]),
-            ),
+        (Rule("y", "concat", "a b"),),
+        (
+            Rule("a", "slice", "dy", fields=_part(begin=lambda f: 0, count=lambda f: f["c"])),
+            Rule("b", "slice", "dy", fields=_part(begin=lambda f: f["c"], count=lambda f: f["k"])),
         ),
         inputs=("a", "b"),
     ),
-    "pad": Operator(
-        _pad,
-        forward=(Rule("y", "slice_grad", "x"),),
-        backward=(Rule("x", "slice", "dy"),),
-    ),
-    "slice": Operator(
-        _slice,
-        forward=(Rule("y", "slice", "x"),),
-        backward=(Rule("x", "slice_grad", "dy"),),
-    ),
+    "pad": Operator(_pad, (Rule("y", "slice_grad", "x"),), (Rule("x", "slice", "dy"),)),
+    "slice": Operator(_slice, (Rule("y", "slice", "x"),), (Rule("x", "slice_grad", "dy"),)),
 }

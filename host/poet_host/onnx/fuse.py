@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph.operators import Shape
+from ..graph.rules import Shape
 from .model import OnnxNode
 
 Array = NDArray[Any]

@@ -9,8 +9,8 @@ from math import nan, prod
 from typing import Any
 
 from ..graph.builder import Tensor
-from ..graph.operators import Shape
 from ..graph.operators_tensor import axis_of
+from ..graph.rules import Shape
 from .context import Deferred, Unsupported, deferred
 from .fold import Constant
 from .names import is_numbered

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph.operators import Shape
+from ..graph.rules import Shape
 from .fold import Constant, evaluate
 from .model import OnnxModel, OnnxNode
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..graph.builder import Tensor
-from ..graph.operators import Shape
 from ..graph.operators_tensor import axis_of
+from ..graph.rules import Shape
 from .context import Deferred, Parts, Unsupported
 from .fold import Constant
 from .node import ImportedNode, Rule

@@ -1,9 +1,9 @@
-"""Autodiff: a forward model becomes the graph of one training step.
+"""Autodiff: makes the graph of one training step from a forward model.
 
-The backward pass runs through the layers in reverse. Gradients go to the inputs and the
-parameters that need one, each by a kernel of its own; where a parameter gets one gradient in
-a step, that kernel also updates it, in its memory. Names: `conv1:grad` is the gradient of the
-loss with respect to `conv1`, `conv1.weight:new` the weight after the step.
+The backward pass visits the layers in reverse. One kernel computes each gradient of an input or
+parameter that needs one. If a parameter has only one gradient in a step, the same kernel updates
+it in place. `conv1:grad` is the gradient of the loss with respect to `conv1`; `conv1.weight:new`
+is the weight after the step.
 """
 
 from collections import Counter
@@ -24,18 +24,18 @@ from .optimisers import optimiser as optimiser
 from .rules import Fields, Operator, Rule, Shape, sizes_of
 
 MOMENTUM = ":momentum"
-AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # of Adam, called as PyTorch calls them
+AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # of Adam, by their names in PyTorch
 BATCHNORM = ("train", "frozen")
 
 
 def training_graph(
     model: Model, optimiser: Optimiser, train: str = "all", batchnorm: str = "train"
 ) -> Graph:
-    """One step of training `model` on one batch.
+    """Return the graph of one step of training `model` on one batch.
 
-    `train` chooses the parameters that learn: "all", "last:N" (those of the last N layers
-    that have any) or a glob pattern of their names. A batchnorm that has none of them uses
-    its running statistics as they are; with batchnorm "frozen" none has.
+    `train` chooses the parameters that learn: "all", "last:N" (those of the last N layers that
+    have any) or a glob pattern of names. A batchnorm without such a parameter uses its running
+    statistics and keeps them. With batchnorm "frozen", every batchnorm does.
     """
     step = _Step(model, optimiser, trained_parameters(model, train, batchnorm))
     for layer in model.layers:
@@ -55,9 +55,9 @@ def training_graph(
 
 
 def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> frozenset[str]:
-    """Names of the parameters that `train` chooses; BadInput if it chooses none."""
+    """Names of the parameters that `train` chooses. Raises BadInput if it chooses none."""
     if batchnorm not in BATCHNORM:
-        raise BadInput(f"batchnorm {batchnorm!r}: choose of {', '.join(BATCHNORM)}")
+        raise BadInput(f"batchnorm {batchnorm!r}: choose one of {', '.join(BATCHNORM)}")
     owners: dict[str, list[str]] = {}
     names: dict[str, None] = {}
     for layer in model.layers:
@@ -69,7 +69,7 @@ def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> fr
             owners[layer.name] = own
             names |= dict.fromkeys(own)
     if not names:
-        raise BadInput(f"model {model.name} has no parameters, so nothing of it can be trained")
+        raise BadInput(f"model {model.name} has no parameters, so it cannot be trained")
     if not isinstance(train, str):
         raise BadInput(f"train {train!r}: write all, last:N, or a pattern of names")
     if train.startswith("last:"):
@@ -90,7 +90,7 @@ def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> fr
 
 
 class _Step:
-    """The operators of a training step, in execution order, as the layers add them."""
+    """Collects the operators of a training step, in execution order."""
 
     def __init__(self, model: Model, optimiser: Optimiser, trained: frozenset[str]) -> None:
         self.nodes: list[Node] = []
@@ -99,24 +99,24 @@ class _Step:
         self._optimiser = optimiser
         self._trained = trained
         self._shapes = {layer.name: layer.shape for layer in model.layers}
-        self._operands: dict[str, dict[str, str]] = {}  # of each layer: its names -> nodes
+        self._operands: dict[str, dict[str, str]] = {}  # by layer: operand names -> nodes
         self._needed = self._with_gradient(model)
         self._uses = self._gradients_expected(model)
         self._arrived: Counter[str] = Counter()
-        self._gradient: dict[str, str] = {}  # of a tensor or parameter: the node, summed so far
-        self._sums: set[str] = set()  # nodes that hold a parameter's gradient and nothing else
+        self._gradient: dict[str, str] = {}  # by tensor or parameter: the sum so far
+        self._sums: set[str] = set()  # nodes that are only a sum of a parameter's gradients
 
     def _with_gradient(self, model: Model) -> set[str]:
-        """Layers after a trained parameter."""
+        """Layers that a trained parameter influences."""
         needed: set[str] = set()
         for layer in model.layers:
-            is_after = any(tensor.name in needed | self._trained for tensor in layer.inputs)
-            if not layer.is_parameter and (is_after or self._learns(layer)):
+            influenced = any(tensor.name in needed | self._trained for tensor in layer.inputs)
+            if not layer.is_parameter and (influenced or self._learns(layer)):
                 needed.add(layer.name)
         return needed
 
     def _gradients_expected(self, model: Model) -> Counter[str]:
-        """How many gradients each of these layers' outputs, and each trained parameter, gets."""
+        """The number of gradients of each needed layer's output and each trained parameter."""
         names: list[str] = []
         for layer in model.layers:
             row = OPERATORS[layer.kind]
@@ -142,14 +142,14 @@ class _Step:
         self._operands[layer.name] = operands
         for rule in row.forward:
             if rule.makes in layer.parameters:
-                self._renew(layer.parameters[rule.makes], layer, rule)
+                self._replace_state(layer.parameters[rule.makes], layer, rule)
             elif rule.makes == "y":
                 operands["y"] = self._by_rule(layer.name, layer, rule, "forward", layer.shape)
             else:
                 self._make(layer, rule, "forward")
 
     def backward(self, layer: Layer) -> None:
-        """Gradients of one layer: to its inputs and, as early as their uses allow, updates."""
+        """Add the gradients of a layer and, as early as other reads allow, the updates."""
         if layer.name not in self._needed:
             return
         row, operands = self._row(layer), self._operands[layer.name]
@@ -203,7 +203,7 @@ class _Step:
         self._gradient[tensor] = gradient
 
     def _gradient_of_parameter(self, layer: Layer, rule: Rule, w: Node, fuse: bool) -> None:
-        """Emit one gradient of `w`, add it to those before and, if it may, update `w`."""
+        """Add one gradient of `w` to the sum so far. Update `w` after the last, if `fuse`."""
         sinks = bool(rule.kernel) and _has_sink(rule.kernel)
         if self._uses[w.name] == 1 and sinks and fuse:
             self._update(w, rule.kernel, self._inputs(layer, rule), _fields(layer, rule))
@@ -238,7 +238,7 @@ class _Step:
             self._update(w, "apply_gradient", (gradient,), sizes_of(w.shape))
 
     def _free(self, name: str, rule: Rule) -> str:
-        """A name for the gradient; a layer may read a tensor as two of its operands."""
+        """`name`, or another: a layer may read a tensor as two of its operands."""
         taken = any(node.name == name for node in self.nodes)
         return f"{name}:{rule.makes}" if taken else name
 
@@ -246,7 +246,7 @@ class _Step:
         return self._add(name, "add", both, sizes_of(shape) | {"variant": 0}, "backward", shape)
 
     def _update(self, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields) -> None:
-        """The gradient that `kernel` computes renews `w`, and the optimiser's state of it."""
+        """Update `w`, and the optimiser's state of it, by the gradient that `kernel` computes."""
         by = self._optimiser
         decayed = (w.name,) if by.weight_decay else ()
         if isinstance(by, Adam):
@@ -262,7 +262,7 @@ class _Step:
     def _adam(
         self, by: Adam, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields
     ) -> None:
-        """Both averages read the gradient, so that it is a node of its own."""
+        """Both averages read the gradient, so it is a node of its own."""
         sizes, decayed = sizes_of(w.shape), (w.name,) if by.weight_decay else ()
         if kernel == "apply_gradient":
             gradient = inputs[0]
@@ -286,13 +286,13 @@ class _Step:
         self.states.append(Node(f"{w.name}{ending}", w.shape, role="state", start="zeros"))
         return self.states[-1]
 
-    def _renew(self, state: Node, layer: Layer, rule: Rule) -> None:
+    def _replace_state(self, state: Node, layer: Layer, rule: Rule) -> None:
         self._replace(state, rule.kernel, self._inputs(layer, rule), layer.fields)
 
     def _replace(
         self, old: Node, kernel: str, inputs: tuple[str, ...], fields: Fields, sink: str = "none"
     ) -> str:
-        """The node that takes over the memory of the stored `old` and is its next value."""
+        """Add the node that is the next value of the stored `old`, in its memory."""
         return self._add(
             f"{old.name}:new",
             kernel,
@@ -306,7 +306,7 @@ class _Step:
         )
 
     def _make(self, layer: Layer, rule: Rule, phase: Phase) -> None:
-        """A tensor that other rules of the layer read, such as batchnorm's statistics."""
+        """Add a tensor that other rules of the layer read, such as batchnorm's statistics."""
         assert rule.shape is not None
         name, shape = f"{layer.name}:{rule.makes}", rule.shape(layer.fields)
         self._operands[layer.name][rule.makes] = self._by_rule(name, layer, rule, phase, shape)
@@ -317,11 +317,10 @@ class _Step:
         return self._add(name, rule.kernel, inputs, fields, phase, shape, sink=sink)
 
     def _inputs(self, layer: Layer, rule: Rule) -> tuple[str, ...]:
-        """Nodes of a rule's operands; `bias?` is left out where the layer has none."""
+        """Nodes of a rule's operands. `bias?` is left out where the layer has none."""
         operands = self._operands[layer.name]
-        optional = {name[:-1] for name in rule.operands.split() if name.endswith("?")}
-        names = [n for n in rule.names if n in operands or n not in optional]
-        return tuple(operands[name] for name in names)
+        optional = {name for name in rule.names if f"{name}?" in rule.operands.split()}
+        return tuple(operands[n] for n in rule.names if n in operands or n not in optional)
 
     def _add(
         self,
@@ -366,7 +365,7 @@ def _fields(layer: Layer, rule: Rule) -> Fields:
 
 
 def _sums_in_place(nodes: Sequence[Node]) -> list[Node]:
-    """Sums of gradients take over the memory of a summand that nobody else reads."""
+    """Put each sum of gradients in the memory of an operand that nothing else reads."""
     readers = Counter(name for node in nodes for name in node.inputs)
     result = []
     for node in nodes:

@@ -1,9 +1,9 @@
-"""BERT of any size for classifying texts: Devlin et al., 2019, arXiv 1810.04805.
+"""BERT of any size that classifies texts: Devlin et al., 2019, arXiv 1810.04805.
 
-Blocks with the normalisation after each sum, gelu, and four times the width inside; a pooler that
-reads the first token. Token types and dropout are left out: texts here are one segment, and a
-model that runs on a board is small. Token 0 is padding, which no query sees. One block without
-the embedding is a model of its own.
+A block normalises after each sum. Its feed-forward layers use gelu and four times the width. The
+pooler reads the first token. There are no token types and no dropout: texts have one segment, and
+models for boards are small. Token 0 is padding, which attention masks. One block without the
+embedding is a model too.
 """
 
 from .builder import Builder, Model, Tensor
@@ -37,7 +37,7 @@ def bert(
 def transformer(
     name: str, batch: int, *, length: int, width: int, heads: int, classes: int
 ) -> Model:
-    """One block on embedded tokens (batch, length, width) float32, none of them padding."""
+    """One block on embedded tokens (batch, length, width) float32 without padding."""
     b = Builder(name, (batch, length, width))
     return _classify(b, _block(b, b.data, heads, "block1"), classes)
 
@@ -50,7 +50,7 @@ def _classify(b: Builder, x: Tensor, classes: int) -> Model:
 
 
 def _block(b: Builder, x: Tensor, heads: int, name: str, mask: Tensor | None = None) -> Tensor:
-    """`mask`: tokens; where they are 0 no query looks."""
+    """`mask`: tokens; attention masks those that are 0."""
     width = x.shape[2]
     q, k, v = (b.linear(x, width, name=f"{name}.{part}") for part in ("query", "key", "value"))
     scores = b.attention_scores(q, k, heads, name=f"{name}.scores")

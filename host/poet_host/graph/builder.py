@@ -1,10 +1,10 @@
-"""Builder: forward models, layer by layer.
+"""Builder: makes forward models, layer by layer.
 
     b = Builder("small", data=(4, 1, 8, 8))
     x = b.relu(b.conv2d(b.data, 8, 3, padding=1, name="conv1"))
     model = b.model(b.softmax_xent(b.linear(b.flatten(x), 10, name="fc")))
 
-Every row of operators.OPERATORS is a method; its options are those of the row's `spec`.
+Every row of operators.OPERATORS is a method. Its options are those of the row's `spec`.
 """
 
 import re
@@ -23,37 +23,37 @@ _NAME = re.compile(r"\w[\w.-]*")  # no colon: the graph names its own tensors wi
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value of the model: the node that computes it, and the shape it is seen in."""
+    """A value of the model."""
 
-    name: str
-    shape: Shape
+    name: str  # of the node that computes it
+    shape: Shape  # which may differ from the node's: a reshape computes nothing
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One operator at work. `parameters` maps the row's names (weight, ...) to stored nodes."""
+    """One operator of a model."""
 
     name: str
-    kind: str
+    kind: str  # its row in OPERATORS
     inputs: tuple[Tensor, ...]
-    shape: Shape
+    shape: Shape  # of the output
     fields: Fields
-    parameters: Mapping[str, Node]
+    parameters: Mapping[str, Node]  # stored nodes, by the row's names: weight, bias, ...
 
     @property
     def is_parameter(self) -> bool:
-        """Is it a stored tensor by itself, computed by no kernel?"""
+        """Is it a stored tensor by itself, which no kernel computes?"""
         return not OPERATORS[self.kind].forward
 
     @property
     def output(self) -> str:
-        """The node that other layers read."""
+        """The name of the node that other layers read."""
         return self.parameters["weight"].name if self.is_parameter else self.name
 
 
 @dataclass(frozen=True)
 class Model:
-    """A forward model with its loss; the last layer is the loss. `origin`: see Graph."""
+    """A forward model. The last layer is the loss. `origin`: see Graph."""
 
     name: str
     data: Node
@@ -63,23 +63,24 @@ class Model:
 
     @property
     def logits(self) -> str:
-        """Node that the loss is computed from."""
+        """The name of the node from which the loss is computed."""
         return self.layers[-1].inputs[0].name
 
     @property
     def parameters(self) -> tuple[Node, ...]:
         """Parameters and running statistics, each once, in the order of the layers."""
-        found = {node.name: node for layer in self.layers for node in layer.parameters.values()}
-        return tuple(found.values())
+        return tuple(
+            {p.name: p for layer in self.layers for p in layer.parameters.values()}.values()
+        )
 
 
 class Builder:
-    """Collects layers. Every mistake is a BadInput that names the layer and the shapes."""
+    """Collects layers. Raises BadInput, which names the layer and the shapes, for a mistake."""
 
     def __init__(
         self, name: str, data: Shape, dtype: Literal["float32", "int32"] = "float32"
     ) -> None:
-        """`data`: the shape of a batch, samples first. Tokens are int32."""
+        """`data` is the shape of a batch, samples first. Tokens are int32."""
         if len(data) not in (2, 3, 4) or not all(isinstance(d, int) and d > 0 for d in data):
             raise BadInput(
                 f"model {name}: data of shape {data} must be (batch, features), (batch, "
@@ -95,7 +96,7 @@ class Builder:
 
     def __getattr__(self, kind: str) -> Callable[..., Tensor]:
         if kind not in OPERATORS:
-            raise AttributeError(f"there is no operator {kind}; {_operators()}")
+            raise AttributeError(_no_operator(kind))
 
         def method(*inputs_and_options: object, **options: object) -> Tensor:
             count = len(OPERATORS[kind].inputs) - OPERATORS[kind].is_loss
@@ -114,13 +115,13 @@ class Builder:
         parameters: Mapping[str, Node] | None = None,
         **options: object,
     ) -> Tensor:
-        """Add an operator; `share` names a layer whose parameters this one uses too.
+        """Add an operator and return its output.
 
-        `parameters` are nodes in place of those that the layer would make, by their names in the
-        operator's row; one that another layer has already is shared with it.
+        `share` names a layer whose parameters this one uses too. `parameters` replaces nodes that
+        the layer would make, by their names in the row; a node of another layer is shared with it.
         """
         if kind not in OPERATORS:
-            raise BadInput(f"model {self._name}: there is no operator {kind}; {_operators()}")
+            raise BadInput(f"model {self._name}: {_no_operator(kind)}")
         name = name or self._free_name(kind)
         where = f"model {self._name}, layer {name} ({kind} of {_shapes(inputs)})"
         row = OPERATORS[kind]
@@ -132,7 +133,7 @@ class Builder:
                 raise BadInput(f"{where}: {tensor!r} is not a tensor of this model")
         for slot, tensor in zip(row.inputs, inputs, strict=False):
             if not row.forward:
-                break  # only the shape changes, whatever it holds
+                break  # a change of shape, for any type
             if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.tokens):
                 needs = "tokens, the data of int32," if slot in row.tokens else "float32"
                 raise BadInput(f"{where}: its input {slot} must be {needs} not {tensor.name}")
@@ -168,7 +169,7 @@ class Builder:
         return Tensor(self._layers[-1].output, spec.shape)
 
     def model(self, loss: Tensor) -> Model:
-        """The finished model; BadInput names a layer whose output nobody uses."""
+        """Return the finished model. Raises BadInput for a layer whose output nothing uses."""
         if not self._layers or self._layers[-1].name != loss.name or self._label is None:
             raise BadInput(f"model {self._name}: the last layer must be its loss")
         used = {tensor.name for layer in self._layers for tensor in layer.inputs} | {loss.name}
@@ -214,5 +215,5 @@ def _shapes(inputs: tuple[Tensor, ...]) -> str:
     return " and ".join(str(getattr(tensor, "shape", tensor)) for tensor in inputs)
 
 
-def _operators() -> str:
-    return f"there are {', '.join(OPERATORS)}"
+def _no_operator(kind: str) -> str:
+    return f"there is no operator {kind}; there are {', '.join(OPERATORS)}"

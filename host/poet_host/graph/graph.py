@@ -1,9 +1,8 @@
 """Graph: one training step as tensors and operators in execution order.
 
-A node is one tensor and how it comes to be: a *stored* node lies on storage when the
-step begins (data, parameters, optimiser state), every other node is the one output of
-one kernel. The laws of the training graph (exactness under any schedule) are checked by
-`Graph.check`, so every Graph obeys them whoever built it.
+A node is one tensor. A *stored* node is on storage when the step begins: data, parameters,
+optimiser state. Every other node is the output of one kernel. `Graph.check` checks the laws
+that make a step exact under any schedule; every Graph obeys them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,24 +21,22 @@ Phase = Literal["stored", "forward", "backward", "update"]
 class Node:
     """One tensor and the operator that computes it.
 
-    `op` and `sink` are names of rows in isa.def; `attrs` are fields of `struct poet_op`.
-    `overwrites` names an input whose memory the result takes over. `updates` names the
-    stored node (parameter or state) of which this node is the value after the step: it
-    must be on storage when the step ends, and is computed once.
-    `start` says how a parameter or state begins: "zeros", "ones", "running" (row 0 zeros,
-    row 1 ones), "normal:DEVIATION", "kaiming:FAN_IN" (uniform within +-1/sqrt(FAN_IN), as
-    PyTorch's layers) or, as `source.Source` writes it, which tensors of the model's file.
+    `start` gives the first value of a parameter or state: "zeros", "ones", "running" (row 0
+    zeros, row 1 ones), "normal:DEVIATION", "kaiming:FAN_IN" (uniform within +-1/sqrt(FAN_IN),
+    as PyTorch's layers), or tensors of the model's file, as `source.Source` writes them.
     """
 
     name: str
     shape: tuple[int, ...]
     role: Role = "value"
     phase: Phase = "stored"
-    op: str = "none"
+    op: str = "none"  # the name of a KERNEL row in isa.def
     inputs: tuple[str, ...] = ()
-    attrs: Mapping[str, int | float] = field(default_factory=dict)
-    sink: str = "none"
-    overwrites: str | None = None
+    attrs: Mapping[str, int | float] = field(default_factory=dict)  # fields of `struct poet_op`
+    sink: str = "none"  # the name of a SINK row in isa.def
+    overwrites: str | None = None  # an input whose memory the output takes
+    # The stored node of which this is the value after the step: computed once, and on storage
+    # when the step ends.
     updates: str | None = None
     dtype: Literal["float32", "int32"] = "float32"
     start: str = ""
@@ -55,23 +52,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """A training step. `data`, `label`, `loss` and `logits` name nodes of it.
-
-    Nodes are in execution order: every input of a node stands before it. `origin` is the .onnx
-    file, as bytes, of a model that was imported; weights go back into it. `lost` names parameters
-    of its module that weights files do not have, `made_up` trained tensors that the module does
-    not have (see returning.py).
-    """
+    """A training step."""
 
     name: str
-    nodes: tuple[Node, ...]
-    data: str
+    nodes: tuple[Node, ...]  # in execution order: the inputs of a node come before it
+    data: str  # this and the next three are names of nodes
     label: str
     loss: str
     logits: str
-    origin: bytes = field(default=b"", repr=False)
-    lost: tuple[str, ...] = ()
-    made_up: tuple[str, ...] = ()
+    origin: bytes = field(default=b"", repr=False)  # the .onnx file of an imported model
+    lost: tuple[str, ...] = ()  # parameters of the module that weights files do not have
+    made_up: tuple[str, ...] = ()  # trained tensors that the module does not have
 
     def __post_init__(self) -> None:
         self.check()
@@ -95,15 +86,14 @@ class Graph:
 
     @property
     def trainable(self) -> tuple[Node, ...]:
-        """Stored nodes that the step renews: parameters, momentum, running statistics."""
-        renewed = {node.updates for node in self.nodes}
-        return tuple(node for node in self.nodes if node.name in renewed)
+        """Stored nodes that the step updates: parameters, momentum, running statistics."""
+        updated = {node.updates for node in self.nodes}
+        return tuple(node for node in self.nodes if node.name in updated)
 
     def check(self) -> None:
         """Raise BadInput naming the node that breaks a law of the training graph."""
         seen: set[str] = set()
         overwritten: dict[str, str] = {}
-        last_use: dict[str, str] = {}
         for node in self.nodes:
             where = f"graph {self.name}, node {node.name}"
             if node.name in seen:
@@ -113,19 +103,16 @@ class Graph:
                     raise BadInput(f"{where}: input {name} is not computed before it")
                 if name in overwritten:
                     raise BadInput(f"{where}: input {name} was overwritten by {overwritten[name]}")
-                last_use[name] = node.name
             if node.stored != (node.op == "none"):
                 raise BadInput(f"{where}: a node is either stored or computed")
             if node.overwrites is not None:
                 if node.overwrites not in node.inputs:
-                    raise BadInput(
-                        f"{where}: overwrites {node.overwrites}, which is not an input of it"
-                    )
+                    raise BadInput(f"{where}: overwrites {node.overwrites}, not one of its inputs")
                 if self.by_name[node.overwrites].size_bytes != node.size_bytes:
                     raise BadInput(f"{where}: overwrites {node.overwrites} of another size")
                 overwritten[node.overwrites] = node.name
             if node.updates is not None and node.updates not in node.inputs:
-                raise BadInput(f"{where}: updates {node.updates}, which is not an input of it")
+                raise BadInput(f"{where}: updates {node.updates}, not one of its inputs")
             seen.add(node.name)
         for name in (self.data, self.label, self.loss, self.logits):
             if name not in seen:

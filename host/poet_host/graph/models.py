@@ -1,4 +1,4 @@
-"""Built-in models: each is a function batch -> Model, with the batch and optimiser it learns by."""
+"""Built-in models: functions of the batch, with a default batch and optimiser."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ MAX_LENGTH = 65536
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """`forward` makes the model of a batch; where it reads `texts`, of a length too."""
+    """A built-in model and its defaults."""
 
     description: str
-    forward: Callable[..., Model]
+    forward: Callable[..., Model]  # of the batch and, for texts, the length
     batch: int
     optimiser: Sgd
-    texts: bool = False
+    texts: bool = False  # does it read texts?
 
 
 def _conv_norm(b: Builder, x: Tensor, channels: int, kernel: int, name: str, tag: str) -> Tensor:
@@ -42,7 +42,7 @@ def _residual_block(
     bias: bool = False,
     shortcut_norm: bool = True,
 ) -> Tensor:
-    """Two 3x3 convolutions and a shortcut: x itself, or a 1x1 projection if shapes differ."""
+    """Two 3x3 convolutions plus a shortcut: x, or a 1x1 projection if the shapes differ."""
 
     def conv(x: Tensor, kernel: int, stride: int, tag: str) -> Tensor:
         padding, full_name = kernel // 2, f"{name}.{tag}"
@@ -65,7 +65,7 @@ def _classify(b: Builder, x: Tensor) -> Model:
 
 
 def resnet_digits(batch: int) -> Model:
-    """The demo: little arithmetic and many activations, so that RAM is what lacks."""
+    """The demo: much activation memory for little arithmetic."""
     b = Builder("resnet-digits", data=(batch, 1, 8, 8))
     x = _conv_norm(b, b.data, 4, 3, "", "1")
     x = _residual_block(b, x, 4, "block")
@@ -75,7 +75,7 @@ def resnet_digits(batch: int) -> Model:
 
 
 def lenet_digits(batch: int) -> Model:
-    """LeNet-5 for 8x8 images, with relu and maximum pooling."""
+    """LeNet-5 for 8x8 images, with relu and max pooling."""
     b = Builder("lenet-digits", data=(batch, 1, 8, 8))
     x = b.relu(b.conv2d(b.data, 6, 5, padding=2, name="conv1"), name="relu1")
     x = b.maxpool2d(x, 2, name="pool1")
@@ -99,7 +99,7 @@ def resnet8_cifar(batch: int) -> Model:
 
 
 def resnet18_cifar(batch: int) -> Model:
-    """The ResNet of the paper's repository (16, 32, 64 channels), with true shortcuts."""
+    """The ResNet of the paper's repository (16, 32, 64 channels), with real shortcuts."""
     b = Builder("resnet18-cifar", data=(batch, 3, 32, 32))
     x = _conv_norm(b, b.data, 16, 3, "", "1")
     for i, channels in enumerate((16, 32, 64), 1):
@@ -127,7 +127,7 @@ def vgg16_cifar(batch: int) -> Model:
 
 
 def linear(batch: int) -> Model:
-    """The paper's six linear layers for 28x28 images, a relu after each, the last included."""
+    """The paper's six linear layers for 28x28 images, each followed by a relu."""
     b = Builder("linear", data=(batch, 784))
     x = b.data
     for i, features in enumerate((10, 120, 100, 200, 10, 10), 1):
@@ -136,12 +136,12 @@ def linear(batch: int) -> Model:
 
 
 def transformer(batch: int) -> Model:
-    """The paper's one block, of BERT's sizes, with true attention, softmax and normalisation."""
+    """The paper's one block of BERT's sizes, with real attention, softmax and normalisation."""
     return one_block("transformer", batch, length=512, width=768, heads=12, classes=10)
 
 
 def bert_micro(batch: int, length: int = 64) -> Model:
-    """Every operator within 200 KiB: the table takes 128, gelu's gradient 192 at batch 1."""
+    """Every operator fits 200 KiB: the table takes 128 KiB, gelu's gradient 192 at batch 1."""
     sizes = {"words": 512, "width": 64, "blocks": 2, "heads": 2}
     return bert("bert-micro", batch, length=length, **sizes, classes=10)
 
@@ -224,7 +224,7 @@ def load(name: str, options: TrainingOptions = DEFAULTS) -> Graph:
 
 
 def find(name: str) -> BuiltIn:
-    """The row of a built-in model; BadInput proposes the nearest name."""
+    """Return the row of a built-in model. Raises BadInput, with the closest name, if unknown."""
     if name not in MODELS:
         close = get_close_matches(name, MODELS, 1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(MODELS)}"

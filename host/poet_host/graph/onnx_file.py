@@ -1,6 +1,6 @@
-"""The bytes of an .onnx file, which an imported graph carries with it as its origin.
+"""The bytes of an .onnx file, which an imported graph holds as its origin.
 
-The package `onnx` is imported on first use, so that only those who bring models need it.
+The package `onnx` is imported on first use, so that only users of .onnx models need it.
 """
 
 import sys
@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 def onnx_package() -> ModuleType:
-    """The package `onnx`; BadInput if it is not installed."""
+    """Return the package `onnx`. Raises BadInput if it is not installed."""
     try:
         import onnx
         import onnx.inliner
@@ -29,11 +29,14 @@ def onnx_package() -> ModuleType:
 
 
 def initial_values(data: bytes) -> dict[str, Array]:
-    """Initialisers in the bytes of an .onnx file, by name."""
+    """Return the initialisers in the bytes of an .onnx file, by name.
+
+    Raises BadInput if they cannot be read.
+    """
     onnx, where = onnx_package(), "the model in the schedule"
     graph = parse(data, where).graph
     try:
-        return {item.name: onnx.numpy_helper.to_array(item) for item in graph.initializer}
+        return {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     except onnx_errors(onnx) as error:
         raise BadInput(
             f"{where} holds no readable weights ({reason(error)}): solve again"
@@ -51,7 +54,7 @@ def parse(data: bytes, where: str) -> Any:
 
 
 def onnx_errors(onnx: ModuleType) -> tuple[type[Exception], ...]:
-    """What onnx, protobuf and NumPy raise for a damaged model."""
+    """The exceptions of onnx, protobuf and NumPy for a damaged model."""
     decoding = sys.modules["google.protobuf.message"].DecodeError
     theirs = (decoding, onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
     return (*theirs, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError)

@@ -1,9 +1,10 @@
 """Rows of the table of operators for tensors of any shape: arithmetic with broadcasting,
 activations, sums along axes, and operators that only move or select elements."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from math import isfinite, isnan, prod
+from typing import TypeVar
 
 from .rules import (
     Fields,
@@ -19,9 +20,10 @@ from .rules import (
 )
 
 Change = Callable[[Fields], Fields]
+Mark = TypeVar("Mark")
 
 
-def _grouped(shape: Shape, marks: Sequence[Hashable]) -> tuple[list[int], list[Hashable]]:
+def _grouped(shape: Shape, marks: Sequence[Mark]) -> tuple[list[int], list[Mark]]:
     """Merge neighbouring axes that have the same mark: sizes and marks of the merged axes.
 
     Axes of size 1 are dropped. Raises ValueError if more than 4 axes remain.
@@ -53,7 +55,7 @@ def _two(a: Shape, b: Shape) -> Spec:
     if any({*pair} - {1, size} for *pair, size in zip(a, b, shape, strict=True)):
         raise ValueError("both inputs must have the same shape, or 1 where an axis is repeated")
     sizes, marks = _grouped(shape, list(zip((n == 1 for n in a), (n == 1 for n in b), strict=True)))
-    repeated = [_bits([list(mark)[i] for mark in marks]) for i in (0, 1)]  # type: ignore[call-overload]
+    repeated = [_bits([mark[i] for mark in marks]) for i in (0, 1)]
     return Spec(shape, _last(sizes) | {"variant": repeated[0] | repeated[1] << 4})
 
 

@@ -1,4 +1,4 @@
-"""Optimisers: how a gradient renews a parameter. Their operators are autodiff's to emit."""
+"""Optimisers and their rates. autodiff.py adds their operators to the graph."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,12 +8,12 @@ from ..errors import BadInput
 
 OPTIMISERS = ("sgd", "momentum", "adam")
 MAX_FLOAT32 = 3.4e38  # the boards compute with float32
-MAX_BETA = 0.99999  # of it, 1 less a float32 is still known to a part in a hundred
+MAX_BETA = 0.99999  # 1 - beta still has an error below 1 % in float32
 
 
 @dataclass(frozen=True)
 class Sgd:
-    """v' = momentum * v + (g + weight_decay * w), w' = w - learning_rate * v', as PyTorch's."""
+    """v' = momentum * v + (g + weight_decay * w), w' = w - learning_rate * v', as in PyTorch."""
 
     learning_rate: float
     momentum: float = 0.0
@@ -27,9 +27,9 @@ class Sgd:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam of Kingma and Ba (2015), as PyTorch's; weight decay is added to the gradient.
+    """Adam of Kingma and Ba (2015), as in PyTorch. Weight decay is added to the gradient.
 
-    Its two averages are stored with the correction of their start-up already done.
+    Its two averages are stored with their bias correction applied.
     """
 
     learning_rate: float = 0.001
@@ -55,14 +55,14 @@ Optimiser = Sgd | Adam
 
 
 def optimiser(default: Optimiser, name: str | None, **given: float | None) -> Optimiser:
-    """The optimiser called `name`, of OPTIMISERS; without a name, `default`.
+    """Return the optimiser `name`, one of OPTIMISERS, or `default` without a name.
 
-    `given` are fields of it to change. Momentum is 0.9 unless given, and none for sgd. Adam's
-    learning rate is 0.001 unless given.
+    `given` are its rates; None keeps the default. The default of momentum is 0.9, of Adam's
+    learning rate 0.001. Raises BadInput for a rate that the optimiser does not have.
     """
     changed = {field: value for field, value in given.items() if value is not None}
     if name is not None and name not in OPTIMISERS:
-        raise BadInput(f"optimizer {name!r}: choose of {', '.join(OPTIMISERS)}")
+        raise BadInput(f"optimizer {name!r}: choose one of {', '.join(OPTIMISERS)}")
     if name == "sgd" and changed.get("momentum"):
         raise BadInput("sgd has no momentum: choose the optimizer momentum")
     if name == "adam" or (name is None and isinstance(default, Adam)):

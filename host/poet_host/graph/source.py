@@ -1,9 +1,9 @@
-"""Where a parameter's values come from, and how it is called and laid out in files.
+"""Source: the tensors of a file from which a parameter gets its values.
 
-Ours may differ from what people know: a linear weight is (outputs, inputs), also where a file
-has (inputs, outputs), and batchnorm's running mean and variance are the rows of one tensor. A
-node says by `start` where it begins; for a parameter of an imported model that is a Source as
-text, so that it passes through schedules like every other start.
+Names and layout may differ from ours. A linear weight is (outputs, inputs) here, also if a file
+has (inputs, outputs). The running mean and variance of a batchnorm are the rows of one tensor. The
+`start` of a parameter of an imported model is a Source as text, so schedules store it like every
+other start.
 """
 
 import json
@@ -28,23 +28,19 @@ _MODEL = "model:"
 
 @dataclass(frozen=True)
 class Source:
-    """Tensors of a file, each of `shape`; several are the rows of one of ours.
-
-    `transposed`: the file's axes are in reverse order. `computed`: no tensor of the file that
-    people brought, but an output of one of its nodes.
-    """
+    """Tensors of a file, each of `shape`. Several are the rows of one of ours."""
 
     names: tuple[str, ...]
     shape: tuple[Count, ...]
-    transposed: bool = False
-    computed: bool = False
+    transposed: bool = False  # the axes in the file are in reverse order
+    computed: bool = False  # an output of a node of the user's file, not a tensor in it
 
-    def transpose(self) -> "Source":
-        """The source of the transpose."""
+    def with_axes_reversed(self) -> "Source":
+        """The same tensors, for one of ours with its axes in reverse order."""
         return replace(self, transposed=not self.transposed)
 
     def start(self) -> str:
-        """The `start` of a node that begins with these tensors of the model's file."""
+        """The `start` of a node whose first value is these tensors of the model's file."""
         about: dict[str, Any] = {
             "names": self.names, "shape": self.shape, "transposed": self.transposed
         }  # fmt: skip
@@ -52,12 +48,12 @@ class Source:
         return _MODEL + json.dumps(about, separators=(",", ":"))
 
     def ours(self, tensors: Sequence[Array], shape: tuple[int, ...]) -> Array:
-        """The file's tensors as one of ours, of `shape`."""
+        """Return the file's tensors as one of ours, of `shape`."""
         parts = [tensor.T if self.transposed else tensor for tensor in tensors]
         return np.stack(parts).reshape(shape)
 
     def theirs(self, value: Array) -> dict[str, Array]:
-        """One of our tensors as those of the file, by name."""
+        """Return one of our tensors as those of the file, by name."""
         shape = self.shape[::-1] if self.transposed else self.shape
         parts = value.reshape((len(self.names), *shape))
         return {
@@ -67,21 +63,21 @@ class Source:
 
 
 def is_given(node: Node) -> bool:
-    """Does the node begin with values of the model's file?"""
+    """Is the first value of the node in the model's file?"""
     return node.start.startswith(_MODEL)
 
 
 def source_of(graph: Graph, node: Node) -> Source:
-    """Names and layout of a parameter or state in files.
+    """Return the names and the layout of a parameter or state in files.
 
-    A state of the optimiser, `fc.weight:momentum` in a graph, is `momentum:fc.weight` there.
-    Raises BadInput if the node's name or `start` do not fit the graph.
+    A state of the optimiser, `fc.weight:momentum` in a graph, is `momentum:fc.weight` in files.
+    Raises BadInput if the node's name or `start` does not fit the graph.
     """
     where = f"graph {graph.name}, node {quoted(node.name)}"
     if ":" in node.name:
         name, *kinds = node.name.split(":")
         if len(kinds) != 1 or name not in graph.by_name:
-            raise BadInput(f"{where}: it is a state of no tensor of the graph")
+            raise BadInput(f"{where}: the graph has no tensor of which this is a state")
         return _prefixed(f"{kinds[0]}:", source_of(graph, graph[name]))
     source = Source((node.name,), node.shape)
     if is_given(node):
@@ -91,7 +87,7 @@ def source_of(graph: Graph, node: Node) -> Source:
         base = node.name.removesuffix(RUNNING)
         source = Source((f"{base}.running_mean", f"{base}.running_var"), node.shape[1:])
     if len(source.names) * prod(source.shape) != prod(node.shape):
-        raise BadInput(f"{where}: its start has not the numbers that its shape needs")
+        raise BadInput(f"{where}: its start and its shape differ in size")
     return source
 
 

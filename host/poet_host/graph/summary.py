@@ -1,4 +1,4 @@
-"""What a training graph trains, as a table of layers: for people, before they plan and train."""
+"""Summary of a training graph: its layers, what is trained, the optimiser."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,11 +18,11 @@ class Layer:
     name: str
     kind: str  # its kernel
     shape: tuple[int, ...]  # of its output, the batch first
-    parameters: int  # numbers that it reads and no layer before it
+    parameters: int  # numbers that this layer reads first
     macs: int  # multiply-accumulates of the forward pass, of one sample
     trained: str  # "yes", "no", "partly"; empty without parameters
-    frozen: tuple[str, ...]  # names of the parameters that do not learn
-    statistics: str  # batchnorm's: "by the batch", "frozen"; empty elsewhere
+    frozen: tuple[str, ...]  # names of the parameters that are not trained
+    statistics: str  # of batchnorm: "by the batch" or "frozen"; else empty
 
 
 @dataclass(frozen=True)
@@ -45,25 +45,23 @@ class Summary:
 
 
 def summary_of(graph: Graph) -> Summary:
-    """The layers of `graph` and what is trained of them."""
-    renewed = {node.name for node in graph.trainable}
+    """Return the layers of `graph` and its training options."""
+    trainable = {node.name for node in graph.trainable}
     stored = {node.name: node for node in graph if node.role in ("parameter", "state")}
     seen: set[str] = set()
     layers = []
     for node in graph:
         if node.phase == "forward" and node.name != graph.loss and ":" not in node.name:
             own = [stored[n] for n in dict.fromkeys(node.inputs) if n in stored and n not in seen]
-            seen |= {item.name for item in own}
-            layers.append(_layer(graph, node, own, renewed))
+            seen |= {tensor.name for tensor in own}
+            layers.append(_layer(graph, node, own, trainable))
     parameters = [node for node in graph if node.role == "parameter"]
     macs = {node.name: work_of(node, graph).macs for node in graph}
     name, rates = _optimiser(graph)
     return Summary(
         tuple(layers),
         parameters=sum(map(_count, parameters)),
-        trained_parameters=sum(
-            _count(parameter) for parameter in parameters if parameter.name in renewed
-        ),
+        trained_parameters=sum(_count(node) for node in parameters if node.name in trainable),
         macs=sum(macs[node.name] for node in graph if node.phase == "forward") // graph.batch,
         training_macs=sum(macs.values()) // graph.batch,
         loss=LOSS_NAMES.get(graph[graph.loss].op, graph[graph.loss].op),
@@ -78,12 +76,12 @@ def _count(node: Node) -> int:
     return prod(node.shape)
 
 
-def _layer(graph: Graph, node: Node, own: list[Node], renewed: set[str]) -> Layer:
-    parameters = [item for item in own if item.role == "parameter"]
-    learn = {parameter.name in renewed for parameter in parameters}
-    frozen = tuple(parameter.name for parameter in parameters if parameter.name not in renewed)
+def _layer(graph: Graph, node: Node, own: list[Node], trainable: set[str]) -> Layer:
+    parameters = [tensor for tensor in own if tensor.role == "parameter"]
+    learn = {tensor.name in trainable for tensor in parameters}
+    frozen = tuple(tensor.name for tensor in parameters if tensor.name not in trainable)
     statistics = ""
-    if node.op == "batchnorm":  # of the batch, or the running ones, which are stored
+    if node.op == "batchnorm":  # its statistics are stored if they are the running ones
         statistics = "frozen" if graph[node.inputs[1]].stored else "by the batch"
     return Layer(
         node.name,
@@ -98,7 +96,7 @@ def _layer(graph: Graph, node: Node, own: list[Node], renewed: set[str]) -> Laye
 
 
 def _optimiser(graph: Graph) -> tuple[str, dict[str, float]]:
-    """Its name, of optimisers.OPTIMISERS, and its rates, from the nodes that it has in a step."""
+    """The name of the optimiser, one of OPTIMISERS, and its rates, from the nodes of the step."""
     nodes = {key: node for node in graph for key in (node.op, node.sink)}
     rates: dict[str, float] = {}
 

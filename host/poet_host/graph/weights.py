@@ -1,7 +1,6 @@
-"""Weights: where parameters and optimiser state start, and their names in files.
+"""Weights: first values of parameters and optimiser state, and their names in files.
 
-Files have the names and shapes that people know, PyTorch's or those of their own model; source.py
-says which.
+Files have the names and shapes of PyTorch or of the user's model. source.py translates them.
 """
 
 import zlib
@@ -21,7 +20,7 @@ from .source import is_given, source_of
 Array = NDArray[np.float32]
 
 _STATES = tuple(f"{state[1:]}:" for state in (MOMENTUM, AVERAGE, SQUARE))  # of optimisers
-_COUNTER = ".num_batches_tracked"  # PyTorch's batchnorm saves it; nothing here needs it
+_COUNTER = ".num_batches_tracked"  # of PyTorch's batchnorm; not used here
 
 
 def weight_nodes(graph: Graph) -> tuple[Node, ...]:
@@ -30,7 +29,7 @@ def weight_nodes(graph: Graph) -> tuple[Node, ...]:
 
 
 def is_constant(graph: Graph, node: Node) -> bool:
-    """Is it but a number that an operator needs: neither learnt, nor a tensor that people know?"""
+    """Is the node a fixed number that only an operator needs, unknown to the user?"""
     if node.role != "state":
         return False
     plain = node.start in ("zeros", "ones") or source_of(graph, node).computed
@@ -38,9 +37,9 @@ def is_constant(graph: Graph, node: Node) -> bool:
 
 
 def start_values(graph: Graph, seed: int) -> dict[str, Array]:
-    """What every parameter and state starts with, by node name.
+    """Return the first value of every parameter and state, by node name.
 
-    Those of an imported model are in its file; another tensor's follow from (seed, its name) alone.
+    Those of an imported model are in its file. All others depend on (seed, name) alone.
     """
     return _starts(graph, weight_nodes(graph), seed)
 
@@ -58,7 +57,7 @@ def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array
     missing = [name for name in source.names if name not in given]
     if missing:
         raise BadInput(
-            f"graph {graph.name}, node {node.name}: its model holds no {missing[0]}: solve again"
+            f"graph {graph.name}, node {node.name}: its model has no {missing[0]}: solve again"
         )
     tensors = [given[name] for name in source.names]
     if other := [tensor.shape for tensor in tensors if tensor.shape != source.shape]:
@@ -68,7 +67,7 @@ def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array
 
 
 def check_starts(graph: Graph) -> None:
-    """Raise BadInput that names the parameter or state whose start nothing can be made of."""
+    """Raise BadInput, which names the node, for a `start` that gives no value."""
     for node in weight_nodes(graph):
         source_of(graph, node)
         if not is_given(node):
@@ -76,7 +75,7 @@ def check_starts(graph: Graph) -> None:
 
 
 def _kind_and_size(graph: Graph, node: Node) -> tuple[str, float]:
-    """How a node starts, with the fan-in or deviation, else 0."""
+    """The kind of a node's start, and its fan-in or deviation, else 0."""
     kind, _, argument = node.start.partition(":")
     with suppress(ValueError):
         size = float(argument or 0)
@@ -107,10 +106,10 @@ def _start(graph: Graph, node: Node, seed: int) -> Array:
 def to_named(
     graph: Graph, values: Mapping[str, NDArray[Any]], constants: bool = True
 ) -> dict[str, Array]:
-    """Values by node name -> by name in a file, checked against the graph.
+    """Convert values by node name to values by name in a file.
 
-    `constants`: with those that only operators need, which a file of weights leaves out. Raises
-    BadInput for a tensor that is missing, of another shape, or not finite.
+    `constants`: include fixed numbers that only operators need; a file of weights has none.
+    Raises BadInput for a tensor that is missing, of another shape, or not finite.
     """
     named: dict[str, Array] = {}
     for node in weight_nodes(graph):
@@ -127,12 +126,11 @@ def to_named(
 
 
 def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
-    """Values by name in a file -> by node name, for all parameters and state of the graph.
+    """Convert values by name in a file to values of all parameters and states, by node name.
 
-    A file without any of the optimiser's states starts them at zero, and states that this graph
-    does not have are left aside, so that weights pass between optimisers. Constants are what they
-    are. Raises BadInput for a tensor that is missing, unknown, of another shape or type, or not
-    finite.
+    Weights may come from another optimiser: without states in the file they start at zero, and
+    states that this graph does not have are ignored. Constants keep their values.
+    Raises BadInput for a tensor that is missing, unknown, of another shape or type, or not finite.
     """
     nodes = weight_nodes(graph)
     constants = {node.name: node for node in nodes if is_constant(graph, node)}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..graph.builder import Builder, Tensor
 from ..graph.graph import Node
-from ..graph.operators import Shape
+from ..graph.rules import Shape
 from ..graph.source import Source
 from .fold import Constant, initial_constants
 from .model import OnnxModel, OnnxNode

@@ -31,8 +31,8 @@ class Constant:
 
     @property
     def transposed(self) -> "Constant":
-        """The transpose of a matrix."""
-        return Constant(self.value.T, self.source.transpose(), self.computed)
+        """The same numbers with their two axes exchanged."""
+        return Constant(self.value.T, self.source.with_axes_reversed(), self.computed)
 
     @property
     def has_file_axes(self) -> bool:

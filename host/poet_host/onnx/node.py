@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import BadInput
 from ..graph.builder import Tensor
 from ..graph.graph import Node
-from ..graph.operators import Shape
+from ..graph.rules import Shape
 from ..graph.source import RUNNING
 from .context import Context, Deferred, Parts, Role, Unknown, Unsupported, Value, deferred
 from .fold import Constant, computed

@@ -97,7 +97,7 @@ def test_problems_name_the_file(tmp_path: Path) -> None:
         read_json(path)
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
     assert read_text(path) == '{"a": 1}'

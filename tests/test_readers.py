@@ -103,7 +103,7 @@ def test_a_damaged_meta_part_is_refused_as_it_is_loaded(what: str) -> None:
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 900, b"\xff", b"{", b'{"a":1,"a":2}'])
-def test_a_meta_part_that_is_no_json_is_refused(text: bytes) -> None:
+def test_a_meta_part_that_is_not_json_is_refused(text: bytes) -> None:
     with pytest.raises(BadInput, match=r"a\.poet"):
         parse(poet_bytes(text, runs.schedule(runs.digits())), "a.poet")
 
@@ -166,7 +166,7 @@ def test_a_board_with_a_number_of_many_digits_is_refused(old: str, digits: int) 
     assert len(str(caught.value)) < 300
 
 
-def test_a_board_whose_loading_is_no_table_is_refused() -> None:
+def test_a_board_whose_loading_is_not_a_table_is_refused() -> None:
     text = read_text(resource("boards") / "mkr1000" / "board.toml")
     with pytest.raises(BadInput, match=r"\$\.loading"):
         parse_board("mine", "loading = 3\n" + text.replace("[loading]", "[paper2]"), "b.toml")
@@ -277,7 +277,7 @@ def test_a_stray_time_in_a_power_log_is_refused(tmp_path: Path, row: str) -> Non
 
 @pytest.mark.parametrize("tool", ["openocd", "JLinkExe", "pyocd"])
 @pytest.mark.parametrize("number", ["1; exec touch x", "[exit]", "1\n2", "$x", "ü", "{", "-c"])
-def test_a_serial_number_is_no_command(tmp_path: Path, tool: str, number: str) -> None:
+def test_a_serial_number_is_not_a_command(tmp_path: Path, tool: str, number: str) -> None:
     loading = load_board("nrf52840_dk").loading
     assert loading is not None
     image = tmp_path / "firmware.bin"

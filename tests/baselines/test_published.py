@@ -212,7 +212,7 @@ def test_checkmate_holds_parameters_all_the_time() -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 2))
-def test_checkmate_is_the_optimum_beside_resident_parameters(seed: int) -> None:
+def test_checkmate_is_the_optimum_next_to_resident_parameters(seed: int) -> None:
     """Against exhaustive search over what is left when stored tensors are taken out."""
     problem = random_problem(seed, most_nodes=7)
     nodes = problem.graph.nodes

@@ -162,7 +162,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"no archive", b"PK\x03\x04broken", b"\x93NUMPY\x01\x00broken"]
 )
-def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_an_npz_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "d.npz"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=r"not a readable \.npz"):
@@ -221,7 +221,7 @@ def test_data_that_does_not_fit_the_model_is_refused(
         fit(Dataset("d", np.asarray(x), y), classifier())
 
 
-def test_channels_that_come_last_are_told_of() -> None:
+def test_channels_that_come_last_are_reported() -> None:
     graph = classifier(shape=(3, 4, 4))
     with pytest.raises(BadInput, match=r"numpy\.moveaxis\(x, -1, 1\) would do"):
         fit(Dataset("d", np.zeros((8, 4, 4, 3)), GOOD_Y), graph)

@@ -77,7 +77,7 @@ def test_a_folder_without_samples_or_labels_is_refused(tmp_path: Path) -> None:
         load_data(broken)
 
 
-def test_what_stands_beside_the_arrays_is_not_read(tmp_path: Path) -> None:
+def test_what_stands_next_to_the_arrays_is_not_read(tmp_path: Path) -> None:
     x, y = RNG.random((8, 3)), np.arange(8) % 2
     pickled = np.array([{}], dtype=object)
     np.savez(tmp_path / "a.npz", x=x, y=y, names=pickled)
@@ -207,7 +207,7 @@ def test_the_first_row_is_a_header_row_as_the_user_says(
     assert len(load_data(table(tmp_path / "t.csv", text), header=header).x) == samples
 
 
-def test_a_first_row_of_words_is_no_sample(tmp_path: Path) -> None:
+def test_a_first_row_of_words_is_not_a_sample(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r't\.csv, line 1, column 1: "a".*--header yes'):
         load_data(table(tmp_path / "t.csv", "a,b,c\n0,1,2\n"), header=False)
 
@@ -218,7 +218,7 @@ def test_an_unclosed_quote_swallows_no_rows(tmp_path: Path) -> None:
         load_data(table(tmp_path / "t.csv", text))
 
 
-def test_words_are_no_targets_of_a_regression(tmp_path: Path) -> None:
+def test_words_are_not_targets_of_a_regression(tmp_path: Path) -> None:
     rows = "".join(f"1,2,{i},{'ab'[i % 2]}\n" for i in range(8))
     with pytest.raises(BadInput, match="labels are words, line learns numbers"):
         fit(load_data(table(tmp_path / "t.csv", rows)), regression(outputs=1))
@@ -257,7 +257,9 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_what_is_no_table_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_not_a_table_is_refused_with_its_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     with pytest.raises(BadInput, match=message):
         fit(load_data(table(tmp_path / "t.csv", text)), classifier(shape=(2,)))
 

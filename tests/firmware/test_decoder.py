@@ -136,7 +136,7 @@ def test_queue_may_not_grow_beyond_the_headers() -> None:
         ("arena_bytes", 68),
     ],
 )
-def test_header_must_tell_the_truth(field: str, value: int) -> None:
+def test_header_must_state_the_truth(field: str, value: int) -> None:
     # Raw offsets keep their width of 4 bits at 60, but not at 68 bytes.
     assert refusal(load, **{field: value}).name == "bad_plan"
 

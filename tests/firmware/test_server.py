@@ -438,7 +438,7 @@ def test_probes_run_operators_in_the_arena() -> None:
         assert server.ask("write", write)[0] == "bad_object"
 
 
-def test_probes_of_storage_stay_behind_what_models_use() -> None:
+def test_probes_of_storage_stay_after_what_models_use() -> None:
     server = trained()
     server.ask("step", step(1))
     before = bytes(server.board.storage)

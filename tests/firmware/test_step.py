@@ -141,7 +141,7 @@ def test_trace_has_the_requested_statements(first: int, count: int, records: int
         assert record["statement"] == first + i
 
 
-def test_high_water_mark_is_measured_anew_in_each_step() -> None:
+def test_high_water_mark_is_measured_again_in_each_step() -> None:
     board = trained(card(), kind="frugal")
     assert board.step(1)["peak_bytes"] == toy.schedule("frugal").header.arena_bytes
     lavish = toy.schedule("lavish")

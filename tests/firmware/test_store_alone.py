@@ -139,7 +139,7 @@ def test_new_weights_end_a_job_and_an_empty_card_has_none() -> None:
     assert blank.hello()["storage_status"] < 0
 
 
-def test_a_card_without_room_behind_the_tensors_trains_with_a_host() -> None:
+def test_a_card_without_room_after_the_tensors_trains_with_a_host() -> None:
     blocks = 8 + 1344 + toy.schedule().model.data_blocks
     board = trained(card(blocks))
     assert refusal(board.write, JOB, 0, 0, bytes(4)) == ("bad_object", 0)

@@ -69,11 +69,11 @@ def descriptors(data: bytes) -> list[bytes]:
 # -- enumeration --
 
 
-@pytest.mark.parametrize("tells_status", [True, False])
+@pytest.mark.parametrize("reports_status", [True, False])
 def test_linux_enumerates_it_and_opens_it(
-    library: Path, tmp_path: Path, tells_status: bool
+    library: Path, tmp_path: Path, reports_status: bool
 ) -> None:
-    device = Plugged(library, tmp_path, tells_status=tells_status)
+    device = Plugged(library, tmp_path, reports_status=reports_status)
     device.enumerate()
     device.open()
     device.open(False)

@@ -28,10 +28,10 @@ def judge(ours: Ours, theirs: Theirs, *shapes: Shape, tokens: np.ndarray | None 
     With momentum that starts at zero, a new momentum is the gradient. `ours` takes the builder
     and the operands (and the tokens, if there are any), `theirs` the same without the builder.
     """
-    for behind_layers in (False, True):
+    for after_layers in (False, True):
         b = Builder("m", (1, 1)) if tokens is None else Builder("m", tokens.shape, "int32")
         stored = [b.parameter(s, start="normal:1", name=f"p{i}") for i, s in enumerate(shapes)]
-        operands = [b.scale(x, 0.5) for x in stored] if behind_layers else stored
+        operands = [b.scale(x, 0.5) for x in stored] if after_layers else stored
         y = ours(b, *operands) if tokens is None else ours(b, b.data, *operands)
         flat = b.reshape(y, (1, prod(y.shape)))
         model = b.model(b.mse(flat if tokens is not None else b.add(flat, b.data)))
@@ -44,7 +44,7 @@ def judge(ours: Ours, theirs: Theirs, *shapes: Shape, tokens: np.ndarray | None 
         leaves = [
             torch.tensor(values[x.name], dtype=torch.float64, requires_grad=True) for x in stored
         ]
-        inputs = [leaf * 0.5 if behind_layers else leaf for leaf in leaves]
+        inputs = [leaf * 0.5 if after_layers else leaf for leaf in leaves]
         words = [] if tokens is None else [torch.tensor(tokens).long()]
         wanted = theirs(*words, *inputs)
         assert tuple(wanted.shape) == y.shape

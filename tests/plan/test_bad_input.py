@@ -92,7 +92,7 @@ def test_files_of_something_else(poet_host: Command, tmp_path: Path, what: str) 
     assert result.json["error"].startswith(f"{path}")
 
 
-def test_a_folder_is_no_cost_graph(poet_host: Command, tmp_path: Path) -> None:
+def test_a_folder_is_not_a_cost_graph(poet_host: Command, tmp_path: Path) -> None:
     folder = tmp_path / "g.json"
     folder.mkdir()
     refused(poet_host("solve", folder, "--ram", 100, "--json"), "is a directory")

@@ -289,7 +289,7 @@ def solve_apart(seed: int, others: set[int]) -> None:
     assert not own & others
 
 
-def test_threads_solve_beside_each_other() -> None:
+def test_threads_solve_alongside_each_other() -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(assert_solves, range(20, 28)))
     pids = [worker._process.pid for worker in POOL._idle]

@@ -24,7 +24,7 @@ FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Wconversion", "-Wshado
 SANITIZE = ["-fsanitize=undefined,address", "-fno-sanitize-recover=all"]
 STALLED = -1
 CALLS = """
-    struct machine *plugged_start(const char *product, const char *serial, bool tells_status);
+    struct machine *plugged_start(const char *product, const char *serial, bool reports_status);
     bool plugged_run(uint32_t us);
     uint64_t plugged_ticks(void);
     unsigned plugged_sent(uint8_t sizes[256]);
@@ -77,7 +77,7 @@ class Plugged:
         product: bytes = b"mkr1000",
         serial: bytes = b"0123456789abcdef",
         *,
-        tells_status: bool = True,
+        reports_status: bool = True,
     ) -> None:
         own = folder / f"{len(list(folder.iterdir()))}.so"
         shutil.copy(library, own)
@@ -87,7 +87,7 @@ class Plugged:
         self.ffi.cdef(CALLS)
         self.lib: Any = self.ffi.dlopen(str(own))
         self._texts = [self.ffi.new("char[]", text) for text in (product, serial)]
-        self.machine = self.lib.plugged_start(*self._texts, tells_status)
+        self.machine = self.lib.plugged_start(*self._texts, reports_status)
 
     def run(self, us: int) -> bool:
         """Run for `us`; return True if the host still has something to do."""

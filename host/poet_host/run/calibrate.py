@@ -1,7 +1,7 @@
-"""What a board's statements cost, and how true predictions are: schedules run and traced.
+"""Schedules run and traced on a board: to calibrate a profile, and to validate its predictions.
 
-A profile's kernels and transfers are measured one by one; what a board does between them shows
-only while it executes a schedule.
+Kernels and transfers are measured one by one. What the board does between them shows only while
+it executes a schedule.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,16 +23,15 @@ from .energy import energy_uj
 from .run import Step
 from .train import Training
 
-STEPS = 256  # that are counted, for a card pauses in few of them; or fewer if they take longer than
-ENOUGH_US = 10e6
-TYPICAL = 4  # of a computer's steps, the quickest one in so many: what else it does only adds time
+MAX_STEPS = 256  # so many, as a card pauses in few of them
+MAX_TIME_US = 10e6  # fewer steps if they take longer than this
+FASTEST_SHARE = 4  # on a computer the fastest quarter of the steps is used
 _PAGES = ("page_in", "page_out")
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Traced steps. The first one of a run is left out: it fills the board's cache; of a computer's
-    all but the quickest."""
+    """Traced steps of a schedule."""
 
     steps: tuple[Step, ...]
     records: tuple[tuple[Any, ...], ...]  # poet_trace, of each step
@@ -41,43 +40,48 @@ class Observed:
 
 
 def observe(training: Training, progress: Progress | None = None) -> Observed:
-    """Run a schedule until every statement has been traced, and for some steps at least."""
+    """Run a schedule until every statement is traced, for MAX_STEPS or MAX_TIME_US.
+
+    The first step fills the board's cache and is left out. On a computer other processes slow steps
+    down, so only the fastest steps are kept.
+    """
     training.step()
     steps: list[Step] = []
     records: list[tuple[Any, ...]] = []
     windows = training.trace.windows
     while len(steps) < windows or (
-        len(steps) < STEPS and sum(step.time_us for step in steps) < ENOUGH_US
+        len(steps) < MAX_STEPS and sum(step.time_us for step in steps) < MAX_TIME_US
     ):
         if progress:
-            progress(len(steps), max(windows, STEPS))
+            progress(len(steps), max(windows, MAX_STEPS))
         steps.append(training.step())
         records.append(training.trace.records)
     statements, tick_us = tuple(training.trace.statements), training.device.us(1)
     kept: Sequence[int] = range(len(steps))
     if training.device.board.is_computer:
-        kept = typical([step.time_us for step in steps], max(windows, 1))
+        kept = fastest([step.time_us for step in steps], max(windows, 1))
     return Observed(
         tuple(steps[i] for i in kept), tuple(records[i] for i in kept), statements, tick_us
     )
 
 
-def typical(times_us: Sequence[float], windows: int) -> list[int]:
-    """Which steps are the quickest of those that trace the same one of so many windows."""
+def fastest(times_us: Sequence[float], windows: int) -> list[int]:
+    """Return the indices of the fastest quarter of the steps in each of the trace windows."""
     kept: list[int] = []
     for window in range(windows):
         steps = sorted(range(window, len(times_us), windows), key=lambda step: times_us[step])
-        kept += steps[: -(-len(steps) // TYPICAL)]
+        kept += steps[: -(-len(steps) // FASTEST_SHARE)]
     return sorted(kept)
 
 
 def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
-    """The profile with what only a schedule shows: what its statements cost, and what transfers
-    out take beyond those that were measured one after another.
+    """Return the profile with the costs that only a running schedule shows.
 
-    A card pauses when another of its erase groups is written. What updates take after updates
-    becomes part of every transfer out, and the rest is for the pages that come between them; a
-    schedule without pages has one such pause, between a commit's record and its first update.
+    These are the costs of its statements, and the time that transfers out take beyond those that
+    were measured one after another. A card pauses when another of its erase groups is written. The
+    extra time of an update that follows an update becomes part of every transfer out. The rest
+    belongs to the pages between updates. A schedule without pages has one such pause, between the
+    commit record and the first update.
     """
     outs = _outs(graph, observed)
     expected_us = {
@@ -113,25 +117,27 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
 
 
 def _unattended(lane: Lane) -> Lane:
-    """Where the lane is a thread, all that a transfer takes of the processor is to hand it over,
-    which is part of what passes between statements."""
+    """Return a lane that is a thread: it takes no processor time during a transfer.
+
+    Handing the transfer to the thread is part of the time between statements.
+    """
     return replace(lane, cpu_base_us=0.0, cpu_us_per_byte=0.0, cpu_us_per_rest_byte=0.0)
 
 
 def _outs(graph: Graph, observed: Observed) -> dict[int, Node]:
-    """What is paged out by which statement, in order."""
+    """The nodes that are paged out, by the number of the statement."""
     return {
-        index: graph[one.node]
-        for index, one in enumerate(observed.statements)
-        if not isinstance(one, Wait) and one.op == "page_out"
+        number: graph[statement.node]
+        for number, statement in enumerate(observed.statements)
+        if not isinstance(statement, Wait) and statement.op == "page_out"
     }
 
 
 def statement_costs(observed: Observed) -> StatementCosts:
-    """What passes between the statements of a trace, by their kind, on average.
+    """Return the mean time between the statements of a trace, by kind.
 
-    The processor's statements (compute, free, wait, end) follow one another; between two of
-    them the second is decoded, and so are the pages before it, which run in the other lane.
+    The processor's statements (compute, free, wait, end) follow one another. Between two of them
+    the board decodes the second, and the pages before it, which run in the other lane.
     """
     found = [gap for records in observed.records for gap in _gaps(records, observed.tick_us)]
     alone = {
@@ -140,10 +146,10 @@ def statement_costs(observed: Observed) -> StatementCosts:
     }
     pages = sum(number for _, number, _ in found)
     waits = sum(name == "wait" for name, _, _ in found)
-    beside_us = sum(gap_us - alone[name] for name, number, gap_us in found if number)
-    page_us = max(0.0, beside_us + waits * alone["wait"]) / pages if pages else 0.0
-    all_us = sum(gap_us for _, _, gap_us in found)
-    return StatementCosts(alone["compute"], page_us, alone["free"], _reading(observed, all_us))
+    with_pages_us = sum(gap_us - alone[name] for name, number, gap_us in found if number)
+    page_us = max(0.0, with_pages_us + waits * alone["wait"]) / pages if pages else 0.0
+    total_us = sum(gap_us for _, _, gap_us in found)
+    return StatementCosts(alone["compute"], page_us, alone["free"], _reading(observed, total_us))
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -152,7 +158,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _reading(observed: Observed, traced_us: float) -> float:
-    """The share of what passes between statements in which records are read."""
+    """Return the share (0 to 1) of the time between statements in which records are read."""
     records_us = sum(
         step.reading_us + step.writing_us - step.transfer_us - step.commit_us
         for step in observed.steps
@@ -163,7 +169,7 @@ def _reading(observed: Observed, traced_us: float) -> float:
 
 
 def _gaps(records: Sequence[Any], tick_us: float) -> Iterable[tuple[str, int, float]]:
-    """Kind of each statement of the processor, pages just before it, time since the one before."""
+    """Yield the kind of each processor statement, the pages before it, and the gap before it."""
     names = {row.code: row.name for row in isa.rows("STATEMENT")}
     end, pages = None, 0
     for record in records:
@@ -178,19 +184,19 @@ def _gaps(records: Sequence[Any], tick_us: float) -> Iterable[tuple[str, int, fl
 
 @dataclass(frozen=True)
 class Validation:
-    """A schedule's prediction and what the board did, the mean of `steps` traced steps.
+    """What was predicted of a step of a schedule, and what the board measured.
 
-    Energies are of one step, the sleeping board's included: the board's own measurement of its
-    states x their powers, so estimated.
+    Energies include the sleeping board. They are estimated: the time that the board measured in
+    each power state, times the power of that state.
     """
 
     model: str
-    ram_bytes: int
-    steps: int
+    ram_bytes: int  # the plan's budget
+    steps: int  # traced steps, whose means the measurements are
     predicted_us: float
-    time_us: float
+    time_us: float  # measured
     predicted_uj: float
-    energy_uj: float
+    energy_uj: float  # measured
 
     @property
     def time_error(self) -> float:
@@ -208,7 +214,7 @@ class Validation:
 def validation(
     graph: Graph, profile: Profile, costs: CostGraph, plan: Plan, observed: Observed
 ) -> Validation:
-    """What `costs` (of this profile) promise of a plan, and what was observed of it."""
+    """Compare what `costs`, which are priced by `profile`, predict of a plan with its run."""
     promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
     predicted_us = promised.time_us + profile.commit_us
     base_uj = profile.power.base_uw * predicted_us / 1e6
@@ -224,7 +230,7 @@ def validation(
 
 
 def _unclaimed(plan: Plan) -> Plan:
-    """A plan without the costs that it was solved for."""
+    """Return a plan without the costs that it was solved for."""
     return replace(
         plan,
         status="feasible",

@@ -273,7 +273,7 @@ static void serve(void) {
 
 static void play(uint64_t seed) {
   state = seed * 0x9e3779b97f4a7c15u + 1;
-  controller.tells_status = any(2);
+  controller.reports_status = any(2);
   controller.sleep_us = 20000;
   controller.meanwhile = controller.poll = interrupt;
   for (unsigned i = 0; i < EVENTS; i++) {

@@ -49,7 +49,7 @@ void delivered(struct slot *slot, const uint8_t *data, uint32_t size) {
 
 void status_taken(void) {
   controller.status_due = false;
-  if (controller.tells_status)
+  if (controller.reports_status)
     usb_status_ended();
 }
 
@@ -64,7 +64,7 @@ void chip_usb_attach(void) {
 
 void chip_usb_address(uint8_t address) {
   rule(address < 128, "an address of 7 bits");
-  if (controller.tells_status)
+  if (controller.reports_status)
     controller.address = address;
 }
 
@@ -102,7 +102,7 @@ void chip_usb_receive(uint8_t endpoint, uint8_t *data) {
 void chip_usb_status(bool in) {
   controller.status_due = true;
   controller.status_in = in;
-  if (!controller.tells_status)
+  if (!controller.reports_status)
     usb_status_ended();
 }
 

@@ -24,7 +24,7 @@ extern struct controller {
   uint8_t address;
   unsigned touches, attached;
   bool status_due, status_in, stalled; /* of the control endpoint */
-  bool tells_status;                   /* else it takes SET_ADDRESS itself */
+  bool reports_status;                 /* else it takes SET_ADDRESS itself */
   uint64_t now_us;
   uint32_t sleep_us; /* how long a sleep is */
   /* Called while the firmware sleeps, and when it lets interrupts in. */

@@ -175,9 +175,9 @@ static void time_passes(void) {
 }
 
 struct machine *plugged_start(const char *product, const char *serial,
-                              bool tells_status);
+                              bool reports_status);
 struct machine *plugged_start(const char *product, const char *serial,
-                              bool tells_status) {
+                              bool reports_status) {
   static const struct usb_device device = {.power = power,
                                            .reset = reset,
                                            .suspend = suspend,
@@ -187,7 +187,7 @@ struct machine *plugged_start(const char *product, const char *serial,
                                            .in = in,
                                            .in_waits = in_waits};
   machine.tick_hz = TICK_HZ;
-  controller.tells_status = tells_status;
+  controller.reports_status = reports_status;
   controller.sleep_us = 1;
   usb_bus_create(&machine, &device);
   usb_start(product, serial);

@@ -20,7 +20,7 @@ ORDER = (
     "kernels/sink.c",  # from a gradient to a parameter's update
     "kernels/*.c",
     "kernels/table.c",  # from a kernel's number to its function
-    "src/crc.c",
+    "src/crc32.c",
     "src/cobs.c",  # framing of bytes
     "src/isa.c",  # rows of isa.def and their fingerprint
     "src/shape.c",  # operand sizes of each operator

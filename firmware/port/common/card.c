@@ -3,7 +3,7 @@
  * sections are those of the SD Physical Layer Specification.
  *
  * Each function starts one exchange and names the function that its interrupt
- * calls next (wire.h). A job passes through them in this order:
+ * calls next (sd_bus.h). A job passes through them in this order:
  *
  *   card_start -> initialise -> ... -> cid_came -> next_block   if not ready
  *   card_start -> start_transfer -> transfer_block ... -> stop -> end
@@ -24,7 +24,7 @@
 
 #include "chip.h"
 #include "poet/records.h"
-#include "wire.h"
+#include "sd_bus.h"
 
 enum {
   IDLE_LIMIT_US = 300 * 1000,

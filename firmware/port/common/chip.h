@@ -80,7 +80,7 @@ void chip_sleep(void);
 uint32_t chip_lock_lane(void);
 void chip_unlock_lane(uint32_t was);
 
-/* Called by the chip from interrupts; defined in wire.c. */
+/* Called by the chip from interrupts; defined in sd_bus.c. */
 void card_exchanged(void);
 void card_alarm(void);
 

@@ -1,10 +1,10 @@
 /*
- * wire.h - single exchanges with an SD card (SD Physical Layer Specification,
+ * sd_bus.h - single exchanges with an SD card (SD Physical Layer Specification,
  * chapter 7). A function starts an exchange and returns. The interrupt at its
  * end calls the wire_step that the function was given.
  */
-#ifndef POET_WIRE_H
-#define POET_WIRE_H
+#ifndef POET_SD_BUS_H
+#define POET_SD_BUS_H
 
 #include <stdbool.h>
 #include <stdint.h>

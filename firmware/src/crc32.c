@@ -1,5 +1,5 @@
 /*
- * crc.c - CRC-32 with the reflected polynomial 0xedb88320, as in zlib and
+ * crc32.c - CRC-32 with the reflected polynomial 0xedb88320, as in zlib and
  * Ethernet, one byte at a time with a table.
  *
  * It keeps no state: the caller passes the last result in. The preprocessor

@@ -1,5 +1,5 @@
 /*
- * wire.c - single exchanges with an SD card in SPI mode: commands, data blocks,
+ * sd_bus.c - single exchanges with an SD card in SPI mode: commands, data blocks,
  * and the search for a token or the end of busy.
  *
  * State: struct wire, one exchange at a time. `then` is what the next interrupt
@@ -7,7 +7,7 @@
  * exchange or the timer starts, because the interrupt may come at once. The
  * other function pointers stay valid until the operation that set them ends.
  */
-#include "wire.h"
+#include "sd_bus.h"
 
 #include <string.h>
 

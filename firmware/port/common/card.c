@@ -74,10 +74,10 @@ static void cid_came(void) {
 }
 
 static void cid_answered(void) {
-  if (wire.r1) {
+  if (sd_bus.r1) {
     give_up();
   } else {
-    wire_receive(card.bytes, REGISTER, false, NULL, cid_came, give_up);
+    sd_receive(card.bytes, REGISTER, false, NULL, cid_came, give_up);
   }
 }
 
@@ -97,56 +97,57 @@ static uint32_t csd_blocks(const uint8_t *csd) {
 
 static void csd_came(void) {
   card.blocks = csd_blocks(card.bytes);
-  wire_command(WIRE_CID, 0, cid_answered);
+  sd_command(SD_CID, 0, cid_answered);
 }
 
 static void csd_answered(void) {
-  if (wire.r1) {
+  if (sd_bus.r1) {
     give_up();
   } else {
-    wire_receive(card.bytes, REGISTER, false, NULL, csd_came, give_up);
+    sd_receive(card.bytes, REGISTER, false, NULL, csd_came, give_up);
   }
 }
 
 static void capacity_known(void) {
-  card.high_capacity = (wire.tail[0] & 0x40) != 0;
-  if (wire.r1 & ~R1_IDLE) { /* some cards still report idle here */
+  card.high_capacity = (sd_bus.tail[0] & 0x40) != 0;
+  if (sd_bus.r1 & ~R1_IDLE) { /* some cards still report idle here */
     give_up();
   } else {
     chip_spi_speed(true);
-    wire_command(WIRE_CSD, 0, csd_answered);
+    sd_command(SD_CSD, 0, csd_answered);
   }
 }
 
 static void crc_is_on(void) {
-  if (wire.r1) {
+  if (sd_bus.r1) {
     give_up();
   } else {
-    wire_command(WIRE_OCR, 0, capacity_known);
+    sd_command(SD_OCR, 0, capacity_known);
   }
 }
 
 static void asked_ready(void) {
-  if (wire.r1 == 0) {
-    wire_command(WIRE_CRC, 1, crc_is_on);
-  } else if (wire.r1 != R1_IDLE || chip_ticks() - card.since > INIT_LIMIT_US) {
+  if (sd_bus.r1 == 0) {
+    sd_command(SD_CRC, 1, crc_is_on);
+  } else if (sd_bus.r1 != R1_IDLE ||
+             chip_ticks() - card.since > INIT_LIMIT_US) {
     give_up();
   } else {
-    wire_after(1000, ask_ready);
+    sd_after(1000, ask_ready);
   }
 }
 
 static void application(void) {
-  wire_command(WIRE_OP_COND, card.version2 ? 1u << 30 : 0, asked_ready);
+  sd_command(SD_OP_COND, card.version2 ? 1u << 30 : 0, asked_ready);
 }
 
 static void ask_ready(void) {
-  wire_command(WIRE_APPLICATION, 0, application);
+  sd_command(SD_APPLICATION, 0, application);
 }
 
 static void version_known(void) {
-  card.version2 = !(wire.r1 & R1_ILLEGAL);
-  if (card.version2 && (wire.tail[2] & 15) != 1) {
+  card.version2 = !(sd_bus.r1 & R1_ILLEGAL);
+  if (card.version2 && (sd_bus.tail[2] & 15) != 1) {
     give_up(); /* the card does not support this voltage */
   } else {
     ask_ready();
@@ -154,8 +155,8 @@ static void version_known(void) {
 }
 
 static void idle_entered(void) {
-  if (wire.r1 == R1_IDLE) {
-    wire_command(WIRE_IF_COND, 0x1aa, version_known);
+  if (sd_bus.r1 == R1_IDLE) {
+    sd_command(SD_IF_COND, 0x1aa, version_known);
   } else if (chip_ticks() - card.since > IDLE_LIMIT_US) {
     give_up();
   } else {
@@ -165,14 +166,14 @@ static void idle_entered(void) {
 
 static void clocks_given(void) {
   chip_spi_select(true);
-  wire_command(WIRE_GO_IDLE, 0, idle_entered);
+  sd_command(SD_GO_IDLE, 0, idle_entered);
 }
 
 /* At least 74 clocks while not selected, then CMD0. */
 static void enter_idle(void) {
   chip_spi_select(false);
-  memset(wire.out, 0xff, sizeof wire.out);
-  wire_exchange(WIRE_CHUNK, clocks_given);
+  memset(sd_bus.out, 0xff, sizeof sd_bus.out);
+  sd_exchange(SD_CHUNK, clocks_given);
 }
 
 static void initialise(void) {
@@ -209,17 +210,17 @@ static void stopped(void) {
 }
 
 static void stop_asked(void) {
-  wire_wait(true, stopped, give_up);
+  sd_wait(true, stopped, give_up);
 }
 
 /* End a multi-block transfer after its last block. */
 static void stop(void) {
   if (card.job->write) {
-    wire.out[0] = TOKEN_STOP;
-    wire.out[1] = 0xff;
-    wire_exchange(2, stop_asked);
+    sd_bus.out[0] = TOKEN_STOP;
+    sd_bus.out[1] = 0xff;
+    sd_exchange(2, stop_asked);
   } else {
-    wire_command(WIRE_STOP, 0, stop_asked);
+    sd_command(SD_STOP, 0, stop_asked);
   }
 }
 
@@ -232,8 +233,8 @@ static void passed(void) {
 }
 
 static void data_answered(void) {
-  if ((wire.in[2] & DATA_MASK) == DATA_ACCEPTED) {
-    wire_wait(false, passed, give_up);
+  if ((sd_bus.in[2] & DATA_MASK) == DATA_ACCEPTED) {
+    sd_wait(false, passed, give_up);
   } else {
     give_up();
   }
@@ -241,14 +242,14 @@ static void data_answered(void) {
 
 static void data_sent(void) {
   const uint16_t crc = chip_spi_crc();
-  wire.out[0] = (uint8_t)(crc >> 8);
-  wire.out[1] = (uint8_t)crc;
-  wire.out[2] = 0xff;
-  wire_exchange(3, data_answered);
+  sd_bus.out[0] = (uint8_t)(crc >> 8);
+  sd_bus.out[1] = (uint8_t)crc;
+  sd_bus.out[2] = 0xff;
+  sd_exchange(3, data_answered);
 }
 
 static void token_sent(void) {
-  wire.then = data_sent; /* before the exchange: its interrupt calls it */
+  sd_bus.then = data_sent; /* before the exchange: its interrupt calls it */
   chip_spi_exchange(card.job->place(card.index), NULL, POET_BLOCK, 0);
   card.job->meanwhile(card.index + 1);
 }
@@ -259,17 +260,17 @@ static void data_comes(void) {
 
 static void transfer_block(void) {
   if (card.job->write) {
-    wire.out[0] = 0xff;
-    wire.out[1] = TOKEN_MANY;
-    wire_exchange(2, token_sent);
+    sd_bus.out[0] = 0xff;
+    sd_bus.out[1] = TOKEN_MANY;
+    sd_exchange(2, token_sent);
   } else {
-    wire_receive(card.job->place(card.index), POET_BLOCK,
-                 card.index + 1 < card.job->count, data_comes, passed, give_up);
+    sd_receive(card.job->place(card.index), POET_BLOCK,
+               card.index + 1 < card.job->count, data_comes, passed, give_up);
   }
 }
 
 static void transfer_answered(void) {
-  if (wire.r1) {
+  if (sd_bus.r1) {
     give_up();
   } else {
     transfer_block();
@@ -279,9 +280,9 @@ static void transfer_answered(void) {
 static void start_transfer(void) {
   const uint32_t block = card.job->block + card.index;
   card.started = true;
-  wire_command(card.job->write ? WIRE_WRITE_MANY : WIRE_READ_MANY,
-               card.high_capacity ? block : block * POET_BLOCK,
-               transfer_answered);
+  sd_command(card.job->write ? SD_WRITE_MANY : SD_READ_MANY,
+             card.high_capacity ? block : block * POET_BLOCK,
+             transfer_answered);
 }
 
 static void next_block(void) {

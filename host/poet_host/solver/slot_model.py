@@ -97,7 +97,7 @@ def build(
                 _production(model, touch, before)
             _on_storage(model, i, touch)
             before = touch.hold
-    _memory(model)
+    _ram_constraint(model)
     if deadline_us is not None:
         _bound_lanes(model, deadline_us)
     return model
@@ -198,7 +198,7 @@ def _on_storage(model: SlotModel, i: int, touch: _Touch) -> None:
         model.program.row([(touch.page_in, 1.0), (model.written[i], -1.0)], upper=0.0)
 
 
-def _memory(model: SlotModel) -> None:
+def _ram_constraint(model: SlotModel) -> None:
     """At every slot k:  sum m_i a_iq (i used) + (m_out + workspace) x_k + m_out h_out
 
     + sum m_i h_i (i in RAM, not touched) <= RAM. An output that overwrites has no bytes of its

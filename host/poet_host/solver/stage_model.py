@@ -99,7 +99,7 @@ def build(
             raise TooLarge
         model.program.offset += node.energy_uj
         stage = _stage(model, candidates, t, previous, set(node.inputs), before)
-        _operator_fits(model, t, stage.used)
+        _ram_constraint(model, t, stage.used)
         last = candidates.last
         before = {i: u for i, u in stage.used.items() if last[i] > t and i != node.overwrites}
         if last[t] > t:
@@ -227,7 +227,7 @@ def _on_storage(model: StageModel, i: int, paged: int) -> None:
         model.program.row([(paged, 1.0), (model.written[i], -1.0)], upper=0.0)
 
 
-def _operator_fits(model: StageModel, t: int, used: Columns) -> None:
+def _ram_constraint(model: StageModel, t: int, used: Columns) -> None:
     """sum m_i U_ti + m_t + workspace_t <= RAM; a node that overwrites has no bytes of its own."""
     nodes = model.graph.nodes
     own = nodes[t].own_bytes

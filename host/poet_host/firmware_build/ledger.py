@@ -30,7 +30,7 @@ PURPOSES = {
     "trace": "trace of a step",
     "cache": "stream buffer: cached blocks of model and plan",
     "lane": "block buffer and state of the transfer lane",
-    "wire": "state of the SD driver",
+    "sd_bus": "state of the SD driver",
     "card": "state of the SD driver",
     "frame": "serial frame",
     "ring": "serial ring",

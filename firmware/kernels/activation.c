@@ -3,7 +3,8 @@
  * operand has poet_elements(op) elements, in any shape.
  *
  * A gradient reads the output y where that is enough, so that a plan can free
- * the input early. Comparisons are written so that NaN passes.
+ * the input early. Comparisons are written so that a NaN in x stays NaN in
+ * y.
  */
 #include "mathf.h"
 #include "poet/kernel.h"
@@ -103,7 +104,7 @@ void poet_tanh_grad(const struct poet_call *call) {
   }
 }
 
-/* gelu(x) = x / 2 (1 + t(x)), t = erf(x / sqrt 2), or with `variant` 1
+/* gelu(x) = x / 2 (1 + t(x)), t = erf(x / sqrt 2), or, with `variant` 1,
  * t = tanh(sqrt(2 / pi) (x + 0.044715 x^3)). */
 #define SQRT_HALF 0.70710678f
 #define SQRT_2_PI 0.79788456f

@@ -1,9 +1,9 @@
 /*
  * broadcast.c - add, sub, mul and scale of tensors that are repeated along some
- * axes (broadcasting), and the sums along axes that are their gradients.
+ * axes (broadcasting). Their gradients are sums along those axes.
  *
- * `axes` of an operand is a bit set: with bit i, it has size 1 along axis i of
- * (n, c, h, w) and is repeated there.
+ * `axes` of an operand is a bit set: if bit i is set, the operand has size 1
+ * along axis i of (n, c, h, w) and is repeated along it.
  */
 #include <stddef.h>
 
@@ -34,7 +34,7 @@ static struct steps steps_of(const uint32_t size[4], uint32_t axes) {
   return steps;
 }
 
-/* Offset, by these steps, of element `i` of a tensor of these sizes. */
+/* Offset of element `i` of a tensor with these sizes and steps. */
 static uint32_t place_of(uint32_t i, const uint32_t size[4],
                          const struct steps *steps) {
   uint32_t place = 0;
@@ -46,8 +46,8 @@ static uint32_t place_of(uint32_t i, const uint32_t size[4],
 
 enum combination { ADD, SUB, MUL };
 
-/* y: (count); a, b: elements at these distances */
-
+/* Combine `count` elements of a and b. The steps from one element to the next
+ * are in floats. */
 static void combine_row(enum combination kind, float *y, const float *a,
                         uint32_t a_step, const float *b, uint32_t b_step,
                         uint32_t count) {
@@ -58,8 +58,9 @@ static void combine_row(enum combination kind, float *y, const float *a,
   }
 }
 
-/* Combine input a with b, repeated along these axes. If a is not repeated and b
- * is not either, or is one number, the whole tensor is one row. */
+/* Combine input a with b, each repeated along its axes. If a is not repeated,
+ * and b is not repeated or is one number, the whole tensor is handled as one
+ * row. */
 static void combine(const struct poet_call *call, enum combination kind,
                     uint32_t a_axes, const float *b, uint32_t b_axes) {
   const struct poet_op *op = call->op;
@@ -126,8 +127,9 @@ static float sum_of(const uint32_t size[4], const float *x,
   return sum;
 }
 
-/* Sums along the axes in the low half of `variant`. z, or NULL, has size 1
- * along those in the high half. `inputs`: number of the kernel's own inputs. */
+/* Sum x, or x * z if z is not NULL, along the axes in the low half of
+ * `variant`. z has size 1 along the axes in the high half. `inputs`: number of
+ * the kernel's own inputs. */
 static void reduce(const struct poet_call *call, const float *z,
                    uint32_t inputs) {
   const struct poet_op *op = call->op;

@@ -12,22 +12,25 @@
 #include "poet/kernel.h"
 #include "sink.h"
 
-/* One element of the window: the outputs (row, column) for which it lies inside
- * of the input and not in the padding, begin <= row, column < end. For output
- * (row, column) it is element row * stride_h * w + column * stride_w + shift of
- * the input plane, modulo 2^32: `shift` may be negative. */
+/* One element of the window, and the outputs (row, column) for which it lies
+ * inside of the input and not in the padding: begin <= row, column < end. For
+ * output (row, column), the window element lies on element row * stride_h * w +
+ * column * stride_w + shift of the input plane, modulo 2^32: `shift` may be
+ * negative. */
 struct tap {
   uint32_t row_begin, row_end;
   uint32_t column_begin, column_end;
   uint32_t shift;
 };
 
-/* First output for which window element `at` is not in the padding before. */
+/* First output for which window element `at` is not in the padding before the
+ * input. */
 static uint32_t first_inside(uint32_t at, uint32_t stride, uint32_t pad) {
   return at < pad ? (pad - at + stride - 1) / stride : 0;
 }
 
-/* First output for which it is in the padding after. */
+/* First output for which window element `at` is in the padding after the input.
+ */
 static uint32_t end_inside(uint32_t at, uint32_t stride, uint32_t pad,
                            uint32_t in_size, uint32_t out_size) {
   const uint32_t end =

@@ -1,7 +1,7 @@
 /*
  * dropout.c - dropout. Its mask is a function of (seed, step, key, index), so
- * the gradient and a recomputation get the same mask, and none is stored. The
- * same kernel is used in the forward pass and for the gradient.
+ * the gradient and a recomputation get the same mask, and no mask is stored.
+ * The same kernel is used in the forward pass and for the gradient.
  *
  * The random word of element i is MurmurHash3_x86_32 (Austin Appleby, public
  * domain) of the little-endian words step, key, i, with `seed` as its seed. The

@@ -1,7 +1,7 @@
 /*
- * linear.c - fully connected layer, and its two gradients. Its `inputs` are the
- * c * h * w features of a sample. Up to POET_DOTS outputs are computed
- * together, so that the row of the input is read once (dots.h).
+ * linear.c - fully connected layer, and its two gradients. `inputs` is the
+ * number of features of a sample, c * h * w. Up to POET_DOTS outputs are
+ * computed together, so that the row of the input is read once (dots.h).
  */
 #include <string.h>
 

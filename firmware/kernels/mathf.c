@@ -86,7 +86,7 @@ float poet_log(float x) {
          (f + (f * f * (f * p - 0.5f) + (float)n * LN2_LOW));
 }
 
-/* For the odd functions below. */
+/* `magnitude` with the sign of x, for the odd functions below. */
 static float with_sign_of(float x, float magnitude) {
   return x < 0.0f ? -magnitude : magnitude;
 }

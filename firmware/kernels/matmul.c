@@ -3,8 +3,8 @@
  * sample (n) and head (groups).
  *
  * A matrix is described by steps through memory. Transposed operands, and heads
- * that lie side by side in a row, are other steps. So attention and all its
- * gradients need only this kernel.
+ * that lie side by side in a row, only have other steps. So attention and all
+ * its gradients need only this kernel.
  */
 #include "dots.h"
 #include "poet/kernel.h"
@@ -15,8 +15,9 @@ struct matrix {
   uint32_t sample, head, row, column;
 };
 
-/* Steps of a (rows, columns) matrix. `flags`: 1: it is stored transposed; 4: a
- * stored row holds that row of all heads in turn. */
+/* Steps of a (rows, columns) matrix. Flag 1: the matrix is stored transposed.
+ * Flag 4: a stored row of each head is followed by the same row of the next
+ * head. */
 static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                                uint32_t columns, uint32_t flags) {
   const uint32_t width = flags & 1 ? rows : columns;
@@ -28,8 +29,8 @@ static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                          .column = flags & 1 ? row : 1};
 }
 
-/* One row of y, which begins at element `i`: the row in `dots` times matrix b.
- */
+/* Compute the row of y that begins at element `i`: the row in `dots` times
+ * matrix b. */
 static void multiply(const struct poet_call *call, struct poet_dots *dots,
                      const float *b, uint32_t i) {
   const struct poet_op *op = call->op;

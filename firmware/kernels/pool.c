@@ -1,5 +1,5 @@
 /* pool.c - maximum and average over windows, average over the whole plane, and
- * their gradients. A plane is one (h, w) of the n * c. */
+ * their gradients. There are n * c planes of h * w elements. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -13,7 +13,8 @@ struct window {
   uint32_t column_begin, column_end;
 };
 
-/* A coordinate in the padded input as one in the input, limited to it. */
+/* Convert a coordinate in the padded input to one in the input, limited to
+ * the range 0 to `size`. */
 static uint32_t less_padding(uint32_t at, uint32_t pad, uint32_t size) {
   const uint32_t inside = at < pad ? 0 : at - pad;
   return inside < size ? inside : size;
@@ -44,8 +45,9 @@ static uint32_t first_largest(const float *x, uint32_t width, struct window v) {
   return best;
 }
 
-/* The output, or if dy (n, c, oh, ow) is given, the gradient of the input. The
- * gradient finds the largest element again, so no index is stored. */
+/* Compute the output or, if dy (n, c, oh, ow) is not NULL, the gradient of the
+ * input. The gradient finds the largest element again, so no index is stored.
+ */
 static void maxpool(const struct poet_call *call, const float *dy) {
   const struct poet_op *op = call->op;
   const uint32_t size = op->h * op->w;
@@ -79,8 +81,8 @@ void poet_maxpool2d_grad(const struct poet_call *call) {
   maxpool(call, call->in[1]);
 }
 
-/* Divisor of a window's sum: all its elements; with `variant` 1, only those
- * inside of the input. */
+/* Divisor of a window's sum: the number of its elements. With `variant` 1, only
+ * elements inside of the input are counted. */
 static float window_area(const struct poet_op *op, struct window v) {
   if (op->variant) {
     return (float)((v.row_end - v.row_begin) * (v.column_end - v.column_begin));
@@ -88,8 +90,8 @@ static float window_area(const struct poet_op *op, struct window v) {
   return (float)((uint32_t)op->kernel_h * op->kernel_w);
 }
 
-/* y = means of the windows of x; or, if dx is given, dx = sums of the shares of
- * dy. x, dx: (n, c, h, w); y, dy: (n, c, oh, ow) */
+/* Compute y = means of the windows of x or, if dx is not NULL, dx = sums of the
+ * shares of dy. x, dx: (n, c, h, w); y, dy: (n, c, oh, ow) */
 static void avgpool(const struct poet_op *op, const float *x, float *y,
                     const float *dy, float *dx) {
   const uint32_t size = op->h * op->w;

@@ -1,5 +1,5 @@
-/* sink.h - use of a parameter's gradient: store it, add it or update with it.
- */
+/* sink.h - use of a parameter's gradient: store it, add it to a sum, or update
+ * the parameter with it. */
 #ifndef POET_SINK_H
 #define POET_SINK_H
 
@@ -7,7 +7,7 @@
 
 /* Apply the operator's sink to elements first .. first + count - 1 of the
  * parameter. g: (count), their complete gradients. The first `own` inputs are
- * the kernel's, the sink's inputs follow. */
+ * the kernel's; the sink's inputs follow. */
 void poet_sink(const struct poet_call *call, uint32_t own, uint32_t first,
                const float *g, uint32_t count);
 

@@ -1,5 +1,5 @@
-/* softmax.c - softmax along w over the visible elements of each row: those that
- * mask and, with `variant` 1, causal order allow. */
+/* softmax.c - softmax along w over the visible elements of each row. An element
+ * is visible if the mask and, with `variant` 1, the causal order allow it. */
 #include <math.h>
 #include <stddef.h>
 

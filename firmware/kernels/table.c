@@ -1,4 +1,4 @@
-/* table.c - from the code of a kernel in isa.def to its function: a constant
+/* table.c - the function of each kernel by its code in isa.def: a constant
  * table in flash. */
 #include <stddef.h>
 

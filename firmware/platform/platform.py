@@ -1,6 +1,6 @@
 """PlatformIO development platform of the bare-metal boards.
 
-Downloads nothing from PlatformIO's registry if the system has a cross compiler and PlatformIO's
+It downloads nothing from PlatformIO's registry if the system has a cross compiler and PlatformIO's
 Python has SCons (`pip install platformio scons`).
 """
 
@@ -21,7 +21,7 @@ FIRMWARE = Path(__file__).resolve().parents[1]
 
 
 def provide_scons():
-    """Copy the SCons of this Python to PlatformIO's folder of packages, unless one is there.
+    """Copy the SCons of this Python to PlatformIO's folder of packages, if it has no SCons yet.
 
     It is copied, not linked, because other Pythons may use the same folder. If this Python has no
     SCons, PlatformIO downloads its own.
@@ -44,7 +44,7 @@ def provide_scons():
     store = Path(manager.package_dir)
     store.mkdir(parents=True, exist_ok=True)
     target = store / "tool-scons"
-    if target.exists():  # it has another version
+    if target.exists():  # of another version
         target = store / f"tool-scons@{version}"
     with tempfile.TemporaryDirectory(dir=store, prefix=".tool-scons-") as folder:
         made = Path(folder) / "tool-scons"

@@ -2,10 +2,10 @@
  * cobs.c - consistent overhead byte stuffing: a frame without zeros, ended by a
  * zero.
  *
- * The frame is a chain of runs. Each begins with a code byte: its distance to
- * the next code. A code up to 254 stands for a zero after its run, except at
- * the end of the frame; a code of 255 ends a full run of 254 bytes and stands
- * for no zero. No state outlives a call.
+ * The frame is a chain of runs. Each run begins with a code byte: the distance
+ * to the next code byte. A code up to 254 stands for a zero after its run,
+ * except at the end of the frame. A code of 255 begins a full run of 254 bytes
+ * and stands for no zero. No state is kept between calls.
  */
 #include <string.h>
 

@@ -12,7 +12,7 @@
  * - decoder: position in the bit stream, and counts.
  * - memory.residents: the tensors in RAM (arena.c).
  * - memory.bitmap: bit i is set if the content that tensor i has in this step
- *   is on storage. At the start those are the stored tensors.
+ *   is on storage. At the start, these are the stored tensors.
  * - memory.queue, entries decoder.finished to decoder.queued - 1: transfers
  *   that no wait has covered. The decoder reads and sets only their tensor and
  *   direction; the other fields belong to the pager.
@@ -141,8 +141,9 @@ static bool first_appearance(const struct poet_op *op, uint32_t i) {
   return true;
 }
 
-/* Bits that say which inputs, and whether the output, are freed next. An input
- * that occurs twice has one bit; an overwritten input has none. */
+/* Read which tensors are freed next: a bit for each input, then one for the
+ * output. An input that occurs twice has one bit; an overwritten input has
+ * none. */
 static int take_frees(struct poet *p) {
   uint32_t bit, frees = 0;
   for (uint32_t i = 0; i < p->op.input_count; i++) {
@@ -254,7 +255,7 @@ static int release(struct poet *p, struct poet_statement *s, uint32_t index) {
   return 0;
 }
 
-/* The next free that was encoded with the last compute. */
+/* Return the next `free` that was encoded with the last compute. */
 static int release_next(struct poet *p, struct poet_statement *s) {
   uint32_t i = 0;
   while (!(p->decoder.frees >> i & 1)) {
@@ -327,7 +328,8 @@ static int statement(struct poet *p, struct poet_statement *s) {
   }
 }
 
-/* The count goes up after the statement is accepted: poet_refuse reports it. */
+/* `statement` is incremented after the statement is accepted, because
+ * poet_refuse reports it. */
 int poet_decode(struct poet *p, struct poet_statement *s) {
   TRY(statement(p, s));
   s->index = p->decoder.statement++;

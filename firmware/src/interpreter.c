@@ -176,7 +176,7 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
   paint(p);
   /* The transfer lane writes the data area and does not update the cache. */
   poet_forget(p, POET_DATA_BLOCK);
-  poet_decode_start(p); /* uses the bitmap: what was staged is given up */
+  poet_decode_start(p); /* it overwrites the bitmap, which ends staging */
   p->submitted = 0;
   p->retired = 0;
   p->staging = false;
@@ -189,7 +189,7 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
   p->result = (struct poet_step_result){.step = step};
   p->status = (struct poet_status){.running = 1, .step = step};
   HIDE(p, 0, p->memory.arena_bytes);
-  /* Last, so that the preparation above is not counted as the step's. */
+  /* Last, so that the preparation above is not counted in the step. */
   p->port->usage(p->port->context, &p->before);
   p->started = now(p);
 }
@@ -223,7 +223,7 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   }
   start(p, step, trace_first, trace_count);
   const int error = run(p);
-  poet_drain(p); /* before anything else may use the arena or the queue */
+  poet_drain(p); /* before anything else uses the arena or the queue */
   account(p);
   SHOW(p, 0, p->memory.arena_bytes);
   p->result.peak_bytes = high_water(p);

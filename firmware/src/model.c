@@ -77,9 +77,9 @@ int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
                                  : poet_fail(p, POET_ERROR_bad_table, output);
 }
 
-/* Areas of FORMAT.md, up to the tensor that is checked. Each area grows in the
- * order of the records, so that one number per area shows that no two slots
- * overlap. */
+/* The end of each area of FORMAT.md, for the tensors checked so far. The slots
+ * of an area lie in the order of the records. So one number for each area is
+ * enough to show that no two slots overlap. */
 struct layout {
   uint32_t stored_end; /* end of the first slots */
   uint32_t second_end; /* end of the second slots */
@@ -156,7 +156,8 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
 }
 
 /* A NEXT tensor is the new value of one CURRENT input of its operator. Each
- * CURRENT tensor has one new value: the bitmap marks those that have it. */
+ * CURRENT tensor has one new value: the bitmap marks the CURRENT tensors whose
+ * new value was found. */
 static int check_renewal(struct poet *p, const struct poet_op *op) {
   struct poet_tensor next, input;
   uint32_t renewed = POET_NONE;

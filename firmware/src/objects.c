@@ -10,9 +10,10 @@
  * - A CURRENT tensor is written to its other slot.
  * - poet_begin completes all other slots and checks their CRCs. Only then does
  *   it commit, which makes them the current ones.
- * - Another model may use the same blocks for other tensors. So before its
- *   first tensor is written, a newer commit record that names no step ends the
- *   old commit: tensors are never taken for those of another model.
+ * - Another model may use the same blocks for other tensors. So before
+ *   the first tensor of that model is written, a newer commit record that names
+ *   no step ends the old commit. Then no tensor is taken for one of the old
+ *   model.
  */
 #include <string.h>
 
@@ -66,8 +67,9 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
   TRY(poet_read_tensor(p, number, &place->tensor));
-  /* The other slot: of an INPUT tensor while a step reads the current one; of a
-   * CURRENT tensor for a write, or for a read of what was written. */
+  /* Use the other slot of an INPUT tensor while a step reads the current slot.
+   * Use that of a CURRENT tensor for a write, or for a read of what was
+   * written. */
   const bool other = place->tensor.place == POET_PLACE_INPUT
                          ? p->status.running
                          : write || is_staged(p, number);

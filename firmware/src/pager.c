@@ -26,7 +26,8 @@ uint32_t poet_transfer_whole(const struct poet_transfer *transfer) {
   return transfer->size_bytes / POET_BLOCK;
 }
 
-/* Bytes of data in block `index`, one of those that also hold padding. */
+/* Bytes of data in block `index`, one of the blocks that poet_transfer_whole
+ * does not count. */
 static uint32_t rest(const struct poet_transfer *transfer, uint32_t index) {
   return index == poet_transfer_whole(transfer)
              ? transfer->size_bytes % POET_BLOCK
@@ -125,7 +126,7 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
   if (transfer->write && !p->port->lane_checks) {
     poet_transfer_check(transfer, 0, 0);
   }
-  /* Everything before submit: after it, the entry belongs to the port. */
+  /* Set all fields before submit: after it, the entry belongs to the port. */
   transfer->status = 0;
   transfer->next = NULL;
   atomic_store_explicit(&transfer->done, 0, memory_order_relaxed);
@@ -148,8 +149,9 @@ int poet_page(struct poet *p, const struct poet_statement *statement) {
   if (block > p->store.total_blocks || blocks > p->store.total_blocks - block) {
     return poet_fail(p, POET_ERROR_bad_table, statement->tensor);
   }
-  /* poet_submit computes the CRC here, so a page_in of the same tensor must
-   * have arrived. A lane that computes it does so in order by itself. */
+  /* Without lane_checks, poet_submit computes the CRC now, so a page_in of the
+   * same tensor must have arrived. A lane that computes CRCs does so in the
+   * order of the transfers. */
   if (transfer->write && !p->port->lane_checks) {
     for (uint32_t i = p->retired; i != p->submitted; i++) {
       struct poet_transfer *before = poet_queue_slot(p, i);
@@ -174,7 +176,7 @@ int poet_judge(struct poet *p, struct poet_transfer *transfer) {
     poet_transfer_check(transfer, 0, 0);
   }
   if (transfer->status == POET_ERROR_storage_failed) {
-    p->storage_status = transfer->status; /* mount again: card may be new */
+    p->storage_status = transfer->status; /* mount again: may be a new card */
   }
   return transfer->status ? poet_fail(p, transfer->status, transfer->tensor)
                           : 0;

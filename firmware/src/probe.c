@@ -54,8 +54,8 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
 /* Transfers rotate through several erase groups, as those of a step do. */
 enum { SCRATCH_BLOCKS = 4 * POET_ERASE_BLOCKS };
 
-/* Count the last blocks of the partition that no model uses, up to
- * SCRATCH_BLOCKS or `least`. Refuse fewer than `least`. */
+/* Count the last blocks of the partition that no model uses, up to the larger
+ * of SCRATCH_BLOCKS and `least`. Refuse if there are fewer than `least`. */
 static int scratch(struct poet *p, uint32_t least, uint32_t *count) {
   TRY(poet_ready(p));
   const uint32_t all = p->store.total_blocks - POET_DATA_BLOCK;
@@ -121,7 +121,7 @@ int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks) {
   uint32_t count;
   *ticks = 0;
   TRY(scratch(p, 1, &count));
-  uint32_t *zeros = p->memory.cache->words; /* the entry is empty: scratch() */
+  uint32_t *zeros = p->memory.cache->words; /* scratch() has emptied it */
   memset(zeros, 0, POET_BLOCK);
   const uint32_t begin = now(p);
   for (uint32_t i = 0; i < repeat; i++) {

@@ -18,9 +18,9 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records as stored");
 
 #define POET_NO_STEP 0xffffffffu
-#define POET_OUTPUT_BIT 8u /* of poet_decoder.frees */
+#define POET_OUTPUT_BIT 8u /* bit of the output in poet_decoder.frees */
 
-/* Return `error`, after `detail` is set to where it is. */
+/* Set `detail` to where the error is, and return `error`. */
 static inline int poet_fail(struct poet *p, int error, uint32_t detail) {
   p->detail = detail;
   return error;
@@ -78,15 +78,15 @@ uint32_t poet_tensor_blocks(uint32_t size_bytes);
 /* First block of a job after a data area of this size. */
 uint32_t poet_job_block(uint32_t data_blocks);
 /* First block, in the partition, of the slot from which a tensor is read, or to
- * which it is written, while `parity` names the current slots. */
+ * which it is written. `parity` is the number of the current slots. */
 uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
                    uint32_t parity);
-/* Number of the current slots: 0 or 1. */
+/* Return the number of the current slots: 0 or 1. */
 uint32_t poet_parity(const struct poet *p);
 int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to);
 /* Read and check the record of the operator that computes `output`. */
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to);
-/* Read the blocks of that record into the cache. */
+/* Read the blocks of that operator's record into the cache. */
 int poet_fetch_op(struct poet *p, uint32_t output);
 /* Validate the model part; sets model, kept_at_start and loss. */
 int poet_check_model(struct poet *p, uint32_t model_bytes);
@@ -97,7 +97,8 @@ int poet_check_model(struct poet *p, uint32_t model_bytes);
 int poet_refuse(struct poet *p);
 /* Bits that a number below `count` needs. */
 uint32_t poet_bit_width(uint32_t count);
-/* Read `count` bits, at most 32, or an Elias gamma code less 1. */
+/* Read `count` bits, at most 32. _gamma: read an Elias gamma code and subtract
+ * 1. */
 int poet_take_bits(struct poet *p, uint32_t count, uint32_t *value);
 int poet_take_gamma(struct poet *p, uint32_t *value);
 
@@ -111,7 +112,8 @@ bool poet_is_resident(const struct poet *p, uint32_t tensor);
 uint32_t poet_find(const struct poet *p, uint32_t tensor);
 /* Read an index of the list from the plan. */
 int poet_take_resident(struct poet *p, uint32_t *index);
-/* Read a place from the plan and add the tensor or workspace there. */
+/* Read from the plan where in the arena a tensor or workspace goes, add it to
+ * the list, and return its offset in `offset`. */
 int poet_place(struct poet *p, uint16_t tensor, uint32_t size_bytes,
                uint32_t *offset);
 /* Remove entry `index` from the list. */
@@ -128,7 +130,7 @@ struct poet_statement {
   uint32_t workspace;  /* arena offset */
   uint32_t input[POET_INPUTS]; /* arena offsets */
   struct poet_tensor record;   /* of `tensor`: page_in and page_out */
-  bool loss;                   /* the output is the step's loss */
+  bool loss;                   /* the output begins with the step's loss */
 };
 
 /* ---- pager.c ---- */

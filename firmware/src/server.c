@@ -242,9 +242,9 @@ static int poll(void *context) {
   return server->stop;
 }
 
-/* Other requests are answered while the step runs, so its reply has a buffer of
- * its own. It carries the sequence number of the latest request for the step.
- */
+/* Other requests are answered while the step runs, so the reply of the step has
+ * its own buffer. It carries the sequence number of the latest request for the
+ * step. */
 static int handle_step(struct request *r, struct poet *p) {
   struct poet_server *server = r->server;
   uint8_t frame[HEAD + STATUS + sizeof p->result + CRC];

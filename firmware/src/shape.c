@@ -4,7 +4,7 @@
  *
  * It keeps no state and trusts no field of the record. The decoder and probe.c
  * compare these sizes with the operands in the arena before a kernel runs, so
- * that it cannot access memory outside of them.
+ * that the kernel cannot access memory outside of its operands.
  */
 #include <string.h>
 
@@ -72,9 +72,10 @@ static uint32_t letter_bytes(const struct poet_op *op, int letter) {
   }
 }
 
-/* Are there `out` windows over `size` elements with `pad` of padding before?
- * The last window must overlap the elements. If the padding is as wide as the
- * window, it may also lie in the same padding after them. */
+/* Can `out` windows lie over `size` elements with `pad` elements of padding
+ * before them? The last window must overlap the elements. If the padding is at
+ * least as wide as the window, the last window may also lie in padding of that
+ * width after them. */
 static bool slides(uint32_t size, uint32_t out, uint32_t window,
                    uint32_t stride, uint32_t pad) {
   const uint32_t last = pad < window ? size + pad - 1 : size + 2 * pad - window;
@@ -111,8 +112,8 @@ static bool geometry_is_sound(const struct poet_op *op, uint32_t rules) {
   return op->pad_h < op->kernel_h && op->pad_w < op->kernel_w;
 }
 
-/* Is the number of inputs right that the sink adds after the kernel's `own`?
- * Each has the size of the gradient. */
+/* Does the sink add the right number of inputs, after the kernel's `own`
+ * inputs? Each added input has the size of the gradient. */
 static bool sink_is_sound(const struct poet_op *op, uint32_t own) {
   const uint32_t extra = op->input_count - own;
   switch (op->sink) {
@@ -128,8 +129,8 @@ static bool sink_is_sound(const struct poet_op *op, uint32_t own) {
   }
 }
 
-/* Does the overwritten tensor occur once among the inputs, at a position in
- * `may`? `must`: the operator must overwrite one. */
+/* Does the overwritten tensor occur once among the inputs, as an input that
+ * bits of `may` allow? With `must`, the operator must overwrite an input. */
 static bool overwriting_is_sound(const struct poet_op *op, uint32_t may,
                                  bool must) {
   uint32_t found = 0;

@@ -85,7 +85,7 @@ static int read_block(struct poet *p, uint32_t block,
                       1)) {
       return failed(p, POET_ERROR_storage_failed);
     }
-    cache->block = block; /* only now: the entry was empty until here */
+    cache->block = block; /* after the read, so that an error leaves it empty */
   }
   *where = cache;
   return 0;
@@ -158,7 +158,7 @@ int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
 
 int poet_copy_block(struct poet *p, uint32_t from, uint32_t to) {
   struct poet_cache *cache = cached(p, to);
-  /* The entry of `from` becomes that of `to`: never two entries of a block. */
+  /* The entry of `from` becomes that of `to`. A block never has two entries. */
   cache->block = POET_NO_BLOCK;
   TRY(read_block(p, from, &cache));
   return write_block(p, cache, to);
@@ -286,7 +286,7 @@ bool poet_committed(const struct poet *p) {
          p->committed.model_crc == p->model.crc;
 }
 
-/* The first flush makes the tensors safe before the record that vouches for
+/* The first flush makes the tensors safe before the record that names
  * them. The second makes the record safe before the caller relies on it. */
 int poet_commit(struct poet *p, struct poet_commit commit) {
   commit.magic = POET_COMMIT_MAGIC;

@@ -6,17 +6,18 @@
  * workspace. The output of an overwriting operator is the same memory as the
  * input that it overwrites. No other input overlaps the output.
  *
- * isa.def has the shape of each operand, by letter. Further, in `variant`:
+ * isa.def defines the shape of each operand by a letter. The bits of `variant`
+ * change shapes and orders of axes:
  *
- *   add, sub, mul, scale   a (or x) has size 1 along axis i of n, c, h, w where
- *                bit i is set, b where bit 4 + i is set
- *   reduce, reduce_product   the sum goes over axis i where bit i is set; z has
- *                size 1 where bit 4 + i is set
+ *   add, sub, mul, scale   if bit i is set, a (or x) has size 1 along axis i of
+ *                n, c, h, w; if bit 4 + i is set, b has size 1 along axis i
+ *   reduce, reduce_product   if bit i is set, the sum goes over axis i; if bit
+ *                4 + i is set, z has size 1 along axis i
  *   transpose    axis i of y is axis (variant >> 2 * i) & 3 of x
- *   matmul       1: a, 2: b has its last two axes exchanged; then 4: a, 8: b,
- *                16: y has its middle two axes exchanged
+ *   matmul       the flags 1 (for a) and 2 (for b) exchange the last two axes;
+ *                then 4 (a), 8 (b) and 16 (y) exchange the middle two axes
  *
- * A slice begins at oh along c. linear's dy has oh = ow = 1 for grad_bias.
+ * A slice begins at channel oh. For the grad_bias of linear, oh = ow = 1.
  *
  * Numbers are exact: float32, round to nearest, each operation rounded
  * separately (compile with -ffp-contract=off), no double. A sum is one
@@ -49,12 +50,14 @@
  *   batchnorm            xhat * gamma + beta
  *   batchnorm_stats      mean = (sum x) / m, var = (sum (x - mean)^2) / m
  *   batchnorm_running    (1 - update_rate) * old + update_rate * new, where new
- *                        is mean, and var * (m / (m - 1)), or var if m = 1
+ *                        is the mean or, for the variance,
+ *                        var * (m / (m - 1)), or var if m = 1
  *   batchnorm_grad_input (gamma * rstd) * ((dy - sums[0] / m)
  *                                          - xhat * (sums[1] / m))
  *   batchnorm_grad_input_frozen    dy * (gamma * rstd)
  *   avgpool2d            sum / (kernel_h * kernel_w), gradient likewise;
- *                        `variant` 1: divided by the elements without padding
+ *                        `variant` 1: divided by the elements that are not
+ *                        padding
  *   dropout              x * (1 / (1 - p)) where the element's uniform number
  *                        is >= p (dropout.c), else 0; p = probability
  *   softmax_xent         mean of log(sum exp(x - max)) - (x[label] - max)
@@ -66,16 +69,16 @@
  *   tanh_grad            dy * (1 - y * y)
  *   gelu                 0.5 x * (1 + t), t = erf(x * sqrt(1/2)), by `variant`
  *                        1 t = tanh(sqrt(2/pi) * (x + 0.044715 * (x * x * x)))
- *   softmax              exp(x - max) / sum over visible elements, else 0. An
- *                        element is visible where the mask is not 0 and, with
- *                        `variant` 1, w <= h
+ *   softmax              exp(x - max) / sum of the visible elements; 0 for
+ *                        the others. An element is visible if its mask is not
+ *                        0 and, with `variant` 1, w <= h
  *   layernorm_stats      mean = (sum x) / c,
  *                        rstd = 1 / sqrt((sum (x - mean)^2) / c + epsilon)
  *   layernorm            xhat * gamma + beta
  *   layernorm_grad_input rstd * ((dy * gamma - s / c) - xhat * (t / c)) with
  *                        s = sum dy * gamma, t = sum (dy * gamma) * xhat
- *   average, _square     m + (1 - mu) / (1 - mu^step) * (g' - m), with g'^2 for
- *                        g' in the latter; mu = beta
+ *   average, _square     m + (1 - mu) / (1 - mu^step) * (g' - m), where
+ *                        mu = beta; _square: g'^2 instead of g'
  *   adam_step            w - lr * (m / (sqrt(v) + epsilon))
  *   sinks                with wd = weight_decay, and g' = g + wd * w, but
  *                        g' = g if wd = 0:  sgd w - lr * g', momentum
@@ -91,7 +94,7 @@
 
 struct poet_call {
   const struct poet_op *op;
-  const void *in[POET_INPUTS]; /* op->input_count of them, in isa.def's order */
+  const void *in[POET_INPUTS]; /* op->input_count inputs, in isa.def's order */
   void *out;
   void *workspace;
   uint32_t step; /* number of the training step, for dropout and Adam */
@@ -107,8 +110,8 @@ static inline uint32_t poet_elements(const struct poet_op *op) {
   return op->n * op->c * op->h * op->w;
 }
 
-/* The kernel with this code in isa.def; NULL if there is none, or for `none`.
- */
+/* The function of the kernel with this code in isa.def. NULL for an unknown
+ * code, and for the kernel `none`. */
 poet_kernel_fn *poet_kernel(uint8_t code);
 
 #endif

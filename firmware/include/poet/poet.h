@@ -22,7 +22,7 @@
  *
  *   block    0  poet_store
  *           64  commit record of even sequence numbers
- *          128  commit record of odd ones, in another erase group
+ *          128  commit record of odd sequence numbers, in another erase group
  *          192  model part (512 KiB)
  *         1216  plan part (64 KiB)
  *         1344  data area; poet_tensor.block counts from here
@@ -47,7 +47,7 @@ enum poet_message {
 
 enum {
   POET_ERASE_BLOCKS = 64,
-  POET_COMMIT_BLOCK = 64, /* and one erase group later */
+  POET_COMMIT_BLOCK = 64, /* the other: one erase group later */
   POET_MODEL_BLOCK = 192,
   POET_MODEL_BLOCKS = 1024,
   POET_PLAN_BLOCK = POET_MODEL_BLOCK + POET_MODEL_BLOCKS,
@@ -74,8 +74,8 @@ struct poet_cache {
 /* All memory of the library except its state. Larger tables accept larger
  * models: poet_load compares each capacity with the schedule. At least one
  * cached block is needed. Three avoid most reads of the schedule: one for the
- * plan, one for operators, one for tensors. As many as the schedule has blocks
- * avoid all. */
+ * plan, one for operators, one for tensors. A cache as large as the schedule
+ * avoids all of them. */
 struct poet_memory {
   uint8_t *arena; /* aligned to 4; holds only tensors */
   uint32_t arena_bytes;
@@ -100,7 +100,7 @@ struct poet_decoder {
   uint32_t statement;      /* index of the next statement */
   uint32_t peak_bytes;     /* highest end of a resident */
   uint32_t queued;         /* transfers that the plan has queued */
-  uint32_t finished;       /* of those, covered by a wait */
+  uint32_t finished;       /* number of those that a wait has covered */
   uint16_t next_operator;  /* tensor that the next first-time compute makes */
   uint16_t resident_count; /* valid entries of poet_memory.residents */
   uint16_t resident_max;   /* highest resident_count */
@@ -122,11 +122,11 @@ struct poet {
   void *poll_context;
 
   /* Storage: valid while storage_status is 0 (store.c). */
-  int16_t storage_status; /* 0: mounted; else the reason why not */
-  uint32_t partition;     /* its first block on the card */
+  int16_t storage_status; /* 0: mounted; else the error */
+  uint32_t partition;     /* first block of the partition on the card */
   uint32_t partition_blocks;
   struct poet_store store;
-  struct poet_commit committed; /* newest commit; step POET_NO_STEP: none */
+  struct poet_commit committed; /* newest; its step is POET_NO_STEP if none */
   uint32_t cache_uses;          /* number of cache accesses so far */
   uint32_t cache_last;          /* index of the entry used last */
 
@@ -144,11 +144,11 @@ struct poet {
   /* Step. poet_load uses the decoder too, in place of a step. */
   struct poet_decoder decoder;
   struct poet_op op;        /* of the last compute */
-  uint32_t submitted;       /* transfers given to the port */
-  uint32_t retired;         /* of those, seen to have ended */
+  uint32_t submitted;       /* transfers passed to the port */
+  uint32_t retired;         /* number of those whose end was checked */
   uint32_t started;         /* port ticks at the start of the step */
   struct poet_usage before; /* port usage at the start of the step */
-  uint32_t dirty_bytes;     /* first bytes of the arena that may lack paint */
+  uint32_t dirty_bytes;     /* only bytes below this may lack paint */
   uint16_t trace_first;     /* first statement to trace */
   uint16_t trace_count;     /* number of statements to trace */
   struct poet_status status;
@@ -183,9 +183,9 @@ void poet_hello(struct poet *p, struct poet_hello *hello);
 int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
                const void *from, uint32_t size);
 
-/* Read bytes of an object. A CURRENT tensor gives the bytes written since the
- * last begin, or else the committed values. Refuses a tensor whose CRC is
- * wrong. */
+/* Read bytes of an object. For a CURRENT tensor, these are the bytes written
+ * since the last begin, or else the committed values. Refuses a tensor whose
+ * CRC is wrong. */
 int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
               void *to, uint32_t size);
 
@@ -204,8 +204,8 @@ int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
  * that was never written, or is damaged. */
 int poet_begin(struct poet *p, uint32_t step);
 
-/* Run training step `step`, which must follow the committed one. If it is the
- * committed one, return its result again. trace_count statements from
+/* Run training step `step`, which must follow the committed step. If `step` is
+ * the committed step, return its result again. trace_count statements from
  * trace_first on are traced. detail: the committed step, or the damaged
  * tensor. */
 int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,

@@ -36,7 +36,7 @@ struct poet_transfer {
   int16_t status; /* 0 or POET_ERROR_*; valid once `done` is set */
   uint8_t write;  /* 1: RAM to storage */
   atomic_uchar done;
-  struct poet_transfer *next; /* for the port's own queue */
+  struct poet_transfer *next; /* link of the port's own queue */
 };
 
 /* Ticks since the port started. The counters wrap around at 2^32. */
@@ -90,11 +90,11 @@ struct poet_port {
 void poet_transfer_run(const struct poet_port *port,
                        struct poet_transfer *transfer, uint8_t *bounce);
 
-/* The same in pieces, for a port that moves blocks by DMA. _blocks: number of
- * blocks of the transfer. _whole: number of leading blocks that hold only data;
- * they move directly from or to `data`. One or two blocks remain: _fill makes
- * the content of block `index` before it is written, _take uses the content of
- * block `index` after it was read. */
+/* The parts of a transfer, for a port that moves blocks by DMA. _blocks: number
+ * of blocks of the transfer. _whole: number of leading blocks that hold only
+ * data; they move directly from or to `data`. One or two blocks remain: _fill
+ * makes the content of block `index` before it is written, _take uses the
+ * content of block `index` after it was read. */
 uint32_t poet_transfer_blocks(const struct poet_transfer *transfer);
 uint32_t poet_transfer_whole(const struct poet_transfer *transfer);
 void poet_transfer_fill(const struct poet_transfer *transfer, uint32_t index,
@@ -104,8 +104,8 @@ void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
 
 /* Compute the CRC of the data. For a transfer out of RAM, make the trailer. For
  * one into RAM, compare the trailer and set `status` if it is wrong. `crc` is
- * the CRC of the first `blocks` blocks, as far as it is known already; 0 and 0
- * otherwise. */
+ * the CRC of the first `blocks` blocks, if it is known already; otherwise pass
+ * 0 for both. */
 void poet_transfer_check(struct poet_transfer *transfer, uint32_t crc,
                          uint32_t blocks);
 

@@ -4,7 +4,7 @@
  * Python reads this same file through cffi (poet_host/isa.py), without the
  * lines that begin with # and without the POET_LAYOUT assertions. So use only
  * plain structs of fixed-width fields, with alignment up to 4 and no padding.
- * The members of a union are names of one field: each for other kernels.
+ * The members of a union are names of one field, each for different kernels.
  */
 #ifndef POET_RECORDS_H
 #define POET_RECORDS_H
@@ -87,23 +87,23 @@ struct poet_op {
   uint16_t overwrites; /* input whose memory becomes the output's, or NONE */
   uint16_t input[8];
   uint32_t n, c, h, w; /* of the forward operator's input x */
-  uint32_t k, oh, ow; /* of the forward operator's output y; slice: its place */
+  uint32_t k, oh, ow; /* of the forward operator's output y; slice: offset oh */
   uint8_t kernel_h, kernel_w;
   uint8_t stride_h, stride_w;
   uint8_t pad_h, pad_w;
   uint16_t groups; /* groups of a convolution, or heads of attention */
   float learning_rate;
   union {
-    float momentum;    /* the sink of that name */
-    float beta;        /* of an average: weight of all steps before */
-    float update_rate; /* of running statistics: weight of the new ones */
+    float momentum;    /* of the sink `momentum` */
+    float beta;        /* of an average: weight of all earlier steps */
+    float update_rate; /* of running statistics: weight of this step */
     float upper_bound; /* of clip */
   };
   float weight_decay;
   union {
-    float epsilon;     /* keeps a divisor from 0: norms, adam_step */
+    float epsilon;     /* avoids a division by 0: norms, adam_step */
     float probability; /* of dropout */
-    float factor;      /* of each result: scale, reduce, matmul */
+    float factor;      /* multiplies each result: scale, reduce, matmul */
     float lower_bound; /* of clip */
   };
   uint32_t seed, key; /* dropout: generator key (seed, step, key) */
@@ -117,7 +117,7 @@ struct poet_plan_header {
   uint32_t crc;             /* CRC-32 of the plan part after this field */
   uint32_t model_crc;       /* crc field of its model part */
   uint32_t arena_bytes;     /* arena that the plan needs */
-  uint32_t statement_count; /* without `end` */
+  uint32_t statement_count; /* number of statements without `end` */
   uint32_t bit_bytes;       /* bytes of statements after this header */
   uint16_t resident_max;    /* maximum of tensors in RAM at the same time */
   uint16_t queue_max;       /* maximum of unfinished transfers */
@@ -129,7 +129,7 @@ POET_LAYOUT(poet_plan_header, 28);
  * note on the card has the same record, then compressed JSON. */
 struct poet_meta {
   uint32_t magic;
-  uint32_t crc; /* CRC-32 of those bytes */
+  uint32_t crc; /* CRC-32 of the JSON bytes */
   uint32_t bytes;
 };
 POET_LAYOUT(poet_meta, 12);
@@ -145,8 +145,9 @@ struct poet_store {
 };
 POET_LAYOUT(poet_store, 20);
 
-/* One in each of the two commit blocks, written in turn. The one with the
- * greater sequence number counts; 2^32 commits exceed the life of a card. */
+/* Each of the two commit blocks holds one record. They are written in turn. The
+ * record with the greater sequence number is the newest commit. 2^32 commits
+ * exceed the life of a card. */
 struct poet_commit {
   uint32_t magic;
   uint32_t sequence;    /* one more than in the record before */
@@ -160,13 +161,13 @@ struct poet_commit {
 POET_LAYOUT(poet_commit, 32);
 
 /* A job: training without a host. It begins at the first erase group after the
- * data area, and poet_begin deletes it. Blocks count from the
- * job's first block:
+ * data area, and poet_begin deletes it. Blocks count from the job's first
+ * block:
  *
  *   0             this record, in a block of its own
  *   1             steps * batch u32: numbers of the samples, step by step
- *   sample_block  the samples: data, label, then the CRC-32 of both, started
- *                 with the sample's number
+ *   sample_block  the samples: data, label, then the CRC-32 of both, with the
+ *                 sample's number as its start value
  *   loss_block    poet_job_log, then one float per step
  */
 struct poet_job {
@@ -231,7 +232,7 @@ struct poet_step_result {
   uint32_t compute_ticks;  /* sum over compute statements */
   uint32_t transfer_ticks; /* sum over transfers, in their own lane */
   uint32_t asleep_ticks;   /* time that the processor slept */
-  uint32_t reading_ticks;  /* time that storage was read, by whatever */
+  uint32_t reading_ticks;  /* time that storage was read, for any purpose */
   uint32_t writing_ticks;  /* time that storage was written */
   uint32_t serving_ticks;  /* time spent on the host's requests */
   /* Overhead is work that no plan contains: the commit and answers to the host.

@@ -25,7 +25,7 @@ struct poet_server {
   uint32_t received; /* bytes in `frame` of the frame being received */
   bool overlong;     /* that frame does not fit: drop it */
   uint8_t input[64]; /* bytes from the port */
-  uint32_t input_size, input_next; /* valid bytes; next one to use */
+  uint32_t input_size, input_next; /* number of valid bytes; next index */
 
   bool attended;         /* a valid request has arrived since the start */
   bool stepping;         /* a step runs: poet_serve is called from its poll */

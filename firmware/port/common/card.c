@@ -7,7 +7,7 @@
  *
  *   card_start -> initialise -> ... -> cid_came -> next_block   if not ready
  *   card_start -> start_transfer -> transfer_block ... -> stop -> end
- *   an error: give_up -> initialise, once, and then at block `index` again
+ *   first error: give_up -> initialise -> ..., then from block `index` again
  *
  * State: struct card. `job`, `index`, `started` and `retried` are valid from
  * card_start to the job's `ended`. The other fields describe the card that was
@@ -192,8 +192,8 @@ static void end(int error) {
   job->ended(error);
 }
 
-/* After an error: initialise the card and continue, once per job. Then fail. A
- * job that only initialises fails at once. */
+/* After the first error of a job, initialise the card and continue. After the
+ * second, the job fails. A job that only initialises fails at once. */
 static void give_up(void) {
   card.ready = false;
   if (card.retried || !card.job->count) {

@@ -28,8 +28,8 @@ void chip_unique_id(char text[17]);
 
 /* A free-running clock of CHIP_TICK_HZ. It wraps around at 2^32. */
 uint32_t chip_ticks(void);
-/* After `us` microseconds call card_alarm once, or wake the core once; 0
- * cancels. */
+/* After `us` microseconds, chip_alarm calls card_alarm once, and chip_wake
+ * wakes the core once. 0 cancels. */
 void chip_alarm(uint32_t us);
 void chip_wake(uint32_t us);
 
@@ -75,8 +75,8 @@ void chip_unlock(uint32_t was);
 void chip_sleep(void);
 #endif
 
-/* Lock out the lane's interrupts, but not the UART's: these sections may last
- * longer than a byte on the line. */
+/* Lock out the lane's interrupts, but not the UART's: a lock may last longer
+ * than a byte on the line. */
 uint32_t chip_lock_lane(void);
 void chip_unlock_lane(uint32_t was);
 

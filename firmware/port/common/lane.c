@@ -5,9 +5,9 @@
  * Two clients share the card, through card_start:
  * - lane_submit appends a transfer to a list. Interrupts move its blocks while
  *   the thread computes.
- * - request() runs one synchronous job and sleeps until it ends. It goes first:
- *   transfer_passed ends the card's job at the next block, and the transfer
- *   later continues at block `moved`.
+ * - request() runs one synchronous job and sleeps until it ends. It has
+ *   priority: transfer_passed ends the card's job at the next block, and the
+ *   transfer later continues at block `moved`.
  *
  * State: struct lane. Interrupts change it, so the thread touches it only with
  * the lane's interrupts locked out (chip_lock_lane). `first` to `last` are the
@@ -17,8 +17,9 @@
  *
  * Order: transfer_ended takes the transfer out of the list and fills in all
  * fields before it sets `done`, because the library may reuse the transfer
- * from then on. Sleeping is done with all interrupts locked out: an interrupt
- * that comes after the check still wakes the core, so no wake-up is lost.
+ * from then on. The thread sleeps with all interrupts locked out: an interrupt
+ * that comes after the check for work still wakes the core, so no wake-up is
+ * lost.
  */
 #include "lane.h"
 
@@ -102,7 +103,7 @@ static void transfer_ended(int error) {
   struct poet_transfer *transfer = lane.first;
   ended(&lane.job);
   if (!error && lane.passed < poet_transfer_blocks(transfer)) {
-    lane.moved = lane.passed; /* it gave way: continue here later */
+    lane.moved = lane.passed; /* a request goes first: continue here later */
     start_next();
     return;
   }

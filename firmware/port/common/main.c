@@ -20,7 +20,7 @@ enum {
   IDLE_US = 10 * 1000,
   FOREVER_MS = 0xffffffff / 1000,
   /* Waits for a host before the board trains alone. Noise on the line ends one
-   * wait early, so there are several. */
+   * wait early, so there are several waits. */
   ATTEND_MS = 750,
   ATTEND_TIMES = 4
 };

@@ -16,7 +16,7 @@
 
 enum {
   RESPONSE_AT = 7,   /* after one free byte and the command's six */
-  COMMAND_SIZE = 17, /* those, N_CR of up to eight bytes, the response */
+  COMMAND_SIZE = 17, /* these 7, N_CR of up to 8, and the response */
   CRC_SIZE = 2,
   LOOK = 8,          /* bytes exchanged to poll for a token or for busy */
   READ_LOOK_US = 30, /* pause between two polls for a token */

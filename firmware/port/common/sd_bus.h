@@ -1,7 +1,7 @@
 /*
  * sd_bus.h - single exchanges with an SD card (SD Physical Layer Specification,
  * chapter 7). A function starts an exchange and returns. The interrupt at its
- * end calls the sd_step that the function was given.
+ * end calls the sd_step that was passed to the function.
  */
 #ifndef POET_SD_BUS_H
 #define POET_SD_BUS_H

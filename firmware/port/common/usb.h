@@ -22,7 +22,7 @@
 
 /* A test id of pid.codes, which anybody may use for devices that are not
  * distributed. Hosts therefore identify the device by its names. To sell boards
- * with this firmware, request an own id from pid.codes. Each name has at most
+ * with this firmware, request your own id from pid.codes. Each name has at most
  * 31 ASCII characters. */
 #define USB_VENDOR_ID 0x1209
 #define USB_PRODUCT_ID 0x0001
@@ -53,8 +53,8 @@ bool usb_is_suspended(void);
 bool usb_waiting(void);
 /* Take at most `size` received bytes; returns their number. */
 uint32_t usb_receive(uint8_t *data, uint32_t size);
-/* Send bytes. Returns when they are on their way; at once if the port is
- * closed; and when the host has fetched nothing for a second. */
+/* Send bytes. Returns when they are on their way, or when the host has fetched
+ * nothing for a second. Returns at once if the port is closed. */
 void usb_send(const uint8_t *data, uint32_t size);
 /* After a fault: send without interrupts, and wait until the host has it. */
 void usb_last_words(const char *text);
@@ -92,7 +92,7 @@ void chip_usb_address(uint8_t address);
  * endpoints were open. */
 void chip_usb_configure(bool configured);
 /* Send a packet of 0 to USB_PACKET bytes, from RAM, aligned to 4. They must not
- * change until usb_sent. One packet at a time for each endpoint. */
+ * change until usb_sent. Only one packet at a time for each endpoint. */
 void chip_usb_send(uint8_t endpoint, const uint8_t *data, uint32_t size);
 /* Receive one packet into `data`: USB_PACKET bytes, aligned to 4. Without a
  * buffer the endpoint answers NAK. */
@@ -101,8 +101,8 @@ void chip_usb_receive(uint8_t endpoint, uint8_t *data);
  * from it. */
 void chip_usb_status(bool in);
 /* Endpoint 0: answer STALL until the next SETUP, which ends it in hardware.
- * Others: answer STALL, or end that and continue with DATA0. Buffers passed to
- * the endpoint stay. */
+ * Other endpoints: answer STALL, or stop doing so and continue with DATA0.
+ * Buffers passed to the endpoint stay. */
 void chip_usb_stall(uint8_t endpoint, bool stalled);
 /* A program has opened the port with 1200 baud and closed it: restart into the
  * boot loader. Called from usb_status_ended. Need not return. Does nothing on a

@@ -34,7 +34,7 @@ static struct {
   uint8_t session;     /* see usb_session */
   bool listening;      /* the controller has out[out_given] */
   bool sending;        /* the controller has in[in_filled ^ 1] */
-  bool was_full;       /* the last packet sent was full: not the end */
+  bool was_full;       /* the last packet sent was full: no end yet */
   bool configured, suspended, open;
   bool timed_out; /* the host has fetched nothing for PATIENCE_US */
 } port;
@@ -81,7 +81,7 @@ uint32_t usb_receive(uint8_t *data, uint32_t size) {
 
 /* -- to the host -- */
 
-/* Send what there is. After a full packet an empty one marks the end. */
+/* Send the bytes that wait. After a full packet, an empty one marks the end. */
 static void send_filled(void) {
   if (port.configured && !port.sending && (port.in_size || port.was_full)) {
     port.sending = true;
@@ -153,7 +153,7 @@ void usb_last_words(const char *text) {
 
 /* -- opened and closed -- */
 
-/* Drop all bytes. A packet that the controller is sending stays its own. */
+/* Drop all bytes. A packet that is being sent stays with the controller. */
 static void drop_bytes(void) {
   port.out_size[0] = port.out_size[1] = 0;
   port.out_read = port.out_given;

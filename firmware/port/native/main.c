@@ -65,8 +65,8 @@ static uint32_t ticks(void *context) {
 }
 
 /* Called often, also during a step, so it also checks for the parent's end.
- * PR_SET_PDEATHSIG would not do: that signal comes when the thread that started
- * this process ends. */
+ * PR_SET_PDEATHSIG is not enough: that signal comes when the thread that
+ * started this process ends. */
 static size_t receive(void *context, uint8_t *data, size_t size,
                       uint32_t wait_ms) {
   if (getppid() != parent) {

@@ -31,7 +31,7 @@ enum {
 static struct ring ring;
 static struct {
   uint8_t bytes[2]; /* DMA fills one while the other is emptied */
-  uint8_t which;    /* the one that fills */
+  uint8_t which;    /* the one that DMA fills */
 } incoming;
 
 static uint8_t sending[SEND_BUFFER]; /* EasyDMA reads RAM only */

@@ -27,7 +27,7 @@ static uint8_t bounce[CHIP_EXCHANGE_MAX]
     __attribute__((section(".spim3"), aligned(4)));
 
 static struct {
-  const uint8_t *bytes; /* whose CRC is asked for */
+  const uint8_t *bytes; /* whose CRC chip_spi_crc returns */
   uint32_t size;
   uint16_t crc;
 } last;
@@ -75,7 +75,7 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
 static const uint16_t one[256] = {TABLE(ONE)};
 static const uint16_t two[256] = {TABLE(TWO)};
 
-/* Two bytes per turn, with two independent look-ups. */
+/* Two bytes per iteration, with two independent look-ups. */
 uint16_t chip_spi_crc(void) {
   const uint8_t *byte = last.bytes, *end = byte + (last.size & ~1u);
   uint32_t crc = last.crc;

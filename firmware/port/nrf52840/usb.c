@@ -36,7 +36,7 @@ static struct {
   bool control_in;   /* the data stage of the current request is IN */
   bool sets_address; /* the controller itself answers this request */
   uint8_t came;      /* bit n: an OUT packet of endpoint n waits */
-  uint8_t *into[ENDPOINTS]; /* buffer for it, or NULL */
+  uint8_t *into[ENDPOINTS]; /* RAM for these packets, or NULL */
 } controller;
 
 static bool take(volatile uint32_t *event) {

@@ -56,7 +56,7 @@
 #define PORT_PMUX(pin) REG8(0x41004430 + 0x80 * ((pin) / 32) + (pin) % 32 / 2)
 #define PORT_PINCFG(pin) REG8(0x41004440 + 0x80 * ((pin) / 32) + (pin) % 32)
 #define PINCFG_PMUXEN 1u
-#define PINCFG_PULLEN 4u /* up, where OUT is set */
+#define PINCFG_PULLEN 4u /* pull-up if OUT is set */
 #define FUNCTION_C 2u
 #define FUNCTION_D 3u
 #define FUNCTION_G 6u
@@ -129,7 +129,7 @@
 struct dma_descriptor { /* 20.10 */
   uint16_t control;
   uint16_t count;
-  uint32_t source;      /* its end, if the address is incremented */
+  uint32_t source;      /* end address, if the address is incremented */
   uint32_t destination; /* likewise */
   uint32_t next;
 };
@@ -153,7 +153,7 @@ struct dma_descriptor { /* 20.10 */
 #define USB_EPINTENSET(n) REG8(0x41005109 + 0x20 * (n))
 #define USB_SWRST 1u
 #define USB_ENABLE 2u
-#define USB_QOS_HIGH 0xfu /* memory access before the core */
+#define USB_QOS_HIGH 0xfu /* memory access with priority over the core */
 #define USB_FULL_SPEED 0u
 #define USB_ADDEN 0x80u
 #define USB_FSM_SUSPEND 4u

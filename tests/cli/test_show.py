@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from poet_host.schedule.listing import rows
 from poet_host.schedule.schedule import Schedule
-from support import toy
-from support import whole_runs as runs
+from support import toy, whole_runs as runs
 from support.command import Command, spawn
 
 

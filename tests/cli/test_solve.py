@@ -20,8 +20,7 @@ from poet_host.plan.verify import verify
 from poet_host.profile.profile import Profile, estimate_profile
 from poet_host.schedule.schedule import Schedule
 from poet_host.solver.settings import Settings
-from poet_host.solver.solve import DEFAULT_GAP
-from poet_host.solver.solve import solve as plan_of
+from poet_host.solver.solve import DEFAULT_GAP, solve as plan_of
 from support.command import Command
 from support.cost_graphs import random_cost_graph
 from support.small_graphs import small_graph

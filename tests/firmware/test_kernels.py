@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from poet_host import isa
 from poet_host.reference.kernels import KERNELS
 from poet_host.reference.step import run_kernel

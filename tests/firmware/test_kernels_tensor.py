@@ -5,8 +5,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from poet_host import isa
 from support import clib
 from support.kernel_cases import SINKS, Case, check, make

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cobs import cobs
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from poet_host import isa
 from poet_host.device import wire
 from support import toy

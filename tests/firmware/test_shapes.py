@@ -3,8 +3,7 @@
 from math import prod
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from poet_host import isa
 from support.kernel_cases import make
 from support.memory_board import library

@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from poet_host import isa
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, trained_parameters, training_graph

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Adam, Optimiser, Sgd, optimiser, training_graph
 from poet_host.graph.builder import Builder, Tensor

@@ -17,8 +17,7 @@ from poet_host.plan.verify import verify
 from support.command import Command, Result
 from support.plans import node_with
 
-from tests.plan.test_costgraph import BAD as BAD_GRAPHS
-from tests.plan.test_costgraph import GOOD
+from tests.plan.test_costgraph import BAD as BAD_GRAPHS, GOOD
 
 DONE, BAD, INFEASIBLE, UNKNOWN = 0, 2, 5, 7
 MOST_BYTES = 2**53

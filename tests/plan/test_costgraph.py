@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from poet_host.errors import BadInput
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph, parse_cost_graph
 from poet_host.plan.keepall import keep_everything

@@ -6,8 +6,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from poet_host.plan.packing import ALIGNMENT, Block, Packing, live_peak, neighbours, pack
 from poet_host.plan.placement import arrange, lives_of
 from poet_host.plan.plan import Statement

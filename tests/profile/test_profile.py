@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from poet_host.device.board import load_board, names
 from poet_host.errors import BadInput
 from poet_host.graph import models

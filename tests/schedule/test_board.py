@@ -4,8 +4,7 @@ import random
 from functools import cache
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from poet_host import isa
 from poet_host.device.board import load_board
 from poet_host.errors import BadInput

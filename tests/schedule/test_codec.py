@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from poet_host import isa
 from poet_host.errors import BadInput, PoetError
 from poet_host.plan.plan import Plan, Statement

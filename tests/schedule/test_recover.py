@@ -22,8 +22,7 @@ from poet_host.plan.pricing import cost_graph
 from poet_host.reference.inference import inference
 from poet_host.schedule.encode import model_part
 from poet_host.schedule.schedule import Schedule
-from support import onnx_architectures, onnx_models, toy
-from support import whole_runs as runs
+from support import onnx_architectures, onnx_models, toy, whole_runs as runs
 from support.onnx_judge import imported
 from support.random_models import random_models
 from support.sim_helper import needs_compiler

@@ -12,8 +12,7 @@ from poet_host.solver.greedy import everything_paged, latest_paged
 from support.cost_graphs import contrary, random_cost_graph, tight_problem
 from support.oracle import cheapest
 from support.plans import totals
-from support.random_plans import random_cost_graph as walked_graph
-from support.random_plans import random_plan
+from support.random_plans import random_cost_graph as walked_graph, random_plan
 
 COSTS = ("energy_uj", "page_in_uj", "page_out_uj")
 FITTING = ("RAM", "input", "twice", "keep")  # the laws that `fits` answers for: those about RAM

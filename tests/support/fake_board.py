@@ -5,8 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 from poet_host import isa
-from poet_host.device.wire import REPLY, WireError, frame, messages, pack, pack_status, unpack
-from poet_host.device.wire import unframe as open_frame
+from poet_host.device.wire import (
+    REPLY,
+    WireError,
+    frame,
+    messages,
+    pack,
+    pack_status,
+    unframe as open_frame,
+    unpack,
+)
 from support.pty_peer import PtyPeer
 
 Handler = Callable[..., dict[str, Any] | int | None]

@@ -10,8 +10,7 @@ poet.save_weights("trained.safetensors", graph, run.weights)
 """
 
 from ..data.datasets import Dataset, load_data
-from ..device.board import load_board
-from ..device.board import names as board_names
+from ..device.board import load_board, names as board_names
 from ..errors import (
     BadInput,
     BoardError,
@@ -36,49 +35,30 @@ from ..run.train import Diverged
 from ..run.weights import load_weights, save_weights, step_of_weights
 from ..schedule.schedule import Schedule
 from ..sim.start_board import prepare_storage, start_board
-from .connection import Connection, connect
-from .connection import arena_for as arena_for
-from .connection import runs_here as runs_here
+from .connection import Connection, arena_for as arena_for, connect, runs_here as runs_here
 
 # Those imported under their own name again are the command line's; they are not public verbs.
-from .models import export, load
-from .models import load_graph as load_graph
+from .models import export, load, load_graph as load_graph
 from .planning import (
     ALL_METHODS as ALL_METHODS,
-)
-from .planning import (
     costs_of,
     encode,
     estimate_profile,
     problem,
     solve,
-)
-from .planning import (
     step_without_search as step_without_search,
-)
-from .planning import (
     why_no_plan as why_no_plan,
 )
 from .training import (
     Backup as Backup,
-)
-from .training import (
     card_image_bytes as card_image_bytes,
-)
-from .training import (
     check_training as check_training,
-)
-from .training import (
     evaluate,
+    last_step as last_step,
     read_card,
+    start_training as start_training,
     train,
     write_card,
-)
-from .training import (
-    last_step as last_step,
-)
-from .training import (
-    start_training as start_training,
 )
 
 __all__ = [

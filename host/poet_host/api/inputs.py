@@ -30,8 +30,7 @@ import numpy as np
 from ..data.datasets import Dataset, load_data
 from ..data.files import NAMES
 from ..data.fitted import FittedData
-from ..device.board import Board, load_board
-from ..device.board import names as board_names
+from ..device.board import Board, load_board, names as board_names
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..profile.profile import Profile, estimate_profile

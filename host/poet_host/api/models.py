@@ -6,12 +6,10 @@ from typing import Any
 
 from ..errors import BadInput, PoetWarning
 from ..graph.graph import Graph
-from ..graph.models import MODELS
-from ..graph.models import load as load_model
+from ..graph.models import MODELS, load as load_model
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from ..onnx.exporter import export as export_model
-from ..onnx.importer import load as load_onnx
-from ..onnx.importer import training as train_onnx
+from ..onnx.importer import load as load_onnx, training as train_onnx
 from ..onnx.pytorch import export_module, is_module
 from ..onnx.returning import notice
 from ..plan.costgraph import load_cost_graph

@@ -12,16 +12,13 @@ from ..errors import BadInput, Infeasible, OutOfTime
 from ..graph.graph import Graph
 from ..plan.costgraph import dump_cost_graph
 from ..plan.infeasible import largest_need, why_infeasible
-from ..plan.keepall import METHOD as KEEP_EVERYTHING
-from ..plan.keepall import keep_everything
+from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything
 from ..plan.limits import problem_of
 from ..plan.plan import Plan
 from ..plan.pricing import cost_graph
 from ..plan.problem import CostGraph, Problem
-from ..profile.profile import Profile
-from ..profile.profile import estimate_profile as estimated
-from ..schedule.encode import QUEUE_CAPACITY, encode_costs
-from ..schedule.encode import encode as encode_plan
+from ..profile.profile import Profile, estimate_profile as estimated
+from ..schedule.encode import QUEUE_CAPACITY, encode as encode_plan, encode_costs
 from ..schedule.schedule import Schedule
 from ..solver.greedy import greedy_totals
 from ..solver.settings import Settings

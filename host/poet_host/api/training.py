@@ -12,8 +12,7 @@ from ..device.device import Progress
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..run.card import check_replaceable, held, nothing_held, read_weights, resumed
-from ..run.evaluate import Evaluation, Half
-from ..run.evaluate import evaluate as evaluate_on
+from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
 from ..run.job import JobState, check_room, make_job, read_job, write_job
 from ..run.run import Run, Weights
 from ..run.train import (
@@ -25,8 +24,8 @@ from ..run.train import (
     load_schedule,
     prepare_board,
     starting_values,
+    train as train_until,
 )
-from ..run.train import train as train_until
 from ..run.weights import SavedWeights, classes_of_weights, save_weights
 from ..schedule.schedule import Schedule
 from .connection import Connection

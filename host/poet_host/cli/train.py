@@ -14,8 +14,7 @@ from ..profile.profile import board_power
 from ..run.evaluate import held_out_accuracy
 from ..run.log import Log
 from ..run.run import Run, weights_sha256
-from ..run.train import Diverged, StartingPoint
-from ..run.train import train as train_until
+from ..run.train import Diverged, StartingPoint, train as train_until
 from ..run.validate import check_held_out
 from ..schedule.rates import with_rates
 from ..schedule.schedule import Schedule

@@ -16,11 +16,13 @@ from ..isa import attributes, kernels
 from .builder import Layer, Model
 from .graph import Graph, Node, Phase
 from .operators import OPERATORS
-from .optimisers import OPTIMISERS as OPTIMISERS
-from .optimisers import Adam as Adam
-from .optimisers import Optimiser as Optimiser
-from .optimisers import Sgd as Sgd
-from .optimisers import optimiser as optimiser
+from .optimisers import (
+    OPTIMISERS as OPTIMISERS,
+    Adam as Adam,
+    Optimiser as Optimiser,
+    Sgd as Sgd,
+    optimiser as optimiser,
+)
 from .rules import Fields, Operator, Rule, Shape, sizes_of
 
 MOMENTUM = ":momentum"

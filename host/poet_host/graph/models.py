@@ -6,8 +6,7 @@ from difflib import get_close_matches
 
 from ..errors import BadInput
 from .autodiff import Sgd
-from .bert import bert
-from .bert import transformer as one_block
+from .bert import bert, transformer as one_block
 from .builder import Builder, Model, Tensor
 from .graph import Graph
 from .training_options import DEFAULTS, TrainingOptions

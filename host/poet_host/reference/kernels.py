@@ -6,10 +6,6 @@ operation per term, over all elements of the output at once. A kernel of a param
 gradient returns the gradient; `step.run_kernel` applies the sink.
 """
 
-from . import dense as _dense  # noqa: F401 (importing a file enters its kernels)
-from . import elementwise as _elementwise  # noqa: F401
-from . import loss as _loss  # noqa: F401
-from . import norm as _norm  # noqa: F401
-from . import windows as _windows  # noqa: F401
-from .op import KERNELS as KERNELS
-from .op import Op as Op
+# Importing a file enters its kernels.
+from . import dense, elementwise, loss, norm, windows  # noqa: F401
+from .op import KERNELS as KERNELS, Op as Op

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load as parse_tensors
-from safetensors.numpy import save as tensors_to_bytes
+from safetensors.numpy import load as parse_tensors, save as tensors_to_bytes
 
 from ..data.classes import NO_NAMES, Classes, classes_from_json
 from ..errors import BadInput, reason

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from poet_host import api
 from poet_host.cli import demo_steps
-from poet_host.cli.demo import ConsoleReporter
 from poet_host.data.datasets import load_data
 from poet_host.errors import PoetError
 from poet_host.graph.weights import start_values
@@ -243,7 +242,7 @@ def test_a_board_that_used_more_than_its_budget_fails(found: demo_steps.Demo) ->
 
 
 def test_steps_are_numbered_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = ConsoleReporter()
+    reporter = demo_steps.Reporter()
     for title in ("one", "two"):
         with reporter.step(title):
             reporter.result(f"{title} is done")

@@ -1,36 +1,14 @@
-"""The command `demo`: prints the steps of demo_steps.py, then a table."""
+"""The command `demo`: runs the steps of demo_steps.py, then prints a table."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from .console import Report, emit, progress, say, show_table, show_text
+from .console import emit, show_table, show_text
 from .demo_steps import PORTS, Demo, run_demo
 from .options import json_option
-
-
-class ConsoleReporter:
-    """Prints numbered steps on stderr."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.results: list[str] = []
-
-    @contextmanager
-    def step(self, title: str) -> Iterator[Report]:
-        self.count += 1
-        self.results.clear()
-        with progress(f"{self.count:2}. {title}") as report:
-            yield report
-        for text in self.results:  # printed when the progress bar has ended
-            say(f"    {text}")
-
-    def result(self, text: str) -> None:
-        self.results.append(text)
 
 
 @click.command()
@@ -52,7 +30,7 @@ def demo(port: str, out: Path, as_json: bool) -> None:
     """
     started_s = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    found = run_demo(out, ConsoleReporter(), port)
+    found = run_demo(out, port)
     if as_json:
         emit({**found.to_json(), "seconds": time.monotonic() - started_s, "folder": str(out)})
         return

@@ -1,14 +1,11 @@
-"""The steps of the demo: from a model to trained weights, with a comparison that proves them.
-
-Nothing here prints: a `Reporter` receives what happens.
-"""
+"""The steps of the demo: from a model to trained weights, with a comparison that proves them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +25,7 @@ from ..run.run import Run, Weights, weights_sha256
 from ..run.train import StartingPoint, Training
 from ..schedule.schedule import Schedule
 from ..view.picture import draw
-from .console import Report, count_steps, to_json
+from .console import Report, count_steps, progress, say, to_json
 
 MODEL = "resnet-digits"
 NATIVE = "native"
@@ -47,13 +44,24 @@ PRETRAINING_EPOCHS = 3
 SEED = 0
 
 
-class Reporter(Protocol):
-    """Receives the title of each step, its progress, and then its results."""
+class Reporter:
+    """Prints numbered steps on stderr, each with its progress and then its results."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.results: list[str] = []
 
     @contextmanager
-    def step(self, title: str) -> Iterator[Report]: ...
+    def step(self, title: str) -> Iterator[Report]:
+        self.count += 1
+        self.results.clear()
+        with progress(f"{self.count:2}. {title}") as report:
+            yield report
+        for text in self.results:  # printed when the progress bar has ended
+            say(f"    {text}")
 
-    def result(self, text: str) -> None: ...
+    def result(self, text: str) -> None:
+        self.results.append(text)
 
 
 @dataclass(frozen=True)
@@ -153,12 +161,12 @@ def split(digits: Dataset) -> tuple[Dataset, Dataset]:
     return known, replace(digits, x=digits.x[chosen], y=digits.y[chosen])
 
 
-def run_demo(out: Path, reporter: Reporter, port: str = PORTS[0]) -> Demo:
+def run_demo(out: Path, port: str) -> Demo:
     """Run all steps with a board at one of PORTS, and write their results to the folder `out`.
 
     Raises PoetError if the trained weights differ from those of unlimited memory: see `check`.
     """
-    graph = api.load_graph(MODEL)
+    graph, reporter = api.load_graph(MODEL), Reporter()
     known, ten = split(api.load_data("digits"))
     with _start(port, reporter) as connection:
         with reporter.step("pre-training on the digits 0 to 6, on the native board") as report:

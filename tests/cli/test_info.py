@@ -1,6 +1,7 @@
 """`boards`, `models` and `info`: lists, layers, what is trained, losses."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_info_of_one_board_and_of_a_schedule(poet_host: Command, tmp_path: Path)
     printed = poet_host("info", schedule, "--board", "mkr1000", "--json").json
     assert [row["board"] for row in printed["boards"]] == ["mkr1000"]
     graph = api.load("lenet-digits", train="last:1")
-    own = json.loads(json.dumps(summary_of(graph).to_json()))
+    own = json.loads(json.dumps(asdict(summary_of(graph))))
     assert printed["rates"] == pytest.approx(own.pop("rates"))  # a schedule holds float32
     assert {key: printed[key] for key in own} == own
     assert poet_host("info", schedule, "--batch", 2).code == BAD

@@ -330,11 +330,11 @@ def test_a_window_of_the_trace_moves_over_the_whole_plan(capacity: int) -> None:
     statements = len(trace.statements)
     windows = -(-statements // capacity)
     for step in range(windows):
-        assert not trace.is_complete
+        assert not all(trace.ticks)
         first, size = trace.window(step)
         assert size <= capacity
         trace.add(Record(i, 0, 2**32 - 5, i) for i in range(first, first + size))
-    assert trace.is_complete
+    assert all(trace.ticks)
     times = [row.time_us for row in trace.traced(FixedClock())]  # type: ignore[arg-type]
     assert times == [i + 5 for i in range(statements)]
     assert trace.window(windows) == trace.window(0)
@@ -343,7 +343,7 @@ def test_a_window_of_the_trace_moves_over_the_whole_plan(capacity: int) -> None:
 def test_a_board_without_trace_has_no_window() -> None:
     trace = Trace(small(), runs.digits(), 0)
     assert trace.window(3) == (0, 0)
-    assert not trace.is_complete
+    assert not all(trace.ticks)
     assert trace.traced(FixedClock()) == ()  # type: ignore[arg-type]
 
 

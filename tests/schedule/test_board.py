@@ -15,8 +15,9 @@ from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph
 from poet_host.profile.profile import estimate_profile
 from poet_host.schedule.decode import _Decoder, decode
-from poet_host.schedule.encode import encode, model_part
-from poet_host.schedule.model import CURRENT, FIXED, INPUT, PAGE, with_crc
+from poet_host.schedule.encode import encode
+from poet_host.schedule.layout import model_of_graph
+from poet_host.schedule.model import CURRENT, FIXED, INPUT, PAGE, model_bytes, with_crc
 from poet_host.schedule.schedule import Schedule, parse
 from support import toy
 from support.memory_board import MemoryBoard, Refused, card
@@ -141,7 +142,7 @@ def test_both_decoders_refuse_the_same(name: str) -> None:
 def test_the_graph_is_recovered_from_a_schedule(name: str) -> None:
     schedule = some_schedule(name)
     graph = parse(schedule.to_bytes()).graph
-    assert model_part(graph) == schedule.model_part
+    assert model_bytes(model_of_graph(graph)) == schedule.model_part
     for node in graphs()[name]:
         again = graph[node.name]
         for key in ("shape", "role", "phase", "dtype", "start", "op", "sink", "inputs"):

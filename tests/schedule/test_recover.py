@@ -20,7 +20,8 @@ from poet_host.graph.weights import start_values
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.pricing import cost_graph
 from poet_host.reference.inference import inference
-from poet_host.schedule.encode import model_part
+from poet_host.schedule.layout import model_of_graph
+from poet_host.schedule.model import model_bytes
 from poet_host.schedule.schedule import Schedule
 from support import onnx_architectures, onnx_models, toy, whole_runs as runs
 from support.onnx_judge import imported
@@ -53,7 +54,7 @@ def check_recovered(graph: Graph) -> None:
     )  # fmt: skip
     stored_first = sorted(graph.nodes, key=lambda node: not node.stored)
     assert [rounded(node) for node in found] == [rounded(node) for node in stored_first]
-    assert model_part(found) == schedule.model_part
+    assert model_bytes(model_of_graph(found)) == schedule.model_part
 
 
 @pytest.mark.parametrize("name", GRAPHS)

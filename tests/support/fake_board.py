@@ -1,20 +1,12 @@
 """A peer at a pty that speaks wire.def, and misbehaves on request."""
 
+import struct
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 from poet_host import isa
-from poet_host.device.wire import (
-    REPLY,
-    WireError,
-    frame,
-    messages,
-    pack,
-    pack_status,
-    unframe as open_frame,
-    unpack,
-)
+from poet_host.device.wire import REPLY, WireError, frame, messages, pack, unframe, unpack
 from support.pty_peer import PtyPeer
 
 Handler = Callable[..., dict[str, Any] | int | None]
@@ -68,7 +60,7 @@ class FakeBoard(PtyPeer):
 
     def _answer(self, raw: bytes) -> None:
         try:
-            sequence, code, payload = open_frame(raw)
+            sequence, code, payload = unframe(raw)
         except WireError:
             return
         name = self._names[code]
@@ -80,9 +72,9 @@ class FakeBoard(PtyPeer):
         if answer is None:
             return
         if isinstance(answer, int):
-            body = pack_status(answer, 7)
+            body = struct.pack("<hI", answer, 7)
         else:
-            body = pack_status(0, 0) + pack(messages()[name].reply, answer)
+            body = bytes(6) + pack(messages()[name].reply, answer)
         reply = self.spoil(self._replies, frame(sequence, code | REPLY, body))
         self._replies += 1
         if reply and self._open:

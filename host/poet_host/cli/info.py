@@ -1,6 +1,7 @@
 """The command `info`, and the tables of a model that `solve` prints too."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def info(
         rows = [api.step_without_search(graph, profile) for profile in profiles]
     summary = summary_of(graph)
     if as_json:
-        emit({"name": graph.name, **summary.to_json(), "boards": rows})
+        emit({"name": graph.name, **asdict(summary), "boards": rows})
         return
     show_model(summary, is_assumed=is_loss_assumed(model, options))
     show_table(

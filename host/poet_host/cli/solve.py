@@ -1,6 +1,7 @@
 """The command `solve`."""
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def solve(
         schedule.save(output)
         say(f"wrote {output}: a plan of {len(schedule.plan_part):,} bytes")
     if as_json:
-        about = {"model": summary.to_json()} if summary else {}
+        about = {"model": asdict(summary)} if summary else {}
         emit({**plan_to_json(plan, statements=False), **about})
     elif plan.statements:
         show_table(("", ">"), _facts(problem.keep_everything, plan))

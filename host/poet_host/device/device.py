@@ -123,15 +123,7 @@ class Device(Closing):
             if progress:
                 progress(done, len(data))
 
-    def read(
-        self,
-        object: int,
-        tensor: int,
-        size_bytes: int,
-        progress: Progress | None = None,
-        *,
-        start: int = 0,
-    ) -> bytes:
+    def read(self, object: int, tensor: int, size_bytes: int, *, start: int = 0) -> bytes:
         """Read `size_bytes` of an object, from byte `start` on."""
         room = self._piece(self.info.frame_bytes - STATUS_BYTES)
         data = bytearray()
@@ -143,8 +135,6 @@ class Device(Closing):
             if len(piece) != count:
                 raise self._invalid(f"{len(piece)} bytes instead of {count}")
             data += piece
-            if progress:
-                progress(len(data), size_bytes)
         return bytes(data)
 
     def checksum(self, object: int, tensor: int, size_bytes: int) -> int:

@@ -14,7 +14,8 @@ from .. import isa
 
 REPLY = 0x80  # bit of a reply's code
 _TYPES = {"u8": "<B", "u16": "<H", "u32": "<I", "i16": "<h", "f32": "<f"}
-_STATUS = struct.Struct("<hI")
+_STATUS = struct.Struct("<hI")  # the first bytes of every reply's payload: status, detail
+STATUS_BYTES = _STATUS.size
 
 
 class WireError(ValueError):
@@ -109,20 +110,12 @@ def size_of(fields: Sequence[Field]) -> int:
     )
 
 
-def pack_status(status: int, detail: int) -> bytes:
-    """Return the first bytes of every reply's payload."""
-    return _STATUS.pack(status, detail)
-
-
 def unpack_status(payload: bytes) -> tuple[int, int, bytes]:
     """Return status, detail, and the bytes of the reply's fields."""
     if len(payload) < _STATUS.size:
         raise WireError("the reply has no status")
     status, detail = _STATUS.unpack_from(payload)
     return status, detail, payload[_STATUS.size :]
-
-
-STATUS_BYTES = _STATUS.size
 
 
 def frame(sequence: int, code: int, payload: bytes) -> bytes:

@@ -1,9 +1,8 @@
 """Summary of a training graph: its layers, what is trained, the optimiser."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from .graph import Graph, Node
 from .work import work_of
@@ -39,9 +38,6 @@ class Summary:
     rates: Mapping[str, float]  # learning_rate, momentum, ...
     batch: int
     data_shape: tuple[int, ...]  # of one sample
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def summary_of(graph: Graph) -> Summary:

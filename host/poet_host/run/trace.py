@@ -61,10 +61,6 @@ class Trace:
                 found.append(self._traced(statement, again, *times))
         return tuple(found)
 
-    @property
-    def is_complete(self) -> bool:
-        return all(self.ticks)
-
     def _traced(self, statement: Statement | Wait, again: bool, *times: Any) -> Traced:
         if isinstance(statement, Wait):
             return Traced("wait", "", False, False, *times)

@@ -55,11 +55,6 @@ def encode_costs(
     return _encode(model_of_costs(graph), known, plan, meta, queue_capacity)
 
 
-def model_part(graph: Graph) -> bytes:
-    """Return the model part, which all schedules of `graph` share."""
-    return model_bytes(model_of_graph(graph))
-
-
 def _encode(
     tables: Model,
     known: dict[str, Any],

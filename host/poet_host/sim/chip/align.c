@@ -1,6 +1,6 @@
 /* align.c - which registers a block of Thumb code uses as a base for accesses
-   that must be aligned (align.h). Encodings: ARMv7-M ARM, A5. No state outlives
-   a call; core.c keeps the result of the block that runs. */
+   that must be aligned (align.h). Encodings: ARMv7-M ARM, A5. It keeps no
+   state; core.c keeps the result for the running block. */
 #include "align.h"
 
 #include "machine.h"
@@ -29,7 +29,7 @@ static uint16_t one(unsigned number) {
   return (uint16_t)(1u << number);
 }
 
-/* Registers whose remainder by 4 a 16-bit instruction may change. */
+/* Registers, as bits, whose remainder by 4 a 16-bit instruction may change. */
 static uint16_t narrow_changes(uint16_t a) {
   bool whole_words = !(a & 3);
   switch (a >> 12) {
@@ -61,9 +61,9 @@ static uint16_t wide_changes(uint16_t a, uint16_t b) {
   uint16_t base = one(a & 15u), high = one(b >> 12), low = one(b >> 8 & 15u);
   if ((a & 0xfe40) == 0xe800) /* LDM, STM: they add a multiple of 4 */
     return a & 0x10 ? b : 0;
-  if ((a & 0xfe00) == 0xec00) /* VMOV of two registers to the core's */
+  if ((a & 0xfe00) == 0xec00) /* VMOV to two core registers */
     return (a & 0xfff0) == 0xec50 ? high | base : 0;
-  if ((a & 0xff00) == 0xee00) /* of one */
+  if ((a & 0xff00) == 0xee00) /* VMOV to one core register */
     return a & b & 0x10 ? high : 0;
   if ((a & 0xfe00) == 0xf800) /* one load or store */
     return high | (!(a & 0x80) && (b & 0x900) == 0x900 ? base : 0);

@@ -11,7 +11,7 @@
 struct alignment {
   uint16_t changed;     /* may have another remainder by 4 than before */
   uint16_t needed;      /* must be multiples of 4 when the block begins */
-  uint16_t left;        /* others that must be when the block has ended */
+  uint16_t left;        /* others: multiples of 4 when the block ends */
   unsigned conditional; /* instructions left of an IT block: not checked */
 };
 

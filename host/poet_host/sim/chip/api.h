@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 enum run_result {
-  RUN_SLICE,      /* the given time is over */
+  RUN_SLICE,      /* the time of the slice is over */
   RUN_IDLE,       /* asleep: only input from outside can wake it */
   RUN_BREAKPOINT, /* a BKPT instruction; r0, r1 as the program set them */
   RUN_RESET,      /* the program requested a reset */
@@ -15,7 +15,7 @@ enum run_result {
 };
 
 struct machine_meter {
-  uint64_t ticks;  /* of machine_tick_hz */
+  uint64_t ticks;  /* at machine_tick_hz */
   uint64_t cycles; /* core cycles, awake */
   uint64_t instructions;
   uint64_t asleep_ticks;
@@ -78,7 +78,7 @@ struct sdcard_config {
   uint32_t write_next_us;  /* busy after a block of a multi-block write */
   uint32_t erase_us;       /* additional time at the first block of a group */
   uint32_t stop_us;        /* busy after a multi-block transfer is stopped */
-  uint32_t spread_percent; /* random increase of each time, at most */
+  uint32_t spread_percent; /* largest random increase of each time */
   uint32_t stall_one_in;   /* one write in this many stalls; 0: none */
   uint32_t stall_us;       /* additional busy time of such a write */
   uint32_t erase_group_blocks;
@@ -144,7 +144,8 @@ struct nrf52840_config { /* pins as in PSEL: 32 * port + number */
 struct machine *nrf52840_new(const struct nrf52840_config *config,
                              struct sdcard *card);
 
-/* The UART's line. Bytes that are given arrive at the baud rate. */
+/* The UART's line. _give sends bytes to the chip, where they arrive at the baud
+   rate. _take returns the bytes that the chip has sent. */
 uint32_t machine_serial_give(struct machine *m, const uint8_t *data,
                              uint32_t size_bytes);
 uint32_t machine_serial_take(struct machine *m, uint8_t *data,
@@ -171,7 +172,7 @@ void machine_usb_plug(struct machine *m, bool in);
 enum usb_state machine_usb_state(const struct machine *m);
 const char *machine_usb_complaint(const struct machine *m);
 /* A program on the host opens the port with a baud rate, or closes it. The port
-   is open once the host has sent both to the device. */
+   is open after the host has sent both settings to the device. */
 void machine_usb_open(struct machine *m, bool open, uint32_t baud);
 bool machine_usb_is_open(const struct machine *m);
 /* Bytes to and from the port. */
@@ -187,11 +188,12 @@ void machine_usb_reset(struct machine *m);
    returns its result (as in usb_request). */
 void machine_usb_ask(struct machine *m, const uint8_t setup[8],
                      const uint8_t *data, uint32_t size_bytes);
-/* The same at once; a transfer in progress is aborted. */
+/* Start it at once. A transfer in progress is aborted. */
 void machine_usb_interject(struct machine *m, const uint8_t setup[8],
                            const uint8_t *data, uint32_t size_bytes);
 int machine_usb_answer(const struct machine *m, uint8_t data[512]);
-/* Number of control transfers so far, and one of the latest 64. */
+/* Number of control transfers so far; and a transfer by its number, if it is
+   one of the latest 64. */
 uint32_t machine_usb_requests(const struct machine *m);
 struct usb_request machine_usb_request(const struct machine *m,
                                        uint32_t number);

@@ -211,9 +211,9 @@ bool watch_pending(const struct machine *m) {
   return unwatched(m) != RAM_PIECES;
 }
 
-/* Watch the guarded pieces, and keep watching: changing the rights of memory
-   takes the core far longer than a call for each access to these pieces, which
-   should hold few bytes. */
+/* Watch the guarded pieces of RAM, also after the guard has ended: changing the
+   rights of memory takes the core far longer than a call for each access to
+   these pieces, which should hold few bytes. */
 void watch_guarded(struct machine *m) {
   for (uint32_t piece; (piece = unwatched(m)) != RAM_PIECES;) {
     struct window *window = &m->watched[piece];

@@ -12,7 +12,7 @@
    Core registers may be changed only between two runs of the core. */
 #include "machine.h"
 
-#define NO_ADDRESS 0xdfffffffu /* nothing is there, and it is odd */
+#define NO_ADDRESS 0xdfffffffu /* odd, and without memory */
 
 uint32_t core_read(struct machine *m, int reg) {
   uint32_t value = 0;

@@ -17,10 +17,10 @@ enum instruction_flag {
 
 struct instruction {
   uint8_t size_bytes;
-  uint8_t cycles;       /* of a branch: if it is not taken */
+  uint8_t cycles;       /* for a branch: if it is not taken */
   uint8_t taken_cycles; /* added when a conditional branch is taken */
   uint8_t flags;        /* enum instruction_flag */
-  uint16_t stack_bytes; /* by which it lowers the stack pointer */
+  uint16_t stack_bytes; /* how far it lowers the stack pointer */
   int8_t fp_result; /* S register an FP arithmetic instruction writes, or -1 */
   int8_t fp_sources[3]; /* S registers it reads, or -1 */
 };

@@ -2,10 +2,10 @@
    B1.5). The process stack is not modelled: selecting it stops the machine.
 
    State: struct system_control (scs.c). `best` and `running` follow from the
-   arrays; exceptions_refresh computes them after every change of one. PRIMASK,
-   BASEPRI and FAULTMASK are registers of the core, so exception_ready reads
-   them each time. Entry and return change core registers: only between two runs
-   of the core. */
+   arrays; exceptions_refresh computes them after every change of an array.
+   PRIMASK, BASEPRI and FAULTMASK are registers of the core, so exception_ready
+   reads them each time. Entry and return change core registers: only between
+   two runs of the core. */
 #include "machine.h"
 
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* locate.c - which instruction of the current block made an access. The core
-   reports only the block, but its registers are current: so it is the
-   instruction whose registers give the address. It keeps no state. */
+   reports only the block, but its registers are current. So the
+   instruction is the one whose registers yield the address. locate.c keeps no
+   state. */
 #include "machine.h"
 
 #include <string.h>

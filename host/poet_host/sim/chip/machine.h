@@ -56,10 +56,10 @@ struct event {
   void *owner;
 };
 
-/* A peripheral's registers: a table, or two functions, which return false if
-   the model does not cover the register, or not an access of that width. While
-   `ready` (NULL: always) returns false, after a stop, accesses have no effect.
- */
+/* A peripheral's registers: a table, or two functions. They return false if the
+   model does not cover the register, or an access of that width. If `ready`
+   returns false, it has stopped the machine, and accesses have no effect.
+   `ready` NULL: always ready. */
 struct region {
   const char *name;
   uint32_t base, size_bytes;
@@ -128,7 +128,7 @@ struct machine {
   const struct region *last_region;
   struct window windows[WINDOWS];
   unsigned window_count;
-  const struct region *unmodelled; /* blocks without a model; the last: {0} */
+  const struct region *unmodelled; /* blocks without a model; ends with {0} */
 
   bool in_core;      /* inside uc_emu_start */
   bool accessing;    /* inside an access to a register or to watched RAM */
@@ -139,7 +139,7 @@ struct machine {
     uint32_t from, to;
     const char *why;
   } guard;
-  struct window watched[RAM_PIECES]; /* RAM whose accesses call us */
+  struct window watched[RAM_PIECES]; /* RAM whose accesses call bus.c */
   int interrupt; /* number of the interrupt that the core raised, or -1 */
   uint64_t bad_address;
   unsigned bad_size;
@@ -161,7 +161,7 @@ void event_at(struct machine *m, struct event *event, uint64_t at);
 void event_cancel(struct event *event);
 void machine_map(struct machine *m, const struct region *region);
 /* Pointer to RAM for a DMA; NULL, after a stop that names `who`, if the range
-   is not in RAM or guarded. */
+   is not in RAM, or is guarded. */
 uint8_t *machine_dma(struct machine *m, const char *who, uint32_t address,
                      uint32_t size_bytes);
 /* Likewise, for a source that may also be in flash. */
@@ -172,13 +172,13 @@ void machine_stop(struct machine *m, enum run_result result, const char *format,
 uint64_t machine_nanoseconds(const struct machine *m);
 uint64_t ticks_to_ns(const struct machine *m, uint64_t ticks);
 /* Exchange a byte with the card, if there is one; the machine stops at a
-   complaint and at an injected power cut. `at` is the tick at its end. */
+   complaint and at an injected power cut. `at`: the tick at which it ends. */
 uint8_t machine_card_exchange(struct machine *m, uint8_t out, uint64_t at,
                               uint64_t byte_ticks);
-/* The select pin is low, or high. */
+/* Set the level of the card's select pin. */
 void machine_card_select(struct machine *m, bool low);
 /* Stop at any access to this RAM; `why` completes "access to ...:". An empty
-   range ends that. */
+   range ends the guard. */
 void machine_guard(struct machine *m, uint32_t from, uint32_t to,
                    const char *why);
 void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,

@@ -28,11 +28,11 @@ struct nrf_peripheral {
   uint32_t known_events, known_shorts; /* bits that the model covers */
   uint32_t events, enabled, shorts;
   bool (*task)(struct nrf_peripheral *p, uint32_t offset); /* NULL: none */
-  const struct reg *registers; /* the others; NULL: `read` and `write` */
+  const struct reg *registers; /* the others; NULL: by `read` and `write` */
   bool (*read)(struct nrf_peripheral *p, uint32_t offset, uint32_t *value);
   bool (*write)(struct nrf_peripheral *p, uint32_t offset, uint32_t value);
-  /* Called when events are read, or may have other effects from now on; may be
-     NULL. */
+  /* Called before events are read or cleared, and after a change of registers.
+     May be NULL. */
   void (*changed)(struct nrf_peripheral *p);
 };
 

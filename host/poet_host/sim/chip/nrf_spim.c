@@ -36,7 +36,7 @@ static uint64_t byte_ticks(const struct nrf_spim *s) {
     return s->fast ? 8 * 4 : 0;
   if (frequency == 0x14000000)
     return s->fast ? 8 * 2 : 0;
-  /* 125 kHz, and its doubles up to 8 MHz */
+  /* 125 kHz times 1, 2, 4 and so on, up to 8 MHz */
   const bool one_bit = frequency && !(frequency & (frequency - 1));
   return one_bit && frequency >= 0x02000000 ? 8 * 512 / (frequency >> 25) : 0;
 }

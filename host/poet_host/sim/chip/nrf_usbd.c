@@ -3,8 +3,8 @@
 
    State: struct nrf_usbd. Each endpoint and direction has a buffer for one
    packet (struct nrf_pipe) between the bus (nrf_usbd_bus.c) and EasyDMA.
-   `moving` is the one that EasyDMA moves, until the event `moved`. While it is
-   set, or before `ready`, most registers must not be accessed. */
+   `moving` is the pipe whose packet EasyDMA moves, until the event `moved`.
+   While it is set, or before `ready`, most registers must not be accessed. */
 #include "nrf_usbd.h"
 
 #include <string.h>
@@ -36,7 +36,7 @@ enum {
   IS_IN = 0x80, /* in DTOGGLE and EPSTALL */
   ALL_EVENTS = (1 << 25) - 1 - (1 << 11) - (1 << 20), /* no isochronous ones */
   ENABLE_TICKS = 64 * 20, /* not specified: "a few microseconds" */
-  DMA_TICKS = 64,         /* not specified, as is the time of a byte */
+  DMA_TICKS = 64,         /* not specified, nor is the time of a byte */
   DMA_BYTE_TICKS = 4,
 };
 
@@ -206,7 +206,7 @@ static uint32_t frame_number(void *owner) {
   return usb_bus_frame(u->bus);
 }
 
-/* Accept the next packet; one that was not moved yet is lost. */
+/* Accept the next packet. A packet that was not moved yet is lost. */
 static bool take(void *owner, uint32_t value) {
   struct nrf_pipe *pipe = owner;
   (void)value;

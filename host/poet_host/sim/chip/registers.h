@@ -16,7 +16,7 @@ enum on_write {
   FLIP_ONES,   /* ... are inverted */
   ZERO_ONLY,   /* any value but 0 is not covered */
   BY_FUNCTION, /* only `set` has an effect */
-  WRITE_ONLY,  /* likewise; a read is not covered */
+  WRITE_ONLY,  /* as BY_FUNCTION, but a read is not covered */
 };
 
 struct reg {
@@ -25,27 +25,28 @@ struct reg {
   enum on_write on_write;
   uint32_t mask;         /* bits that can be written; 0: all */
   uint32_t most;         /* the highest value that is covered; 0: any */
-  uint32_t field, bytes; /* of the model's struct: its offset and size */
+  uint32_t field, bytes; /* offset and size in the model's struct */
   uint32_t constant;     /* read if there is no field */
-  /* Read instead of the field. */
+  /* Called for a read, instead of reading the field. */
   uint32_t (*get)(void *model);
   /* Called after the field has changed; false if the value is not covered. */
   bool (*set)(void *model, uint32_t value);
   void (*after)(void *model);
   unsigned count; /* 0: one */
-  /* Of a block: its table, its length in bytes, and the model of number k. If
-     that is NULL, the registers do not exist now. */
+  /* For a block: its table, its length in bytes, and a function that returns
+     the model of number k. If that model is NULL, the registers do not exist
+     now. */
   const struct reg *table;
   uint32_t stride;
   void *(*part)(void *model, unsigned k);
 };
 
-/* The field of a row; of an array: its first element. */
+/* The field of a row; for an array, its first element. */
 #define FIELD(type, member)                                                    \
   .field = offsetof(type, member), .bytes = sizeof((type *)0)->member
 
-/* Read or write a register. False: the model does not cover it, or not an
-   access of that width, or not that value. */
+/* Read or write a register. False: the model does not cover the register, that
+   width of access, or that value. */
 bool register_read(const struct reg *table, void *model, uint32_t offset,
                    unsigned size, uint32_t *value);
 bool register_write(const struct reg *table, void *model, uint32_t offset,

@@ -140,7 +140,7 @@ uint32_t samd21_sercom_read(void *sercom);
 bool samd21_sercom_write(void *sercom, uint32_t value);
 bool samd21_sercom_requests(const struct samd21_sercom *sercom, bool transmit);
 void samd21_dmac_create(struct samd21 *chip);
-/* A trigger has become active. */
+/* Call this after a trigger has become active. */
 void samd21_dmac_kick(struct samd21 *chip);
 void samd21_tc_create(struct samd21 *chip, unsigned position);
 void samd21_usb_create(struct samd21 *chip);

@@ -1,6 +1,6 @@
 /* samd21_nvm.c - NVMCTRL (section 22): wait states and cache of the flash.
-   Programming is not modelled. State: CTRLB, which sets both. A core clock that
-   needs a wait state, without one, stops the machine. */
+   Programming is not modelled. State: CTRLB, which sets both. If the core
+   clock needs a wait state and CTRLB sets none, the machine stops. */
 #include "samd21.h"
 
 enum {

@@ -24,7 +24,7 @@ enum {
   EPINTSMRY = 0x20,
   DESCADD = 0x24,
   PADCAL = 0x28,
-  ENDPOINT = 0x100, /* and every 0x20 */
+  ENDPOINT = 0x100, /* endpoint n: + 0x20 n */
   EPCFG = 0x0,
   EPSTATUSCLR = 0x4,
   EPSTATUSSET = 0x5,

@@ -29,8 +29,8 @@ struct bank {
   unsigned size_bytes;
 };
 
-/* A bank as its descriptor in RAM says. If that is illegal, `data` is NULL and
-   the machine has stopped. */
+/* Return a bank, as its descriptor in RAM describes it. If the descriptor is
+   illegal, `data` is NULL and the machine has stopped. */
 static struct bank find_bank(struct samd21_usb *u, unsigned n, unsigned which) {
   struct machine *m = u->chip->m;
   struct bank bank = {0};

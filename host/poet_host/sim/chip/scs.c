@@ -2,10 +2,10 @@
    B3.2 to B3.4, ARMv7-M B3.2 to B3.4).
 
    State: struct system_control of the machine. `line` is the level of each
-   request, `pending` is set at its rising edge and again at a return while the
-   level is still high. SysTick has no counter: its next zero is an event, and
-   its value follows from that. A register that the core lacks stops the
-   machine. */
+   request. `pending` is set at its rising edge, and again at the return from
+   the exception if the level is still high. SysTick has no counter: its next
+   zero is an event, and its value follows from that. A register that the core
+   lacks stops the machine. */
 #include "machine.h"
 
 #include <string.h>

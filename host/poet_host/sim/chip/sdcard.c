@@ -5,7 +5,8 @@
    the byte to send: a response, busy, or data, in this order. Then it handles
    the received byte. Times are absolute (`busy_until_ns`, `data_ready_ns`), so
    the card needs no events. A violation by the host is kept as a complaint, and
-   the machine stops with it, except after a swap that the host cannot know of.
+   the machine stops with it, except after a swap, of which the host cannot
+   know.
  */
 #include "sdcard.h"
 

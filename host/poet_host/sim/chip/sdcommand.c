@@ -1,6 +1,6 @@
 /* sdcommand.c - commands and their responses (sections 7.2, 7.3 of the
    specification). sd_command handles a whole command of six bytes: it checks
-   CRC and state, changes the state, and puts the response after N_CR bytes. An
+   CRC and state, changes the state, and queues N_CR bytes and the response. An
    uninitialised card accepts only CMD0, then the commands of initialisation. */
 #include "sdcard.h"
 

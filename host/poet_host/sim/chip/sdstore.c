@@ -1,5 +1,5 @@
-/* sdstore.c - what a card stores: its content, its registers CSD and CID; and
-   its times and faults. The content is a shared mapping of the image file, so
+/* sdstore.c - the content of a card, its registers CSD and CID, its times and
+   its faults. The content is a shared mapping of the image file, so
    that a programmed block is in the file at once. Random numbers come from the
    seed: the same run has the same times and faults. */
 #include "sdcard.h"

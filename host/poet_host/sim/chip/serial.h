@@ -20,7 +20,8 @@ struct serial {
 uint32_t serial_waiting(const struct serial_ring *ring);
 bool serial_put(struct serial_ring *ring, uint8_t byte); /* false: full */
 uint8_t serial_get(struct serial_ring *ring);
-/* Put or get as many bytes as there is space, or there are; their number. */
+/* Put as many bytes as there is space for, or get as many as there are. Both
+   return the number of bytes. */
 uint32_t serial_give(struct serial_ring *ring, const uint8_t *data,
                      uint32_t size_bytes);
 uint32_t serial_take(struct serial_ring *ring, uint8_t *data,

@@ -3,10 +3,9 @@
 
    State: struct usb_bus. `running` is the pipe whose transaction ends with the
    event `ended`; NULL: none. Pipes take turns. A pipe that was answered NAK
-   waits
-   (`refused`) until the device calls usb_bus_ready; then its next transaction
-   comes at the time at which repeated attempts would have come. While an answer
-   is handled (`performing`), no new transaction begins. */
+   waits (`refused`) until the device calls usb_bus_ready. Its next transaction
+   then begins when the next of its repeated attempts would have begun. While an
+   answer is handled (`performing`), no new transaction begins. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +19,7 @@ enum {
   NAK_BYTES = 8,
   SOF_BYTES = 6,
   FRAME_HZ = 1000,
-  SILENCES = 3,              /* attempts without an answer, then it fails */
+  SILENCES = 3,              /* attempts without an answer until failure */
   PATIENCE_US = 5000 * 1000, /* time limit of a control transfer */
   DIRECTION_IN = 0x80,
 };
@@ -48,8 +47,8 @@ static uint64_t fit(const struct usb_bus *bus, uint64_t from, uint64_t ticks) {
   return from + ticks <= begin + frame ? from : begin + frame + sof;
 }
 
-/* Earliest start of a pipe's next transaction. One that was answered NAK has
-   been repeated ever since, back to back. */
+/* Earliest start of a pipe's next transaction. A transaction that was answered
+   NAK counts as repeated since then, back to back. */
 static uint64_t earliest(const struct usb_bus *bus,
                          const struct usb_pipe *pipe) {
   const uint64_t now = bus->m->now;

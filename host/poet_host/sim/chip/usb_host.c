@@ -1,11 +1,12 @@
 /* usb_host.c - what a Linux host does when a serial port of the class CDC-ACM
-   is plugged in. The order of its requests is that which usbmon shows of
+   is plugged in. Its requests have the order that usbmon shows for
    Linux 6.1.
 
    State: struct usb_host. Enumeration is a sequence of steps; each sends one
-   request or waits, and step_answered starts the next. An error starts again
-   with a reset, ATTEMPTS times in all. After the last step the port belongs to
-   usb_tty.c. Every request is kept in `log`, for tests. */
+   request or waits, and step_answered starts the next. After an error,
+   enumeration begins again with a reset, at most ATTEMPTS times in all. After
+   the last step the port belongs to usb_tty.c. Every request is kept in `log`,
+   for tests. */
 #include "usb_host.h"
 
 #include <stdio.h>
@@ -17,7 +18,7 @@ enum {
   RESET_US = 50 * 1000,
   RECOVERY_US = 10 * 1000,
   ATTEMPTS = 3,
-  ADDRESS = 5, /* that the device is given */
+  ADDRESS = 5, /* assigned to the device */
 
   DEVICE = 1,
   CONFIGURATION,
@@ -160,7 +161,7 @@ static bool understand_device(struct usb_host *h, const uint8_t *d, int size) {
   return true;
 }
 
-/* Evaluate the answer to this step's request; NULL, or what is wrong. */
+/* Evaluate the answer to this step's request. Return NULL, or what is wrong. */
 static const char *understand(struct usb_bus *bus, int size) {
   struct usb_host *h = bus->host;
   const uint8_t *data = bus->control.data;
@@ -234,8 +235,8 @@ void usb_host_set_line_coding(struct usb_bus *bus, uint32_t baud,
                coding, then);
 }
 
-/* Get the descriptor of this step: its type, its length, and of a text its
-   number and language. */
+/* Request the descriptor of this step: its type, its length, and for a string
+   its number and language. */
 static void get_descriptor(struct usb_bus *bus) {
   static const uint8_t descriptors[][2] = {
       [FIRST_LOOK] = {DEVICE, 64},

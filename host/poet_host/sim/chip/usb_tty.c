@@ -2,7 +2,7 @@
    does, and what programs do with /dev/ttyACM0.
 
    State, in struct usb_host: what the program wants (`wants_open`,
-   `wants_baud`) and what the device has been sent (`open`, `baud`).
+   `wants_baud`) and what was sent to the device (`open`, `baud`).
    usb_tty_next sends the one request that comes next; its answer calls
    usb_tty_next again. `busy` is set while a request is pending. */
 #include <string.h>

@@ -3,7 +3,7 @@
     {"format": "poet-cost-graph", "version": 1, "name": ..., "nodes": [...],
      "storage": true, "base_power_uw": 0.0}
 
-A row of "nodes" has the fields of a CostNode, with the names of nodes in place of positions. An
+A row of "nodes" has the fields of a CostNode, with names of nodes in place of their indices. An
 input listed twice (x + x) is in RAM once, so it counts once.
 """
 
@@ -35,7 +35,7 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
 
     Raises BadInput that begins with `where` and names the node that breaks a rule of the format.
     """
-    top = of_format(value, FORMAT, VERSION, where, "give a cost graph")
+    top = of_format(value, FORMAT, VERSION, where, "use the file of a cost graph")
     rows = top.pop("nodes", None)
     if not isinstance(rows, list) or not rows:
         raise BadInput(f'{where}: "nodes" must be a list of at least one node')
@@ -53,7 +53,7 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
 
 
 def dump_cost_graph(graph: CostGraph) -> dict[str, Any]:
-    """The cost graph as a JSON object; `parse_cost_graph` gives it back."""
+    """Return the cost graph as a JSON object, which `parse_cost_graph` reads."""
     top: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": graph.name}
     if not graph.storage:
         top["storage"] = False
@@ -82,21 +82,21 @@ def _name(row: Any, where: str) -> str:
 
 
 def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where: str) -> CostNode:
-    """A row as a node; `order` has the positions of the nodes before it."""
+    """Make the node of a row; `order` has the indices of the nodes before it."""
     names = row.get("inputs")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadInput(f'{where}: "inputs" must be a list of names of nodes')
     for name in names:
         if name not in order:
             raise BadInput(
-                f"{where}: no node before it is named {quoted(name)}, its input. List the nodes "
-                "in an order in which they can be computed (a cycle has none)"
+                f"{where}: its input {quoted(name)} is not the name of an earlier node. List "
+                "every node after its inputs (a graph with a cycle has no such order)"
             )
     positions: dict[str, Any] = {"inputs": list(dict.fromkeys(order[name] for name in names))}
     if "overwrites" in row:
         if row["overwrites"] not in names:
             raise BadInput(
-                f"{where}: overwrites {quoted(row['overwrites'])}, which it does not read"
+                f"{where}: overwrites {quoted(row['overwrites'])}, which is not one of its inputs"
             )
         positions["overwrites"] = order[row["overwrites"]]
     if row.get("stored") is True and names:
@@ -107,16 +107,16 @@ def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where
             raise BadInput(f'{where}: "{key}" is missing')
     for key in ("bytes", "workspace_bytes"):
         if isinstance(row.get(key), float) and row[key].is_integer():
-            positions[key] = int(row[key])  # 64.0 bytes are 64
+            positions[key] = int(row[key])  # 64.0 is read as 64
     return convert({**row, **positions}, CostNode, where)
 
 
 def _check_size(nodes: list[CostNode], where: str) -> None:
-    """A node has the size of the input that it overwrites."""
+    """Raise BadInput if the last node differs in size from the input that it overwrites."""
     node = nodes[-1]
     if node.overwrites is not None and nodes[node.overwrites].bytes != node.bytes:
         other = nodes[node.overwrites]
         raise BadInput(
-            f"{where}: overwrites {quoted(other.name)} of another size "
-            f"({other.bytes} bytes, not {node.bytes})"
+            f"{where}: has {node.bytes} bytes, but overwrites {quoted(other.name)} of "
+            f"{other.bytes} bytes. Both sizes must be equal"
         )

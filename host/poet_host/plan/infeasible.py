@@ -19,10 +19,11 @@ class Need:
 
 
 def largest_need(graph: CostGraph, unit: int = ALIGNMENT) -> Need | None:
-    """The operator that needs most RAM with nothing else there; None if nothing is computed.
+    """Return the need of the operator that takes most RAM; None if nothing is computed.
 
-    No plan needs less RAM. With storage, paging and offsets at multiples of `unit` bytes, a plan
-    exists that needs no more: it pages everything out and in again around every operator.
+    Only the operator's own tensors count. No plan needs less RAM. If tensors may be paged and
+    offsets are multiples of `unit` bytes, a plan exists that needs no more: it pages every tensor
+    out and in again around every operator.
     """
     needs = (_need(graph, i, node, unit) for i, node in enumerate(graph.nodes) if not node.stored)
     return max(needs, key=lambda need: need.bytes, default=None)
@@ -37,7 +38,7 @@ def largest_operator_bytes(graph: CostGraph, unit: int = 1) -> int:
 def bytes_of(
     graph: CostGraph, tensors: Collection[int], unit: int = ALIGNMENT, workspace_bytes: int = 0
 ) -> int:
-    """Bytes of tensors one after another: each aligned, except the last."""
+    """Return the bytes of tensors one after another, with the largest padding last and left out."""
     sizes = [graph.nodes[i].bytes for i in tensors]
     sizes += [workspace_bytes] if workspace_bytes else []
     slack = max((aligned(size, unit) - size for size in sizes), default=0)
@@ -57,10 +58,10 @@ def _need(graph: CostGraph, index: int, node: CostNode, unit: int) -> Need:
 def why_infeasible(
     plan: Plan, costs: CostGraph | None = None, kernel_of: Callable[[str], str] = lambda name: ""
 ) -> str:
-    """Name the limit that no plan meets, and the smallest one that works, if known.
+    """Name the limit that no plan meets, and the smallest limit that works, if known.
 
-    With `costs`, name the operator that sets the smallest budget; `kernel_of` gives the kernel of
-    a node.
+    With `costs`, name the operator that sets the smallest budget; `kernel_of` returns the kernel
+    of a node.
     """
     ram = f"a RAM budget of {plan.ram_bytes:,} bytes"
     if plan.smallest_deadline_us is not None:
@@ -68,9 +69,9 @@ def why_infeasible(
         works = (
             f"a deadline of {_rounded_up(plan.smallest_deadline_us / 1e3)} ms works (--deadline)"
         )
-        return f"no plan meets a deadline of {limit}: {works}, or give more --ram"
+        return f"no plan meets a deadline of {limit}: {works}, or increase --ram"
     if plan.smallest_ram_bytes is None:
-        return f"no plan fits {ram} and its deadline: give more --ram or a later --deadline"
+        return f"no plan fits {ram} and the deadline: increase --ram or --deadline"
     smallest = f"{plan.smallest_ram_bytes:,} bytes (--ram {plan.smallest_ram_bytes})"
     need = largest_need(costs) if costs else None
     because = ""
@@ -83,7 +84,7 @@ def _operator(need: Need, kernel: str) -> str:
     parts = [f"{name} {size:,}" for name, size in need.tensors]
     parts += [f"workspace {need.workspace_bytes:,}"] if need.workspace_bytes else []
     operator = f"{need.node} ({kernel})" if kernel else need.node
-    return f"The operator {operator} needs that much at once: {_joined(parts)} bytes"
+    return f"The operator {operator} needs these at once: {_joined(parts)} bytes"
 
 
 def _joined(words: Iterable[str]) -> str:
@@ -92,6 +93,6 @@ def _joined(words: Iterable[str]) -> str:
 
 
 def _rounded_up(milliseconds: float) -> float:
-    """To three decimals, so that the named deadline works."""
+    """Round up to three decimals, so that the named deadline works."""
     rounded = round(milliseconds, 3)
     return rounded if rounded >= milliseconds else round(rounded + 0.001, 3)

@@ -1,4 +1,4 @@
-"""Keep-everything: the plan with unlimited RAM that all others are measured against."""
+"""Keep-everything: the plan with unlimited RAM, to which all other plans are compared."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,12 +15,12 @@ METHOD = "keep-everything"
 def keep_everything(graph: CostGraph) -> Plan:
     """Make the plan that computes every node once, in order, and keeps tensors to their last use.
 
-    A computed tensor is freed after its last use, at once if it has none. A stored one is paged
-    in right before its first use. A kept one is paged out when it is computed. Nothing else is
-    paged, except that a tensor which another node overwrites before its last use is paged out and
-    in again. The plan is placed; `peak_bytes` is its height.
+    A computed tensor is freed after its last use, or at once if it has no use. A stored tensor is
+    paged in right before its first use. A kept tensor is paged out when it is computed. If a node
+    overwrites a tensor before the tensor's last use, the tensor is paged out and in again. Nothing
+    else is paged. The plan is placed; `peak_bytes` is its height.
 
-    Raises BadInput if such a tensor exists in a graph without storage.
+    Raises BadInput if a tensor is overwritten before its last use in a graph without storage.
     """
     placement = arrange(graph, _Builder(graph).statements(), 0)
     problem = Problem(graph, placement.height_bytes)
@@ -30,7 +30,7 @@ def keep_everything(graph: CostGraph) -> Plan:
 
 
 def last_uses(graph: CostGraph) -> list[int]:
-    """The last node that uses each tensor; -1: none. Without storage, `keep` is a use."""
+    """Return the last node that uses each tensor; -1: none. Without storage, `keep` is a use."""
     end = len(graph.nodes)
     last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
     for j, node in enumerate(graph.nodes):
@@ -91,7 +91,7 @@ class _Builder:
         over = self.graph.nodes[node.overwrites].name
         raise BadInput(
             f'{self.graph.name}, node "{node.name}": overwrites "{over}", which a later node '
-            "needs. Without storage it cannot be paged in again"
+            f'needs. Without storage, "{over}" cannot be paged in again'
         )
 
     def _free(self, tensors: Sequence[int]) -> None:

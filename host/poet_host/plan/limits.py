@@ -1,4 +1,4 @@
-"""RAM budgets and deadlines as people write them, and the problem that they make of a graph."""
+"""RAM budgets and deadlines as users write them, and the Problem of a graph with these limits."""
 
 import math
 import re
@@ -10,8 +10,8 @@ from ..profile.profile import Profile
 from ..sizes import SIZE, bounded, size_bytes
 from .problem import CostGraph, Problem
 
-MIN_RAM_BYTES = 4  # one number
-_OR_A_SHARE = ", or a share of what keep-everything needs, as 50%"
+MIN_RAM_BYTES = 4  # the size of one number
+_OR_A_SHARE = ", or a share of what keep-everything needs, such as 50%"
 
 
 def problem_of(
@@ -20,73 +20,82 @@ def problem_of(
     deadline: str | float | None = None,
     profile: Profile | None = None,
 ) -> Problem:
-    """Make the problem of planning `costs` within `ram` and `deadline`, as people write them.
+    """Make the problem of planning `costs` within `ram` and `deadline`, as users write them.
 
     `ram`: see ram_bytes; None is the arena of the board of `profile`. `deadline`: see deadline_us.
     `profile`: the profile that `costs` was made from, None for a cost graph from a file.
-    Raises BadInput if a limit is missing, cannot be read, is less than one number takes, or refers
-    to a keep-everything plan that the graph does not have.
+    Raises BadInput if a limit is missing, cannot be read, is smaller than one number, or refers to
+    a keep-everything plan that the graph does not have.
     """
     keep = costs.keep_everything
     if ram is not None:
         budget = ram_bytes(ram, keep.peak_bytes if keep else None)
     elif profile is None:
-        raise BadInput(f"{costs.name} is a cost graph, without a board: give --ram")
+        raise BadInput(f"{costs.name} is a cost graph, which has no board: give --ram")
     elif profile.board not in names():
         raise BadInput(f"the profile's board {profile.board} is unknown: give --ram")
     else:
         budget = load_board(profile.board).arena_bytes
     if profile is not None and budget < MIN_RAM_BYTES:
         raise BadInput(
-            f"RAM budget {ram!r} is {budget:,} bytes, less than one number takes: write bytes, as "
-            f"24576{_OR_A_SHARE}"
+            f"RAM budget {ram!r} is {budget:,} bytes, less than the size of one number: write "
+            f"bytes, such as 24576{_OR_A_SHARE}"
         )
     return Problem(costs, budget, deadline_us(deadline, keep.time_us if keep else None), profile)
 
 
 def check_arena(size: int, profile: Profile) -> None:
-    """Raise BadInput if a board with a firmware image has a smaller arena than `size` bytes."""
+    """Raise BadInput if `size` bytes exceed the arena of the board, unless it is a computer."""
     if profile.board not in names():
         return
     board = load_board(profile.board)
     if size > board.arena_bytes and not board.is_computer:
         raise BadInput(
             f"a RAM budget of {size:,} bytes is above the arena of {board.name}, "
-            f"{board.arena_bytes:,} bytes. Leave out --ram to plan for the arena, or give "
-            "--beyond-arena for a schedule that this board cannot run"
+            f"{board.arena_bytes:,} bytes. Leave out --ram to plan for the arena, or add "
+            "--beyond-arena to make a schedule that this board cannot run"
         )
 
 
 def ram_bytes(limit: str | float, keep_all_bytes: int | None) -> int:
-    """Bytes of `24576`, `24KiB`, `24KB` (24,000), `1MiB`, or `50%` of what keep-everything needs.
+    """Return the bytes of `24576`, `24KiB`, `24KB` (24,000), `1MiB`, or `50%` of keep-everything.
 
-    A share is rounded down to whole bytes. Raises BadInput for anything else, and for a part of a
-    byte.
+    A share is rounded down to whole bytes. Raises BadInput for any other text, and for a size that
+    is not a whole number of bytes.
     """
     text, what = str(limit).strip(), f"RAM budget {limit!r}"
     found = SIZE.fullmatch(text)
     if not found or found[2] != "%":
         return size_bytes(text, "RAM budget", _OR_A_SHARE)
     if keep_all_bytes is None:
-        raise BadInput(f"{what}: nothing to take per cent of. Write bytes, as 24576")
+        raise BadInput(
+            f"{what}: the graph has no keep-everything plan, so a share has no meaning. Write "
+            "bytes, such as 24576"
+        )
     # A fraction, because 33.3 % of 1000 bytes are 333 bytes, not 332.
     return bounded(int(Fraction(found[1]) / 100 * keep_all_bytes), what)
 
 
 def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | None:
-    """Microseconds of `1.2x` (of keep-everything's time), `15` or `15ms`, `15000us`, `none`.
+    """Return the microseconds of `1.2x` (of keep-everything's time), `15`, `15ms` or `15000us`.
 
-    Raises BadInput for anything else.
+    The result for `none` is None. Raises BadInput for any other text.
     """
     if text is None or str(text).strip().lower() == "none":
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(x|ms|us)?", str(text).strip(), re.I)
     if not found:
-        raise BadInput(f"deadline {text!r}: write milliseconds, as 15, or 1.2x, or none")
+        raise BadInput(
+            f"deadline {text!r}: write milliseconds, such as 15, or a multiple of "
+            "keep-everything's time, such as 1.2x, or none"
+        )
     number, unit = float(found[1]), (found[2] or "").lower()
     if unit == "x" and keep_all_us is None:
-        raise BadInput(f"deadline {text!r}: nothing to take a multiple of. Write milliseconds")
+        raise BadInput(
+            f"deadline {text!r}: the graph has no keep-everything plan, so a multiple has no "
+            "meaning. Write milliseconds, such as 15"
+        )
     limit = number * {"x": keep_all_us or 0.0, "us": 1.0}.get(unit, 1e3)
     if not (math.isfinite(limit) and limit > 0):
-        raise BadInput(f"deadline {text!r}: a deadline is a positive number")
+        raise BadInput(f"deadline {text!r}: the deadline must be a positive number")
     return limit

@@ -4,8 +4,8 @@ Two blocks that live at the same time must not overlap in memory. Whether all fi
 capacity is an NP-complete question (dynamic storage allocation). So several methods run, cheapest
 first: first fit in several orders; a local search that moves blocks which end above the capacity
 forward in the order; a depth-first search that is complete for small problems. Orders close to
-the order in time come first, since a schedule encodes first fit in time, the board's own choice,
-in one bit. Effort is counted, not timed, so that equal input gives equal offsets.
+the order in time come first: a board chooses offsets by first fit in time, so a schedule encodes
+such an offset in one bit. Effort is counted, not timed, so that equal input gives equal offsets.
 """
 
 import random
@@ -37,7 +37,7 @@ class Block:
 
     @property
     def aligned(self) -> int:
-        """Bytes that the block keeps from others, which begin at multiples of 4."""
+        """Bytes that no other block can use, since blocks begin at multiples of 4."""
         return aligned(self.size_bytes)
 
     @property
@@ -59,16 +59,16 @@ def pack(
     time_limit_s: float | None = None,
     thorough: bool = True,
 ) -> Packing:
-    """Find a packing not higher than `capacity_bytes`, or else the lowest.
+    """Find a packing not higher than `capacity_bytes`; if none is found, return the lowest.
 
-    Equal input gives equal offsets, unless `time_limit_s` ends the search. `thorough` False:
-    leave out the long searches, which take seconds where the short ones find nothing.
+    Equal input gives equal offsets, unless `time_limit_s` ends the search. If the short searches
+    fail, long searches run and take seconds. `thorough` False: leave out the long searches.
     """
     return _Packer(blocks, capacity_bytes, time_limit_s).pack(thorough)
 
 
 def live_peak(blocks: Sequence[Block]) -> int:
-    """The most bytes alive at once, with each block aligned except one. No packing is lower."""
+    """Return the most bytes alive at once; every block but one is aligned. No packing is lower."""
     events = sorted(
         [(block.begin, 1, block) for block in blocks] + [(block.end, 0, block) for block in blocks],
         key=lambda event: event[:2],
@@ -160,7 +160,7 @@ class _Packer:
             yield sorted(in_time, key=key)
 
     def _fits(self, packing: Packing) -> bool:
-        """Note the packing if it is the lowest so far."""
+        """Keep the packing if it is the lowest so far. Return whether it fits the capacity."""
         if packing.height_bytes < self.best.height_bytes:
             self.best = packing
         return packing.height_bytes <= self.capacity
@@ -202,7 +202,7 @@ class _Packer:
         return False
 
     def _excess(self, packing: Packing) -> tuple[int, int]:
-        """How far blocks end above the capacity: the highest end, and the sum."""
+        """Return the highest end of a block, and the sum of all bytes above the capacity."""
         ends = map(int.__add__, packing.offsets, self.size)
         return packing.height_bytes, sum(end - self.capacity for end in ends if end > self.capacity)
 
@@ -228,11 +228,11 @@ class _Packer:
 class _Tree:
     """Depth-first search for a packing, from low offsets to high ones.
 
-    In any packing, each block can be lowered onto the blocks below it. Then, in order of offsets,
-    every block lies right above the highest one before it that lives at the same time. So the
-    search tries such packings only, and keeps the top of the blocks at each time, the skyline. A
-    branch ends when the remaining blocks do not fit above the skyline at some time. A block is
-    not next if another one fits below it.
+    In any packing, each block can be lowered until it lies on another block, or at offset 0. So the
+    search places blocks by rising offset, each on the highest placed block that lives at the same
+    time. It keeps the top of the placed blocks at each time, the skyline. A branch ends when the
+    remaining blocks do not fit above the skyline at some time. A block is not placed next if
+    another block fits below it.
     """
 
     def __init__(self, blocks: Sequence[Block], capacity: int, order: Sequence[int]) -> None:
@@ -244,7 +244,7 @@ class _Tree:
         self.capacity = capacity
         self.skyline = [0] * len(times)
         self.left = [0] * len(times)  # bytes of the blocks that are not placed yet
-        self.alive: list[list[int]] = [[] for _ in times]  # most unaligned first
+        self.alive: list[list[int]] = [[] for _ in times]  # blocks by time, most padding first
         self.placed = [False] * len(blocks)
         for i in sorted(order, key=lambda i: self.size[i] - self.aligned[i]):
             self._add(i, self.aligned[i])
@@ -255,7 +255,7 @@ class _Tree:
         self.steps = 0
 
     def search(self) -> bool:
-        """True: `offsets` is a packing. False: none exists, or the steps are used up."""
+        """True: `offsets` is a packing. False: no packing exists, or the steps are used up."""
         trail: list[tuple[int, list[int]]] = []  # block placed, skyline under it
         branches = [self._choices(self.order, 0)]
         remaining = [self.order]
@@ -280,7 +280,7 @@ class _Tree:
         return False
 
     def _choices(self, blocks: Sequence[int], floor: int) -> Iterator[tuple[int, int]]:
-        """The offsets and blocks that may be next, lowest first, then in order."""
+        """Return the blocks that may be placed next with their offsets, lowest offset first."""
         lows = [max(self.skyline[slice(*self.span[i])]) for i in blocks]
         self.steps += len(blocks) + sum(self.span[i][1] - self.span[i][0] for i in blocks) // 16
         above = min(
@@ -295,9 +295,10 @@ class _Tree:
         return iter([(low, blocks[k]) for low, k in sorted(fitting)])
 
     def _too_high(self, i: int) -> bool:
-        """Whether the remaining blocks end above the capacity at some time in the life of i.
+        """Return whether the remaining blocks exceed the capacity at some time in the life of i.
 
-        All but the highest are aligned; at best, the highest is the one with most padding.
+        The padding of the highest block does not count. At best, that is the block with most
+        padding.
         """
         begin, end = self.span[i]
         top, most = self.offsets[i] + self.aligned[i], max(self.left[begin:end])

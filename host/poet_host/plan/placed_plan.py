@@ -40,7 +40,7 @@ class PlacedPlan:
 
 @dataclass(frozen=True)
 class Excess:
-    """By how much statements exceed the RAM budget once placed, or else the deadline."""
+    """How far placed statements exceed the RAM budget or, if they fit it, the deadline."""
 
     ram_bytes: int = 0
     time_us: float = 0.0
@@ -54,10 +54,11 @@ def realise(
     time_limit_s: float,
     effort: Effort = "full",
 ) -> PlacedPlan | Excess:
-    """Give offsets to legal statements, start their transfers early, and verify the plan.
+    """Assign offsets to legal statements, start their transfers early, and verify the plan.
 
-    The sum of live bytes is within the RAM budget. `placed` False: no offsets. `time_limit_s`
-    bounds the search for offsets and for the order of transfers; the best found by then is used.
+    The sum of live bytes must be within the RAM budget. `placed` False: assign no offsets.
+    `time_limit_s` bounds the search for offsets and for the order of transfers; then the best
+    result so far is used.
     """
     ends_at = time.monotonic() + time_limit_s
     placement = Placement(tuple(statements), (), 0)

@@ -27,8 +27,8 @@ def arrange(
     """Find a placement within `ram_bytes`, or one as low as the effort allows.
 
     `statements` are legal, with or without offsets. Equal input gives equal offsets, unless
-    `time_limit_s` ends the search. The effort is limited without it too; `thorough` False makes
-    it short.
+    `time_limit_s` ends the search. Without a time limit, the search still ends after a fixed
+    effort. `thorough` False makes it short.
     """
     lives = lives_of(graph, statements)
     packing = pack([life.block for life in lives], ram_bytes, time_limit_s, thorough)
@@ -47,14 +47,14 @@ def arrange(
 
 @dataclass
 class Life:
-    """One block of memory, from its first statement to its last. Time is a statement's index."""
+    """One block of memory, from its first statement to its last. Times are statement indices."""
 
     begin: int  # -1: before the first statement
     end: int
     size_bytes: int
     outputs: list[int]  # the statements that create a tensor in the block
     workspace: int | None = None  # the statement whose workspace the block is
-    initial: str | None = None  # the stored tensor that is there at the start
+    initial: str | None = None  # the stored tensor that is in the block at the start
 
     @property
     def block(self) -> Block:
@@ -62,7 +62,7 @@ class Life:
 
 
 def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
-    """The lives of all tensors in RAM and of all workspaces, in the order of their begin.
+    """Return the lives of all tensors in RAM and of all workspaces, sorted by their begin.
 
     A tensor that is created again has several lives. A chain of overwriting tensors has one.
     """
@@ -91,7 +91,7 @@ def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
 
 
 def aligned_graph(graph: CostGraph, unit: int) -> CostGraph:
-    """The graph with sizes rounded up to multiples of `unit`: what placed tensors occupy."""
+    """Return the graph with the bytes that placed tensors occupy: multiples of `unit`."""
     nodes = tuple(
         replace(
             node,

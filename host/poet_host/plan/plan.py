@@ -1,4 +1,4 @@
-"""Plan: the statements that a board executes, and what they cost; and both as JSON."""
+"""Plan: the statements that a board executes, with their costs, and the plan as JSON."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -10,8 +10,8 @@ from .problem import TOLERANCE, CostGraph, Problem
 Op = Literal["compute", "page_in", "page_out", "free"]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 StoppedBy = Literal["", "proof", "gap", "exhausted", "time-limit", "interrupt"]
-"""Why a search ended: no better plan exists; the wanted gap is proved; it has nothing left to try;
-its time limit; Ctrl-C."""
+"""Why a search ended. "proof": no better plan exists. "gap": the wanted gap is proved. "exhausted":
+nothing is left to try. "interrupt": Ctrl-C. Empty: there was no search."""
 
 FORMAT = "poet-plan"
 VERSION = 1
@@ -22,14 +22,14 @@ class Statement:
     """One statement of a plan."""
 
     op: Op
-    node: str  # its name
+    node: str  # name of the node
     offset: Count | None = None  # bytes, a multiple of 4; None in a plan that is not placed
     workspace_offset: Count | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A schedule of one training step with its proof: energy, bound, time, peak.
+    """The statements of one training step with their costs: energy, bound, time, peak.
 
     Without statements (status infeasible or unknown) the costs are None. A plan that is not
     verified yet has no costs either.
@@ -42,7 +42,7 @@ class Plan:
     bound_uj: float | None = None  # lower bound of the energy of all plans
     gap: float | None = None  # (energy_uj - bound_uj) / energy_uj
     time_us: float | None = None
-    total_energy_uj: float | None = None  # with the base power during time_us
+    total_energy_uj: float | None = None  # energy_uj plus base power x time_us
     peak_bytes: Count | None = None
     solve_s: float = 0.0
     statements: tuple[Statement, ...] = ()
@@ -52,8 +52,8 @@ class Plan:
     # Without storage: names and offsets of the stored tensors, which start in RAM (start_offsets).
     initial_offsets: tuple[tuple[str, Count], ...] = ()
     note: str = ""  # what was done beyond the published method, or why there is no plan
-    stopped_by: StoppedBy = ""  # empty if nothing was searched
-    # That the plan solves, for encode; not a part of a file.
+    stopped_by: StoppedBy = ""
+    # The problem that the plan solves, for `encode`. It is not saved in the file of a plan.
     problem: Problem | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Plan:
         )
 
     def with_bound(self, bound_uj: float) -> "Plan":
-        """The plan with a lower bound of all energies; optimal if that proves it."""
+        """Return the plan with a lower bound of all energies; "optimal" if the bound proves it."""
         assert self.energy_uj is not None
         bound_uj = min(bound_uj, self.energy_uj)
         gap = (self.energy_uj - bound_uj) / self.energy_uj if self.energy_uj > 0 else 0.0
@@ -74,11 +74,11 @@ class Plan:
 
 
 def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
-    """Offsets of the tensors that are in RAM at the start, by name.
+    """Return the offsets of the tensors that are in RAM at the start, by name.
 
-    These are the stored tensors of a graph without storage. A plan without initial offsets has
-    them one after another from 0 in the graph's order, each at a multiple of 4. None: the plan
-    has initial offsets, but not of this tensor.
+    These are the stored tensors of a graph without storage. If the plan has no initial offsets,
+    they lie one after another from offset 0 in the graph's order, each at a multiple of 4. None:
+    the plan has initial offsets, but none for this tensor.
     """
     if graph.storage:
         return {}
@@ -99,7 +99,7 @@ _WHEN_KNOWN = ("smallest_ram_bytes", "smallest_deadline_us")
 
 
 def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
-    """The plan as a JSON object, with or without its statements."""
+    """Return the plan as a JSON object, with or without its statements."""
     top: dict[str, Any] = {"format": FORMAT, "version": VERSION, "status": plan.status}
     top |= {"method": plan.method}
     top |= {key: getattr(plan, key) for key in _ALWAYS}
@@ -119,9 +119,9 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
 def plan_from_json(value: Any, where: str = "plan") -> Plan:
     """Make the plan of a parsed JSON value. Raises BadInput that begins with `where`.
 
-    This checks the form alone; `verify` checks the laws.
+    This function checks only the form; `verify` checks the laws.
     """
-    plain = of_format(value, FORMAT, VERSION, where, "give what `solve --plan` wrote")
+    plain = of_format(value, FORMAT, VERSION, where, "use a file that `solve --plan` wrote")
     offsets = convert(
         plain.get("initial_offsets", {}), dict[Name, Count], f"{where}, initial_offsets"
     )

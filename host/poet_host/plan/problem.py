@@ -1,6 +1,6 @@
 """Problem: a cost graph, a RAM budget and a deadline. A planner sees nothing else.
 
-Nodes stand in execution order. Inputs and overwritten tensors are positions in that order.
+Nodes are listed in execution order. `inputs` and `overwrites` are indices into that list.
 """
 
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ class CostNode:
     page_in_uj: Cost = 0.0
     page_out_us: Cost = 0.0
     page_out_uj: Cost = 0.0
-    page_in_cpu_us: Cost = 0.0  # processor time that the transfer takes away
+    page_in_cpu_us: Cost = 0.0  # processor time that the transfer uses
     page_out_cpu_us: Cost = 0.0
     stored: bool = False  # on storage at the start, never computed
     keep: bool = False  # must be on storage at the end
@@ -61,13 +61,13 @@ class CostGraph:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The position of each node, by name."""
+        """The index of each node, by name."""
         return {node.name: i for i, node in enumerate(self.nodes)}
 
     @cached_property
     def keep_everything(self) -> "Plan | None":
         """The keep-everything plan, to which `50%` and `1.2x` refer. None if the graph has none."""
-        from .keepall import keep_everything  # it imports this module
+        from .keepall import keep_everything  # here, because keepall imports this module
 
         try:
             return keep_everything(self)
@@ -82,7 +82,7 @@ class Problem:
     graph: CostGraph
     ram_bytes: int
     deadline_us: float | None = None  # of a step; None: no deadline
-    # That the costs come from; None: they come from a cost graph's file.
+    # The profile that the costs come from; None: they come from the file of a cost graph.
     profile: Profile | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:

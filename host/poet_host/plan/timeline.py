@@ -19,7 +19,7 @@ Lane = Literal["processor", "transfers"]
 
 @dataclass(frozen=True)
 class Span:
-    """When a statement keeps its lane busy. The span of a free is the processor's wait for it."""
+    """When a statement keeps its lane busy. For a free: when the processor waits for transfers."""
 
     lane: Lane
     begin_us: float
@@ -47,7 +47,7 @@ class Clock:
         return begin
 
     def idle(self, i: int) -> float:
-        """When the last transfer of tensor i ends."""
+        """The time at which the last transfer of tensor i ends."""
         return max(self.arrival.get(i, 0.0), self.written.get(i, 0.0))
 
     def compute(self, i: int) -> Span:
@@ -92,7 +92,7 @@ def timeline(problem: Problem, statements: Sequence[Statement]) -> tuple[Span, .
 
 
 def time_us(graph: CostGraph, statements: Sequence[Statement]) -> float:
-    """When both lanes are done."""
+    """Return the time at which both lanes are done."""
     clock = Clock(graph)
     for statement in statements:
         clock.run(statement.op, graph.index[statement.node])
@@ -121,7 +121,7 @@ class Lanes:
 
 
 def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
-    """Sum up the busy time of each lane. Processor time that a transfer takes counts for both."""
+    """Sum up the busy time of each lane. Processor time of a transfer counts for both lanes."""
     graph = problem.graph
     processor_us = transfers_us = 0.0
     for statement in statements:

@@ -38,8 +38,9 @@ def overlap(
 ) -> tuple[Statement, ...]:
     """Order the same work so that it finishes no later, usually much earlier.
 
-    `statements` are legal for the problem's RAM budget, with offsets or without; so is the
-    result. Placed tensors may get other offsets. Energy and the order of computations stay.
+    `statements` are legal for the problem's RAM budget, with offsets or without them. The same is
+    true of the result. Placed tensors may get other offsets. Energy and the order of computations
+    stay.
     Equal input gives equal plans, unless `time_limit_s` ends the search. `thorough` False: no
     random passes.
     """
@@ -58,7 +59,7 @@ def overlap(
 def _placed_again(
     problem: Problem, given: tuple[Statement, ...], ends_at: float, tries: int
 ) -> tuple[Statement, ...]:
-    """Order first, then place. As long as that does not fit, order again for less memory."""
+    """Order first, then place. As long as the placement does not fit, order for less memory."""
     loose = [replace(it, offset=None, workspace_offset=None) for it in given]
     limit = problem.ram_bytes
     for _ in range(MAX_PLACEMENTS):
@@ -99,7 +100,7 @@ def _fastest(
 
 
 def _early(graph: CostGraph, statements: Sequence[Statement]) -> list[Statement]:
-    """Page-outs right after the tensor is created, frees right after its last use."""
+    """Move page-outs right after the creation of a tensor, and frees right after its last use."""
     index = graph.index
     created: dict[int, int] = {}
     needed: dict[int, int] = {}  # position of the last statement that needs the tensor
@@ -128,9 +129,10 @@ def _priorities(
     movable_from: Sequence[int],
     tries: int,
 ) -> Iterator[tuple[Sequence[float], Sequence[int], bool]]:
-    """When each transfer is due, from where it may move, and `strict` (see _Dispatcher).
+    """Yield for each pass: when each transfer is due, the earliest position to which it may move,
+    and `strict` (see _Dispatcher).
 
-    Random passes change some due times, and hold some page-ins back.
+    Random passes change some due times, and delay some page-ins.
     """
     yield due_us, movable_from, True
     yield due_us, movable_from, False
@@ -218,8 +220,8 @@ class _Dispatcher:
         return min(candidates, key=lambda s: (self.due_us[s], s), default=None)
 
     def _may_start(self, now: int, s: int) -> bool:
-        """Whether the page-in at `s` may start: no statement before it concerns its tensor, and
-        memory is free.
+        """Return whether the page-in at `s` may start: all earlier statements of its tensor are
+        done, and memory is free.
         """
         i = self.tensors[s]
         return (
@@ -268,7 +270,7 @@ class _Dispatcher:
 
 
 def _movable_from(graph: CostGraph, statements: Sequence[Statement]) -> list[int]:
-    """The first position after all statements that concern the same tensor."""
+    """Return for each statement the first position after all earlier ones of the same tensor."""
     last: dict[int, int] = {}
     first: list[int] = []
     for s, statement in enumerate(statements):
@@ -283,8 +285,8 @@ def _movable_from(graph: CostGraph, statements: Sequence[Statement]) -> list[int
 def _deadlines(
     graph: CostGraph, statements: Sequence[Statement], spans: Sequence[Span]
 ) -> list[float]:
-    """When each transfer is due: at the first use of a tensor paged in, at the end of the life of
-    one paged out.
+    """Return when each transfer is due: a page-in at the first use of its tensor, a page-out at the
+    end of its tensor's life.
     """
     used: dict[int, float] = {}
     gone: dict[int, float] = {}
@@ -320,14 +322,14 @@ class _Memory:
         self.at = np.array([_offset_of(life, statements) or 0 for life in lives])
         self.created = {s: k for k, life in enumerate(lives) for s in life.outputs}
         self.freed = {life.end: k for k, life in enumerate(lives) if life.workspace is None}
-        self.forced: dict[int, int] = {}  # position of a free -> where it must be done
+        self.forced: dict[int, int] = {}  # position of a free -> position by which it must be done
         self.used = np.zeros(len(statements) + 1, dtype=np.int64)  # bytes at each position
         for life in lives:
             self.used[max(life.begin, 0) : life.end] += life.size_bytes
         self.created_again = _created_again(statements)
 
     def offset(self, s: int) -> int | None:
-        """The offset of the tensor that the statement creates."""
+        """The offset of the tensor that the statement creates; None: it creates or has none."""
         return int(self.at[self.created[s]]) if self.placed and s in self.created else None
 
     def fits_from(self, now: int, s: int) -> bool:
@@ -365,7 +367,10 @@ class _Memory:
         self.end[k] = now
 
     def _place(self, k: int, now: int) -> int | None:
-        """An offset for life k if it begins at `now`: the old one, or the lowest free one."""
+        """Return an offset for life k if it begins at `now`: the old one, or the lowest free one.
+
+        None: no offset is free.
+        """
         size = int(self.size[k])
         alive = (self.begin < self.end[k]) & (self.end > now) & (self.size > 0)
         alive[k] = False
@@ -388,7 +393,7 @@ def _offset_of(life: Life, statements: Sequence[Statement]) -> int | None:
 
 
 def _created_again(statements: Sequence[Statement]) -> dict[int, int]:
-    """For each free, the position where its tensor is created again."""
+    """Return for each free the position at which its tensor is created again."""
     following: dict[str, int] = {}
     again: dict[int, int] = {}
     for s in reversed(range(len(statements))):

@@ -1,7 +1,7 @@
-"""verify: check a plan against every law and claim. It knows what a plan means, but no planner.
+"""verify: check a plan against every law and claim. This module uses no code of a planner.
 
-The state of the machine: which tensors are in RAM and where, which are on storage, and the clocks
-of two lanes, p of the processor and x of the transfers.
+The state of the machine: the tensors in RAM with their offsets, the tensors on storage, and the
+clocks of two lanes, p of the processor and x of the transfers.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ TOLERANCE = 1e-9  # relative, of times and energies
 
 
 class PlanError(PoetError):
-    """A plan breaks `law` at statement number `statement` (None: as a whole), about `node`."""
+    """A plan breaks `law`. `statement` is a statement's index, or None for the whole plan."""
 
     def __init__(self, law: str, what: str, statement: int | None = None, node: str = "") -> None:
         at = "" if statement is None else f", statement {statement}"
@@ -47,7 +47,7 @@ def verify(problem: Problem, plan: Plan, placed: bool = True) -> Totals:
     totals = machine.end()
     limit_us = problem.deadline_us
     if limit_us is not None and totals.time_us > limit_us * (1 + TOLERANCE):
-        raise PlanError("deadline", f"it takes {totals.time_us} us, {limit_us} us are allowed")
+        raise PlanError("deadline", f"it takes {totals.time_us} us, more than {limit_us} us")
     _check_claims(plan, totals)
     return totals
 
@@ -92,7 +92,7 @@ class _Machine:
             self.sum_bytes -= self.graph.nodes[i].bytes
             self.p = max(self.p, self.arrival.get(i, 0.0), self.written.get(i, 0.0))
         else:
-            self.need(self.graph.storage, "no storage", "there is nothing to page from or to")
+            self.need(self.graph.storage, "no storage", "the graph has no storage")
             (self.page_in if op == "page_in" else self.page_out)(i, statement)
 
     def compute(self, i: int, statement: Statement) -> None:
@@ -109,7 +109,7 @@ class _Machine:
         if over is not None:
             self.need(i not in self.ram, "twice", "it is in RAM already")
             same = not self.placed or statement.offset == self.ram[over]
-            self.need(same, "overwrites", f"{statement.offset} is not where its input sits")
+            self.need(same, "overwrites", f"{statement.offset} is not its input's offset")
             waits.append(self.written.get(over, 0.0))
             self.ram[i] = self.ram.pop(over)
         else:
@@ -143,14 +143,14 @@ class _Machine:
         """Take `size` bytes at `offset` that overlap nothing in RAM."""
         self.sum_bytes += size
         fits = self.sum_bytes <= self.ram_bytes
-        self.need(fits, "RAM", f"{self.sum_bytes} bytes are in use, {self.ram_bytes} are allowed")
+        self.need(fits, "RAM", f"{self.sum_bytes} bytes are in use, more than {self.ram_bytes}")
         if not self.placed:
             self.peak_bytes = max(self.peak_bytes, self.sum_bytes)
             return 0
         if offset is None or offset < 0 or offset % ALIGNMENT:
             raise self.error("offset", f"{offset} is not a multiple of {ALIGNMENT}")
         end = offset + size
-        self.need(end <= self.ram_bytes, "height", f"it ends at {end}, beyond {self.ram_bytes}")
+        self.need(end <= self.ram_bytes, "height", f"it ends at {end}, above {self.ram_bytes}")
         for i, low in self.ram.items():
             other = self.graph.nodes[i]
             apart = end <= low or low + other.bytes <= offset or not size or not other.bytes
@@ -191,4 +191,4 @@ def _check_claims(plan: Plan, totals: Totals) -> None:
         if gap is not None and not abs(gap - real) <= TOLERANCE:
             raise PlanError("claim", f"gap is {real}, not {gap}")
     if plan.status == "optimal" and (bound_uj is None or gap is None or gap > TOLERANCE):
-        raise PlanError("claim", f"optimal is not proved by the bound {bound_uj}")
+        raise PlanError("claim", f"the bound {bound_uj} does not prove the status optimal")

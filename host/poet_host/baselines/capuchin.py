@@ -1,7 +1,7 @@
 """capuchin: page what overlaps with computation, then save most memory per second of overhead.
 
 X. Peng et al., *Capuchin: Tensor-based GPU Memory Management for Deep Learning*, ASPLOS 2020,
-891-905 (hybrid policy). One step that keeps everything is measured: when each tensor is
+891-905 (hybrid policy). The policy measures in one step that keeps everything when each tensor is
 accessed. Between two accesses of a tensor there is the free time
 
     FT = (time of the second access - swap-in time) - (time of the first access + swap-out time).
@@ -10,8 +10,8 @@ Tensors are chosen until enough memory is saved. As long as some have FT >= 0, t
 longest FT is paged, since its transfers can overlap with computation. Then every other candidate is
 rated by its memory saving per second of overhead (MSPS). The overhead is the exposed transfer time,
 -FT, or the time of recomputing it from tensors in RAM or on storage, whichever is smaller. The
-best candidate is paged or recomputed accordingly. Then the others are rated again, since their
-sources may be gone. Only time counts: the method knows no energies.
+best candidate is paged or recomputed accordingly. Then the others are rated again, since the
+tensors from which they are recomputed may have left RAM. Only time counts, not energy.
 
 Whether memory is "enough" follows from the profile of the whole step, not from a sum of bytes.
 """
@@ -30,9 +30,9 @@ from .replay import Replay
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     """Choose more and more tensors until the step fits; keep recomputed tensors if possible."""
     if not graph.storage:
-        raise DoesNotApply("it pages, and there is no storage")
+        raise DoesNotApply("the method pages, but there is no storage")
     policy = _Policy(graph)
-    extended: list[Draft] = []  # the first that fit if stored tensors leave RAM
+    extended: list[Draft] = []  # the first drafts that fit if stored tensors leave RAM
     while True:
         proposed = [Draft(policy.events(collective)) for collective in (True, False)]
         completed = [(draft, complete(graph, draft.events, ram_bytes)) for draft in proposed]
@@ -87,7 +87,7 @@ class _Policy:
         return size / max(overhead_us, 1e-9)
 
     def _recompute_us(self, candidate: Candidate) -> float:
-        """Time of recomputing it with all sources that are recomputed themselves."""
+        """The time to recompute the candidate and all tensors that must be recomputed for it."""
         nodes = self.graph.nodes
         if nodes[candidate.node].once:
             return float("inf")
@@ -108,7 +108,7 @@ class _Policy:
         return sum(nodes[i].time_us for i in needed)
 
     def events(self, collective: bool) -> list[Event]:
-        """The step with all choices. `collective`: recomputed sources stay if accessed later."""
+        """The step with all choices. `collective`: recomputed inputs stay if accessed later."""
         nodes, replay = self.graph.nodes, Replay(self.graph)
         leaving: dict[int, list[int]] = {}
         for chosen in (*self.swapped.values(), *self.recomputed.values()):
@@ -130,7 +130,7 @@ class _Policy:
 
 
 def candidates(graph: CostGraph) -> list[Candidate]:
-    """For each computed tensor, its pair of accesses with the longest free time."""
+    """Return for each computed tensor the pair of accesses with the longest free time."""
     at: dict[int, list[int]] = {}
     begin: dict[int, float] = {}
     now_us = 0.0

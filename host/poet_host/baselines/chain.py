@@ -21,14 +21,14 @@ MERGED = "branches are merged into the links of a chain"
 
 @dataclass(frozen=True)
 class Chain:
-    """A graph as blocks and groups, which are positions of nodes."""
+    """A graph as blocks and groups, each a tuple of node indices."""
 
     graph: CostGraph
     blocks: tuple[tuple[int, ...], ...]
     outputs: tuple[int | None, ...]  # x_l, the last node of block l; None for the last block
     groups: tuple[tuple[int, ...], ...]
-    # The tensors of block l that group l or a later one uses. If only the group before uses the
-    # block's output, it is not among them.
+    # The tensors of block l that group l or a group after it (l - 1 ... 1) uses. The output x_l is
+    # not among them if only group l + 1 uses it.
     tapes: tuple[frozenset[int], ...]
     note: str  # "", or MERGED
 
@@ -37,9 +37,9 @@ class Chain:
 
 
 def chain_of(graph: CostGraph) -> Chain:
-    """The graph as a chain. Raises DoesNotApply if it has fewer than MIN_LINKS links.
+    """Make the chain of a graph. Raises DoesNotApply if it has fewer than MIN_LINKS links.
 
-    It is cut at tensors that the backward pass uses, since keeping others would not help.
+    The graph is cut only at tensors that the backward pass uses: keeping others would not help.
     """
     turn = turning_point(graph)
     forward = [i for i in range(turn + 1) if not graph.nodes[i].stored]
@@ -74,7 +74,7 @@ def chain_of(graph: CostGraph) -> Chain:
 
 
 def turning_point(graph: CostGraph) -> int:
-    """The first node after which most computed tensors wait for a later use."""
+    """Return the first node after which most computed tensors wait for a later use."""
     last = list(range(len(graph.nodes)))
     for j, node in enumerate(graph.nodes):
         for i in node.inputs:
@@ -109,7 +109,7 @@ def _cuts(graph: CostGraph, forward: Sequence[int]) -> list[int]:
 
 
 def _branches(graph: CostGraph, forward: Sequence[int], cuts: Sequence[int]) -> bool:
-    """Whether the graph has parallel branches. Leaves, such as a loss, do not count."""
+    """Return whether the graph has parallel branches. Leaves, such as a loss, do not count."""
     used = {j for i in forward for j in graph.nodes[i].inputs}
     return any(i in used and i not in cuts for i in forward)
 
@@ -117,7 +117,10 @@ def _branches(graph: CostGraph, forward: Sequence[int], cuts: Sequence[int]) -> 
 def _groups(
     graph: CostGraph, turn: int, number: dict[int, int], cuts: set[int], blocks: int
 ) -> list[list[int]]:
-    """Backward nodes, by the first block of which they or nodes before them need inner tensors."""
+    """Group the backward nodes by block.
+
+    A node joins the first block of which it, or a backward node before it, needs inner tensors.
+    """
     groups: list[list[int]] = [[] for _ in range(blocks)]
     group = blocks - 1
     for j in range(turn + 1, len(graph.nodes)):

@@ -27,7 +27,7 @@ from ..solver.solve import solve
 from .completion import EXTENSION
 
 MAX_ROUNDS = 4  # with earlier deadlines, while transfers make a plan late
-DEADLINE_FACTOR = 0.97  # of each round
+DEADLINE_FACTOR = 0.97  # on the deadline, after each round
 MIN_TIME_LIMIT_S = 0.1
 
 
@@ -90,9 +90,9 @@ def _published(
     settings: Settings,
     clock: Stopwatch,
 ) -> Plan | None:
-    """Solve for the results; add the resident tensors and the page-outs of kept ones.
+    """Solve for the results; add the resident tensors and the page-outs of kept tensors.
 
-    None: the program has no solution, or one that needs a tensor that an update has overwritten.
+    None: the program has no solution, or its solution needs a tensor that an update overwrote.
     """
     limit_us, bound_uj = problem.deadline_us, None
     for _ in range(MAX_ROUNDS):
@@ -127,10 +127,10 @@ def _given_uj(graph: CostGraph) -> float:
 def _with_residents(
     graph: CostGraph, solved: Plan, base_bytes: int | None
 ) -> tuple[Statement, ...] | None:
-    """Add the residents from offset 0 on to the solved statements, and move results up.
+    """Add the resident tensors from offset 0 on to the solved statements, and move results up.
 
-    `base_bytes`: by how much results move; None: no offsets. Returns None if a node needs an
-    overwritten tensor.
+    `base_bytes`: the bytes by which results move; None: no offsets. Returns None if a node needs
+    an overwritten tensor.
     """
     place: dict[int, int | None] = {}
     out: list[Statement] = []

@@ -1,4 +1,4 @@
-"""chen-greedy: segments of up to a size, and the size that is best for the budget.
+"""chen-greedy: segments with a limit of bytes, and the limit that is best for the budget.
 
 T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, arXiv 1604.06174 (2016),
 Algorithm 3 (memory planning with budget b) and the search over b that follows it: a segment ends
@@ -19,7 +19,7 @@ MAX_FIRST_SIZES = 48
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """The schedules of some sizes, or of all sizes if none of those fits."""
+    """Return the schedules of some sizes; if none of them fits, the schedules of all sizes."""
     chain = chain_of(graph)
     every = sizes(chain)
     few = {*every[:: max(1, len(every) // MAX_FIRST_SIZES)], every[-1]}
@@ -35,14 +35,17 @@ def _of_sizes(chain: Chain, tried: Sequence[int]) -> list[Draft]:
 
 
 def block_bytes(chain: Chain, block: int) -> int:
-    """The bytes of a block that a segment drops, which Algorithm 3 adds to `temp`."""
+    """Return the bytes that a segment drops of a block. Algorithm 3 adds them to `temp`."""
     output = chain.outputs[block]
     dropped = chain.tapes[block] | ({output} if output is not None else set())
     return sum(chain.graph.nodes[i].bytes for i in dropped)
 
 
 def segment_ends(chain: Chain, size_bytes: int) -> list[int]:
-    """Algorithm 3: the last block of each segment but the last, for segments above `size_bytes`."""
+    """Return the last block of each segment except the last one, by Algorithm 3.
+
+    `size_bytes`: a segment ends when its tensors exceed this size, b in the paper.
+    """
     ends: list[int] = []
     collected = 0
     for block in range(len(chain) - 1):
@@ -54,7 +57,7 @@ def segment_ends(chain: Chain, size_bytes: int) -> list[int]:
 
 
 def sizes(chain: Chain) -> list[int]:
-    """All sizes that may give different segments: 0 (every output stays) to all bytes (none)."""
+    """Return all sizes that may make different segments; with 0, every output stays."""
     blocks = [block_bytes(chain, block) for block in range(len(chain) - 1)]
     sums = {0}
     for first in range(len(blocks)):

@@ -22,6 +22,6 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
 
 
 def segment_ends(blocks: int) -> list[int]:
-    """The last block of each segment but the last: every sqrt(n)-th."""
+    """Return the last block of each segment except the last one: every sqrt(n)-th block."""
     length = isqrt(blocks - 1) + 1  # sqrt(n), rounded up
     return list(range(length - 1, blocks - 1, length))

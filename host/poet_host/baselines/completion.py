@@ -26,9 +26,9 @@ EXTENSION = "parameters and data leave RAM between uses, which is not part of th
 class Completion:
     """The statements of some events, and the RAM that they need."""
 
-    statements: tuple[Statement, ...] | None  # None: they need more RAM, or a lost tensor
-    # RAM for the events if stored tensors are there only while in use. 0: a tensor that is needed
-    # is overwritten, and there is no storage.
+    statements: tuple[Statement, ...] | None  # None: they need more RAM or a lost tensor
+    # RAM for the events if stored tensors are in RAM only while they are used. 0: a tensor that is
+    # needed is overwritten, and there is no storage.
     least_bytes: int
     exits: int  # how often a stored tensor leaves RAM although it is used again
 
@@ -47,7 +47,7 @@ class _Stay:
 
 
 def complete(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Completion:
-    """Complete the events within `ram_bytes`. Computed inputs are in RAM for each computation."""
+    """Complete the events within `ram_bytes`."""
     whole = _with_kept(graph, events)
     if whole is None:
         return _LOST
@@ -84,8 +84,9 @@ def complete(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Compl
 def _with_kept(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
     """Add the transfers that the graph itself demands, as in keep-everything.
 
-    A kept tensor is paged out right after its first computation. So is a result that another node
-    overwrites before its last use, and it is paged in again. None: it is lost without storage.
+    A kept tensor is paged out right after its first computation. A result that another node
+    overwrites before its last use is paged out too, and in again. None: without storage, such a
+    result is lost.
     """
     nodes = graph.nodes
     there: set[int | None] = set()
@@ -115,7 +116,7 @@ def _with_kept(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
 
 
 def _stays(graph: CostGraph, events: Sequence[Event]) -> tuple[list[_Stay], dict[int, list[int]]]:
-    """When computed tensors are in RAM, and the events that use each stored one."""
+    """Return when computed tensors are in RAM, and the events that use each stored tensor."""
     stays: list[_Stay] = []
     now: dict[int, _Stay] = {}
     uses: dict[int, list[int]] = {}
@@ -161,7 +162,7 @@ def _hold(
     graph: CostGraph, gaps: Sequence[_Gap], used: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     ram_bytes: int,
 ) -> tuple[set[tuple[int, int]], int]:  # fmt: skip
-    """The gaps (node, begin) in which a stored tensor stays, and the number of the others."""
+    """Return the gaps (node, begin) in which a stored tensor stays, and how often others leave."""
 
     def worth(gap: _Gap) -> float:
         node = graph.nodes[gap.node]
@@ -194,7 +195,7 @@ def _stored_stays(uses: dict[int, list[int]], held: set[tuple[int, int]]) -> lis
 
 
 def _residents(graph: CostGraph, uses: dict[int, list[int]], end: int) -> list[_Stay] | None:
-    """Without storage, the stays of stored tensors, from the start to the last use.
+    """Return the stays of stored tensors without storage, from the start to the last use.
 
     None: a kept tensor is overwritten.
     """
@@ -215,7 +216,7 @@ def _statements(
     stays: Sequence[_Stay],
     paged: dict[int, list[int]],
 ) -> tuple[Statement, ...]:
-    """The events, with page-ins of stored tensors before them and frees after them."""
+    """Make the statements of events: add page-ins of stored tensors before, and frees after."""
     nodes = graph.nodes
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}

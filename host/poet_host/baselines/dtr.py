@@ -9,8 +9,9 @@ lowest score is evicted, among those that no running computation needs:
 c is the cost of computing (time), m the size, s the time since the last access, and e*(t) the
 evicted neighbourhood: the evicted tensors that are reached from t through evicted tensors alone, up
 or down the graph. A tensor that the program does not use any more is freed at once (eager
-eviction). Parameters are constants, which DTR never evicts. If that is better, or if they leave
-too little RAM, they are evicted like results, with the time of the page-in as their cost.
+eviction). Parameters are constants, which DTR never evicts. A second run evicts parameters like
+results, with the time of the page-in as their cost. It serves if parameters leave too little RAM,
+or if its plan is cheaper.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +26,7 @@ MAX_COMPUTES = 40  # per operator, before a run counts as thrashing
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """The schedule as published, and the one with parameters that may leave RAM."""
+    """Return the schedule as published, and the schedule whose parameters may leave RAM."""
     found = []
     thrashing = None
     for pinned, note in ((True, ""), (False, EXTENSION)):
@@ -43,9 +44,9 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
 
 
 def run(graph: CostGraph, ram_bytes: int, *, pinned: bool) -> list[Event] | None:
-    """The computations in order; None if RAM is too small. Raises GaveUp when it thrashes.
+    """Return the computations in order; None if RAM is too small. Raises GaveUp if DTR thrashes.
 
-    `pinned`: stored tensors stay from their first use to their last.
+    `pinned`: stored tensors stay from their first use to their last use.
     """
     return _Runtime(graph, ram_bytes, pinned).run()
 
@@ -103,7 +104,7 @@ class _Runtime:
             missing = [j for j in nodes[i].inputs if j not in self.ram]
             if missing and not nodes[missing[0]].stored:
                 if nodes[missing[0]].once:
-                    raise _OutOfMemory  # overwritten, and never to be computed again
+                    raise _OutOfMemory  # it is overwritten, and must not be computed again
                 stack.append(missing[0])
                 continue
             locked = {j for k in stack for j in nodes[k].inputs if j in self.ram}
@@ -117,7 +118,7 @@ class _Runtime:
     def _compute(self, i: int, locked: set[int]) -> None:
         node = self.graph.nodes[i]
         if len(self.events) > MAX_COMPUTES * len(self.graph.nodes):
-            raise GaveUp(f"it recomputes without end (over {len(self.events)} computations)")
+            raise GaveUp(f"the method recomputes without end ({len(self.events)} computations)")
         if node.overwrites is None:
             self._enter(i, node.workspace_bytes, locked)
         else:

@@ -5,7 +5,7 @@ with c checkpoints (the start counts as one) needs at least
 
     t(l, c) = r l - beta(c + 1, r - 1),   beta(c, r) = (c + r choose c),
 
-forward steps in addition to those that a reversal computes itself; r is the least repetition
+forward steps in addition to the l steps that a reversal itself computes; r is the least repetition
 number with beta(c, r) >= l. The theory assumes equal steps and states. Here a step is a block of
 the chain, and c is chosen for the budget.
 """
@@ -25,7 +25,7 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
 
 
 def least_advances(steps: int, checkpoints: int) -> int:
-    """t(l, c): the forward steps of a reversal of `steps` steps, without its own ones."""
+    """Return t(l, c): the forward steps that reversing l = `steps` steps needs in addition."""
     repetitions = 0
     while comb(checkpoints + repetitions, checkpoints) < steps:
         repetitions += 1
@@ -35,7 +35,7 @@ def least_advances(steps: int, checkpoints: int) -> int:
 
 
 def revolve(chain: Chain, checkpoints: int) -> Walk:
-    """The walk that reverses the chain with this number of checkpoints; its start is one."""
+    """Return the walk that reverses the chain. The chain's start counts as a checkpoint."""
     walk = Walk(chain)
     todo = [(0, len(chain), checkpoints, False)]
     while todo:
@@ -57,7 +57,7 @@ def revolve(chain: Chain, checkpoints: int) -> Walk:
 
 
 def _split(steps: int, checkpoints: int) -> int:
-    """The place of the next checkpoint: min over m of m + t(l - m, c - 1) + t(m, c)."""
+    """Return the step m before the next checkpoint with least m + t(l - m, c - 1) + t(m, c)."""
     if checkpoints == 1:
         return steps - 1
     return min(
@@ -68,7 +68,7 @@ def _split(steps: int, checkpoints: int) -> int:
 
 
 def _advance(walk: Walk, first: int, end: int) -> None:
-    """Compute the output of block end - 1 from that before block `first`; drop those between."""
+    """Compute the output of block `end` - 1 from the input of block `first`; keep none between."""
     for block in range(first, end):
         walk.forward(block, tape=False)
         between = walk.chain.outputs[block - 1] if block > first else None

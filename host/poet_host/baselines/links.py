@@ -1,7 +1,7 @@
 """Links of a chain: bytes and costs of their forward and backward work.
 
-These are for a dynamic programme. No bytes include the link's input x_(l-1), which counts for the
-link that keeps it. Stored tensors count only while an operator uses them.
+A dynamic programme uses them. The bytes of a link do not include its input x_(l-1): the link that
+keeps x_(l-1) counts it. Stored tensors count only while an operator uses them.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -28,7 +28,7 @@ class Links:
 
 
 Weigh = Callable[[CostNode], tuple[float, float]]
-"""The cost of computing a node, and that of paging it out and in."""
+"""Returns the cost of computing a node, and the cost of paging it out and in."""
 
 
 def energy(node: CostNode) -> tuple[float, float]:
@@ -66,7 +66,7 @@ def links_of(chain: Chain, weigh: Weigh = energy) -> Links:
 
 
 def _last_groups(chain: Chain) -> dict[int, tuple[int, int]]:
-    """For each backward tensor that another group uses: its group, and that of its last use."""
+    """Return for each backward tensor that another group uses: its group, its last user's group."""
     made = {i: g for g, group in enumerate(chain.groups) for i in group}
     used: dict[int, int] = {}
     for g, group in enumerate(chain.groups):
@@ -101,7 +101,7 @@ class _Peak:
     def of(
         self, order: Sequence[int], before: Collection[int | None], after: Collection[int | None]
     ) -> int:
-        """The most bytes while `order` is computed; `before` is in RAM first, `after` stays."""
+        """The most bytes while `order` is computed. `before` is in RAM at first, `after` stays."""
         nodes = self.chain.graph.nodes
         last = {j: e for e, i in enumerate(order) for j in (i, *nodes[i].inputs)}
         there = {i for i in before if i is not None and i not in self.outside}

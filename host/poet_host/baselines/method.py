@@ -1,4 +1,4 @@
-"""What all methods share: the way from their drafts to a verified plan."""
+"""From the drafts of a method to a verified plan, the same way for all methods."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +16,11 @@ from ..solver.settings import Settings, Stopwatch
 from .completion import EXTENSION, Completion, complete
 
 MAX_ROUNDS = 8  # of drafts for less and less RAM, while no placement fits
-_LOST = "what an update overwrites is needed again, and there is no storage"
+_LOST = "a tensor that an update overwrites is needed again, and there is no storage"
 
 
 class DoesNotApply(BadInput):
-    """The method does not work on this kind of graph. A method gives the reason alone."""
+    """The method does not work on this kind of graph. A method states only the reason."""
 
 
 class GaveUp(Exception):
@@ -32,17 +32,16 @@ class Draft:
     """One schedule that a method proposes."""
 
     events: Sequence[Event]
-    note: str = ""  # what was done beyond its publication
+    note: str = ""  # what the draft adds to the published method
 
 
 Drafts = Callable[[CostGraph, int], Sequence[Draft]]
-"""A method: makes its schedules for a graph and a RAM budget in bytes. None: it has none that fits.
-"""
+"""A method: returns its schedules for a graph and a RAM budget in bytes, or none if none fits."""
 
 
 @dataclass
 class _Failure:
-    """Why no draft became a plan."""
+    """The reason why no draft became a plan."""
 
     reason: str
     is_proved: bool = True
@@ -54,13 +53,12 @@ def cheapest_plan(
 ) -> Plan:
     """Make a verified plan of the cheapest draft that fits RAM (placement included) and deadline.
 
-    A method is given its best: if it is cheaper to let stored tensors leave RAM, they do, and the
-    plan notes it.
+    If a plan is cheaper when stored tensors leave RAM, they leave it, and the plan's note says so.
 
     The plan is "infeasible" if no draft of the method can fit, with any placement and order of
-    transfers. It is "unknown" if the drafts that were tried do not fit. `every`: the drafts that
-    fit RAM are all that the method has. If not, one that meets the deadline may have been missed.
-    `drafts` may raise GaveUp, and DoesNotApply, which is passed on.
+    transfers. It is "unknown" if the drafts that were tried do not fit. `every` False: `drafts`
+    leaves out some drafts that fit RAM, so a missed deadline proves nothing. If `drafts` raises
+    GaveUp, the plan is "unknown". Raises DoesNotApply if `drafts` raises it.
     """
     clock = Stopwatch(settings.time_limit_s)
     plan = _cheapest_plan(drafts, problem, settings, every, clock)
@@ -123,12 +121,12 @@ def _is_wanted(graph: CostGraph, completion: Completion, below_uj: float | None)
 
 
 def _rank(graph: CostGraph, draft: Draft, completion: Completion) -> tuple[float, bool, bool]:
-    """By energy; with equal energy, as published before extended."""
+    """Sort by energy. With equal energy, published drafts come before extended drafts."""
     return round(_cost_uj(graph, completion), 9), completion.exits > 0, EXTENSION in draft.note
 
 
 def _note(draft: Draft, completion: Completion) -> str:
-    """What was done beyond the published method."""
+    """State what the plan adds to the published method."""
     notes = [draft.note] if draft.note else []
     if completion.exits and EXTENSION not in notes:
         notes.append(EXTENSION)
@@ -141,9 +139,9 @@ def _failure(
     clock: Stopwatch,
     every: bool,
 ) -> _Failure:
-    """Why none of the drafts becomes a plan, and whether that is proved.
+    """Find the reason why no draft becomes a plan, and whether that is proved.
 
-    Sizes and budget of `problem` are those of placed tensors.
+    The sizes and the budget in `problem` are aligned, as for placed tensors.
     """
     graph = problem.graph
     if not completed:
@@ -168,8 +166,8 @@ def _failure(
     ]
     limit_us = problem.deadline_us
     if limit_us is not None and all(it.bound_us > limit_us * (1 + TOLERANCE) for it in times):
-        return _Failure("its schedules take longer even if every transfer is hidden", every)
-    return _Failure("a schedule has the size, but no placement or order that fits was found", False)
+        return _Failure("its schedules miss the deadline even if every transfer is hidden", every)
+    return _Failure("no placement or order of transfers was found that fits the limits", False)
 
 
 def _unlimited(graph: CostGraph, events: Sequence[Event]) -> int:

@@ -3,7 +3,7 @@
 O. Beaumont, L. Eyraud-Dubois, A. Shilova, *Efficient Combination of Rematerialization and
 Offloading for Training DNNs*, NeurIPS 2021 (POFO), which builds on the rematerialisation of
 heterogeneous chains (arXiv 1911.13214, rotor). C(s, t, m) is the least cost of links s to t,
-forward and backward, with the input of s there and m bytes free:
+forward and backward, with the input of s in RAM and m bytes free:
 
     tape s:       cost(tape s) + C(s + 1, t, m - tape)
     checkpoint:   cost(forward s ... s' - 1) + C(s', t, m - x) + C(s, s' - 1, m),   x = x_(s' - 1)
@@ -11,8 +11,8 @@ forward and backward, with the input of s there and m bytes free:
 The publication restricts the class of schedules as follows. A tensor is offloaded only in the first
 forward pass, and comes back once, in the backward pass. Only the input of a link is offloaded, from
 its last forward use until its own links run backward. C plans all recomputation, in memory. Hence
-there is a second table O(s, m), for links s to the end on the first pass, whose computation costs
-nothing. There the input of s may be offloaded: + out(x_(s-1)) + in(x_(s-1)), with its bytes free.
+a second table O(s, m) plans links s to the end on the first pass. Its computations cost nothing,
+and it may offload the input of s: + out(x_(s-1)) + in(x_(s-1)), with the bytes of x_(s-1) free.
 
 Memory is counted in at most MAX_SLOTS units, rounded up. Two things differ here. The cost is
 energy, or time without overlap (the publication minimises time with overlap), whichever gives the
@@ -35,15 +35,15 @@ from .links import Links, energy, links_of, time
 from .method import DoesNotApply, Draft, GaveUp
 
 MAX_SLOTS = 500
-RAM_SHARES = 24  # tried, of the RAM budget
+RAM_SHARES = 24  # shares of the RAM budget that are tried
 
 Table = Any  # numpy array of costs by free slots
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """The optima for several shares of RAM; the rest holds stored tensors between their uses."""
+    """Return the optima for several shares of RAM; stored tensors stay in the rest between uses."""
     if not graph.storage:
-        raise DoesNotApply("it pages, and there is no storage")
+        raise DoesNotApply("the method pages, but there is no storage")
     chain = chain_of(graph)
     if largest_operator_bytes(graph) > ram_bytes:
         return []
@@ -64,7 +64,7 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
 
 
 def best_walk(chain: Chain, programme: "Programme", free_bytes: int) -> Walk | None:
-    """The optimum in `free_bytes`, at most those of the programme; None if nothing fits."""
+    """Return the best walk in `free_bytes`, at most the programme's RAM; None if nothing fits."""
     free = free_bytes // programme.unit
     if programme.first[0][free] == inf:
         return None
@@ -147,7 +147,7 @@ class Programme:
 
 
 def _less(cost: Table, slots: int) -> Table:
-    """The cost with `slots` fewer free slots; with more if negative, up to the table's end."""
+    """Return the cost with `slots` fewer free slots. Negative: with more, up to the table's end."""
     if slots <= 0:
         more = np.full(-slots, cost[-1])
         return np.concatenate([cost[-slots:], more])[: len(cost)]
@@ -155,7 +155,7 @@ def _less(cost: Table, slots: int) -> Table:
 
 
 class _Tracer:
-    """Makes the walk that the tables choose."""
+    """Make the walk that the tables choose."""
 
     def __init__(self, programme: Programme, walk: Walk) -> None:
         self.programme, self.walk = programme, walk

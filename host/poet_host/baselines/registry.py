@@ -32,7 +32,7 @@ Run = Callable[[Problem, Settings], Plan]
 
 @dataclass(frozen=True)
 class SeedLimits:
-    """For which graphs a method makes a seed plan for `poet`, which takes it two seconds at most.
+    """The graphs for which a method makes a seed plan for `poet`, in two seconds at most.
 
     The work of some methods grows with the cube of the graph's size.
     """
@@ -51,10 +51,10 @@ class Scheduler:
     description: str
     citation: str
     applies_to: str
-    recomputes: bool  # computed tensors
-    pages: bool  # computed tensors
+    recomputes: bool  # whether it recomputes computed tensors
+    pages: bool  # whether it pages computed tensors
     minimises: str
-    seed: SeedLimits | None = None  # None: makes no seed plans, since it searches itself
+    seed: SeedLimits | None = None  # None: the method makes no seed plans, since it searches
 
     def seed_plan(self, problem: Problem, settings: Settings) -> Plan | None:
         """Make a plan for `poet` to start from; None if there is none, or `seed` forbids it."""
@@ -74,7 +74,7 @@ class Scheduler:
 
 
 def poet(problem: Problem, settings: Settings) -> Plan:
-    """Find the plan of least energy. It needs no more than any seed plan that was made."""
+    """Find the plan of least energy. It needs no more energy than any seed plan that was made."""
     return solve(problem, settings, method="poet", seed_plans=SEED_PLANS)
 
 
@@ -116,7 +116,7 @@ _ROWS = (
               "Kirisame et al., ICLR 2021, arXiv 2006.09616",
               ANY, True, False, "time", SeedLimits(2, max_nodes=1000)),
     Scheduler("capuchin", _cheapest(capuchin.drafts),
-              "pages what overlaps, then by memory saved per second",
+              "pages what overlaps, then chooses by memory saved per second",
               "Peng et al., ASPLOS 2020",
               PAGED, True, True, "time", SeedLimits(7, max_nodes=500)),
     Scheduler("pofo", _cheapest(pofo.drafts, every=False),
@@ -151,8 +151,8 @@ def plan_by(method: str, problem: Problem, settings: Settings = DEFAULT_SETTINGS
 
 @cache
 def planner_version() -> str:
-    """A hash of all that a plan depends on, except its problem: the files of this package, and the
-    version of HiGHS.
+    """Return a hash of all that a plan depends on except its problem: the files of this package,
+    and the version of HiGHS.
     """
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
     hashed = hashlib.sha256(version("highspy").encode())

@@ -1,4 +1,4 @@
-"""Replay: the events of a step, and the computed tensors in RAM on the way."""
+"""Replay: the events of a step, and the computed tensors in RAM after each event."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Replay:
         self.have.add(i)
 
     def ensure(self, wanted: Iterable[int]) -> set[int]:
-        """Page in or recompute what is missing for these tensors; return all that this creates."""
+        """Page in or recompute all tensors missing for `wanted`. Return the tensors created."""
         nodes = self.graph.nodes
         missing: set[int] = set()
         todo = [i for i in wanted if not nodes[i].stored and i not in self.have]

@@ -1,4 +1,4 @@
-"""Segments: how Chen et al. run a chain of which only some outputs stay."""
+"""Segments: how Chen et al. run a chain and keep only some of its outputs."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from .method import Draft
 
 
 def segmented(chain: Chain, ends: Sequence[int]) -> Draft:
-    """The schedule of segments that end with the blocks `ends`; the last ends with the chain.
+    """Make the schedule of segments that end with the blocks `ends` and with the chain.
 
     In the forward pass, only the outputs of segments stay, and the last segment is taped. In the
     backward pass, each other segment is recomputed from the output before it, and taped.

@@ -39,7 +39,7 @@ COLUMNS = (
 )  # fmt: skip
 INAPPLICABLE = "inapplicable"  # a row's status, in addition to those of plans
 _NUMBERS = ("energy_uj", "time_us", "peak_bytes", "gap", "solve_s")
-ENDING_S = 10.0  # time for the thread of a pool whose processes were ended
+ENDING_S = 10.0  # to wait for the thread of a pool after its processes were ended
 
 Progress = Callable[[int, int, str], None]
 Job = dict[str, Any]
@@ -84,7 +84,7 @@ class Point:
 
     @cached_property
     def key(self) -> str:
-        """A hash of its names and of everything that the plan depends on, the planner included."""
+        """A hash of the point's names, and of everything that its plan depends on."""
         case = self.case
         names = [case.model, case.board, case.profile, self.method]
         limits = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap]
@@ -96,7 +96,7 @@ class Point:
 
     @property
     def job(self) -> Job:
-        """The same as plain data, for another process."""
+        """The point as plain data, for another process."""
         return {
             "graph": self.case.json,
             "ram_bytes": self.ram_bytes,
@@ -161,7 +161,7 @@ class Store:
             if row["plan"]:
                 plan = plan_from_json(read_json(self.folder / row["plan"]), row["plan"])
                 verify(point.problem, plan)
-            path.touch()  # the latest of its kind: see rows()
+            path.touch()  # so that this row is the latest one: see rows()
             return Result(row, plan)
         except (BadInput, PlanError, TypeError):
             return None
@@ -228,7 +228,7 @@ class Store:
 
 
 def file_name(*parts: str) -> str:
-    """Join the parts that are not empty to a valid name of a file."""
+    """Join the parts that are not empty into a valid file name."""
     name = "-".join(part for part in parts if part)
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)
 
@@ -272,14 +272,14 @@ def sweep(
             except BrokenProcessPool as error:
                 raise PoetError(
                     "a solving process was killed, perhaps because memory was short. Finished "
-                    "points are kept: try again with fewer --jobs"
+                    "points are kept. Try again with fewer --jobs"
                 ) from error
     return [results[point.key] for point in points]
 
 
 @contextmanager
 def _executor(jobs: int) -> Iterator[Executor]:
-    """Processes that solve points. An exception ends them: it does not wait for their work."""
+    """Provide processes that solve points. An exception ends them at once, without waiting."""
     children = set(multiprocessing.active_children())
     threads = set(threading.enumerate())
     # Not forked: the progress bar and the solver have threads.

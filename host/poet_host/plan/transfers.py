@@ -38,9 +38,8 @@ def overlap(
 ) -> tuple[Statement, ...]:
     """Order the same work so that it finishes no later, usually much earlier.
 
-    `statements` are legal for the problem's RAM budget, with offsets or without them. The same is
-    true of the result. Placed tensors may get other offsets. Energy and the order of computations
-    stay.
+    `statements` and result are legal for the problem's RAM budget, with offsets or without. Placed
+    tensors may get other offsets. Energy and the order of computations stay.
     Equal input gives equal plans, unless `time_limit_s` ends the search. `thorough` False: no
     random passes.
     """
@@ -129,8 +128,7 @@ def _priorities(
     movable_from: Sequence[int],
     tries: int,
 ) -> Iterator[tuple[Sequence[float], Sequence[int], bool]]:
-    """Yield for each pass: when each transfer is due, the earliest position to which it may move,
-    and `strict` (see _Dispatcher).
+    """Yield when each transfer is due, to where it may move, and `strict` (see _Dispatcher).
 
     Random passes change some due times, and delay some page-ins.
     """
@@ -329,7 +327,7 @@ class _Memory:
         self.created_again = _created_again(statements)
 
     def offset(self, s: int) -> int | None:
-        """The offset of the tensor that the statement creates; None: it creates or has none."""
+        """The offset of the tensor that the statement creates."""
         return int(self.at[self.created[s]]) if self.placed and s in self.created else None
 
     def fits_from(self, now: int, s: int) -> bool:
@@ -367,10 +365,7 @@ class _Memory:
         self.end[k] = now
 
     def _place(self, k: int, now: int) -> int | None:
-        """Return an offset for life k if it begins at `now`: the old one, or the lowest free one.
-
-        None: no offset is free.
-        """
+        """Find an offset for life k from `now` on, if possible the old one. None: no room."""
         size = int(self.size[k])
         alive = (self.begin < self.end[k]) & (self.end > now) & (self.size > 0)
         alive[k] = False

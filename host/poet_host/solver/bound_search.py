@@ -15,14 +15,14 @@ from .stage_model import StageModel
 from .workers import Channel
 
 RELAXED = DepthLimit(1, needs_inputs=False)
-RELAXATION_TIME_SHARE = 0.1  # of the time, for each program of the first bound
+RELAXATION_TIME_SHARE = 0.1  # of the time left, for each program of the first bound
 MAX_CUTS_PER_ROUND = 100  # constraints added at once to the linear relaxation
 MAX_CUT_ROUNDS = 10
 MIN_BOUND_RISE = 1e-5  # relative: a round that raises the bound less is the last one
 
 
 def first_bound(task: Task, channel: Channel) -> float:
-    """Emit a quick bound on all plans, in which recomputing needs no inputs; return it."""
+    """Emit and return a quick bound on all plans. It assumes that recomputing needs no inputs."""
     search = BoundSearch(task, channel)
     candidates = RecomputeCandidates(task.graph, task.may_recompute, depth_limit=RELAXED)
     model = search.stage_model(candidates, task.ram_bytes, task.deadline_us)
@@ -77,7 +77,7 @@ class BoundSearch(Search):
         return self.bound_uj >= self.incumbent_uj * (1 - TOLERANCE)
 
     def raise_bound(self, bound_uj: float) -> None:
-        """Emit a higher bound, up to the incumbent: the model leaves out plans that cost more."""
+        """Emit a higher bound, at most the incumbent's energy: the model has no plans above it."""
         bound_uj = min(bound_uj, self.incumbent_uj)
         if bound_uj > self.bound_uj:
             self.bound_uj = bound_uj
@@ -104,7 +104,7 @@ class BoundSearch(Search):
                 break
 
     def solve_integer(self) -> bool:
-        """Solve the integer program. False: it is solved without conflicts, or time is out."""
+        """Solve the integer program. True: its solution violates conflicts, which are now added."""
         task, model = self.task, self.model
 
         def on_progress(bound_uj: float, values: Values | None) -> bool:

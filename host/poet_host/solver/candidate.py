@@ -12,7 +12,7 @@ from .events import Event, statements
 class Candidate(PlacedPlan):
     """A verified plan within RAM budget and deadline."""
 
-    events: tuple[Event, ...]  # that the statements were made from
+    events: tuple[Event, ...]  # the events from which the statements were made
 
 
 def candidate_of(

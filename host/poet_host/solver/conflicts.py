@@ -1,18 +1,18 @@
-"""Conflicts: recomputations of one stage that do not fit into RAM with what else is there.
+"""Conflicts: recomputations of one stage that do not fit into RAM with the other tensors there.
 
 The stage model (stage_model.py) bounds RAM only while the operator of a stage runs. A conflict is
-a set S of recomputations of a stage. The results of a subset K stay until its operator runs. M is
-the least bytes that S occupies at some moment, in any order and with any repetition. With
+a set S of recomputations of a stage. The results of a subset K stay until the stage's operator
+runs. M is the least peak of the bytes of S, over all orders and repetitions. With
 held_i = U_ti - R_ti - P_ti, which is at most 1 if i was in RAM throughout the stage,
 
     M (sum_S R_tj + sum_K U_tj - |S| - |K| + 1) + sum m_i held_i <= RAM
 
 over the tensors i that are not in S. An input from outside S counts either as held, or in M while
-it is used; `passing` are the latter.
+it is used. `passing` are the inputs that count in M.
 
 Every plan obeys this constraint, if R and P count only tensors that were not in RAM when the stage
-began, or are in RAM when its operator runs (`solution.values_of`). A tensor that is dropped and
-comes back for a while does not count: the plan pays for it, the model does not.
+began, or are in RAM when its operator runs (`solution.values_of`). If a tensor is dropped and
+comes back only for a while, R and P do not count that: it costs the plan energy, but not the model.
 """
 
 import heapq
@@ -32,7 +32,7 @@ VIOLATION_TOLERANCE = 1e-6  # of a RAM constraint, relative to the RAM
 class Conflict:
     """See the module's docstring."""
 
-    stage: int  # its position
+    stage: int  # index of the stage
     computed: frozenset[int]  # S
     kept: frozenset[int]  # K
     passing: frozenset[int]  # inputs of S that count in M
@@ -40,7 +40,7 @@ class Conflict:
 
 
 def forbid(model: StageModel, conflict: Conflict) -> bool:
-    """Add the constraint of a conflict. False: the model does not offer its recomputations."""
+    """Add a conflict's constraint. False: the model does not offer these recomputations."""
     stage = model.stages[conflict.stage]
     kept = {i: stage.used.get(i) for i in conflict.kept}
     if any(j not in stage.computed for j in conflict.computed) or None in kept.values():
@@ -142,11 +142,11 @@ def _least_peak(
     passing: frozenset[int],
     capacity_bytes: int,
 ) -> int:
-    """The least peak of computing all of `computed` and ending with `kept`, or a lower bound.
+    """Return the least peak of computing all of `computed` and ending with `kept`.
 
-    States are visited in the order of their peaks, so no state before the end has a higher one.
-    A lower bound: more than MAX_STATES states would be visited. Without any order, the peak is
-    above `capacity_bytes`.
+    States are visited in the order of their peaks, so no state before the end has a higher peak.
+    The result is only a lower bound if more than MAX_STATES states would be visited. If no order
+    is possible, it is above `capacity_bytes`.
     """
     nodes, members = graph.nodes, sorted(computed)
     own = {

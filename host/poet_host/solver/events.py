@@ -1,4 +1,4 @@
-"""Events: what a plan does in which order, by positions of nodes instead of names."""
+"""Events: the operations of a plan in order, with indices of nodes instead of names."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from ..plan.plan import Op, Statement
 from ..plan.problem import CostGraph
 
 Event = tuple[Op, int]
-"""An operation, and the position of its node in the graph."""
+"""An operation, and the index of its node in the graph."""
 
 
 def tidy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
@@ -42,10 +42,10 @@ def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
 
 
 def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
-    """Move each page-in right before its first use, and each page-out right after the first
-    computation, once.
+    """Move each page-in right before its first use. Page each tensor out once, right after its
+    first computation.
 
-    This order needs least RAM, and the models know no other one. The result is tidy.
+    This order needs least RAM, and the models contain no other order. The result is tidy.
     """
     written = {i for op, i in events if op == "page_out" and not graph.nodes[i].stored}
     done: set[int] = set()
@@ -68,9 +68,9 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
 
 
 def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
-    """For each event that creates a tensor, the last event that needs the tensor in RAM.
+    """Return for each event that creates a tensor the last event that needs the tensor in RAM.
 
-    Keys are positions of events. A tensor in RAM at the start (no storage) has the key -1 - node.
+    Keys are indices of events. A tensor in RAM at the start (no storage) has the key -1 - node.
     """
     created: dict[int, int] = {}
     last: dict[int, int] = {}

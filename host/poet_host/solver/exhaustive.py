@@ -4,8 +4,9 @@ A state says which tensors are in RAM, which are on storage, and how many first 
 done; with a deadline also the clocks of both lanes. States are visited in the order of the energy
 that is spent plus the energy that every plan still spends (A*). So the first complete state has
 the least energy of all plans. Some events need no visit, since plans without them cost no more:
-creating or paging out a tensor that is there already, and freeing before the memory is needed, or
-more than is needed. Frees come right before the event that needs the memory.
+creating a tensor that is in RAM already, paging out a tensor that is on storage already, and
+freeing memory before it is needed, or more than is needed. Frees come right before the event that
+needs the memory.
 """
 
 import heapq
@@ -26,7 +27,7 @@ MAX_NODES = 16
 class Exhausted:
     """The result of a complete search."""
 
-    events: list[Event] | None  # of the plan of least energy; None: no plan exists
+    events: list[Event] | None  # events of the plan of least energy; None: no plan exists
 
 
 class _Clock(NamedTuple):
@@ -58,7 +59,7 @@ class _Label:
 def search_exhaustively(
     task: Task, max_labels: int, out_of_time: Callable[[], bool]
 ) -> Exhausted | None:
-    """Find the plan of least energy; None if that takes more labels or time, or a smaller graph.
+    """Find the plan of least energy. None: the graph, the labels or the time exceed the limits.
 
     Tensors lie one after another at multiples of `task.unit` bytes; the last one needs no padding.
     Labels are counted, so that equal input gives equal plans.
@@ -117,7 +118,7 @@ class _Search:
         return Exhausted(None)
 
     def moves(self, state: _State) -> Iterator[tuple[tuple[Event, ...], _State]]:
-        """Every event that creates or writes a tensor, after the frees that it needs."""
+        """Yield each event that creates or writes a tensor, with the frees that must precede it."""
         for i, node in enumerate(self.nodes):
             bit = 1 << i
             if state.ram & bit:
@@ -137,7 +138,7 @@ class _Search:
                 yield (*frees, ("compute", i)), after
 
     def freed(self, ram: int, needed: int, size: int) -> Iterator[tuple[tuple[Event, ...], int]]:
-        """The smallest sets of tensors whose frees make room for `size`, and what stays."""
+        """Yield the frees of each smallest set that makes room for `size`, and the RAM after it."""
         if self.bytes_of(ram, size) <= self.ram_bytes:
             yield (), ram
             return
@@ -151,7 +152,7 @@ class _Search:
                     yield tuple(("free", i) for i in freed), left
 
     def label_after(self, label: _Label, events: tuple[Event, ...], state: _State) -> _Label | None:
-        """The label of a move; None if no plan from there meets the deadline."""
+        """The label after a move; None if no plan from its state on meets the deadline."""
         clock = label.clock
         if self.deadline_us is not None:
             clock = self.clock_after(clock, events)
@@ -161,7 +162,7 @@ class _Search:
         return _Label(state, spent_uj, clock, label, events)
 
     def clock_after(self, clock: _Clock, events: tuple[Event, ...]) -> _Clock:
-        """As in plan/timeline.py, but arrival and written are 0 where they mean nothing."""
+        """As in plan/timeline.py, but arrival and written of a tensor are 0 without a transfer."""
         p, x = clock.p, clock.x
         arrival, written = list(clock.arrival), list(clock.written)
         for op, i in events:
@@ -186,7 +187,10 @@ class _Search:
         return _Clock(p, x, tuple(arrival), tuple(written))
 
     def is_dominated(self, seen: dict[_State, list[tuple[float, ...]]], label: _Label) -> bool:
-        """Whether a label of the same state, which cost no more, is nowhere later."""
+        """Return whether a label of the same state, visited before, has no later clock.
+
+        Labels are visited by energy, so an earlier label costs no more.
+        """
         clock = label.clock
         waits = (max(clock.p, wait) for wait in (*clock.arrival, *clock.written))
         times = (clock.p, clock.x, *waits)
@@ -201,7 +205,7 @@ class _Search:
         return state.done == len(self.order) and not self.kept & ~there
 
     def least_rest_uj(self, state: _State) -> float:
-        """The energy that every plan still spends."""
+        """The energy that every plan still spends from this state on."""
         missing = self.kept & ~state.storage if self.graph.storage else 0
         return self.rest_uj[state.done] + sum(self.nodes[i].page_out_uj for i in _members(missing))
 
@@ -213,7 +217,7 @@ class _Search:
         return events
 
     def bytes_of(self, tensors: int, size: int) -> int:
-        """Bytes of tensors one after another, and of something else of `size` bytes."""
+        """Bytes of tensors one after another, and of one more block of `size` bytes."""
         last = aligned(size, self.unit)
         members = list(_members(tensors))
         padding = max([last - size, *(self.padding[i] for i in members)])

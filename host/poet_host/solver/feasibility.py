@@ -1,4 +1,4 @@
-"""Which limits no plan meets, and the smallest limits for which a plan is known."""
+"""Feasibility: limits that no plan meets, and the smallest limits for which a plan is known."""
 
 from dataclasses import replace
 from math import gcd
@@ -14,7 +14,7 @@ TIME_SHARE = 0.5  # of the time left, for each budget
 
 
 def loses_kept_tensor(graph: CostGraph) -> bool:
-    """Whether a kept tensor is overwritten for good: no storage, and it cannot be recomputed."""
+    """Return whether a kept tensor is lost: overwritten without storage, and not recomputable."""
     overwritten = (graph.nodes[n.overwrites] for n in graph.nodes if n.overwrites is not None)
     return not graph.storage and any(n.keep and (n.stored or n.once) for n in overwritten)
 
@@ -37,7 +37,7 @@ def aligned_budget(graph: CostGraph, ram_bytes: int, unit: int) -> int:
 
 
 def smallest_ram_bytes(task: Task) -> int | None:
-    """The smallest budget for which a plan is known; None if none is."""
+    """Return the smallest budget for which a plan is known; None if no plan is known."""
     graph, unit = task.graph, task.unit
     least = least_ram_bytes(task.problem.graph, unit)
     if graph.storage and task.page:
@@ -61,7 +61,7 @@ def smallest_ram_bytes(task: Task) -> int | None:
 
 
 def _has_plan(task: Task, ram_bytes: int) -> bool:
-    """Whether a plan is found for another budget, at any cost. Raises KeyboardInterrupt."""
+    """Return whether a plan of any energy is found within `ram_bytes`. Raises KeyboardInterrupt."""
     graph = task.problem.graph
     free = tuple(_without_energy(node) for node in task.graph.nodes)
     found = Found()
@@ -85,7 +85,7 @@ def _without_energy(node: CostNode) -> CostNode:
 
 
 def fastest_plan(task: Task) -> Candidate | None:
-    """A plan made for speed alone. Its time is a deadline that can be met."""
+    """Make a plan for speed alone. Its time is a deadline that can be met."""
     found = Found()
     Portfolio(task.time_weighted(), found, lambda it: None).run()
     return found.best

@@ -14,9 +14,9 @@ PLACEMENT_LIMIT_S = 2.0
 
 
 def greedy_totals(problem: Problem) -> Totals | None:
-    """The costs of the first greedy plan that fits the budget; None if none does.
+    """Return the costs of the first greedy plan that fits the budget; None if no such plan fits.
 
-    A quick estimate for a graph with storage; `solve` finds better plans. Transfers overlap
+    This is a quick estimate for a graph with storage; `solve` finds better plans. Transfers overlap
     computations where such an order is found quickly.
     """
     graph = problem.graph
@@ -32,7 +32,7 @@ def greedy_totals(problem: Problem) -> Totals | None:
 
 
 def greedy_plans(graph: CostGraph, ram_bytes: int) -> Iterator[list[Event]]:
-    """Plans that compute everything once, and page as late as a share of the RAM allows."""
+    """Yield plans that compute everything once, and page as late as a share of the RAM allows."""
     for share in RAM_SHARES:
         events = latest_paged(graph, int(ram_bytes * share))
         if events is not None:
@@ -85,7 +85,7 @@ def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
 
 
 def everything_paged(graph: CostGraph) -> list[Event]:
-    """The plan that needs least RAM: no tensor stays there between two operators."""
+    """Make the plan that needs least RAM: no tensor stays in RAM between two operators."""
     later = {i for node in graph.nodes for i in node.inputs}
     events: list[Event] = []
     for i, node in enumerate(graph.nodes):

@@ -15,12 +15,12 @@ from .workers import POOL, Worker, WorkerKilled
 
 @dataclass
 class Found:
-    """What the searches have found."""
+    """The results of the searches so far."""
 
-    # Of plans with equal energy, the first of these three is the best one.
+    # If plans have equal energy, `best` is the first of these three.
     early_plan: Candidate | None = None  # of the primal search, before the bound search starts
     bound_plan: Candidate | None = None  # of the bound search
-    late_plan: Candidate | None = None  # of the primal search, after that
+    late_plan: Candidate | None = None  # of the primal search, after the bound search starts
     fastest: Candidate | None = None  # the best plan for time alone
     bound_uj: float = 0.0  # lower bound of the energy of all plans
     is_interrupted: bool = False  # by Ctrl-C
@@ -43,7 +43,7 @@ class Found:
         return self.bound_uj == INFINITY and self.best is None
 
     def is_proved(self, gap: float) -> bool:
-        """Whether no plan is better than the best one by more than the gap, or no plan exists."""
+        """True if no plan is better than `best` by more than the gap, or if no plan exists."""
         return self.bound_uj >= self.energy_uj * (1 - gap) * (1 - TOLERANCE)
 
 
@@ -79,10 +79,10 @@ class Portfolio:
         return [it for it in (self.primal, self.bound) if it is not None and it.busy]
 
     def _goes_on(self) -> bool:
-        """Whether a search still runs that may change the result.
+        """Return whether a search that may change the result still runs.
 
-        For a gap of 0, the bound search runs to its end: which late plans the primal search finds
-        depends on the speed of both, so that equal input would not give equal plans.
+        For a gap of 0, the bound search runs to its end. Otherwise equal input would not give equal
+        plans: which late plans the primal search finds depends on the speed of both searches.
         """
         if self.found.is_proved(self.task.gap):
             return self.bound is not None and self.bound.busy and self.task.gap == 0

@@ -40,7 +40,7 @@ MEDIUM_TIME_SHARE, LAST_TIME_SHARE = 0.1, 0.5  # of the time left, for each limi
 PLAN_TIME_SHARE = 0.1  # of the time left, for making a plan of a solution
 MAX_TIGHTENINGS = 4  # of the RAM or the deadline of a model, until its plan fits
 MAX_CUT_ROUNDS = 2
-OVERHEAD_GAP = 0.02  # of the overhead: a solution that is good enough for a depth limit
+OVERHEAD_GAP = 0.02  # of the overhead: with this gap, a solution is good enough for a depth limit
 
 BASELINE_GAP = 0.01  # relative, to the first bound: above it, seed plans come before bound search
 BASELINE_TIME_SHARE = 0.5  # of the time left, for all seed plans; most take a small part of it
@@ -52,9 +52,9 @@ WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = 0.1, 0.4  # for each weight, fo
 
 NEIGHBOURHOOD_DEPTHS, MAX_NEIGHBOURHOOD_COLUMNS = (16, 6, 4, 3, 2), 40_000
 NEIGHBOURHOOD_SHARE = 0.1  # of the stages, at first
-NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8  # of the share: solved, not solved in time
+NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8  # of the share, if solved, if out of time
 NEIGHBOURHOOD_LIMIT_S = 3.0
-IMPROVEMENTS_PER_GAP = 20  # the smallest improvement is that part of the overhead gap
+IMPROVEMENTS_PER_GAP = 20  # the smallest improvement is the overhead gap divided by this
 MAX_FAILED_NEIGHBOURHOODS = 50  # in a row
 SEED = 1
 
@@ -117,7 +117,10 @@ class PrimalSearch(Search):
         return self.incumbent_uj <= least_uj * (1 + TOLERANCE)
 
     def try_greedy_plans(self) -> None:
-        """Try plans that page the tensors needed latest; if need be, one that pages everything."""
+        """Try plans that page out the tensors needed latest. If none fits, page every tensor.
+
+        For a large graph, the plan that pages every tensor comes first.
+        """
         task = self.task
         if not task.graph.storage or not task.page:
             return
@@ -136,7 +139,9 @@ class PrimalSearch(Search):
         self.channel.emit("ready for bounds", None)
 
     def try_seed_plans(self) -> None:
-        """Try all seed plans, once; then the best plan with the recomputations of the best one."""
+        """Try all seed plans, once. If one becomes the incumbent, optimise the paging for its
+        recomputations.
+        """
         task, before_uj = self.task, self.incumbent_uj
         seed_plans = () if self.asked_seed_plans else task.seed_plans
         self.asked_seed_plans = True
@@ -193,7 +198,7 @@ class PrimalSearch(Search):
         )
 
     def solve_to_fit(self, candidates: RecomputeCandidates, share: float) -> None:
-        """Solve a stage model; as long as its plan does not fit, with less RAM or time."""
+        """Solve a stage model, and again with less RAM or time while its plan does not fit."""
         ram_bytes, deadline_us = self.task.ram_bytes, self.task.deadline_us
         for _ in range(MAX_TIGHTENINGS):
             self.solve(candidates, ram_bytes, deadline_us, self.task.left_s * share)
@@ -228,7 +233,7 @@ class PrimalSearch(Search):
                 return
 
     def add_conflicts(self, model: StageModel, values: Values) -> bool:
-        """Forbid what a solution violates. False: nothing new."""
+        """Forbid the conflicts that a solution violates. False: it violates no new conflict."""
         found = [
             it for it in conflicts.violated_sets(model, values) if it not in self.known_conflicts
         ]
@@ -287,7 +292,7 @@ class PrimalSearch(Search):
             factor **= TIME_WEIGHT_DECAY
 
     def search_with_weight(self, weight_uj_per_us: float) -> Candidate | None:
-        """The best plan of the weighted objective, which is also tried for the deadline."""
+        """Return the best plan of the weighted objective, and also try it for the deadline."""
         ends_at = time.monotonic() + self.task.left_s * WEIGHTED_TIME_SHARE
         task = replace(
             self.task.time_weighted(weight_uj_per_us), ends_at=min(ends_at, self.task.ends_at)
@@ -301,7 +306,7 @@ class PrimalSearch(Search):
         return search.incumbent
 
     def neighbourhood_model(self) -> StageModel | None:
-        """The model of the largest depth that is not too large."""
+        """Return the model of the largest depth whose number of columns is not too large."""
         for depth in NEIGHBOURHOOD_DEPTHS:
             candidates = self.candidates(DepthLimit(depth, 1.0))
             model = self.model_with_conflicts(

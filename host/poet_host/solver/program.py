@@ -25,7 +25,7 @@ _Highs: Any = highspy.Highs
 OnProgress = Callable[[float, Values | None], bool]
 """Called with the bound, and with each better solution. True stops the search."""
 ReceiveSolution = Callable[[], Values | None]
-"""Returns a solution from elsewhere for the solver to use, None if there is no new one."""
+"""Returns a solution of another search for the solver to use; None if there is no new solution."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Program:
         self.row_upper.append(upper)
 
     def knapsack(self, columns: Sequence[int], sizes: Sequence[int], capacity: int) -> None:
-        """Add sum of size x column <= capacity, unless it always holds.
+        """Add the constraint sum of size x column <= capacity, unless it always holds.
 
-        The capacity is lowered to the largest sum of sizes that it admits.
+        The capacity is lowered to the largest sum of sizes within it.
         """
         capacity = attainable(sizes, capacity)
         if capacity < 0:
@@ -130,7 +130,7 @@ class LaneTimes:
             self.transfers.append((column, node.page_out_us))
 
     def bound(self, program: Program, deadline_us: float) -> None:
-        """Add to `program` that the busy time of each lane is at most the deadline."""
+        """Constrain the busy time of each lane in `program` to at most the deadline."""
         program.at_most(self.processor, deadline_us - self.processor_us, deadline_us)
         program.at_most(self.transfers, deadline_us - self.transfers_us, deadline_us)
 
@@ -163,7 +163,7 @@ def minimise(
     """Minimise with one thread and a fixed seed, so that equal input gives equal output.
 
     `gap`, `absolute_gap`: distance from the bound at which to stop. `initial`: values to start
-    from, if they are a solution. `integer` False: the linear relaxation.
+    from, if they are a solution. `integer` False: solve the linear relaxation.
     """
     if not program.cost:
         return _without_columns(program)

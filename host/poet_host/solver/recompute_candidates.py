@@ -7,8 +7,8 @@ stage. In that model, early recomputations can be moved by whole groups, which a
 using one another or the same input:
 
 - A group moves a stage later if the inputs from outside the group that then stay in RAM are no
-  larger than the results that stay otherwise. It never does if operator t overwrites such an
-  input.
+  larger than the results that stay otherwise. It never moves later if operator t overwrites such
+  an input.
 - Otherwise it moves a stage earlier, since the results are smaller than the inputs that leave RAM.
   There are three exceptions: operator t - 1 uses such an input; operator t - 1 overwrote a tensor
   of the group; or the group uses a tensor that operator t or a demanded recomputation of stage t
@@ -16,8 +16,9 @@ using one another or the same input:
 
 No move costs energy. The first kind never raises the sum of the bytes in RAM over all stages, and
 the second kind lowers it, so moving ends. If no node of a group is smaller than its inputs
-together, the first kind is always possible. Hence a group is needed only if it has an *anchor*,
-which is one of the exceptions, and also such a node or an overwritten input.
+together, the first kind is always possible. Hence a group is needed only if two things are true:
+it has an *anchor*, which is one of the exceptions; and it has a node that is smaller than its
+inputs together, or an input that operator t overwrites.
 """
 
 import heapq
@@ -29,12 +30,12 @@ from .program import INFINITY
 
 
 def recomputable(graph: CostGraph, *, recompute: bool, page: bool, deadline: bool) -> list[bool]:
-    """Whether a plan of least energy may recompute each node.
+    """Return for each node whether a plan of least energy may recompute it.
 
     Without a deadline, a node is never recomputed if its result costs no more to write and read
-    than to compute. Instead, page it out at its first computation (free if it is kept on storage
-    anyway), and page it in where it was recomputed. That needs no input in RAM and no workspace,
-    hence never more RAM.
+    than to compute. Instead, a plan pages it out at its first computation (at no cost if it is kept
+    on storage anyway), and pages it in where it was recomputed. Paging needs no input in RAM and no
+    workspace, hence never more RAM.
     """
     return [
         recompute
@@ -50,9 +51,9 @@ def recomputable(graph: CostGraph, *, recompute: bool, page: bool, deadline: boo
 
 
 def last_needs(graph: CostGraph, may_recompute: Sequence[bool]) -> list[int]:
-    """The last stage in which each tensor may be used, directly or for recomputation.
+    """Return the last stage in which each tensor may be used, directly or for recomputation.
 
-    -1: none. Without storage, kept tensors are needed at the end, in stage `len(graph.nodes)`.
+    -1: no stage. Without storage, kept tensors are needed at the end, in stage `len(graph.nodes)`.
     """
     end = len(graph.nodes)
     last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
@@ -67,7 +68,7 @@ class DepthLimit:
     """A heuristic: only demanded recomputations, in short and cheap chains."""
 
     depth: int | None = None  # recomputations in a row; None: no limit
-    max_paging_ratio: float = INFINITY  # energy of a chain over that of paging its result once
+    max_paging_ratio: float = INFINITY  # energy of a chain / energy of paging its result out and in
     # False, with depth 1: a relaxation of all plans. If recomputing needs no inputs, recomputing
     # right before a mandatory use is as good as at any other time.
     needs_inputs: bool = True
@@ -89,9 +90,9 @@ class RecomputeCandidates:
         """Prepare the candidates of a graph.
 
         `overhead_uj`: energy that a plan of interest can spend on recomputation; no candidate of
-        such a plan is left out. `depth_limit`: offer fewer candidates, and those of `also`, by
-        stage. `for_conflicts`: offer all early recomputations, since conflicts (conflicts.py)
-        charge RAM within a stage.
+        such a plan is left out. `depth_limit`: offer fewer demanded candidates, and as early ones
+        only the nodes of `also`, by stage. `for_conflicts`: offer all early recomputations, since
+        conflicts (conflicts.py) charge RAM within a stage.
         """
         self.max_uj = overhead_uj * (1 + TOLERANCE)
         self.graph, self.depth_limit = graph, depth_limit
@@ -182,6 +183,6 @@ class RecomputeCandidates:
         return [*self.users[i], *inputs, *(j for a in inputs for j in self.users[a])]
 
     def _shrinks(self, i: int) -> bool:
-        """Whether the result is smaller than the inputs together."""
+        """Return whether the result is smaller than the inputs together."""
         nodes = self.graph.nodes
         return sum(nodes[a].bytes for a in set(nodes[i].inputs)) > nodes[i].bytes

@@ -1,4 +1,4 @@
-"""What the primal search and the bound search share.
+"""The code that the primal search and the bound search share.
 
 Both run at the same time (solve.py), each in a process of its own. The primal search
 (primal_search.py) finds better and better plans, the bound search (bound_search.py) higher and
@@ -25,19 +25,19 @@ SLOT_PASSES = (1, 2)  # slots of each recomputation within a stage, tried in tur
 MAX_LATENESS = 0.02  # of the deadline: a later plan is not worth more effort
 
 SeedPlan = Callable[[Problem, Settings], Plan | None]
-"""Makes a plan without search, for a search to start from; None if it has none."""
+"""Returns a plan made without search, from which a search can start; None if it cannot."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What to search."""
+    """One problem to search, with its limits."""
 
     problem: Problem
     graph: CostGraph  # of the problem, with sizes rounded up to multiples of `unit`
     ram_bytes: int  # budget for these sizes
     recompute: bool  # nodes may be computed more than once
     page: bool  # computed tensors may be paged
-    unit: int  # offsets are multiples of so many bytes; 1 if the plan is not placed
+    unit: int  # offsets are multiples of this many bytes; 1 if the plan is not placed
     gap: float  # see Settings
     ends_at: float  # time.monotonic()
     seed_plans: tuple[SeedPlan, ...] = ()
@@ -58,7 +58,7 @@ class Task:
 
     @property
     def unpadded(self) -> CostGraph:
-        """The graph with the problem's bytes."""
+        """The graph with its sizes before rounding."""
         both = zip(self.graph.nodes, self.problem.graph.nodes, strict=True)
         nodes = tuple(
             replace(node, bytes=own.bytes, workspace_bytes=own.workspace_bytes)
@@ -98,7 +98,7 @@ def unavoidable_uj(graph: CostGraph) -> float:
             total += node.energy_uj + (node.page_out_uj if node.keep and graph.storage else 0.0)
         elif graph.storage and i in used:
             total += node.page_in_uj
-    return total * (1 - TOLERANCE / 4)  # in whatever order the terms are summed
+    return total * (1 - TOLERANCE / 4)  # a bound for every order of the sum
 
 
 def _time_weighted(node: CostNode, weight: float) -> CostNode:
@@ -128,7 +128,7 @@ class Search:
 
     @property
     def overhead_uj(self) -> float:
-        """What a plan better than the incumbent can spend beyond the unavoidable energy."""
+        """The energy that a better plan can spend in addition to the unavoidable energy."""
         return self.incumbent_uj - unavoidable_uj(self.task.graph)
 
     def on_progress(self, bound_uj: float, values: Values | None) -> bool:
@@ -181,7 +181,7 @@ class Search:
     ) -> float:
         """Try the plan of a solution; return its energy.
 
-        If its simplest order takes too much RAM, the slot model finds the best order.
+        If the simplest order of the solution takes too much RAM, the slot model finds the best one.
         """
         events = tidy(model.graph, solution.events(model, values))
         if fits(model.graph, events, model.ram_bytes):
@@ -202,8 +202,9 @@ class Search:
         ram_bytes: int | None = None,
         deadline_us: float | None = None,
     ) -> float:
-        """Try the best plan with recomputations by stage; return its energy.
+        """Try the best plan that recomputes only nodes in `recomputed`. Return its energy.
 
+        `recomputed`: the nodes that may be recomputed, by stage.
         `ram_bytes`, `deadline_us`: limits in place of those of the task.
         """
         task = self.task

@@ -5,21 +5,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Progress = Callable[[float | None, float, float | None, float], object]
-"""Called on every change with (energy_uj, bound_uj, gap, elapsed_s); None is not known yet."""
+"""Called on every change with (energy_uj, bound_uj, gap, elapsed_s). None: not known yet."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long and how far a planning method searches."""
+    """The limits and options of a planning method."""
 
-    # The method returns the best plan that it has found by then.
+    # At this time, the method returns the best plan that it has found.
     time_limit_s: float = 60.0
     # Relative distance from the energy to the bound at which a search stops. 0 asks for a proof.
     gap: float = 0.0
     # Give each tensor a fixed offset. Otherwise only the sum of bytes in RAM is bounded.
     placed: bool = True
     progress: Progress | None = None
-    # For a seed plan: return no plan of this energy or more, and no reason why there is none.
+    # For a seed plan: return only a plan of less energy. Otherwise state no reason for its absence.
     below_uj: float | None = None
 
 

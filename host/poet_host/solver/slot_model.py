@@ -1,4 +1,4 @@
-"""The slot model: in a sequence of slots, which run, which tensors stay in RAM or are paged.
+"""The slot model: which slots of a sequence run, and which tensors stay in RAM or are paged.
 
 A slot k runs node(k). Tensor i is *touched* at the slots that compute it or use it; the touches
 of i are numbered q = 0, 1, ... Between two touches a tensor stays in RAM all the time or leaves
@@ -27,14 +27,16 @@ from .program import LaneTimes, Program, Values
 
 @dataclass(frozen=True)
 class Slot:
-    """A place in the order of computations."""
+    """One step in the order of computations."""
 
-    node: int  # the operator that runs here
-    optional: bool  # it may run; otherwise it must
+    node: int  # the operator of the slot
+    optional: bool  # True: the operator may run; False: it must run
 
 
 def slots_of(graph: CostGraph, recomputed: Sequence[Sequence[int]], passes: int = 1) -> list[Slot]:
-    """Before each first computation, and at the end, `passes` times slots for recomputations.
+    """Make the slots. Before each first computation, and at the end, are slots to recompute.
+
+    `passes`: how often each of these nodes has a slot there.
 
     `recomputed`: for each stage (see stage_model.py), the nodes that may be recomputed.
     """
@@ -60,14 +62,14 @@ class _Touch:
 
 @dataclass
 class SlotModel:
-    """The program, and where its variables are."""
+    """The program, and the columns of its variables."""
 
     graph: CostGraph
     slots: Sequence[Slot]
     ram_bytes: int
     page: bool
     program: Program = field(default_factory=Program)
-    run: list[int] = field(default_factory=list)  # column of x by slot; -1: it runs for certain
+    run: list[int] = field(default_factory=list)  # column of x by slot; -1: the slot must run
     written: dict[int, int] = field(default_factory=dict)  # column of o, by tensor
     touches: list[list[_Touch]] = field(default_factory=list)  # by tensor
     held_at_start: dict[int, int] = field(default_factory=dict)  # column, by stored tensor
@@ -141,7 +143,7 @@ def _variables(model: SlotModel) -> None:
 
 
 def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
-    """Whether the slot before certainly runs and leaves the tensor in RAM: no page-in needed."""
+    """Return whether the slot before must run and leaves the tensor in RAM: no page-in needed."""
     if q == 0:
         return False
     before = touches[q - 1]

@@ -1,4 +1,4 @@
-"""Solutions of the stage model (stage_model.py): their meaning, and the solution of a plan."""
+"""Conversions between plans and solutions of the stage model (stage_model.py)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ def recomputed(model: StageModel, values: Values) -> list[list[int]]:
 
 
 def events(model: StageModel, values: Values) -> list[Event]:
-    """A solution in the simplest order. It is legal, except that stages may exceed the RAM."""
+    """The events of a solution in the simplest order. They are legal, but may exceed the RAM."""
     nodes = model.graph.nodes
     found: list[Event] = []
     for stage in model.stages:
@@ -41,7 +41,10 @@ def events(model: StageModel, values: Values) -> list[Event]:
 
 
 def values_of(model: StageModel, events: Sequence[Event]) -> Values:
-    """The values of the variables in a plan: a solution, if the model offers its recomputations."""
+    """Return the values of the variables in a plan.
+
+    They are a solution if the model offers the recomputations of the plan.
+    """
     values = np.zeros(len(model.program.cost))
     for i, column in model.written.items():
         values[column] = float(("page_out", i) in events)
@@ -84,8 +87,9 @@ def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
 def neighbourhood(model: StageModel, values: Values, window: range) -> Program:
     """The program with all variables fixed to a solution, except those around some stages.
 
-    `window`: positions of the stages whose variables are free. Also free: in which other stages
-    the tensors that these operators use, or can be recomputed from, stay in RAM.
+    `window`: indices of the stages whose variables are free. For some tensors, it is also free in
+    which other stages they stay in RAM: the inputs of the window's operators and of its
+    recomputations, and the tensors from which these inputs can be recomputed.
     """
     nodes = model.graph.nodes
     free: set[int] = set(model.written.values())

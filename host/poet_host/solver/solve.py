@@ -46,11 +46,11 @@ def solve(
 
     `method`: "poet" mixes recomputation and paging; "poet-paging" computes everything once;
     "poet-remat" pages no computed tensor. `seed_plans`: importable functions that make plans. The
-    search asks them for plans to start from, unless it proves its own first plan soon.
+    search calls them for plans to start from, unless it proves its own first plan soon.
 
     Never raises for a problem without a solution: the status of the plan is "infeasible" (proved)
     or "unknown" (out of time). "optimal" is proved against all plans of the method. "feasible"
-    comes with a bound on all of them. Every plan has been verified. Ctrl-C ends the search with
+    comes with a bound on all these plans. Every plan has been verified. Ctrl-C ends the search with
     the best plan so far. Equal input gives equal plans, unless the time limit or `gap` ends the
     search early.
     """
@@ -142,7 +142,7 @@ def _stopped_by(found: Found, gap: float | None, wanted_gap: float) -> StoppedBy
 def _with_early_transfers(
     best: Candidate, problem: Problem, placed: bool, limit_s: float
 ) -> Candidate:
-    """The plan with early transfers, which during a search only a deadline needs."""
+    """Return the plan with early transfers. During a search, only a deadline needs them."""
     worker = POOL.take()
     try:
         worker.search(_start_transfers_early, problem, best.events, placed, limit_s)
@@ -170,12 +170,12 @@ def _without_statements(problem: Problem, status: Any, **more: Any) -> Plan:
 
 
 def _too_little_ram(problem: Problem, task: Task) -> Plan:
-    """No plan fits the RAM budget; the plan states the smallest budget with a known plan."""
+    """Return an infeasible plan that states the smallest budget with a known plan."""
     smallest = smallest_ram_bytes(task)
     return _without_statements(problem, "infeasible", smallest_ram_bytes=smallest)
 
 
 def _too_late(problem: Problem, fastest: Candidate | None) -> Plan:
-    """No plan meets the deadline; the plan states a deadline with a known plan."""
+    """Return an infeasible plan that states a deadline with a known plan."""
     smallest_us = fastest.totals.time_us if fastest else None
     return _without_statements(problem, "infeasible", smallest_deadline_us=smallest_us)

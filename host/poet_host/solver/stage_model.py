@@ -9,14 +9,14 @@ stage t and every tensor i that exists by then and may still be needed:
     min  sum energy(t) + sum energy(i) R_ti + sum page_in_uj(i) P_ti + sum page_out_uj(i) o_i
 
 U_ti is 1 for the inputs of operator t. A_ti = U_(t-1)i + R_ti + P_ti is 1 if i is in RAM at some
-moment of stage t. The result of operator t - 1 is; the tensor that it overwrote is not.
+moment of stage t. The result of operator t - 1 is in RAM then; the tensor that it overwrote is not.
 
 Every plan obeys these constraints, however often and whenever it computes and pages a tensor: a
 second recomputation or page-in of a tensor within a stage satisfies no more constraints than the
 first. So every bound on the program is a bound on all plans. The program does not charge RAM
 within a stage, where the order matters: slot_model.py makes plans of its solutions, and
-conflicts.py has constraints that a solution may violate. recompute_candidates.py says which R_ti
-exist, and why these suffice.
+conflicts.py has constraints that a solution may violate. recompute_candidates.py explains which
+R_ti exist, and why these suffice.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +33,7 @@ MAX_NONZEROS = 3_000_000  # of the constraints; the solver takes about 150 bytes
 
 
 class TooLarge(Exception):
-    """The model cannot be built in the time or memory that there is."""
+    """The model cannot be built within the time or memory available."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Stage:
     """The columns of one stage."""
 
     operator: int | None  # None: the last stage, for the tensors in RAM at the end
-    before: Columns  # U of the stage before
+    before: Columns  # U of the previous stage
     computed: Columns  # R
     paged: Columns  # P
     used: Columns  # U
@@ -59,7 +59,7 @@ class Gap:
 
 @dataclass
 class StageModel:
-    """The program, and where its variables are."""
+    """The program, and the columns of its variables."""
 
     graph: CostGraph
     ram_bytes: int
@@ -82,7 +82,7 @@ def build(
     """Build the stage model that offers the candidates.
 
     `page` False: computed tensors are not paged out, except kept ones. Candidates for conflicts
-    make a model that allows repeats, since conflicts hold for all plans only there.
+    make a model that allows repeats, since only in such a model conflicts hold for all plans.
     Raises TooLarge beyond MAX_NONZEROS, and as soon as `out_of_time()`.
     """
     graph = candidates.graph
@@ -120,7 +120,7 @@ def build(
 
 
 def _page_outs(model: StageModel, page: bool) -> None:
-    """Add o_i, or its energy if i is kept on storage in any case."""
+    """Add o_i, or only its energy if i is kept on storage in any case."""
     graph, program = model.graph, model.program
     for i, node in enumerate(graph.nodes):
         if node.stored or not graph.storage:

@@ -1,8 +1,8 @@
 """Workers: processes in which the searches run, so that they can be stopped at any moment.
 
-A worker runs one search at a time and sends what it finds. A worker that does not stop when asked
-is killed. It ends with the process that started it, however that ends, since its pipe closes then.
-Idle workers are kept for the next search.
+A worker runs one search at a time and sends its results. A worker that does not stop on request is
+killed. When the process that started a worker ends for any reason, the pipe closes and the worker
+ends too. Idle workers are kept for the next search.
 """
 
 import multiprocessing.connection
@@ -43,10 +43,10 @@ class Channel:
 
     emit: Callable[[str, Any], object]  # called with the kind and the content of a result
     is_stopped: Callable[[], bool]
-    latest: Any = None  # that the caller sent
+    latest: Any = None  # content that the caller sent last
 
     def receive(self) -> Any:
-        """Return the latest thing that the caller sent, once; None: nothing new."""
+        """Return the content that the caller sent last; None if it was returned before."""
         latest, self.latest = self.latest, None
         return latest
 
@@ -72,7 +72,7 @@ class Worker:
         self._request((function, arguments))
 
     def send(self, content: Any) -> None:
-        """Send something that the search may use, in place of what was sent before."""
+        """Send content that the search may use. It replaces content sent before."""
         self._request((None, content))
 
     def _request(self, request: Any) -> None:
@@ -106,7 +106,10 @@ class Worker:
                 if not self.results.poll(STOP_LIMIT_S):
                     break
                 self.receive()
-        except (OSError, RuntimeError):  # it failed, was killed, or the pipe is closed
+        except (
+            OSError,
+            RuntimeError,
+        ):  # the search failed or was killed, or the pipe is closed
             self.busy = True
         if self.busy:
             self.end()
@@ -123,9 +126,9 @@ class Worker:
 
 
 def _inheriting(handle: int) -> dict[str, Any]:
-    """Options of a process that inherits one end of a pipe.
+    """Return the Popen options of a process that inherits one end of a pipe.
 
-    It is in a group of its own, so that only the parent receives Ctrl-C.
+    The process is in a group of its own, so that only the parent receives Ctrl-C.
     """
     if not _WINDOWS:
         return {"pass_fds": (handle,), "start_new_session": True}

@@ -139,7 +139,7 @@ def test_bert_base_is_planned_without_its_weights() -> None:
 def test_only_models_of_texts_have_a_length() -> None:
     with pytest.raises(BadInput, match="resnet-digits reads no texts"):
         models.load(DEMO, TrainingOptions(sequence_length=8))
-    with pytest.raises(BadInput, match="texts of 0 tokens must be 1 to"):
+    with pytest.raises(BadInput, match="length of 0 tokens must be 1 to"):
         models.load("bert-tiny", TrainingOptions(sequence_length=0))
 
 
@@ -227,8 +227,8 @@ def test_options_change_the_graph() -> None:
 def test_unknown_names_and_batches_are_refused() -> None:
     with pytest.raises(BadInput, match="'resnet-digit': did you mean resnet-digits\\?"):
         models.load("resnet-digit")
-    with pytest.raises(BadInput, match="'x': there are resnet-digits, lenet-digits"):
+    with pytest.raises(BadInput, match=r"'x': .*resnet-digits, lenet-digits"):
         models.load("x")
     for batch in (0, -1, MAX_BATCH + 1):
-        with pytest.raises(BadInput, match=f"a batch of {batch} samples must be 1 to"):
+        with pytest.raises(BadInput, match=f"batch .*{MAX_BATCH} samples, not {batch}"):
             models.load(DEMO, TrainingOptions(batch=batch))

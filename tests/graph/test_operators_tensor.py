@@ -431,11 +431,11 @@ def mistakes(b: Builder, words: Builder) -> list[tuple[Callable[[], Any], str]]:
     return [
         (lambda: b.add(x, b.slice(x, 2, 0, 5)), "the same shape, or 1"),
         (lambda: b.transpose(x, (0, 1, 1)), "each of 3 axes once"),
-        (lambda: b.transpose(x, (0, 1, 3)), "axis 3 must be one of 3"),
-        (lambda: b.concat(x, b.slice(x, 2, 0, 5), 1), "the same shape but for axis 1"),
+        (lambda: b.transpose(x, (0, 1, 3)), "axis 3 must be from -3 to 2"),
+        (lambda: b.concat(x, b.slice(x, 2, 0, 5), 1), "the same shape, except along axis 1"),
         (lambda: b.slice(x, 1, 2, 5), "begin 2 and end 5"),
         (lambda: b.reshape(x, (-1, -1)), "-1 at most once"),
-        (lambda: b.reshape(x, (5, -1)), "48 elements do not make"),
+        (lambda: b.reshape(x, (5, -1)), "48 elements do not fill"),
         (lambda: b.mean(x, ()), "axes must name at least one"),
         (lambda: b.clip(x, 1.0, 0.0), "low 1.0 must not be more"),
         (lambda: b.gelu(x, approximate="erf"), "approximate is 'erf'"),
@@ -445,8 +445,8 @@ def mistakes(b: Builder, words: Builder) -> list[tuple[Callable[[], Any], str]]:
         (lambda: b.attention_context(x, x), "weights must be"),
         (lambda: b.layernorm(x, axes=4), "axes is 4"),
         (lambda: b.parameter((2, 0)), "a size is 0"),
-        (lambda: b.embedding(x, 5, 3), "input x must be tokens, the data of int32, not data"),
-        (lambda: words.relu(words.data), "input x must be float32 not data"),
+        (lambda: b.embedding(x, 5, 3), "input x must be tokens (int32 data), not data"),
+        (lambda: words.relu(words.data), "input x must be float32, not data"),
         (lambda: words.embedding(words.data, 0, 3), "vocabulary is 0"),
     ]  # fmt: skip
 

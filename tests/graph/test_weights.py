@@ -89,7 +89,7 @@ def test_momentum_may_be_missing_or_left_over(graph: Graph) -> None:
     assert (started["fc.weight:momentum"] == 0).all()
     np.testing.assert_array_equal(started["fc.weight"], values["fc.weight"])
     del named["momentum:fc.bias"]
-    with pytest.raises(BadInput, match=r"momentum:fc\.bias of resnet-digits missing"):
+    with pytest.raises(BadInput, match=r"momentum:fc\.bias, which resnet-digits"):
         from_named(graph, named)
 
 
@@ -126,14 +126,14 @@ def broken(named: Arrays, how: str) -> Arrays:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ("missing", "fc.weight of resnet-digits missing"),
-        ("half", "bn1.running_var of resnet-digits missing"),
+        ("missing", "has no fc.weight, which resnet-digits"),
+        ("half", "has no bn1.running_var, which resnet-digits"),
         ("extra", "resnet-digits has no fc2.weight; it has block.bn1.bias"),
-        ("shape", r"fc.weight has shape \(256, 10\), resnet-digits needs \(10, 256\)"),
-        ("running shape", r"bn1.running_mean has shape \(5,\), resnet-digits needs \(4,\)"),
+        ("shape", r"fc.weight has shape \(256, 10\), .*resnet-digits needs \(10, 256\)"),
+        ("running shape", r"bn1.running_mean has shape \(5,\), .*resnet-digits needs \(4,\)"),
         ("nan", "conv1.weight of resnet-digits holds NaN or infinity"),
         ("too large", "fc.bias of resnet-digits holds NaN or infinity"),
-        ("integers", "fc.bias of resnet-digits holds int32"),
+        ("integers", "fc.bias of resnet-digits .*int32"),
     ],
 )
 def test_broken_files_are_refused(graph: Graph, how: str, says: str) -> None:

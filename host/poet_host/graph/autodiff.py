@@ -26,7 +26,7 @@ from .optimisers import (
 from .rules import Fields, Operator, Rule, Shape, sizes_of
 
 MOMENTUM = ":momentum"
-AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # of Adam, by their names in PyTorch
+AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # Adam's two averages, named as in PyTorch
 BATCHNORM = ("train", "frozen")
 
 
@@ -35,9 +35,9 @@ def training_graph(
 ) -> Graph:
     """Return the graph of one step of training `model` on one batch.
 
-    `train` chooses the parameters that learn: "all", "last:N" (those of the last N layers that
-    have any) or a glob pattern of names. A batchnorm without such a parameter uses its running
-    statistics and keeps them. With batchnorm "frozen", every batchnorm does.
+    `train` chooses the parameters that learn: "all", "last:N" (those of the last N layers with
+    parameters) or a glob pattern of names. A batchnorm without a trained parameter uses its running
+    statistics and does not change them. With `batchnorm` "frozen", this holds for every batchnorm.
     """
     step = _Step(model, optimiser, trained_parameters(model, train, batchnorm))
     for layer in model.layers:
@@ -86,7 +86,7 @@ def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> fr
     if not chosen:
         some = ", ".join(list(names)[:6]) + (", ..." if len(names) > 6 else "")
         raise BadInput(
-            f"train {train!r}: no parameter of {model.name} has such a name; it has {some}"
+            f"train {train!r}: no parameter of {model.name} has such a name; its parameters: {some}"
         )
     return chosen
 
@@ -105,7 +105,7 @@ class _Step:
         self._needed = self._with_gradient(model)
         self._uses = self._gradients_expected(model)
         self._arrived: Counter[str] = Counter()
-        self._gradient: dict[str, str] = {}  # by tensor or parameter: the sum so far
+        self._gradient: dict[str, str] = {}  # by tensor or parameter: the node of its sum so far
         self._sums: set[str] = set()  # nodes that are only a sum of a parameter's gradients
 
     def _with_gradient(self, model: Model) -> set[str]:
@@ -118,7 +118,7 @@ class _Step:
         return needed
 
     def _gradients_expected(self, model: Model) -> Counter[str]:
-        """The number of gradients of each needed layer's output and each trained parameter."""
+        """Count the gradients of each needed layer's output and of each trained parameter."""
         names: list[str] = []
         for layer in model.layers:
             row = OPERATORS[layer.kind]
@@ -151,7 +151,10 @@ class _Step:
                 self._make(layer, rule, "forward")
 
     def backward(self, layer: Layer) -> None:
-        """Add the gradients of a layer and, as early as other reads allow, the updates."""
+        """Add the gradients of a layer, and the updates of its parameters as early as possible.
+
+        A parameter is updated after the last kernel of the layer that reads it.
+        """
         if layer.name not in self._needed:
             return
         row, operands = self._row(layer), self._operands[layer.name]
@@ -205,7 +208,7 @@ class _Step:
         self._gradient[tensor] = gradient
 
     def _gradient_of_parameter(self, layer: Layer, rule: Rule, w: Node, fuse: bool) -> None:
-        """Add one gradient of `w` to the sum so far. Update `w` after the last, if `fuse`."""
+        """Add one gradient of `w` to its sum so far. If `fuse`, the last one also updates `w`."""
         sinks = bool(rule.kernel) and _has_sink(rule.kernel)
         if self._uses[w.name] == 1 and sinks and fuse:
             self._update(w, rule.kernel, self._inputs(layer, rule), _fields(layer, rule))
@@ -240,7 +243,7 @@ class _Step:
             self._update(w, "apply_gradient", (gradient,), sizes_of(w.shape))
 
     def _free(self, name: str, rule: Rule) -> str:
-        """`name`, or another: a layer may read a tensor as two of its operands."""
+        """Return `name`, or a longer name if a node has it: two operands may be one tensor."""
         taken = any(node.name == name for node in self.nodes)
         return f"{name}:{rule.makes}" if taken else name
 
@@ -248,7 +251,7 @@ class _Step:
         return self._add(name, "add", both, sizes_of(shape) | {"variant": 0}, "backward", shape)
 
     def _update(self, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields) -> None:
-        """Update `w`, and the optimiser's state of it, by the gradient that `kernel` computes."""
+        """Add the update of `w` and of its optimiser state. `kernel` computes the gradient."""
         by = self._optimiser
         decayed = (w.name,) if by.weight_decay else ()
         if isinstance(by, Adam):
@@ -264,7 +267,7 @@ class _Step:
     def _adam(
         self, by: Adam, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields
     ) -> None:
-        """Both averages read the gradient, so it is a node of its own."""
+        """Add Adam's update. Both averages read the gradient, so the gradient is a node."""
         sizes, decayed = sizes_of(w.shape), (w.name,) if by.weight_decay else ()
         if kernel == "apply_gradient":
             gradient = inputs[0]
@@ -294,7 +297,7 @@ class _Step:
     def _replace(
         self, old: Node, kernel: str, inputs: tuple[str, ...], fields: Fields, sink: str = "none"
     ) -> str:
-        """Add the node that is the next value of the stored `old`, in its memory."""
+        """Add the node of the next value of the stored node `old`. It overwrites `old`."""
         return self._add(
             f"{old.name}:new",
             kernel,
@@ -319,7 +322,7 @@ class _Step:
         return self._add(name, rule.kernel, inputs, fields, phase, shape, sink=sink)
 
     def _inputs(self, layer: Layer, rule: Rule) -> tuple[str, ...]:
-        """Nodes of a rule's operands. `bias?` is left out where the layer has none."""
+        """Return the nodes of a rule's operands, without optional ones that the layer lacks."""
         operands = self._operands[layer.name]
         optional = {name for name in rule.names if f"{name}?" in rule.operands.split()}
         return tuple(operands[n] for n in rule.names if n in operands or n not in optional)

@@ -2,14 +2,14 @@
 
 A block normalises after each sum. Its feed-forward layers use gelu and four times the width. The
 pooler reads the first token. There are no token types and no dropout: texts have one segment, and
-models for boards are small. Token 0 is padding, which attention masks. One block without the
-embedding is a model too.
+models for boards are small. Token 0 is padding, which attention masks. `transformer` is a model of
+one block without the embedding.
 """
 
 from .builder import Builder, Model, Tensor
 
 EPSILON = 1e-12  # of BERT's layer normalisation
-DEVIATION = 0.02  # of its embeddings at the start
+DEVIATION = 0.02  # standard deviation of BERT's embeddings before training
 
 
 def bert(
@@ -23,7 +23,7 @@ def bert(
     heads: int,
     classes: int,
 ) -> Model:
-    """Tokens (batch, length) int32 from 0 to words - 1 -> one of `classes`."""
+    """Return a classifier of tokens (batch, length), int32 from 0 to words - 1."""
     b = Builder(name, (batch, length), "int32")
     x = b.embedding(b.data, words, width, deviation=DEVIATION, name="word")
     position = b.parameter((length, width), start=f"normal:{DEVIATION}", name="position")
@@ -37,7 +37,10 @@ def bert(
 def transformer(
     name: str, batch: int, *, length: int, width: int, heads: int, classes: int
 ) -> Model:
-    """One block on embedded tokens (batch, length, width) float32 without padding."""
+    """Return a classifier of one block, for embedded tokens (batch, length, width) in float32.
+
+    The texts have no padding.
+    """
     b = Builder(name, (batch, length, width))
     return _classify(b, _block(b, b.data, heads, "block1"), classes)
 
@@ -50,7 +53,7 @@ def _classify(b: Builder, x: Tensor, classes: int) -> Model:
 
 
 def _block(b: Builder, x: Tensor, heads: int, name: str, mask: Tensor | None = None) -> Tensor:
-    """`mask`: tokens; attention masks those that are 0."""
+    """Add one block. `mask`: the tokens; attention ignores tokens that are 0."""
     width = x.shape[2]
     q, k, v = (b.linear(x, width, name=f"{name}.{part}") for part in ("query", "key", "value"))
     scores = b.attention_scores(q, k, heads, name=f"{name}.scores")

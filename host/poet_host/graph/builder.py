@@ -18,7 +18,7 @@ from .graph import Node
 from .operators import OPERATORS
 from .rules import Fields, Shape, Spec
 
-_NAME = re.compile(r"\w[\w.-]*")  # no colon: the graph names its own tensors with it
+_NAME = re.compile(r"\w[\w.-]*")  # no colon: names that autodiff makes contain one
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Tensor:
     """A value of the model."""
 
     name: str  # of the node that computes it
-    shape: Shape  # which may differ from the node's: a reshape computes nothing
+    shape: Shape  # may differ from the node's shape: a reshape computes nothing
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Layer:
     inputs: tuple[Tensor, ...]
     shape: Shape  # of the output
     fields: Fields
-    parameters: Mapping[str, Node]  # stored nodes, by the row's names: weight, bias, ...
+    parameters: Mapping[str, Node]  # stored nodes, by the names in the row: weight, bias, ...
 
     @property
     def is_parameter(self) -> bool:
-        """Is it a stored tensor by itself, which no kernel computes?"""
+        """True for a layer that is only a stored tensor: no kernel computes its output."""
         return not OPERATORS[self.kind].forward
 
     @property
@@ -75,7 +75,7 @@ class Model:
 
 
 class Builder:
-    """Collects layers. Raises BadInput, which names the layer and the shapes, for a mistake."""
+    """Collects layers. Raises BadInput that names the wrong layer and its input shapes."""
 
     def __init__(
         self, name: str, data: Shape, dtype: Literal["float32", "int32"] = "float32"
@@ -85,7 +85,7 @@ class Builder:
             raise BadInput(
                 f"model {name}: data of shape {data} must be (batch, features), (batch, "
                 "length, features), (batch, channels, length) or (batch, channels, height, width), "
-                "all from 1"
+                "all sizes 1 or more"
             )
         self._name = name
         self._data = Node("data", data, role="data", dtype=dtype)
@@ -117,8 +117,9 @@ class Builder:
     ) -> Tensor:
         """Add an operator and return its output.
 
-        `share` names a layer whose parameters this one uses too. `parameters` replaces nodes that
-        the layer would make, by their names in the row; a node of another layer is shared with it.
+        `share` names an earlier layer: the new layer uses its parameters too. `parameters` (nodes
+        by their names in the row) replaces the nodes that the layer would make. If a node in
+        `parameters` belongs to another layer, both layers share it.
         """
         if kind not in OPERATORS:
             raise BadInput(f"model {self._name}: {_no_operator(kind)}")
@@ -126,7 +127,8 @@ class Builder:
         where = f"model {self._name}, layer {name} ({kind} of {_shapes(inputs)})"
         row = OPERATORS[kind]
         if not _NAME.fullmatch(name) or name in self._names:
-            problem = "is used twice" if name in self._names else "is not letters, digits, _ . -"
+            legal = "must have only letters, digits, _ . -, and not begin with . or -"
+            problem = "is used twice" if name in self._names else legal
             raise BadInput(f"{where}: the name {problem}")
         for tensor in inputs:
             if not isinstance(tensor, Tensor) or tensor.name not in self._names:
@@ -135,8 +137,8 @@ class Builder:
             if not row.forward:
                 break  # a change of shape, for any type
             if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.tokens):
-                needs = "tokens, the data of int32," if slot in row.tokens else "float32"
-                raise BadInput(f"{where}: its input {slot} must be {needs} not {tensor.name}")
+                needs = "tokens (int32 data)" if slot in row.tokens else "float32"
+                raise BadInput(f"{where}: its input {slot} must be {needs}, not {tensor.name}")
         if kind == "dropout":
             options.setdefault("key", sum(layer.kind == "dropout" for layer in self._layers))
         try:
@@ -156,7 +158,7 @@ class Builder:
             if own is None or own.shape != given.shape:
                 needs = f": it must have the shape {own.shape}" if own else ""
                 raise BadInput(
-                    f"{where}: {given.name} of shape {given.shape} is no {slot} of it{needs}"
+                    f"{where}: {given.name} of shape {given.shape} cannot be its {slot}{needs}"
                 )
             nodes[slot] = self._new_or_same(where, given)
         for node in (*nodes.values(), Node(name, spec.shape)):
@@ -171,7 +173,7 @@ class Builder:
     def model(self, loss: Tensor) -> Model:
         """Return the finished model. Raises BadInput for a layer whose output nothing uses."""
         if not self._layers or self._layers[-1].name != loss.name or self._label is None:
-            raise BadInput(f"model {self._name}: the last layer must be its loss")
+            raise BadInput(f"model {self._name}: the last layer must be the loss")
         used = {tensor.name for layer in self._layers for tensor in layer.inputs} | {loss.name}
         for name in ("data", *(layer.output for layer in self._layers)):
             if name not in used:
@@ -205,7 +207,7 @@ class Builder:
     def _new_label(self, where: str, spec: Spec) -> Tensor:
         assert spec.label is not None
         if self._label is not None:
-            raise BadInput(f"{where}: a model has one loss")
+            raise BadInput(f"{where}: the model has a loss already")
         shape, dtype = spec.label
         self._label = Node("label", shape, role="data", dtype=dtype)
         return Tensor("label", shape)
@@ -216,4 +218,4 @@ def _shapes(inputs: tuple[Tensor, ...]) -> str:
 
 
 def _no_operator(kind: str) -> str:
-    return f"there is no operator {kind}; there are {', '.join(OPERATORS)}"
+    return f"there is no operator {kind}; the operators are {', '.join(OPERATORS)}"

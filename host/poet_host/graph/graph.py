@@ -21,9 +21,9 @@ Phase = Literal["stored", "forward", "backward", "update"]
 class Node:
     """One tensor and the operator that computes it.
 
-    `start` gives the first value of a parameter or state: "zeros", "ones", "running" (row 0
+    `start` defines the first value of a parameter or state: "zeros", "ones", "running" (row 0
     zeros, row 1 ones), "normal:DEVIATION", "kaiming:FAN_IN" (uniform within +-1/sqrt(FAN_IN),
-    as PyTorch's layers), or tensors of the model's file, as `source.Source` writes them.
+    as PyTorch's layers), or the names of tensors in the model's file (`source.Source.start`).
     """
 
     name: str
@@ -35,8 +35,8 @@ class Node:
     attrs: Mapping[str, int | float] = field(default_factory=dict)  # fields of `struct poet_op`
     sink: str = "none"  # the name of a SINK row in isa.def
     overwrites: str | None = None  # an input whose memory the output takes
-    # The stored node of which this is the value after the step: computed once, and on storage
-    # when the step ends.
+    # The stored node that has this node's value after the step. Such a node is computed once, and
+    # is on storage when the step ends.
     updates: str | None = None
     dtype: Literal["float32", "int32"] = "float32"
     start: str = ""
@@ -100,19 +100,21 @@ class Graph:
                 raise BadInput(f"{where}: the name is used twice")
             for name in node.inputs:
                 if name not in seen:
-                    raise BadInput(f"{where}: input {name} is not computed before it")
+                    raise BadInput(f"{where}: its input {name} is not computed before the node")
                 if name in overwritten:
                     raise BadInput(f"{where}: input {name} was overwritten by {overwritten[name]}")
             if node.stored != (node.op == "none"):
-                raise BadInput(f"{where}: a node is either stored or computed")
+                raise BadInput(f"{where}: a node must be either stored or computed")
             if node.overwrites is not None:
                 if node.overwrites not in node.inputs:
-                    raise BadInput(f"{where}: overwrites {node.overwrites}, not one of its inputs")
+                    raise BadInput(
+                        f"{where}: it overwrites {node.overwrites}, but does not read it"
+                    )
                 if self.by_name[node.overwrites].size_bytes != node.size_bytes:
-                    raise BadInput(f"{where}: overwrites {node.overwrites} of another size")
+                    raise BadInput(f"{where}: it overwrites {node.overwrites} of another size")
                 overwritten[node.overwrites] = node.name
             if node.updates is not None and node.updates not in node.inputs:
-                raise BadInput(f"{where}: updates {node.updates}, not one of its inputs")
+                raise BadInput(f"{where}: it updates {node.updates}, but does not read it")
             seen.add(node.name)
         for name in (self.data, self.label, self.loss, self.logits):
             if name not in seen:

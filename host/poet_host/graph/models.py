@@ -19,14 +19,14 @@ class BuiltIn:
     """A built-in model and its defaults."""
 
     description: str
-    forward: Callable[..., Model]  # of the batch and, for texts, the length
+    forward: Callable[..., Model]  # its arguments are the batch and, for texts, the length
     batch: int
     optimiser: Sgd
-    texts: bool = False  # does it read texts?
+    texts: bool = False  # True if the model reads texts
 
 
 def _conv_norm(b: Builder, x: Tensor, channels: int, kernel: int, name: str, tag: str) -> Tensor:
-    """A convolution of the same size without bias, its batchnorm and relu."""
+    """A convolution that keeps the image's size and has no bias, then batchnorm and relu."""
     x = b.conv2d(x, channels, kernel, padding=kernel // 2, bias=False, name=f"{name}conv{tag}")
     return b.relu(b.batchnorm2d(x, name=f"{name}bn{tag}"), name=f"{name}relu{tag}")
 
@@ -140,7 +140,7 @@ def transformer(batch: int) -> Model:
 
 
 def bert_micro(batch: int, length: int = 64) -> Model:
-    """Every operator fits 200 KiB: the table takes 128 KiB, gelu's gradient 192 at batch 1."""
+    """A BERT for 200 KiB: at batch 1 the table takes 128 KiB, and gelu's gradient 192 KiB."""
     sizes = {"words": 512, "width": 64, "blocks": 2, "heads": 2}
     return bert("bert-micro", batch, length=length, **sizes, classes=10)
 
@@ -204,19 +204,21 @@ MODELS = {
 def load(name: str, options: TrainingOptions = DEFAULTS) -> Graph:
     """Return the training graph of a built-in model.
 
-    Raises BadInput for an unknown name, an impossible number, and a sequence length where the model
+    Raises BadInput for an unknown name, an impossible number, or a sequence length if the model
     reads no texts.
     """
     built_in, length = find(name), options.sequence_length
     options.check_batch(f"model {name}")
     if options.loss is not None:
-        raise BadInput(f"model {name} is built in and has its own: --loss is for .onnx")
+        raise BadInput(f"model {name} is built in and has its own loss: use --loss for .onnx only")
     sizes = {}
     if length is not None:
         if not built_in.texts:
             raise BadInput(f"model {name} reads no texts: leave out its sequence length")
         if not 1 <= length <= MAX_LENGTH:
-            raise BadInput(f"model {name}: texts of {length} tokens must be 1 to {MAX_LENGTH} long")
+            raise BadInput(
+                f"model {name}: a sequence length of {length} tokens must be 1 to {MAX_LENGTH}"
+            )
         sizes["length"] = length
     model = built_in.forward(options.batch or built_in.batch, **sizes)
     return options.training_graph(model, built_in.optimiser)
@@ -226,6 +228,6 @@ def find(name: str) -> BuiltIn:
     """Return the row of a built-in model. Raises BadInput, with the closest name, if unknown."""
     if name not in MODELS:
         close = get_close_matches(name, MODELS, 1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(MODELS)}"
+        hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(MODELS)}"
         raise BadInput(f"there is no built-in model {name!r}: {hint}")
     return MODELS[name]

@@ -29,12 +29,12 @@ from .rules import (
 def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
     pair = value if isinstance(value, tuple) else (value, value)
     if len(pair) != 2 or not all(isinstance(v, int) and least <= v <= 255 for v in pair):
-        raise ValueError(f"{what} is {value!r}, it must be one or two whole numbers {least} to 255")
+        raise ValueError(f"{what} is {value!r}: use one or two whole numbers from {least} to 255")
     return pair
 
 
 def _sides(padding: Padding) -> tuple[tuple[int, int], ...]:
-    """Padding before and after the height, then the width."""
+    """Return the padding before and after the image: along the height, then along the width."""
     if isinstance(padding, tuple) and any(isinstance(side, tuple) for side in padding):
         sides = tuple(_pair(side, "padding", 0) for side in padding)
         if len(sides) == 2:
@@ -49,7 +49,7 @@ def _image(shape: Shape) -> dict[str, int]:
 
 
 def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding) -> dict[str, int]:
-    """Fields of a sliding window, with the output's height and width, rounded down."""
+    """Return the fields of a sliding window, and the output's height and width, rounded down."""
     found = dict(sizes)
     axes = zip(
         "hw", _pair(kernel, "kernel", 1), _pair(stride, "stride", 1), _sides(padding), strict=True
@@ -57,12 +57,14 @@ def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding)
     for axis, taps, step, (before, after) in axes:
         size = sizes[axis]
         if taps > size + before + after:
-            raise ValueError(f"a kernel of {taps} does not fit {size} with padding {padding}")
+            raise ValueError(f"a kernel of {taps} does not fit a size of {size}, padding {padding}")
         found |= {f"kernel_{axis}": taps, f"stride_{axis}": step, f"pad_{axis}": before}
         found[f"o{axis}"] = (size + before + after - taps) // step + 1
         last = (found[f"o{axis}"] - 1) * step  # as firmware/src/shape.c checks it
         if last >= size + before if before < taps else last + taps > size + 2 * before:
-            raise ValueError(f"with padding {padding} the last windows lie outside {size}")
+            raise ValueError(
+                f"with padding {padding} the last windows lie outside the input's size {size}"
+            )
     return found
 
 
@@ -103,7 +105,7 @@ def _weight_and_bias(weight: Shape, bias: bool) -> dict[str, Parameter]:
 
 
 def _batchnorm2d(x: Shape, *, epsilon: float = 1e-5, momentum: float = 0.1) -> Spec:
-    """x (N, C, H, W). `momentum` is the weight of the new running statistics."""
+    """x (N, C, H, W). `momentum` is the weight of the batch in the new running statistics."""
     a = _image(x)
     if not 0 < epsilon < 1 or not 0 <= momentum <= 1:
         raise ValueError(f"epsilon {epsilon} must be in (0, 1), momentum {momentum} in [0, 1]")
@@ -123,13 +125,13 @@ def _avgpool2d(
     padding: Padding = 0,
     count_padding: bool = True,
 ) -> Spec:
-    """As `_pool2d`. The mean of a window counts its padding as zeros, or leaves it out."""
+    """As `_pool2d`. Without `count_padding`, the mean of a window leaves its padding out."""
     spec = _pool2d(x, kernel, stride=stride, padding=padding)
     return replace(spec, fields={**spec.fields, "variant": int(not count_padding)})
 
 
 def _pool2d(x: Shape, kernel: Pair, *, stride: Pair | None = None, padding: Padding = 0) -> Spec:
-    """x (N, C, H, W) -> (N, C, OH, OW). The stride is the kernel's size unless given."""
+    """x (N, C, H, W) -> (N, C, OH, OW). The default stride is the kernel's size."""
     a = _window(_image(x), kernel, kernel if stride is None else stride, padding)
     if 2 * a["pad_h"] > a["kernel_h"] or 2 * a["pad_w"] > a["kernel_w"]:
         raise ValueError(f"padding {padding} is more than half the kernel {kernel}")

@@ -6,8 +6,8 @@ from math import isfinite, prod, sqrt
 
 from .rules import Fields, Operator, Parameter, Rule, Shape, Spec, checked_count
 
-# Bits of matmul's variant: a, b stored with its last two axes exchanged; a, b, y stored with all
-# heads in each row.
+# Bits of matmul's variant. TRANSPOSED: a or b is stored with its last two axes exchanged. SPLIT: a,
+# b or y is stored with all heads in each row.
 _A_TRANSPOSED, _B_TRANSPOSED, _A_SPLIT, _B_SPLIT, _Y_SPLIT = 1, 2, 4, 8, 16
 
 
@@ -48,7 +48,7 @@ def _matmul(
         raise ValueError("the dimensions before the last two must be the same, or all 1 in b")
     if count != prod(b[:-2]):
         if transpose_a:
-            raise ValueError("with transpose_a both inputs must have as many matrices")
+            raise ValueError("with transpose_a both inputs must have the same number of matrices")
         count, m = 1, count * m
     return _product(
         (*a[:-2], a[-1 if transpose_a else -2], n), count, 1, (m, n, k), factor, variant
@@ -58,7 +58,7 @@ def _matmul(
 def _scores(q: Shape, k: Shape, heads: int, *, factor: float | None = None) -> Spec:
     """Queries (N, L, D) and keys (N, S, D) -> factor * q k^T of each head, (N, heads, L, S).
 
-    The factor is 1 / sqrt(D / heads) unless given.
+    The default factor is 1 / sqrt(D / heads).
     """
     if len(q) != 3 or len(k) != 3 or q[0] != k[0] or q[2] != k[2]:
         raise ValueError("queries and keys must be (batch, length, width) of one batch and width")
@@ -84,16 +84,18 @@ def _head_width(width: int, heads: int) -> int:
     return width // heads
 
 
-# Of each operand of a product: its rows and columns in the forward product, and its two bits.
+# For each operand of a product: its rows and columns in the forward product, and its two bits of
+# the variant.
 _SIZES = {"a": ("h", "k"), "b": ("k", "w"), "dy": ("h", "w")}
 _TRANSPOSED = {"a": _A_TRANSPOSED, "b": _B_TRANSPOSED, "dy": 0}
 _SPLIT = {"a": _A_SPLIT, "b": _B_SPLIT, "dy": _Y_SPLIT}
 
 
 def _gradient(makes: str, left: str, right: str, flip: str, *, stored_transposed: bool) -> Rule:
-    """The product `left` `right` is the gradient of `makes`, if that is stored so.
+    """Return the rule that computes the gradient of `makes` as the product of `left` and `right`.
 
-    `flip` names the operand that this product transposes.
+    `flip` names the operand that this product transposes. The rule holds if `makes` is stored
+    transposed or not, as `stored_transposed` says.
     """
 
     def fields(f: Fields) -> Fields:
@@ -117,16 +119,16 @@ def _gradient(makes: str, left: str, right: str, flip: str, *, stored_transposed
 
 _PRODUCT_GRADIENTS = (
     _gradient("a", "dy", "b", "b", stored_transposed=False),  # da = dy b^T
-    _gradient("a", "b", "dy", "dy", stored_transposed=True),  # its transpose, b dy^T
+    _gradient("a", "b", "dy", "dy", stored_transposed=True),  # da^T = b dy^T
     _gradient("b", "a", "dy", "a", stored_transposed=False),  # db = a^T dy
-    _gradient("b", "dy", "a", "dy", stored_transposed=True),  # its transpose, dy^T a
+    _gradient("b", "dy", "a", "dy", stored_transposed=True),  # db^T = dy^T a
 )
 
 
 def _softmax(x: Shape, *, causal: bool = False) -> Spec:
     """Softmax over the last axis. Causal: row i of the last two axes sees columns 0 to i."""
     if len(x) < 2 or (causal and len(x) < 3):
-        raise ValueError("its input must have at least 2 dimensions, 3 to be causal")
+        raise ValueError("its input must have at least 2 dimensions, or 3 if it is causal")
     lead = x[:-2] if len(x) > 2 else x[:1]
     sizes = {"n": lead[0], "c": prod(lead[1:]), "h": x[-2] if len(x) > 2 else 1, "w": x[-1]}
     return Spec(x, sizes | {"variant": int(causal)})
@@ -135,7 +137,7 @@ def _softmax(x: Shape, *, causal: bool = False) -> Spec:
 def _masked_softmax(x: Shape, mask: Shape, *, causal: bool = False) -> Spec:
     """Softmax over the last axis of x (N, ..., L) where the mask (N, L) is not 0."""
     if mask != (x[0], x[-1]):
-        raise ValueError(f"its mask must be {(x[0], x[-1])}")
+        raise ValueError(f"its mask must have the shape {(x[0], x[-1])}")
     if len(x) < 3:
         raise ValueError("its input must have at least 3 dimensions")
     return _softmax(x, causal=causal)
@@ -144,7 +146,7 @@ def _masked_softmax(x: Shape, mask: Shape, *, causal: bool = False) -> Spec:
 def _layernorm(x: Shape, *, axes: int = 1, epsilon: float = 1e-5) -> Spec:
     """Layer normalisation over the last `axes` axes, then scale and shift."""
     if not 0 < axes <= len(x):
-        raise ValueError(f"axes is {axes}, it must be 1 to {len(x)}")
+        raise ValueError(f"axes is {axes}: it must be 1 to {len(x)}")
     if not 0 < epsilon < 1:
         raise ValueError(f"epsilon {epsilon} must be in (0, 1)")
     lead, shape = x[: len(x) - axes], x[len(x) - axes :]
@@ -160,7 +162,7 @@ def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1
     """
     shape = (checked_count(vocabulary, "vocabulary"), checked_count(features, "features"))
     if not 0 <= deviation < float("inf"):
-        raise ValueError(f"deviation {deviation} must be a finite number from 0")
+        raise ValueError(f"deviation {deviation} must be 0 or more, and finite")
     fields = {"n": prod(x), "c": features, "k": vocabulary}
     return Spec((*x, features), fields, {"weight": Parameter(shape, f"normal:{deviation}")})
 

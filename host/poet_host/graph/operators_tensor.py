@@ -24,29 +24,29 @@ Mark = TypeVar("Mark")
 
 
 def _grouped(shape: Shape, marks: Sequence[Mark]) -> tuple[list[int], list[Mark]]:
-    """Merge neighbouring axes that have the same mark: sizes and marks of the merged axes.
+    """Merge neighbouring axes that have the same mark. Return sizes and marks of the merged axes.
 
     Axes of size 1 are dropped. Raises ValueError if more than 4 axes remain.
     """
     pairs = [(size, mark) for size, mark in zip(shape, marks, strict=True) if size != 1]
     groups = [(mark, [size for size, _ in of]) for mark, of in groupby(pairs, lambda pair: pair[1])]
     if len(groups) > 4:
-        raise ValueError("more than 4 axes differ in how they are used: reshape to fewer")
+        raise ValueError("more than 4 axes differ in how they are used: reshape to fewer axes")
     return [prod(sizes) for _, sizes in groups], [mark for mark, _ in groups]
 
 
 def _last(sizes: Sequence[int]) -> dict[str, int]:
-    """Fields n, c, h, w. `sizes` are the last of them; the others are 1."""
+    """Return the fields n, c, h, w. `sizes` are the last of these fields; the others are 1."""
     return dict(zip("nchw", (*[1] * (4 - len(sizes)), *sizes), strict=True))
 
 
 def _bits(axes: Sequence[object]) -> int:
-    """Bit i for axis i of n, c, h, w. `axes` are the last of them."""
+    """Return a number with bit i set if axis i of n, c, h, w is marked. `axes`: the last axes."""
     return sum(1 << i for i, marked in enumerate(axes, 4 - len(axes)) if marked)
 
 
 def _two(a: Shape, b: Shape) -> Spec:
-    """Broadcast as in NumPy: shapes are aligned at the end, an axis of 1 is repeated."""
+    """Broadcast as in NumPy: shapes are aligned at the end, and an axis of size 1 is repeated."""
     if a == b:
         return Spec(a, sizes_of(a) | {"variant": 0})
     rank = max(len(a), len(b))
@@ -82,7 +82,7 @@ def _repeated(operand: int) -> Callable[[Fields], bool]:
 
 
 def _summed(name: str, operand: int, factor: float) -> Rule:
-    """The gradient of an operand of a sum that is repeated along some axes."""
+    """Return the gradient rule of an operand that `add` or `sub` repeats along some axes."""
 
     def fields(f: Fields) -> Fields:
         return {**f, "variant": _axes(f, operand), "factor": factor}
@@ -105,16 +105,16 @@ def _clip(x: Shape, low: float, high: float) -> Spec:
 
 
 def _gelu(x: Shape, *, approximate: str = "none") -> Spec:
-    """Exact, or approximated with `approximate` "tanh", as in PyTorch."""
+    """Gelu: exact, or approximated if `approximate` is "tanh", as in PyTorch."""
     if approximate not in ("none", "tanh"):
-        raise ValueError(f'approximate is {approximate!r}, it must be "none" or "tanh"')
+        raise ValueError(f'approximate is {approximate!r}: it must be "none" or "tanh"')
     return Spec(x, sizes_of(x) | {"variant": int(approximate == "tanh")})
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """The number of an axis, counted from the front. Raises ValueError if it does not exist."""
+    """Return the index of an axis from the front. Raises ValueError if the axis does not exist."""
     if not isinstance(axis, int) or not -rank <= axis < rank:
-        raise ValueError(f"axis {axis!r} must be one of {rank}")
+        raise ValueError(f"axis {axis!r} must be from {-rank} to {rank - 1}")
     return axis % rank
 
 
@@ -122,7 +122,7 @@ def _over(x: Shape, axes: int | tuple[int, ...], keepdims: bool, mean: bool) -> 
     axes = axes if isinstance(axes, tuple) else (axes,)
     chosen = {axis_of(axis, len(x)) for axis in axes}
     if not chosen:
-        raise ValueError("axes must name at least one")
+        raise ValueError("axes must name at least one axis")
     sizes, marks = _grouped(x, [i in chosen for i in range(len(x))])
     count = prod(x[i] for i in chosen)
     shape = tuple(1 if i in chosen else n for i, n in enumerate(x) if keepdims or i not in chosen)
@@ -144,24 +144,24 @@ def _expand(x: Shape, shape: tuple[int, ...]) -> Spec:
     """x repeated along its axes of size 1, and along axes added in front."""
     own = (1,) * (len(shape) - len(x)) + x
     if len(own) != len(shape) or any(a not in (1, b) for a, b in zip(own, shape, strict=True)):
-        raise ValueError(f"it cannot be repeated to {shape}")
+        raise ValueError(f"its input cannot be repeated to {shape}")
     sizes, marks = _grouped(shape, [a != b for a, b in zip(own, shape, strict=True)])
     return Spec(shape, _last(sizes) | {"variant": _bits(marks), "factor": 1.0})
 
 
 def _flatten(x: Shape) -> Spec:
-    """x (N, C, H, W) -> (N, C * H * W), the same memory."""
+    """x (N, C, H, W) -> (N, C * H * W), in the same memory."""
     return Spec((x[0], prod(x[1:])), {})
 
 
 def _reshape(x: Shape, shape: tuple[int, ...]) -> Spec:
-    """x in another shape, the same memory. One size may be -1."""
+    """x in another shape, in the same memory. One size may be -1."""
     known = prod(size for size in shape if size != -1)
     if shape.count(-1) > 1 or known <= 0 or any(size < -1 for size in shape):
-        raise ValueError(f"shape {shape} must have sizes from 1, and -1 at most once")
+        raise ValueError(f"shape {shape} must have sizes of 1 or more, and -1 at most once")
     whole = tuple(prod(x) // known if size == -1 else size for size in shape)
     if prod(whole) != prod(x):
-        raise ValueError(f"{prod(x)} elements do not make {shape}")
+        raise ValueError(f"{prod(x)} elements do not fill the shape {shape}")
     return Spec(whole, {})
 
 
@@ -180,7 +180,7 @@ def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
         else:
             runs.append([axis])
     if len(runs) > 4:
-        raise ValueError("more than 4 axes change their place: reshape to fewer")
+        raise ValueError("more than 4 axes move: reshape to fewer axes")
     places = sorted(runs)
     first = 4 - len(runs)
     moved = [*range(first), *(first + places.index(run) for run in runs)]
@@ -205,7 +205,7 @@ def _concat(a: Shape, b: Shape, axis: int) -> Spec:
     """a and then b along one axis."""
     axis = axis_of(axis, len(a))
     if a[:axis] != b[:axis] or a[axis + 1 :] != b[axis + 1 :]:
-        raise ValueError(f"both inputs must have the same shape but for axis {axis}")
+        raise ValueError(f"both inputs must have the same shape, except along axis {axis}")
     shape = (*a[:axis], a[axis] + b[axis], *a[axis + 1 :])
     return Spec(shape, _around(a, axis) | {"k": b[axis]})
 
@@ -214,7 +214,7 @@ def _slice(x: Shape, axis: int, begin: int, end: int) -> Spec:
     """Elements `begin` to `end` - 1 of x along one axis."""
     axis = axis_of(axis, len(x))
     if not 0 <= begin < end <= x[axis]:
-        raise ValueError(f"begin {begin} and end {end} must select part of {x[axis]}")
+        raise ValueError(f"begin {begin} and end {end} must select part of {x[axis]} elements")
     shape = (*x[:axis], end - begin, *x[axis + 1 :])
     return Spec(shape, _around(x, axis) | {"k": end - begin, "oh": begin})
 
@@ -223,13 +223,13 @@ def _pad(x: Shape, axis: int, before: int, after: int) -> Spec:
     """x with zeros before and after it along one axis: the gradient of a slice."""
     axis = axis_of(axis, len(x))
     if before < 0 or after < 0:
-        raise ValueError(f"before {before} and after {after} must be from 0")
+        raise ValueError(f"before {before} and after {after} must be 0 or more")
     shape = (*x[:axis], before + x[axis] + after, *x[axis + 1 :])
     return Spec(shape, _around(shape, axis) | {"k": x[axis], "oh": before})
 
 
 def _parameter(shape: Shape, *, start: str = "zeros", trainable: bool = True) -> Spec:
-    """A stored tensor by itself. One that is not trainable keeps its values."""
+    """A stored tensor without a kernel. If it is not `trainable`, it keeps its values."""
     for size in shape:
         checked_count(size, "a size")
     if not shape:

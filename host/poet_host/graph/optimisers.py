@@ -22,14 +22,14 @@ class Sgd:
     def __post_init__(self) -> None:
         _check(vars(self))
         if self.momentum >= 1:
-            raise BadInput(f"momentum is {self.momentum}, it must be less than 1")
+            raise BadInput(f"momentum is {self.momentum}: it must be less than 1")
 
 
 @dataclass(frozen=True)
 class Adam:
     """Adam of Kingma and Ba (2015), as in PyTorch. Weight decay is added to the gradient.
 
-    Its two averages are stored with their bias correction applied.
+    The two averages are stored with their bias correction applied.
     """
 
     learning_rate: float = 0.001
@@ -42,23 +42,23 @@ class Adam:
         _check(vars(self))
         for name, value in vars(self).items():
             if name.startswith("beta") and value > MAX_BETA:
-                raise BadInput(f"{name} is {value}, it must be at most {MAX_BETA}")
+                raise BadInput(f"{name} is {value}: it must be at most {MAX_BETA}")
 
 
 def _check(rates: Mapping[str, object]) -> None:
     for name, value in rates.items():
         if not isinstance(value, Real) or not 0 <= float(value) <= MAX_FLOAT32:
-            raise BadInput(f"{name} is {value!r}, it must be a finite number from 0")
+            raise BadInput(f"{name} is {value!r}: it must be a number, 0 or more and finite")
 
 
 Optimiser = Sgd | Adam
 
 
 def optimiser(default: Optimiser, name: str | None, **given: float | None) -> Optimiser:
-    """Return the optimiser `name`, one of OPTIMISERS, or `default` without a name.
+    """Return the optimiser `name` (one of OPTIMISERS), or `default` if `name` is None.
 
-    `given` are its rates; None keeps the default. The default of momentum is 0.9, of Adam's
-    learning rate 0.001. Raises BadInput for a rate that the optimiser does not have.
+    `given` are the optimiser's rates. A rate of None keeps its default, which is 0.9 for momentum
+    and 0.001 for Adam's learning rate. Raises BadInput for a rate that the optimiser does not have.
     """
     changed = {field: value for field, value in given.items() if value is not None}
     if name is not None and name not in OPTIMISERS:

@@ -28,7 +28,7 @@ _MODEL = "model:"
 
 @dataclass(frozen=True)
 class Source:
-    """Tensors of a file, each of `shape`. Several are the rows of one of ours."""
+    """Tensors of a file, each of `shape`. Several tensors are the rows of one tensor here."""
 
     names: tuple[str, ...]
     shape: tuple[Count, ...]
@@ -36,7 +36,7 @@ class Source:
     computed: bool = False  # an output of a node of the user's file, not a tensor in it
 
     def with_axes_reversed(self) -> "Source":
-        """The same tensors, for one of ours with its axes in reverse order."""
+        """Return the source of a tensor that has its axes in reverse order here."""
         return replace(self, transposed=not self.transposed)
 
     def start(self) -> str:
@@ -48,12 +48,12 @@ class Source:
         return _MODEL + json.dumps(about, separators=(",", ":"))
 
     def ours(self, tensors: Sequence[Array], shape: tuple[int, ...]) -> Array:
-        """Return the file's tensors as one of ours, of `shape`."""
+        """Return the file's tensors as one tensor of the graph, of `shape`."""
         parts = [tensor.T if self.transposed else tensor for tensor in tensors]
         return np.stack(parts).reshape(shape)
 
     def theirs(self, value: Array) -> dict[str, Array]:
-        """Return one of our tensors as those of the file, by name."""
+        """Return a tensor of the graph as the file's tensors, by name."""
         shape = self.shape[::-1] if self.transposed else self.shape
         parts = value.reshape((len(self.names), *shape))
         return {
@@ -77,7 +77,7 @@ def source_of(graph: Graph, node: Node) -> Source:
     if ":" in node.name:
         name, *kinds = node.name.split(":")
         if len(kinds) != 1 or name not in graph.by_name:
-            raise BadInput(f"{where}: the graph has no tensor of which this is a state")
+            raise BadInput(f"{where}: this is a state of a tensor that the graph does not have")
         return _prefixed(f"{kinds[0]}:", source_of(graph, graph[name]))
     source = Source((node.name,), node.shape)
     if is_given(node):

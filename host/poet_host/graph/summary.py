@@ -17,7 +17,7 @@ class Layer:
     name: str
     kind: str  # its kernel
     shape: tuple[int, ...]  # of its output, the batch first
-    parameters: int  # numbers that this layer reads first
+    parameters: int  # numbers in its parameters, without those that an earlier layer reads too
     macs: int  # multiply-accumulates of the forward pass, of one sample
     trained: str  # "yes", "no", "partly"; empty without parameters
     frozen: tuple[str, ...]  # names of the parameters that are not trained
@@ -77,7 +77,7 @@ def _layer(graph: Graph, node: Node, own: list[Node], trainable: set[str]) -> La
     learn = {tensor.name in trainable for tensor in parameters}
     frozen = tuple(tensor.name for tensor in parameters if tensor.name not in trainable)
     statistics = ""
-    if node.op == "batchnorm":  # its statistics are stored if they are the running ones
+    if node.op == "batchnorm":  # running statistics are stored, statistics of the batch computed
         statistics = "frozen" if graph[node.inputs[1]].stored else "by the batch"
     return Layer(
         node.name,

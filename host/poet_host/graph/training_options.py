@@ -1,4 +1,4 @@
-"""What a user may choose about the training step of a model, as one value."""
+"""The choices of a user for the training step of a model, as one value."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ MAX_BATCH = 65536
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a model becomes a training step. None stands for the model's own choice."""
+    """Choices for the training step of a model. None means the model's default."""
 
     batch: int | None = None  # samples in a step
     sequence_length: int | None = None  # tokens of a text
@@ -33,12 +33,13 @@ class TrainingOptions:
         """Raise BadInput, which begins with `where`, for an impossible number of samples."""
         batch = self.batch
         if batch is not None and (type(batch) is not int or not 1 <= batch <= MAX_BATCH):
-            raise BadInput(f"{where}: a batch of {batch!r} samples must be 1 to {MAX_BATCH}")
+            raise BadInput(f"{where}: a batch must have 1 to {MAX_BATCH} samples, not {batch!r}")
 
     def training_graph(self, model: Model, default: Optimiser) -> Graph:
         """The training graph of a forward model, with the chosen optimiser or `default`.
 
-        Raises BadInput for rates that the optimiser does not have, and as autodiff.training_graph.
+        Raises BadInput for a rate that the optimiser does not have, and for the same reasons as
+        autodiff.training_graph.
         """
         chosen = optimiser(
             default, self.optimizer, learning_rate=self.learning_rate, momentum=self.momentum,

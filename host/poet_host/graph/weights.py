@@ -19,7 +19,8 @@ from .source import is_given, source_of
 
 Array = NDArray[np.float32]
 
-_STATES = tuple(f"{state[1:]}:" for state in (MOMENTUM, AVERAGE, SQUARE))  # of optimisers
+# How the names of optimiser states in files begin.
+_STATES = tuple(f"{state[1:]}:" for state in (MOMENTUM, AVERAGE, SQUARE))
 _COUNTER = ".num_batches_tracked"  # of PyTorch's batchnorm; not used here
 
 
@@ -29,7 +30,7 @@ def weight_nodes(graph: Graph) -> tuple[Node, ...]:
 
 
 def is_constant(graph: Graph, node: Node) -> bool:
-    """Is the node a fixed number that only an operator needs, unknown to the user?"""
+    """Return True for a state that never changes and that files of weights do not contain."""
     if node.role != "state":
         return False
     plain = node.start in ("zeros", "ones") or source_of(graph, node).computed
@@ -39,7 +40,7 @@ def is_constant(graph: Graph, node: Node) -> bool:
 def start_values(graph: Graph, seed: int) -> dict[str, Array]:
     """Return the first value of every parameter and state, by node name.
 
-    Those of an imported model are in its file. All others depend on (seed, name) alone.
+    The values of an imported model are in its file. Other values depend on (seed, name) alone.
     """
     return _starts(graph, weight_nodes(graph), seed)
 
@@ -57,7 +58,8 @@ def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array
     missing = [name for name in source.names if name not in given]
     if missing:
         raise BadInput(
-            f"graph {graph.name}, node {node.name}: its model has no {missing[0]}: solve again"
+            f"graph {graph.name}, node {node.name}: the model's file has no tensor {missing[0]}: "
+            "solve again"
         )
     tensors = [given[name] for name in source.names]
     if other := [tensor.shape for tensor in tensors if tensor.shape != source.shape]:
@@ -67,7 +69,7 @@ def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array
 
 
 def check_starts(graph: Graph) -> None:
-    """Raise BadInput, which names the node, for a `start` that gives no value."""
+    """Raise BadInput, which names the node, if a `start` does not define a value."""
     for node in weight_nodes(graph):
         source_of(graph, node)
         if not is_given(node):
@@ -75,7 +77,7 @@ def check_starts(graph: Graph) -> None:
 
 
 def _kind_and_size(graph: Graph, node: Node) -> tuple[str, float]:
-    """The kind of a node's start, and its fan-in or deviation, else 0."""
+    """Return the kind of a node's start, and its fan-in or deviation (0 if it has neither)."""
     kind, _, argument = node.start.partition(":")
     with suppress(ValueError):
         size = float(argument or 0)
@@ -86,7 +88,7 @@ def _kind_and_size(graph: Graph, node: Node) -> tuple[str, float]:
             or (kind == "normal" and 0 <= size < 1e30)
         ):
             return kind, size
-    raise BadInput(f"graph {graph.name}, node {node.name}: there is no start {quoted(node.start)}")
+    raise BadInput(f"graph {graph.name}, node {node.name}: unknown start {quoted(node.start)}")
 
 
 def _start(graph: Graph, node: Node, seed: int) -> Array:
@@ -108,7 +110,7 @@ def to_named(
 ) -> dict[str, Array]:
     """Convert values by node name to values by name in a file.
 
-    `constants`: include fixed numbers that only operators need; a file of weights has none.
+    `constants`: include the nodes of `is_constant`, which a file of weights does not have.
     Raises BadInput for a tensor that is missing, of another shape, or not finite.
     """
     named: dict[str, Array] = {}
@@ -128,8 +130,8 @@ def to_named(
 def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
     """Convert values by name in a file to values of all parameters and states, by node name.
 
-    Weights may come from another optimiser: without states in the file they start at zero, and
-    states that this graph does not have are ignored. Constants keep their values.
+    Weights may come from another optimiser: if the file has no states, the states start at zero.
+    States that this graph does not have are ignored. Constants keep their values.
     Raises BadInput for a tensor that is missing, unknown, of another shape or type, or not finite.
     """
     nodes = weight_nodes(graph)
@@ -151,7 +153,7 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
         name for name in known - named.keys() if has_states or not name.startswith(_STATES)
     )
     if missing:
-        raise BadInput(f"weights: {_some(missing)} of {graph.name} missing from the file")
+        raise BadInput(f"weights: the file has no {_some(missing)}, which {graph.name} needs")
     return _starts(graph, constants.values(), 0) | {
         node.name: source.ours(
             [_part(graph, name, named, source.shape) for name in source.names], node.shape
@@ -169,7 +171,7 @@ def _part(
     if part.shape != shape:
         raise BadInput(_wrong_shape(graph, name, part.shape, shape))
     if part.dtype.kind != "f":
-        raise BadInput(f"weights: {name} of {graph.name} holds {part.dtype}, it must be float32")
+        raise BadInput(f"weights: {name} of {graph.name} must hold float32, not {part.dtype}")
     return _finite(graph, name, part)
 
 
@@ -182,7 +184,7 @@ def _finite(graph: Graph, name: str, part: NDArray[Any]) -> Array:
 
 
 def _wrong_shape(graph: Graph, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    return f"weights: {name} has shape {found}, {graph.name} needs {wanted}"
+    return f"weights: {name} has shape {found}, but {graph.name} needs {wanted}"
 
 
 def _some(names: list[str]) -> str:

@@ -13,19 +13,19 @@ from .graph import Graph, Node
 
 @dataclass(frozen=True)
 class Work:
-    """What one run of an operator takes."""
+    """The work of one run of an operator."""
 
     macs: int = 0  # multiply-accumulates
     other_flops: int = 0  # float operations that are not multiply-accumulates
     bytes: int = 0  # read and written
-    loops: int = 0  # starts of an innermost loop
+    loops: int = 0  # how often an innermost loop starts
 
 
 def work_of(node: Node, graph: Graph) -> Work:
-    """The work of `node`; none for a stored node. A field that is not given is 0.
+    """Return the work of `node`; a stored node has none. A missing field of the node is 0.
 
-    Inputs, or what a kernel reads of them, are counted as read once and the output as
-    written once. The addition of a bias is left out.
+    Bytes: each input (or the part that the kernel reads) is read once, and the output is written
+    once. The addition of a bias is not counted.
     """
     if node.stored:
         return Work()
@@ -48,7 +48,7 @@ def work_of(node: Node, graph: Graph) -> Work:
 
 
 def _value(name: str, node: Node) -> int:
-    """A field of the node, the elements of a letter, or a count of a window."""
+    """Return a value in a formula: a field, the elements of a tensor, or a count of windows."""
     if name.isupper():
         return prod(isa.shape(name, node.attrs))
     if name == "taps":
@@ -59,13 +59,13 @@ def _value(name: str, node: Node) -> int:
 
 
 def _planes(node: Node) -> int:
-    """Pairs of an input plane and an output plane that a window connects."""
+    """Count the pairs of an input plane and an output plane that a window connects."""
     n, c, k, groups = (int(node.attrs.get(name, 0)) for name in ("n", "c", "k", "groups"))
     return n * k * c // groups if groups else n * c
 
 
 def _inside(node: Node, axis: str) -> int:
-    """Pairs of an output and a window's element along one axis, padding left out."""
+    """Count the pairs (output, element of its window) along one axis, without padding."""
     fields = (axis, f"o{axis}", f"kernel_{axis}", f"stride_{axis}", f"pad_{axis}")
     size, out, window, stride, pad = (int(node.attrs.get(field, 0)) for field in fields)
     return sum(0 <= o * stride + at - pad < size for o in range(out) for at in range(window))

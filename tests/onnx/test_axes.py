@@ -27,9 +27,7 @@ def test_softmax_uses_the_axis_of_its_opset(
 ) -> None:
     """Before opset 13 it uses `axis` and all later axes. The default is the second axis."""
     attributes = {} if axis is None else {"axis": axis}
-    same_as_runtime(
-        with_gain(helper.make_node("Softmax", ["scaled"], ["y"], **attributes), shape, opset=opset)
-    )
+    same_as_runtime(with_gain("Softmax", shape, opset=opset, **attributes))
 
 
 @pytest.mark.parametrize("order", [["scaled", "c"], ["c", "scaled"]])

@@ -197,9 +197,7 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("case", UNARY)
 def test_operators_of_one_tensor(case: str) -> None:
     op, constants, attributes = UNARY[case]
-    names = [name if value is not None else "" for name, value in constants.items()]
-    node = helper.make_node(op, ["scaled", *names], ["y"], **attributes)
-    same_as_runtime(with_gain(node, IMAGE, constants))
+    same_as_runtime(with_gain(op, IMAGE, constants, **attributes))
 
 
 @pytest.mark.parametrize(
@@ -207,8 +205,7 @@ def test_operators_of_one_tensor(case: str) -> None:
 )
 def test_functions_that_onnx_has_too(name: str) -> None:
     kind, options, _ = FUNCTIONS[name]
-    node = helper.make_node(OPERATORS[kind].onnx, ["scaled"], ["y"], **options)
-    graph = same_as_runtime(with_gain(node, IMAGE, opset=20))
+    graph = same_as_runtime(with_gain(OPERATORS[kind].onnx, IMAGE, opset=20, **options))
     assert kind in {node.op for node in graph}
 
 
@@ -217,31 +214,26 @@ def test_functions_that_onnx_has_too(name: str) -> None:
 def test_arithmetic_with_a_parameter_of_another_shape(
     op: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> None:
-    node = helper.make_node(op, ["scaled", "p"], ["y"])
-    graph = same_as_runtime(with_gain(node, shapes[0], {"p": random(*shapes[1])}))
+    graph = same_as_runtime(with_gain(op, shapes[0], {"p": random(*shapes[1])}))
     assert {node.name for node in graph.trainable} == {"gain", "p"}
 
 
 @pytest.mark.parametrize("order", [["scaled", "c"], ["c", "scaled"]])
 @pytest.mark.parametrize("op", ["Max", "Min"])
 def test_maximum_and_minimum_of_a_tensor_and_a_constant(op: str, order: list[str]) -> None:
-    constants = {"c": np.float32(0.5)}
-    same_as_runtime(with_gain(helper.make_node(op, order, ["y"]), IMAGE, constants))
+    same_as_runtime(with_gain(op, IMAGE, {"c": np.float32(0.5)}, inputs=order))
 
 
 @pytest.mark.parametrize(("opset", "count"), [(18, 2), (21, 4)])
 def test_group_normalisation(opset: int, count: int) -> None:
     constants = {"scale": random(count), "shift": random(count)}
-    node = helper.make_node(
-        "GroupNormalization", ["scaled", *constants], ["y"], num_groups=2, epsilon=0.01
-    )
-    graph = same_as_runtime(with_gain(node, IMAGE, constants, opset=opset))
+    data = with_gain("GroupNormalization", IMAGE, constants, opset, num_groups=2, epsilon=0.01)
+    graph = same_as_runtime(data)
     assert {node.name for node in graph.trainable} == {"gain", "scale", "shift"}
 
 
 def test_swish() -> None:
-    node = helper.make_node("Swish", ["scaled"], ["y"], alpha=0.5)
-    data = with_gain(node, IMAGE, opset=24)
+    data = with_gain("Swish", IMAGE, opset=24, alpha=0.5)
     x, y = answers(imported(data))
     gain = onnx.numpy_helper.to_array(onnx.load_model_from_string(data).graph.initializer[0])
     scaled = x * gain
@@ -461,4 +453,4 @@ def test_a_row_that_is_added_to_every_word_is_trained() -> None:
 
 @pytest.mark.parametrize("outputs", [["y", "rest"], ["rest", "y"]])
 def test_an_output_of_split_may_be_the_model_output(outputs: list[str]) -> None:
-    same_as_runtime(with_gain(helper.make_node("Split", ["scaled"], outputs, axis=1), IMAGE))
+    same_as_runtime(with_gain("Split", IMAGE, outputs=outputs, axis=1))

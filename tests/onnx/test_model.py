@@ -72,15 +72,12 @@ def test_a_free_sequence_length_must_be_given() -> None:
     data = one_node("MatMul", ("n", "length", 4), {"w": random(4, 3)})
     with pytest.raises(BadInput, match=r"x .*--sequence-length"):
         imported(data)
-    assert imported(data, sequence_length=7, batch=2)[graph_data(data)].shape == (2, 7, 4)
+    graph = imported(data, sequence_length=7, batch=2)
+    assert graph[graph.data].shape == (2, 7, 4)
     with pytest.raises(BadInput, match="--sequence-length 7"):
         imported(one_node("MatMul", (1, 5, 4), {"w": random(4, 3)}), sequence_length=7)
     with pytest.raises(BadInput, match="input x "):
         imported(one_node("Conv", (1, 3, "h", "w"), {"w": random(2, 3, 3, 3)}))
-
-
-def graph_data(data: bytes) -> str:
-    return imported(data, sequence_length=7).data
 
 
 @pytest.mark.parametrize("ir_version", [3, 8])
@@ -116,66 +113,56 @@ def test_shapes_that_the_model_computes_are_constants() -> None:
 # The end of the model.
 
 
-@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
-def test_the_loss_takes_the_place_of_a_softmax_at_the_end(op: str) -> None:
-    nodes = [
-        helper.make_node("Gemm", ["x", "w"], ["l"], transB=1),
-        helper.make_node(op, ["l"], ["y"]),
-    ]
-    data = model(nodes, (2, 5), {"w": random(3, 5)})
-    graph = imported(data, loss="cross-entropy")
-    assert [node.op for node in graph if node.phase == "forward"] == ["linear", "softmax_xent"]
-    assert op.encode() in graph.origin  # the model that comes back has it
+LAYERS = {
+    "linear": ("Gemm", (2, 5), (3, 5), {"transB": 1}),
+    "conv2d": ("Conv", (2, 4, 3, 3), (5, 4, 3, 3), {}),
+    "words": ("MatMul", (2, 4, 5), (5, 3), {}),
+    "numbers": ("MatMul", (2, 4, 5), (5, 1), {}),
+}
+OTHER_AXIS = ["linear", "transpose", "softmax", "transpose"]  # a softmax, not over the classes
+
+
+def ending(layer: str, tail: list[str], opset: int = 17, **attributes: int) -> bytes:
+    """A layer and the operators that follow it, of which the first has the attributes."""
+    first, x, weight, options = LAYERS[layer]
+    names = [*map(str, range(len(tail))), "y"]
+    nodes = [helper.make_node(first, ["x", "w"], [names[0]], **options)]
+    for i, op in enumerate(tail):
+        nodes.append(helper.make_node(op, [names[i]], [names[i + 1]], **attributes))
+        attributes = {}
+    return model(nodes, x, {"w": random(*weight)}, opset)
 
 
 @pytest.mark.parametrize(
-    ("tail", "ops"),
+    ("layer", "tail", "how", "ops"),
     [
-        (["Softmax", "Identity"], ["linear", "softmax_xent"]),
-        (["Softmax", "Flatten"], ["linear", "softmax_xent"]),
-        (["Sigmoid"], ["linear", "sigmoid", "softmax_xent"]),  # of three numbers, no softmax
-        (["Softmax", "Neg"], ["linear", "softmax", "scale", "softmax_xent"]),
+        ("linear", ["Softmax"], {}, ["linear"]),
+        ("linear", ["LogSoftmax"], {}, ["linear"]),
+        ("linear", ["Softmax", "Identity"], {}, ["linear"]),
+        ("linear", ["Softmax", "Flatten"], {}, ["linear"]),
+        ("linear", ["Sigmoid"], {}, ["linear", "sigmoid"]),  # of three numbers, no softmax
+        ("linear", ["Softmax", "Neg"], {}, ["linear", "softmax", "scale"]),  # only views may follow
+        ("words", ["Softmax"], {"axis": 1}, OTHER_AXIS),
+        ("conv2d", ["Softmax"], {"axis": 1}, ["conv2d"]),  # trailing axes have size 1
+        ("conv2d", ["Softmax"], {"axis": 1, "opset": 12}, ["conv2d"]),
+        ("conv2d", ["LogSoftmax"], {"axis": 1}, ["conv2d"]),
+        ("conv2d", ["LogSoftmax"], {"axis": 1, "opset": 12}, ["conv2d"]),
     ],
 )
-def test_only_views_may_follow_a_final_softmax(tail: list[str], ops: list[str]) -> None:
-    nodes = [helper.make_node("Gemm", ["x", "w"], ["0"], transB=1)]
-    for i, op in enumerate(tail):
-        output = "y" if i + 1 == len(tail) else str(i + 1)
-        nodes.append(helper.make_node(op, [str(i)], [output]))
-    graph = imported(model(nodes, (2, 5), {"w": random(3, 5)}), loss="cross-entropy")
-    assert [node.op for node in graph if node.phase == "forward"] == ops
-
-
-def test_a_softmax_over_another_axis_than_the_classes_stays() -> None:
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["l"]),
-        helper.make_node("Softmax", ["l"], ["y"], axis=1),
-    ]
-    graph = imported(model(nodes, (2, 4, 5), {"w": random(5, 3)}), loss="cross-entropy")
-    assert any(node.op == "softmax" for node in graph)
-
-
-@pytest.mark.parametrize("opset", [12, 17])
-@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
-def test_a_final_softmax_may_have_trailing_axes_of_size_1(op: str, opset: int) -> None:
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["l"]),
-        helper.make_node(op, ["l"], ["y"], axis=1),
-    ]
-    data = model(nodes, (2, 4, 3, 3), {"w": random(5, 4, 3, 3)}, opset)
-    graph = imported(data, loss="cross-entropy")
-    assert graph[graph.label].shape == (2,)
-    assert [node.op for node in graph if node.phase == "forward"] == ["conv2d", "softmax_xent"]
+def test_the_loss_takes_the_place_of_a_softmax_at_the_end(
+    layer: str, tail: list[str], how: dict[str, int], ops: list[str]
+) -> None:
+    graph = imported(ending(layer, tail, **how), loss="cross-entropy")
+    forward = [node.op for node in graph if node.phase == "forward"]
+    assert forward == [*ops, "softmax_xent"]
+    assert graph[graph.label].shape == ((2, 4) if layer == "words" else (2,))
+    assert tail[0].encode() in graph.origin  # the model that comes back has it
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 2])
 def test_a_softmax_over_other_axes_than_classes_stays(axis: int) -> None:
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["l"]),
-        helper.make_node("LogSoftmax", ["l"], ["y"], axis=axis),
-    ]
     with pytest.raises(BadInput, match=r"\(LogSoftmax\)"):
-        imported(model(nodes, (2, 4, 5), {"w": random(5, 1)}), loss="cross-entropy")
+        imported(ending("numbers", ["LogSoftmax"], axis=axis), loss="cross-entropy")
 
 
 @pytest.mark.parametrize("sigmoid", [True, False])
@@ -245,20 +232,10 @@ def test_a_weight_that_two_layers_use_is_one_weight() -> None:
 
 
 def test_constants_that_an_exporter_merged_are_separated() -> None:
-    make = helper.make_node
+    op, shared = "BatchNormalization", ["a.weight", "zeros", "zeros", "a.weight"]
     nodes = [
-        make(
-            "BatchNormalization",
-            ["x", "a.weight", "zeros", "zeros", "a.weight"],
-            ["h"],
-            "/a/BatchNormalization",
-        ),
-        make(
-            "BatchNormalization",
-            ["h", "a.weight", "zeros", "zeros", "a.weight"],
-            ["y"],
-            "/b/BatchNormalization",
-        ),
+        helper.make_node(op, ["x", *shared], ["h"], f"/a/{op}"),
+        helper.make_node(op, ["h", *shared], ["y"], f"/b/{op}"),
     ]
     ones = {"a.weight": np.ones(4, np.float32), "zeros": np.zeros(4, np.float32)}
     named = to_named(graph := imported(model(nodes, IMAGE, ones)), start_values(graph, 0))

@@ -87,18 +87,13 @@ def test_a_maximum_ignores_low_padding(low: float, ops: Any) -> None:
     ],
 )
 def test_incomplete_windows(op: str, attributes: dict[str, Any], pads: int) -> None:
-    node = helper.make_node(
-        op, ["scaled"], ["y"], kernel_shape=[3, 2], strides=[2, 3], pads=[pads] * 4, ceil_mode=1,
-        **attributes,
-    )  # fmt: skip
-    same_as_runtime(with_gain(node, (2, 3, 8, 9), opset=19))
+    window = {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [pads] * 4, "ceil_mode": 1}
+    same_as_runtime(with_gain(op, (2, 3, 8, 9), opset=19, **window, **attributes))
 
 
 @pytest.mark.parametrize("automatic", ["SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 def test_pools_of_the_same_size(op: str, automatic: str) -> None:
     for size in RNG.integers(2, 5, (6, 2)):
-        node = helper.make_node(
-            op, ["scaled"], ["y"], kernel_shape=size.tolist(), strides=[2, 1], auto_pad=automatic
-        )
-        same_as_runtime(with_gain(node, (2, 3, 8, 7)))
+        window = {"kernel_shape": size.tolist(), "strides": [2, 1], "auto_pad": automatic}
+        same_as_runtime(with_gain(op, (2, 3, 8, 7), **window))

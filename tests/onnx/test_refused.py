@@ -61,42 +61,26 @@ def parted(sizes: dict[str, Any], place: int) -> bytes:
 
 REFUSED: dict[str, tuple[bytes, str]] = {
     "mirrored edges": (
-        with_gain(
-            helper.make_node("Pad", ["scaled", "p"], ["y"], mode="reflect"),
-            IMAGE,
-            {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])},
-        ),
+        with_gain("Pad", IMAGE, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])}, mode="reflect"),
         "reflect",
     ),
     "padding with ones": (
-        with_gain(
-            helper.make_node("Pad", ["scaled", "p", "one"], ["y"]),
-            IMAGE,
-            {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "one": np.float32(1)},
-        ),
+        with_gain("Pad", IMAGE, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "one": np.float32(1)}),
         "1.0",
     ),
     "padding that cuts": (
-        with_gain(
-            helper.make_node("Pad", ["scaled", "p"], ["y"]),
-            IMAGE,
-            {"p": np.array([0, 0, -1, 0, 0, 0, 1, 1])},
-        ),
+        with_gain("Pad", IMAGE, {"p": np.array([0, 0, -1, 0, 0, 0, 1, 1])}),
         "slice instead",
     ),
     "counted padding in windows that are only begun": (
         with_gain(
-            helper.make_node(
-                "AveragePool",
-                ["scaled"],
-                ["y"],
-                kernel_shape=[3, 3],
-                strides=[2, 2],
-                pads=[1, 1, 1, 1],
-                ceil_mode=1,
-                count_include_pad=1,
-            ),
+            "AveragePool",
             IMAGE,
+            kernel_shape=[3, 3],
+            strides=[2, 2],
+            pads=[1, 1, 1, 1],
+            ceil_mode=1,
+            count_include_pad=1,
         ),
         "ceil_mode",
     ),
@@ -109,33 +93,24 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "export the model in float32",
     ),
     "scattered places": (
-        with_gain(
-            helper.make_node("Gather", ["scaled", "i"], ["y"], axis=1),
-            IMAGE,
-            {"i": np.array([0, 2])},
-        ),
+        with_gain("Gather", IMAGE, {"i": np.array([0, 2])}, axis=1),
         "slice instead",
     ),
     "every second": (
         with_gain(
-            helper.make_node("Slice", ["scaled", "a", "b", "c", "d"], ["y"]),
+            "Slice",
             IMAGE,
             {"a": np.array([0]), "b": np.array([4]), "c": np.array([1]), "d": np.array([2])},
         ),
         r"\[2\]",
     ),
-    "a root": (
-        with_gain(helper.make_node("Pow", ["scaled", "p"], ["y"]), IMAGE, {"p": np.float32(0.5)}),
-        "powers of 1 to 4",
-    ),
+    "a root": (with_gain("Pow", IMAGE, {"p": np.float32(0.5)}), "powers of 1 to 4"),
     "whole numbers of what is computed": (
-        with_gain(helper.make_node("Cast", ["scaled"], ["y"], to=onnx.TensorProto.INT64), IMAGE),
+        with_gain("Cast", IMAGE, to=onnx.TensorProto.INT64),
         r"\(Cast\): .*float32",
     ),
     "places that are not there": (
-        with_gain(
-            helper.make_node("Gather", ["scaled", "i"], ["y"], axis=1), IMAGE, {"i": np.array([9])}
-        ),
+        with_gain("Gather", IMAGE, {"i": np.array([9])}, axis=1),
         r"\[9\].* 4",
     ),
     "weights of nan": (
@@ -195,50 +170,30 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "a picture that keeps its sides": (
         with_gain(
-            helper.make_node(
-                "Resize", ["scaled", "", "", "s"], ["y"], keep_aspect_ratio_policy="not_larger"
-            ),
+            "Resize",
             IMAGE,
-            {"s": np.array([2, 4, 16, 24])},
+            {"r": None, "f": None, "s": np.array([2, 4, 16, 24])},
             opset=18,
+            keep_aspect_ratio_policy="not_larger",
         ),
         "not_larger.* stretch",
     ),
     "groups of unequal size": (
-        with_gain(
-            helper.make_node("GroupNormalization", ["scaled", "s", "b"], ["y"], num_groups=3),
-            IMAGE,
-            {"s": random(4), "b": random(4)},
-            opset=21,
-        ),
+        with_gain("GroupNormalization", IMAGE, {"s": random(4), "b": random(4)}, 21, num_groups=3),
         "4 channels .* 3 groups",
     ),
     "the larger of two that are computed": (
-        with_gain(helper.make_node("Max", ["scaled", "x"], ["y"]), IMAGE),
+        with_gain("Max", IMAGE, inputs=["scaled", "x"]),
         r"\(Max\): ",
     ),
     "no places": (
-        with_gain(
-            helper.make_node("Gather", ["scaled", "i"], ["y"], axis=1),
-            IMAGE,
-            {"i": np.zeros(0, np.int64)},
-        ),
+        with_gain("Gather", IMAGE, {"i": np.zeros(0, np.int64)}, axis=1),
         r"\(Gather\): ",
     ),
-    "parts of nothing": (
-        parted({"n": np.array(0)}, 0),
-        r"4 into \[0\]",
-    ),
-    "parts that make no whole": (
-        parted({"n": np.array([1, 2])}, 0),
-        r"4 into \[1, 2\]",
-    ),
+    "parts of nothing": (parted({"n": np.array(0)}, 0), r"4 into \[0\]"),
+    "parts that make no whole": (parted({"n": np.array([1, 2])}, 0), r"4 into \[1, 2\]"),
     "a split that leaves some over": (
-        with_gain(
-            helper.make_node("Split", ["scaled", "n"], ["y", "rest"], axis=1),
-            IMAGE,
-            {"n": np.array([1, 2])},
-        ),
+        with_gain("Split", IMAGE, {"n": np.array([1, 2])}, outputs=["y", "rest"], axis=1),
         r"\(Split\): .*4 into \[1, 2\]",
     ),
     "a part that is not there": (parted({"n": np.array(2)}, 2), "2 .* 2 parts"),
@@ -247,11 +202,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "node 'Relu' computes nothing",
     ),
     "a larger picture between its numbers": (
-        with_gain(
-            helper.make_node("Resize", ["scaled", "", "f"], ["y"], mode="linear"),
-            IMAGE,
-            {"f": np.float32([1, 1, 2, 2])},
-        ),
+        with_gain("Resize", IMAGE, {"r": None, "f": np.float32([1, 1, 2, 2])}, mode="linear"),
         r"\(Resize\): .*nearest",
     ),
     "a new opset": (one_node("Relu", IMAGE, opset=999), "opset 999 "),
@@ -313,6 +264,5 @@ def test_an_unsupported_second_output_is_named() -> None:
 def test_axes_out_of_range_are_refused(
     op: str, attributes: dict[str, Any], constants: dict[str, Any], message: str
 ) -> None:
-    node = helper.make_node(op, ["scaled", *constants], ["y"], **attributes)
     with pytest.raises(BadInput, match=message):
-        imported(with_gain(node, IMAGE, constants))
+        imported(with_gain(op, IMAGE, constants, **attributes))

@@ -1,6 +1,6 @@
 """Models of one's own compared with ONNX Runtime, shared by the tests of importing them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,14 +55,26 @@ GAIN = {"gain": random(4, 1, 1)}  # something to train where an operator has not
 
 
 def with_gain(
-    node: Any, x: tuple[int, ...], more: Mapping[str, Any] | None = None, **kw: Any
+    op: str,
+    x: tuple[int, ...],
+    constants: Mapping[str, Any] | None = None,
+    opset: int = 17,
+    *,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] = ("y",),
+    **attributes: Any,
 ) -> bytes:
-    """A model of x times a gain, and then the node, which reads `scaled`."""
-    first = helper.make_node("Mul", ["x", "gain"], ["scaled"])
+    """A model of x times a gain, and then one operator of `scaled` and the constants, in order."""
+    constants = constants or {}
+    names = [name if value is not None else "" for name, value in constants.items()]
+    nodes = [
+        helper.make_node("Mul", ["x", "gain"], ["scaled"]),
+        helper.make_node(op, inputs or ["scaled", *names], outputs, **attributes),
+    ]
     gain = {"gain": random(*(1,) * (len(x) - 2), x[-1] if len(x) < 3 else 1) + 2}
     if len(x) > 2:
         gain = {"gain": random(x[1], *(1,) * (len(x) - 2)) + 2}
-    return model([first, node], x, {**gain, **(more or {})}, **kw)
+    return model(nodes, x, {**gain, **constants}, opset)
 
 
 def two_layers(names: tuple[str, str] = ("a.weight", "b.weight")) -> bytes:

@@ -9,43 +9,21 @@ import pytest
 from poet_host.data.datasets import Dataset, load_data
 from poet_host.data.fitted import batch_of_step, fit, steps_per_epoch
 from poet_host.errors import BadInput
-from poet_host.graph.graph import Graph, Node
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.builder import Builder
+from poet_host.graph.graph import Graph
 from sklearn.datasets import load_digits
 
 
 def classifier(batch: int = 4, shape: tuple[int, ...] = (3,), classes: int = 2) -> Graph:
-    """The smallest graph with data, labels and a loss."""
-    return Graph(
-        "tiny",
-        (
-            Node("image", (batch, *shape), role="data"),
-            Node("label", (batch,), role="data", dtype="int32"),
-            Node("w", (classes, *shape), role="parameter"),
-            Node("logits", (batch, classes), op="linear", phase="forward", inputs=("image", "w")),
-            Node("loss", (1,), op="softmax_xent", phase="forward", inputs=("logits", "label")),
-        ),
-        data="image",
-        label="label",
-        loss="loss",
-        logits="logits",
-    )
+    b = Builder("tiny", (batch, *shape))
+    loss = b.softmax_xent(b.linear(b.flatten(b.data), classes))
+    return training_graph(b.model(loss), Sgd(0.1))
 
 
 def regression(batch: int = 4, outputs: int = 2) -> Graph:
-    return Graph(
-        "line",
-        (
-            Node("x", (batch, 3), role="data"),
-            Node("target", (batch, outputs), role="data"),
-            Node("w", (outputs, 3), role="parameter"),
-            Node("y", (batch, outputs), op="linear", phase="forward", inputs=("x", "w")),
-            Node("loss", (1,), op="mse", phase="forward", inputs=("y", "target")),
-        ),
-        data="x",
-        label="target",
-        loss="loss",
-        logits="y",
-    )
+    b = Builder("line", (batch, 3))
+    return training_graph(b.model(b.mse(b.linear(b.data, outputs))), Sgd(0.1))
 
 
 def save(path: Path, **arrays: Any) -> Path:

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import onnx
 import pytest
 from fuzz import host
 from onnx import TensorProto, helper
-from poet_host import api, isa
+from poet_host import api
 from poet_host.data.datasets import load_data
 from poet_host.device.board import load_board, parse_board
 from poet_host.errors import BadInput, PoetError, quoted
@@ -30,11 +29,12 @@ from poet_host.resources import resource
 from poet_host.run.run import load_run
 from poet_host.run.weights import load_weights, save_weights, step_of_weights
 from poet_host.schedule.listing import listing
-from poet_host.schedule.model import NEXT, model_bytes, with_crc
+from poet_host.schedule.model import NEXT, model_bytes
 from poet_host.schedule.schedule import Schedule, parse
 from safetensors.numpy import save_file
 from support import whole_runs as runs
 from support.command import Command
+from support.parts import meta_part, plan_of_model
 
 HUGE = 10**400
 Change = Callable[[dict[str, Any]], Any]
@@ -47,9 +47,7 @@ def poet(capsys: Any) -> Command:
 
 def poet_bytes(meta: bytes, schedule: Schedule) -> bytes:
     """A .poet file with this meta part and its CRC."""
-    magic = isa.constants()["POET_META_MAGIC"]
-    record = isa.pack("poet_meta", magic=magic, crc=zlib.crc32(meta), bytes=len(meta))
-    return schedule.model_part + schedule.plan_part + record + meta
+    return schedule.model_part + schedule.plan_part + meta_part(meta)
 
 
 def weight(meta: dict[str, Any]) -> dict[str, Any]:
@@ -122,10 +120,7 @@ def test_an_update_of_none_of_its_inputs_is_refused() -> None:
         for tensor in model.tensors
     ]
     part = model_bytes(replace(model, tensors=tuple(tensors)))
-    size = isa.record_size("poet_plan_header")
-    row = isa.unpack("poet_plan_header", schedule.plan_part[:size])
-    row["model_crc"] = isa.unpack("poet_model", part[: isa.record_size("poet_model")])["crc"]
-    plan = with_crc(isa.pack("poet_plan_header", **row) + schedule.plan_part[size:])
+    plan = plan_of_model(schedule.plan_part, part)
     with pytest.raises(BadInput, match=r"bn1\.running:new"):
         parse(Schedule(part, plan, schedule.meta).to_bytes())
 

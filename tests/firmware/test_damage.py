@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from poet_host import isa
 from poet_host.device.device import PLAN, TENSOR, Device, connect
 from poet_host.errors import BoardError, LinkBroken, NoDevice
 from poet_host.firmware_build import native as native_build
@@ -14,6 +13,7 @@ from poet_host.resources import resource
 from poet_host.schedule.model import with_crc
 from poet_host.sim.native import NativeBoard, create_storage
 from support import toy
+from support.parts import plan_of_model
 from support.toy_boards import load, prepare
 
 
@@ -73,10 +73,7 @@ def test_damage_with_a_right_crc_never_crashes(sanitized: Device) -> None:
                 (0, 1, 0xFF, rng.randrange(256), part[at] ^ 1 << rng.randrange(8))
             )
         model_fixed = with_crc(bytes(model))
-        header = isa.unpack("poet_plan_header", bytes(plan[:28]))
-        header["model_crc"] = isa.unpack("poet_model", model_fixed[:28])["crc"]
-        plan_fixed = with_crc(isa.pack("poet_plan_header", **header) + bytes(plan[28:]))
-        name = try_load(sanitized, model_fixed, plan_fixed)
+        name = try_load(sanitized, model_fixed, plan_of_model(bytes(plan), model_fixed))
         seen[name] = seen.get(name, 0) + 1
     assert set(seen) >= {"ok", "bad_plan", "bad_table"}
     assert try_load(sanitized, schedule.model_part, schedule.plan_part) == "ok"

@@ -4,8 +4,7 @@ import random
 import struct
 
 import pytest
-from poet_host import isa
-from poet_host.schedule.model import CURRENT, model_bytes, with_crc
+from poet_host.schedule.model import CURRENT, model_bytes
 from support import toy
 from support.memory_board import (
     BLOCK,
@@ -16,6 +15,7 @@ from support.memory_board import (
     card,
     refusal,
 )
+from support.parts import plan_of_model
 from support.toy_boards import in_partition, load, trained, truth, weights
 
 SUPERBLOCK = 0
@@ -250,10 +250,7 @@ def test_writing_another_model_ends_the_commit_of_the_first() -> None:
     board = trained(card(), 2)
     model = toy.schedule().model
     bigger = model_bytes(type(model)(model.tensors, model.operators, 128, model.data_blocks + 64))
-    header = isa.unpack("poet_plan_header", toy.schedule().plan_part[:28])
-    header["model_crc"] = isa.unpack("poet_model", bigger[:28])["crc"]
-    plan = with_crc(isa.pack("poet_plan_header", **header) + toy.schedule().plan_part[28:])
-    board.load(bigger, plan)
+    board.load(bigger, plan_of_model(toy.schedule().plan_part, bigger))
     assert refusal(board.step, 3).name == "wrong_step"
     assert board.hello()["committed_step"] == 2  # loading alone destroys nothing
     board.write(2, toy.W, 0, b"\0" * 4)

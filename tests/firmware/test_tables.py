@@ -16,7 +16,6 @@ from poet_host.schedule.model import (
     STORED,
     Model,
     model_bytes,
-    with_crc,
 )
 from support.hand_plan import (
     END,
@@ -46,6 +45,7 @@ from support.hand_plan import (
     whole,
 )
 from support.memory_board import MemoryBoard, card, refusal
+from support.parts import with_header
 
 PLAN = plan_part(bits_of(whole()), model_part())
 
@@ -214,8 +214,7 @@ HEADER = {
 @pytest.mark.parametrize("field", HEADER)
 def test_model_header_is_checked(field: str) -> None:
     name, value = HEADER[field]
-    fields = isa.unpack("poet_model", model_part()[:28])
-    part = with_crc(isa.pack("poet_model", **{**fields, field: value}) + model_part()[28:])
+    part = with_header("poet_model", model_part(), **{field: value})
     assert refusal(load, model=part).name == name
 
 

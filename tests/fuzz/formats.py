@@ -5,7 +5,6 @@ import io
 import json
 import struct
 import zipfile
-import zlib
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -43,6 +42,7 @@ from poet_host.view.comparison import compare_run
 from poet_host.view.lanes import planned, recorded
 from poet_host.view.page import page
 from poet_host.view.perfetto import chrome_trace
+from support.parts import meta_part, plan_of_model
 from support.whole_runs import profile, schedule, texts, train
 
 from .mutate import changed, damaged, json_bytes, toml_bytes
@@ -144,13 +144,8 @@ class PoetFile(Format):
             rest = damaged(model[head[0] :], rng)
             model = model[: head[0]] + (rest + bytes(len(model)))[: len(model) - head[0]]
         model = with_crc(model)
-        header = isa.unpack("poet_plan_header", plan[: head[1]])
-        header["model_crc"] = isa.unpack("poet_model", model[: head[0]])["crc"]
-        header["bit_bytes"] = len(plan) - head[1]
-        plan = with_crc(isa.pack("poet_plan_header", **header) + plan[head[1] :])
-        magic = isa.constants()["POET_META_MAGIC"]
-        record = isa.pack("poet_meta", magic=magic, crc=zlib.crc32(meta), bytes=len(meta))
-        path.write_bytes(model + plan + record + meta)
+        plan = plan_of_model(plan, model, bit_bytes=len(plan) - head[1])
+        path.write_bytes(model + plan + meta_part(meta))
 
     def use(self, path: Path, rng: Random) -> None:
         how = rng.random()

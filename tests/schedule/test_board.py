@@ -17,10 +17,11 @@ from poet_host.profile.profile import estimate_profile
 from poet_host.schedule.decode import _Decoder, decode
 from poet_host.schedule.encode import encode
 from poet_host.schedule.layout import model_of_graph
-from poet_host.schedule.model import CURRENT, FIXED, INPUT, PAGE, model_bytes, with_crc
+from poet_host.schedule.model import CURRENT, FIXED, INPUT, PAGE, model_bytes
 from poet_host.schedule.schedule import Schedule, parse
 from support import toy
 from support.memory_board import MemoryBoard, Refused, card
+from support.parts import with_header
 from support.random_plans import random_plan
 
 NAMES = ["toy", "resnet-digits", "part"]
@@ -94,11 +95,10 @@ def some_schedule(name: str) -> Schedule:
 
 def with_true_header(schedule: Schedule, bits: bytes) -> Schedule:
     """Return the schedule with other statements, and a header that fits what decodes of them."""
-    row = isa.unpack("poet_plan_header", schedule.plan_part[:HEADER])
-    row["bit_bytes"] = len(bits)
 
-    def made() -> Schedule:
-        part = with_crc(isa.pack("poet_plan_header", **row) + bits)
+    def made(**fields: int) -> Schedule:
+        part = schedule.plan_part[:HEADER] + bits
+        part = with_header("poet_plan_header", part, bit_bytes=len(bits), **fields)
         return Schedule(schedule.model_part, part, schedule.meta)
 
     decoder = _Decoder(made())
@@ -107,10 +107,8 @@ def with_true_header(schedule: Schedule, bits: bytes) -> Schedule:
             pass
     except ValueError:
         return made()
-    state = decoder.state
-    row["statement_count"] = len(decoder.statements)
-    row["resident_max"], row["queue_max"] = state.resident_max, state.queue_max
-    return made()
+    most = {name: getattr(decoder.state, name) for name in ("resident_max", "queue_max")}
+    return made(statement_count=len(decoder.statements), **most)
 
 
 @pytest.mark.parametrize("name", NAMES[:2])

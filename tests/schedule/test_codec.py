@@ -17,6 +17,7 @@ from poet_host.schedule.decode import Wait, decode
 from poet_host.schedule.encode import encode_costs
 from poet_host.schedule.model import part_crc, with_crc
 from poet_host.schedule.schedule import Schedule, parse
+from support.parts import with_header
 from support.random_plans import random_cost_graph, random_plan
 
 FORMAT = Path(__file__).parents[2] / "schedules" / "FORMAT.md"
@@ -337,10 +338,8 @@ def test_statements_with_a_right_crc_never_decode_to_the_same(data: st.DataObjec
 @pytest.mark.parametrize("field", ["arena_bytes", "statement_count", "resident_max", "queue_max"])
 def test_a_header_with_other_numbers_is_refused(field: str) -> None:
     schedule = encode_costs(CHAIN, CHAIN_PLAN)
-    size = isa.record_size("poet_plan_header")
-    row = isa.unpack("poet_plan_header", schedule.plan_part[:size])
-    row[field] += 4
-    part = with_crc(isa.pack("poet_plan_header", **row) + schedule.plan_part[size:])
+    other = {field: getattr(schedule.header, field) + 4}
+    part = with_header("poet_plan_header", schedule.plan_part, **other)
     with pytest.raises(BadInput, match="breaks a rule"):
         decode(Schedule(schedule.model_part, part, schedule.meta))
 
@@ -357,10 +356,7 @@ def test_parts_of_two_schedules_do_not_mix() -> None:
 
 def test_another_fingerprint_is_named() -> None:
     schedule = encode_costs(CHAIN, CHAIN_PLAN)
-    size = isa.record_size("poet_model")
-    row = isa.unpack("poet_model", schedule.model_part[:size])
-    row["fingerprint"] ^= 1
-    part = with_crc(isa.pack("poet_model", **row) + schedule.model_part[size:])
+    part = with_header("poet_model", schedule.model_part, fingerprint=isa.fingerprint() ^ 1)
     assert part_crc(part) == zlib.crc32(part[8:])
     with pytest.raises(BadInput, match="other operators"):
         parse(Schedule(part, schedule.plan_part, schedule.meta).to_bytes())

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from poet_host import isa
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph, Node
 from poet_host.schedule.encode import encode
@@ -23,9 +22,9 @@ from poet_host.schedule.model import (
     Operator,
     model_bytes,
     read_model,
-    with_crc,
 )
 from support import toy
+from support.parts import with_header
 
 GRAPH = toy.graph()
 
@@ -111,11 +110,9 @@ def test_a_broken_table_is_named(change: Callable[[Model], Model], message: str)
 )
 def test_a_broken_header_is_named(field: str, value: int, message: str) -> None:
     part = model_bytes(model_of_graph(GRAPH))
-    size = isa.record_size("poet_model")
-    row = isa.unpack("poet_model", part[:size])
-    row[field] = value
+    part = with_header("poet_model", part, **{field: value})
     with pytest.raises(BadInput, match=message):
-        read_model(with_crc(isa.pack("poet_model", **row) + part[size:]), "here")
+        read_model(part, "here")
 
 
 def changed(name: str, **change: Any) -> Graph:

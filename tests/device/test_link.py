@@ -18,7 +18,6 @@ from support.fake_board import FakeBoard
 
 HELLO = messages()["hello"].code
 STEP = messages()["step"].code
-STATUS = messages()["status"].code
 
 
 # Frames and payloads.
@@ -138,21 +137,23 @@ def test_the_first_frame_is_separate_from_earlier_bytes() -> None:
 # Long work.
 
 
+def answer_step(board: FakeBoard) -> None:
+    """Send the reply to the request of a step."""
+    sequence = board.sequences[board.names().index("step")]
+    body = bytes(6) + isa.pack("poet_step_result", step=4, loss=0.5)
+    board.say(frame(sequence, STEP | 0x80, body))
+
+
 def test_the_link_pings_a_board_during_a_long_step() -> None:
     running = threading.Event()
 
     def status() -> dict[str, object]:
         if board.names().count("status") == 3:
-            board.say(step_reply())
+            answer_step(board)
         return {"status": {"running": 1}}
 
     def step(**fields: int) -> None:
         running.set()
-
-    def step_reply() -> bytes:
-        sequence = board.sequences[board.names().index("step")]
-        body = bytes(6) + isa.pack("poet_step_result", step=4, loss=0.5)
-        return frame(sequence, STEP | 0x80, body)
 
     with FakeBoard({"status": status, "step": step}) as board:
         with connect(board.port, timeout_s=0.02) as device:
@@ -168,9 +169,7 @@ def test_other_requests_may_be_made_while_a_step_runs() -> None:
 
     def write(**fields: Any) -> dict[str, int]:
         if fields["offset"] > 0:
-            sequence = board.sequences[board.names().index("step")]
-            body = bytes(6) + isa.pack("poet_step_result", step=4, loss=0.5)
-            board.say(frame(sequence, STEP | 0x80, body))
+            answer_step(board)
         return {"next": fields["offset"] + len(fields["bytes"])}
 
     handlers = {
@@ -191,8 +190,9 @@ def test_other_requests_may_be_made_while_a_step_runs() -> None:
         assert board.names()[1:] == ["step", "status", "write", "write"]
 
 
-def test_nothing_is_written_ahead_of_a_step_that_does_not_run() -> None:
-    """The step has ended, or its request was lost: the next batch would replace this one."""
+@pytest.mark.parametrize("has_next", [False, True])
+def test_a_step_without_a_reply_is_requested_again_if_it_does_not_run(has_next: bool) -> None:
+    """The request or the reply was lost. The next batch, if written now, would replace this one."""
     asked: list[str] = []
 
     def step(**fields: int) -> dict[str, object] | None:
@@ -201,24 +201,9 @@ def test_nothing_is_written_ahead_of_a_step_that_does_not_run() -> None:
 
     handlers = {"status": lambda: {"status": {"running": 0}}, "step": step}
     with FakeBoard(handlers) as board, connect(board.port, timeout_s=0.02) as device:
-        assert device.step(4, meanwhile=lambda: asked.append("written")).step == 4
+        meanwhile = (lambda: asked.append("written")) if has_next else None
+        assert device.step(4, meanwhile=meanwhile).step == 4
         assert asked == ["step", "step"]
-
-
-def test_the_request_is_repeated_if_the_reply_to_a_step_was_lost() -> None:
-    asked = []
-
-    def step(**fields: int) -> dict[str, object] | None:
-        asked.append(fields)
-        return {"result": {"step": 4}} if len(asked) == 2 else None
-
-    handlers = {"status": lambda: {"status": {"running": 0}}, "step": step}
-    with (
-        FakeBoard(handlers) as board,
-        connect(board.port, timeout_s=0.02) as device,
-    ):
-        assert device.step(4).step == 4
-        assert len(asked) == 2
 
 
 def test_a_silent_board_in_a_step_is_an_error() -> None:
@@ -242,11 +227,6 @@ def test_a_failed_step_says_why() -> None:
 
 
 # Ports that are missing, or of other devices.
-
-
-def test_no_such_port() -> None:
-    with pytest.raises(NoDevice, match="/dev/ttyNOWHERE"):
-        Link("/dev/ttyNOWHERE")
 
 
 def test_a_plain_file_is_not_a_port(tmp_path: Path) -> None:
@@ -289,10 +269,12 @@ def test_an_error_says_why_a_socket_cannot_be_reached(url: str, reason: str) -> 
     assert "plug" not in str(refused.value)
 
 
-@pytest.mark.parametrize("url", ["socket://127.0.0.1:1", "nonsense://x", "socket://"])
-def test_bad_urls(url: str) -> None:
-    with pytest.raises(NoDevice):
-        Link(url)
+@pytest.mark.parametrize(
+    "port", ["/dev/ttyNOWHERE", "socket://127.0.0.1:1", "nonsense://x", "socket://"]
+)
+def test_an_error_names_the_port_that_cannot_be_opened(port: str) -> None:
+    with pytest.raises(NoDevice, match=port):
+        Link(port)
 
 
 def test_a_port_in_use_is_not_shared() -> None:

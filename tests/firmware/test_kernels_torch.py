@@ -230,15 +230,23 @@ def test_mean_squared_error() -> None:
     close(run("mse_grad", attrs, [x, target], x), grads[0])
 
 
-def test_dropout_gradient() -> None:
+@pytest.mark.parametrize(
+    ("shape", "probability", "step"), [((4, 30, 1, 1), 0.4, 0), ((2, 3, 50, 50), 0.3, 11)]
+)
+def test_dropout_gradient(shape: tuple[int, ...], probability: float, step: int) -> None:
     """The gradient is linear in the mask and scale that the forward pass drew."""
-    x, dy = normal(11, (4, 30), (4, 30))
-    attrs = {"n": 4, "c": 30, "h": 1, "w": 1, "probability": 0.4, "seed": 3, "key": 8}
-    y = run("dropout", attrs, [x], x)
-    factor = torch.tensor(np.where(y != 0, np.float32(1 / (1 - 0.4)), np.float32(0)))
+    (x,) = normal(11, shape)
+    attrs = dict(zip("nchw", shape, strict=True)) | {"probability": probability, "seed": 3}
+
+    def dropout(values: np.ndarray) -> np.ndarray:
+        return Case("dropout", attrs | {"key": 8}, [values], shape, step=step).c()
+
+    y = dropout(x)
+    assert 0 < np.mean(y == 0) < 1
+    factor = torch.tensor(np.where(y != 0, np.float32(1 / (1 - probability)), np.float32(0)))
     wanted, dy, grads = judge(lambda x: x * factor, [x])
     close(y, wanted)
-    close(run("dropout", attrs, [dy], x), grads[0])
+    close(dropout(dy), grads[0])
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -246,17 +254,19 @@ def test_dropout_gradient() -> None:
 @pytest.mark.parametrize("kernel", ["conv2d_grad_weight", "apply_gradient"])
 def test_sgd(momentum: float, decay: float, kernel: str) -> None:
     """Five updates, fused into the gradient's kernel or not, against torch.optim.SGD."""
-    attrs: dict[str, int | float] = {
-        "n": 2,
-        "c": 4,
-        "h": 6,
-        "w": 6,
+    attrs: dict[str, int | float] = {"n": 2, "c": 4, "h": 6, "w": 6}
+    attrs |= {
         "k": 4,
         "oh": 3,
         "ow": 3,
         "groups": 2,
+        "kernel_h": 3,
+        "kernel_w": 3,
+        "stride_h": 2,
+        "stride_w": 2,
+        "pad_h": 1,
+        "pad_w": 1,
     }
-    attrs |= {"kernel_h": 3, "kernel_w": 3, "stride_h": 2, "stride_w": 2, "pad_h": 1, "pad_w": 1}
     (w,) = normal(12, (4, 2, 3, 3))
     if kernel == "apply_gradient":
         attrs = {"n": w.size, "c": 1, "h": 1, "w": 1}

@@ -8,9 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from poet_host import isa
+from poet_host.device.board import load_board
 from poet_host.graph.graph import Graph, Node
 from poet_host.plan.plan import Plan
-from poet_host.plan.problem import CostGraph, CostNode
+from poet_host.plan.pricing import cost_graph
+from poet_host.profile.profile import estimate_profile
 from poet_host.schedule.decode import Wait, decode
 from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule
@@ -249,7 +251,7 @@ def test_a_transfer_that_fails_ends_the_step(access: int) -> None:
 _SHAPES = ((1, 2, 2, 2), (1, 2, 1, 1), (1, 1, 1, 3))
 
 
-def random_graph(rng: random.Random, count: int) -> tuple[Graph, CostGraph]:
+def random_graph(rng: random.Random, count: int) -> Graph:
     """Elementwise operators, pooling and updates over tensors of three shapes."""
     nodes: list[Node] = []
     gone: set[str] = set()
@@ -294,34 +296,13 @@ def random_graph(rng: random.Random, count: int) -> tuple[Graph, CostGraph]:
     last = next(node for node in nodes[::-1] if node.name not in gone)
     attrs = dict(zip("nchw", last.shape, strict=True))
     nodes.append(Node("loss", (1,), op="mse", inputs=(last.name, last.name), attrs=attrs))
-    graph = Graph("random", tuple(nodes), "d0", "d2", "loss", last.name)
-    place = {node.name: i for i, node in enumerate(nodes)}
-    costs = tuple(
-        CostNode(
-            node.name,
-            tuple(place[name] for name in node.inputs),
-            node.size_bytes,
-            stored=node.stored,
-            keep=node.updates is not None,
-            overwrites=None if node.overwrites is None else place[node.overwrites],
-            workspace_bytes=int(node.attrs.get("workspace_bytes", 0)),
-            once=node.updates is not None,
-        )
-        for node in nodes
-    )
-    return graph, CostGraph("random", costs)
+    return Graph("random", tuple(nodes), "d0", "d2", "loss", last.name)
 
 
 def statements(board: MemoryBoard, schedule: Schedule) -> list[tuple[object, ...]]:
-    """Return the loaded plan from the library's decoder, in the host's terms."""
-    board.lib.poet_decode_start(board.state)
+    """Return the loaded plan in the host's terms."""
     found: list[tuple[object, ...]] = []
-    while True:
-        s = board.ffi.new("struct poet_statement *")
-        board.call("decode", s)
-        op = STATEMENT[s.code]
-        if op == "end":
-            return found
+    for op, s in board.statements():
         if op == "wait":
             found.append((op, board.state.decoder.queued - board.state.decoder.finished))
         elif op in ("compute", "page_in"):
@@ -329,6 +310,7 @@ def statements(board: MemoryBoard, schedule: Schedule) -> list[tuple[object, ...
             found.append((op, schedule.names[s.tensor], s.offset, s.workspace if space else None))
         else:
             found.append((op, schedule.names[s.tensor]))
+    return found
 
 
 def as_tuples(schedule: Schedule) -> list[tuple[object, ...]]:
@@ -364,11 +346,12 @@ def run(graph: Graph, plan: Plan, queue: int) -> tuple[list[tuple[object, ...]],
 
 
 def test_random_plans_decode_as_on_the_host_and_train_the_same_bits() -> None:
-    rng = random.Random(11)
+    rng, profile = random.Random(11), estimate_profile(load_board("native"))
     seen: set[str] = set()
     compared = 0
     while compared < 40:
-        graph, costs = random_graph(rng, rng.randint(3, 14))
+        graph = random_graph(rng, rng.randint(3, 14))
+        costs = cost_graph(graph, profile)
         plans = [p for p in (random_plan(costs, rng) for _ in range(6)) if p is not None]
         results = []
         for plan in plans:

@@ -27,17 +27,23 @@ def test_commits_alternate_between_two_erase_groups() -> None:
         assert (newest["step"], newest["parity"]) == (step, step % 2)
 
 
-@pytest.mark.parametrize("at", range(0, 32, 4))
-def test_a_torn_commit_record_leaves_the_step_before(at: int) -> None:
-    board = trained(card(), 3)
-    newest = in_partition(COMMIT_BLOCKS[0]).start  # begin was the first commit
-    board.storage[newest + at] ^= 0x10
-    again = MemoryBoard(board.storage)
+def step_2_is_found(storage: bytearray) -> None:
+    """A board with this card has the weights of step 2, and goes on from them."""
+    again = MemoryBoard(storage)
     assert again.hello()["committed_step"] == 2
     load(again)
     assert weights(again) == truth()[2]
     again.step(3)
     assert weights(again) == truth()[3]
+    assert not again.strayed
+
+
+@pytest.mark.parametrize("at", range(0, 32, 4))
+def test_a_torn_commit_record_leaves_the_step_before(at: int) -> None:
+    board = trained(card(), 3)
+    newest = in_partition(COMMIT_BLOCKS[0]).start  # begin was the first commit
+    board.storage[newest + at] ^= 0x10
+    step_2_is_found(board.storage)
 
 
 @pytest.mark.parametrize("parity", [2, 0x7FFFFFFF, 0xFFFFFFFF])
@@ -49,13 +55,7 @@ def test_a_commit_record_that_names_no_slot_is_not_followed(parity: int) -> None
     record |= {"parity": parity}
     record["crc"] = zlib.crc32(isa.pack("poet_commit", **record)[:-4])
     board.storage[newest : newest + 32] = isa.pack("poet_commit", **record)
-    again = MemoryBoard(board.storage)
-    assert again.hello()["committed_step"] == 2
-    load(again)
-    assert weights(again) == truth()[2]
-    again.step(3)
-    assert weights(again) == truth()[3]
-    assert not again.strayed
+    step_2_is_found(board.storage)
 
 
 # Power cuts.

@@ -22,7 +22,6 @@ from support.memory_board import MemoryBoard, card
 
 KERNEL = {name: row.code for name, row in isa.by_name("KERNEL").items()}
 SINK = {name: row.code for name, row in isa.by_name("SINK").items()}
-STATEMENT = {name: row.code for name, row in isa.by_name("STATEMENT").items()}
 FOUR = {"n": 1, "c": 4, "h": 1, "w": 1}
 S, P, A, B, C, D, Q = range(7)
 

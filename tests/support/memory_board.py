@@ -2,8 +2,9 @@
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import count
 from typing import Any, NamedTuple
 
 import cffi
@@ -250,6 +251,18 @@ class MemoryBoard:
         facts = self.ffi.new("struct poet_facts *")
         self.call("load", len(model), len(plan), facts)
         return isa.unpack("poet_facts", bytes(self.ffi.buffer(facts)))
+
+    def statements(self) -> Iterator[tuple[str, Any]]:
+        """Name and struct of each statement of the loaded plan but `end`, by its decoder."""
+        self.lib.poet_decode_start(self.state)
+        for index in count():
+            statement = self.ffi.new("struct poet_statement *")
+            self.call("decode", statement)
+            assert statement.index == index
+            name = isa.by_code("STATEMENT")[statement.code].name
+            if name == "end":
+                return
+            yield name, statement
 
     def begin(self, step: int) -> None:
         self.call("begin", step)

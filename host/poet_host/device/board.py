@@ -74,7 +74,7 @@ class Loading:
     tools: dict[str, str]  # upload programs by preference, each with its name for the chip
     start: _Address  # flash address of the image
     usb: tuple[_UsbIds, ...]  # vendor and product ids of the board's own USB port
-    boot_loader: str  # the ids of its boot loader, or empty
+    boot_loader: str  # USB ids of its boot loader, or empty
     serial: str  # where the firmware's serial port is, as text
 
 
@@ -82,14 +82,14 @@ class Loading:
 class Board:
     """One board."""
 
-    name: str  # of its folder
+    name: str  # name of its folder
     title: str
     arena_bytes: _Arena  # RAM for tensors
     power: Power
     estimate: Estimate
-    paper: Paper | None = None  # None: the paper does not give all figures
+    paper: Paper | None = None  # None: the paper does not state all figures
     loading: Loading | None = None  # None: the board has no firmware image
-    target: str = ""  # GNU triple, if it runs Linux and the program of firmware/port/native
+    target: str = ""  # GNU triple of a Linux board, which runs firmware/port/native; else empty
 
     @property
     def is_computer(self) -> bool:
@@ -120,5 +120,5 @@ def parse_board(name: str, text: str, where: str) -> Board:
     """Return the board that the text of a board.toml describes. Errors begin with `where`."""
     table = parse_toml(text, where)
     if "name" in table:
-        raise BadInput(f"{where}, at $.name: the folder names the board: delete the key")
+        raise BadInput(f"{where}, at $.name: the folder's name is the board's: delete the key")
     return convert({**table, "name": name}, Board, where)

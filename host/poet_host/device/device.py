@@ -29,7 +29,7 @@ MODEL, PLAN, TENSOR, ARENA, JOB = (
 )
 NOTHING_COMMITTED = 0xFFFFFFFF  # poet_hello.committed_step
 CONNECT_PATIENCE_S = 5.0  # for the first answer: a board may reset when its port is opened
-STOP_POLL_S = 0.05  # between two questions whether a step has stopped
+STOP_POLL_S = 0.05  # pause between two checks whether a step has stopped
 _BLOCK = _C["POET_BLOCK"]
 
 Progress = Callable[[int, int], None]  # done, total (bytes, steps or samples)
@@ -152,7 +152,7 @@ class Device(Closing):
     # Training.
 
     def load(self, model_part: bytes, plan_part: bytes, progress: Progress | None = None) -> Any:
-        """Write a schedule to the board's storage, let the board check it, return poet_facts.
+        """Write a schedule to the board's storage, let the board load it, and return poet_facts.
 
         A part that is already on the storage is not sent.
         """
@@ -196,7 +196,7 @@ class Device(Closing):
         records: list[Any] = []
         while piece := self._request("trace", first=len(records))["bytes"]:
             if len(piece) % size:
-                raise self._invalid("a part of a trace record")
+                raise self._invalid("an incomplete trace record")
             for at in range(0, len(piece), size):
                 fields = isa.unpack("poet_trace", piece[at : at + size])
                 records.append(record_type("poet_trace")(**fields))
@@ -219,7 +219,7 @@ class Device(Closing):
     def probe_op(self, op: bytes, offsets: Sequence[int], *, step: int = 1, repeat: int = 1) -> int:
         """Run a poet_op in the arena `repeat` times; return the ticks of all runs.
 
-        `offsets`: in the arena, of each input, of the output, and of the workspace.
+        `offsets`: arena offsets of each input, of the output, and of the workspace.
         """
         places = struct.pack(f"<{len(offsets)}I", *offsets)
         values = {"step": step, "repeat": repeat, "op": op, "bytes": places}
@@ -228,7 +228,7 @@ class Device(Closing):
     def probe_transfer(self, write: bool, size_bytes: int, *, repeat: int = 1) -> tuple[int, int]:
         """Move arena bytes to or from storage `repeat` times.
 
-        Returns the ticks of the transfer lane, and those in which the processor was awake.
+        Returns the ticks of the transfer lane, and the ticks in which the processor was awake.
         """
         values = {"write": int(write), "size": size_bytes, "repeat": repeat}
         reply = self._request("probe_transfer", **values)
@@ -292,7 +292,7 @@ class Device(Closing):
 
 
 def shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Return a callback for one part of `total`, after `before` in earlier parts."""
+    """Return a callback for one part of `total`; it adds `before`, the size of earlier parts."""
     if progress is None:
         return None
     return lambda done, _: progress(before + done, total)

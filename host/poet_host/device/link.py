@@ -17,7 +17,7 @@ from .board import names
 from .ports import permission_advice, serial_ports
 from .wire import REPLY, WireError, frame, unframe
 
-BAUD_RATE = 1_000_000  # what the firmware sets its UART to; a pty and USB ignore it
+BAUD_RATE = 1_000_000  # of the firmware's UART; a pty and USB ignore it
 STARTED_HERE = ("native", "auto", *(f"sim:{name}" for name in names()))
 POLL_S = 0.05  # longest time that one read of the port blocks
 LONGEST_PAUSE_S = 10.0  # between two pings
@@ -50,7 +50,7 @@ class Link(Closing):
         self._serial.close()
 
     def request(self, code: int, payload: bytes, patience_s: float | None = None) -> bytes:
-        """Send a request until its reply arrives; return the reply's payload."""
+        """Send a request, repeat it until its reply arrives, and return the reply's payload."""
         patience_s = self.patience_s if patience_s is None else patience_s
         awaited = (self._next_sequence(), code | REPLY)
         give_up = time.monotonic() + patience_s
@@ -76,13 +76,13 @@ class Link(Closing):
         """Send a request whose work takes long; return the payload of its reply.
 
         `ping`: code of a request without fields, which the board answers while it works.
-        `is_running` reads that reply. If it returns False, request or reply was lost, and the
-        request is sent again. `meanwhile` is called once, after the first reply that reports the
-        work as running, and may send other requests.
+        `is_running` reads the reply to a ping. If it returns False, the request or its reply was
+        lost, and the request is sent again. `meanwhile` is called once, after the first reply that
+        reports the work as running, and may send other requests.
         """
         awaited = self._long = (self._next_sequence(), code | REPLY)
         self._early = None
-        # Sent with the request, the ping surely reaches a simulated board during its work.
+        # A ping that is sent together with the request reaches a simulated board during its work.
         self._send(awaited[0], code, payload, *([ping] if meanwhile else []))
         last_reply = time.monotonic()
         pause_s = self.timeout_s
@@ -126,7 +126,8 @@ class Link(Closing):
     ) -> tuple[int, bytes] | None:
         """Return code and payload of the awaited reply (sequence, code), or of a ping's reply.
 
-        None if it is late, or if a damaged frame arrives: that frame may have been the reply.
+        Returns None if the reply is late, or if a damaged frame arrives, which may have been the
+        reply.
         """
         while (raw := self._frame(until)) is not None:
             try:
@@ -190,7 +191,7 @@ class Link(Closing):
 
 def _open(port: str, patience_s: float) -> Any:
     if port.startswith("socket://") and not _socket_number(port):
-        raise NoDevice(f"{port}: give a port number from 1 to 65535, as in socket://host:4000")
+        raise NoDevice(f"{port}: use a port number from 1 to 65535, as in socket://host:4000")
     # A lock keeps a second program from reading the replies. URLs have no lock.
     exclusive = None if "://" in port else True
     try:
@@ -220,7 +221,7 @@ def _no_port(port: str, error: Exception) -> NoDevice:
     number = getattr(error, "errno", None)
     if number == errno.EACCES:
         return NoDevice(permission_advice(port))
-    # On Windows, pyserial gives no number, and only one program can open a port.
+    # On Windows, pyserial passes no error number, and only one program can open a port.
     in_use = any(text in str(error) for text in ("exclusively lock", "PermissionError(13"))
     if number in (errno.EAGAIN, errno.EBUSY) or in_use:
         return NoDevice(f"{port} is in use by another program: close it and run again")

@@ -18,12 +18,12 @@ try:
 except ImportError:  # not a Unix: ports have no groups
     grp = None  # type: ignore[assignment]
 
-RULES = "/etc/udev/rules.d/60-poet.rules"  # below 73, the rules that apply `uaccess`
+RULES = "/etc/udev/rules.d/60-poet.rules"  # before 73, whose rules apply `uaccess`
 
 
 @dataclass(frozen=True)
 class SerialPort:
-    """One serial port. Texts are empty where they are not known."""
+    """One serial port. Unknown texts are empty."""
 
     path: str
     usb: str  # vendor and product id of its USB device, as `2341:804e`
@@ -61,14 +61,14 @@ def runs_firmware(port: SerialPort) -> bool:
     """Return True for the USB port of a board that runs poet's firmware.
 
     Other devices may have the same ids, so the manufacturer string is checked too. Windows does
-    not expose it; there the ids decide.
+    not provide it, so only the ids are checked there.
     """
     usb, maker = firmware_usb()
     return port.usb == usb and (port.maker == maker or not port.product)
 
 
 def find_port(path: str) -> SerialPort | None:
-    """Return the port of that path, or of the path that it links to (as in /dev/serial/by-id)."""
+    """Return the port with this path, or with the path to which it links (/dev/serial/by-id)."""
     real = os.path.realpath(path)
     return next((port for port in serial_ports() if port.path in (path, real)), None)
 
@@ -79,7 +79,7 @@ def is_there(path: str) -> bool:
 
 
 def board_of(port: SerialPort) -> Board | None:
-    """Return the board with these USB ids, or the board that poet's firmware names there."""
+    """Return the board with the port's USB ids, or the board that poet's firmware names."""
     if runs_firmware(port):
         return load_board(port.product) if port.product in names() else None
     boards = (load_board(name) for name in names())

@@ -27,7 +27,7 @@ class Field:
     """One field of a message."""
 
     name: str
-    type: str  # a number's, `bytes` (the rest of the payload), or a record of records.h
+    type: str  # a number type, `bytes` (the rest of the payload), or a record of records.h
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def unpack(fields: Sequence[Field], payload: bytes) -> dict[str, Any]:
 
 
 def size_of(fields: Sequence[Field]) -> int:
-    """Return the bytes of a payload, without its field of type `bytes`."""
+    """Return the number of bytes in a payload, without its field of type `bytes`."""
     return sum(
         struct.calcsize(_TYPES[f.type]) if f.type in _TYPES else isa.record_size(f.type)
         for f in fields

@@ -23,10 +23,10 @@ def compiled(
 ) -> Path:
     """Return the file that `command` builds from `sources`, from the cache if it is there.
 
-    `headers` only decide whether the cached file is still right. `libraries` end the command.
-    `objects`: one compile command for each of `sources`; `command` then links their output. Two
-    builds at the same time do not disturb each other. Raises PoetError with `missing` if there is
-    no such compiler, and with the compiler's first error if it fails.
+    `headers` are not compiled, but the file is built again when one has changed. `libraries`
+    end the command. `objects`: one compile command for each of `sources`; `command` then links
+    their output. Two builds at the same time do not disturb each other. Raises PoetError with
+    `missing` if there is no such compiler, and with the compiler's first error if it fails.
     """
     if shutil.which(command[0]) is None:
         raise PoetError(missing)

@@ -1,4 +1,4 @@
-"""Build the firmware of a board, and flash it: build it, write it, check the board."""
+"""Build the firmware of a board, or flash the board: build, write, and check its answer."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -35,8 +35,8 @@ class Image:
     sections: dict[str, tuple[int, int]]  # those that occupy memory, by name: address and size
     code: tuple[tuple[int, bytes], ...]  # sections with instructions: address and bytes
     marks: tuple[tuple[int, str], ...]  # mapping symbols: address, and "t" code or "d" data
-    pointers: tuple[int, ...]  # addresses of words with an address; needs --emit-relocs
-    split_pointers: bool  # True: other addresses are built by MOVW and MOVT
+    pointers: tuple[int, ...]  # addresses of words that hold an address; needs --emit-relocs
+    split_pointers: bool  # True: MOVW and MOVT build further addresses
 
     def flash(self) -> tuple[int, bytes]:
         """Return address and bytes for the flash memory. Gaps are 0xff, as after erasing."""
@@ -67,7 +67,7 @@ def read_elf(path: Path) -> Image:
     except (struct.error, IndexError, ValueError) as error:
         raise BadInput(f"{path} is a damaged ELF image: build it again") from error
     if not image.segments:
-        raise BadInput(f"{path} holds nothing to load: give a linked image")
+        raise BadInput(f"{path} has nothing to load: use a linked image")
     return image
 
 

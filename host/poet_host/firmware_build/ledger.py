@@ -53,7 +53,7 @@ class Ledger:
     flash_bytes: int
     ram: dict[str, int]  # bytes by purpose
     stack_bound_bytes: int | None  # most bytes of the stack that a run can use, if known
-    stack_doubt: str = ""  # why that is not known
+    stack_doubt: str = ""  # why the bound is not known
 
     @property
     def arena_bytes(self) -> int:
@@ -71,12 +71,12 @@ def memory_ledger(board: str, path: Path) -> Ledger:
             ram[PURPOSES[name]] += size_bytes
     ram["other"] = _ram_bytes(image) - sum(ram.values())
     used = {purpose: size_bytes for purpose, size_bytes in ram.items() if size_bytes}
-    used["code in RAM"] = ram["code in RAM"]  # this row may show 0
+    used["code in RAM"] = ram["code in RAM"]  # this row is shown even if it is 0
     _, flash = image.flash()
     fpu = any(flag.startswith("-mfpu") for flag in recipe(board).core)
     try:
         return Ledger(board, len(flash), used, stack_bound(image, fpu=fpu))
-    except BadInput as error:  # this compiler's output differs from calls.toml
+    except BadInput as error:  # calls.toml does not fit the output of this compiler
         return Ledger(board, len(flash), used, None, str(error))
 
 

@@ -34,7 +34,7 @@ def check_system() -> None:
     if not boards_run_here():
         raise BadInput(
             "simulated and native boards need Linux, macOS or WSL: name the port of a real board, "
-            "as --port COM3, or run poet-host in WSL"
+            "for example --port COM3, or run poet-host in WSL"
         )
 
 
@@ -47,8 +47,8 @@ def build_native(sanitize: bool = False, target: str = "") -> Path:
     """Return the native board's program, compiled if it is not in the cache.
 
     `sanitize`: with the address and undefined-behaviour sanitizers. `target`: cross-compile for
-    this kind of computer, as aarch64-linux-gnu, and link statically. Raises PoetError if there is
-    no C compiler or it fails.
+    this kind of computer, such as aarch64-linux-gnu, and link statically. Raises PoetError if the C
+    compiler is missing or fails.
     """
     flags = _SANITIZE if sanitize else ()
     if target:
@@ -94,12 +94,12 @@ def _arch(target: str) -> str:
 
 
 def _is_here(target: str) -> bool:
-    """Return True if this computer runs programs for the target itself."""
+    """Return True if this computer runs programs for the target without an emulator."""
     return platform.system() == "Linux" and platform.machine() == _arch(target)
 
 
 def runner(target: str) -> list[str]:
-    """Return the command that runs programs for `target` here: QEMU, or nothing."""
+    """Return the start of a command that runs a program for `target`: QEMU, or nothing."""
     if not target or _is_here(target):
         return []
     arch = _arch(target)
@@ -107,8 +107,7 @@ def runner(target: str) -> list[str]:
         if found := shutil.which(name):
             return [found]
     raise PoetError(
-        f"no emulator for programs of {arch}: qemu-{arch} is not on the PATH: try "
-        "'apt install qemu-user'"
+        f"no emulator for {arch} was found on the PATH (qemu-{arch}): try 'apt install qemu-user'"
     )
 
 
@@ -122,6 +121,6 @@ def _build(
         [path for folder in folders for path in sorted((firmware / folder).glob("*.c"))],
         (path for pattern in ("*.h", "*.def") for path in sorted(firmware.rglob(pattern))),
         ["-lm"],
-        missing=f"no C compiler: {compiler[0]} is not on the PATH, and the native board is "
-        f"compiled on this computer: try {advice}",
+        missing=f"no C compiler: {compiler[0]} is not on the PATH. The native board is compiled "
+        f"on this computer: try {advice}",
     )

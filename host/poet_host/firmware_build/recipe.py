@@ -23,7 +23,7 @@ class Recipe:
     chip: str
     compiler: str
     package: str  # PlatformIO's package of the compiler, with its version
-    core: tuple[str, ...]  # flags of compiling and linking
+    core: tuple[str, ...]  # flags for compiling and linking
     compile: tuple[str, ...]  # flags of compiling
     link: tuple[str, ...]  # flags of linking
     libraries: tuple[str, ...]
@@ -40,7 +40,7 @@ class Recipe:
 
     @property
     def headers(self) -> list[Path]:
-        """All files that sources and linker script may include."""
+        """Return all files that sources and linker script may include."""
         suffixes = (".h", ".def", ".ld")
         found = (p for p in resource("firmware").rglob("*") if p.suffix in suffixes)
         return sorted(found)
@@ -105,6 +105,6 @@ def find_compiler(made: Recipe) -> str:
 
 
 def compiler_version(made: Recipe) -> str:
-    """Return the compiler's version, as `12.2.1`. Raises PoetError as find_compiler does."""
+    """Return the compiler's version, such as `12.2.1`. Raises PoetError as find_compiler does."""
     asked = [find_compiler(made), "-dumpfullversion"]
     return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()

@@ -2,9 +2,9 @@
 
 Frames and calls of all functions are read from their instructions (ARMv6-M and ARMv7-M
 Architecture Reference Manuals, chapter A5). So functions of the C library are included too.
-firmware/calls.toml lists what pointers may call and which interrupts nest; the image is checked for
-functions that it does not list. It needs the standard library only, because PlatformIO's builder
-imports it too.
+firmware/calls.toml lists which functions pointers may call, and which interrupts nest. An image is
+refused if a function that calls through a pointer, or that a pointer holds, is missing from that
+file. This module needs the standard library only, because PlatformIO's builder imports it too.
 """
 
 import struct
@@ -20,8 +20,8 @@ from ..errors import BadInput
 from ..resources import resource
 from .image import Image
 
-# What an exception pushes: eight words, 17 more and one unused with a floating-point context, and
-# one to align to eight bytes (ARMv7-M ARM, B1.5.6 and B1.5.7).
+# Bytes that an exception pushes: eight words; with a floating-point context, 17 more and an unused
+# one; and one word to align the stack to eight bytes (ARMv7-M ARM, B1.5.6 and B1.5.7).
 FRAME_BYTES, FRAME_FPU_BYTES = 36, 108
 
 
@@ -30,7 +30,7 @@ class Function:
     """A function of the image."""
 
     name: str
-    frame_bytes: int = 0  # most bytes of stack that it uses itself
+    frame_bytes: int = 0  # most bytes of stack that it uses, without those of its calls
     calls: set[int] = field(default_factory=set)  # addresses of called functions; tail calls too
     calls_pointer: bool = False  # it calls through a pointer
     resets_stack: bool = False  # it sets the stack pointer to the top, and never returns
@@ -100,7 +100,7 @@ class _Bound:
         return {address for group in groups for address in self.groups[group]}
 
     def deepest(self, address: int, entered: tuple[str, ...] = ()) -> int:
-        """Return the stack bytes below a function's entry; `entered`: callers listed in `again`."""
+        """Return the bytes that a function and its calls use. `entered`: its callers in `again`."""
         function = self.functions[address]
         if function.name in self.again:
             if entered.count(function.name) == self.again[function.name]:
@@ -124,7 +124,7 @@ class _Bound:
         return self.known[key]
 
     def total(self, exception_bytes: int) -> int:
-        """Return the depth of reset, plus one interrupt of each level, or plus a fault."""
+        """Return the bytes of reset, plus those of one interrupt of each level and of a fault."""
         nesting = [set(level) for level in self.rules["interrupts"]["levels"]]
         faults = set(self.rules["interrupts"]["faults"])
         known = faults.union(*nesting)
@@ -154,7 +154,7 @@ def _vectors(image: Image) -> list[int]:
 
 
 def _words(image: Image, at: int, size: int) -> tuple[int, ...]:
-    """Return the words of the image at an address; of variables, their initial values."""
+    """Return the words of the image at an address; for variables, their initial values."""
     data_at, data_size = image.sections.get(".data", (0, 0))
     if data_at <= at < data_at + data_size:
         at += image.symbols["data_load"] - data_at
@@ -169,7 +169,7 @@ def _addresses_in_pointers(image: Image, known: dict[int, Function]) -> set[int]
     if not image.pointers:
         raise BadInput("the image has no relocations: link with --emit-relocs")
     if image.split_pointers:
-        raise BadInput("the image has addresses in halves (movw): the stack has no bound")
+        raise BadInput("the image builds addresses from two halves (movw): the stack has no bound")
     at, size = image.objects["vectors"]
     words = {
         word & ~1
@@ -258,7 +258,7 @@ def _pushed(
         if first & 0xFF87 == 0x4485:  # ADD SP, Rm: an LDR before it has loaded the constant
             return max(0, -_constant(name, address, first >> 3 & 15, start, code))
         if first & 0xFF87 == 0x4685:  # MOV SP, Rm
-            raise BadInput(f"{name} sets the stack pointer from a register: no bound")
+            raise BadInput(f"{name} sets the stack pointer from a register: no bound is known")
         return 0
     if first == 0xE92D:  # PUSH.W
         return 4 * second.bit_count()
@@ -273,12 +273,12 @@ def _pushed(
     if first & 0xFBFF == 0xF2AD and second & 0x8F00 == 0x0D00:  # SUBW SP, SP, #
         return (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 0xFF
     if first & 0xFFEF in (0xEBAD, 0xEB0D) and second & 0x0F00 == 0x0D00:
-        raise BadInput(f"{name} lowers the stack pointer by a register: no bound")
+        raise BadInput(f"{name} lowers the stack pointer by a register: no bound is known")
     return 0
 
 
 def _expanded(first: int, second: int) -> int:
-    """ThumbExpandImm (ARMv7-M ARM, A5.3.2)."""
+    """Return the constant that an instruction encodes: ThumbExpandImm (ARMv7-M ARM, A5.3.2)."""
     value = (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 0xFF
     if value >> 10 == 0:
         byte, pattern = value & 0xFF, value >> 8 & 3
@@ -293,7 +293,7 @@ def _constant(name: str, address: int, register: int, start: int, code: bytes) -
         if half & 0xFF00 == 0x4800 | register << 8:
             literal = (at + 4 & ~3) + 4 * (half & 0xFF) - start
             return int.from_bytes(code[literal : literal + 4], "little", signed=True)
-    raise BadInput(f"{name} moves the stack pointer by a register: no bound")
+    raise BadInput(f"{name} moves the stack pointer by a register: no bound is known")
 
 
 def _calls_pointer(first: int, second: int | None) -> bool:

@@ -85,7 +85,7 @@ def write_image(
     if start != loading.start:
         raise BadInput(
             f"the image begins at 0x{start:x}, but {board.name} needs an image at "
-            f"0x{loading.start:x}: give an image for {board.name}"
+            f"0x{loading.start:x}: use an image for {board.name}"
         )
     name, program = find_tool(board, tool)
     if port == "auto":
@@ -140,7 +140,7 @@ def find_tool(board: Board, wanted: str | None = None) -> tuple[str, str]:
             return name, program
     needed = [wanted] if wanted else list(tools)
     raise PoetError(
-        f"{' or '.join(needed)} is needed to write to {board.name}, but not on the PATH: try "
+        f"{' or '.join(needed)} is needed to write to {board.name}, but is not on the PATH: try "
         f"{', or '.join(INSTALL[name] for name in needed)}"
     )
 
@@ -154,7 +154,7 @@ def check_bossac(program: str) -> None:
     if found is None or (int(found[1]), int(found[2])) < BOSSAC_OLDEST:
         which = found[0].lower() if found else "of an unknown version"
         raise PoetError(
-            f"{program} is {which}, and versions before 1.9 write to the wrong place: install "
+            f"{program} is {which}, and versions before 1.9 write to the wrong address: install "
             f"1.9 or newer ({INSTALL['bossac']})"
         )
 
@@ -177,8 +177,8 @@ def upload_command(
     chip = loading.tools[tool]
     number = serial_number.lstrip("0")
     if tool == "bossac":
-        # Without the offset, bossac would erase the boot loader. --usb-port takes a number; without
-        # one it is 1, and a word would be 0.
+        # Without the offset, bossac would erase the boot loader. --usb-port takes a number. Without
+        # a number it means 1; any word would mean 0.
         where = ["--port", port.removeprefix("/dev/"), "--usb-port", f"--offset={start}"]
         return [program, *where, "--erase", "--write", "--verify", "--reset", str(image)]
     if tool == "openocd":
@@ -235,7 +235,7 @@ def _advice(name: str, printed: str, loading: Loading) -> str:
             "press the board's reset button twice, quickly, so that its boot loader waits, and "
             "name the port that appears with --upload-port"
         )
-    return "check the board's power and cable, and that no other debugger session holds it"
+    return "check the board's power and cable, and close other debugger sessions"
 
 
 def enter_boot_loader(port: str, loading: Loading, report: Report) -> str:
@@ -278,7 +278,7 @@ def touch(port: str) -> None:
     """Open a port at 1200 baud and close it, which starts Arduino's boot loader."""
     try:
         with serial.Serial(port, TOUCH_BAUD) as opened, suppress(OSError):
-            opened.dtr = False  # not every port has the line
+            opened.dtr = False  # not every port has a DTR line
     except (OSError, serial.SerialException, ValueError) as error:
         raise NoDevice(f"{port} cannot be opened ({error}): name another port") from error
 
@@ -309,7 +309,7 @@ def _only_port(board: Board) -> str:
 
 
 def _usb_ports(board: Board) -> dict[str, str]:
-    """Return port and serial number of each such board that runs poet's firmware on USB."""
+    """Return port and serial number of each board of this kind that runs poet's firmware on USB."""
     return {
         port.path: port.serial_number
         for port in serial_ports()
@@ -348,7 +348,7 @@ def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, 
                 return back, _checked(board, back, device)
         except BoardError as error:
             raise BoardError(
-                f"the image was written, but another firmware answers at {back} ({error}): give "
+                f"the image was written, but another firmware answers at {back} ({error}): name "
                 "the --port and --upload-port of the same board",
                 error.name,
                 error.detail,
@@ -357,7 +357,7 @@ def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, 
             if time.monotonic() >= give_up:
                 raise NoDevice(
                     f"the image was written, but {error}: the firmware of {board.name} answers on "
-                    f"{serial_at}; name it with --port"
+                    f"{serial_at}; name that port with --port"
                 ) from error
             time.sleep(POLL_S)
 
@@ -378,6 +378,6 @@ def _checked(board: Board, port: str, device: Device) -> Any:
     if device.info.board != board.name:
         raise PoetError(
             f"the image was written, but {device.info.board} answers at {port}, not "
-            f"{board.name}: give --port of the board that was flashed"
+            f"{board.name}: name with --port the port of the board that was flashed"
         )
     return device.info

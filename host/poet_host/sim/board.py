@@ -24,10 +24,11 @@ POWER_CUT = "power cut"
 class SimulatedBoard(Closing):
     """A simulated chip in `process`, with the serial port `port` (a pty).
 
-    `storage`: image of the card (None: no card). `faults` of the card are repeatable. `seed` varies
-    its times; `card` replaces them (fields of sdcard_config in chip/api.h). `alone`: the board
-    starts without a host, and trains by the job on its card if there is one. `usb`: the port is
-    that of the chip's USB, not of its UART. The board ends with its parent process.
+    `storage`: image of the card (None: no card). `faults`: faults of the card, the same in every
+    run. `seed` varies the card's times; `card` replaces them (fields of sdcard_config in
+    chip/api.h). `alone`: the board starts without a host, and trains by the job on its card if
+    there is one. `usb`: the port is that of the chip's USB, not of its UART. The board ends with
+    its parent process.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class SimulatedBoard(Closing):
 
     @property
     def meter(self) -> Meter:
-        """The meter after the latest slice. It is there after the board has ended too."""
+        """The meter after the latest slice. It can also be read after the board has ended."""
         return Meter(*METER.unpack(self._shared[:]))
 
     @property

@@ -33,7 +33,7 @@ def unicorn_folder() -> Path:
 
 
 def emulator() -> str:
-    """Return name and version of the emulator. Raises PoetError, with advice, if it fails."""
+    """Return name and version of the emulator. Raises PoetError if it does not load."""
     unicorn_folder()
     try:
         chips()

@@ -18,7 +18,7 @@ _Count = Annotated[int, Meta(ge=0, lt=2**32)]
 
 @dataclass(frozen=True)
 class Pads:
-    """A SERCOM of a SAMD21: its number, the pads of its signals, and the pins' multiplexer."""
+    """A SERCOM of a SAMD21: its number, the pads of its signals, and the multiplexer setting."""
 
     sercom: Annotated[int, Meta(ge=0, le=5)]
     output_select: _Select
@@ -46,7 +46,7 @@ class Nrf52840Wiring:
 
 @dataclass(frozen=True)
 class Card:
-    """struct sdcard_config of chip/api.h, without the seed."""
+    """The card: the fields of struct sdcard_config in chip/api.h, without the seed."""
 
     high_capacity: bool
     response_bytes: Annotated[int, Meta(ge=1, le=8)]

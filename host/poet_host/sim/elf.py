@@ -15,8 +15,8 @@ from .chip_library import chips
 def load_elf(machine: Any, path: Path) -> Image:
     """Load an image into the memory of a struct machine (chip/api.h), and return it.
 
-    The stack limit is the symbol `__stack_limit`. Reset reads the vectors at the image's lowest
-    address, as a boot loader below it does.
+    The stack limit is the symbol `__stack_limit`. A reset reads the vectors at the image's lowest
+    address, as a boot loader does.
     """
     _, lib = chips()
     image = read_elf(path)
@@ -32,8 +32,10 @@ def load_elf(machine: Any, path: Path) -> Image:
 
 
 def instructions(image: Image, *, m4: bool) -> Iterator[tuple[int, int, Any]]:
-    """(address, first halfword, struct decoded of chip/api.h) of every instruction in the image;
-    what lies between them (constants of the code) is marked as data and left out."""
+    """Yield (address, first halfword, struct decoded of chip/api.h) for each instruction.
+
+    Constants between instructions are marked as data in the image, and are left out.
+    """
     _, lib = chips()
     for start, code in image.code:
         marks = [(a, k) for a, k in image.marks if start <= a < start + len(code)]
@@ -47,5 +49,5 @@ def instructions(image: Image, *, m4: bool) -> Iterator[tuple[int, int, Any]]:
 
 
 def illegal_instructions(image: Image, *, m4: bool) -> list[tuple[int, int]]:
-    """(address, first halfword) of instructions that the core does not have."""
+    """Return (address, first halfword) of each instruction that the core does not have."""
     return [(a, first) for a, first, found in instructions(image, m4=m4) if found.illegal]

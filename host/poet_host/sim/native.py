@@ -18,7 +18,7 @@ MOST_BLOCKS = 0xFFFFFFFF  # an MBR counts blocks with 32 bits
 
 
 def create_storage(path: Path, size_bytes: int) -> None:
-    """Write an empty card image: an MBR, and one partition of ours in the rest.
+    """Write an empty card image: an MBR, and one poet partition in the rest.
 
     The file is sparse. Device.format writes a store to the partition. Raises BadInput if the size
     is too small or too large, or the folder has no write permission.
@@ -26,13 +26,13 @@ def create_storage(path: Path, size_bytes: int) -> None:
     blocks = size_bytes // BLOCK_BYTES - PARTITION_START
     if size_bytes // BLOCK_BYTES > MOST_BLOCKS:
         raise BadInput(
-            f"a storage file of {size_bytes:,} bytes is too large: give it at most "
+            f"a storage file of {size_bytes:,} bytes is too large: use at most "
             f"{MOST_BLOCKS * BLOCK_BYTES:,} bytes, which an MBR can count"
         )
     if blocks < 1:
         raise BadInput(
             f"a storage file of {size_bytes:,} bytes has no room for a partition: "
-            f"give it more than {(PARTITION_START + 1) * BLOCK_BYTES:,} bytes"
+            f"use more than {(PARTITION_START + 1) * BLOCK_BYTES:,} bytes"
         )
     entry = struct.pack("<BxxxBxxxII", 0, PARTITION_TYPE, PARTITION_START, blocks)
     mbr = bytes(446) + entry + bytes(48) + b"\x55\xaa"
@@ -50,7 +50,7 @@ class NativeBoard(Closing):
     """A running native board: `process`, with the serial port at the path `port`.
 
     The board reports a storage file that is missing, foreign or too small as `storage_status` in
-    HELLO. `board`: native, or one of `linux_boards`, whose program then runs. `listen`:
+    HELLO. `board`: native, or one of `linux_boards`; its program then runs. `listen`:
     [ADDRESS:]PORT of a socket that replaces the serial port. `alone`: train by the job on the card,
     if there is one, before the first request of a host.
     """
@@ -86,7 +86,7 @@ class NativeBoard(Closing):
             _, message = self.process.communicate()
             if "cannot listen there" in message:
                 raise BadInput(
-                    f"{listen}: {message.strip()}: give a free port of this computer, as 3333"
+                    f"{listen}: {message.strip()}: name a free port of this computer, such as 3333"
                 )
             raise PoetError(f"the native board did not start: {message.strip()}")
 

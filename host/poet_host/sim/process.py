@@ -5,10 +5,10 @@
 It prints the path of the serial port when the program has started. Simulated time stops while the
 program sleeps and only input can wake it. The chip then receives the host's bytes at once, in whole
 frames (up to the zero byte that ends a COBS frame). So the cycle count depends on what the host
-sends, never on when. While the program is busy, time stops only for REACTION_S after a reply, in
-which the host may send its next request. Input that has waited for PATIENCE_S is passed on, so that
-a host can stop a run. At the start, a program waits for a host for a limited time. Time stops there
-too, unless the board is started alone.
+sends, but not on when it does. While the program is busy, time stops only after a reply: for up to
+REACTION_S, so that the host can send its next request. Input that has waited for PATIENCE_S is
+passed to a busy program, so that a host can stop a run. A started program waits for a host for a
+limited time. Simulated time stops during this wait too, unless the board is started alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .pty_port import PtyPort, UsbPtyPort
 from .simulated_chip import METER, POWER_CUT_CODE, Settings, SimulatedChip
 
 SLICE_TICKS = 2_000_000
-TALKING_TICKS = 100_000  # shorter, while host and busy program exchange bytes
+TALKING_TICKS = 100_000  # a shorter slice, while host and busy program exchange bytes
 LONGEST_REPLY_BYTES = 4096
 STARTED_S = 1.0  # simulated time after which a started program waits for a host
 FAULT_CODE = 70
@@ -102,7 +102,7 @@ class Process:
             return False
         was_open, was_baud = self.line or (False, 0)
         is_open, baud = now
-        # Closed both times, but with another baud rate: it was open for a moment in between.
+        # A port that is closed both times, but has another baud rate, was open in between.
         self.line = (is_open or (not was_open and baud != was_baud), baud)
         self.chip.usb_open(*self.line)
         return True

@@ -9,10 +9,10 @@ import termios
 import time
 import tty
 
-PATIENCE_S = 0.5  # longest wait for the end of a frame, and of input for a busy program
-REACTION_S = 0.005  # in which a host sends its next request after a reply
+PATIENCE_S = 0.5  # longest wait of input: for the end of its frame, or for a busy program
+REACTION_S = 0.005  # time for a host to send its next request after a reply
 WATCH_S = 0.2  # longest sleep
-UNOPENED_WATCH_S = 0.02  # the same while the pty is closed: opening it wakes no reader
+UNOPENED_WATCH_S = 0.02  # longest sleep while the pty is closed: opening it does not end the sleep
 OUTPUT_LIMIT_BYTES = 1 << 20  # unread output beyond this is dropped
 BAUDS = {
     getattr(termios, name): int(name[1:])
@@ -27,7 +27,7 @@ class PtyPort:
     def __init__(self) -> None:
         self.master, self._slave = (
             pty.openpty()
-        )  # kept open, so that it has no end of file between hosts
+        )  # kept open, so that the master sees no end of file between hosts
         tty.setraw(self._slave)
         os.set_blocking(self.master, False)
         self.path = os.ttyname(self._slave)
@@ -46,12 +46,15 @@ class PtyPort:
             self._since = time.monotonic()
 
     def _whole(self) -> int:
-        """Return the bytes of whole frames. A zero before a frame waits for the frame."""
+        """Return the size of all whole frames. A zero before a frame stays with the frame."""
         frames = self._input[: self._input.rfind(0) + 1].rstrip(b"\0")
         return len(frames) + 1 if frames else 0
 
     def frames(self, *, late: bool) -> bytes:
-        """Return whole frames, or any input that has waited PATIENCE_S; if `late`, only that."""
+        """Return whole frames, or a part of one if no byte has arrived for PATIENCE_S.
+
+        `late`: return nothing before that time.
+        """
         end = self._whole()
         waited = time.monotonic() - self._since > PATIENCE_S
         if not end and self._input and waited:
@@ -102,7 +105,7 @@ class UsbPtyPort(PtyPort):
 
     @property
     def line(self) -> tuple[bool, int]:
-        """Is the port open, and its baud rate. It counts as open while sent input is unread."""
+        """Return True if the port is open, and its baud rate. Unread input keeps it open."""
         baud = BAUDS.get(termios.tcgetattr(self.master)[5], 9600)
         return bool(self._input) or not self._hung_up(), baud
 

@@ -38,8 +38,8 @@ class CardFault:
     """
 
     kind: str  # one of FAULT_KINDS
-    first: int  # block with which it begins
-    times: int = 1  # blocks
+    first: int  # number of the first block that has the fault
+    times: int = 1  # number of such blocks
     # Microseconds of a slow block, bytes that a torn write keeps, or 1 if a power cut also
     # destroys the erase group.
     argument: int = 0
@@ -47,7 +47,7 @@ class CardFault:
     def __post_init__(self) -> None:
         if self.kind not in FAULT_KINDS:
             raise BadInput(
-                f"a card has no fault {self.kind}: choose one of {', '.join(FAULT_KINDS)}"
+                f"{self.kind} is not a fault of a card: choose one of {', '.join(FAULT_KINDS)}"
             )
 
     @staticmethod
@@ -57,7 +57,7 @@ class CardFault:
         if not 1 <= len(numbers) <= 3 or not all(number.isdecimal() for number in numbers):
             raise BadInput(
                 f"{text} is not a fault of a card: "
-                "write KIND:FIRST[:TIMES[:ARGUMENT]], as power_cut:12"
+                "write KIND:FIRST[:TIMES[:ARGUMENT]], for example power_cut:12"
             )
         first, *more = map(int, numbers)
         if first == 0:
@@ -83,13 +83,13 @@ class Meter:
 
     @property
     def time_us(self) -> float:
-        """Simulated time."""
+        """Simulated time in microseconds."""
         return self.ticks * 1e6 / self.tick_hz
 
 
 METER_FIELDS = [field.name for field in fields(Meter)]
-METER = struct.Struct(f"<{len(METER_FIELDS)}Q")  # as the process of a board shares it
-POWER_CUT_CODE = 75  # exit code of that process
+METER = struct.Struct(f"<{len(METER_FIELDS)}Q")  # in the memory that the process of a board shares
+POWER_CUT_CODE = 75  # exit code of that process after a power cut
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Settings:
 
 
 def _pin(text: str) -> int:
-    """Return 32 * port + number of a pin, as PA16 or P1.15."""
+    """Return 32 * port + number of a pin such as PA16 or P1.15."""
     return 32 * ("AB01".index(text[1]) % 2) + int(text[2:].removeprefix("."))
 
 
@@ -153,7 +153,7 @@ class SimulatedChip:
             if not self.lib.sdcard_add_fault(
                 self.card, kind, fault.first, fault.times, fault.argument
             ):
-                raise BadInput(f"a card can have 32 faults, not {len(faults)}: leave some out")
+                raise BadInput(f"a card can have 32 faults, not {len(faults)}: remove some")
         self._chip, self._wiring, self._seed = facts.chip, facts.wiring, seed
         self._elf, self._usb, self._line = elf, usb, (False, 9600)
         self.reset()
@@ -191,7 +191,7 @@ class SimulatedChip:
             self.lib.machine_usb_open(self.machine, *self._line)
 
     def run(self, ticks: int) -> str:
-        """Run for at most `ticks`. Returns one of RESULTS: why it has stopped."""
+        """Run for at most `ticks`. Return why the run has ended: one of RESULTS."""
         return RESULTS[self.lib.machine_run(self.machine, ticks)]
 
     @property
@@ -201,7 +201,7 @@ class SimulatedChip:
         return text.decode()
 
     def give(self, data: bytes) -> int:
-        """Send bytes to the serial port. Returns how many of them fitted."""
+        """Send bytes to the serial port. Return the number of bytes that it accepted."""
         give = self.lib.machine_usb_give if self._usb else self.lib.machine_serial_give
         return int(give(self.machine, data, len(data)))
 
@@ -218,7 +218,7 @@ class SimulatedChip:
         return bytes(data)[:taken]
 
     def usb_open(self, is_open: bool, baud: int) -> None:
-        """Open or close the USB port as a host's program does. A reset of the chip keeps this."""
+        """Open or close the USB port as a host's program does. A chip reset keeps this state."""
         self._line = (is_open, baud)
         self.lib.machine_usb_open(self.machine, *self._line)
 

@@ -37,9 +37,10 @@ def start_board(
     `board`: `native`, a board that runs Linux (its program, which QEMU runs if this computer has
     another processor), or a simulated one. `storage`: the card's file from `prepare_storage`; None
     for a temporary card. `arena_bytes`: RAM for tensors, as 65536 or "64KiB". `listen`:
-    [ADDRESS:]PORT of a socket that replaces the serial port. Simulated chips have neither: their
-    RAM and ports are fixed. Only they have `faults` of the card and `usb`, the port of the chip's
-    USB. `alone`: start without a host, and train by the job on the card if there is one.
+    [ADDRESS:]PORT of a socket that replaces the serial port. Simulated chips accept neither
+    `arena_bytes` nor `listen`: their RAM and ports are fixed. Only simulated chips have `faults` of
+    the card, and `usb`: the port of the chip's USB. `alone`: start without a host, and train by the
+    job on the card if there is one.
     """
     facts = load_board(board)
     check_system()
@@ -56,7 +57,7 @@ def start_board(
             raise BadInput(f"{board} has no option {option}: choose {' or '.join(boards)}")
     size_bytes = facts.arena_bytes if arena_bytes is None else as_bytes(arena_bytes, "an arena of")
     if not 4 <= size_bytes < 2**32:
-        raise BadInput(f"an arena of {size_bytes:,} bytes: give at least 4 and less than 4 GiB")
+        raise BadInput(f"an arena of {size_bytes:,} bytes: use at least 4, and less than 4 GiB")
 
     def start(card: Path) -> NativeBoard | SimulatedBoard:
         if board in programs:
@@ -88,8 +89,8 @@ def _running(
 def _temporary_folder() -> Path | None:
     """Return a folder in RAM if it has room, else None.
 
-    A temporary card need not survive a power cut. A disk's time for a commit would be longer than
-    the rest of a small step.
+    A temporary card need not survive a power cut. On a disk, a commit would take longer than the
+    rest of a small step.
     """
     memory = Path("/dev/shm")
     if os.access(memory, os.W_OK) and disk_usage(memory).free >= TEMPORARY_STORAGE_BYTES:
@@ -116,6 +117,6 @@ def prepare_storage(path: Path | str, size_bytes: int | str) -> None:
 def _writable(folder: Path) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise BadInput(
-            f"{folder} is not a folder with write permission: choose another for the card's image"
+            f"{folder} is not a folder with write permission: choose another folder for the image"
         )
     return folder

@@ -7,6 +7,7 @@ is a defect of this program.
 
 import json
 import re
+from collections.abc import Sequence
 
 QUOTED_CHARACTERS = 60  # of a name, text or number from a file in a message
 _REASON_CHARACTERS = 200
@@ -29,6 +30,12 @@ def named(name: str) -> str:
     """A name from a file as it is, or quoted if it is long, empty or not printable."""
     plain = name.isprintable() and 0 < len(name) <= QUOTED_CHARACTERS
     return name if plain else quoted(name)
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """The first names of a list for a message, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(named(name) for name in names[:most]) + more
 
 
 def reason(error: Exception) -> str:

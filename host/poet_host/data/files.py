@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput, named, quoted
+from ..errors import BadInput, listed, quoted
 from ..files import read_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -96,15 +96,10 @@ def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
     """`others`: names of other files in the folder, which are not read."""
     if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
         raise BadInput(
-            f"data {path}: it holds {_some(sorted([*arrays, *others]))}; it must hold x and y, and "
-            "x_test with y_test if samples are held out"
+            f"data {path}: it holds {listed(sorted([*arrays, *others])) or 'no arrays'}; it must "
+            "hold x and y, and x_test with y_test if samples are held out"
         )
     return arrays
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return (", ".join(named(name) for name in names[:6]) or "no arrays") + more
 
 
 def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str, ...]]:

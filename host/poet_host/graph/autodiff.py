@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from ..errors import BadInput
+from ..errors import BadInput, listed
 from ..isa import attributes, kernels
 from .builder import Layer, Model
 from .graph import Graph, Node, Phase
@@ -84,9 +84,9 @@ def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> fr
         return frozenset(name for own in list(owners.values())[-int(count) :] for name in own)
     chosen = frozenset(name for name in names if train == "all" or fnmatchcase(name, train))
     if not chosen:
-        some = ", ".join(list(names)[:6]) + (", ..." if len(names) > 6 else "")
         raise BadInput(
-            f"train {train!r}: no parameter of {model.name} has such a name; its parameters: {some}"
+            f"train {train!r}: no parameter of {model.name} has such a name; its parameters: "
+            f"{listed(list(names))}"
         )
     return chosen
 

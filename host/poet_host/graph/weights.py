@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BadInput, named, quoted
+from ..errors import BadInput, listed, quoted
 from .autodiff import AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
 from .onnx_file import initial_values
@@ -146,14 +146,14 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
     )
     if extra:
         raise BadInput(
-            f"weights: {graph.name} has no {_some(extra)}; it has {_some(sorted(known))}"
+            f"weights: {graph.name} has no {listed(extra)}; it has {listed(sorted(known))}"
         )
     has_states = any(name.startswith(_STATES) for name in named.keys() & known)
     missing = sorted(
         name for name in known - named.keys() if has_states or not name.startswith(_STATES)
     )
     if missing:
-        raise BadInput(f"weights: the file has no {_some(missing)}, which {graph.name} needs")
+        raise BadInput(f"weights: the file has no {listed(missing)}, which {graph.name} needs")
     return _starts(graph, constants.values(), 0) | {
         node.name: source.ours(
             [_part(graph, name, named, source.shape) for name in source.names], node.shape
@@ -185,7 +185,3 @@ def _finite(graph: Graph, name: str, part: NDArray[Any]) -> Array:
 
 def _wrong_shape(graph: Graph, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     return f"weights: {name} has shape {found}, but {graph.name} needs {wanted}"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(named(name) for name in names[:6]) + (", ..." if len(names) > 6 else "")

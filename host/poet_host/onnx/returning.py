@@ -5,9 +5,9 @@ layer before it, and number tensors without a name. Training changes these tenso
 does not have them: `load_state_dict` with strict=False ignores them without a message.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
+from ..errors import listed
 from ..graph.graph import Graph
 from ..graph.source import source_of
 from ..graph.weights import is_constant, weight_nodes
@@ -43,23 +43,19 @@ def with_returning(graph: Graph, model: OnnxModel) -> Graph:
 
 def notice(graph: Graph) -> str:
     """A warning for the user before training, or an empty text."""
-    if graph.lost:
-        instead = f" Trained instead: {_some(graph.made_up)}." if graph.made_up else ""
+    lost, made_up = (listed(names, MOST_NAMES) for names in (graph.lost, graph.made_up))
+    if lost:
+        instead = f" Trained instead: {made_up}." if made_up else ""
         return (
-            f"{graph.name}: these parameters of the module will not return: {_some(graph.lost)}."
+            f"{graph.name}: these parameters of the module will not return: {lost}."
             f"{instead} Make them plain parameters before poet.load, as "
             "torch.nn.utils.parametrize.remove_parametrizations does (docs/how-to/own-model.md)"
         )
-    if graph.made_up:
+    if made_up:
         return (
             f"{graph.name}: an exporter computed or folded these trained tensors, so a PyTorch "
-            f"module does not have them: {_some(graph.made_up)}. load_state_dict will not restore "
+            f"module does not have them: {made_up}. load_state_dict will not restore "
             "them. Export with dynamo=True, optimize=False, and without weight_norm "
             "(docs/how-to/own-model.md)"
         )
     return ""
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more

@@ -15,7 +15,7 @@ from ..data.classes import Classes
 from ..data.datasets import check_seed
 from ..data.fitted import FittedData, batch_of_step, numbered
 from ..device.device import NOTHING_COMMITTED, TENSOR, Device
-from ..errors import BadInput, BoardError, LinkBroken, PoetError
+from ..errors import BadInput, BoardError, LinkBroken, PoetError, listed
 from ..graph.graph import Graph
 from ..graph.weights import start_values
 from ..profile.profile import board_power
@@ -252,7 +252,9 @@ def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping
     values = dict(start_values(graph, seed))
     for name, array in (weights or {}).items():
         if name not in values:
-            raise BadInput(f"weights: {graph.name} has no parameter {name}; it has {_some(values)}")
+            raise BadInput(
+                f"weights: {graph.name} has no parameter {name}; it has {listed(list(values))}"
+            )
         if array.shape != values[name].shape:
             raise BadInput(
                 f"weights: {name} has shape {array.shape}, {graph.name} has {values[name].shape}"
@@ -261,10 +263,6 @@ def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping
             raise BadInput(f"weights: {name} of {graph.name} holds NaN or infinity")
         values[name] = np.ascontiguousarray(array, dtype=np.float32)
     return values
-
-
-def _some(names: Mapping[str, Array]) -> str:
-    return ", ".join(list(names)[:6]) + (", ..." if len(names) > 6 else "")
 
 
 def _step(device: Device, result: Any) -> Step:

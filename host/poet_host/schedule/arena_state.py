@@ -47,9 +47,6 @@ class ArenaState:
     def unfinished(self) -> int:
         return self.queued - self.finished
 
-    def in_ram(self, tensor: int) -> bool:
-        return tensor in self._where
-
     def offset(self, tensor: int) -> int:
         """Return the offset of a tensor in RAM."""
         return self._where[tensor].offset

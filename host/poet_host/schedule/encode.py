@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from .. import isa
@@ -14,7 +14,8 @@ from ..plan.problem import CostGraph
 from .arena_state import ArenaState, RuleError
 from .bits import BitWriter, width
 from .decode import Wait, decode
-from .layout import model_of_costs, model_of_graph, numbered, tensor_meta
+from .layout import model_of_costs, model_of_graph, numbered
+from .meta import TensorMeta
 from .model import Model, Operator, model_bytes, read_model, with_crc
 from .schedule import Schedule
 
@@ -39,7 +40,9 @@ def encode(
     about = {"name": graph.name, "data": graph.data, "label": graph.label}
     about |= {"loss": graph.loss, "logits": graph.logits}
     about |= {key: names for key in RETURNING if (names := getattr(graph, key))}
-    known = {"graph": about, "tensors": tensor_meta(nodes)}
+    keys = [field.name for field in fields(TensorMeta)]
+    tensors = [{key: getattr(node, key) for key in keys} for node in nodes]
+    known = {"graph": about, "tensors": tensors}
     return _encode(model_of_graph(graph), known, plan, meta, queue_capacity, graph.origin)
 
 

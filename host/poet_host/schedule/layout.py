@@ -5,7 +5,7 @@ This file also turns graphs into the tables of the model part, and numbers the t
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from .. import isa
 from ..errors import BadInput
@@ -31,7 +31,6 @@ from .model import (
 
 TWO_SLOTS = (CURRENT, INPUT)
 ERASE_BLOCKS = 64  # most blocks in an erase group of an SD card
-TENSOR_META = ("name", "shape", "role", "phase", "dtype", "start")
 _N = TypeVar("_N", Node, CostNode)
 _ATTRS = isa.field_types("poet_op").keys() - set(STRUCTURE)
 
@@ -160,8 +159,3 @@ def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[in
 
 def _whole_groups(blocks: int) -> int:
     return -(-blocks // ERASE_BLOCKS) * ERASE_BLOCKS
-
-
-def tensor_meta(nodes: Iterable[Node]) -> list[dict[str, Any]]:
-    """Return the rows of the meta part for the tensors of a training graph, by number."""
-    return [{key: getattr(node, key) for key in TENSOR_META} for node in nodes]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .. import isa
+from ..errors import shortened
 from ..plan.plan import Statement
 from .decode import Wait, decode
 from .model import CURRENT, FIXED, INPUT, NEXT, PAGE, Model
@@ -83,13 +84,8 @@ def _cells(
         measured = (measured_in.text(took_us.get(row.index)),) if took_us is not None else ()
         sizes = (row.size_bytes, row.offset, row.ram_bytes)
         numbers = ("" if size is None else f"{size:,}" for size in sizes)
-        name = _shortened(row.tensor)
+        name = shortened(row.tensor, NAME_WIDTH)
         yield str(row.index), *planned, *measured, row.statement, name, *numbers, row.what
-
-
-def _shortened(name: str) -> str:
-    half = (NAME_WIDTH - 3) // 2
-    return name if len(name) <= NAME_WIDTH else f"{name[:half]}...{name[-half:]}"
 
 
 def _count(number: int, what: str) -> str:
@@ -201,7 +197,7 @@ def operator_text(schedule: Schedule, tensor: int, statement: Statement | None =
     """
     op, names = schedule.model.operator(tensor), schedule.names
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
-    inputs = ", ".join(_shortened(names[i]) for i in op.inputs)
+    inputs = ", ".join(shortened(names[i], NAME_WIDTH) for i in op.inputs)
     if kernel == "none":
         text = f"from {inputs}" if inputs else "from nothing"
     else:
@@ -209,7 +205,7 @@ def operator_text(schedule: Schedule, tensor: int, statement: Statement | None =
     if op.sink:
         text += f" into {sink}"
     if op.overwrites is not None:
-        text += f", in place of {_shortened(names[op.overwrites])}"
+        text += f", in place of {shortened(names[op.overwrites], NAME_WIDTH)}"
     if op.workspace_bytes and statement:
         text += f", workspace {op.workspace_bytes:,} bytes at {statement.workspace_offset:,}"
     return text

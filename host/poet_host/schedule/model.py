@@ -86,8 +86,11 @@ def model_bytes(model: Model) -> bytes:
         raise BadInput(
             f"a schedule has room for {NONE - 1:,} tensors, the graph has {len(model.tensors):,}"
         )
-    rows = [_tensor_bytes(tensor) for tensor in model.tensors]
-    rows += [_op_bytes(op, output) for output, op in enumerate(model.operators, model.stored_count)]
+    rows = [isa.pack("poet_tensor", **vars(tensor)) for tensor in model.tensors]
+    rows += [
+        isa.pack_op(op.kernel, op.sink, op.inputs, output, op.overwrites, op.attrs)
+        for output, op in enumerate(model.operators, model.stored_count)
+    ]
     header = isa.pack(
         "poet_model",
         magic=_C["POET_MODEL_MAGIC"],
@@ -112,20 +115,6 @@ def with_crc(part: bytes) -> bytes:
     return part[: _AFTER_CRC - 4] + part_crc(part).to_bytes(4, "little") + part[_AFTER_CRC:]
 
 
-def _tensor_bytes(tensor: Tensor) -> bytes:
-    return isa.pack(
-        "poet_tensor",
-        size_bytes=tensor.size_bytes,
-        block=tensor.block,
-        place=tensor.place,
-        flags=tensor.flags,
-    )
-
-
-def _op_bytes(op: Operator, output: int) -> bytes:
-    return isa.pack_op(op.kernel, op.sink, op.inputs, output, op.overwrites, op.attrs)
-
-
 def read_model(part: bytes, where: str) -> Model:
     """Return the tables of a model part of the right length.
 
@@ -138,7 +127,7 @@ def read_model(part: bytes, where: str) -> Model:
             f"{where} has version {header['version']}, this program reads version "
             f"{_C['POET_VERSION']}: use the poet-host that wrote it, or solve again"
         )
-    if header["crc"] != zlib.crc32(part[_AFTER_CRC:]):
+    if header["crc"] != part_crc(part):
         raise BadInput(f"{where} is damaged (CRC of the model part): copy it again, or solve again")
     if header["fingerprint"] != isa.fingerprint():
         raise BadInput(

@@ -170,8 +170,8 @@ class Walk(Replay):
             self.ensure(self.graph.nodes[i].inputs)
             self.compute(i)
 
-    def drop(self, tensors: Iterable[int]) -> None:
-        self.have -= {i for i in tensors if not self.graph.nodes[i].once}
+    def drop(self, tensors: Iterable[int | None]) -> None:
+        self.have -= {i for i in tensors if i is not None and not self.graph.nodes[i].once}
 
     def page_out(self, i: int) -> None:
         """Page out a tensor and drop it."""

@@ -41,8 +41,7 @@ def revolve(chain: Chain, checkpoints: int) -> Walk:
     while todo:
         first, end, left, release = todo.pop()
         if release:  # the checkpoint before `first` is not needed any more
-            before = chain.outputs[first - 1]
-            walk.drop([before] if before is not None else [])
+            walk.drop([chain.outputs[first - 1]])
             continue
         if end - first == 1:
             walk.forward(first, tape=True)
@@ -71,6 +70,5 @@ def _advance(walk: Walk, first: int, end: int) -> None:
     """Compute the output of block `end` - 1 from the input of block `first`; keep none between."""
     for block in range(first, end):
         walk.forward(block, tape=False)
-        between = walk.chain.outputs[block - 1] if block > first else None
-        if between is not None:
-            walk.drop([between])
+        if block > first:
+            walk.drop([walk.chain.outputs[block - 1]])

@@ -103,7 +103,13 @@ def _cheapest_plan(
         if excess <= 0 or clock.left_s == 0.0:
             break
         limit -= max(aligned(excess), problem.ram_bytes // 256)
-    return _no_plan(problem, failure)
+    return Plan(
+        "infeasible" if failure.is_proved else "unknown",
+        problem.ram_bytes,
+        problem.deadline_us,
+        note=failure.reason,
+        smallest_ram_bytes=failure.smallest_ram_bytes,
+    )
 
 
 def transfer_effort(problem: Problem, settings: Settings) -> Effort:
@@ -173,13 +179,3 @@ def _failure(
 def _unlimited(graph: CostGraph, events: Sequence[Event]) -> int:
     """A RAM budget within which no tensor has to leave."""
     return 2 * (sum(n.bytes + n.workspace_bytes for n in graph.nodes) + len(events))
-
-
-def _no_plan(problem: Problem, failure: _Failure) -> Plan:
-    return Plan(
-        "infeasible" if failure.is_proved else "unknown",
-        problem.ram_bytes,
-        problem.deadline_us,
-        note=failure.reason,
-        smallest_ram_bytes=failure.smallest_ram_bytes,
-    )

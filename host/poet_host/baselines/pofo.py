@@ -92,9 +92,10 @@ class Programme:
         self.first: list[Table] = [None] * self.count
         for length in range(self.count):
             for s in range(self.count - length):
-                self.again[s][s + length] = self._again(s, s + length)
+                costs = [cost for _, cost in self.options(s, s + length)]
+                self.again[s][s + length] = np.minimum.reduce(costs)
         for s in reversed(range(self.count)):
-            self.first[s] = self._first(s)
+            self.first[s] = np.minimum.reduce([cost for _, _, cost in self.first_options(s)])
 
     def options(self, s: int, t: int) -> "list[tuple[int, Table]]":
         """For C(s, t): (s', cost by free slots); s' = s means taping s."""
@@ -132,12 +133,6 @@ class Programme:
                 rest = _less(self.first[k + 1], self.output[k] - back)
                 found.append((k + 1, away, self._from(peak, rest + self.again[s][k] + paging)))
         return found
-
-    def _again(self, s: int, t: int) -> Table:
-        return np.minimum.reduce([cost for _, cost in self.options(s, t)])
-
-    def _first(self, s: int) -> Table:
-        return np.minimum.reduce([cost for _, _, cost in self.first_options(s)])
 
     def _from(self, need: int, cost: Table) -> Table:
         """The cost, infinite where fewer than `need` slots are free."""
@@ -214,5 +209,4 @@ class _Tracer:
                 self._drop(block - 1)
 
     def _drop(self, block: int) -> None:
-        output = self.walk.chain.outputs[block]
-        self.walk.drop([output] if output is not None else [])
+        self.walk.drop([self.walk.chain.outputs[block]])

@@ -16,9 +16,8 @@ def segmented(chain: Chain, ends: Sequence[int]) -> Draft:
     walk = Walk(chain)
     for block in range(len(chain)):
         walk.forward(block, tape=block >= starts[-1])
-        before = chain.outputs[block - 1] if block else None
-        if before is not None and block not in starts and block <= starts[-1]:
-            walk.drop([before])
+        if block not in starts and block <= starts[-1]:  # 0 is one of them
+            walk.drop([chain.outputs[block - 1]])
     following = [*starts[1:], len(chain)]
     for start, end in reversed(list(zip(starts, following, strict=True))):
         if end < len(chain):

@@ -49,7 +49,7 @@ def training(name: str, board: str) -> CostGraph:
     """The training graph of a built-in model, with estimated costs. Texts have 128 tokens."""
     length = TOKENS if name.startswith("bert") else None
     graph = models.load(name, TrainingOptions(sequence_length=length))
-    return cost_graph(graph, estimate_profile(load_board(board)))
+    return cost_graph(graph, estimate_profile(board))
 
 
 def _paper(board: str) -> Paper:
@@ -88,7 +88,7 @@ def _with_flop_per_uj(graph: CostGraph, of_m4: CostGraph, flop_per_uj: float) ->
 
 
 def _estimated(of_m4: CostGraph, board: str) -> CostGraph:
-    profile = estimate_profile(load_board(board))
+    profile = estimate_profile(board)
     return replace(
         of_m4,
         name=f"{of_m4.name} on {board}, estimated",

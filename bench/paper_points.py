@@ -88,7 +88,7 @@ def reference_case(model: str, board: str, kind: graphs.Kind) -> Case:
 
 @cache
 def whole_case(model: str, board: str) -> Case:
-    graph, profile = poet.load(MODELS[model]), poet.estimate_profile(poet.load_board(board))
+    graph, profile = poet.load(MODELS[model]), poet.estimate_profile(board)
     return Case(graph.name, board, "estimate", poet.costs_of(graph, profile))
 
 

@@ -27,7 +27,7 @@ from ..graph.models import MODELS
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
-from ..profile.profile import Profile
+from ..profile.profile import Profile, estimate_profile
 from ..run.evaluate import Evaluation, accuracy
 from ..run.job import JobState
 from ..run.run import Run
@@ -43,7 +43,6 @@ from .planning import (
     ALL_METHODS as ALL_METHODS,
     costs_of,
     encode,
-    estimate_profile,
     problem,
     solve,
     step_without_search as step_without_search,

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from ..closing import Closing
@@ -11,7 +10,6 @@ from ..data.datasets import Dataset
 from ..data.fitted import example, fit
 from ..device import device as devices
 from ..device.device import NOTHING_COMMITTED, Device, Progress
-from ..device.ports import is_there
 from ..errors import BadInput, LinkBroken, NoDevice
 from ..graph.graph import Graph
 from ..graph.weights import start_values
@@ -163,8 +161,6 @@ def connect(
             port = running.port
         elif arena_bytes is not None:
             raise BadInput(f"port {port}: an arena size is for --port native")
-        elif not is_there(port) and (near := get_close_matches(port, ("native", "auto"), 1)):
-            raise NoDevice(f"there is no port {port}: did you mean {near[0]}?")
         device = stack.enter_context(devices.connect(port))
         return Connection(device, stack.pop_all(), running)
 

@@ -30,7 +30,7 @@ import numpy as np
 from ..data.datasets import Dataset, load_data
 from ..data.files import NAMES
 from ..data.fitted import FittedData
-from ..device.board import Board, load_board, names as board_names
+from ..device.board import Board, names as board_names
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..profile.profile import Profile, estimate_profile
@@ -176,7 +176,7 @@ def as_profile(profile: Profile | Board | str | Path) -> Profile:
     if isinstance(profile, Board):
         return estimate_profile(profile)
     if str(profile) in board_names():
-        return estimate_profile(load_board(str(profile)))
+        return estimate_profile(str(profile))
     if not Path(profile).is_file():
         raise BadInput(
             f"profile {profile}: this is not a board ({', '.join(board_names())}), nor a file that "

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 from ..baselines.registry import METHODS, plan_by
 from ..device.board import Board, load_board
@@ -17,7 +17,7 @@ from ..plan.limits import problem_of
 from ..plan.plan import Plan
 from ..plan.pricing import cost_graph
 from ..plan.problem import CostGraph, Problem
-from ..profile.profile import Profile, estimate_profile as estimated
+from ..profile.profile import Profile
 from ..schedule.encode import QUEUE_CAPACITY, encode as encode_plan, encode_costs
 from ..schedule.schedule import Schedule
 from ..solver.greedy import greedy_totals
@@ -28,13 +28,6 @@ from .inputs import as_profile
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 Costs = Profile | Board | str | Path
 """What inputs.as_profile takes."""
-
-
-def estimate_profile(
-    board: Board | str, kind: Literal["estimate", "paper"] = "estimate"
-) -> Profile:
-    """Costs from a board's facts, without measuring: see profile.profile.estimate_profile."""
-    return estimated(load_board(board) if isinstance(board, str) else board, kind)
 
 
 def costs_of(graph: Graph | CostGraph, profile: Costs | None) -> CostGraph:

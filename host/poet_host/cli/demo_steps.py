@@ -286,7 +286,7 @@ def _validate(
 
 
 def _pretrain(graph: Graph, data: Dataset, report: Report) -> Weights:
-    profile = api.estimate_profile(api.load_board(NATIVE))
+    profile = api.estimate_profile(NATIVE)
     keep = api.keep_everything(api.costs_of(graph, profile))
     with api.connect(NATIVE, arena_bytes=keep.peak_bytes) as unlimited:
         run = api.train(

@@ -11,7 +11,6 @@ from .. import api
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.summary import Layer, Summary, summary_of
-from ..profile.profile import Profile
 from ..schedule.schedule import Schedule
 from .console import emit, progress, show_table, show_text
 from .options import (
@@ -41,7 +40,10 @@ def info(
     and time of a training step on each board.
     """
     graph = _graph(model, options)
-    profiles = [profile_of(board, profile_name)] if board or profile_name else _estimates()
+    if board or profile_name:
+        profiles = [profile_of(board, profile_name)]
+    else:
+        profiles = [api.estimate_profile(name) for name in api.board_names()]
     with progress(f"planning {graph.name} without search"):
         rows = [api.step_without_search(graph, profile) for profile in profiles]
     summary = summary_of(graph)
@@ -72,10 +74,6 @@ def _graph(model: str, options: dict[str, Any]) -> Graph:
     if not isinstance(graph, Graph):
         raise BadInput(f"{model} is a cost graph, which has no layers: use `poet-host solve`")
     return graph
-
-
-def _estimates() -> list[Profile]:
-    return [api.estimate_profile(api.load_board(name)) for name in api.board_names()]
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

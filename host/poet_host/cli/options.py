@@ -204,7 +204,7 @@ def profile_of(board: str | None, profile_name: str | None) -> Profile:
             "no costs: give --board NAME for estimated costs, or --profile FILE for measured costs"
         )
     if from_board:
-        return api.estimate_profile(api.load_board(board or ""), kind)
+        return api.estimate_profile(board or "", kind)
     if board is not None:
         raise BadInput(
             f"--profile {profile_name} already names its board: omit --board, or choose --profile "

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from .. import isa
-from ..device.board import Board
+from ..device.board import Board, load_board
 from ..errors import BadInput, quoted
 from ..files import read_json, write_whole
 from ..graph.graph import Graph, Node
@@ -220,12 +220,15 @@ def signature(node: Node) -> str:
     return " ".join(words)
 
 
-def estimate_profile(board: Board, kind: Literal["estimate", "paper"] = "estimate") -> Profile:
-    """Return a profile from board.toml alone.
+def estimate_profile(
+    board: Board | str, kind: Literal["estimate", "paper"] = "estimate"
+) -> Profile:
+    """Return a profile from board.toml alone, of a board or its name.
 
     "paper": the POET paper's figures (energy is power x time, no power at rest, two FLOP for a
     multiply-accumulate). Raises BadInput if the paper does not give them.
     """
+    board = load_board(board) if isinstance(board, str) else board
     if kind == "paper":
         return _paper_profile(board)
     rates = board.estimate

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from poet_host.compare.sweep import Case, Point, Result, file_name
+from poet_host.compare.sweep import Case, Point, Result, file_name, slug
 from poet_host.errors import BadInput, PoetError
 from poet_host.files import read_json, write_whole
 from poet_host.plan.costgraph import load_cost_graph
@@ -56,20 +56,20 @@ def figures(found: Sequence[Found]) -> dict[str, bytes]:
     for group in _groups(found, lambda p: (_family(p.case), _limit(p))):
         if any(len(_rams(panel)) > 1 for panel in _panels(group)):
             files[f"energy-{_family(group[0][0].case)}{_tag(group[0][0])}.png"] = energy(group)
-    for group in _groups(found, lambda p: (_slug(p.case), _limit(p))):
+    for group in _groups(found, lambda p: (slug(p.case), _limit(p))):
         for other in ("capuchin", "pofo"):
             methods = {p.method for p, _ in group}
             if len(_rams(group)) > 1 and {"poet", other} <= methods:
-                name = f"poet-{other}-{_slug(group[0][0].case)}{_tag(group[0][0])}.png"
+                name = f"poet-{other}-{slug(group[0][0].case)}{_tag(group[0][0])}.png"
                 files[name] = pair(group, other)
     for group in _groups(found, lambda p: (_family(p.case), p.ram_bytes)):
         if any(len(_limits(panel)) > 1 for panel in _panels(group)):
             name = f"deadline-{_family(group[0][0].case)}-{group[0][0].ram_bytes}.png"
             files[name] = deadlines(group)
-    for group in _groups(found, lambda p: _slug(p.case)):
+    for group in _groups(found, lambda p: slug(p.case)):
         drawn = timeline(group)
         if drawn is not None:
-            files[f"timeline-{_slug(group[0][0].case)}.png"] = drawn
+            files[f"timeline-{slug(group[0][0].case)}.png"] = drawn
     if found:
         files["methods.png"] = _properties_figure(found)
     return files
@@ -102,10 +102,6 @@ def _joined(*parts: str, by: str) -> str:
 def _family(case: Case) -> str:
     """The name of the cases whose panels are in one figure."""
     return file_name(case.model, case.profile)
-
-
-def _slug(case: Case) -> str:
-    return file_name(case.model, case.board, case.profile)
 
 
 def _times(point: Point) -> float | None:

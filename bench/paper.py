@@ -6,18 +6,16 @@ the plans that it cites.
 """
 
 import argparse
-import csv
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from io import StringIO
 from pathlib import Path
 
 from poet_host.baselines.registry import METHODS
-from poet_host.compare.sweep import COLUMNS, Case, Point, Progress, Store, cores, sweep
+from poet_host.compare.sweep import Case, Point, Progress, Store, cores, sweep, table_csv
 from poet_host.device.board import load_board
 from poet_host.errors import PoetError
 from poet_host.files import write_whole
@@ -145,11 +143,7 @@ def write(found: Found, scope: Scope, store: Store, folder: Path) -> None:
     for part in ("figures", "plans", "graphs"):
         shutil.rmtree(folder / part, ignore_errors=True)
         (folder / part).mkdir(parents=True)
-    lines = StringIO()
-    writer = csv.DictWriter(lines, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(result.row for _, result in found)
-    write_whole(folder / "table.csv", lines.getvalue())
+    write_whole(folder / "table.csv", table_csv(result.row for _, result in found))
     drawn = figures(found)
     for figure in drawn:
         write_whole(folder / "figures" / figure.name, figure.png or b"")

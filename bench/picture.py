@@ -2,30 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from poet_host.plan.plan import Plan
 
 from . import graphs
-from .points import Point
+
+if TYPE_CHECKING:
+    from .solver import Ours
 
 mpl.use("Agg")
 
 
-class Solved(Protocol):
-    """A plan for a point."""
-
-    @property
-    def point(self) -> Point: ...
-    @property
-    def plan(self) -> Plan: ...
-    @property
-    def once_uj(self) -> float: ...  # the energy of computing everything once
-
-
-def draw(results: Sequence[Solved], path: Path) -> None:
+def draw(results: Sequence["Ours"], path: Path) -> None:
     """Draw the M4's reference graphs: energy above computing everything once, and the bound."""
     of_m4 = [r for r in results if r.point.board == graphs.M4 and not r.point.training]
     models = list(dict.fromkeys(r.point.model for r in of_m4))

@@ -150,15 +150,13 @@ def _examined(ours: Ours, problem: Problem) -> Ours:
 
 def one_line(ours: Ours, limit_s: float) -> str:
     point, plan = ours.point, ours.plan
-    aims = ", ".join(f"{aim} {_met(met)}" for aim, met in ours.aims(limit_s).items())
+    aims = ", ".join(
+        f"{aim} {'met' if met else 'NOT MET'}" for aim, met in ours.aims(limit_s).items()
+    )
     return (
         f"{point.name} {point.board} {point.limits}: {plan.status}, {ours.time_s:.1f} s, "
         f"gap {percent(plan.gap, 3)} %; {aims}"
     )
-
-
-def _met(met: bool) -> str:
-    return "met" if met else "NOT MET"
 
 
 def _plans(results: Sequence[Ours], limit_s: float) -> str:
@@ -299,10 +297,6 @@ def _cpu_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in _usage())
 
 
-def _memory_mib() -> float:
-    return max(usage.ru_maxrss for usage in _usage()) / 1024
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.solver", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few points, 5 s each; no files")
@@ -322,7 +316,8 @@ def main() -> None:
     for point in chosen:
         results.append(run_ours(point, limit_s))
         print(one_line(results[-1], limit_s), flush=True)
-    memory_mib = _memory_mib()  # before the paper's model takes its share
+    # Before the paper's model takes its share.
+    memory_mib = max(usage.ru_maxrss for usage in _usage()) / 1024
     paper = {}
     for point in chosen:
         if point.paper and paper_limit_s > 0:

@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -27,7 +27,6 @@ from ..baselines.registry import plan_by, planner_version
 from ..errors import BadInput, PoetError
 from ..files import read_json, write_whole
 from ..plan.costgraph import dump_cost_graph, parse_cost_graph
-from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, plan_from_json, plan_to_json
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import PlanError, verify
@@ -54,13 +53,10 @@ class Case:
     profile: str  # the origin of the costs
     costs: CostGraph
 
-    @cached_property
+    @property
     def keeping(self) -> Plan | None:
         """Keep-everything's plan, to which `%` and `x` refer; None if the graph has none."""
-        try:
-            return keep_everything(self.costs)
-        except BadInput:
-            return None
+        return self.costs.keep_everything
 
     @cached_property
     def json(self) -> dict[str, Any]:
@@ -180,7 +176,7 @@ class Store:
             plan = plan_from_json(found["plan"])
             row |= {key: getattr(plan, key) for key in ("status", *_NUMBERS, "note")}
         if plan is not None and plan.statements:
-            row["plan"] = f"plans/{_slug(case)}-{point.method}-{point.key}.plan.json"
+            row["plan"] = f"plans/{slug(case)}-{point.method}-{point.key}.plan.json"
             write_whole(self.folder / row["plan"], json.dumps(found["plan"]) + "\n")
         write_whole(self._path(point.key), json.dumps(row, indent=1) + "\n")
         return Result(row, plan)
@@ -208,11 +204,7 @@ class Store:
     def write_table(self) -> list[dict[str, Any]]:
         """Write table.csv and table.json; return their rows."""
         rows = self.rows()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_whole(self.folder / "table.csv", text.getvalue())
+        write_whole(self.folder / "table.csv", table_csv(rows))
         write_whole(self.folder / "table.json", json.dumps(rows, indent=1) + "\n")
         return rows
 
@@ -220,11 +212,19 @@ class Store:
         return self.folder / "points" / f"{key}.json"
 
     def _graph(self, case: Case) -> str:
-        name = f"graphs/{_slug(case)}-{case.digest}.graph.json"
+        name = f"graphs/{slug(case)}-{case.digest}.graph.json"
         if name not in self._graphs:
             write_whole(self.folder / name, json.dumps(case.json) + "\n")
             self._graphs[name] = case.digest
         return name
+
+
+def table_csv(rows: Iterable[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def file_name(*parts: str) -> str:
@@ -233,7 +233,8 @@ def file_name(*parts: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)
 
 
-def _slug(case: Case) -> str:
+def slug(case: Case) -> str:
+    """The part of a file's name that names the case."""
     return file_name(case.model, case.board, case.profile)
 
 

@@ -53,11 +53,6 @@ def say(message: str) -> None:
     _stderr().print(escape(message))
 
 
-def warn(message: str) -> None:
-    """Print a message on stderr, in yellow."""
-    _stderr().print(f"[yellow]{escape(message)}[/yellow]")
-
-
 def say_classes(classes: Classes) -> None:
     """Print the number of each class that has a name."""
     if classes:

@@ -1,6 +1,5 @@
 """The command `profile`."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +90,10 @@ def profile(
                 measured = connection.profile(graph, measured, progress=report)
         assert measured is not None
         if power_log:
+            request = f"now stop the recording, and export it with timestamps to {power_log}"
             with progress("holding the power states for the meter"):
                 measured = connection.meter(
-                    measured, power_log, supply_mv or SUPPLY_MV, partial(_request_log, power_log)
+                    measured, power_log, supply_mv or SUPPLY_MV, lambda: say(request)
                 )
         validations, uncalibrated = [], measured
         for graph in graphs if validated else ():
@@ -119,10 +119,6 @@ def profile(
                 "validation": [validation.to_json() for validation in validations],
             }
         )
-
-
-def _request_log(power_log: Path) -> None:
-    say(f"now stop the recording, and export it with timestamps to {power_log}")
 
 
 def _say_validation(found: Validation, metered: bool) -> None:

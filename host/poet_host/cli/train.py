@@ -242,15 +242,12 @@ def _failure(log: Log, session: Session, run: Run, strict_deadline: bool) -> dic
     elif session.write_error:
         message = f"during training: {session.write_error}"
     elif strict_deadline and run.deadline_missed_steps and run.ended == "done":
-        message = f"{_missed(run)} Solve with a longer --deadline, or profile the board first"
+        message = (
+            f"{run.deadline_missed_steps:,} of {len(run.steps):,} steps took longer than the "
+            f"deadline of {_ms(run.deadline_us)}. Solve with a longer --deadline, or profile the "
+            "board first"
+        )
     return failure(message, PoetError.exit_code) if message else {}
-
-
-def _missed(run: Run) -> str:
-    return (
-        f"{run.deadline_missed_steps:,} of {len(run.steps):,} steps took longer than the deadline "
-        f"of {_ms(run.deadline_us)}."
-    )
 
 
 def summary(run: Run) -> dict[str, object]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadInput
+from ..files import read_bytes
 
 EM_ARM = 40
 PT_LOAD = 1
@@ -54,10 +55,7 @@ def _text(table: bytes, at: int) -> str:
 
 def read_elf(path: Path) -> Image:
     """Read an ELF image. Raises BadInput for any other file."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}): check the name") from error
+    data = read_bytes(path)
     if len(data) < 52 or data[:7] != b"\x7fELF\x01\x01\x01":
         raise BadInput(f"{path} is not a 32-bit little-endian ELF image: try another file")
     if int.from_bytes(data[18:20], "little") != EM_ARM:

@@ -54,9 +54,6 @@ class Process:
         self.output = b""  # of a busy program, kept until its reply is complete
         self.talking = False  # host and busy program have just exchanged bytes
 
-    def update_meter(self) -> None:
-        self.shared[:] = METER.pack(*astuple(self.chip.meter))
-
     def obey(self) -> None:
         """Execute the requests of the parent: one JSON object in each line."""
         data = os.read(0, 4096)
@@ -120,7 +117,7 @@ class Process:
     def run(self) -> int:
         while True:
             result = self.chip.run(TALKING_TICKS if self.talking or self.output else SLICE_TICKS)
-            self.update_meter()
+            self.shared[:] = METER.pack(*astuple(self.chip.meter))
             self.pass_on(self.chip.take(), busy=result == "slice" and self.attended)
             if result == "idle" or (result == "slice" and self.started()):
                 self.announce()

@@ -1,5 +1,4 @@
 /*
-<<<<<<< Updated upstream
  * sd_bus.c - single exchanges with an SD card in SPI mode: commands, data
  * blocks, and the search for a token or the end of busy.
  *
@@ -10,17 +9,6 @@
  * them ends.
  */
 #include "sd_bus.h"
-=======
- * wire.c - single exchanges with an SD card in SPI mode: commands, data blocks,
- * and the search for a token or the end of busy.
- *
- * State: struct wire, one exchange at a time. `then` is what the next interrupt
- * calls, from DMA (card_exchanged) or timer (card_alarm). It is set before the
- * exchange or the timer starts, because the interrupt may come at once. The
- * other function pointers stay valid until the operation that set them ends.
- */
-#include "wire.h"
->>>>>>> Stashed changes
 
 #include <string.h>
 
@@ -38,7 +26,6 @@ enum {
   TOKEN_BLOCK = 0xfe,
 };
 
-<<<<<<< Updated upstream
 struct sd_bus sd_bus;
 
 void card_exchanged(void) {
@@ -56,25 +43,6 @@ void sd_exchange(uint32_t size, sd_step *then) {
 
 void sd_after(uint32_t us, sd_step *then) {
   sd_bus.then = then;
-=======
-struct wire wire;
-
-void card_exchanged(void) {
-  wire.then();
-}
-
-void card_alarm(void) {
-  wire.then();
-}
-
-void wire_exchange(uint32_t size, wire_step *then) {
-  wire.then = then;
-  chip_spi_exchange(wire.out, wire.in, size, 0);
-}
-
-void wire_after(uint32_t us, wire_step *then) {
-  wire.then = then;
->>>>>>> Stashed changes
   chip_alarm(us);
 }
 
@@ -103,7 +71,6 @@ static uint8_t crc7(const uint8_t *data, uint32_t size) {
 /* The response begins at the first byte with bit 7 clear. */
 static void response(void) {
   uint32_t at = RESPONSE_AT;
-<<<<<<< Updated upstream
   if (sd_bus.out[1] == (0x40 | SD_STOP)) {
     at++; /* skip the stuff byte (7.5.2.3) */
   }
@@ -130,34 +97,6 @@ void sd_command(uint8_t index, uint32_t argument, sd_step *answered) {
   sd_bus.out[6] = (uint8_t)(crc7(sd_bus.out + 1, 5) | 1);
   sd_bus.answered = answered;
   sd_exchange(is_long ? SD_CHUNK : COMMAND_SIZE, response);
-=======
-  if (wire.out[1] == (0x40 | WIRE_STOP)) {
-    at++; /* skip the stuff byte (7.5.2.3) */
-  }
-  while (at < COMMAND_SIZE && (wire.in[at] & 0x80)) {
-    at++;
-  }
-  wire.r1 = at < COMMAND_SIZE ? wire.in[at] : 0xff;
-  for (uint32_t i = 0; i < sizeof wire.tail; i++) {
-    wire.tail[i] = at + 1 + i < WIRE_CHUNK ? wire.in[at + 1 + i] : 0xff;
-  }
-  wire.at = (uint8_t)(at < COMMAND_SIZE ? at + 1 : COMMAND_SIZE);
-  wire.end = COMMAND_SIZE;
-  wire.answered();
-}
-
-/* One free byte, six bytes of command, and space for the longest response. */
-void wire_command(uint8_t index, uint32_t argument, wire_step *answered) {
-  const bool is_long = index == WIRE_IF_COND || index == WIRE_OCR;
-  memset(wire.out, 0xff, sizeof wire.out);
-  wire.out[1] = (uint8_t)(0x40 | index);
-  for (int i = 0; i < 4; i++) {
-    wire.out[2 + i] = (uint8_t)(argument >> (24 - 8 * i));
-  }
-  wire.out[6] = (uint8_t)(crc7(wire.out + 1, 5) | 1);
-  wire.answered = answered;
-  wire_exchange(is_long ? WIRE_CHUNK : COMMAND_SIZE, response);
->>>>>>> Stashed changes
 }
 
 /* -- polling for a token, or for the end of busy -- */
@@ -166,7 +105,6 @@ static void look(void);
 
 /* Search the bytes that were received and not yet used. */
 static void search(void) {
-<<<<<<< Updated upstream
   const uint8_t idle = sd_bus.token ? 0xff : 0;
   while (sd_bus.at < sd_bus.end && sd_bus.in[sd_bus.at] == idle) {
     sd_bus.at++;
@@ -181,37 +119,16 @@ static void search(void) {
     sd_bus.failed();
   } else {
     sd_after(sd_bus.token ? READ_LOOK_US : BUSY_LOOK_US, look);
-=======
-  const uint8_t idle = wire.token ? 0xff : 0;
-  while (wire.at < wire.end && wire.in[wire.at] == idle) {
-    wire.at++;
-  }
-  if (wire.at < wire.end && wire.token && wire.in[wire.at] != wire.token) {
-    wire.failed(); /* an error token */
-  } else if (wire.at < wire.end) {
-    wire.at++;
-    wire.found();
-  } else if (chip_ticks() - wire.since > wire.limit_us) {
-    wire.failed();
-  } else {
-    wire_after(wire.token ? READ_LOOK_US : BUSY_LOOK_US, look);
->>>>>>> Stashed changes
   }
 }
 
 static void looked(void) {
-<<<<<<< Updated upstream
   sd_bus.at = 0;
   sd_bus.end = LOOK;
-=======
-  wire.at = 0;
-  wire.end = LOOK;
->>>>>>> Stashed changes
   search();
 }
 
 static void look(void) {
-<<<<<<< Updated upstream
   memset(sd_bus.out, 0xff, LOOK);
   sd_exchange(LOOK, looked);
 }
@@ -226,55 +143,26 @@ static void await(uint8_t token, uint32_t limit_us, sd_step *found,
 }
 
 void sd_wait(bool at_once, sd_step *found, sd_step *failed) {
-=======
-  memset(wire.out, 0xff, LOOK);
-  wire_exchange(LOOK, looked);
-}
-
-static void await(uint8_t token, uint32_t limit_us, wire_step *found,
-                  wire_step *failed) {
-  wire.token = token;
-  wire.limit_us = limit_us;
-  wire.since = chip_ticks();
-  wire.found = found;
-  wire.failed = failed;
-}
-
-void wire_wait(bool at_once, wire_step *found, wire_step *failed) {
->>>>>>> Stashed changes
   await(0, BUSY_LIMIT_US, found, failed);
   if (at_once) {
     look();
   } else {
-<<<<<<< Updated upstream
     sd_after(BUSY_LOOK_US, look);
-=======
-    wire_after(BUSY_LOOK_US, look);
->>>>>>> Stashed changes
   }
 }
 
 /* -- a data block: its first bytes may have come together with its token -- */
 
 static void crc_came(void) {
-<<<<<<< Updated upstream
   const uint16_t sent = (uint16_t)(sd_bus.in[0] << 8 | sd_bus.in[1]);
   if (sent != sd_bus.crc) {
     sd_bus.failed();
   } else {
     sd_bus.came();
-=======
-  const uint16_t sent = (uint16_t)(wire.in[0] << 8 | wire.in[1]);
-  if (sent != wire.crc) {
-    wire.failed();
-  } else {
-    wire.came();
->>>>>>> Stashed changes
   }
 }
 
 static void data_came(void) {
-<<<<<<< Updated upstream
   sd_bus.crc = chip_spi_crc();
   sd_bus.at = CRC_SIZE; /* the next token may follow the CRC at once */
   sd_bus.end = sd_bus.more ? CRC_SIZE + LOOK : CRC_SIZE;
@@ -300,33 +188,6 @@ void sd_receive(uint8_t *into, uint16_t size, bool more, sd_step *meanwhile,
   sd_bus.more = more;
   sd_bus.meanwhile = meanwhile;
   sd_bus.came = came;
-=======
-  wire.crc = chip_spi_crc();
-  wire.at = CRC_SIZE; /* the next token may follow the CRC at once */
-  wire.end = wire.more ? CRC_SIZE + LOOK : CRC_SIZE;
-  memset(wire.out, 0xff, CRC_SIZE + LOOK);
-  wire_exchange(wire.end, crc_came);
-}
-
-static void token_came(void) {
-  const uint32_t have = (uint32_t)(wire.end - wire.at);
-  memcpy(wire.into, wire.in + wire.at, have);
-  wire.then = data_came;
-  chip_spi_exchange(NULL, wire.into + have, wire.size - have,
-                    crc16(0, wire.into, have));
-  if (wire.meanwhile) {
-    wire.meanwhile();
-  }
-}
-
-void wire_receive(uint8_t *into, uint16_t size, bool more, wire_step *meanwhile,
-                  wire_step *came, wire_step *failed) {
-  wire.into = into;
-  wire.size = size;
-  wire.more = more;
-  wire.meanwhile = meanwhile;
-  wire.came = came;
->>>>>>> Stashed changes
   await(TOKEN_BLOCK, READ_LIMIT_US, token_came, failed);
   search();
 }

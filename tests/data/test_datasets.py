@@ -69,7 +69,7 @@ def test_synthetic_data_is_the_same_every_time_and_separable() -> None:
     ],
 )  # fmt: skip
 def test_bad_synthetic_is_refused(spec: str) -> None:
-    with pytest.raises(BadInput, match="SHAPE then CLASSES"):
+    with pytest.raises(BadInput, match="synthetic:SHAPE:CLASSES"):
         load_data(spec)
 
 
@@ -78,7 +78,7 @@ def test_bad_synthetic_is_refused(spec: str) -> None:
     ["tokens:64:99999999999999999999:10", "tokens:64:2147483649:10", f"tokens:{'9' * 5000}:64:10"],
 )
 def test_bad_tokens_are_refused(spec: str) -> None:
-    with pytest.raises(BadInput, match=r"LENGTH \(from 2\), WORDS \(from 12, to 2147483648\)"):
+    with pytest.raises(BadInput, match=r"LENGTH .* 2 .* WORDS 12 to 2147483648"):
         load_data(spec)
 
 
@@ -168,24 +168,24 @@ def test_wrong_keys_are_refused(tmp_path: Path, keys: tuple[str, ...]) -> None:
 
 
 REFUSED: list[tuple[str, Any, Any, str]] = [
-    ("shape", np.zeros((8, 5)), GOOD_Y, r"\(8, 5\), tiny needs \(N, 3\)"),
-    ("rank", np.zeros((8, 3, 1)), GOOD_Y, r"\(8, 3, 1\), tiny needs \(N, 3\)"),
-    ("scalar", np.float32(1), GOOD_Y, r"shape \(\), tiny needs"),
-    ("label shape", GOOD_X, np.eye(8, 2, dtype=int), r"y has shape \(8, 2\), tiny needs \(N,\)"),
-    ("text", np.full((8, 3), "a"), GOOD_Y, "not numbers"),
-    ("complex", np.zeros((8, 3), complex), GOOD_Y, "not numbers"),
-    ("lengths", GOOD_X, GOOD_Y[:7], "8 samples, y has 7"),
+    ("shape", np.zeros((8, 5)), GOOD_Y, r"\(8, 5\), .*tiny needs \(N, 3\)"),
+    ("rank", np.zeros((8, 3, 1)), GOOD_Y, r"\(8, 3, 1\), .*tiny needs \(N, 3\)"),
+    ("scalar", np.float32(1), GOOD_Y, r"shape \(\), .*tiny needs"),
+    ("label shape", GOOD_X, np.eye(8, 2, dtype=int), r"y has shape \(8, 2\), .*tiny needs \(N,\)"),
+    ("text", np.full((8, 3), "a"), GOOD_Y, "not a type of numbers"),
+    ("complex", np.zeros((8, 3), complex), GOOD_Y, "not a type of numbers"),
+    ("lengths", GOOD_X, GOOD_Y[:7], "8 samples, .*y has 7"),
     ("empty", GOOD_X[:0], GOOD_Y[:0], "no samples"),
     ("few", GOOD_X[:3], GOOD_Y[:3], "do not fill one batch of 4"),
     ("nan", np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0), GOOD_Y, "sample 2"),
     ("infinite", np.full((8, 3), np.inf), GOOD_Y, "24 numbers"),
     ("too large for fp32", np.full((8, 3), 1e300), GOOD_Y, "NaN or infinity"),
-    ("float labels", GOOD_X, GOOD_Y + 0.5, "integers from 0"),
-    ("whole float labels", GOOD_X, GOOD_Y * 1.0, r"y\.astype\(int\) would do"),
-    ("truths", GOOD_X, GOOD_Y == 1, r"y\.astype\(int\) would do"),
-    ("one-hot labels", GOOD_X, np.eye(2)[GOOD_Y], r"y\.argmax\(-1\) would do"),
-    ("a column of labels", GOOD_X, GOOD_Y[:, None], r"y\.reshape\(-1\) would do"),
-    ("a column more", GOOD_X[:, :, None], GOOD_Y, r"x\.reshape\(-1, 3\) would do"),
+    ("float labels", GOOD_X, GOOD_Y + 0.5, "must be integers"),
+    ("whole float labels", GOOD_X, GOOD_Y * 1.0, r"y\.astype\(int\)"),
+    ("truths", GOOD_X, GOOD_Y == 1, r"y\.astype\(int\)"),
+    ("one-hot labels", GOOD_X, np.eye(2)[GOOD_Y], r"y\.argmax\(-1\)"),
+    ("a column of labels", GOOD_X, GOOD_Y[:, None], r"y\.reshape\(-1\)"),
+    ("a column more", GOOD_X[:, :, None], GOOD_Y, r"x\.reshape\(-1, 3\)"),
     ("label high", GOOD_X, GOOD_Y + 1, r"label 2 of sample 1 is not in 0\.\.1"),
     ("label negative", GOOD_X, GOOD_Y - 1, r"label -1 of sample 0"),
 ]
@@ -201,7 +201,7 @@ def test_data_that_does_not_fit_the_model_is_refused(
 
 def test_channels_that_come_last_are_reported() -> None:
     graph = classifier(shape=(3, 4, 4))
-    with pytest.raises(BadInput, match=r"numpy\.moveaxis\(x, -1, 1\) would do"):
+    with pytest.raises(BadInput, match=r"numpy\.moveaxis\(x, -1, 1\)"):
         fit(Dataset("d", np.zeros((8, 4, 4, 3)), GOOD_Y), graph)
 
 
@@ -250,5 +250,5 @@ def test_texts_of_tokens_are_learnable_and_always_the_same() -> None:
 
 @pytest.mark.parametrize("spec", ["tokens:1:50:3", "tokens:20:11:3", "tokens:20:50:0", "tokens:x"])
 def test_texts_that_make_no_sense_are_refused(spec: str) -> None:
-    with pytest.raises(BadInput, match="write it as tokens:64:512:10"):
+    with pytest.raises(BadInput, match="write tokens:"):
         load_data(spec)

@@ -175,7 +175,7 @@ def test_rows_of_a_table_take_the_shape_that_the_model_needs(tmp_path: Path) -> 
     found = fit(load_data(table(tmp_path / "t.csv", rows)), classifier(shape=(2, 3)))
     assert found.x.shape == (5, 2, 3)
     assert np.array_equal(found.x[3], [[3, 2, 3], [4, 5, 6]])
-    with pytest.raises(BadInput, match=r"x has shape \(5, 6\), tiny needs \(N, 7\)"):
+    with pytest.raises(BadInput, match=r"x has shape \(5, 6\), but tiny needs \(N, 7\)"):
         fit(load_data(tmp_path / "t.csv"), classifier(shape=(7,)))
 
 
@@ -220,16 +220,16 @@ def test_an_unclosed_quote_swallows_no_rows(tmp_path: Path) -> None:
 
 def test_words_are_not_targets_of_a_regression(tmp_path: Path) -> None:
     rows = "".join(f"1,2,{i},{'ab'[i % 2]}\n" for i in range(8))
-    with pytest.raises(BadInput, match="labels are words, line learns numbers"):
+    with pytest.raises(BadInput, match="labels are words, but line learns numbers"):
         fit(load_data(table(tmp_path / "t.csv", rows)), regression(outputs=1))
 
 
 def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
     found = load_data(table(tmp_path / "t.csv", "1,2,3,0.5\n" * 4))
     assert found.y.shape == (4, 1)
-    with pytest.raises(BadInput, match=r"y has shape \(4, 1\), line needs \(N, 2\)"):
+    with pytest.raises(BadInput, match=r"y has shape \(4, 1\), but line needs \(N, 2\)"):
         fit(found, regression())
-    with pytest.raises(BadInput, match="y holds float32; labels are integers"):
+    with pytest.raises(BadInput, match="y holds float32, but labels must be integers"):
         fit(found, classifier())
 
 
@@ -239,7 +239,7 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
         ("", "at least two columns"),
         ("a\n1\n", "at least two columns"),
         ("a,b\n", "a header row and no samples"),
-        ("1,2,0\n1,2\n", "line 2: it has 2 columns, the first line has 3"),
+        ("1,2,0\n1,2\n", "line 2: it has 2 columns, .* 3"),
         ("1,2,0\n1,x,0\n", r'line 2, column 2: "x" is not a number'),
         ("1,x,0\n1,2,0\n", r'line 1, column 2: "x" is not a number'),  # and no header
         ("?,?,0\n1,2,0\n", r'line 1, column 1: "\?" is not a number'),
@@ -251,9 +251,9 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
         ("1,1e39,0\n" * 4, "x holds NaN or infinity"),
         ("1,2,a\n1,2,\n", "line 2: its last column, the label, is empty"),
         ("1,2,0,\n1,2,1,\n", "line 1: its last column, the label, is empty"),
-        ("1,2,1e30\n" * 4, "labels are integers from 0$"),
-        ("1,2,1e300\n" * 4, "labels are integers from 0$"),
-        ("1,2,1.0\n" * 4, r"y\.astype\(int\) would do, and 3 in place of 3\.0 in a table"),
+        ("1,2,1e30\n" * 4, "labels must be integers, 0 or more$"),
+        ("1,2,1e300\n" * 4, "labels must be integers, 0 or more$"),
+        ("1,2,1.0\n" * 4, r"y\.astype\(int\).* 3, not 3\.0"),
     ],
 )
 @pytest.mark.filterwarnings("error")
@@ -270,7 +270,7 @@ def test_what_is_not_a_table_is_refused_with_its_line(
 def test_a_share_is_held_out_by_the_seed() -> None:
     first = load_data("synthetic:3:2")
     assert first.x_test is not None  # so it cannot be split again
-    with pytest.raises(BadInput, match="holds samples out itself"):
+    with pytest.raises(BadInput, match="omit --test-split"):
         load_data("synthetic:3:2", test_split=0.5)
 
 
@@ -336,18 +336,18 @@ def test_large_numbers_are_normalised_or_refused() -> None:
 
 @pytest.mark.parametrize("how", ["minmax", "1", "1:0", "1:-1", "1:2:3", "nan:1", None, 0.5])
 def test_other_ways_to_normalise_are_refused(how: Any) -> None:
-    with pytest.raises(BadInput, match="choose of none, scale, standard, or write MEAN:STD"):
+    with pytest.raises(BadInput, match="none, scale, standard, or MEAN:STD"):
         normalized(images(), how)
 
 
 def test_seeds_and_lengths_that_are_none_are_refused() -> None:
     for seed in (-1, "7", 1.0, None):
-        with pytest.raises(BadInput, match=f"a seed of {seed!r}: give a whole number from 0"):
+        with pytest.raises(BadInput, match=f"a seed of {seed!r}: use a whole number from 0"):
             load_data("digits", seed=seed)  # type: ignore[arg-type]
     schedule = runs.schedule(runs.digits())
     with poet.connect("native", arena_bytes=1 << 20) as board:
         for verb in (poet.train, poet.write_card):
-            with pytest.raises(BadInput, match="a seed of -1: give a whole number from 0"):
+            with pytest.raises(BadInput, match="a seed of -1: use a whole number from 0"):
                 verb(schedule, board, "digits", seed=-1)
             for name, count in (("steps", -1), ("steps", 0), ("steps", "3"), ("epochs", 0)):
                 with pytest.raises(BadInput, match=name):
@@ -377,5 +377,7 @@ def test_a_table_may_hold_tokens(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"token 5 of sample 1 is not in 0\.\.4, the 5 words"):
         fit(load_data(table(tmp_path / "t.csv", "0,1,4,0\n3,5,3,1\n")), graph)
     for cell in ("0.5", "nan", "1e999", "1e30"):
-        with pytest.raises(BadInput, match=r"x holds float32; tokens are integers from 0$"):
+        with pytest.raises(
+            BadInput, match=r"x holds float32, but tokens must be integers, 0 or more$"
+        ):
             fit(load_data(table(tmp_path / "t.csv", f"0,1,4,0\n3,{cell},3,1\n")), graph)

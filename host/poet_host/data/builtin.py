@@ -1,4 +1,4 @@
-"""Data sets that come with poet-host: handwritten digits, and samples that are drawn."""
+"""Data sets that come with poet-host: handwritten digits, and random samples."""
 
 import re
 from math import prod
@@ -13,7 +13,7 @@ DIGITS = Path(__file__).with_name("digits.npz")
 DIGITS_HELD_OUT = 360
 SYNTHETIC_SAMPLES = 512
 SYNTHETIC_HELD_OUT = 128
-_SIZE = r"\d{1,30}"  # more digits make no number that int() would take
+_SIZE = r"\d{1,30}"  # int() refuses numbers of very many digits
 Halves = tuple[Array, Array, Array, Array]  # x, y, and the held-out x_test, y_test
 
 
@@ -27,17 +27,17 @@ def digits() -> Halves:
 
 
 def synthetic(spec: str) -> Halves:
-    """One random pattern a class, each sample its pattern plus noise; always the same numbers."""
+    """Return samples that are the random pattern of their class plus noise; always the same."""
     found = re.fullmatch(rf"synthetic:({_SIZE}(?:x{_SIZE}){{0,7}}):({_SIZE})", spec)
     shape = tuple(int(size) for size in found[1].split("x")) if found else ()
     classes = int(found[2]) if found else 0
     if not prod(shape) * classes:
-        raise BadInput(f"data {spec!r}: write it as synthetic:3x32x32:10, SHAPE then CLASSES")
+        raise BadInput(f"data {spec!r}: write synthetic:SHAPE:CLASSES, as synthetic:3x32x32:10")
     count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
     if prod(shape) * (count + classes) > 2**28:
         raise BadInput(
-            f"data {spec!r}: {count} samples of this shape, and one of each class, take more than "
-            "1 GiB: ask for less"
+            f"data {spec!r}: {count} samples of this shape, and a pattern of each class, take more "
+            "than 1 GiB: choose a smaller shape or fewer classes"
         )
     rng = np.random.default_rng(0)
     patterns = rng.standard_normal((classes, *shape), dtype=np.float32)
@@ -48,23 +48,23 @@ def synthetic(spec: str) -> Halves:
 
 
 def tokens(spec: str) -> Halves:
-    """Texts of LENGTH tokens about CLASSES topics; always the same ones.
+    """Return texts of LENGTH tokens about CLASSES topics. The texts are always the same.
 
-    Each text is token 1, a quarter to all of LENGTH words, and zeros after them. Half of the words
-    are drawn from the eight that its topic favours, half from all.
+    Each text is token 1, then words, then zeros. Token 1 and the words fill a quarter to all of
+    LENGTH. Half of the words are drawn from eight words of the topic, half from all.
     """
     found = re.fullmatch(rf"tokens:({_SIZE}):({_SIZE}):({_SIZE})", spec)
     length, words, classes = (int(size) for size in found.groups()) if found else (0, 0, 0)
     if length < 2 or not 12 <= words <= 2**31 or classes < 1:
         raise BadInput(
-            f"data {spec!r}: write it as tokens:64:512:10, LENGTH (from 2), WORDS (from 12, "
-            f"to {2**31}) and CLASSES (from 1)"
+            f"data {spec!r}: write tokens:LENGTH:WORDS:CLASSES, as tokens:64:512:10. LENGTH must "
+            f"be 2 or more, WORDS 12 to {2**31}, CLASSES 1 or more"
         )
     count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
     if length * count + 8 * classes > 2**28:
         raise BadInput(
             f"data {spec!r}: {count} samples of this length, and eight words of each class, take "
-            "more than 1 GiB: ask for less"
+            "more than 1 GiB: choose a smaller length or fewer classes"
         )
     rng = np.random.default_rng(0)
     favoured = rng.integers(2, words, (classes, 8))

@@ -1,8 +1,8 @@
 """Names of classes: when training begins, each word of a table gets a number.
 
-The names are kept with the weights, in their file and on the card. Every later table is numbered by
-them. Some samples are kept too, as a CRC-32 of the row and its class: where a later table has
-the same rows under exchanged names, the names mean something else, and the table is refused.
+The names are kept with the weights, in their file and on the card. They define the numbers of the
+classes in every later table. For some samples, the CRC-32 of the row and its class are kept too. If
+a later table has the same rows with exchanged names, the table is refused.
 """
 
 import zlib
@@ -14,11 +14,11 @@ import numpy as np
 from ..errors import BadInput, quoted
 
 Array = np.ndarray[Any, np.dtype[Any]]
-EXAMPLES = 4  # of each class that are kept
+EXAMPLES = 4  # samples that are kept of each class
 
 
 class Classes(tuple[str, ...]):
-    """Names of classes by their number; empty where classes are plain numbers.
+    """Names of classes by their number; empty if classes are plain numbers.
 
     `examples` maps the CRC-32 of a row to its class.
     """
@@ -38,7 +38,7 @@ class Classes(tuple[str, ...]):
         return made
 
     def to_json(self) -> dict[str, Any] | None:
-        """Names, and the few examples that are kept; None for no names."""
+        """Return the names and at most EXAMPLES examples of each class. None without names."""
         kept: dict[str, int] = {}
         counts = [0] * len(self)
         for crc, number in sorted(self.examples.items()):
@@ -52,9 +52,9 @@ NO_NAMES = Classes()
 
 
 def classes_from_json(value: Any) -> Classes:
-    """The classes in a file's or a card's JSON.
+    """Return the classes in the JSON of a file or card.
 
-    Raises BadInput, ValueError, TypeError or KeyError.
+    Raises BadInput, ValueError, TypeError or KeyError if the JSON is wrong.
     """
     if value is None:
         return NO_NAMES
@@ -63,12 +63,15 @@ def classes_from_json(value: Any) -> Classes:
     if not all(
         isinstance(example, int) and 0 <= example < len(names) for example in examples.values()
     ):
-        raise ValueError("an example has a class that is not named")
+        raise ValueError("an example has a class without a name")
     return Classes(names, examples)
 
 
 def examples_of(rows: Array, labels: Array) -> dict[int, int]:
-    """The class of each row (samples first) by the row's CRC-32, but for rows in two classes."""
+    """Return the class of each row (samples first) by the row's CRC-32.
+
+    Rows that are in two classes are left out.
+    """
     found: dict[int, int] = {}
     twice = set()
     for row, label in zip(np.ascontiguousarray(rows, np.float32), labels.tolist(), strict=True):
@@ -79,10 +82,10 @@ def examples_of(rows: Array, labels: Array) -> dict[int, int]:
 
 
 def numbers_by(known: Classes, found: Classes, where: str) -> Array:
-    """The number in `known` of each class in `found`.
+    """Return, for each class in `found`, its number in `known`.
 
-    Raises BadInput that begins with `where` for a name that `known` lacks, and where rows that
-    both have show that the names were exchanged.
+    Raises BadInput that begins with `where` if `known` does not have a name, or if rows that are in
+    both show that names were exchanged.
     """
     new = [name for name in found if name not in known]
     if new:
@@ -96,15 +99,15 @@ def numbers_by(known: Classes, found: Classes, where: str) -> Array:
         old, now = (quoted(known[number]) for number in exchanged)
         raise BadInput(
             f"{where}: its classes were renamed; rows that were {old} in training are {now} here. "
-            "Give the names of the training data, or train new weights"
+            "Use the names of the training data, or train new weights"
         )
     return np.asarray(numbers, dtype=np.int32)
 
 
 def _exchanged(known: Classes, found: Mapping[int, int]) -> tuple[int, int] | None:
-    """A class and the one that all its rows are in now, if names were exchanged among classes.
+    """Return a class and the other class of all its rows in `found`, if names were exchanged.
 
-    Single rows with a corrected label are not an exchange: then a class has rows in two classes.
+    Single rows with a corrected label are not an exchange: then the rows are in two classes.
     """
     became: dict[int, set[int]] = {}
     for crc, number in known.examples.items():

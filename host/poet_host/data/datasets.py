@@ -21,7 +21,7 @@ _CONVERTED = (
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples `x` (N, ...) and labels `y` (N, ...); `*_test` are held out, or None."""
+    """Samples `x` (N, ...) and labels `y` (N, ...). `x_test`, `y_test`: held out, or None."""
 
     name: str
     x: Array
@@ -49,12 +49,14 @@ def load_data(
     seed: int = 0,
     header: bool | None = None,
 ) -> Dataset:
-    """`digits`, `synthetic:SHAPE:CLASSES` (as synthetic:3x32x32:10), `tokens:LENGTH:WORDS:CLASSES`
-    (as tokens:64:512:10), or the path of an .npz file, a folder of .npy files or a .csv file.
+    """Load a data set.
 
-    `normalize`: see `normalized`. `test_split` is the share of samples to hold out, drawn by
-    `seed`. Without `shuffle` every epoch has the order of the data. `header` says whether the first
-    row of a .csv file is a header row; None: it is one if it has words alone.
+    `spec`: `digits`, `synthetic:SHAPE:CLASSES` (as synthetic:3x32x32:10),
+    `tokens:LENGTH:WORDS:CLASSES` (as tokens:64:512:10), or the path of an .npz file, a folder of
+    .npy files or a .csv file. `normalize`: see `normalized`. `test_split`: the share of samples to
+    hold out; `seed` chooses them. Without `shuffle` every epoch has the order of the data.
+    `header`: True if the first row of a .csv file is a header row; None: it is a header row if it
+    has only words.
     """
     check_seed(seed)
     dataset = replace(_load(spec, header), shuffle=shuffle)
@@ -65,7 +67,7 @@ def load_data(
 
 def check_seed(seed: int) -> None:
     if not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_WHOLE:
-        raise BadInput(f"a seed of {seed!r}: give a whole number from 0 to {LARGEST_WHOLE}")
+        raise BadInput(f"a seed of {seed!r}: use a whole number from 0 to {LARGEST_WHOLE}")
 
 
 def _load(spec: str | Path, header: bool | None) -> Dataset:
@@ -82,7 +84,7 @@ def _load(spec: str | Path, header: bool | None) -> Dataset:
         return _of_file(path, read_folder(path))
     if not path.is_file():
         raise BadInput(
-            f"data: there is no file {path}; give an .npz file, a folder of .npy files, a .csv "
+            f"data: there is no file {path}: use an .npz file, a folder of .npy files, a .csv "
             "file, `digits`, synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES"
         )
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
@@ -104,7 +106,7 @@ def _of_file(path: Path, arrays: Arrays) -> Dataset:
 
 def _split(dataset: Dataset, share: float, seed: int) -> Dataset:
     if dataset.x_test is not None:
-        raise BadInput(f"data {dataset.name} holds samples out itself: leave out --test-split")
+        raise BadInput(f"data {dataset.name} has held-out samples already: omit --test-split")
     if not dataset.x.ndim or not dataset.y.ndim or len(dataset.x) != len(dataset.y):
         raise BadInput(f"data {dataset.name}: x and y do not have the same number of samples")
     count = len(dataset.x)
@@ -121,10 +123,11 @@ def _split(dataset: Dataset, share: float, seed: int) -> Dataset:
 
 
 def normalized(dataset: Dataset, how: str) -> Dataset:
-    """Samples as `how` says, by numbers of the training samples alone.
+    """Return the data set with normalised samples. All statistics are of the training samples.
 
-    "scale": the smallest number becomes 0, the largest 1. "standard": each channel (index of the
-    first axis of a sample) gets mean 0 and deviation 1. "MEAN:STD": these numbers, for all.
+    `how`: "none"; "scale": the smallest number becomes 0, the largest 1; "standard": each channel
+    (index of the first axis of a sample) gets mean 0 and deviation 1; "MEAN:STD": subtract MEAN
+    from all numbers, and divide them by STD.
     """
     if how == "none":
         return dataset
@@ -142,7 +145,7 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
     else:
         shift, scale = _mean_and_deviation(how)
     shift = np.asarray(shift, np.float64)
-    scale = np.where(np.asarray(scale) > 0, scale, 1.0)  # what never changes becomes 0
+    scale = np.where(np.asarray(scale) > 0, scale, 1.0)  # a constant channel becomes 0
 
     def changed(samples: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -150,7 +153,7 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
         if not np.isfinite(values).all():
             raise BadInput(
                 f"data {dataset.name}: normalized by {how}, samples are too large for 32-bit "
-                "floats: choose another way"
+                "floats: choose another --normalize"
             )
         return values
 
@@ -159,8 +162,8 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
         test = finite(f"data {dataset.name}", "x_test", dataset.x_test)
         if test.shape[1:] != x.shape[1:]:
             raise BadInput(
-                f"data {dataset.name}: x_test has shape {shape_text(test.shape)}, x has "
-                f"{shape_text(x.shape)}: make samples alike"
+                f"data {dataset.name}: x_test has shape {shape_text(test.shape)}, but x has "
+                f"{shape_text(x.shape)}: use samples of one shape"
             )
     return replace(dataset, x=changed(x), x_test=None if test is None else changed(test))
 
@@ -173,7 +176,7 @@ def _mean_and_deviation(text: str) -> tuple[float, float]:
     except ValueError:
         pass
     raise BadInput(
-        f"normalize {text!r}: choose of {', '.join(NORMALIZATIONS)}, or write MEAN:STD, as 0.5:0.25"
+        f"normalize {text!r}: choose {', '.join(NORMALIZATIONS)}, or MEAN:STD, such as 0.5:0.25"
     )
 
 

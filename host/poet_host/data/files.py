@@ -20,7 +20,7 @@ Arrays = dict[str, Array]
 
 NAMES = ("x", "y", "x_test", "y_test")
 _ALSO = {"x_train": "x", "y_train": "y"}  # as Keras calls them
-_EXACT = 2**53  # whole numbers up to here are the same as floats
+_EXACT = 2**53  # a 64-bit float holds every whole number up to this one
 _UNREADABLE = (  # what NumPy and zipfile raise for damaged, encrypted or unknown files
     OSError, TypeError, ValueError, EOFError, RuntimeError, OverflowError, SyntaxError,
     struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
@@ -36,7 +36,7 @@ def read_npz(path: Path) -> Arrays:
                 "x.npy and y.npy into a folder"
             )
         with opened:
-            # What is not an array is given as its bytes.
+            # NumPy returns an entry that is not an array as its bytes.
             names = _names(opened.files)
             arrays = {ours: opened[name] for name, ours in names.items()}
             broken = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
@@ -44,7 +44,7 @@ def read_npz(path: Path) -> Arrays:
     except _UNREADABLE as error:
         raise BadInput(
             f"data {path}: this is not a readable .npz file of plain arrays. The name of a table "
-            "ends in .csv"
+            "must end in .csv"
         ) from error
     except MemoryError as error:
         raise _too_large(path, error) from error
@@ -54,7 +54,7 @@ def read_npz(path: Path) -> Arrays:
 
 
 def read_folder(path: Path) -> Arrays:
-    """x.npy, y.npy and, where samples are held out, x_test.npy and y_test.npy."""
+    """Read x.npy, y.npy and, if samples are held out, x_test.npy and y_test.npy."""
     arrays, others = {}, []
     files = sorted(path.glob("*.npy"))
     names = _names([file.stem for file in files])
@@ -79,7 +79,7 @@ def read_folder(path: Path) -> Arrays:
 
 
 def _names(given: list[str]) -> dict[str, str]:
-    """Names of arrays in a file, and ours for them: x_train is x where there is no x."""
+    """Return our name for each known array of a file. x_train is x if the file has no x."""
     ours = {name: name for name in NAMES if name in given}
     return ours | {also: name for also, name in _ALSO.items() if also in given and name not in ours}
 
@@ -87,7 +87,7 @@ def _names(given: list[str]) -> dict[str, str]:
 def _too_large(path: Path, error: MemoryError) -> BadInput:
     reason = f" ({error})" if str(error) else ""
     return BadInput(
-        f"data {path}: it holds more numbers than the memory of this computer{reason}: give fewer "
+        f"data {path}: it holds more numbers than the memory of this computer{reason}: use fewer "
         "samples"
     )
 
@@ -105,10 +105,10 @@ def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
 def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str, ...]]:
     """Read a table: a row for each sample, its label in the last column.
 
-    Returns the arrays, and the names of the classes if labels are words. `header`: the first row is
-    a header row; None: it is one if it has words alone. Columns are separated by comma, semicolon
-    or tab. Whole numbers as labels are classes, other numbers are targets, words are classes in
-    alphabetical order.
+    Returns the arrays, and the names of the classes if labels are words. `header`: True if the
+    first row is a header row; None: it is a header row if it has only words. Columns are separated
+    by comma, semicolon or tab. Labels that are whole numbers are classes, other numbers are
+    targets, and words are classes in alphabetical order.
     """
     rows = _rows(path)
     first = rows[0][1]
@@ -130,8 +130,8 @@ def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str,
         if any(_is_number(label) for label in labels):
             line = next(n for n, cells in rows if _is_number(cells[-1]) != _is_number(labels[0]))
             raise BadInput(
-                f"data {path}, line {line}: its label is of another kind than that of the first "
-                "row: make all labels numbers or all words, or give --header yes"
+                f"data {path}, line {line}: of this label and the first row's, only one is a "
+                "number. Use only numbers or only words, or --header yes for a header row"
             )
         names = tuple(sorted(set(labels)))
         return {"x": x, "y": np.array([names.index(label) for label in labels], np.int32)}, names
@@ -155,7 +155,7 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
     separator = max(",;\t", key="".join(first).count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     rows: list[tuple[int, list[str]]] = []
-    read = 0  # lines of whole rows
+    read = 0  # lines read, up to the last whole row
     try:
         for row in reader:
             read = reader.line_num
@@ -174,7 +174,7 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
     for line, cells in rows:
         if len(cells) != columns:
             raise BadInput(
-                f"data {path}, line {line}: it has {len(cells)} columns, the first line has "
+                f"data {path}, line {line}: it has {len(cells)} columns, but the first line has "
                 f"{columns}: complete the row, or leave it out"
             )
     return rows

@@ -29,7 +29,7 @@ class FittedData(Dataset):
 
 
 def fit(dataset: Dataset, graph: Graph) -> FittedData:
-    """Return the data set in the graph's types. Raises BadInput for what does not fit the model.
+    """Return the data set in the graph's types. Raises BadInput if it does not fit the model.
 
     A data set that is fitted to this graph object already is returned as it is.
     """
@@ -39,10 +39,10 @@ def fit(dataset: Dataset, graph: Graph) -> FittedData:
     if len(x) < graph.batch:
         raise BadInput(
             f"data {dataset.name}: {len(x)} samples do not fill one batch of {graph.batch}; "
-            "give more samples or solve with a smaller --batch"
+            "use more samples, or solve with a smaller --batch"
         )
     if (dataset.x_test is None) != (dataset.y_test is None):
-        raise BadInput(f"data {dataset.name}: give x_test and y_test, or neither of them")
+        raise BadInput(f"data {dataset.name}: provide both x_test and y_test, or neither")
     arrays = {"x": x, "y": y}
     if dataset.x_test is not None and dataset.y_test is not None:
         test = fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)
@@ -61,23 +61,26 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
     for array, wanted, array_name in zip((x, y), wanted_shapes, names, strict=True):
         if array.ndim == 0 or array.shape[1:] != wanted:
             raise BadInput(
-                f"{where}: {array_name} has shape {shape_text(array.shape)}, {graph.name} needs "
-                f"{shape_text(('N', *wanted))}: {_made_to_fit(array_name, array, wanted, graph)}"
+                f"{where}: {array_name} has shape {shape_text(array.shape)}, but {graph.name} "
+                f"needs {shape_text(('N', *wanted))}: "
+                f"{_made_to_fit(array_name, array, wanted, graph)}"
             )
         if array.dtype.kind not in "fiub":
             raise BadInput(
-                f"{where}: {array_name} holds {array.dtype}, which are not numbers: save numbers"
+                f"{where}: {array_name} holds {array.dtype}, which is not a type of numbers: save "
+                "numbers"
             )
     if len(x) != len(y):
         raise BadInput(
-            f"{where}: {names[0]} has {len(x)} samples, {names[1]} has {len(y)}: a label for each"
+            f"{where}: {names[0]} has {len(x)} samples, but {names[1]} has {len(y)}: each sample "
+            "needs a label"
         )
     if len(x) == 0:
-        raise BadInput(f"{where}: {names[0]} holds no samples: give some")
+        raise BadInput(f"{where}: {names[0]} holds no samples: add samples")
     if dataset.classes and label.dtype == "float32":
         raise BadInput(
-            f"{where}: labels are words, {graph.name} learns numbers: write numbers, or solve it "
-            "with --loss cross-entropy"
+            f"{where}: labels are words, but {graph.name} learns numbers: write numbers, or solve "
+            "the model with --loss cross-entropy"
         )
     if data.dtype == "int32":
         samples = _indices(where, names[0], "token", x, tokens_of(graph), "words")
@@ -89,11 +92,11 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
 
 
 def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> FittedData:
-    """Return the data set with its classes numbered as in weights whose classes are `known`.
+    """Return the data set with its classes numbered as in the weights.
 
-    `is_trained`: the weights are trained. If they do not name their classes, the numbers follow the
-    alphabet. Raises BadInput for a word that the weights do not know, and if weights without names
-    have another number of classes.
+    `known` are the classes of the weights. If it is empty, classes keep their alphabetical numbers.
+    `is_trained`: the weights are trained. Raises BadInput for a class that is not `known`, or if
+    trained weights without names have another number of classes.
     """
     graph = data.graph
     found, count, where = data.classes, classes_of(graph), f"data {data.name}"
@@ -104,14 +107,14 @@ def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> Fi
     )
     if max(len(found), len(known)) > count or labels.max() >= len(found):
         raise BadInput(
-            f"{where}: it names {len(found)} classes, and {graph.name} has {count}. Give a name "
-            "for each label, or use a model of as many classes"
+            f"{where}: it names {len(found)} classes, but {graph.name} has {count}. Name each "
+            "label, or use a model with the same number of classes"
         )
     if not known:
         if is_trained and len(found) != count:
             raise BadInput(
-                f"{where}: it has {len(found)} classes and {graph.name} has {count}; the weights "
-                "do not say which word is which class. Write labels as numbers"
+                f"{where}: it has {len(found)} classes, but {graph.name} has {count}, and the "
+                "weights do not name their classes. Write labels as numbers"
             )
         return data
     numbers = numbers_by(known, found, where)
@@ -120,34 +123,34 @@ def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> Fi
 
 
 def classes_of(graph: Graph) -> int:
-    """How many classes a label chooses from: numbers that the model gives for each label."""
+    """Return the number of classes: how many numbers the model outputs for each label."""
     return graph[graph.logits].size_bytes // graph[graph.label].size_bytes
 
 
 def tokens_of(graph: Graph) -> int:
-    """How many words the table has that a model looks its tokens up in."""
+    """Return the number of words in the embedding table of a model's tokens."""
     table = next(node for node in graph if node.op == "embedding" and graph.data in node.inputs)
     return graph[table.inputs[1]].shape[0]
 
 
 def _made_to_fit(name: str, array: Array, wanted: tuple[int, ...], graph: Graph) -> str:
-    """What to do with an array of another shape."""
+    """Return advice for an array of another shape."""
     shape = array.shape[1:]
     if len(wanted) > 1 and shape == (*wanted[1:], wanted[0]):
-        return f"channels come first: numpy.moveaxis({name}, -1, 1) would do"
+        return f"channels must come first: use numpy.moveaxis({name}, -1, 1)"
     if array.ndim and prod(shape) == prod(wanted):
         sizes = ", ".join(map(str, (-1, *wanted)))
-        return f"the numbers are as many: {name}.reshape({sizes}) would do"
+        return f"the number of elements fits: use {name}.reshape({sizes})"
     if name.startswith("y") and shape == (*wanted, classes_of(graph)):
         return (
-            f"labels are numbers of classes: {name}.argmax(-1) would do. To learn the numbers "
+            f"a label must be the number of a class: use {name}.argmax(-1). To learn these values "
             "themselves, solve with --loss mse"
         )
     return "make samples of that shape, or solve a model for samples of this one"
 
 
 def _shaped(array: Array, wanted: tuple[int, ...]) -> Array:
-    """Rows of a table as the model sees them, if they hold as many numbers."""
+    """Return rows of a table in the shape of the model, if the number of elements fits."""
     fits = array.ndim in (1, 2) and array.size == len(array) * prod(wanted)
     return array.reshape(len(array), *wanted) if fits else array
 
@@ -156,8 +159,8 @@ def _indices(where: str, name: str, what: str, values: Array, count: int, of: st
     if values.dtype.kind not in "iu":
         whole = values.dtype.kind == "b" or _whole(values)
         raise BadInput(
-            f"{where}: {name} holds {values.dtype}; {what}s are integers from 0"
-            + (f": {name}.astype(int) would do, and 3 in place of 3.0 in a table" if whole else "")
+            f"{where}: {name} holds {values.dtype}, but {what}s must be integers, 0 or more"
+            + (f": use {name}.astype(int), or in a table write 3, not 3.0" if whole else "")
         )
     wrong = np.argwhere((values < 0) | (values >= count))
     if len(wrong):
@@ -170,12 +173,12 @@ def _indices(where: str, name: str, what: str, values: Array, count: int, of: st
 
 
 def _whole(values: Array) -> bool:
-    """Could these numbers be integers of the model?"""
+    """Return True if all values are whole numbers that fit int32."""
     return bool(((values == np.floor(values)) & (np.abs(values) < 2**31)).all())
 
 
 def example(graph: Graph) -> tuple[Array, Array]:
-    """One batch that a model of this shape may meet in training, to measure operators on."""
+    """Return a batch like those of training, on which operators can be measured."""
     data, label = graph[graph.data], graph[graph.label]
     classes = classes_of(graph)
     if data.shape[1:] == (1, 8, 8) and label.shape[1:] == () and classes >= 10:
@@ -193,7 +196,7 @@ def example(graph: Graph) -> tuple[Array, Array]:
 
 
 def steps_per_epoch(dataset: Dataset, batch: int) -> int:
-    """Whole batches of an epoch; the samples of an incomplete last one wait for another shuffle."""
+    """Return the number of whole batches in an epoch. The epoch leaves out the other samples."""
     return len(dataset.x) // batch
 
 
@@ -204,7 +207,7 @@ def batch_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> tuple[A
 
 
 def samples_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> Array:
-    """Numbers of the samples of step `step` (from 0): every epoch has its own seeded order."""
+    """Return the indices of the samples of step `step` (from 0). Each epoch has a seeded order."""
     epoch, place = divmod(step, steps_per_epoch(dataset, batch))
     count = len(dataset.x)
     order = _shuffled(count, seed, epoch) if dataset.shuffle else np.arange(count)

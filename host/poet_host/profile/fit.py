@@ -38,7 +38,7 @@ def fit_rates(points: Sequence[tuple[Work, float]]) -> Rates:
     """Fit non-negative rates to (work, time in us), with least squares of the relative error.
 
     At most half as many terms as points are used, and never the base alone. Otherwise few points
-    would give wrong times for operators that are larger than the measured ones.
+    would predict wrong times for operators that are larger than the measured ones.
     """
     rows = [(1.0, work.macs, work.other_flops, work.bytes, work.loops) for work, _ in points]
     found = _least_squares(rows, [time for _, time in points], least=(1, 2, 3, 4))
@@ -57,7 +57,7 @@ def fit_plane(
 def _least_squares(
     rows: Sequence[tuple[float, ...]], values: Sequence[float], least: tuple[int, ...]
 ) -> tuple[float, ...]:
-    """Non-negative least squares. It tries every set of columns, of which there are few.
+    """Solve non-negative least squares by trying every set of columns; there are few sets.
 
     Each set has at least one of the columns `least`. Values are positive.
     """

@@ -32,7 +32,7 @@ SAMPLE_US = 500.0  # shortest sample: boards' clocks tick about once a microseco
 ENOUGH_US = 50_000.0  # a sample of this length needs no repetition
 MAX_REPEAT = 65_535  # runs in one request
 MAX_TRANSFER_BLOCKS = 128  # largest measured transfer
-MOVED_BLOCKS = 256  # for each size of transfers: cards pause now and then
+MOVED_BLOCKS = 256  # for each transfer size, so that the mean includes a card's pauses
 COMMITS = 64  # in one sample
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
@@ -116,7 +116,7 @@ class _Places:
     inputs: tuple[int, ...]
     output: int
     workspace: int
-    bytes: int  # of all of them
+    bytes: int  # of all tensors and the workspace
 
     @staticmethod
     def of(node: Node, graph: Graph) -> "_Places":
@@ -159,7 +159,7 @@ def probe_record(node: Node) -> bytes:
 
 
 def _transfer_sizes(arena_bytes: int) -> list[int]:
-    """Return sizes that fill 2^n blocks, and small sizes that leave the last block empty."""
+    """Return sizes that fill 2^n blocks, and small sizes whose last block is nearly empty."""
     most = min(MAX_TRANSFER_BLOCKS, arena_bytes // _BLOCK)
     counts = [2**i for i in range(most.bit_length())]
     full = [count * _BLOCK - _TRAILER for count in counts]

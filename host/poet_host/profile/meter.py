@@ -20,7 +20,7 @@ from .profile import Power
 
 STATE_US = 2e6  # shortest time of a state
 REST_S = 1.0  # between states
-LOOK_S = 0.5  # between two looks at the size of the log
+LOOK_S = 0.5  # interval at which the size of the log is checked
 LONGEST_MS = 24 * 3600e3  # longest log: a wrong time would need too many bins
 LARGEST_UA = 1e9  # largest current in a log
 BIN_MS = 10.0  # currents are averaged over bins of this length
@@ -39,8 +39,8 @@ class State:
 
     name: str
     time_us: float  # duration
-    storage_us: float  # in which storage was read or written
-    awake_us: float  # in which the processor was awake
+    storage_us: float  # time in which storage was read or written
+    awake_us: float  # time in which the processor was awake
 
 
 def hold_states(
@@ -138,7 +138,7 @@ def read_log(path: Path) -> tuple[Array, Array]:
 
 
 def powers(times_ms: Array, currents_ua: Array, states: Sequence[State], supply_mv: float) -> Power:
-    """Return powers (uW) from the states in a log. Raises BadInput if they are not there."""
+    """Return powers (uW) from the states in a log. Raises BadInput if the log lacks the states."""
     bins = _binned(times_ms, currents_ua)
     base_ua, threshold_ua = _baseline(bins)
     periods = _periods(bins > threshold_ua)
@@ -159,14 +159,14 @@ def powers(times_ms: Array, currents_ua: Array, states: Sequence[State], supply_
     found = Power(compute_uw, storage["read"], storage["write"], base_uw)
     if min(found.compute_uw, found.page_in_uw, found.page_out_uw, found.base_uw) < 0:
         raise BadInput(
-            "the meter's log shows less current in a state than at rest: supply the card "
+            "the meter's log shows less current in a state than at rest: power the SD card "
             "through the meter too"
         )
     return found
 
 
 def _binned(times_ms: Array, currents_ua: Array) -> Array:
-    """Return the mean current of each bin. A bin without a sample repeats the one before."""
+    """Return the mean current of each bin. A bin without a sample repeats the previous bin."""
     index = ((times_ms - times_ms[0]) / BIN_MS).astype(int)
     count = np.bincount(index)
     total = np.bincount(index, weights=currents_ua)
@@ -194,7 +194,7 @@ def _periods(active: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _matching(periods: Sequence[tuple[int, int]], wanted_ms: Sequence[float]) -> int:
-    """Return the index of the last periods that have the durations of the states."""
+    """Find the latest periods that have the durations of the states. Return the first's index."""
     lengths = [(end - begin) * BIN_MS for begin, end in periods]
     for start in range(len(periods) - len(wanted_ms), -1, -1):
         if all(
@@ -206,5 +206,5 @@ def _matching(periods: Sequence[tuple[int, int]], wanted_ms: Sequence[float]) ->
     held = ", ".join(f"{wanted / 1e3:.2f}" for wanted in wanted_ms)
     raise BadInput(
         f"the meter's log does not show the board's states of {held} s, but periods of {seen} s: "
-        "record from before the command starts until it asks for the log"
+        "start recording before the command starts, and stop when it asks for the log"
     )

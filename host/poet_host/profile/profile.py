@@ -43,8 +43,8 @@ class Power:
 class Lane:
     """Times of transfers in one direction.
 
-    The rest is the bytes of a tensor after its last whole block. No further block is moved while
-    their CRC is computed, so the CRC adds to the time.
+    The rest is the bytes of a tensor after its last whole block. While the CRC of the rest is
+    computed, no further block is moved, so this CRC adds to the time.
     """
 
     base_us: Amount  # latency
@@ -72,12 +72,12 @@ class StatementCosts:
     compute_us: Amount = 0.0
     page_us: Amount = 0.0  # of a page-in or page-out, and its wait
     free_us: Amount = 0.0
-    reading: _Share = 0.0  # share in which the processor sleeps while storage is read
+    reading: _Share = 0.0  # share of the time in which storage is read and the processor sleeps
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The measured time of one operator, with its work: other shapes are fitted to both."""
+    """The measured time of one operator, and its work. Times of other shapes are fitted to both."""
 
     time_us: Amount
     macs: Count
@@ -117,8 +117,8 @@ class Profile:
     page_turn_us: Amount = 0.0
     statements: StatementCosts = StatementCosts()
     transfer_queue: _Queue = 8  # transfers that the board queues at once
-    metered: bool = False  # True: powers of a meter; False: of board.toml, energy is estimated
-    unique_id: str = ""  # of the one board that was measured
+    metered: bool = False  # True: a meter measured the powers; False: they are from board.toml
+    unique_id: str = ""  # of the board that was measured
     # By `signature`.
     operators: Mapping[str, Measured] = field(default_factory=dict)
 
@@ -157,8 +157,8 @@ class Profile:
     def transfer(self, size_bytes: int, *, is_page: bool = False) -> Transfer:
         """Return the costs of a tensor's transfers: whole blocks, trailer included.
 
-        `is_page`: the tensor is not needed after the step, so its blocks lie in other erase groups
-        than the blocks of what is.
+        `is_page`: the tensor is not needed after the step. Its blocks and the blocks of the tensors
+        that are needed then lie in different erase groups.
         """
         turn_us = self.page_turn_us if is_page else 0.0
         return Transfer(
@@ -226,7 +226,7 @@ def estimate_profile(
     """Return a profile from board.toml alone, of a board or its name.
 
     "paper": the POET paper's figures (energy is power x time, no power at rest, two FLOP for a
-    multiply-accumulate). Raises BadInput if the paper does not give them.
+    multiply-accumulate). Raises BadInput if the paper has no figures for the board.
     """
     board = load_board(board) if isinstance(board, str) else board
     if kind == "paper":
@@ -287,7 +287,7 @@ def _paper_profile(board: Board) -> Profile:
 
 def profile_from_json(value: Any, where: str = "profile") -> Profile:
     """Return a profile from its JSON value. Raises BadInput that begins with `where`."""
-    plain = of_format(value, FORMAT, VERSION, where, "give a file that `poet-host profile` wrote")
+    plain = of_format(value, FORMAT, VERSION, where, "use a file that `poet-host profile` wrote")
     operators = plain.get("operators")
     if isinstance(operators, dict):  # checked one by one, so that errors name the operator
         plain["operators"] = {}

@@ -1,7 +1,7 @@
 """Float32 functions with defined bits: ordered sums, exp, log, tanh, erf, random words.
 
 They do the operations of firmware/kernels/mathf.c and dropout.c in the same order. np.sum and
-np.exp would not do: their rounding differs between processors.
+np.exp cannot replace them: their rounding differs between processors.
 """
 
 import numpy as np
@@ -28,11 +28,11 @@ _ERF_LARGE = tuple(
         ),
     )
 )
-_ONE, _SQRT_HALF = 0x3F800000, 0x3F3504F3  # bits of 1 and of the root of 1/2
+_ONE, _SQRT_HALF = 0x3F800000, 0x3F3504F3  # bits of the floats 1 and sqrt(1/2)
 
 
 def ordered_sum(terms: Array, axes: int = 1) -> Array:
-    """Sum the last `axes` axes: one accumulator that starts at 0, the last index fastest."""
+    """Sum over the last `axes` axes, in memory order, in one accumulator that starts at 0."""
     flat = terms.reshape(*terms.shape[: terms.ndim - axes], -1)
     total: Array = np.add.accumulate(flat, axis=-1)[..., -1] + f32(0)
     return total
@@ -119,7 +119,7 @@ def _rotate_left(word: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
 
 
 def murmur3(seed: int, *words: int | NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """MurmurHash3_x86_32 of little-endian 32-bit words. An array of words gives an array."""
+    """Return MurmurHash3_x86_32 of little-endian 32-bit words. An array has one hash per item."""
     hashed: NDArray[np.uint32] = np.array([seed], dtype=np.uint32)
     for word in words:
         mixed = np.atleast_1d(np.asarray(word, dtype=np.uint32)) * np.uint32(0xCC9E2D51)

@@ -39,8 +39,8 @@ def inference(graph: Graph) -> Graph:
 
 
 def _towards(graph: Graph, wanted: str) -> tuple[tuple[Node, ...], dict[str, str]]:
-    """The operators that compute `wanted`, and the replacement of each tensor left out."""
-    # Running statistics replace batch statistics; its input replaces the output of a dropout.
+    """Return the operators that compute `wanted`, and the replacement of each tensor left out."""
+    # Running statistics replace batch statistics. The input of a dropout replaces its output.
     instead = {node.inputs[0]: node.inputs[1] for node in graph if node.op == "batchnorm_running"}
     nodes: list[Node] = []
     for node in graph:
@@ -115,7 +115,7 @@ def _run(
 
 
 def _answer(graph: Graph) -> tuple[int, ...]:
-    """Shape of one sample's logits; flat where the rows of the logits are not samples."""
+    """Return the shape of one sample's logits; flat if the rows of the logits are not samples."""
     count, *shape = graph[graph.logits].shape
     if count == graph.batch:
         return tuple(shape)

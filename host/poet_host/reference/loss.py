@@ -10,7 +10,7 @@ Labels = NDArray[np.int32]
 
 
 def _exponentials(logits: Array) -> tuple[Array, Array, Array]:
-    """Logits less their sample's largest, the exponentials (n, c), and their sums (n, 1)."""
+    """Return logits minus the sample's largest logit, exponentials of these (n, c), sums (n, 1)."""
     below = logits - logits.max(axis=1, keepdims=True)
     powers = exp(below)
     return below, powers, ordered_sum(powers)[:, None]

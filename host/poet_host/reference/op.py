@@ -1,4 +1,4 @@
-"""What all kernels in NumPy use: the operator's record and the table of kernels."""
+"""The operator's record and the table of kernels, which all kernels in NumPy use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class Op:
 
     @property
     def per_channel(self) -> np.float32:
-        """Elements of a channel in the batch, as a float."""
+        """Number of elements of one channel in the whole batch, as a float."""
         return f32(self.n * self.h * self.w)
 
 
@@ -74,7 +74,7 @@ KERNELS: dict[str, Callable[..., Array]] = {}
 
 
 def kernel(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Enter a function into `KERNELS` by its name, that of a row of isa.def."""
+    """Register a function in `KERNELS`. Its name is that of a row of isa.def."""
     KERNELS[function.__name__] = function
     return function
 

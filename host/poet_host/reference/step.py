@@ -25,10 +25,10 @@ def run_kernel(
 ) -> Array:
     """Return the output of one operator.
 
-    `op` and `sink` name rows of isa.def. `attrs` are fields of `struct poet_op`; a missing one
-    is 0. `inputs` are in the order of isa.def, the sink's after the kernel's own. `shape` is
-    that of the result, by default the output's in isa.def.
-    Raises ValueError if the size of an input differs from `attrs`, or its type from isa.def.
+    `op` and `sink` name rows of isa.def. `attrs` are fields of `struct poet_op`; a missing field
+    is 0. `inputs` are in the order of isa.def: the kernel's inputs, then the sink's. `shape` is
+    the shape of the result, by default the shape of the output in isa.def.
+    Raises ValueError if an input's size does not fit `attrs`, or its type does not fit isa.def.
     """
     kernel = isa.kernels()[op]
     own = min(len(kernel.letters), len(inputs))

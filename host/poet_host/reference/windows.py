@@ -12,7 +12,10 @@ from .op import Op, kernel
 def _meeting(
     at: int, stride: int, pad: int, in_size: int, out_size: int
 ) -> tuple[slice, slice] | None:
-    """Outputs whose window has its element `at` inside the input, and those inputs."""
+    """Return slices of the outputs whose window element `at` is inside the input, and of inputs.
+
+    The second slice has the input under that element for each output. None if there are no outputs.
+    """
     first = max(0, -((at - pad) // stride))
     end = min(out_size, (in_size - 1 + pad - at) // stride + 1)
     if first >= end:
@@ -22,7 +25,7 @@ def _meeting(
 
 
 def _taps(op: Op) -> list[tuple[tuple[int, int], tuple[Any, ...], tuple[Any, ...]]]:
-    """For each element of the window: (kh, kw), an index of outputs, an index of inputs."""
+    """For each element of the window: (kh, kw), index of its outputs, index of its inputs."""
     found = []
     for kh in range(op.kernel_h):
         for kw in range(op.kernel_w):
@@ -34,7 +37,7 @@ def _taps(op: Op) -> list[tuple[tuple[int, int], tuple[Any, ...], tuple[Any, ...
 
 
 def _clipped(stride: int, pad: int, size: int, kernel: int, out: int) -> list[tuple[slice, slice]]:
-    """For each output: the window's elements inside the input, and those inputs."""
+    """Return two slices for each output: its window's elements inside the input, and the inputs."""
     found = []
     for start in range(-pad, out * stride - pad, stride):
         begin, end = max(0, start), max(0, start, min(size, start + kernel))

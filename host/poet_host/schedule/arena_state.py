@@ -1,7 +1,7 @@
-"""State of a board's arena and transfers during a plan; it refuses what breaks a rule.
+"""State of a board's arena and transfers during a plan. It refuses statements that break a rule.
 
-Encoder and decoder apply statements to the same class. So both see the same residents, and the
-same transfers that a statement must wait for. It has all rules of FORMAT.md's last section.
+Encoder and decoder use this class. So both see the same residents, and the same transfers that a
+statement must wait for. The class checks all rules of "What a reader refuses" in FORMAT.md.
 """
 
 from bisect import insort
@@ -24,7 +24,7 @@ class Resident:
 
 
 class ArenaState:
-    """State after each statement of a plan. Tensors are numbers of the model part."""
+    """State after each statement of a plan. A tensor is its number in the model part."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -78,7 +78,7 @@ class ArenaState:
         return self._transfer.get(tensor, 0)
 
     def begin_compute(self, tensor: int) -> None:
-        """Check what a compute needs. `take` or `overwrite`, and `end_compute`, must follow."""
+        """Check a compute. Next, call `take` or `overwrite`, and `end_compute`."""
         if not self.model.stored_count <= tensor < len(self.model.tensors):
             raise RuleError(f"tensor {tensor} has no operator")
         if tensor > self.next_tensor:
@@ -127,7 +127,7 @@ class ArenaState:
     def page_out(self, tensor: int) -> None:
         self._must_be_in_ram(tensor)
         if self.model.tensors[tensor].place not in (PAGE, NEXT):
-            raise RuleError(f"tensor {tensor} has no page on storage to be written to")
+            raise RuleError(f"tensor {tensor} has no page on storage, so it cannot be paged out")
         self._queue(tensor)
         self._on_storage.add(tensor)
 
@@ -139,7 +139,7 @@ class ArenaState:
     def wait(self, remaining: int) -> None:
         if self.unfinished <= remaining:
             raise RuleError(
-                f"a wait until {remaining} transfers are left, when {self.unfinished} are"
+                f"a wait until {remaining} transfers are unfinished: only {self.unfinished} are now"
             )
         self.finished = self.queued - remaining
 

@@ -2,12 +2,12 @@
 
 
 def width(count: int) -> int:
-    """Return the bits that number `count` things: those of count - 1, or 0 if count <= 1."""
+    """Return the number of bits of an index into `count` items; 0 if count <= 1."""
     return max(count - 1, 0).bit_length()
 
 
 class BitWriter:
-    """Collect bits; `length` is their number so far."""
+    """Collect bits; `length` is the number of bits so far."""
 
     def __init__(self) -> None:
         self._value = 0

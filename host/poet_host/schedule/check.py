@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_meta(schedule: "Schedule", where: str) -> None:
-    """Check all that readers use of the meta part. Raises BadInput that begins with `where`."""
+    """Check the meta part as far as readers use it. Raises BadInput that begins with `where`."""
     model = schedule.model
     meta = convert(schedule.meta, ScheduleMeta, f"{where}, meta part", extra=True)
     names = [tensor.name for tensor in meta.tensors]
@@ -31,10 +31,10 @@ def check_meta(schedule: "Schedule", where: str) -> None:
             graph = schedule.graph
             for node, tensor in zip(graph, model.tensors, strict=True):
                 if node.size_bytes != tensor.size_bytes:
-                    raise BadInput(f"tensor {quoted(node.name)} has a shape of another size")
+                    raise BadInput(f"tensor {quoted(node.name)}: its shape and size do not agree")
             check_starts(graph)
     except BadInput as error:
-        reason = str(error).replace("\n", "\\n")  # names may contain it
+        reason = str(error).replace("\n", "\\n")  # names may contain a line break
         raise BadInput(f"{where}, meta part: {reason}: solve again") from error
 
 

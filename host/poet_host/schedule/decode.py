@@ -59,7 +59,7 @@ class _Decoder:
         return tuple(self.statements)
 
     def _next(self) -> bool:
-        """Read one statement; False at `end`."""
+        """Read one statement. Return False at `end`."""
         get, state = self.bits.get, self.state
         if get(1) == 0:
             self._compute(state.next_tensor)
@@ -133,7 +133,7 @@ class _Decoder:
         count = len(self.state.residents)
         position = self.bits.get(width(count))
         if position >= count:
-            raise RuleError(f"resident {position} of {count}")
+            raise RuleError(f"there is no resident {position} of {count}")
         return position
 
     def _resident(self) -> int:

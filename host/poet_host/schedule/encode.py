@@ -20,7 +20,7 @@ from .model import Model, Operator, model_bytes, read_model, with_crc
 from .schedule import Schedule
 
 _C = isa.constants()
-QUEUE_CAPACITY = 8  # transfers that a board queues, where its HELLO is not known
+QUEUE_CAPACITY = 8  # transfers that a board queues, if its HELLO is not known
 
 
 def encode(
@@ -52,7 +52,7 @@ def encode_costs(
     meta: Mapping[str, Any] | None = None,
     queue_capacity: int = QUEUE_CAPACITY,
 ) -> Schedule:
-    """Return the schedule of a plan of costs only. Its kernels are `none`: boards refuse it."""
+    """Return the schedule of a plan for a cost graph. Its kernels are `none`: boards refuse it."""
     nodes = numbered(graph.nodes)
     known = {"graph": {"name": graph.name}, "tensors": [{"name": node.name} for node in nodes]}
     return _encode(model_of_costs(graph), known, plan, meta, queue_capacity)
@@ -69,7 +69,7 @@ def _encode(
     if not plan.statements:
         raise BadInput(f"the plan has no statements (its status is {plan.status})")
     if queue_capacity < 1:
-        raise BadInput(f"queue_capacity is {queue_capacity}: give at least 1")
+        raise BadInput(f"queue_capacity is {queue_capacity}: it must be at least 1")
     part = model_bytes(tables)
     model = read_model(part, "schedule")
     names = [tensor["name"] for tensor in known["tensors"]]
@@ -79,7 +79,7 @@ def _encode(
         if key in whole:
             raise BadInput(f"meta: {key} is set by encode: choose another key")
         whole[key] = value
-    # As it will be read back: tuples become lists. A value that JSON lacks fails here.
+    # As a reader will see it: tuples become lists. A value that JSON does not have fails here.
     schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)), origin)
     _compare(schedule, plan.statements)
     return schedule
@@ -98,7 +98,7 @@ def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
 
 
 class _Encoder:
-    """Write the statements of one plan; `state` is the board's after each of them."""
+    """Write the statements of one plan. `state` is the board's state after each statement."""
 
     def __init__(
         self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int
@@ -142,7 +142,7 @@ class _Encoder:
         return with_crc(header + bits)
 
     def _arena_bytes(self) -> int:
-        """Return the highest end of a tensor or workspace: it gives raw offsets their width."""
+        """Return the highest end of a tensor or workspace. The width of raw offsets follows."""
         top = 0
         for i, statement in enumerate(self.statements):
             number = self._number(statement)
@@ -247,7 +247,7 @@ class _Encoder:
         self.out.put(position, width(len(self.state.residents)))
 
     def _wait_for(self, transfer: int) -> None:
-        """Write the weakest wait after which this transfer is finished, if it may not be yet."""
+        """Write a wait that ends when this transfer is finished, if it may be unfinished."""
         if transfer > self.state.finished:
             self._wait(self.state.queued - transfer)
 

@@ -36,12 +36,12 @@ _ATTRS = isa.field_types("poet_op").keys() - set(STRUCTURE)
 
 
 def numbered(nodes: Iterable[_N]) -> list[_N]:
-    """Sort nodes by tensor number: stored nodes first, then the others as they run."""
+    """Sort nodes by tensor number: stored nodes first, then the others in execution order."""
     return sorted(nodes, key=lambda node: not node.stored)
 
 
 def model_of_graph(graph: Graph) -> Model:
-    """Return the tables of a training graph. Raises BadInput for a graph that no board runs."""
+    """Return the tables of a training graph. Raises BadInput if no board can run the graph."""
     nodes = numbered(graph)
     number = {node.name: i for i, node in enumerate(nodes)}
     renewed = [node.updates for node in nodes if node.updates is not None]
@@ -81,7 +81,7 @@ def _operator(graph: Graph, node: Node, number: Mapping[str, int]) -> Operator:
     if node.op not in kernels or node.sink not in sinks:
         raise BadInput(f"{where}: no board has the operator {node.op} with the sink {node.sink}")
     if len(node.inputs) > MAX_INPUTS:
-        raise BadInput(f"{where}: {len(node.inputs)} inputs, a board takes at most {MAX_INPUTS}")
+        raise BadInput(f"{where}: it has {len(node.inputs)} inputs: use at most {MAX_INPUTS}")
     unknown = sorted(set(node.attrs) - _ATTRS)
     if unknown:
         raise BadInput(f"{where}: poet_op has no field {unknown[0]}")
@@ -95,14 +95,14 @@ def _operator(graph: Graph, node: Node, number: Mapping[str, int]) -> Operator:
 
 
 def model_of_costs(graph: CostGraph) -> Model:
-    """Return the tables of a graph of costs only. Boards refuse them; plans encode as usual.
+    """Return the tables of a cost graph. Boards refuse them, but plans are encoded as usual.
 
     Sizes are rounded up to a multiple of 4, as the offsets of the placement are.
     """
     if not graph.storage and any(node.stored or node.keep for node in graph.nodes):
         raise BadInput(
             f"graph {graph.name}: it has stored or kept tensors, but its board has no storage, so "
-            "it has no schedule: save the plan alone with --plan"
+            "a schedule is impossible: save the plan alone with --plan"
         )
     order = numbered(graph.nodes)
     number = {node.name: i for i, node in enumerate(order)}
@@ -110,10 +110,10 @@ def model_of_costs(graph: CostGraph) -> Model:
     for node in order:
         where = f"graph {graph.name}, node {node.name}"
         if node.bytes == 0:
-            raise BadInput(f"{where}: it has 0 bytes: a schedule needs at least 1")
+            raise BadInput(f"{where}: it has 0 bytes: a tensor of a schedule needs at least 1")
         inputs = tuple(number[graph.nodes[i].name] for i in dict.fromkeys(node.inputs))
         if len(inputs) > MAX_INPUTS:
-            raise BadInput(f"{where}: {len(inputs)} inputs, a schedule takes at most {MAX_INPUTS}")
+            raise BadInput(f"{where}: it has {len(inputs)} inputs: use at most {MAX_INPUTS}")
         flags = (STORED * node.stored) | (KEEP * node.keep) | (ONCE * node.once)
         place = FIXED if node.stored else PAGE if graph.storage else PLACE_NONE
         tensors.append(Tensor(rounded(node.bytes), place, flags))
@@ -130,7 +130,7 @@ def rounded(size_bytes: int) -> int:
 
 
 def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[int, int]) -> Model:
-    """Give every tensor its blocks; `renews` maps NEXT tensors to CURRENT tensors.
+    """Assign blocks to every tensor; `renews` maps NEXT tensors to CURRENT tensors.
 
     Stored tensors of different places never share an erase group. A step thus never writes into
     the group of a tensor that only the host can write again.

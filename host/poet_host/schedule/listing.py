@@ -22,20 +22,21 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One statement. None: it has no such value."""
+    """One statement. None means that the statement has no such value."""
 
     index: int
     statement: str
     tensor: str
     size_bytes: int | None
     offset: int | None
-    ram_bytes: int | None  # in use after it
+    ram_bytes: int | None  # in use after the statement
     begin_us: float | None  # both times follow from the schedule's costs
     time_us: float | None
-    what: str  # operator, reason of a wait
+    what: str  # operator, or reason of a wait
 
 
-_NUMBERS = ("#", "begins", "takes", "took", "bytes", "at", "RAM used")  # columns, without units
+# Columns of numbers, by their headings without units.
+_NUMBERS = ("#", "begins", "takes", "took", "bytes", "at", "RAM used")
 NAME_WIDTH = 60  # characters; the middle of longer tensor names is left out
 SHORT_US = 10_000  # a shorter step is listed in microseconds, not milliseconds
 
@@ -57,11 +58,11 @@ def unit_of(step_us: float) -> Unit:
 
 
 def listing(schedule: Schedule, took_us: Mapping[int, float] | None = None) -> str:
-    """Return header, storage, and each statement with its tensor, place and the RAM in use.
+    """Return header, storage, and each statement with its tensor, offset and the RAM in use.
 
     Begin and time of each statement are listed if the schedule has costs. `took_us`: measured
-    times by index of the statement, for a column of their own. Raises BadInput if the
-    statements break a rule.
+    times by index of the statement; they get their own column. Raises BadInput if the statements
+    break a rule.
     """
     found = rows(schedule)
     ends_us = max((row.begin_us + (row.time_us or 0) for row in found if row.begin_us), default=0.0)
@@ -191,9 +192,10 @@ def _waited_for(remaining: int) -> str:
 
 
 def operator_text(schedule: Schedule, tensor: int, statement: Statement | None = None) -> str:
-    """Return the operator of a tensor as `kernel(inputs)`, or its inputs in a graph of costs.
+    """Return the operator of a tensor as `kernel(inputs)`.
 
-    With a compute statement, the text also names the place of the workspace.
+    In a cost graph, which has no kernels, return `from inputs`. With a compute statement, the text
+    also has the size and offset of the workspace.
     """
     op, names = schedule.model.operator(tensor), schedule.names
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name

@@ -46,7 +46,7 @@ class TrainingMeta:
 
 @dataclass(frozen=True)
 class NameOnly:
-    """A graph or tensor of costs only."""
+    """A cost graph, or a tensor of a cost graph."""
 
     name: str
 

@@ -52,7 +52,7 @@ class Operator:
 
     @property
     def workspace_bytes(self) -> int:
-        # No kernel needs a workspace yet: it is for the buffers of operators that will stream.
+        # No kernel needs a workspace yet. It is meant for buffers of operators that stream data.
         return int(self.attrs.get("workspace_bytes", 0))
 
     @cached_property
@@ -84,7 +84,7 @@ def model_bytes(model: Model) -> bytes:
     """Return the model part. `model.crc` is not used: it follows from the other fields."""
     if len(model.tensors) >= NONE:
         raise BadInput(
-            f"a schedule has room for {NONE - 1:,} tensors, the graph has {len(model.tensors):,}"
+            f"the graph has {len(model.tensors):,} tensors: a schedule has at most {NONE - 1:,}"
         )
     rows = [isa.pack("poet_tensor", **vars(tensor)) for tensor in model.tensors]
     rows += [
@@ -116,7 +116,7 @@ def with_crc(part: bytes) -> bytes:
 
 
 def read_model(part: bytes, where: str) -> Model:
-    """Return the tables of a model part of the right length.
+    """Return the tables of a model part, which must have the length `part_size`.
 
     Raises BadInput that begins with `where` if a header field, the CRC or a table rule is wrong.
     """
@@ -124,7 +124,7 @@ def read_model(part: bytes, where: str) -> Model:
     header = isa.unpack("poet_model", part[:size])
     if header["version"] != _C["POET_VERSION"]:
         raise BadInput(
-            f"{where} has version {header['version']}, this program reads version "
+            f"{where} has version {header['version']}, but this program reads version "
             f"{_C['POET_VERSION']}: use the poet-host that wrote it, or solve again"
         )
     if header["crc"] != part_crc(part):

@@ -44,7 +44,7 @@ def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
 
 
 def _changed(node: Node, given: Mapping[str, float], used: set[str]) -> Node:
-    """Return a node with new rates where it has them; add their names to `used`."""
+    """Return a node with the new values of its rates. Add the names of these rates to `used`."""
     mine = [name for name in given if name in _rates_of(node)]
     used.update(mine)
     return replace(node, attrs={**node.attrs, **{name: given[name] for name in mine}})

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def graph_of(schedule: "Schedule") -> Graph:
     """Return the graph that was encoded, with stored nodes first and floats as float32.
 
-    Raises BadInput for a schedule of costs only, or if the meta part does not describe a graph.
+    Raises BadInput for a schedule of a cost graph, or if the meta part does not describe a graph.
     """
     model = schedule.model
     if any(op.kernel == 0 for op in model.operators):

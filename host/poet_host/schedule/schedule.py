@@ -51,7 +51,7 @@ class Schedule:
 
     @cached_property
     def graph(self) -> Graph:
-        """The training graph, with stored nodes first. Raises BadInput if it has costs alone."""
+        """The training graph, with stored nodes first. Raises BadInput if it is a cost graph."""
         return graph_of(self)
 
     @cached_property
@@ -109,13 +109,13 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
 
 
 def _packed(magic: str, content: bytes) -> bytes:
-    """Return a part for the host: a record with its kind and length, then the content."""
+    """Return a part that only the host reads: a poet_meta record, then the content."""
     record = isa.pack("poet_meta", magic=_C[magic], crc=zlib.crc32(content), bytes=len(content))
     return record + content
 
 
 def _unpacked(data: bytes, at: int, magic: str, part: str, where: str) -> tuple[bytes, int]:
-    """Return the content of a part for the host, and the offset of its end."""
+    """Return the content of a part that only the host reads, and the offset of its end."""
     header = _header(data, at, "poet_meta", magic, where)
     begin = at + isa.record_size("poet_meta")
     content = data[begin : begin + header["bytes"]]

@@ -16,9 +16,9 @@ from .schedule import Schedule
 class Timed:
     """Times of one statement, in microseconds from the begin of the step."""
 
-    reached_us: float  # the processor reaches it
-    begin_us: float  # its lane begins it, after waits and earlier transfers; of a free: the wait
-    end_us: float  # its lane is done with it
+    reached_us: float  # when the processor reaches the statement
+    begin_us: float  # when its lane begins it, after waits; of a free: when its wait begins
+    end_us: float  # when its lane has finished it
 
 
 def costs_of_schedule(schedule: Schedule) -> CostGraph:
@@ -31,7 +31,7 @@ def costs_of_schedule(schedule: Schedule) -> CostGraph:
 def planned_times(
     graph: CostGraph, statements: Sequence[Statement | Wait]
 ) -> tuple[Timed | None, ...]:
-    """Return the times of each statement; None for a wait: computes and frees wait themselves."""
+    """Return the times of each statement. A wait has None: other statements include their waits."""
     number = {node.name: i for i, node in enumerate(graph.nodes)}
     clock = Clock(graph)
     times: list[Timed | None] = []

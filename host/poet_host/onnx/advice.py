@@ -1,4 +1,4 @@
-"""What to do about ONNX operators that are not supported."""
+"""Advice for ONNX operators that are not supported."""
 
 _OPERATORS: dict[str, tuple[str, ...]] = {
     "recurrent layers are not supported: use convolutions along time, or attention": (
@@ -28,12 +28,12 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
         "RandomUniformLike",
     ),
 }
-_RUNTIMES = ("com.microsoft", "com.ms.internal")  # domains of operators that optimisers insert
+_RUNTIMES = ("com.microsoft", "com.ms.internal")  # domains of graph optimisers
 ADVICE = {op: text for text, ops in _OPERATORS.items() for op in ops}
 
 
 def advice(op: str) -> str:
-    """Why a node with this operator cannot be trained, and what to do."""
+    """Return why a node with this operator cannot be trained, and what to do."""
     domain, _, name = op.rpartition(".")
     if domain and name:
         optimised = domain.startswith(_RUNTIMES)

@@ -1,4 +1,4 @@
-"""What an import has built so far: values by their names in the file, layers, parameters, names."""
+"""The state of an import: values by their names in the file, layers, parameters, names."""
 
 import re
 from dataclasses import dataclass, replace
@@ -35,8 +35,8 @@ class Unknown(Exception):
 class Deferred:
     """A tensor with operations that are not layers yet: scale, transpose, pad, mask.
 
-    Its reader may do them itself, as attention and convolutions do. Otherwise they become layers
-    (Context.materialise).
+    The node that reads the tensor may do these operations itself, as attention and convolutions do.
+    Otherwise they become layers (Context.materialise).
     """
 
     tensor: Tensor
@@ -44,7 +44,7 @@ class Deferred:
     factor: float = 1.0
     pads: tuple[tuple[int, int], ...] = ()  # before and after each axis of the new order
     filling: float = 0.0  # the value of the padding
-    mask: Mask = UNMASKED  # of scores: only a softmax may read them then
+    mask: Mask = UNMASKED  # of attention scores: only a softmax may read masked scores
 
     @property
     def shape(self) -> Shape:
@@ -62,12 +62,12 @@ class Deferred:
 
 
 def identity(axes: tuple[Any, ...]) -> tuple[int, ...]:
-    """The order that leaves as many axes where they are."""
+    """Return the order that keeps every axis in its position."""
     return tuple(range(len(axes)))
 
 
 def deferred(tensor: Tensor, **changes: Any) -> Deferred:
-    """A tensor as it is, but for the changes."""
+    """Return a Deferred of `tensor`. `changes` are its other fields."""
     return replace(Deferred(tensor, identity(tensor.shape)), **changes)
 
 
@@ -78,7 +78,7 @@ class Parts:
     whole: Deferred
     axis: int
     ranges: tuple[tuple[int, int], ...]  # begin and end of each part
-    dropped: bool  # is the axis, of size 1 in each part, removed?
+    dropped: bool  # True if the axis, of size 1 in each part, is removed
 
 
 Value = Tensor | Deferred | Constant | TokenValues | Parts
@@ -90,15 +90,15 @@ class Context:
     def __init__(self, model: OnnxModel, builder: Builder, file_batch: int) -> None:
         self.model = model
         self.builder = builder
-        self.file_batch = file_batch  # the batch that sizes in the file are for
+        self.file_batch = file_batch  # the batch for which the file was exported
         self.values: dict[str, Value] = dict(initial_constants(model))  # by names in the file
         self.values[model.input.name] = builder.data
         self.computed: dict[str, Array] = {}  # parameters that nodes of the file compute, by name
         self.unknown: set[str] = set()  # tensors of which only the shape is known
         self.problems: dict[str, str] = {}  # by the first output of the node
-        self.fused: dict[str, str] = {}  # outputs of nodes that did the work of their reader too
+        self.fused: dict[str, str] = {}  # from a node's output to its reader's: one rule does both
         self.masks: dict[str, Mask] = {}  # of the scores of each softmax, by its output
-        self.normalised: set[str] = set()  # the data less their mean, and so on
+        self.normalised: set[str] = set()  # names of the data after subtraction, scaling, ...
         self.reads_tokens = model.input.dtype.kind in "iu"
         self.texts = sample_texts(builder.data.shape) if self.reads_tokens else ()
         self._parameters: dict[str, Node] = {}  # by their start
@@ -112,16 +112,17 @@ class Context:
         return [node for node in self.model.nodes if name in node.inputs]
 
     def only_reader(self, name: str) -> OnnxNode | None:
-        """The node that reads a tensor, if it is the only one and reads it once."""
+        """Return the only node that reads a tensor, if it reads it once. None for the output."""
         readers = self.readers(name)
         if len(readers) != 1 or readers[0].inputs.count(name) != 1 or name == self.model.output:
             return None
         return readers[0]
 
     def with_batch(self, x: Shape, shape: list[int]) -> list[int]:
-        """A shape that the file makes of `x` for its own batch, for the batch that is set.
+        """Return `shape`, which the file computes for its own batch, for the batch of the import.
 
-        Only where the batch is an axis of its own: a merged axis does not show where it is.
+        `x` is the old shape. Only a batch that is an axis of its own is replaced: in a merged axis
+        it cannot be found.
         """
         batch = self.builder.data.shape[0]
         for i, size in enumerate(shape):
@@ -153,11 +154,11 @@ class Context:
         return made
 
     def is_frozen(self, given: Constant) -> bool:
-        """Is it a buffer or a frozen parameter of a module? PyTorch does not train it either."""
+        """Return True for a module's buffer or frozen parameter, which PyTorch does not train."""
         return given.source.names[0] in self.model.frozen
 
     def is_trained(self, given: Constant) -> bool:
-        """Is it known to be a parameter, even if it is a single number?"""
+        """Return True if the constant is a known parameter of a module, even of a single number."""
         return not given.computed and given.source.names[0] in self.model.trained
 
     def parameter(
@@ -168,10 +169,12 @@ class Context:
         shape: Shape,
         role: Role = "parameter",
     ) -> Node:
-        """The stored node that starts with these constants: the rows of one tensor, if several."""
+        """Return the stored node that starts with these constants. Several are rows of one node."""
         names = tuple(name for constant in given for name in constant.source.names)
         if sum(constant.value.size for constant in given) != prod(shape):
-            raise Unsupported(f"{names[0]} has shape {given[0].value.shape}, {slot} needs {shape}")
+            raise Unsupported(
+                f"{names[0]} has shape {given[0].value.shape}, but {slot} needs {shape}"
+            )
         if len({(c.source.shape, c.source.transposed) for c in given}) > 1:
             raise Unsupported("its running statistics differ in shape")
         computed = any(constant.computed for constant in given)
@@ -211,7 +214,7 @@ class Context:
         return kept
 
     def part_of(self, layer: str, given: Constant) -> Tensor:
-        """Part of a tensor of the file. All of that tensor is stored and trained."""
+        """Return a part of a tensor of the file. The whole tensor is stored and trained."""
         assert given.part
         whole = Constant(self.model.constants[given.source.names[0]], given.source)
         kept = self.stored(layer, whole, "parameter")

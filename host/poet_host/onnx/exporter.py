@@ -13,9 +13,9 @@ from ..graph.weights import to_named, weight_nodes
 
 
 def export(graph: Graph, values: Mapping[str, NDArray[Any]]) -> bytes:
-    """The bytes of an .onnx file; `values` are parameters and states by node name.
+    """Return the bytes of an .onnx file; `values` are parameters and states by node name.
 
-    Raises BadInput for a built-in model, and for values that are not the graph's own.
+    Raises BadInput for a built-in model, or if the values do not fit the graph.
     """
     named = to_named(graph, values)
     if not graph.origin:

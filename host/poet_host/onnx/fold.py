@@ -26,7 +26,7 @@ class Constant:
     part: tuple[int, int, int] | None = None  # axis, begin and end: this part of an initialiser
 
     def whole(self, name: str) -> "Constant":
-        """A part as a tensor of its own, under its own `name`; other constants as they are."""
+        """Return a part as a separate tensor called `name`. Return other constants unchanged."""
         return computed(name, self.value) if self.part else self
 
     @property
@@ -84,7 +84,7 @@ def fold(
 def _part(
     model: OnnxModel, node: OnnxNode, table: Constant, inputs: Sequence[Constant | None]
 ) -> Constant | None:
-    """The part of a tensor of the file that a node reads, if it is a range of one axis."""
+    """Return the part of a file's tensor that a node reads, if it is a range of one axis."""
     plain = not (table.computed or table.part or table.source.transposed)
     if not plain or table.value.dtype != np.float32 or table.value.shape != table.source.shape:
         return None
@@ -120,7 +120,7 @@ def _rows(
     places = evaluate(model, node, [np.arange(size), *others])
     chosen = places[0].reshape(-1)
     if len(chosen) > 1 and (chosen == chosen[0]).all() and _is_only_added(model, node):
-        places[0] = chosen[:1].reshape((1,) * places[0].ndim)  # the addition repeats it
+        places[0] = chosen[:1].reshape((1,) * places[0].ndim)  # the addition repeats the row
         chosen = chosen[:1]
     if not len(chosen) or (chosen != np.arange(chosen[0], chosen[0] + len(chosen))).any():
         return None
@@ -130,7 +130,10 @@ def _rows(
 
 
 def _is_only_added(model: OnnxModel, node: OnnxNode) -> bool:
-    """Is a node's output only added, and never to a constant, which may be as small?"""
+    """Return True if a node's output is only added to tensors that are not constants.
+
+    A constant may have one row too, so that the addition would not repeat the output.
+    """
     readers = [reader for reader in model.nodes if node.outputs[0] in reader.inputs]
     known = {name for other in model.nodes if not other.inputs for name in other.outputs}
     return bool(readers) and all(
@@ -140,7 +143,7 @@ def _is_only_added(model: OnnxModel, node: OnnxNode) -> bool:
 
 
 def evaluate(model: OnnxModel, node: OnnxNode, inputs: Sequence[Array | None]) -> list[Array]:
-    """The outputs of one node, by ONNX's own reference implementation."""
+    """Return the outputs of one node, computed by ONNX's reference implementation."""
     onnx = onnx_package()
     from onnx.reference import ReferenceEvaluator
 

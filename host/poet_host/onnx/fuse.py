@@ -1,8 +1,8 @@
 """Fuse functions that exporters write as several operators: gelu and layer normalisation.
 
-They are recognised by their results. A cone is the set of nodes between a tensor and another that
-depends on it alone. It is evaluated for a few numbers and compared with the function, so that the
-order of its operators does not matter.
+The functions are recognised by their results. A cone is the set of nodes between a tensor and
+another tensor that depends on the first alone. The cone is evaluated for a few numbers, and the
+results are compared with those of the function. So the order of the operators does not matter.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +51,7 @@ def _gelu_tanh(x: Array) -> Array:
 def fused(
     nodes: tuple[OnnxNode, ...], constants: Constants, shapes: Mapping[str, Shape]
 ) -> tuple[OnnxNode, ...]:
-    """The nodes, with one node in place of each cone that is a known function.
+    """Return the nodes, with one node in place of each cone that is a known function.
 
     `shapes` are the known shapes of tensors.
     """
@@ -71,7 +71,7 @@ def fused(
 
 
 def _over_the_last(node: OnnxNode, constants: Constants, shapes: Mapping[str, Shape]) -> OnnxNode:
-    """The node, with axis -1 if it is a mean over the last axis."""
+    """Return the node. A mean over the last axis gets the axis -1."""
     rank, axes = len(shapes.get(node.input(0), ())), _axes(node, constants)
     if node.op != "ReduceMean" or not rank or axes != [rank - 1]:
         return node
@@ -93,7 +93,7 @@ def _usable(node: OnnxNode, constants: Constants) -> bool:
 
 
 def _cone(output: str, makers: Mapping[str, OnnxNode], constants: Constants) -> dict[str, OnnxNode]:
-    """Usable nodes that `output` depends on, by their outputs; the nearest, if there are many."""
+    """Return usable nodes that `output` depends on, by their outputs: the nearest _MAX_NODES."""
     cone: dict[str, OnnxNode] = {}
     waiting = [output]
     while waiting and len(cone) < _MAX_NODES:
@@ -108,7 +108,7 @@ def _cone(output: str, makers: Mapping[str, OnnxNode], constants: Constants) -> 
 def _match(
     output: str, cone: Mapping[str, OnnxNode], constants: Constants
 ) -> tuple[OnnxNode, list[OnnxNode]] | None:
-    """The known function that computes `output`, and the nodes of its cone."""
+    """Return a node of the known function that computes `output`, and the nodes of its cone."""
     ops = [node.op for node in cone.values()]
     attributes: dict[str, Any]
     if _CURVES.isdisjoint(ops) and ops.count("ReduceMean") < 2:
@@ -143,7 +143,7 @@ def _match(
 def _between(
     source: str, output: str, cone: Mapping[str, OnnxNode], constants: Constants
 ) -> list[OnnxNode]:
-    """The nodes from `source` to `output`, in order; none if `output` depends on more."""
+    """Return the nodes from `source` to `output`, in order; none if `output` has other sources."""
     ordered: list[OnnxNode] = []
     done = {source}
 

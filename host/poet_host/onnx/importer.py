@@ -1,4 +1,4 @@
-"""Import: an .onnx model becomes the graph of its training step, which starts with its weights.
+"""Import an .onnx model as the graph of its training step. Training starts with its weights.
 
 Batch and sequence length can be set. The loss replaces a softmax at the end. Batchnorm is trained
 or frozen. One error lists all nodes that cannot be trained.
@@ -37,7 +37,7 @@ def load(path: Path | str, options: TrainingOptions = DEFAULTS) -> Graph:
 
 
 def training(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -> Graph:
-    """Return the training graph of a model. Raises BadInput for what cannot be trained."""
+    """Return the training graph of a model. Raises BadInput if the model cannot be trained."""
     forward = import_model(model, name, options)
     return with_returning(options.training_graph(forward, DEFAULT_OPTIMISER), model)
 
@@ -45,14 +45,14 @@ def training(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -
 def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -> Model:
     """Return the forward model, with a loss after its output.
 
-    The batch is the first size of the input. Without `options.batch` it is the file's, or 1 if it
-    is open there. `options.sequence_length` is the second size, which must be open or the same.
-    Without `options.loss` the loss is cross-entropy, if the output has the shape of classes; else
-    raises BadInput.
+    The batch is the first size of the input. Without `options.batch` it is the file's batch, or 1
+    if the file leaves it open. `options.sequence_length` is the second size, which must be open in
+    the file, or the same. Without `options.loss` the loss is cross-entropy. Raises BadInput if the
+    output then does not have the shape of classes.
     """
     loss = options.loss
     if loss not in (None, *LOSSES):
-        raise BadInput(f"loss {loss!r}: choose of {', '.join(LOSSES)}")
+        raise BadInput(f"loss {loss!r}: choose one of {', '.join(LOSSES)}")
     options.check_batch(model.where)
     shape = _shape(model.input, options.batch, options.sequence_length, model.where)
     before = model.input.shape[0]
@@ -115,9 +115,9 @@ def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
 
 
 def _drop_softmax(model: OnnxModel) -> bool:
-    """Remove a softmax, or the sigmoid of one number, at the end: the loss computes it itself.
+    """Remove a final softmax or sigmoid of one number, because the loss contains it.
 
-    Only changes of shape may follow it. Returns whether there was one.
+    Only changes of shape may follow it. Returns True if one was removed.
     """
     output, views = model.output, []
     makers = {name: node for node in model.nodes for name in node.outputs}
@@ -136,7 +136,7 @@ def _drop_softmax(model: OnnxModel) -> bool:
 
 
 def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
-    """Is it the sigmoid of one number, or a softmax over the last axis that is larger than 1?"""
+    """Return True for the sigmoid of one number, or a softmax over the last axis larger than 1."""
     shape = model.shapes.get(node.outputs[0], ())
     if node.op == "Sigmoid":
         return len(shape) > 0 and prod(shape[1:]) == 1
@@ -148,10 +148,10 @@ def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
 
 
 def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Tensor:
-    """The output as the loss reads it, without sizes of 1 after the classes.
+    """Return the output as the loss reads it, without axes of size 1 after the classes.
 
-    A single number is the logit of the second of two classes. The first class has 0, so that the
-    cross-entropy is the binary one.
+    A single number is the logit of the second of two classes. The logit of the first class is 0,
+    so the loss is binary cross-entropy.
     """
     batch, where = builder.data.shape[0], context.model.where
     if output.shape[0] != batch:
@@ -170,15 +170,15 @@ def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Te
         output = builder.layer("concat", both, 1, name=context.free_name("classes"))
     if loss == "cross-entropy" and (len(output.shape) not in (2, 3) or output.shape[-1] < 2):
         raise BadInput(
-            f"{where}: its output has shape {output.shape}, cross-entropy needs (batch, classes) "
-            "or (batch, length, classes): use --loss mse, or export the part of the model that "
+            f"{where}: its output has shape {output.shape}, but cross-entropy needs (batch, "
+            "classes) or (batch, length, classes): use --loss mse, or export the part that "
             "outputs a number for each class"
         )
     return output
 
 
 def _origin(model: OnnxModel, context: Context) -> bytes:
-    """The file for inference. Parameters that its nodes compute become initialisers."""
+    """Return the file for inference. Parameters that its nodes compute become initialisers."""
     onnx = onnx_package()
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)

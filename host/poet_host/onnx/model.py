@@ -1,6 +1,6 @@
 """An ONNX file as plain data: nodes with Python attributes, constants as arrays, shapes.
 
-The package `onnx` is imported on first use, so that only those who bring models need it.
+The package `onnx` is imported on first use, so that only users of .onnx models need it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,7 +73,7 @@ class OnnxModel:
         outputs = [value.name for value in graph.output]
         self.input = _only(inputs, [value.name for value in inputs], "input", where)
         self.output: str = _only(outputs, outputs, "output", where)
-        # Those that the output needs, in topological order.
+        # The nodes that the output needs, in topological order.
         self.nodes = needed_for(self.output, _nodes(onnx, graph))
         self.trained: frozenset[str] = frozenset()  # initialisers that are known as parameters
         self.frozen: frozenset[str] = frozenset()  # initialisers that must not be trained

@@ -1,7 +1,7 @@
 """Restore the parameters of modules that exporters renamed, merged, transposed or left out.
 
 PyTorch's exporters merge equal initialisers, such as the ones and zeros with which batchnorms
-start. They store the weights of linear layers transposed, under numbers. Each parameter gets the
+start. They store the weights of linear layers transposed, named by numbers. Each parameter gets the
 name and the layout of its module again, so that trained weights fit that module.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
 Uses = dict[str, list[tuple[Any, int]]]
-"""The nodes that read a tensor, and the number of the input."""
+"""By tensor: the nodes that read it, each with the index of its input."""
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _RULE = "pkg.onnxscript.rewriter.rule_name"
@@ -59,7 +59,7 @@ def _about(node: Any, key: str) -> str | None:
 
 
 def is_numbered(name: str) -> bool:
-    """Is it a number that an exporter gave to a tensor without a name?"""
+    """Return True for a name that an exporter made of a number, for a tensor without a name."""
     return _NUMBERED.fullmatch(name) is not None
 
 
@@ -74,7 +74,7 @@ def is_folded(node: Any) -> bool:
 
 
 def free_name(name: str, taken: set[str]) -> str:
-    """The name, with a number if it is taken already. Adds it to `taken`."""
+    """Return `name`, with a number if `name` is taken already. Add the result to `taken`."""
     found, number = name, 1
     while found in taken:
         number += 1
@@ -84,7 +84,7 @@ def free_name(name: str, taken: set[str]) -> str:
 
 
 def restore(onnx: ModuleType, graph: Any) -> None:
-    """Change the file's graph as described above. Its results stay the same."""
+    """Restore the parameters in the file's graph. The results of the graph stay the same."""
     arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for value in [value for value in graph.input if value.name in arrays]:
         graph.input.remove(value)  # only the default, the initialiser, is used
@@ -104,8 +104,8 @@ def restore(onnx: ModuleType, graph: Any) -> None:
 def _split_merged(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
     """Give each layer its own copy of an initialiser that an exporter merged; return the copies.
 
-    Such an initialiser has equal numbers, or layers of the same kind in different modules read it:
-    copies of one layer are equal until they are trained.
+    In such an initialiser all numbers are equal, or layers of the same kind in different modules
+    read it: copies of one layer are equal until they are trained.
     """
     even = {
         name: value
@@ -162,7 +162,8 @@ def _give_copies(
     elif is_copied and own and name.startswith(f"{own[0]}."):
         wanted = [layer + name.removeprefix(own[0]) for layer in own]
     owner = wanted.index(name) if name in wanted else 0
-    given: dict[tuple[str, str], tuple[str, Any]] = {}  # name and first reader, by layer and name
+    # By layer and wanted name: the name that is used, and the first reader.
+    given: dict[tuple[str, str], tuple[str, Any]] = {}
     made = []
     if readers:
         given[own[owner], wanted[owner]] = name, readers[owner][0]
@@ -193,7 +194,7 @@ def _add_to_same_weight(graph: Any, first: Any, second: Any) -> bool:
 
 
 def _omitted_biases(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
-    """Biases of zeros that an exporter removed; its metadata say so."""
+    """Return biases of zeros that an exporter removed, as its metadata state."""
     added: Arrays = {}
     of: dict[str, str] = {}
     for node in graph.node:
@@ -232,7 +233,7 @@ def _layers(graph: Any) -> dict[str, str]:
 def _are_copies(
     value: NDArray[Any], readers: list[tuple[Any, int]], layers: dict[str, str]
 ) -> bool:
-    """Is this read by layers of the same kind in different modules?"""
+    """Return True if layers of the same kind in different modules read the tensor."""
     kinds = {(node.op_type, _slot(node.op_type, i)) for node, i in readers}
     (op, _), *others = kinds or {("", "")}
     known = all(
@@ -253,9 +254,9 @@ def _slot(op: str, number: int) -> str:
 def _linear_weights(
     onnx: ModuleType, graph: Any, arrays: Arrays, taken: set[str]
 ) -> tuple[Arrays, set[str]]:
-    """Transposed weights of linear layers as their modules have them; the exporter's names.
+    """Return the weights of linear layers as in their modules, and the exporter's names of them.
 
-    A weight that is the transpose of an embedding table is that table.
+    A weight that equals the transpose of an embedding table shares this table.
     """
     added: Arrays = {}
     gone: set[str] = set()

@@ -36,7 +36,7 @@ class ImportedNode:
         return self.onnx.attributes.get(name, default)
 
     def has(self, number: int) -> bool:
-        """Is this input there?"""
+        """Return True if the node has this input."""
         return bool(self.onnx.input(number))
 
     # Inputs that are computed from the data.
@@ -46,11 +46,11 @@ class ImportedNode:
         return not isinstance(self._value(number), Constant)
 
     def tensor(self, number: int) -> Tensor:
-        """A computed input, with layers for what was deferred."""
+        """Return a computed input. Its deferred operations become layers."""
         return self._materialised(number, self.deferred(number))
 
     def deferred(self, number: int) -> Deferred:
-        """A computed input, with what is deferred."""
+        """Return a computed input, with its deferred operations."""
         value, name = self._value(number), self.onnx.input(number)
         if isinstance(value, Constant):
             raise Unsupported(f"its input {name} must not be a constant")
@@ -66,16 +66,16 @@ class ImportedNode:
         return value if isinstance(value, Deferred) else deferred(value)
 
     def unpadded(self, number: int) -> Deferred:
-        """A computed input; only its padding is not deferred."""
+        """Return a computed input without deferred padding; other operations may be deferred."""
         value = self.deferred(number)
         return deferred(self._materialised(number, value)) if value.pads else value
 
     def with_padding(
         self, number: int, filling: float
     ) -> tuple[Tensor, tuple[tuple[int, int], ...]]:
-        """A computed input, and the padding of its axes that the node does itself.
+        """Return a computed input, and the padding of its axes that the node must do itself.
 
-        Only padding of `filling` is deferred, and none of samples and channels.
+        The node pads with `filling`, but not samples or channels. Other padding becomes layers.
         """
         value = self.deferred(number)
         if not value.pads or any(map(any, value.pads[:2])) or value.filling != filling:
@@ -94,7 +94,7 @@ class ImportedNode:
         return value
 
     def materialise(self, value: Deferred, name: str = "") -> Tensor:
-        """Add layers for what is deferred, named after `name` or the node."""
+        """Add layers for deferred operations, named after `name` or the node."""
         return self.context.materialise(value, name or self.name)
 
     def _materialised(self, number: int, value: Deferred) -> Tensor:
@@ -103,7 +103,7 @@ class ImportedNode:
         return made
 
     def is_normalised(self, number: int, first: bool) -> bool:
-        """Is this input the data after a normalisation, or with `first` before it?"""
+        """Return True if this input is the normalised data, or, with `first`, the data itself."""
         value = self._value(number)
         tensor = value.tensor if isinstance(value, Deferred) else value
         name = tensor.name if isinstance(tensor, Tensor) else ""
@@ -113,7 +113,7 @@ class ImportedNode:
     # Inputs that are constants.
 
     def constant(self, number: int) -> Constant:
-        """An input that is known."""
+        """Return an input that is a constant."""
         value, name = self._value(number), self.onnx.input(number)
         if not isinstance(value, Constant):
             if name in self.context.unknown:
@@ -136,7 +136,7 @@ class ImportedNode:
         return None if found is None else float(found)
 
     def scalar(self, number: int) -> float | None:
-        """An input of two that is one constant number and not trained.
+        """Return one of two inputs, if it is a constant single number that is not trained.
 
         It has at most as many axes as the other input, so the output has that input's shape.
         """
@@ -157,7 +157,7 @@ class ImportedNode:
         return found
 
     def matrix(self, number: int, rank: int = 2) -> Constant:
-        """A weight with two axes. More axes, of size 1, may precede them up to `rank`."""
+        """Return a weight with two axes. If it has up to `rank`, axes of size 1 are removed."""
         found = self.weight(number)
         if 2 < found.value.ndim <= rank and set(found.value.shape[:-2]) == {1}:
             found = replace(found, value=found.value.reshape(found.value.shape[-2:]))
@@ -188,11 +188,11 @@ class ImportedNode:
         return context.stored(self.helper_name("constant"), given, role)
 
     def inverse(self, number: int) -> Tensor:
-        """The inverse of a constant as a stored tensor. The file is changed to multiply by it."""
+        """Return 1 / constant as a stored tensor. The file's node then multiplies by it."""
         given, old = self.weight(number), self.onnx.input(number)
         name = self.context.free_name(f"{old}.inverse")
         if self.context.is_trained(given):
-            raise Unsupported("it divides by a trained parameter: multiply by one instead")
+            raise Unsupported("it divides by a trained parameter: multiply by a parameter instead")
         if not given.value.all():
             raise Unsupported(f"its divisor {old} contains zeros")
         self.onnx.proto.op_type, self.onnx.proto.input[number] = "Mul", name
@@ -202,7 +202,7 @@ class ImportedNode:
     # Masks.
 
     def sample_values(self, number: int) -> list[Array] | None:
-        """An input for each of the sample texts; None if it depends on more than the tokens."""
+        """Return an input's value for each sample text. None if it depends on other data too."""
         value = self._value(number)
         if isinstance(value, TokenValues):
             return list(value.values)
@@ -210,7 +210,7 @@ class ImportedNode:
         return [value.value] * texts if isinstance(value, Constant) else None
 
     def added_mask(self, number: int) -> list[Array] | None:
-        """Where an added input hides scores, for each text; None if it is not a mask."""
+        """Return, for each text, where an added input hides scores. None if it is not a mask."""
         values = self.sample_values(number)
         hidden = [value <= LOW for value in values or []]
         if not values or not any(map(np.any, hidden)):
@@ -230,7 +230,7 @@ class ImportedNode:
         return replace(scores, mask=scores.mask | found)
 
     def is_masked(self, number: int, hidden: list[Array]) -> bool:
-        """Are an input's weights zero there, because a softmax masked their scores?"""
+        """Return True if a softmax masked an input's weights wherever `hidden` is true."""
         weights = self.deferred(number)
         found = mask_of(hidden, self.context.texts, weights.shape)
         if weights.is_transposed:
@@ -238,12 +238,12 @@ class ImportedNode:
         mask = self.context.masks.get(weights.tensor.name, UNMASKED)
         return found is not None and found <= mask
 
-    # The next node, if its work is done here too.
+    # The next node, if the rule of this node does its work too.
 
     def factor_after(self, rank: int) -> float:
-        """The number by which the only reader multiplies the output, of `rank` axes.
+        """Return the number by which the only reader multiplies the output, of `rank` axes; else 1.
 
-        That node is done then: the rule applies the factor.
+        The rule of this node must apply the factor. The reader then adds no layer.
         """
         output = self.onnx.outputs[0]
         after = self.context.only_reader(output)
@@ -262,10 +262,11 @@ class ImportedNode:
         return 1 / factor if after.op == "Div" else factor
 
     def bias(self, number: int, size: int, axis: int) -> Constant | None:
-        """This input, or a constant that the only reader, an Add, adds along `axis`.
+        """Return this input, or a constant that the only reader, an Add, adds along `axis`.
 
-        The output has as many axes as the data. The Add is done then: the output of the rule is the
-        sum. Computed zeros are not a bias: exporters use them for layers without one.
+        The output has as many axes as the data. The rule of this node must add the constant. The
+        Add then adds no layer. Computed zeros are not a bias: exporters write them for layers
+        without bias.
         """
         found = self.weight(number) if self.has(number) else self._added(size, axis)
         return None if found is None or (found.computed and not found.value.any()) else found
@@ -290,7 +291,7 @@ class ImportedNode:
     def layer(
         self, kind: str, inputs: tuple[Tensor, ...], *positional: Any, **options: Any
     ) -> Tensor:
-        """Add one of our layers; its errors become those of the node."""
+        """Add a layer. An error in it is reported as an error of the node."""
         options["name"] = options.get("name") or self.layer_name()
         try:
             return self.context.builder.layer(kind, inputs, *positional, **options)
@@ -303,7 +304,7 @@ class ImportedNode:
         return self.context.parameter(layer, slot, (given,), shape)
 
     def untrained(self, layer: str, slot: str, shape: Shape, start: str) -> Node:
-        """A parameter that the model does not have: it stays as it starts."""
+        """Return a parameter that the model does not have. It keeps its first value."""
         return Node(f"{layer}.{slot}", shape, role="state", start=start)
 
     def running(self, layer: str, mean: Constant, variance: Constant) -> Node:
@@ -343,7 +344,7 @@ Rule = Callable[[ImportedNode], Output]
 
 
 def is_scalar(value: Value | None, rank: int) -> TypeGuard[Constant]:
-    """Is it one number, with at most `rank` axes?"""
+    """Return True for a constant of one float, with at most `rank` axes."""
     if not isinstance(value, Constant) or value.value.dtype.kind != "f":
         return False
     return value.value.size == 1 and value.value.ndim <= rank

@@ -1,4 +1,4 @@
-"""The rules of ONNX operators: one row of `RULES` each, a function that adds our layers.
+"""The rules of ONNX operators. Each rule is a row of `RULES`: a function that adds layers.
 
 A rule takes an ImportedNode and returns its output. It raises Unsupported with what cannot be done
 and what to do. A Tensor is a name and a shape, so a change of shape alone adds no layer. This file
@@ -32,7 +32,7 @@ def _image(x: Tensor) -> Tensor:
 
 
 def _as_before(y: Tensor, x: Tensor) -> Tensor:
-    """The image as a signal, if `x` is one."""
+    """Return the image `y` as a signal, if `x` is a signal."""
     return Tensor(y.name, (*y.shape[:2], y.shape[3])) if len(x.shape) == 3 else y
 
 
@@ -121,7 +121,7 @@ def _gemm(node: ImportedNode) -> Tensor:
 
 
 def _is_row(given: Constant, size: int) -> bool:
-    """Does it have one number for each column?"""
+    """Return True if the constant has one number for each column."""
     return given.value.size == size and given.value.shape[-1:] in ((), (size,))
 
 
@@ -164,7 +164,7 @@ def _joined(x: Tensor) -> Tensor:
 
 
 def _is_matrix_transpose(side: Deferred) -> bool:
-    """Are its last two axes exchanged, and no others?"""
+    """Return True if the last two axes are exchanged, and no others."""
     rank = len(side.order)
     return side.order == (*range(rank - 2), rank - 1, rank - 2)
 
@@ -201,7 +201,7 @@ def _batchnorm(node: ImportedNode) -> Tensor:
         name=name,
         parameters=parameters,
         epsilon=node.attribute("epsilon", 1e-5),
-        momentum=round(1 - node.attribute("momentum", 0.9), 6),  # ONNX: of the old value
+        momentum=round(1 - node.attribute("momentum", 0.9), 6),  # ONNX: weight of the old value
     )
     return Tensor(y.name, x.shape)
 
@@ -285,7 +285,7 @@ def _pool(kind: str) -> Rule:
 
 
 def _rounded_up(x: Tensor, window: dict[str, Any]) -> tuple[tuple[int, int], ...]:
-    """The padding that completes partial windows (ceil_mode), but none that starts in padding."""
+    """Return padding that completes partial windows (ceil_mode), except those that start in it."""
     found = []
     axes = (window[name] for name in ("kernel", "stride", "padding"))
     for size, taps, step, (before, after) in zip(x.shape[2:], *axes, strict=True):

@@ -16,7 +16,7 @@ from .model import OnnxModel, read_bytes
 
 
 def is_module(model: object) -> bool:
-    """Is it a torch.nn.Module? Does not import torch: a module exists only if it is imported."""
+    """Return True for a torch.nn.Module, without importing torch: its modules import it first."""
     return any(
         cls.__module__ == "torch.nn.modules.module" and cls.__name__ == "Module"
         for cls in type(model).__mro__

@@ -1,4 +1,4 @@
-"""Which trained weights cannot be loaded into the PyTorch module of a model.
+"""Find the trained weights that cannot be loaded into the PyTorch module of a model.
 
 Exporters compute tensors from several parameters (weight normalisation), fold batchnorm into the
 layer before it, and number tensors without a name. Training changes these tensors, but the module
@@ -14,7 +14,7 @@ from ..graph.weights import is_constant, weight_nodes
 from .model import OnnxModel
 from .names import is_folded, is_made_up
 
-RETURNING = ("lost", "made_up")  # the fields of a Graph that say so
+RETURNING = ("lost", "made_up")  # the fields of a Graph that name these weights
 MOST_NAMES = 20  # in one message
 
 

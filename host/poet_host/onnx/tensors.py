@@ -17,7 +17,7 @@ from .views import VIEW_RULES, plain
 
 
 def _same(kind: str) -> Rule:
-    """One of our operators, with the node's attributes as its options."""
+    """Return a rule that adds the operator `kind`, with the node's attributes as its options."""
     options = list(signature(OPERATORS[kind].spec).parameters.values())[1:]
 
     def rule(node: ImportedNode) -> Tensor:
@@ -81,7 +81,7 @@ def _hard(node: ImportedNode, slope: float, middle: float) -> Tensor:
 
 
 def _sum_of_all(node: ImportedNode) -> Tensor:
-    """Sum: of one tensor or more."""
+    """ONNX's Sum, of one tensor or more."""
     total = node.stored(0)
     for number in range(1, len(node.onnx.inputs)):
         total = node.layer("add", (total, node.stored(number)))
@@ -123,7 +123,7 @@ def _largest(node: ImportedNode) -> Tensor:
     rank = len(x.shape)
     over = sorted({axis_of(axis, rank) for axis in axes})
     if not over or 0 in over:
-        raise Unsupported("only the maximum of each sample is supported: set axes after the batch")
+        raise Unsupported("only a maximum in each sample is supported: set axes after the batch")
     lead = [axis for axis in range(rank) if axis not in over]
     order = tuple(x.order[axis] for axis in (*lead, *over))
     made = node.materialise(replace(x, order=order), node.helper_name("moved"))
@@ -152,7 +152,7 @@ def _add(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _where(node: ImportedNode) -> Tensor | Deferred:
-    """A mask: of scores, with minus infinity elsewhere, or of a softmax's output, with zeros."""
+    """Add a mask: minus infinity replaces scores, or zero replaces outputs of a softmax."""
     condition = node.sample_values(0)
     for x, other, allowed in ((1, 2, True), (2, 1, False)):
         fill = node.sample_values(other)
@@ -172,13 +172,16 @@ def _where(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _is_nan(node: ImportedNode) -> Constant:
-    """Always false: training stops when the loss is not finite."""
+    """Return False for all numbers: training stops when the loss is not finite."""
     shape = node.deferred(0).shape
     return computed(node.onnx.outputs[0], np.zeros(shape, bool))
 
 
 def _arithmetic(node: ImportedNode, kind: str) -> Tensor:
-    """A layer of two tensors, or of one and a constant. Normalising the data is not trained."""
+    """Add a layer of two tensors, or of a tensor and a constant.
+
+    A constant that normalises the data is not trained.
+    """
     whole = [number for number in (0, 1) if node.is_tensor(number)]
     normalises = len(whole) == 1 and node.is_normalised(whole[0], kind == "sub")
     operands = [node.stored(number, frozen=normalises) for number in (0, 1)]

@@ -1,8 +1,8 @@
-"""What a model computes from its tokens: mostly masks, which are recognised by their effect.
+"""Values that a model computes from its tokens: mostly masks, recognised by their effect.
 
-Exporters write masks in a dozen ways. So nodes that depend on the tokens alone are evaluated for a
-few sample texts. Where their result masks the scores of a softmax, it is compared with the masks
-that are supported: padding, which is token 0 (data/fitted.py), and the future.
+Exporters write masks in many ways. So nodes that depend on the tokens alone are evaluated for a few
+sample texts. If their result masks the scores of a softmax, it is compared with the supported
+masks: padding, which is token 0 (data/fitted.py), and the future.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from .model import OnnxModel, OnnxNode
 
 Array = NDArray[Any]
 Mask = frozenset[Literal["future", "padding"]]
-"""What the queries of an attention do not see."""
+"""The tokens that the queries of an attention do not see."""
 
 LOW = -1e3  # a score of this or less has no weight: its exp is 0
 UNMASKED: Mask = frozenset()
@@ -36,7 +36,7 @@ _OPERATORS = frozenset(
         *("Where", "Xor"),
     )
 )
-# Changes of shape; of the tokens themselves they are layers.
+# Changes of shape. A change of the tokens' own shape is a layer.
 _VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 
 
@@ -60,8 +60,8 @@ def sample_texts(shape: Shape) -> tuple[Array, ...]:
 
 
 def is_evaluable(node: OnnxNode, is_data_alone: bool) -> bool:
-    """Is the node's operator one of these? `is_data_alone`: it reads the tokens themselves."""
-    if is_data_alone and node.op == "Cast":  # to int32 or int64 it does nothing
+    """Return True if a node can be evaluated. `is_data_alone`: it reads the tokens themselves."""
+    if is_data_alone and node.op == "Cast":  # a cast to int32 or int64 does nothing
         return node.attributes["to"] not in (6, 7)
     return node.op in _OPERATORS or (node.op in _VIEWS and not is_data_alone)
 
@@ -79,7 +79,7 @@ def evaluate_for_texts(
 
 
 def is_data(given: TokenValues, texts: Sequence[Array]) -> bool:
-    """Are these the tokens themselves? Tokens that no text has may be changed."""
+    """Return True if the values are the tokens themselves, as far as the sample texts show."""
     return all(
         value.dtype.kind in "iu"
         and value.size == text.size
@@ -89,7 +89,7 @@ def is_data(given: TokenValues, texts: Sequence[Array]) -> bool:
 
 
 def mask_of(hidden: Sequence[Array], texts: Sequence[Array], scores: Shape) -> Mask | None:
-    """The mask that hides this in each text; None if it is not supported."""
+    """Return the mask that hides `hidden` in each text. None if no supported mask does."""
     of_batch = len(scores) > 2 and all(
         text.ndim == 2 and text.shape[1] == scores[-1] and not scores[0] % len(text)
         for text in texts

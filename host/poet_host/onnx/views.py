@@ -24,7 +24,7 @@ LEFT_OUT = -inf  # padding that does not change the maximum of a window
 
 
 def plain(x: Deferred) -> Deferred:
-    """The tensor, if it has no mask: a mask depends on the axes and signs of the scores."""
+    """Return a tensor that must have no mask: a mask depends on axes and signs of the scores."""
     if x.mask:
         raise Unsupported("it changes masked scores: mask them directly before the softmax")
     return x
@@ -45,7 +45,7 @@ def _cast(node: ImportedNode) -> Deferred:
 def _flatten(node: ImportedNode) -> Tensor:
     x = node.tensor(0)
     axis = node.attribute("axis", 1)
-    axis += len(x.shape) if axis < 0 else 0  # it may equal the number of axes
+    axis += len(x.shape) if axis < 0 else 0  # the axis may equal the number of axes
     return Tensor(x.name, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
@@ -158,7 +158,7 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _part(node: ImportedNode, x: Deferred, axis: int, begin: int, end: int) -> Deferred:
-    """The range from `begin` to before `end` along one axis."""
+    """Return elements `begin` to `end` - 1 along one axis."""
     if (begin, end) == (0, x.shape[axis]):
         return x
     part = node.layer("slice", (plain(x).tensor,), x.order[axis], begin, end)
@@ -203,7 +203,7 @@ def _ranges(size: int, sizes: list[int]) -> tuple[tuple[int, int], ...]:
 
 
 def _split_to_sequence(node: ImportedNode) -> Parts:
-    """A split into one value. A layer is added for each part where it is read."""
+    """Return a split as one value. Each part becomes a layer when a node reads it."""
     x = node.unpadded(0)
     axis = axis_of(node.attribute("axis", 0), len(x.shape))
     size = x.shape[axis]
@@ -274,7 +274,7 @@ def _resize(node: ImportedNode) -> Tensor:
 
 
 def _repeated(node: ImportedNode, x: Tensor, wanted: Shape, each: bool) -> Tensor:
-    """Repeat along each axis: `each` number in place (0 0 1 1), else the whole axis (0 1 0 1)."""
+    """Repeat along each axis: with `each` every number (0 0 1 1), else the whole axis (0 1 0 1)."""
     pairs = [(size, n // size) for size, n in zip(x.shape, wanted, strict=True)]
     order = (0, 1) if each else (1, 0)
     seen = tuple((size, 1)[i] for size, _ in pairs for i in order)

@@ -25,7 +25,7 @@ class Walk:
     def __init__(self, context: Context, rules: Mapping[str, Rule]) -> None:
         self.context, self.rules = context, rules
         self.model, self.values, self.problems = context.model, context.values, context.problems
-        self._is_operator_missing = False  # has any node an operator without a rule?
+        self._is_operator_missing = False  # True if an operator of a node has no rule
 
     def run(self) -> Tensor:
         """Return the model's output. Raises BadInput with every node that cannot be trained."""
@@ -70,9 +70,9 @@ class Walk:
             self._report(node, ADVICE.get(node.op, reason))
 
     def _is_repeated_for_samples(self, node: OnnxNode) -> bool:
-        """Does it repeat a tensor of the file, which is then concatenated with every sample?
+        """Return True for a node that repeats a tensor of the file for a Concat with every sample.
 
-        That tensor is trained as it is in the file; the concatenation repeats it.
+        The tensor is trained as it is in the file; the concatenation repeats it.
         """
         first = self.values.get(node.inputs[0]) if node.op == "Expand" else None
         plain = isinstance(first, Constant) and not first.computed and first.value.size > 1
@@ -80,7 +80,7 @@ class Walk:
         return plain and {reader.op for reader in readers} == {"Concat"}
 
     def _build(self, node: OnnxNode) -> None:
-        """Second pass: shapes are known now, so what depends only on them is constant too."""
+        """Build a node in the second pass: values that depend on shapes alone are constants now."""
         rule, output = self.rules.get(node.op), node.outputs[0]
         try:
             self._fold_shape(node)
@@ -158,6 +158,6 @@ class Walk:
 
     @cached_property
     def _placeholder(self) -> str:
-        """A tensor in place of one that could not be built, to find the problems after it too."""
+        """The name of a tensor for those that could not be built, to find later problems too."""
         name = self.context.free_name("unknown")
         return self.context.builder.layer("parameter", (), (1,), name=name).name

@@ -1,8 +1,8 @@
 """Train neural networks on microcontrollers within a RAM budget, exactly.
 
-`import poet_host as poet` gives the verbs of poet_host.api. They are loaded on first use, so that
-a single module, such as poet_host.isa, can be imported without the solver and the serial port.
-Their arguments are checked on the way: a wrong type is a BadInput.
+`import poet_host as poet` provides the verbs of poet_host.api. They are loaded on first use, so
+that a single module, such as poet_host.isa, can be imported without the solver and the serial port.
+The verbs check their arguments: a wrong type raises BadInput.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# As api.__all__, which cannot be asked here: it imports modules that import this one.
+# The names in api.__all__. This module cannot import api, which imports modules that import it.
 _VERBS = frozenset(
     {
         "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Diverged",

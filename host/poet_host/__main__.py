@@ -28,8 +28,8 @@ def main() -> None:
 def _import_failure(error: ImportError) -> str:
     """The message about a package that cannot be imported.
 
-    The error names the module, unless the package itself raised it: then its frame is the last of
-    the traceback.
+    The error names the module, unless the package itself raised the error. Then the last frame of
+    the traceback is the package's.
     """
     module = (error.name or "").partition(".")[0]
     trace = error.__traceback__

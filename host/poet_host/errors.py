@@ -9,14 +9,14 @@ import json
 import re
 from collections.abc import Sequence
 
-QUOTED_CHARACTERS = 60  # of a name, text or number from a file in a message
+QUOTED_CHARACTERS = 60  # in a message, of a name, text or number from a file
 _REASON_CHARACTERS = 200
-_WORD_CHARACTERS = 256  # of a word that nobody quoted, such as a path
+_WORD_CHARACTERS = 256  # of a word that is not quoted, such as a path
 _LINE_CHARACTERS = 1500
 
 
 def quoted(value: object) -> str:
-    """A value from a file for a message: one line of about QUOTED_CHARACTERS, texts in quotes."""
+    """Write a value from a file in one line of about QUOTED_CHARACTERS, a text in quotes."""
     if isinstance(value, str):
         text = shortened(value)
         return json.dumps(text, ensure_ascii=not text.isprintable())
@@ -27,7 +27,7 @@ def quoted(value: object) -> str:
 
 
 def named(name: str) -> str:
-    """A name from a file as it is, or quoted if it is long, empty or not printable."""
+    """Return a name from a file unchanged, or quoted if it is long, empty or not printable."""
     plain = name.isprintable() and 0 < len(name) <= QUOTED_CHARACTERS
     return name if plain else quoted(name)
 
@@ -39,12 +39,12 @@ def listed(names: Sequence[str], most: int = 6) -> str:
 
 
 def reason(error: Exception) -> str:
-    """What another package says of a file, on one line."""
+    """Return the error message of another package on one line."""
     return shortened(" ".join(str(error).split()), _REASON_CHARACTERS)
 
 
 def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:
-    """A longer text loses its middle."""
+    """Return the text; if it is longer than `limit`, leave out its middle."""
     half = (limit - 3) // 2
     return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"
 
@@ -54,7 +54,7 @@ def _printable(text: str) -> str:
 
 
 def _bounded(message: str) -> str:
-    """Whatever stands in names, a message is readable: nothing in it runs on for pages."""
+    """Shorten long words and lines, so that a message is readable whatever names it contains."""
     words = re.sub(rf"\S{{{_WORD_CHARACTERS},}}", lambda word: shortened(word[0]), message)
     return "\n".join(shortened(line, _LINE_CHARACTERS) for line in _printable(words).split("\n"))
 
@@ -85,13 +85,13 @@ class NoDevice(PoetError):
 
 
 class LinkBroken(PoetError):
-    """The board answered before, and does no more."""
+    """The board answered before, but no longer answers."""
 
     exit_code = 4
 
 
 class Infeasible(PoetError):
-    """No plan exists within the limits; `smallest_ram_bytes` would do, if known."""
+    """No plan exists within the limits. `smallest_ram_bytes` is a budget that works, if known."""
 
     exit_code = 5
 
@@ -107,9 +107,9 @@ class OutOfTime(PoetError):
 
 
 class BoardError(PoetError):
-    """The board refused a request; `name` is the row of wire.def.
+    """The board refused a request; `name` is the name of the error in wire.def.
 
-    The exit code is that of bad input where schedule or storage do not fit the board.
+    If the schedule or the storage does not fit the board, the exit code is that of BadInput.
     """
 
     UNFIT = frozenset(

@@ -1,4 +1,4 @@
-"""Files are read with errors that name them, and written whole or not at all."""
+"""Read files with errors that name the file, and write files whole or not at all."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from .errors import BadInput, PoetError, quoted, reason
 def write_whole(path: Path | str, data: bytes | str) -> None:
     """Write under a temporary name next to `path`, then rename: never half a file.
 
-    A link stays, and the file that it leads to is written; so are devices and pipes, in place. Text
-    is written as UTF-8. Raises PoetError if the folder cannot be written to.
+    A symbolic link stays: the file to which it points is replaced. Devices and pipes are written in
+    place. Text is written as UTF-8. Raises PoetError if the file cannot be written.
     """
     path = Path(path)
     raw = data.encode("utf-8") if isinstance(data, str) else data
@@ -24,7 +24,7 @@ def write_whole(path: Path | str, data: bytes | str) -> None:
             path.write_bytes(raw)
             return
         path = Path(os.path.realpath(path))
-        # A name of its own length: the file's may be as long as the folder takes.
+        # A short name, since the file's name may already have the greatest length allowed.
         handle, name = tempfile.mkstemp(prefix=".poet-", dir=path.parent)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
@@ -36,7 +36,7 @@ def write_whole(path: Path | str, data: bytes | str) -> None:
         temporary = None
     except OSError as error:
         raise PoetError(
-            f"{path} cannot be written ({_reason(error)}): give a path in a folder that exists "
+            f"{path} cannot be written ({_reason(error)}): choose a path in a folder that exists "
             "and that you may write to"
         ) from error
     finally:
@@ -45,14 +45,14 @@ def write_whole(path: Path | str, data: bytes | str) -> None:
 
 
 def rename_whole(temporary: Path, path: Path) -> None:
-    """Give a finished file its name, so that a power cut afterwards does not take it back.
+    """Rename a finished file to `path`, so that a power cut afterwards does not undo it.
 
-    Raises BadInput if the name is that of a folder.
+    Raises BadInput if `path` is a folder.
     """
     if path.is_dir():
         raise BadInput(f"{path} cannot be written: it is a folder")
     temporary.replace(path)
-    if os.name != "nt":  # folders cannot be opened there
+    if os.name != "nt":  # Windows cannot open folders
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -61,21 +61,21 @@ def rename_whole(temporary: Path, path: Path) -> None:
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:
-    """Write to an unbuffered file, which may take less at a time. Raises OSError."""
+    """Write all data to an unbuffered file, which may take only a part at once. Raises OSError."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]
 
 
 def is_stream(path: Path) -> bool:
-    """A device or a pipe, as /dev/stdout: what is written to it cannot be replaced."""
+    """Return whether the path is a device or a pipe, such as /dev/stdout: it cannot be replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """The bytes of a file; raises BadInput that names it."""
+    """Return the bytes of a file. Raises BadInput that names the file."""
     if not isinstance(path, str | os.PathLike):
-        raise BadInput(f"give the path of a file, not a {type(path).__name__}")
+        raise BadInput(f"pass the path of a file, not a {type(path).__name__}")
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -83,7 +83,7 @@ def read_bytes(path: Path | str) -> bytes:
 
 
 def read_text(path: Path | str) -> str:
-    """The UTF-8 text of a file, without a byte order mark; raises BadInput that names it."""
+    """Return the UTF-8 text of a file, without a byte order mark. Raises BadInput that names it."""
     try:
         return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -135,7 +135,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
 
 def _mode_of(path: Path) -> int:
-    """Permissions of the file to be replaced, or those a new file gets."""
+    """The permissions of the file to be replaced, or of a new file."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)

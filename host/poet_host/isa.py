@@ -25,7 +25,7 @@ INTEGERS = "LJ"  # letters of int32 operands
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a .def file. `columns` are those after the name, without quotes."""
+    """One row of a .def file. `columns` are the columns after the name, without quotes."""
 
     macro: str
     code: int
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the operands; one with `?` may be missing, `+` stands for the sink's."""
+        """Names of the operands. `?`: the operand may be missing. `+`: the operands of the sink."""
         return tuple(self.columns[0].split())
 
 
@@ -43,7 +43,7 @@ class Kernel(Row):
 
     @property
     def letters(self) -> str:
-        """The shape of each input, those of the sink left out."""
+        """The letter of each input's shape, without the inputs of the sink."""
         return self.columns[1].partition(">")[0].rstrip("+").upper()
 
     @property
@@ -57,7 +57,7 @@ class Kernel(Row):
 
     @property
     def in_place(self) -> int | None:
-        """The number of the input whose memory the output always takes."""
+        """The index of the input whose memory the output always takes; None: no such input."""
         _, must, number = self.columns[2].partition("MUST_")
         return int(number) - 1 if must else None
 
@@ -123,7 +123,7 @@ def attributes(kernel: str, sink: str) -> tuple[str, ...]:
 
 @cache
 def axes(letter: str) -> tuple[str, ...]:
-    """Sizes of a shape, as formulas; axes of 1 at its end are left out."""
+    """Return the sizes of a shape, as formulas, without axes of 1 at the end."""
     if letter in "ABR":
         return (*axes("X"), "variant")
     found = next(axes for _, (key, *axes) in _raw_rows("isa.def") if key == f"'{letter}'")
@@ -146,7 +146,7 @@ def shape(letter: str, attributes: Mapping[str, int | float]) -> tuple[int, ...]
 
 
 def formula_value(formula: str, value: Callable[[str], int]) -> int:
-    """A formula of numbers, names and + * /; `value` returns that of a name."""
+    """Compute a formula of numbers, names and + * /; `value` returns the value of a name."""
     if "+" in formula:
         return sum(formula_value(part, value) for part in formula.split("+"))
     if "*" in formula:
@@ -168,7 +168,7 @@ def by_code(macro: str) -> dict[int, Row]:
 
 @cache
 def fingerprint_text() -> bytes:
-    """The rows as C stringifies them: macro, code, name, operands; a line each."""
+    """The rows as C stringifies them, one per line: macro, code, name, operands."""
     return "".join(
         f"{row.macro} {row.code} {row.name} {row.columns[0]}\n"
         for macro in ("STATEMENT", "SINK", "KERNEL")
@@ -202,12 +202,12 @@ def constants() -> dict[str, int]:
 
 @cache
 def field_types(name: str) -> dict[str, str]:
-    """Fields of a record and their C types; all names of those that share memory."""
+    """Return the C type of each field of a record, including fields that share memory."""
     return {field: about.type.cname for field, about in ffi().typeof(f"struct {name}").fields}
 
 
 def names_in_use(name: str, used: Collection[str]) -> list[str]:
-    """Fields of a record, each by one name: the one in `used`, else its first."""
+    """Return one name for each field of a record: a name in `used`, else the first name."""
     chosen: dict[int, str] = {}
     for field, about in ffi().typeof(f"struct {name}").fields:
         if field in used or about.offset not in chosen:
@@ -220,7 +220,7 @@ def record_size(name: str) -> int:
 
 
 def pack(name: str, **values: Any) -> bytes:
-    """A record of records.h as bytes; fields not given are 0."""
+    """Return a record of records.h as bytes; fields not passed are 0."""
     record = ffi().new(f"struct {name} *")
     for field, value in values.items():
         setattr(record, field, value.encode("ascii") if isinstance(value, str) else value)
@@ -252,7 +252,7 @@ def pack_op(
 def unpack(name: str, data: bytes | memoryview) -> dict[str, Any]:
     """The fields of one record; raises ValueError if the length is wrong."""
     if len(data) != record_size(name):
-        raise ValueError(f"{name} has {record_size(name)} bytes, got {len(data)}")
+        raise ValueError(f"{name} has {record_size(name)} bytes, not {len(data)}")
     record = ffi().new(f"struct {name} *")
     ffi().memmove(record, bytes(data), len(data))
     return {field: _plain(getattr(record, field)) for field in field_types(name)}

@@ -1,4 +1,4 @@
-"""Where the files that travel with the package are: firmware, boards, schedules."""
+"""The paths of the files that are part of the package: firmware, boards, schedules."""
 
 from pathlib import Path
 

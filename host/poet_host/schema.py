@@ -1,4 +1,4 @@
-"""Values from files as typed ones: a dataclass is the schema of its format."""
+"""Convert values from files to typed values: a dataclass is the schema of its format."""
 
 import re
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from msgspec import Meta
 from .errors import BadInput, named, quoted
 
 _T = TypeVar("_T")
-_Keys = tuple[str | int, ...]  # that lead to a value inside another
+_Keys = tuple[str | int, ...]  # the keys that lead to a value inside another value
 
 LARGEST_WHOLE = 1 << 53  # beyond it, sums of bytes are no longer exact in a solver
-LARGEST = 1e303  # of any number: sums of it are finite
-LARGEST_AMOUNT = 1e30  # of what is multiplied
+LARGEST = 1e303  # of any number, so that sums are finite
+LARGEST_AMOUNT = 1e30  # of a number that is multiplied
 
 Amount = Annotated[float, Meta(ge=0, le=LARGEST_AMOUNT)]  # a time, a power, a rate
-Count = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]  # bytes, or how many there are
+Count = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]  # bytes, or a number of things
 Name = Annotated[str, Meta(min_length=1)]
 
 _WORDS = {
@@ -30,12 +30,12 @@ _WORDS = {
 def convert(
     value: Any, kind: type[_T], where: str, *, extra: bool = False, complete: bool = False
 ) -> _T:
-    """A value of plain JSON or TOML as `kind`; no text is taken for a number.
+    """Convert a value of plain JSON or TOML to `kind`. A text is never read as a number.
 
-    `extra`: keys that `kind` does not have are left aside. `complete`: keys that it has may not be
-    left out, even if they have a default. Raises BadInput, which begins with `where` and names the
-    place in the value, for everything else, for numbers that are not finite or beyond LARGEST, and
-    for texts that are not Unicode.
+    `extra`: ignore keys that `kind` does not have. `complete`: require all keys that `kind` has,
+    even keys with a default. Raises BadInput for a value that is not a `kind`, for numbers that are
+    not finite or beyond LARGEST, and for texts that are not Unicode. The message begins with
+    `where` and names the place in the value.
     """
     try:
         for at, problem in _unsound(value):
@@ -51,7 +51,7 @@ def convert(
 
 
 def _place_and_problem(text: str) -> tuple[str, str]:
-    """What msgspec says, in the words of our messages."""
+    """Return the place and the problem in a message of msgspec, in the words of our messages."""
     found = re.fullmatch(r"(.*?)(?: - at (?:`key` in )?`(\$.*)`)?", text, re.DOTALL)
     problem, place = (found[1], found[2] or "$") if found else (text, "$")
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", problem):
@@ -65,12 +65,12 @@ def _message(where: str, place: str, problem: str) -> str:
 
 
 def _path(keys: _Keys) -> str:
-    """As msgspec writes the place of a value: $.steps[3].loss."""
+    """Write the place of a value as msgspec does: $.steps[3].loss."""
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{named(key)}" for key in keys)
 
 
 def _unsound(value: Any, at: _Keys = ()) -> Iterator[tuple[_Keys, str]]:
-    """Where a value holds what no format of ours may, and what that is."""
+    """Yield the place and the problem of each part of a value that none of our formats allows."""
     if isinstance(value, dict):
         for key, one in value.items():
             if not _is_unicode(key):
@@ -95,7 +95,7 @@ def _is_unicode(text: str) -> bool:
 def _odd_keys(
     given: Any, taken: Any, complete: bool, at: _Keys = ()
 ) -> Iterator[tuple[_Keys, str]]:
-    """Keys that were given and are not in the schema, or (`complete`) the reverse."""
+    """Yield unknown keys and, if `complete`, missing keys, each with its problem."""
     if is_dataclass(taken):
         known = {field.name for field in fields(taken) if field.compare}  # others are not in files
         for key in sorted(given.keys() - known):
@@ -110,7 +110,10 @@ def _odd_keys(
 
 
 def of_format(value: Any, name: str, version: int, where: str, advice: str) -> dict[str, Any]:
-    """A JSON object of one of our formats, without the keys that say which. Raises BadInput."""
+    """Return a JSON object of our format `name`, without the keys "format" and "version".
+
+    Raises BadInput that ends with `advice` if the object has another format or version.
+    """
     if not isinstance(value, dict) or value.get("format") != name:
         raise BadInput(
             f'{where} is no {name.removeprefix("poet-")} ("format" is not "{name}"): {advice}'
@@ -118,6 +121,6 @@ def of_format(value: Any, name: str, version: int, where: str, advice: str) -> d
     found = value.get("version")
     if found != version or isinstance(found, bool):
         raise BadInput(
-            f"{where} has version {quoted(found)}, this program reads {version}: {advice}"
+            f"{where} has version {quoted(found)}, but this program reads {version}: {advice}"
         )
     return {key: one for key, one in value.items() if key not in ("format", "version")}

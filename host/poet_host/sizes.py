@@ -15,7 +15,10 @@ _UNITS = {
 
 
 def size_bytes(text: str, what: str, also: str = "") -> int:
-    """Bytes of `24576`, `24KiB`, `24KB` or `1MiB`, of `what`; `also` ends the advice."""
+    """Return the bytes of `24576`, `24KiB`, `24KB` or `1MiB`.
+
+    An error names the size `what`, and ends its advice with `also`.
+    """
     what = f"{what} {text!r}"
     found = SIZE.fullmatch(text.strip())
     unit = found[2].lower() if found else ""
@@ -23,10 +26,10 @@ def size_bytes(text: str, what: str, also: str = "") -> int:
         binary, decimal = (f"{found[1]}{unit.upper()}{end}" for end in ("iB", "B"))
         raise BadInput(f"{what}: write {binary} (by 1024) or {decimal} (by 1000)")
     if not found or unit not in _UNITS:
-        raise BadInput(f"{what}: write bytes, as 24576, or 24KiB, or 64MiB{also}")
+        raise BadInput(f"{what}: write bytes, such as 24576, or 24KiB, or 64MiB{also}")
     size = Fraction(found[1]) * _UNITS[unit]
     if size.denominator != 1:
-        raise BadInput(f"{what} is not a whole number of bytes: write bytes, as 24576{also}")
+        raise BadInput(f"{what} is not a whole number of bytes: write bytes, such as 24576{also}")
     return bounded(int(size), what)
 
 
@@ -37,9 +40,9 @@ def bounded(size: int, what: str) -> int:
 
 
 def as_bytes(size: int | str, what: str) -> int:
-    """A number of bytes, also as "64KiB", of `what`."""
+    """Return the bytes of a number or of a text such as "64KiB". An error names the size `what`."""
     if isinstance(size, str):
         return size_bytes(size, what)
     if not isinstance(size, Integral) or isinstance(size, bool):
-        raise BadInput(f"{what} {size!r}: write bytes, as 24576, or 24KiB")
+        raise BadInput(f"{what} {size!r}: write bytes, such as 24576, or 24KiB")
     return int(size)

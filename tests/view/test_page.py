@@ -133,7 +133,7 @@ def test_boxes_are_drawn_where_the_plan_has_them(
             tip = text(tab, "#tip")
             assert word in tip
             assert f"bytes{box.size_bytes:,}" in tip
-            assert f"place{box.offset:,} to {box.offset + box.size_bytes:,}" in tip
+            assert f"offset{box.offset:,} to {box.offset + box.size_bytes:,}" in tip
             assert f"statement{box.statement}: " in tip
     paper = tab.run("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") is not dark
@@ -342,7 +342,7 @@ def test_thousands_of_statements_and_names_that_look_like_html(tab: Page, tmp_pa
     assert text(tab, "h1") == "<i>long</i> {{STYLE}}"
     assert set(odd) <= set(tab.run("poet.data.tensors.map(tensor => tensor[0])"))
     assert tab.run("document.querySelectorAll('i i, b b, #listing b').length") == 0
-    assert "Nothing leaves RAM" in text(tab, "#why")
+    assert "No tensor leaves RAM" in text(tab, "#why")
     row = f"document.querySelectorAll('#listing tbody tr')[{len(odd)}]"
     assert tab.run(f"{row}.querySelector('.name').title") == "n" * 300
     widths = f"[...{row}.cells].map(cell => cell.getBoundingClientRect().right)"

@@ -37,7 +37,7 @@ from ..schedule.schedule import Schedule
 from ..sim.start_board import prepare_storage, start_board
 from .connection import Connection, arena_for as arena_for, connect, runs_here as runs_here
 
-# Those imported under their own name again are the command line's; they are not public verbs.
+# Names imported as `name as name` are for the command line; they are not public verbs.
 from .models import export, load, load_graph as load_graph
 from .planning import (
     ALL_METHODS as ALL_METHODS,

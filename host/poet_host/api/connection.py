@@ -29,9 +29,9 @@ from ..sim.start_board import start_board
 from .inputs import checked
 from .planning import encode, solve
 
-VALIDATION_RAM = 0.8  # of what a schedule takes, for the one to learn from: it pages more
-VALIDATION_LIMIT_S = 10.0  # for solving each of the two
-ENDING_S = 2.0  # of a simulated board's process, whose port goes first
+VALIDATION_RAM = 0.8  # of a plan's peak: budget of the schedule that calibrates, to page more
+VALIDATION_LIMIT_S = 10.0  # for solving each of the two plans
+ENDING_S = 2.0  # to wait for the end of a simulated board's process, after its port is closed
 USB = ":usb"  # suffix of the port of a simulated board
 
 
@@ -52,7 +52,7 @@ class Connection(Closing):
 
     @property
     def is_emulated(self) -> bool:
-        """Does QEMU run the board's program, so that its times mean nothing?"""
+        """True if QEMU runs the board's program, so that its times mean nothing."""
         return isinstance(self.running, NativeBoard) and self.running.is_emulated
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ class Connection(Closing):
         before: Profile | None = None,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> Profile:
-        """Measure the operators of `graph`, and the storage; added to the profile `before`."""
+        """Measure the operators of `graph`, and the storage. Add them to the profile `before`."""
         x, y = example(graph)
         values = {**start_values(graph, seed=0), graph.data: x, graph.label: y}
         found = measure(self.device, self.board, graph, values, progress)
@@ -75,11 +75,11 @@ class Connection(Closing):
     def meter(
         self, profile: Profile, log: Path, supply_mv: float, ask: Callable[[], None]
     ) -> Profile:
-        """The profile with powers from a meter's log in place of board.toml's.
+        """Return the profile with powers from a meter's log in place of those in board.toml.
 
         Holds the board in each of its states while the meter records. Then `ask` asks the user to
-        save the recording as `log`, and this waits for the file. Raises BadInput if the recording
-        does not show the states.
+        save the recording as `log`, and this method waits for the file. Raises BadInput if the
+        recording does not show the states.
         """
         states = hold_states(self.device)
         ask()
@@ -90,11 +90,11 @@ class Connection(Closing):
     def validate(
         self, graph: Graph, profile: Profile, progress: Progress | None = None
     ) -> tuple[Profile, Validation]:
-        """Run two schedules of `graph`. From the first the profile learns what only schedules
-        show; what it then predicts of the second is compared with the board's own measurement.
+        """Run two schedules of `graph`. The first calibrates the profile with costs that only a
+        schedule shows. The second compares the new profile's prediction with the board's times.
 
-        The card must hold no weights, and is empty afterwards. Raises BadInput if it holds some,
-        or if no schedule that fits the board is found within seconds.
+        The card must hold no weights, and is empty afterwards. Raises BadInput if it holds
+        weights, or if no schedule that fits the board is found within seconds.
         """
         info = self.device.hello()
         if info.committed_step != NOTHING_COMMITTED and info.committed_model:
@@ -140,18 +140,18 @@ def connect(
     storage: Path | str | None = None,
     arena_bytes: int | str | None = None,
 ) -> Connection:
-    """Open a board: a device, a pyserial URL, `auto`, or `native` and `sim:mkr1000` and their
-    like, which start one here; `sim:mkr1000:usb` is plugged in by USB, not by UART.
+    """Open the board at `port`: a device, a pyserial URL or `auto`. `native` and ports such as
+    `sim:mkr1000` start a board on this computer; `sim:mkr1000:usb` connects by USB, not by UART.
 
-    `storage` is the card file of a board that is started (None: a temporary one),
-    `arena_bytes` the native board's RAM, as 65536 or "64KiB". Closing the connection ends what
+    `storage` is the card file of a board that is started (None: a temporary file). `arena_bytes`
+    is the native board's RAM, such as 65536 or "64KiB". Closing the connection ends a board that
     this call started.
     """
     port = str(port)
     starts = runs_here(port)
     board = port.removeprefix("sim:")
     if storage is not None and not starts:
-        raise BadInput(f"port {port}: a storage file is for boards that run here, as `native`")
+        raise BadInput(f"port {port}: a storage file is only for boards on this computer")
     with ExitStack() as stack:
         running = None
         if starts:
@@ -160,20 +160,20 @@ def connect(
             )
             port = running.port
         elif arena_bytes is not None:
-            raise BadInput(f"port {port}: an arena size is for --port native")
+            raise BadInput(f"port {port}: an arena size is only for --port native")
         device = stack.enter_context(devices.connect(port))
         return Connection(device, stack.pop_all(), running)
 
 
 def runs_here(port: str) -> bool:
-    """Whether `connect` starts a board on this computer for `port`."""
+    """Return whether `connect` starts a board on this computer for `port`."""
     return port == "native" or port.startswith("sim:")
 
 
 def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None) -> int | None:
-    """Bytes of RAM of a native board for a schedule; None for other boards, which have their own.
+    """Return the RAM that a native board needs for a schedule; None for a board with fixed RAM.
 
-    They also suffice for the plan on the card `storage`, whose weights may have another layout.
+    The bytes also suffice for the plan on the card `storage`, which may have another layout.
     """
     if port not in (None, "native"):
         return None
@@ -185,7 +185,7 @@ def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None)
 
 
 def _fitting(problem: Problem) -> Plan | None:
-    """A plan within the budget: keep-everything if that fits, else what is found soon."""
+    """Make a plan within the budget: keep-everything if it fits, else the best plan found soon."""
     keep = problem.keep_everything
     if keep and (keep.peak_bytes or 0) <= problem.ram_bytes:
         return replace(keep, ram_bytes=problem.ram_bytes)

@@ -1,6 +1,6 @@
-"""What users of the Python API give, as the package's own values.
+"""Convert the arguments of the Python API to the package's own values.
 
-Tensors and loaders of PyTorch are known by their methods: torch is never imported here.
+Tensors and loaders of PyTorch are recognised by their methods: torch is never imported here.
 """
 
 import inspect
@@ -43,13 +43,13 @@ R = TypeVar("R")
 
 _SORTED = "SequentialSampler"  # of a DataLoader that does not shuffle
 _GIVES = {
-    "Graph": "a Graph, as poet.load gives",
+    "Graph": "a Graph, as poet.load returns",
     "CostGraph": "a CostGraph",
-    "Connection": "a Connection, as poet.connect gives",
-    "Plan": "a Plan, as poet.solve gives",
-    "Problem": "a Problem, as poet.problem gives",
-    "Schedule": "a Schedule, as poet.encode gives",
-    "Profile": "a Profile, as Connection.profile gives",
+    "Connection": "a Connection, as poet.connect returns",
+    "Plan": "a Plan, as poet.solve returns",
+    "Problem": "a Problem, as poet.problem returns",
+    "Schedule": "a Schedule, as poet.encode returns",
+    "Profile": "a Profile, as Connection.profile returns",
     "Path": "a path",
     "str": "text",
     "int": "a whole number",
@@ -75,15 +75,16 @@ class Samples(Protocol):
 
 
 Data = str | Path | Dataset | Mapping[str, Any] | Iterable[Any] | Samples
-"""What as_dataset takes."""
+"""The types that as_dataset accepts."""
 
 
 def as_dataset(data: Data) -> Dataset:
-    """A data set of a name or path (see load_data); of a tuple (x, y) or (x, y, x_test, y_test), or
-    a mapping with these keys, of arrays, lists or tensors; of a PyTorch DataLoader or Dataset.
+    """Make a data set of a name or path (see load_data), of arrays, lists or tensors, or of a
+    PyTorch DataLoader or Dataset.
 
-    A loader is read once, in its order, which every epoch keeps if the loader does not shuffle.
-    Raises BadInput for anything else, and for a loader without a length.
+    Arrays are in a tuple (x, y) or (x, y, x_test, y_test), or in a mapping with these keys. A
+    loader is read once, in its order. If it does not shuffle, every epoch keeps this order. Raises
+    BadInput for anything else, and for a loader without a length.
     """
     if isinstance(data, str | os.PathLike):
         return load_data(os.fspath(data))
@@ -99,7 +100,7 @@ def as_dataset(data: Data) -> Dataset:
         if len(data) not in (2, 4):
             raise BadInput(
                 f"data: a {type(data).__name__} of {len(data)} is not (x, y) or (x, y, x_test, "
-                "y_test): give one of these, or a poet.Dataset"
+                "y_test): pass one of these, or a poet.Dataset"
             )
         return Dataset("data", **_halves(dict(zip(NAMES, data, strict=False))))
     return _read(data)
@@ -117,29 +118,29 @@ def _halves(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(data: Any) -> Dataset:
-    """A loader's batches, or a PyTorch Dataset's samples, one after another."""
+    """Read the batches of a loader, or the samples of a PyTorch Dataset, in order."""
     what = type(data).__name__
     loads = hasattr(data, "__iter__")
     if not loads and not hasattr(data, "__getitem__"):
-        raise BadInput(f"data: a {what} holds no samples: give (x, y), a DataLoader or a path")
+        raise BadInput(f"data: a {what} holds no samples: pass (x, y), a DataLoader or a path")
     try:
         count = len(data)
     except (TypeError, NotImplementedError):
         raise BadInput(
-            f"data: a {what} without a length could be endless: give arrays (x, y), or a loader "
-            "of a data set that has one"
+            f"data: a {what} without a length could be endless: pass arrays (x, y), or a loader "
+            "of a data set that has a length"
         ) from None
     found = islice(data, count) if loads else (data[i] for i in range(count))
     pairs = []
     for pair in found:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise BadInput(
-                f"data: a {what} must give pairs (x, y), not a {type(pair).__name__}: give arrays "
+                f"data: a {what} must hold pairs (x, y), not a {type(pair).__name__}: pass arrays "
                 "(x, y)"
             )
         pairs.append([as_array(one, f"data: {name}") for one, name in zip(pair, "xy", strict=True)])
     if not pairs:
-        raise BadInput(f"data: this {what} holds no samples: give some")
+        raise BadInput(f"data: this {what} holds no samples: pass one that does")
     joined = np.concatenate if loads else np.stack
     try:
         x, y = (joined(parts) for parts in zip(*pairs, strict=True))
@@ -150,7 +151,7 @@ def _read(data: Any) -> Dataset:
 
 
 def as_array(value: Any, what: str) -> Array:
-    """An array of an array, tensor or list; raises BadInput that begins with `what`."""
+    """Make an array of an array, tensor or list. Raises BadInput that begins with `what`."""
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
@@ -165,12 +166,12 @@ def as_array(value: Any, what: str) -> Array:
 
 
 def as_schedule(schedule: Schedule | str | Path) -> Schedule:
-    """A schedule, or the one in a .poet file."""
+    """Return a schedule as it is, or the schedule in a .poet file."""
     return schedule if isinstance(schedule, Schedule) else Schedule.load(schedule)
 
 
 def as_profile(profile: Profile | Board | str | Path) -> Profile:
-    """A profile, the one in a file that `poet-host profile` wrote, or a board's estimate."""
+    """Return a profile as it is, the profile in a file, or the estimate for a board."""
     if isinstance(profile, Profile):
         return profile
     if isinstance(profile, Board):
@@ -186,7 +187,7 @@ def as_profile(profile: Profile | Board | str | Path) -> Profile:
 
 
 def as_weights(weights: Weights | str | Path, graph: Graph) -> Weights:
-    """Weights by node name as arrays, or those in a .safetensors file."""
+    """Return weights by node name, as arrays; a path is that of a .safetensors file."""
     if isinstance(weights, str | os.PathLike):
         return load_weights(weights, graph)
     if isinstance(weights, SavedWeights):
@@ -195,7 +196,7 @@ def as_weights(weights: Weights | str | Path, graph: Graph) -> Weights:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function; it raises BadInput for arguments that do not fit its annotations.
+    """Make a function raise BadInput for arguments that do not fit its annotations.
 
     NumPy's scalars become Python's numbers.
     """
@@ -239,7 +240,7 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """A type in words, without None, which stands for what is left out."""
+    """Describe a type in words, without None, which stands for an argument that is left out."""
     kind = get_origin(hint) or hint
     if kind is Literal:
         return " or ".join(map(repr, get_args(hint)))

@@ -33,14 +33,14 @@ def load(
     train: str | None = None,
     batchnorm: str | None = None,
 ) -> Graph | CostGraph:
-    """A built-in model (see MODELS), the path of an .onnx file, a torch.nn.Module with an `example`
-    of its input, or a cost graph's file. For the options see TrainingOptions; `lr` is
+    """Load a built-in model (see MODELS), an .onnx file, a torch.nn.Module with an `example` of its
+    input, or the file of a cost graph. For the options see TrainingOptions; `lr` is
     `learning_rate`.
 
-    Warns with PoetWarning of weights that do not return to the module.
+    Warns with PoetWarning about weights that cannot return to the module.
     """
     if lr is not None and learning_rate is not None:
-        raise BadInput("lr is learning_rate: give one of them")
+        raise BadInput("lr is another name of learning_rate: pass only one of them")
     options = TrainingOptions(
         batch=batch, sequence_length=sequence_length, loss=loss, optimizer=optimizer,
         learning_rate=learning_rate if lr is None else lr, momentum=momentum,
@@ -53,7 +53,7 @@ def load(
         )
     if str(model).endswith(".json"):
         for name in options.given():
-            raise BadInput(f"{model} is a graph of costs: {name} is for built-in models and .onnx")
+            raise BadInput(f"{model} is a cost graph: {name} is for built-in models and .onnx")
         return load_cost_graph(model)
     graph = load_graph(model, example, options)
     _warn(graph)
@@ -61,13 +61,13 @@ def load(
 
 
 def _warn(graph: Graph) -> None:
-    """Warn of weights that do not return to the module, at the line that calls poet's verb."""
+    """Warn about weights that cannot return to the module, at the line that calls poet's verb."""
     if text := notice(graph):
         warnings.warn(text, PoetWarning, stacklevel=4)
 
 
 def export(graph: Graph, weights: Weights | str | Path) -> bytes:
-    """The bytes of an .onnx file with trained weights: see onnx.exporter.export.
+    """Return the bytes of an .onnx file with trained weights: see onnx.exporter.export.
 
     Warns as `load` does.
     """
@@ -76,16 +76,16 @@ def export(graph: Graph, weights: Weights | str | Path) -> bytes:
 
 
 def load_graph(model: Any, example: Any = None, options: TrainingOptions = DEFAULTS) -> Graph:
-    """The training graph of a model; raises BadInput that lists those that are built in."""
+    """Load the training graph of a model. Raises BadInput that lists the built-in models."""
     if is_module(model):
         return train_onnx(export_module(model, example), type(model).__name__, options)
     if example is not None:
-        raise BadInput(f"model {model}: an example of the input goes with a torch.nn.Module only")
+        raise BadInput(f"model {model}: an example of the input is only for a torch.nn.Module")
     if str(model).lower().endswith(".onnx"):
         return load_onnx(model, options)
     if model not in MODELS:
         raise BadInput(
-            f"there is no model {str(model)!r}: built in are {', '.join(MODELS)}; a model of your "
-            "own ends in .onnx, a file of costs to solve for in .json"
+            f"there is no model {str(model)!r}. The built-in models are {', '.join(MODELS)}. The "
+            "file of your own model ends in .onnx, the file of a cost graph in .json"
         )
     return load_model(str(model), options)

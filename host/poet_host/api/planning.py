@@ -27,11 +27,11 @@ from .inputs import as_profile
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 Costs = Profile | Board | str | Path
-"""What inputs.as_profile takes."""
+"""The types that inputs.as_profile accepts."""
 
 
 def costs_of(graph: Graph | CostGraph, profile: Costs | None) -> CostGraph:
-    """What a planner sees of a graph. `profile` is not needed for a graph of costs."""
+    """Return the cost graph of a graph, for a planner. A cost graph needs no `profile`."""
     if isinstance(graph, CostGraph):
         return graph
     if profile is None:
@@ -49,10 +49,11 @@ def problem(
     """Return the problem of planning a step of `graph` within `ram` and `deadline`.
 
     It holds the graph's costs and the keep-everything plan. `profile` is a measured profile, its
-    file, or a board or its name, whose costs are estimated; a cost graph has its costs. `ram` is
-    bytes, or as "24KiB", or as "50%" of what keep-everything needs; None is the arena of the
-    profile's board. It may exceed that arena, for studies. `deadline` is milliseconds, or as "1.2x"
-    of keep-everything's time, or None. Raises BadInput for a limit that cannot be read.
+    file, or a board or its name, whose costs are estimated; a cost graph needs no profile. `ram` is
+    a number of bytes, or a text such as "24KiB" or "50%" of what keep-everything needs. None is the
+    arena of the profile's board; `ram` may exceed that arena, for studies. `deadline` is a number
+    of milliseconds, a text such as "1.2x" of keep-everything's time, or None. Raises BadInput for a
+    limit that cannot be read.
     """
     known = None if profile is None else as_profile(profile)
     return problem_of(costs_of(graph, known), ram, deadline, known)
@@ -70,23 +71,23 @@ def solve(
     placed: bool = True,
     progress: Callable[..., object] | None = None,
 ) -> Plan:
-    """Return the plan of least energy for a problem, or what another method plans.
+    """Return the plan of least energy for a problem, or the plan of another method.
 
     solve(graph, profile, ram=..., deadline=...) is short for solve(problem(...)). `gap` is the
-    relative distance from the bound at which to stop; None is DEFAULT_GAP. The status of the plan
-    says whether there is one; `encode` raises if there is none.
+    relative distance from the bound at which to stop; None is DEFAULT_GAP. If no plan is found, the
+    result has the status "infeasible" or "unknown", and `encode` raises an error.
     """
     if not isinstance(graph, Problem):
         wanted = problem(graph, profile, ram=ram, deadline=deadline)
     elif (profile, ram, deadline) == (None, None, None):
         wanted = graph
     else:
-        raise BadInput("a problem has its limits: give profile, ram and deadline to poet.problem")
+        raise BadInput("a problem has its limits: pass profile, ram and deadline to poet.problem")
     if not (isfinite(time_limit_s) and time_limit_s > 0):
-        raise BadInput(f"a time limit of {time_limit_s} s: give a positive number")
+        raise BadInput(f"the time limit must be a positive number, not {time_limit_s} s")
     gap = DEFAULT_GAP if gap is None else gap
     if not 0 <= gap <= 1:
-        raise BadInput(f"a gap of {gap}: give a number from 0 to 1")
+        raise BadInput(f"the gap must be a number from 0 to 1, not {gap}")
     if method == KEEP_EVERYTHING:
         return _keep_everything_within(wanted)
     plan = plan_by(method, wanted, Settings(time_limit_s, gap, placed, progress))
@@ -94,11 +95,11 @@ def solve(
 
 
 def _keep_everything_within(problem: Problem) -> Plan:
-    """Keep-everything as a method: the one plan that it has, or none within the limits.
+    """Return the keep-everything plan, or an infeasible plan if it exceeds the limits.
 
-    Raises BadInput if the graph has no such plan.
+    Raises BadInput if the graph has no keep-everything plan.
     """
-    keep = problem.keep_everything or keep_everything(problem.graph)  # which says why not
+    keep = problem.keep_everything or keep_everything(problem.graph)  # the latter raises
     assert keep.peak_bytes is not None
     assert keep.time_us is not None
     plan = replace(keep, ram_bytes=problem.ram_bytes, deadline_us=problem.deadline_us)
@@ -119,7 +120,7 @@ def _keep_everything_within(problem: Problem) -> Plan:
 
 
 def step_without_search(graph: Graph, profile: Profile) -> dict[str, Any]:
-    """RAM, energy and time of a step on the board of a profile, planned without search.
+    """Return RAM, energy and time of a step on the board of a profile, planned without search.
 
     Energy and time are None if no plan was found within the arena of the board.
     """
@@ -139,7 +140,7 @@ def step_without_search(graph: Graph, profile: Profile) -> dict[str, Any]:
 
 
 def why_no_plan(graph: Graph | CostGraph, plan: Plan) -> str:
-    """Name the limit that no plan keeps, the smallest that works, and the operator that sets it."""
+    """Name the limit that no plan meets, the smallest limit that works, and its operator."""
     kernels = {node.name: node.op for node in graph} if isinstance(graph, Graph) else {}
     costs = plan.problem.graph if plan.problem else None
     return why_infeasible(plan, costs, lambda name: kernels.get(name, ""))
@@ -175,7 +176,7 @@ def encode(
     if isinstance(profile, Plan):
         profile, plan = None, profile
     if plan is None:
-        raise BadInput("poet.encode: the plan is missing: give encode(graph, plan)")
+        raise BadInput("poet.encode: the plan is missing: call encode(graph, plan)")
     if profile is not None or (plan.problem is None and isinstance(graph, CostGraph)):
         known = None if profile is None else as_profile(profile)
         limits = plan.ram_bytes, plan.deadline_us
@@ -183,9 +184,9 @@ def encode(
     if plan.status == "infeasible":
         raise Infeasible(why_no_plan(graph, plan), plan.smallest_ram_bytes)
     if plan.status == "unknown":
-        raise OutOfTime("no plan was found in time, and none was proved impossible")
+        raise OutOfTime("no plan was found in time, and no proof that none exists")
     if plan.problem is None:
-        raise BadInput("this plan does not come from poet.solve: give encode(graph, profile, plan)")
+        raise BadInput("this plan does not come from poet.solve: call encode(graph, profile, plan)")
     costs, known, keep = plan.problem.graph, plan.problem.profile, plan.problem.keep_everything
     _check_same(graph, costs)
     meta = {
@@ -214,4 +215,4 @@ def _check_same(graph: Graph | CostGraph, costs: CostGraph) -> None:
         sizes = [(node.name, node.size_bytes) for node in graph]
         same = sizes == [(node.name, node.bytes) for node in costs.nodes]
     if not same:
-        raise BadInput(f"the plan was solved for another graph than this {graph.name}")
+        raise BadInput(f"the plan was solved for another graph, not for this {graph.name}")

@@ -1,4 +1,4 @@
-"""Training and evaluation on a board, and cards by which a board trains alone."""
+"""Training and evaluation on a board, and cards with which a board trains alone."""
 
 import os
 from collections.abc import Callable
@@ -60,8 +60,8 @@ def train(
     is true after a step, the run ends there. `before_moving` is called before the card's weights
     are written in another layout; without it a temporary file keeps them.
 
-    Raises BadInput if the data or the weights do not fit, or if the card holds weights that this
-    would lose, Diverged if the loss or a parameter is not finite, LinkBroken if the board is gone.
+    Raises BadInput if the data or the weights do not fit, or if weights on the card would be lost;
+    Diverged if the loss or a parameter is not finite; LinkBroken if the board no longer answers.
     """
     schedule = as_schedule(schedule)
     fitted = fit(as_dataset(data), schedule.graph)
@@ -73,7 +73,7 @@ def train(
     )
     try:
         run = train_until(training, last, on_step, stopped)
-    except Diverged:  # it has the run, with the weights
+    except Diverged:  # the exception has the run, with the weights
         connection.written = (schedule.model.crc, training.committed)
         raise
     connection.written = (schedule.model.crc, training.committed)
@@ -95,7 +95,7 @@ def start_training(
     erase_card: bool,
     before_moving: BeforeMoving,
 ) -> Training:
-    """Send schedule and weights to a board, which `check_training` has found fit for them."""
+    """Send schedule and weights to a board that `check_training` has accepted."""
     if erase_card:
         connection.device.format()
     try:
@@ -110,9 +110,9 @@ def start_training(
 
 
 class Backup:
-    """A file for the weights of a card that writes them again in another layout.
+    """A file that keeps a card's weights while the card is written in another layout.
 
-    Without a `path` the file is temporary. `report` is called with a sentence about it.
+    Without a `path` the file is temporary. `report` is called with a message about the file.
     """
 
     def __init__(
@@ -158,10 +158,10 @@ def check_training(
 ) -> int | None:
     """Raise BadInput if training would fail, before anything is written or erased.
 
-    Also raises it if the card holds weights that would be lost. Not lost are weights that training
-    resumes, weights that this connection has trained, and those that `erase_card` gives up.
-    Weights of the same model may be replaced by `start.weights` after one step or more: then the
-    result is the step of the weights on the card.
+    Also raises BadInput if weights on the card would be lost. This does not include weights that
+    training resumes, weights that this connection has trained, and weights that `erase_card`
+    deletes. Weights of the same model may be replaced by `start.weights` after one step or more.
+    Then the result is the step of the weights on the card.
     """
     graph, device = schedule.graph, connection.device
     if start.resume:
@@ -181,7 +181,7 @@ def last_step(data: FittedData, epochs: int, steps: int | None) -> int:
     """Return the step at which training for `epochs` epochs, or until step `steps`, ends."""
     count, what = (epochs, "epochs") if steps is None else (steps, "steps")
     if not isinstance(count, int) or count < 1:
-        raise BadInput(f"{count!r} {what}: give a whole number from 1")
+        raise BadInput(f"{what} must be a whole number, 1 or more, not {count!r}")
     return epochs * data.steps_per_epoch if steps is None else steps
 
 
@@ -197,8 +197,8 @@ def evaluate(
 ) -> Evaluation:
     """Compute loss and accuracy on the board; nothing that it has committed changes.
 
-    Without `weights` the committed ones are used. `half` is "held-out" (the default where samples
-    are held out) or "training"; `samples` limits the evaluation to the first ones of it.
+    Without `weights`, the committed weights are used. `half` is "held-out" (the default if samples
+    are held out) or "training". `samples` limits the evaluation to the first samples of the half.
     """
     schedule = as_schedule(schedule)
     fitted = fit(as_dataset(data), schedule.graph)
@@ -229,7 +229,7 @@ def write_card(
     `epochs` epochs: schedule, starting weights and data. The other options are those of `train`.
 
     The board begins when it is switched on and no host sends requests. Raises BadInput if the data
-    does not fit, no step is left, or the card holds weights that this would lose.
+    does not fit, if no step is left, or if weights on the card would be lost.
     """
     schedule = as_schedule(schedule)
     device = connection.device
@@ -243,11 +243,11 @@ def write_card(
         first, names = found.step, found.classes
         if found.weights is not None:
             raise BadInput(
-                "the card has another layout than this schedule. First go on with `train --resume` "
-                "for a step, which writes the weights again"
+                "the card has another layout than this schedule. First run `train --resume` for "
+                "one step, which writes the weights again"
             )
     if first >= last:
-        raise BadInput(f"nothing is left to train: step {first} is done, {last} is the last one")
+        raise BadInput(f"nothing is left to train: step {first} is done, step {last} is the last")
     fitted = numbered(fitted, names, is_trained=resume or start.weights is not None)
     job = make_job(schedule, fitted, seed, first, last - first)
     if erase_card:
@@ -272,7 +272,7 @@ def card_image_bytes(schedule: Schedule, data: FittedData, seed: int, first: int
 def read_card(
     schedule: Schedule | str | Path, connection: Connection
 ) -> tuple[JobState | None, Weights]:
-    """Read how far a board has trained alone, with the losses of its steps, and its weights."""
+    """Read the progress of a board that trains alone, with its losses, and read its weights."""
     schedule = as_schedule(schedule)
     device = connection.device
     found = resumed(device, schedule)

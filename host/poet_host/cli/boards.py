@@ -15,7 +15,7 @@ from .console import emit, say, show_table
 from .options import json_option
 
 NATIVE = "native"
-REPLY_PATIENCE_S = 2.0  # a board that computes may reply this late
+REPLY_PATIENCE_S = 2.0  # a board that is computing replies late
 
 
 @click.command()
@@ -81,7 +81,7 @@ def boards(port: str | None, as_json: bool) -> None:
 
 
 def _port_facts(port: SerialPort, *, query: bool) -> dict[str, Any]:
-    """What --json prints about a port. Ports without known USB ids are queried if `query`."""
+    """The facts of a port for --json. A port without known USB ids is queried only if `query`."""
     board = board_of(port)
     facts: dict[str, Any] = {
         "port": port.path,

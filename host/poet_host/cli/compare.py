@@ -29,13 +29,13 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
     "models", metavar="MODEL...", nargs=-1, required=True, shell_complete=completion.models
 )
 @click.option(
-    "--board", "boards", multiple=True, metavar="LIST", show_default="those of --profile",
+    "--board", "boards", multiple=True, metavar="LIST", show_default="the boards of --profile",
     help="Boards, separated by commas.",
 )  # fmt: skip
 @click.option(
     "--profile", "profiles", multiple=True, metavar="LIST", show_default="estimate",
-    help="Costs, separated by commas: `estimate` uses the facts of the boards, `paper` uses the "
-    "figures of the POET paper, a file has costs that `poet-host profile` measured.",
+    help="Costs, separated by commas: `estimate` (from the facts of the boards), `paper` (from the "
+    "figures of the POET paper) or a file that `poet-host profile` wrote.",
 )  # fmt: skip
 @click.option(
     "--budgets", default="100%,75%,50%,40%,30%", show_default=True, metavar="LIST",
@@ -201,7 +201,7 @@ def _show(found: list[tuple[Point, Result]]) -> None:
 
 
 def _notes(found: list[tuple[Point, Result]]) -> dict[str, list[str]]:
-    """The methods of each note: a change to a method (`*`), or why it has no plan."""
+    """The methods by note. A note states a change to a method (`*`), or why it has no plan."""
     notes: dict[str, dict[str, None]] = {}
     for point, result in found:
         mark = "* " if result.row["plan"] else ""

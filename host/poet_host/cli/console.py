@@ -1,4 +1,4 @@
-"""What the command line prints: results on stdout, everything else on stderr."""
+"""The output of the command line: results on stdout, everything else on stderr."""
 
 import json
 import sys

@@ -71,7 +71,7 @@ class Cost:
     time_us: float | None
     energy_uj: float | None  # above the sleeping board
     total_energy_uj: float | None
-    measured: bool  # whether time_us is that of a run, or predicted from the profile
+    measured: bool  # True: time_us was measured in a run; False: it is predicted from the profile
 
     @staticmethod
     def of_run(run: Run) -> "Cost":
@@ -103,7 +103,7 @@ class Demo:
     initial: Weights
 
     def to_json(self) -> dict[str, Any]:
-        """What --json prints."""
+        """The JSON object that --json prints."""
         run, keep, counts = self.run, self.keep_cost, self.run.counts()
         sha256, kept_sha256 = (weights_sha256(self.trained(made)) for made in (run, self.keep))
         return {
@@ -229,8 +229,8 @@ def _start(port: str, reporter: Reporter) -> api.Connection:
 
 
 def check(demo: Demo) -> None:
-    """Raise PoetError if the runs differ in a bit of a weight, if training left a weight as it was,
-    or if the trace has other numbers of recomputed and paged activations than the plan."""
+    """Raise PoetError if the weights of the runs are not equal bit for bit, if training left a
+    tensor unchanged, or if trace and plan recompute or page different numbers of activations."""
     run, keep = demo.trained(demo.run), demo.trained(demo.keep)
     differing = [name for name in run if run[name].tobytes() != keep[name].tobytes()]
     if differing:

@@ -26,7 +26,7 @@ from .options import (
 @data_options
 @click.option(
     "--weights", "-w", type=click.Path(path_type=Path), metavar="FILE",
-    show_default="those on the card of the board",
+    show_default="the weights on the card of the board",
     help="Use the weights in this .safetensors file, which `poet-host train` wrote.",
 )  # fmt: skip
 @click.option(

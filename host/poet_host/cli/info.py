@@ -92,7 +92,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def is_loss_assumed(model: str, options: dict[str, Any]) -> bool:
-    """Whether the user did not name the loss of an .onnx model."""
+    """Return whether the loss of an .onnx model is the default, since the user named none."""
     return model.lower().endswith(".onnx") and options.get("loss") is None
 
 

@@ -118,8 +118,8 @@ data_options = _all_of(
     click.option(
         "--data", required=True, metavar="DATA",
         help="Samples and labels: an .npz file or a folder of .npy files (x, y, x_test, y_test), a "
-        ".csv file (last column: the label), `digits`, synthetic:SHAPE:CLASSES or "
-        "tokens:LENGTH:WORDS:CLASSES.",
+        ".csv file (last column: the label), `digits`, or random samples: synthetic:SHAPE:CLASSES "
+        "or tokens:LENGTH:WORDS:CLASSES.",
     ),
     click.option(
         "--normalize", default="none", show_default=True, metavar="HOW",
@@ -132,7 +132,8 @@ data_options = _all_of(
         help="Hold out this share of the samples, such as 0.2. --seed selects them.",
     ),
     click.option(
-        "--header", type=click.BOOL, metavar="yes|no", show_default="yes if it has words alone",
+        "--header", type=click.BOOL, metavar="yes|no",
+        show_default="yes if that row has only words",
         help="Treat the first row of a .csv file as a header row.",
     ),
 )  # fmt: skip
@@ -153,7 +154,7 @@ duration_options = _all_of(
 model_options = _all_of(
     click.option(
         "--batch", type=click.IntRange(1), metavar="N",
-        show_default="that of the model, or 1", help="Samples in a training step.",
+        show_default="the batch of the model, or 1", help="Samples in a training step.",
     ),
     click.option(
         "--sequence-length", type=click.IntRange(1), metavar="N", show_default="that of the model",
@@ -196,12 +197,12 @@ model_options = _all_of(
 
 
 def profile_of(board: str | None, profile_name: str | None) -> Profile:
-    """The costs that --board and --profile choose."""
+    """Return the costs that --board and --profile choose."""
     kind: Literal["estimate", "paper"] = "paper" if profile_name == "paper" else "estimate"
     from_board = profile_name in (None, "estimate", "paper")
     if from_board and board is None:
         raise BadInput(
-            "no costs: give --board NAME for estimated costs, or --profile FILE for measured costs"
+            "no costs: add --board NAME for estimated costs, or --profile FILE for measured costs"
         )
     if from_board:
         return api.estimate_profile(board or "", kind)
@@ -236,7 +237,7 @@ def output(
 
 
 def model_files(model: str) -> list[str]:
-    """The files that MODEL is read from: a model, and its weights; none if it is built in."""
+    """The files of MODEL: the model, and its weights. A built-in model has no files."""
     return [model, f"{model}.data"] if Path(model).suffix else []
 
 
@@ -245,7 +246,7 @@ def check_writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) 
 
     Two of `paths` must not be the same file, nor one of the files that the command has `read`.
     """
-    # realpath, as Path.resolve raises RuntimeError for links in a circle.
+    # realpath, because Path.resolve raises RuntimeError for links in a circle.
     used = {os.path.realpath(path): "reads" for path in read if path is not None}
     for path in paths:
         if path is None:

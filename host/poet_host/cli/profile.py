@@ -40,7 +40,7 @@ PROFILING_BYTES = 64 << 20  # arena of a native board: operators that do not fit
     "--power-log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     show_default="powers in board.toml",
     help="Take the powers from the log of a power meter. Start recording before this command, and "
-    "export the recording to FILE when the command prints so.",
+    "export the recording to FILE when the command asks for it.",
 )  # fmt: skip
 @click.option(
     "--supply-mv", type=FiniteRange(500, 30_000), metavar="MV", show_default=f"{SUPPLY_MV:.0f}",

@@ -1,4 +1,4 @@
-"""What `train` does between training steps."""
+"""The work of `train` between training steps."""
 
 from math import isfinite
 from pathlib import Path
@@ -36,7 +36,7 @@ class Session:
         self._losses: list[float] = []  # of the steps of this epoch
 
     def load_best(self) -> None:
-        """Validate the best weights of the previous run, which only better weights replace."""
+        """Validate the best weights of the previous run. Only better weights may replace them."""
         assert self._best_path is not None
         weights = api.load_weights(self._best_path, self.training.graph)
         step = api.step_of_weights(self._best_path)

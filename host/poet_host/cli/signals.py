@@ -1,8 +1,8 @@
 """Ctrl-C (SIGINT), SIGTERM and SIGHUP end a command in an orderly way.
 
-If the parent process has SIGTERM or SIGHUP ignored, as `nohup` does, they stay ignored. SIGINT
-never does: shells have it ignored in the background jobs of a script, but whoever sends a SIGINT
-to a job means it. Windows has no SIGHUP.
+If the parent process ignores SIGTERM or SIGHUP, as `nohup` does, they stay ignored. SIGINT always
+ends the command. Shells let the background jobs of a script ignore SIGINT, but a user who sends
+SIGINT to a job wants it to end. Windows has no SIGHUP.
 """
 
 import os
@@ -62,7 +62,7 @@ def _handled(handler: Callable[[int, object], object]) -> Iterator[None]:
 
 @contextmanager
 def keyboard_interrupts() -> Iterator[Callable[[], int]]:
-    """Let every signal raise KeyboardInterrupt, for work that returns its best result then.
+    """Let every signal raise KeyboardInterrupt, for work that then returns its best result.
 
     Yields a function that returns the number of the signal that came, or 0.
     """

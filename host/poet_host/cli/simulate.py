@@ -19,7 +19,7 @@ from .signals import stop_requests
 @click.command()
 @click.argument("board", shell_complete=completion.boards)
 @click.option(
-    "--arena", metavar="SIZE", show_default="that of the board",
+    "--arena", metavar="SIZE", show_default="the arena of the board",
     help="RAM for tensors, in bytes or such as 24KiB. Only for native and boards that run Linux.",
 )  # fmt: skip
 @click.option(
@@ -31,10 +31,10 @@ from .signals import stop_requests
 @click.option(
     "--card-fault", "faults", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]",
     show_default="none",
-    help=f"Make the card fail at TIMES blocks from its block FIRST on. KIND: "
-    f"{', '.join(FAULT_KINDS)}. ARGUMENT: microseconds of a slow block, bytes that a torn write "
-    "keeps, 1 if a power cut destroys the erase group. FIRST counts reads or writes since the "
-    "start, from 1.",
+    help=f"Make TIMES accesses of the card fail, from access number FIRST on. FIRST counts the "
+    f"blocks read or written since the start, from 1. KIND: {', '.join(FAULT_KINDS)}. ARGUMENT: "
+    "microseconds of a slow block, bytes that a torn write keeps, or 1 if a power cut destroys the "
+    "erase group.",
 )  # fmt: skip
 @click.option("--usb", is_flag=True, help="Connect to the USB of the chip, not to its UART.")
 @storage_option

@@ -44,7 +44,7 @@ _SEARCH_ENDS: dict[str, str] = {  # by Plan.stopped_by
 
 time_limit_option = click.option(
     "--time-limit", type=FiniteRange(0.1), default=60.0, show_default=True, metavar="S",
-    help="Seconds for the search of a plan.",
+    help="Longest time to search for a plan, in seconds.",
 )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ time_limit_option = click.option(
     "everything takes, or none.",
 )  # fmt: skip
 @click.option(
-    "--deadline-us", type=float, metavar="US", show_default="that of --deadline",
+    "--deadline-us", type=float, metavar="US", show_default="the limit of --deadline",
     help="Longest time of a step in microseconds.",
 )  # fmt: skip
 @click.option(
@@ -79,9 +79,9 @@ time_limit_option = click.option(
 @time_limit_option
 @click.option(
     "--gap", type=FiniteRange(0, 1), metavar="G",
-    show_default=f"{DEFAULT_GAP}, and exit with 0 with any plan",
-    help="Stop when the energy is at most this share above the proved minimum. Exit with 6 if the "
-    "plan is not within it. 0 requires a proof.",
+    show_default=f"{DEFAULT_GAP}, and any plan exits with 0",
+    help="Stop when the energy is at most this share above the proved minimum. The exit code is 6 "
+    "if the best plan exceeds the share. 0 requires a proof.",
 )  # fmt: skip
 @click.option(
     "--unplaced",
@@ -218,7 +218,7 @@ def _because(plan: Plan) -> str:
 
 
 def _exit_code(plan: Plan, gap: float | None) -> int:
-    """The exit code; if it is not 0, a message on stderr says why."""
+    """Return the exit code. Print the reason on stderr if the code is not 0."""
     longer = "" if plan.stopped_by == "exhausted" else "a longer --time-limit or "
     ended = f" The search {_SEARCH_ENDS[plan.stopped_by]}." if plan.stopped_by else ""
     if plan.status == "infeasible":

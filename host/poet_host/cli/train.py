@@ -235,7 +235,7 @@ def _check_space(
 
 
 def _failure(log: Log, session: Session, run: Run, strict_deadline: bool) -> dict[str, object]:
-    """Why the command fails although training ended, as keys of its JSON object."""
+    """The reason why the command fails after training, as keys of its JSON object; {}: none."""
     message = ""
     if log.broken:
         message = f"{log.broken}. The weights are saved, but the log is incomplete"

@@ -23,7 +23,7 @@ from .energy import energy_uj
 from .run import Step
 from .train import Training
 
-MAX_STEPS = 256  # so many, as a card pauses in few of them
+MAX_STEPS = 256  # so many, since a card pauses only in few steps
 MAX_TIME_US = 10e6  # fewer steps if they take longer than this
 FASTEST_SHARE = 4  # on a computer the fastest quarter of the steps is used
 _PAGES = ("page_in", "page_out")
@@ -40,7 +40,7 @@ class Observed:
 
 
 def observe(training: Training, progress: Progress | None = None) -> Observed:
-    """Run a schedule until every statement is traced, for MAX_STEPS or MAX_TIME_US.
+    """Run a schedule for MAX_STEPS or MAX_TIME_US, and until every statement is traced.
 
     The first step fills the board's cache and is left out. On a computer other processes slow steps
     down, so only the fastest steps are kept.
@@ -77,11 +77,11 @@ def fastest(times_us: Sequence[float], windows: int) -> list[int]:
 def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     """Return the profile with the costs that only a running schedule shows.
 
-    These are the costs of its statements, and the time that transfers out take beyond those that
-    were measured one after another. A card pauses when another of its erase groups is written. The
-    extra time of an update that follows an update becomes part of every transfer out. The rest
-    belongs to the pages between updates. A schedule without pages has one such pause, between the
-    commit record and the first update.
+    These are the costs of its statements, and the extra time of transfers out, compared with
+    transfers measured one after another. A card pauses when a write goes to another erase group
+    than the write before. The extra time of an update that follows an update becomes part of every
+    transfer out. The rest of the extra time belongs to the pages between updates. A schedule
+    without pages has one pause, between the commit record and the first update.
     """
     outs = _outs(graph, observed)
     expected_us = {
@@ -125,7 +125,7 @@ def _unattended(lane: Lane) -> Lane:
 
 
 def _outs(graph: Graph, observed: Observed) -> dict[int, Node]:
-    """The nodes that are paged out, by the number of the statement."""
+    """Return the nodes that are paged out, by the index of the statement."""
     return {
         number: graph[statement.node]
         for number, statement in enumerate(observed.statements)
@@ -184,7 +184,7 @@ def _gaps(records: Sequence[Any], tick_us: float) -> Iterable[tuple[str, int, fl
 
 @dataclass(frozen=True)
 class Validation:
-    """What was predicted of a step of a schedule, and what the board measured.
+    """The predicted costs of a schedule's step, and the costs that the board measured.
 
     Energies include the sleeping board. They are estimated: the time that the board measured in
     each power state, times the power of that state.
@@ -192,7 +192,7 @@ class Validation:
 
     model: str
     ram_bytes: int  # the plan's budget
-    steps: int  # traced steps, whose means the measurements are
+    steps: int  # traced steps; the measurements are means over them
     predicted_us: float
     time_us: float  # measured
     predicted_uj: float
@@ -214,7 +214,7 @@ class Validation:
 def validation(
     graph: Graph, profile: Profile, costs: CostGraph, plan: Plan, observed: Observed
 ) -> Validation:
-    """Compare what `costs`, which are priced by `profile`, predict of a plan with its run."""
+    """Compare the prediction for a plan with its run. `costs` are priced by `profile`."""
     promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
     predicted_us = promised.time_us + profile.commit_us
     base_uj = profile.power.base_uw * predicted_us / 1e6

@@ -1,8 +1,8 @@
-"""What a card holds: whose weights, after which step, and the note that the host left there.
+"""The content of a card: the committed weights, their step, and the host's note about them.
 
-A board knows tensors by number. The note says what they are called, which shapes they have and
-which classes the weights distinguish. It lies at the end of the card's model area (FORMAT.md), in
-one of two places: the note of the committed model stays until the next model is committed.
+A board knows tensors by number. The note has their names and shapes, and the classes that the
+weights distinguish. It lies at the end of the card's model area (FORMAT.md), in one of two places:
+the note of the committed model stays until the next model is committed.
 """
 
 import json
@@ -35,12 +35,12 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Note:
-    """The host's note. `sequence` is one more than that of the note before."""
+    """The host's note. `sequence` is one more than in the note before."""
 
     model_crc: int
-    model: str  # its name
-    shapes: Shapes  # of its parameters and states, by name
-    numbers: Mapping[str, int]  # of the same tensors in the model
+    model: str  # name of the model
+    shapes: Shapes  # of the model's parameters and states, by name
+    numbers: Mapping[str, int]  # tensor numbers in the model, by name
     classes: Classes = NO_NAMES
     sequence: int = 0
 
@@ -65,7 +65,7 @@ class Held:
     note: Note | None
 
     def described(self, graph: Graph) -> str:
-        """The model, for a message that says it is not `graph`."""
+        """Describe the model in a message about a card that does not hold `graph`."""
         if self.note is None:
             return "another model"
         if self.note.model != graph.name:
@@ -75,17 +75,17 @@ class Held:
 
 @dataclass(frozen=True)
 class Resumed:
-    """Where training goes on."""
+    """The state from which training continues."""
 
     step: int
     classes: Classes
-    # Where the card has another layout: its weights, which must be written again. None where the
-    # weights can stay on the card as they are.
+    # If the card has another layout: its weights, which must be written again. None: the weights
+    # can stay on the card as they are.
     weights: SavedWeights | None = None
 
 
 def storage_info(device: Device) -> Any:
-    """The board's HELLO; raises BoardError if its storage cannot be used."""
+    """Return the board's HELLO. Raises BoardError if the board's storage cannot be used."""
     info = device.hello()
     if info.storage_status:
         raise board_error(info.storage_status, 0, "to use its card")
@@ -93,7 +93,7 @@ def storage_info(device: Device) -> Any:
 
 
 def held(device: Device) -> Held | None:
-    """What the card has committed; None if nothing."""
+    """Return the weights that the card has committed; None if it has committed none."""
     info = storage_info(device)
     if info.committed_step == NOTHING_COMMITTED or not info.committed_model:
         return None
@@ -108,7 +108,7 @@ def write_note(device: Device, schedule: Schedule, classes: Classes = NO_NAMES) 
     graph = schedule.graph
     before = [_read_note(device, place) for place in _PLACES]
     committed = int(device.hello().committed_model)
-    # Never over the committed model's newest note: a power cut may come.
+    # Never overwrite the committed model's newest note: a power cut may come.
     newest = max(range(2), key=lambda i: _rank(before[i], committed))
     sequence = 1 + max((note.sequence for note in before if note), default=0)
     numbers = {name: number for number, name in enumerate(schedule.names)}
@@ -139,7 +139,7 @@ def _packed(about: Mapping[str, Any]) -> bytes:
 
 
 def _rank(note: Note | None, committed: int) -> tuple[bool, int]:
-    """Of two notes, the higher one is worth keeping."""
+    """Rank a note: of two notes, the note of higher rank is kept."""
     return (False, 0) if note is None else (note.model_crc == committed, note.sequence)
 
 
@@ -156,7 +156,7 @@ def _read_note(device: Device, place: int) -> Note | None:
         row = convert(about, _Row, "a note")
         classes = classes_from_json(row.classes)
     except (ValueError, TypeError, KeyError, RecursionError, zlib.error, BadInput):
-        return None  # not ours, whatever it is: without names the card still trains
+        return None  # not a note of ours; without names the card still trains
     shapes = {name: shape for name, shape, _ in row.weights}
     numbers = {name: number for name, _, number in row.weights}
     return Note(row.model_crc, row.model, shapes, numbers, classes, row.sequence)
@@ -168,12 +168,12 @@ def check_replaceable(
     written: tuple[int, int] | None = None,
     first_step: int = 0,
 ) -> int | None:
-    """Raise BadInput if training would lose what the card holds, unless the user asked for it.
+    """Raise BadInput if training would delete weights or a job that the user may still need.
 
-    That is weights after one step or more, weights of another model, or a job that is not done.
-    Not lost are those of the model's CRC and step `written`, which the caller has. Where training
-    goes on from a file, after `first_step` steps, weights of the same model may be replaced: then
-    the result is their step.
+    These are weights after one step or more, weights of another model, and a job that is not done.
+    Weights with the model CRC and the step of `written` do not count: the caller has them. If
+    training continues from a file, after `first_step` steps, weights of the same model may be
+    replaced. Then the result is the step of the weights on the card.
     """
     found = held(device)
     if found is None or (found.model_crc, found.step) == written:
@@ -182,28 +182,29 @@ def check_replaceable(
     graph = schedule.graph
     if not is_same and not _same_weights(found, graph):
         raise BadInput(
-            f"the card holds weights of {found.described(graph)} after {found.step} steps: go on "
-            "with the schedule that trained them and --resume, or lose them with --erase-card"
+            f"the card holds weights of {found.described(graph)} after {found.step} steps: "
+            "continue with --resume and the schedule that trained them, or delete them with "
+            "--erase-card"
         )
     if first_step:
         return found.step
     if found.step or not is_same:
         raise BadInput(
-            f"the card holds weights of this model after {found.step} steps: go on from them with "
-            "--resume, or lose them with --erase-card"
+            f"the card holds weights of this model after {found.step} steps: continue from them "
+            "with --resume, or delete them with --erase-card"
         )
     device.load(schedule.model_part, schedule.plan_part)
     job = read_job(device)
     if job and job.committed < job.last:
         raise BadInput(
-            f"the card holds a job that trains alone until step {job.last}: go on from it with "
-            "--resume, or lose it with --erase-card"
+            f"the card holds a job that trains alone until step {job.last}: continue from it with "
+            "--resume, or delete it with --erase-card"
         )
     return None
 
 
 def arena_of_card(device: Device) -> int:
-    """Bytes of RAM that the plan on the card needs; 0 if the card holds no weights, or is none."""
+    """Return the bytes of RAM that the plan on the card needs; 0 without a card or weights."""
     if device.hello().storage_status or held(device) is None:
         return 0
     size = isa.record_size("poet_plan_header")
@@ -217,7 +218,7 @@ def read_weights(device: Device, schedule: Schedule) -> dict[str, Array]:
 
 
 def _read_weights(device: Device, graph: Graph, numbers: Mapping[str, int]) -> dict[str, Array]:
-    """The same by the numbers that tensors have in the model that the board has loaded."""
+    """Read parameters and states. `numbers`: their tensor numbers in the board's loaded model."""
     return {
         node.name: np.frombuffer(
             device.read(TENSOR, numbers[node.name], node.size_bytes), dtype="<f4"
@@ -228,13 +229,13 @@ def _read_weights(device: Device, graph: Graph, numbers: Mapping[str, int]) -> d
 
 def nothing_held(graph: Graph) -> BadInput:
     return BadInput(
-        f"the card holds no trained weights of {graph.name}. Name the card that holds them, or go "
-        "on from a file with --load-weights"
+        f"the card holds no trained weights of {graph.name}. Name the card that holds them, or "
+        "continue from a file with --load-weights"
     )
 
 
 def resumed(device: Device, schedule: Schedule) -> Resumed:
-    """Load the schedule, to go on with what the board has committed.
+    """Load the schedule, to continue from the weights that the board has committed.
 
     The same model in another layout (another batch, other rates) is recognised by the names and
     shapes of its parameters. Raises BadInput if the card holds nothing, or another model.
@@ -249,14 +250,14 @@ def resumed(device: Device, schedule: Schedule) -> Resumed:
         return Resumed(found.step, classes)
     if not _same_weights(found, graph):
         raise BadInput(
-            f"the card holds no trained weights of {graph.name} as this schedule has it, but those "
+            f"the card holds no trained weights of {graph.name} as in this schedule, but weights "
             f"of {found.described(graph)}. Name the schedule that trained them, or another card"
         )
     return Resumed(found.step, classes, SavedWeights(_in_own_layout(device, found, graph), classes))
 
 
 def _same_weights(found: Held, graph: Graph) -> bool:
-    """Does the card hold all parameters and states of the graph, and no others?"""
+    """Return whether the card holds all parameters and states of the graph, and no others."""
     wanted = {node.name: node.shape for node in weight_nodes(graph)}
     return found.note is not None and found.note.shapes == wanted
 
@@ -268,7 +269,7 @@ def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
     model = read_model(model_part, "the model on the card")
     if model.crc != found.model_crc:
         raise BadInput(
-            "the card's model is not the one that its weights belong to: another schedule was "
+            "the weights on the card belong to another model than the card's: another schedule was "
             "loaded since. Read them with `card read` and the schedule that trained them"
         )
     try:
@@ -277,9 +278,9 @@ def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
         if error.name != "arena_small":
             raise
         raise BadInput(
-            f"the weights on the card were trained by a schedule of {error.detail:,} bytes, which "
-            "this board does not have. Read them with `card read` and that schedule, then go on "
-            "with --load-weights, --resume and --erase-card"
+            f"the weights on the card were trained by a schedule that needs {error.detail:,} bytes "
+            "of RAM, more than this board has. Read them with `card read` and that schedule, then "
+            "continue with --load-weights, --resume and --erase-card"
         ) from error
     return _read_weights(device, graph, found.note.numbers)
 

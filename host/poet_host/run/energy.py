@@ -1,4 +1,4 @@
-"""Energy of a step from what the board measured of its power states: estimated, not metered."""
+"""Energy of a step from the measured times in each power state: estimated, not metered."""
 
 from ..profile.profile import Power
 from .run import Step
@@ -15,9 +15,10 @@ def energy_uj(step: Step, power: Power) -> tuple[float, float]:
 
 
 def planned_part(step: Step, power: Power) -> tuple[float, float]:
-    """Microseconds, and microjoules above the sleeping board, of what a plan contains.
+    """Time, and energy above the sleeping board, of the part of a step that a plan contains.
 
-    That is the step without its overhead: what a plan's `time_us` and `energy_uj` predict.
+    In us and uJ. That part is the step without its overhead. The plan's `time_us` and `energy_uj`
+    predict it.
     """
     time_us = step.time_us - step.overhead_us
     awake_us = time_us - (step.asleep_us - step.overhead_asleep_us)

@@ -1,8 +1,8 @@
-"""How good trained weights are on data: computed on a board, or here by the reference kernels.
+"""Loss and accuracy of trained weights, computed on a board or by the reference kernels.
 
-On a board the host lets every operator run in the arena by itself and is its storage: the card is
-not touched, so an evaluation can change nothing that training has committed, and a board without
-a card can be evaluated too. Weights stay in the arena where it has room for all of them.
+On a board, the host starts each operator in the arena and serves as the storage. The card is not
+used: an evaluation changes nothing that training has committed, and needs no card. Weights stay in
+the arena if it has room for all of them.
 """
 
 from collections.abc import Mapping
@@ -43,12 +43,12 @@ def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
 
 
 def share_right(answers: Array, y: Array) -> float:
-    """The same of logits that are there already."""
+    """Share of samples whose largest logit in `answers` is that of their label."""
     return float(np.mean(answers.reshape(*y.shape, -1).argmax(axis=-1) == y))
 
 
 def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float | None:
-    """Accuracy on the samples held out; None if there are none, or labels are not classes."""
+    """Accuracy on the held-out samples; None without such samples, or if labels are not classes."""
     if dataset.x_test is None or dataset.y_test is None or graph[graph.label].dtype != "int32":
         return None
     return accuracy(graph, weights, dataset.x_test, dataset.y_test)
@@ -56,10 +56,10 @@ def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a board made of some samples.
+    """The result of an evaluation on a board.
 
-    `loss` is the mean over the samples, `accuracy` None where labels are not classes, `time_us`
-    that of the operators of all samples by the board's clock. `answers` are the logits.
+    `loss` is the mean over the samples. `accuracy` is None if labels are not classes. `time_us` is
+    the time of all operators for all samples, by the board's clock. `answers` are the logits.
     """
 
     model: str
@@ -99,7 +99,7 @@ def evaluate(
     fit the board's arena, PoetError if the loss is not finite.
     """
     if samples is not None and samples < 1:
-        raise BadInput(f"{samples} samples to evaluate: give 1 or more")
+        raise BadInput(f"{samples} samples to evaluate: choose 1 or more")
     graph, half = data.graph, half_of(data, half)
     x, y = (data.x_test, data.y_test) if half == "held-out" else (data.x, data.y)
     assert x is not None
@@ -132,27 +132,27 @@ def evaluate(
 def _check_weights(graph: Graph, weights: Weights) -> None:
     for node in weight_nodes(graph):
         if node.name not in weights:
-            raise BadInput(f"weights: {node.name} of {graph.name} is missing: give all of them")
+            raise BadInput(f"weights: {node.name} of {graph.name} is missing: all are needed")
         if weights[node.name].shape != node.shape:
             raise BadInput(
-                f"weights: {node.name} has shape {weights[node.name].shape}, {graph.name} has "
-                f"{node.shape}: give those of this model"
+                f"weights: {node.name} has shape {weights[node.name].shape}, but {graph.name} has "
+                f"{node.shape}: use weights of this model"
             )
 
 
 def half_of(dataset: Dataset, half: Half | None) -> Half:
-    """The half that is meant: without one the samples held out, if there are any."""
+    """Check `half`. None means "held-out" if samples are held out, otherwise "training"."""
     if half not in (None, *get_args(Half)):
         raise BadInput(f"there is no half {half!r}: choose one of {', '.join(get_args(Half))}")
     if dataset.x_test is not None:
         return half or "held-out"
     if half == "held-out":
-        raise BadInput(f"data {dataset.name}: no samples are held out: give --test-split too")
+        raise BadInput(f"data {dataset.name}: no samples are held out. Add --test-split")
     return "training"
 
 
 def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, Plan]:
-    """A plan of the forward part within the arena, all weights in it if they fit."""
+    """Plan the forward part within the arena. All weights stay in the arena if they fit."""
     profile = estimate_profile(board)
     weights = {node.name for node in weight_nodes(graph)}
     costs = cost_graph(graph, profile, storage=False)
@@ -169,7 +169,7 @@ def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, P
     if not plan.statements:
         raise Infeasible(
             f"{graph.name} cannot be evaluated within the board's {arena_bytes:,} bytes of RAM: "
-            "use a board with more, or solve it with a smaller --batch",
+            "use a board with more RAM, or solve the model with a smaller --batch",
             plan.smallest_ram_bytes,
         )
     return costs, plan
@@ -231,7 +231,7 @@ class _Forward:
             storage[node.name] = self.device.probe_read(at[node.name], node.size_bytes)
 
     def _compute(self, node: Node, statement: Statement, at: Mapping[str, int], count: int) -> None:
-        if node.name == self.graph.loss:  # a mean over the samples that are there
+        if node.name == self.graph.loss:  # a mean over `count` samples
             samples = int(node.attrs["n"]) * count // self.graph.batch
             node = replace(node, attrs={**node.attrs, "n": samples})
         places = [at[name] for name in node.inputs]

@@ -1,9 +1,9 @@
 """A job: all that a board needs to train alone, on its card after the tensors.
 
-The record (poet_job of records.h) comes first; then which samples each step takes, the samples,
-and room for the board's name and the losses. The board reads a batch from there before each step,
-as it gets one over serial otherwise, so the weights are the same bits. The record is written last:
-a power cut before it leaves no job.
+The record (poet_job of records.h) comes first. Then come the sample numbers of each step, the
+samples, and room for the board's name and the losses. Before each step, the board reads a batch
+from the job. Otherwise it receives the same batch over serial, so the weights are the same bits.
+The record is written last: after a power cut before that, the card has no job.
 """
 
 import zlib
@@ -30,7 +30,7 @@ _SCRATCH_BYTES = 256 * _BLOCK  # at the card's end, for measuring (firmware/src/
 
 @dataclass(frozen=True)
 class Job:
-    """`steps` steps that follow the committed step `first`, in the board's own form."""
+    """`steps` steps that follow the committed step `first`, as the bytes that the board reads."""
 
     first: int
     steps: int
@@ -42,22 +42,19 @@ class Job:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes of a card."""
+        """The bytes that the job takes of a card."""
         return (self.loss_block + _blocks(_LOG_BYTES + 4 * self.steps)) * _BLOCK + _SCRATCH_BYTES
 
 
 @dataclass(frozen=True)
 class JobState:
-    """How far a job is. `losses` are of the steps after `first`, NaN where none was noted.
-
-    `board` is the last board that trained by it, "" if none has.
-    """
+    """The progress of a job. `losses` are of the steps after `first`; NaN: not recorded."""
 
     first: int
     steps: int
     committed: int
     losses: Array
-    board: str = ""  # that trained alone, "" if none has
+    board: str = ""  # the last board that trained by the job, "" if no board has
     classes: Classes = NO_NAMES
 
     def __repr__(self) -> str:
@@ -68,19 +65,19 @@ class JobState:
         return self.first + self.steps
 
     def noted(self) -> list[tuple[int, float | None]]:
-        """Steps and losses; None where the power went before it was noted."""
+        """Steps and losses; None: the power went before the loss was recorded."""
         known = (loss if isfinite(loss) else None for loss in self.losses.tolist())
         return list(enumerate(known, self.first + 1))
 
 
 def make_job(schedule: Schedule, dataset: Dataset, seed: int, first: int, steps: int) -> Job:
-    """Training steps `first` + 1 to `first` + `steps`, of a data set that fits the graph."""
+    """Make the job of steps `first` + 1 to `first` + `steps`, with data that fits the graph."""
     graph = schedule.graph
     samples = b"".join(_sample(dataset, i) for i in range(len(dataset.x)))
     chosen = [samples_of_step(dataset, graph.batch, seed, first + i) for i in range(steps)]
     order = np.concatenate(chosen).astype("<u4").tobytes()
     sample_block = 1 + _blocks(len(order))
-    # What the board writes has erase groups of its own.
+    # The blocks that the board writes have erase groups of their own.
     groups = -(-(sample_block + _blocks(len(samples))) // ERASE_BLOCKS)
     loss_block = groups * ERASE_BLOCKS
     values = {
@@ -109,7 +106,7 @@ def _sample(dataset: Dataset, number: int) -> bytes:
 
 
 def check_room(device: Device, job: Job) -> None:
-    """Raise BadInput if the card of a board, which has loaded the schedule, is too small."""
+    """Raise BadInput if the card is too small. The board must have loaded the schedule."""
     if job.size_bytes > (room := _room(device)):
         raise BadInput(
             f"the samples and their order need {job.size_bytes:,} bytes of the card, which has "
@@ -118,7 +115,7 @@ def check_room(device: Device, job: Job) -> None:
 
 
 def write_job(device: Device, job: Job, progress: Progress | None = None) -> None:
-    """Put a job on the card of a board that has committed the step with which it begins."""
+    """Write a job to the card. The board must have committed step `job.first`."""
     parts = [
         (0, bytes(_BLOCK)),  # no job, while the parts of another one are replaced
         (job.loss_block, bytes(_LOG_BYTES) + np.full(job.steps, np.nan, dtype="<f4").tobytes()),
@@ -133,7 +130,7 @@ def write_job(device: Device, job: Job, progress: Progress | None = None) -> Non
 
 
 def read_job(device: Device) -> JobState | None:
-    """The job on the card of a board that has loaded its schedule; None if there is none."""
+    """Read the job on the card; None without a job. The board must have loaded its schedule."""
     size = isa.record_size("poet_job")
     if _room(device) < size:
         return None
@@ -147,7 +144,7 @@ def read_job(device: Device) -> JobState | None:
     noted = device.read(JOB, 0, _LOG_BYTES + 4 * done, start=record["loss_block"] * _BLOCK)
     board = noted[:_LOG_BYTES].rstrip(b"\0").decode("ascii", "replace")
     losses = np.frombuffer(bytearray(noted[_LOG_BYTES:]), "<f4")
-    if 0 < done == committed - record["first"]:  # the power may have gone before it was noted
+    if 0 < done == committed - record["first"]:  # the power may have gone before it was recorded
         losses[-1] = device.step(committed).loss
     return JobState(record["first"], record["steps"], committed, losses, board)
 
@@ -157,11 +154,11 @@ def _blocks(size_bytes: int) -> int:
 
 
 def _room(device: Device) -> int:
-    """Bytes of the card that a job may take, which the board says when asked for more."""
+    """Return the bytes of the card that a job may take. A read beyond them fails with them."""
     try:
         device.read(JOB, 0, 4, start=2**32 - 4)
     except BoardError as error:
         if error.name == "bad_object":
             return error.detail
         raise
-    raise AssertionError("a job cannot reach so far")
+    raise AssertionError("the board accepts a read beyond the end of every job")

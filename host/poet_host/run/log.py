@@ -28,8 +28,8 @@ class Log(Closing):
     """A context manager: call `begin`, then `step` after every step, then `end`.
 
     `begin` opens and replaces the file `path`, or, with `resume`, appends to it; without a path
-    nothing is written. An exception that leaves the block becomes the last line. Training goes on
-    without a log that cannot be written any more: then `broken` is the reason.
+    nothing is written. An exception that leaves the block becomes the last line. If the log can no
+    longer be written, `broken` is the reason, and training continues without a log.
     """
 
     def __init__(self, path: Path | None, resume: bool = False) -> None:
@@ -104,7 +104,7 @@ class Log(Closing):
 
 
 def _opened(path: Path, resume: bool) -> BinaryIO:
-    """The file to write, without a buffer: what does not fit on the disk is not written later."""
+    """Open the file without a buffer: data that did not fit on the disk is not written later."""
     try:
         if not resume or is_stream(path) or not path.exists():
             return path.open("wb", buffering=0)
@@ -143,6 +143,6 @@ def _whole_lines_bytes(path: Path) -> int:
 
 def _unwritable(path: Path, error: OSError) -> str:
     return (
-        f"{path} cannot be written ({(error.strerror or str(error)).lower()}): give a path that "
-        "you may write to, where there is room"
+        f"{path} cannot be written ({(error.strerror or str(error)).lower()}): choose a path that "
+        "you may write to, on a disk with free space"
     )

@@ -18,14 +18,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Weights = Mapping[str, Array]
 Ended = Literal["done", "interrupted", "not_finite"]
 
-_AGAIN = "name what `train --run` wrote, or train again"
+_AGAIN = "use a file that `train --run` wrote, or train again"
 
 
 @dataclass(frozen=True)
 class Step:
     """One training step; times by the board's clock.
 
-    Its overhead is what no plan contains: the commit, and the board's answers to its host.
+    The overhead is the part that no plan contains: the commit, and the board's answers to its host.
     """
 
     step: int
@@ -52,9 +52,9 @@ class Step:
 class Traced:
     """One statement of the plan as the board executed it.
 
-    `activation`: it is about the output of a forward operator, not about a parameter, a
-    gradient or data. `time_us` is the median over the steps in which it was traced, `begin_us`
-    and `end_us` are since the start of the latest of them; `statement` is its index.
+    `activation`: `node` is the output of a forward operator, not a parameter, a gradient or data.
+    `time_us` is the median over the steps that traced the statement. `begin_us` and `end_us` count
+    from the start of the latest of these steps. `statement` is the index in the plan.
     """
 
     op: str
@@ -86,9 +86,9 @@ class Run:
     steps: tuple[Step, ...]
     trace: tuple[Traced, ...]
     energy_uj: float | None  # of a whole step, above the sleeping board
-    total_energy_uj: float | None  # the same, the sleeping board included
+    total_energy_uj: float | None  # of a whole step, the sleeping board included
     weights: Weights = field(repr=False)
-    deadline_us: float | None = None  # that the schedule was solved for
+    deadline_us: float | None = None  # the deadline of the schedule
     predicted_time_us: float | None = None  # the plan's time_us and energy_uj: without overhead
     predicted_energy_uj: float | None = None
     measured_time_us: float | None = None  # the same quantities, as the board measured them
@@ -111,19 +111,19 @@ class Run:
 
     @property
     def time_us(self) -> float | None:
-        """Of one whole step: the median."""
+        """The median time of a whole step."""
         return median(step.time_us for step in self.steps) if self.steps else None
 
     @property
     def overhead_us(self) -> float | None:
-        """Of one step, its commit and the answers to the host: the median."""
+        """The median overhead of a step: its commit, and the answers to the host."""
         return median(step.overhead_us for step in self.steps) if self.steps else None
 
     @property
     def deadline_missed_steps(self) -> int:
-        """How many steps, without their overhead, took longer than the deadline.
+        """The number of steps that, without their overhead, took longer than the deadline.
 
-        The deadline is one of the plan, which contains no overhead either.
+        The deadline applies to the plan, which contains no overhead either.
         """
         if self.deadline_us is None:
             return 0
@@ -138,11 +138,11 @@ class Run:
         return fmean(step.loss for step in some)
 
     def counts(self) -> dict[str, int]:
-        """How many statements of a step the trace shows, by what they do."""
+        """The number of traced statements of each kind in a step."""
         return count(self.trace)
 
     def to_json(self) -> dict[str, Any]:
-        """What run.json holds: everything but the weights, which have a file of their own."""
+        """Return the content of run.json: all but the weights, which have a file of their own."""
         named = {
             name: getattr(self, name)
             for name in self.__dataclass_fields__
@@ -168,7 +168,7 @@ class Run:
 
 
 def load_run(path: Path | str, weights: Weights) -> Run:
-    """The run in a run.json; its weights come from their own file. Raises BadInput."""
+    """Load the run in a run.json. `weights` come from their own file. Raises BadInput."""
     value = of_format(read_json(path), FORMAT, VERSION, str(path), _AGAIN)
     run = convert({**value, "weights": {}}, Run, str(path), extra=True)
     return replace(run, weights=weights)

@@ -1,4 +1,4 @@
-"""What the board measured of each statement, put together from the traces of many steps."""
+"""The measured times of each statement, collected from the traces of many steps."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from ..schedule.decode import Wait, decode
 from ..schedule.schedule import Schedule
 from .run import Traced
 
-KEPT = 256  # measurements of a statement that its median is taken of: the latest
+KEPT = 256  # the latest measurements of a statement, from which its median is computed
 
 
 class Trace:
@@ -25,11 +25,11 @@ class Trace:
         self.capacity = capacity
         self.records: tuple[Any, ...] = ()  # of the latest step
         self.ticks = [deque[int](maxlen=KEPT) for _ in self.statements]
-        self.spans = [(0, 0) for _ in self.statements]  # begin and end in the latest of its steps
+        self.spans = [(0, 0) for _ in self.statements]  # begin and end in the latest traced step
 
     @property
     def windows(self) -> int:
-        """Steps in which every statement is traced once; 0 on a board that cannot trace."""
+        """The number of steps that trace every statement once; 0 on a board that cannot trace."""
         return -(-len(self.statements) // self.capacity) if self.capacity else 0
 
     def window(self, step: int) -> tuple[int, int]:
@@ -40,14 +40,14 @@ class Trace:
         return first, min(self.capacity, len(self.statements) - first)
 
     def add(self, records: Iterable[Any]) -> None:
-        """The poet_trace records of one step."""
+        """Add the poet_trace records of one step."""
         self.records = tuple(records)
         for record in self.records:
             self.ticks[record.statement].append((record.end - record.begin) % 2**32)
             self.spans[record.statement] = (record.begin, record.end)
 
     def traced(self, device: Device) -> tuple[Traced, ...]:
-        """Every statement that some step has traced."""
+        """Return every statement that at least one step has traced."""
         computed: set[str] = set()
         found = []
         for index, (statement, ticks) in enumerate(zip(self.statements, self.ticks, strict=True)):

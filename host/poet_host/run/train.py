@@ -1,4 +1,4 @@
-"""The training loop: steps on a board by a schedule, and at last the weights.
+"""The training loop: run the steps of a schedule on a board, then read the weights.
 
 The board commits every step, so its storage always holds the weights of the last step that ended.
 A resumed run continues from them.
@@ -29,7 +29,7 @@ from .weights import SavedWeights, classes_of_weights
 Batch = tuple[tuple[int, bytes], ...]
 """Numbers of tensors, and the bytes of each."""
 OnStep = Callable[[Step, int], None]
-"""A callback after every step, with the step and the number of the last one."""
+"""A callback after every step, with the step and the number of the last step."""
 BeforeMoving = Callable[[Weights, int], None]
 """A callback with the weights of a card and their step, before they are written in another layout.
 """
@@ -38,7 +38,7 @@ BeforeMoving = Callable[[Weights, int], None]
 class Diverged(PoetError):
     """The loss of step `step`, or a parameter after it, was not finite.
 
-    The board committed the step before. `run` has its weights and all steps before it.
+    The step before is committed. `run` has the weights after that step, and all steps until then.
     """
 
     def __init__(self, step: int, run: Run) -> None:
@@ -51,7 +51,7 @@ class Diverged(PoetError):
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """What training starts from. Raises BadInput for numbers that are out of range."""
+    """The weights from which training starts. Raises BadInput for numbers out of range."""
 
     seed: int = 0  # of new weights, and of the order of samples
     weights: Weights | None = field(default=None, repr=False)  # by node name; the rest is new
@@ -61,9 +61,9 @@ class StartingPoint:
     def __post_init__(self) -> None:
         check_seed(self.seed)
         if not 0 <= self.first_step < NOTHING_COMMITTED:
-            raise BadInput(f"first_step {self.first_step}: give the number of steps that are done")
+            raise BadInput(f"first_step {self.first_step}: pass the number of steps that are done")
         if self.resume and self.weights is not None:
-            raise BadInput("a resumed run starts from the board's weights: leave out others")
+            raise BadInput("a resumed run starts from the board's weights: leave out other weights")
 
     @property
     def classes(self) -> Classes:
@@ -74,8 +74,8 @@ class StartingPoint:
 class Training:
     """A run in progress: call `step` for each step, then `finish`.
 
-    Several may take turns, each on a board of its own. If the card has the same model in another
-    layout, its weights are written again: `before_moving` is called before that.
+    Several runs may take turns, each on a board of its own. If the card has the same model in
+    another layout, its weights are written again. `before_moving` is called before that.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ def prepare_board(
 ) -> tuple[FittedData, int]:
     """Load the schedule, and let the board commit the weights that training starts from.
 
-    Returns the data set, its classes numbered as in the weights, and the committed step.
+    Returns the data set, with its classes numbered as in the weights, and the committed step.
     """
     if not start.resume:
         data = numbered(data, start.classes, is_trained=start.weights is not None)
@@ -247,7 +247,7 @@ def _commit(
 def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:
     """Return the start values of all parameters and states, with `weights` in place of new ones.
 
-    Raises BadInput for a name or shape that the graph does not have, or numbers not finite.
+    Raises BadInput for a name or shape that the graph does not have, and for numbers not finite.
     """
     values = dict(start_values(graph, seed))
     for name, array in (weights or {}).items():
@@ -257,7 +257,8 @@ def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping
             )
         if array.shape != values[name].shape:
             raise BadInput(
-                f"weights: {name} has shape {array.shape}, {graph.name} has {values[name].shape}"
+                f"weights: {name} has shape {array.shape}, but {graph.name} has "
+                f"{values[name].shape}"
             )
         if not np.isfinite(array).all():
             raise BadInput(f"weights: {name} of {graph.name} holds NaN or infinity")

@@ -1,4 +1,4 @@
-"""Validation: how good weights are on held-out samples, computed on this computer."""
+"""Validation: loss and accuracy of weights on held-out samples, computed on this computer."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,8 +15,8 @@ from .run import Array, Weights
 
 @dataclass(frozen=True)
 class Validated:
-    """Weights after a step. `loss` is the mean over the held-out samples, which may be infinite;
-    `accuracy` (0 to 1) is None where labels are not classes."""
+    """The validation of the weights after a step. `loss` is the mean over the held-out samples, and
+    may be infinite; `accuracy` (0 to 1) is None if labels are not classes."""
 
     epoch: int
     step: int
@@ -30,7 +30,7 @@ class Validated:
 def check_held_out(dataset: Dataset) -> None:
     if dataset.x_test is None or dataset.y_test is None:
         raise BadInput(
-            f"data {dataset.name}: no samples are held out to validate with. Give --test-split too"
+            f"data {dataset.name}: no samples are held out to validate with. Add --test-split"
         )
 
 
@@ -52,7 +52,7 @@ def _mean_square(answers: Array, y: Array) -> float:
 
 def _cross_entropy(answers: Array, y: Array) -> float:
     rows = answers.reshape(y.size, -1).astype(np.float64)
-    with np.errstate(invalid="ignore"):  # infinite answers give no number, which is the loss then
+    with np.errstate(invalid="ignore"):  # with infinite logits, the loss is NaN
         rows = rows - rows.max(axis=1, keepdims=True)
         chosen = rows[np.arange(y.size), y.reshape(-1)]
         return float(np.mean(np.log(np.exp(rows).sum(axis=1)) - chosen))

@@ -1,4 +1,4 @@
-"""Weights in safetensors files, under the names that people know from PyTorch."""
+"""Weights in safetensors files, under the names that PyTorch uses."""
 
 import json
 from collections.abc import Mapping
@@ -34,11 +34,12 @@ def save_weights(
     step: int | None = None,
     classes: tuple[str, ...] = NO_NAMES,
 ) -> None:
-    """Write all parameters and states of `graph`, but its constants, to a safetensors file.
+    """Write all parameters and states of `graph`, except its constants, to a safetensors file.
 
     `step`: the number of steps trained so far; --resume needs it.
-    `classes` are kept with them, so that later data is numbered alike; where none are given, those
-    of `weights` that `load_weights` read. Raises PoetError if the file cannot be written.
+    `classes` are saved too, so that later data gets the same class numbers. If empty, the classes
+    that `load_weights` read with `weights` are saved. Raises PoetError if the file cannot be
+    written.
     """
     named = to_named(graph, weights, constants=False)
     names = classes or classes_of_weights(weights)
@@ -46,17 +47,17 @@ def save_weights(
     about: dict[str, Any] = {"model": graph.name}
     about |= {} if step is None else {"step": step}
     about |= {"classes": names.to_json()} if names else {}
-    # As one text: several would stand in the file in any order.
+    # As one text, because safetensors writes several texts in any order.
     write_whole(path, tensors_to_bytes(named, metadata={_ABOUT: json.dumps(about)}))
 
 
 def step_of_weights(path: Path | str) -> int:
-    """After how many steps the weights in a file were saved; BadInput if it does not say so."""
+    """Return the step of the weights in a file. Raises BadInput if the file does not state it."""
     step = _about(path).get("step")
     if not isinstance(step, int) or not 0 <= step < 2**32 - 1:
         raise BadInput(
-            f"weights {path}: it does not say after how many steps they were saved, so training "
-            "cannot resume from it. Leave out --resume, to begin with these weights"
+            f"weights {path}: the file does not state its number of trained steps, so training "
+            "cannot resume from it. Leave out --resume to begin with these weights"
         )
     return step
 
@@ -75,7 +76,7 @@ def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
     except BadInput as error:
         problem = str(error).removeprefix("weights: ")
         raise BadInput(
-            f"weights {path}: {problem}: give a file that `train` wrote for this model"
+            f"weights {path}: {problem}: use a file that `train` wrote for this model"
         ) from error
 
 
@@ -92,7 +93,7 @@ def _classes(path: Path | str) -> Classes:
 
 
 def _about(path: Path | str) -> dict[str, Any]:
-    """What the file says of its weights, without their values."""
+    """Read the description of the weights in a file, without their values."""
     try:
         with safe_open(path, framework="numpy") as file:
             text = (file.metadata() or {}).get(_ABOUT, "{}")

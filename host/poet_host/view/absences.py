@@ -1,8 +1,8 @@
-"""What a schedule recomputes and pages, and what that costs: every absence of a tensor from RAM.
+"""Absences of tensors from RAM: what a schedule recomputes and pages, and at what cost.
 
 An absence begins when a tensor that is needed again leaves RAM. It ends when the tensor comes back.
 Its cost is the recomputation or page-in, and the page-out if only this absence needed it. So the
-costs of all absences are what the schedule spends beyond computing and loading everything once.
+costs of all absences are the schedule's costs in addition to computing and loading all once.
 """
 
 from bisect import bisect_left
@@ -38,16 +38,16 @@ class Absence:
     how: Kind  # "again" (recomputed) or "page_in"
     spent: Cost
     hidden_us: float  # part of the transfers' time during which the processor computes
-    instead: Cost | None  # of the other way, paging or recomputing; None if it is impossible
+    instead: Cost | None  # of paging instead of recomputing, or the reverse; None: impossible
     missing: tuple[str, ...]  # inputs that are not in RAM at `back`: a recomputation needs them
-    without_bytes: int  # most bytes in RAM during the absence if it stayed; may not be placeable
-    place_taken: bool  # do other tensors use its place during the absence?
+    without_bytes: int  # most bytes in RAM if it had stayed; perhaps no placement exists for them
+    place_taken: bool  # whether other tensors use its bytes of the arena during the absence
 
 
 def absences(
     graph: CostGraph, statements: Sequence[Statement | Wait], view: View
 ) -> tuple[Absence, ...]:
-    """Find all absences of a plan, in the order in which they begin. `view` is of the plan."""
+    """Find all absences of a plan, in the order in which they begin. `view` shows the plan."""
     stays: dict[str, list[Box]] = defaultdict(list)
     for box in sorted(view.boxes, key=lambda box: box.statement):
         if not box.workspace:
@@ -70,7 +70,7 @@ def _paging(node: CostNode, outs: int) -> Cost:
 
 
 def _in_place(other: Box, before: Box, back: int) -> bool:
-    """Does `other` use bytes of `before` after that ends and before statement `back`?"""
+    """Return whether `other` uses bytes of `before` after `before` ends and before `back`."""
     meanwhile = before.until <= other.until and other.statement < back
     low, high = other.offset, other.offset + other.size_bytes
     apart = high <= before.offset or before.offset + before.size_bytes <= low
@@ -138,7 +138,7 @@ class _Find:
         )
 
     def _hidden(self, index: int) -> float:
-        """How long the processor computes while the transfer of statement `index` runs."""
+        """The time for which the processor computes while the transfer `index` runs."""
         timed = self.view.times[index]
         assert timed
         hidden_us = 0.0

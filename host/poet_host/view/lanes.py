@@ -1,4 +1,4 @@
-"""What a step does over time: bars in two lanes, tensors as boxes in the arena, bytes in use.
+"""A step over time: bars in two lanes, tensors as boxes in the arena, bytes in use.
 
 A plan and a recorded run have the same view: the plan's times follow from its costs, the run's
 times from the board's trace.
@@ -30,9 +30,9 @@ WORDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Bar:
-    """A statement keeps its lane busy."""
+    """The time in which a statement keeps its lane busy."""
 
-    statement: int  # its number
+    statement: int  # index of the statement
     node: str  # "" for a wait for all transfers and for the commit
     kind: Kind
     begin_us: float
@@ -43,8 +43,8 @@ class Bar:
 class Box:
     """A tensor in the arena: bytes [offset, offset + size_bytes) from `begin_us` to `end_us`."""
 
-    statement: int  # the number of the statement that makes it; -1: it is there at the start
-    until: int  # of the statement that frees or overwrites it; the count of statements if none
+    statement: int  # index of the statement that creates the tensor; -1: in RAM at the start
+    until: int  # index of the statement that frees or overwrites it; if none, their number
     node: str
     kind: Kind
     offset: int
@@ -52,7 +52,7 @@ class Box:
     begin_us: float
     ready_us: float  # its content is complete from here on
     end_us: float
-    workspace: bool = False  # is it an operator's workspace, not the tensor itself?
+    workspace: bool = False  # True: the workspace of operator `node`, not its output
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def planned(
     statements: Sequence[Statement | Wait],
     start: Mapping[str, int | None] = MappingProxyType({}),
 ) -> View:
-    """Show a placed plan, which the verifier accepts, with the times that follow from its costs.
+    """Make the view of a placed plan that the verifier accepts, with times from its costs.
 
     `start`: offsets of the tensors that are in RAM at the start (`plan.start_offsets`).
     """
@@ -91,11 +91,11 @@ def planned(
 def recorded(
     graph: CostGraph, statements: Sequence[Statement | Wait], run: Run, where: str = "the run"
 ) -> View:
-    """Show one step as the board traced it: each statement in the latest step that traced it.
+    """Make the view of a step as the board traced it: each statement in its latest traced step.
 
-    A board that traces few statements per step records each window of them in another step. After
-    a window from a slower step, statements begin later, so that bars of a lane do not overlap.
-    Raises BadInput that begins with `where` if the trace has gaps or is of other statements.
+    A board that traces few statements per step records each window of statements in another step.
+    After a window from a slower step, statements begin later, so that bars of a lane do not
+    overlap. Raises BadInput that begins with `where` if the trace has gaps or other statements.
     """
     _check_trace(statements, run, where)
     times: list[Timed | None] = []
@@ -120,7 +120,7 @@ def recorded(
 def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -> None:
     if not run.trace:
         raise BadInput(
-            f"{where} has no trace: its board records none, or no step was left to train. Choose "
+            f"{where} has no trace: its board cannot trace, or no step was left to train. Choose "
             "a run that trained steps"
         )
     by_number = {traced.statement: traced for traced in run.trace}
@@ -196,7 +196,7 @@ class _Walk:
             self._use(timed.end_us, -node.workspace_bytes)
 
     def _page_in(self, index: int, statement: Statement, timed: Timed) -> None:
-        """Its memory is in use from the moment at which the transfer is queued."""
+        """Show a page-in. Its tensor uses memory from the moment at which it is queued."""
         self._bar(index, statement.node, "page_in", timed.begin_us, timed.end_us)
         times = (timed.reached_us, timed.end_us)
         self.enter(index, statement.node, "page_in", statement.offset, *times)

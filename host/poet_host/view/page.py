@@ -45,7 +45,7 @@ def page(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> s
 
 
 def page_data(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> dict[str, Any]:
-    """Collect what the page shows, as plain JSON."""
+    """Collect the data that the page shows, as plain JSON."""
     costs, statements = costs_of_schedule(schedule), decode(schedule)
     away = absences(costs, statements, views[0])
     number = {name: i for i, name in enumerate(schedule.names)}

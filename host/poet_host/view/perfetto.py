@@ -2,8 +2,8 @@
 
 The JSON Object Format of the "Trace Event Format": a process for each view, a thread for each
 lane, complete events (ph X), a counter of the bytes in RAM (ph C), and flows (ph s, f) from each
-page-out to the page-in that brings the tensor back. Times are microseconds, to the nanosecond,
-as Perfetto counts; events of a thread never overlap.
+page-out to the page-in that brings the tensor back. Times are microseconds, rounded to whole
+nanoseconds as in Perfetto. Events of a thread never overlap.
 """
 
 from collections.abc import Iterator, Sequence

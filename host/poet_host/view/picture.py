@@ -9,7 +9,7 @@ from ..plan.plan import Plan, start_offsets
 from ..plan.problem import CostGraph
 from .lanes import TRANSFERS, WORDS, Kind, View, planned
 
-# They differ in lightness, so that a grey print is legible. web/page.css has the same hues.
+# The colours differ in lightness, so that a grey print is legible. web/page.css has the same hues.
 COLOURS: dict[Kind, str] = {
     "forward": "#2f5d8c",
     "again": "#e08030",
@@ -18,7 +18,7 @@ COLOURS: dict[Kind, str] = {
     "wait": "#dfe3e8",
     "commit": "#6b5b95",
 }
-LABELS: dict[Kind, str] = {"page_in": "black"}  # white on the others
+LABELS: dict[Kind, str] = {"page_in": "black"}  # text on these colours; white on the others
 
 
 def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:
@@ -28,7 +28,7 @@ def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:
 
 
 def draw_views(views: Sequence[View], *, title: str, ram_bytes: int) -> bytes:
-    """Draw views of one step below one another, on one time axis; the bytes of a PNG file.
+    """Draw views of one step below one another, on one time axis. Return the bytes of a PNG file.
 
     Raises BadInput if matplotlib is missing.
     """

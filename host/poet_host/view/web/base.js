@@ -14,7 +14,7 @@ const BOX = {
 };
 const ROW = {statement: 0, tensor: 1, offset: 2, ram: 3, begin: 4, takes: 5, took: 6, what: 7};
 
-// Was the run, if there is one, on the board that the plan is for?
+// False if a run is shown that was on another board than the plan's.
 const same = !data.run || data.run.board === data.board;
 
 // Words and numbers.
@@ -22,7 +22,8 @@ const same = !data.run || data.run.board === data.board;
 const number = (value, digits = 0) => value == null ? "" :
   value.toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits});
 const bytes = value => `${number(value)} bytes`;
-// The unit of times in tables: microseconds on a fast board. A run on another board has its own.
+// The unit of times in tables: microseconds on a fast board. A run on another board has its own
+// unit.
 const unit = us => us < data.short_us
   ? {name: "µs", long: "ms", text: us => us == null ? "" : number(us, 1)}
   : {name: "ms", long: "s", text: us => us == null ? "" : number(us / 1e3, 3)};

@@ -1,4 +1,4 @@
-// What is under the pointer, what is chosen, and the facts that are shown of it.
+// The item under the pointer, the chosen statement, and the facts shown about them.
 
 function found(px, py) {
   if (px < LEFT || px > width - RIGHT) return null;
@@ -72,7 +72,7 @@ function facts(fact, {bar, box, panel}, tensor) {
   if (tensor) fact("bytes", number(box ? box[BOX.bytes] : tensor[T.bytes]));
   if (box) {
     const last = box[BOX.offset] + box[BOX.bytes];
-    fact("place", `${number(box[BOX.offset])} to ${number(last)}`);
+    fact("offset", `${number(box[BOX.offset])} to ${number(last)}`);
   }
   if (row) fact("statement", `${shown[F.statement]}: ${row[ROW.statement]}`);
   const [begin, finish] = [shown[F.begin] / view.scale, shown[F.end] / view.scale];

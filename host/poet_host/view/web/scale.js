@@ -1,7 +1,8 @@
 // The chart. One time axis; lanes of every view, then the memory of every view.
 
 const chart = $("chart"), overview = $("overview"), tip = $("tip");
-// A run on another board is drawn as long as the plan. Texts have its own times: t / view.scale.
+// A run on another board is stretched to the length of the plan. Texts show the run's own times:
+// t / view.scale.
 for (const view of data.views) {
   view.scale = !same && view.end_us > 0 ? data.views[0].end_us / view.end_us : 1;
   if (view.scale === 1) continue;
@@ -24,7 +25,7 @@ const at = {t0: 0, t1: end};
 let width = 0, colours = {}, panels = [];
 let hits = null;  // tensors that the search found
 let chosen = null, hovered = null;  // a statement with its tensor, a box
-let wanted = false;  // is a redraw scheduled?
+let wanted = false;  // true: a redraw is scheduled
 
 function layout() {
   panels = [];
@@ -56,7 +57,7 @@ function sized(canvas, w, h) {
 const inner = () => width - LEFT - RIGHT;
 const x = us => LEFT + (us - at.t0) / (at.t1 - at.t0) * inner();
 const us = px => at.t0 + (px - LEFT) / inner() * (at.t1 - at.t0);
-const DIM = .2;  // opacity of what is neither found nor chosen
+const DIM = .2;  // opacity of tensors that are neither found nor chosen
 const laneOf = kind => kind === PAGE_IN || kind === PAGE_OUT ? 1 : 0;
 const barTop = (panel, kind) => panel.lanes + laneOf(kind) * (LANE + 2);
 const boxY = (panel, offset) => panel.top + MEMORY * (1 - offset / height);

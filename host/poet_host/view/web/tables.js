@@ -58,7 +58,7 @@ function listing() {
     if (kind != null) cells[name - 1].style.setProperty("--c", `var(--k${kind})`);
     return el("tr", {"data-statement": i, "data-tensor": data.rows[i][ROW.tensor]}, ...cells);
   });
-  // Blocks with columns of the same widths: the browser lays out only those that are in sight.
+  // Blocks with columns of the same widths: the browser lays out only the visible blocks.
   const widths = columns.map(([word], column) =>
     texts.reduce((most, words) => Math.max(most, words[column].length), word.length));
   widths[name] = Math.min(widths[name], WIDEST);

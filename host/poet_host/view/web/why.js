@@ -15,12 +15,12 @@ function why(away) {
       : "there is no storage to page it to.");
   } else {
     const hidden = us > 0
-      ? `, ${share(away.hidden_us / us)} of it while the processor computes` : "";
+      ? `, ${share(away.hidden_us / us)} of this time while the processor computes` : "";
     parts.push(`Paging it costs ${cost(away.spent)}${hidden};`);
     if (!away.instead) parts.push("it cannot be computed again.");
     else {
       const rest = away.missing.length
-        ? `, in addition to ${named(away.missing)}, not in RAM then`
+        ? `, in addition to the cost of ${named(away.missing)}, not in RAM then`
         : better(energy, away.instead[1]);
       parts.push(`computing it again would cost ${cost(away.instead)}${rest}.`);
     }
@@ -42,13 +42,13 @@ function reasons() {
   const section = $("why"), {plan, keep} = data, title = "What was recomputed and paged";
   section.append(el("h2", {}, `${title}, and why it paid`));
   if (!data.away.length) {
-    section.append(quiet("Nothing leaves RAM that is needed again: this plan keeps everything."));
+    section.append(quiet("No tensor leaves RAM before its last use: this plan keeps everything."));
     return;
   }
   const again = data.away.filter(away => away.how === AGAIN);
   const paged = data.away.filter(away => away.how === PAGE_IN);
   const extra = sum(data.away), peak = plan.peak_bytes ?? data.views[0].peak_bytes;
-  section.append(el("p", {}, `Coming back costs ${uj(extra)} in all` +
+  section.append(el("p", {}, `Bringing tensors back costs ${uj(extra)} in all` +
     (plan.energy_uj ? `, ${share(extra / plan.energy_uj)} of the step` : "") +
     `: ${uj(sum(again))} to compute ${again.length} tensors again, ` +
     `${uj(sum(paged))} to page ${paged.length}. ` +
@@ -57,8 +57,8 @@ function reasons() {
   section.append(quiet(
     "The other way is paging instead of computing again, or computing again instead of paging, " +
     "with the costs of the same profile. Inputs that came back for a recomputation have rows of " +
-    "their own. RAM if it had stayed: the most bytes in use while it was away, with its own, and " +
-    "all other statements the same. It is a sum: placement can only increase it."));
+    "their own. RAM if it had stayed is the most bytes in use while the tensor was away, plus " +
+    "its bytes, with all other statements the same. It is a sum: placement can only increase it."));
   const columns = [
     ["tensor", ""], ["bytes", "n"], [`left ${planned.name}`, "n"], [`away ${planned.name}`, "n"],
     [`KiB × ${planned.long} freed`, "n"], ["came back", ""],
@@ -67,9 +67,9 @@ function reasons() {
   ];
   section.append(region(title, table(columns, data.away.map(absenceRow), true)));
   if (data.away.some(isCostlier))
-    section.append(quiet("+ and the cost of computing its inputs, which were not in RAM."));
+    section.append(quiet("+: in addition, the cost of computing inputs that were not in RAM."));
 }
-// Would computing it again also need inputs that were not in RAM?
+// True if computing the tensor again also needs inputs that were not in RAM.
 const isCostlier = away => away.missing.length && away.instead && away.how === PAGE_IN;
 
 function absenceRow(away) {

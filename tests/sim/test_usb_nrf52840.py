@@ -60,20 +60,6 @@ def test_misuse_stops_with_a_reason(number: int, tmp_path: Path) -> None:
     assert MISUSES[number] in outcome.message
 
 
-def test_a_packet_from_before_a_reset_is_never_sent() -> None:
-    """The controller keeps a packet for the host over a reset: the firmware removes it."""
-    board = UsbBoard("nrf52840_dk")
-    for delay_us in range(0, 300, 10):  # during the request, before the reply, after it
-        board.chip.give(board.frame("status"))
-        board.run_us(delay_us)
-        board.lib.machine_usb_reset(board.machine)
-        board.run_us(60_000)
-        board.chip.take()
-        board.until(board.is_open)
-        board.run_us(5_000)
-        assert board.chip.take() == b""
-
-
 def test_the_cable_may_be_unplugged_at_any_microsecond_of_a_request() -> None:
     """Events of the bus that were not handled are void when the controller is off."""
     board = UsbBoard("nrf52840_dk")

@@ -6,26 +6,16 @@ Its events depend on nothing but the requests.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from poet_host.device import wire
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.simulated_chip import SimulatedChip
+from support.usb_layer import Request, requests
 
 BAUD = 115_200
-STALLED, SILENT, PENDING = -1, -2, -3
-
-
-@dataclass(frozen=True)
-class Request:
-    """A control transfer of the host: eight bytes, what came of it, and to which address."""
-
-    setup: bytes
-    result: int
-    data: bytes
-    address: int
+PENDING = -3
 
 
 class UsbBoard:
@@ -82,20 +72,7 @@ class UsbBoard:
         return bytes(data)
 
     def requests(self) -> list[Request]:
-        """Return the latest control transfers of the host, at most 64."""
-        count = self.lib.machine_usb_requests(self.machine)
-        found = [
-            self.lib.machine_usb_request(self.machine, i) for i in range(max(0, count - 64), count)
-        ]
-        return [
-            Request(
-                bytes(item.setup),
-                item.result,
-                bytes(item.data)[: max(0, item.result)],
-                item.address,
-            )
-            for item in found
-        ]
+        return requests(self.lib, self.machine)
 
     def control(
         self, setup: str, data: bytes = b"", *, interject: bool = False

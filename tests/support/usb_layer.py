@@ -59,12 +59,46 @@ def compile_layer(target: Path, *flags: str, host: bool, common: Path = COMMON) 
 
 @dataclass(frozen=True)
 class Request:
-    """One control transfer of the host."""
+    """A control transfer of the host: eight bytes in hexadecimal, address, result and answer."""
 
-    setup: tuple[int, int, int, int, int]  # type, request, value, index, length
+    setup: str
     address: int
     result: int
     data: bytes
+
+
+def requests(lib: Any, machine: object) -> list[Request]:
+    """Return the latest control transfers of a simulated host, at most 64."""
+    count = lib.machine_usb_requests(machine)
+    raw = [lib.machine_usb_request(machine, i) for i in range(max(0, count - 64), count)]
+    return [
+        Request(
+            bytes(item.setup).hex(),
+            item.address,
+            item.result,
+            bytes(item.data)[: max(0, item.result)],
+        )
+        for item in raw
+    ]
+
+
+# The requests of Linux' hub and cdc_acm for a new serial port: address, setup, and result.
+LINUX = [
+    (0, "8006000100004000", 18),  # GET_DESCRIPTOR device, as much as fits
+    (0, "0005050000000000", 0),  # SET_ADDRESS
+    (5, "8006000100001200", 18),
+    *3 * [(5, "8006000600000a00", STALLED)],  # GET_DESCRIPTOR device qualifier, of faster devices
+    (5, "8006000200000900", 9),  # GET_DESCRIPTOR configuration, and whole
+    (5, "8006000200004300", 67),
+    (5, "800600030000ff00", 4),  # strings: languages, product, manufacturer, serial number
+    (5, "800602030904ff00", 16),
+    (5, "800601030904ff00", 20),
+    (5, "800603030904ff00", 34),
+    (5, "0009010000000000", 0),  # SET_CONFIGURATION
+    (5, "2120000000000700", 7),  # SET_LINE_CODING
+    (5, "2122030000000000", 0),  # SET_CONTROL_LINE_STATE: a program opens the port
+    (5, "2120000000000700", 7),
+]
 
 
 class Plugged:
@@ -104,15 +138,7 @@ class Plugged:
 
     @property
     def requests(self) -> list[Request]:
-        """The control transfers of the host, at most the first 64."""
-        found = []
-        for number in range(self.lib.machine_usb_requests(self.machine)):
-            raw = self.lib.machine_usb_request(self.machine, number)
-            s = bytes(raw.setup)
-            setup = (s[0], s[1], s[2] | s[3] << 8, s[4] | s[5] << 8, s[6] | s[7] << 8)
-            data = bytes(raw.data)[: max(0, raw.result)]
-            found.append(Request(setup, raw.address, raw.result, data))
-        return found
+        return requests(self.lib, self.machine)
 
     def ask(
         self, type_: int, request: int, value: int, index: int, length: int, data: bytes = b""

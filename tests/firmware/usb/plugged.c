@@ -175,8 +175,6 @@ static void time_passes(void) {
 }
 
 struct machine *plugged_start(const char *product, const char *serial,
-                              bool reports_status);
-struct machine *plugged_start(const char *product, const char *serial,
                               bool reports_status) {
   static const struct usb_device device = {.power = power,
                                            .reset = reset,
@@ -198,7 +196,6 @@ struct machine *plugged_start(const char *product, const char *serial,
 }
 
 /* Let the host go on for so long; true if it then has more to do. */
-bool plugged_run(uint32_t us);
 bool plugged_run(uint32_t us) {
   const uint64_t end = machine.now + (uint64_t)us * TICKS_PER_US;
   usb_bus_ready(machine.usb);
@@ -210,29 +207,24 @@ bool plugged_run(uint32_t us) {
   return false;
 }
 
-uint64_t plugged_ticks(void);
 uint64_t plugged_ticks(void) {
   return machine.now;
 }
 
-unsigned plugged_sent(uint8_t sizes[256]);
 unsigned plugged_sent(uint8_t sizes[256]) {
   memcpy(sizes, sent_sizes, LOG);
   return sent_count;
 }
 
-unsigned plugged_touches(void);
 unsigned plugged_touches(void) {
   return controller.touches;
 }
 
-void plugged_uart_give(const uint8_t *data, uint32_t size);
 void plugged_uart_give(const uint8_t *data, uint32_t size) {
   memcpy(uart.in, data, size);
   uart.in_size = size;
 }
 
-uint32_t plugged_uart_take(uint8_t data[4096]);
 uint32_t plugged_uart_take(uint8_t data[4096]) {
   const uint32_t size = uart.out_size;
   memcpy(data, uart.out, size);

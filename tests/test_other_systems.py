@@ -149,7 +149,7 @@ SAVED = ("--save-weights", "w2.safetensors")
     ids=lambda arguments: arguments[0],
 )
 def test_boards_on_this_computer_are_refused(arguments: tuple[str, ...], folder: Path) -> None:
-    runs.schedule(runs.digits(), "60%", "poet").save(folder / "digits.poet")
+    runs.small().save(folder / "digits.poet")
     done = poet_host(folder, *arguments)
     assert done.returncode == 2
     assert "need Linux, macOS or WSL" in done.stderr

@@ -27,7 +27,7 @@ SMALL = CostGraph(
 def schedule(tmp_path: Path) -> Path:
     """A schedule of resnet-digits that recomputes or pages."""
     path = tmp_path / "digits.poet"
-    runs.schedule(runs.digits(), "60%", "poet").save(path)
+    runs.small().save(path)
     return path
 
 

@@ -6,7 +6,6 @@ from math import prod
 import numpy as np
 import pytest
 from poet_host.data.datasets import Dataset, load_data
-from poet_host.data.fitted import batch_of_step
 from poet_host.device.board import load_board
 from poet_host.errors import BadInput
 from poet_host.graph import models
@@ -19,7 +18,7 @@ from poet_host.plan.keepall import keep_everything
 from poet_host.plan.pricing import cost_graph
 from poet_host.profile.profile import estimate_profile
 from poet_host.reference.inference import logits
-from poet_host.reference.step import run_step
+from support import whole_runs as runs
 from support.torch_model import check_gradients
 
 DEMO = "resnet-digits"
@@ -115,7 +114,7 @@ def test_bert_micro_learns_topics() -> None:
     )
     data = load_data("tokens:16:512:2")
     before = start_values(graph, 0)
-    after = _trained(graph, before, data, 24)
+    after = runs.trained_by_reference(graph, before, data, 24)
     moved = [node for node in graph.trainable if (after[node.name] != before[node.name]).any()]
     others = [node for node in graph.trainable if not node.name.endswith("key.bias")]
     assert set(map(str, others)) <= set(map(str, moved))
@@ -189,20 +188,12 @@ def test_demo_learns_all_ten_digits_from_512_samples() -> None:
     known = replace(digits, x=digits.x[rest], y=digits.y[rest])
     ten = replace(digits, x=digits.x[mine], y=digits.y[mine])
     pretraining = models.load(DEMO, TrainingOptions(learning_rate=0.1))
-    before = _trained(pretraining, start_values(graph, 0), known, 3 * len(rest) // graph.batch)
-    after = _trained(graph, before, ten, 512 // graph.batch)
+    before = runs.trained_by_reference(
+        pretraining, start_values(graph, 0), known, 3 * len(rest) // graph.batch
+    )
+    after = runs.trained_by_reference(graph, before, ten, 512 // graph.batch)
     assert _accuracy(graph, after, ten) - _accuracy(graph, before, ten) >= 0.2
     assert all((after[node.name] != before[node.name]).any() for node in graph.trainable)
-
-
-def _trained(
-    graph: Graph, values: dict[str, np.ndarray], data: Dataset, steps: int
-) -> dict[str, np.ndarray]:
-    for step in range(steps):
-        x, y = batch_of_step(data, graph.batch, 0, step)
-        found = run_step(graph, {**values, graph.data: x, graph.label: y}, step + 1)
-        values = values | {node.updates: found[node.name] for node in graph if node.updates}
-    return values
 
 
 def _accuracy(graph: Graph, values: dict[str, np.ndarray], data: Dataset) -> float:

@@ -21,7 +21,7 @@ from support.onnx_architectures import (
     VisionTransformer,
 )
 from support.onnx_judge import by_runtime, imported
-from support.onnx_models import by_dynamo, legacy
+from support.onnx_models import FOLDED, by_dynamo, legacy
 from torch import nn
 
 BATCH, STEPS = 3, 3
@@ -56,9 +56,8 @@ def as_module(module: nn.Module, x: torch.Tensor) -> Graph:
 
 def by_legacy(module: nn.Module, x: torch.Tensor) -> Graph:
     """By TorchScript, folded as for inference."""
-    how = {"training": torch.onnx.TrainingMode.EVAL, "do_constant_folding": True}
     open_batch = {"input_names": ["in"], "dynamic_axes": {"in": {0: "n"}}}
-    return imported(legacy(module, x, **how, **open_batch), batch=BATCH, **OPTIONS)
+    return imported(legacy(module, x, **FOLDED, **open_batch), batch=BATCH, **OPTIONS)
 
 
 def by_default(module: nn.Module, x: torch.Tensor) -> Graph:
@@ -136,9 +135,8 @@ def test_zero_biases_that_an_exporter_omitted_are_trained(shape: tuple[int, ...]
             y: torch.Tensor = self.b(torch.relu(self.a(torch.relu(self.a(x)))))
             return y
 
-    folded = {"training": torch.onnx.TrainingMode.EVAL, "do_constant_folding": True}
     module, x = Twice(), torch.zeros(shape)
-    for data in (by_dynamo(module, x), legacy(module, x), legacy(module, x, **folded)):
+    for data in (by_dynamo(module, x), legacy(module, x), legacy(module, x, **FOLDED)):
         graph = imported(data)
         assert {node.name for node in graph.trainable} == {"a.weight", "a.bias", "b.weight"}
 

@@ -142,13 +142,13 @@ def test_masks_are_recognised_by_their_effect(case: str, exporter: Callable[...,
     assert all(node.op != "mul" for node in graph if node.phase == "forward")
 
 
-def scored(mask: list[Any], constants: dict[str, Any], op: str = "Add") -> bytes:
+def scored(mask: list[Any], constants: dict[str, Any]) -> bytes:
     """Scores of words with words, (texts, length, length), what `mask` computes, and a softmax."""
     nodes = [
         helper.make_node("Gather", ["table", "x"], ["words"]),
         helper.make_node("MatMul", ["words", "w"], ["scores"]),
         *mask,
-        helper.make_node(op, ["mask", "scores"][:: 1 if op == "Add" else -1], ["masked"], "mask"),
+        helper.make_node("Add", ["mask", "scores"], ["masked"], "mask"),
         helper.make_node("Softmax", ["masked"], ["y"], axis=-1),
     ]
     constants = {"table": random(10, 6), "w": random(6, LENGTH), **constants}

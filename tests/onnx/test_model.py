@@ -27,7 +27,7 @@ from support.onnx_judge import (
     same_as_runtime,
     two_layers,
 )
-from support.onnx_models import legacy, model, one_node
+from support.onnx_models import FOLDED, legacy, model, one_node
 from torch.nn import functional
 
 # Batch and length.
@@ -84,8 +84,7 @@ def test_a_free_sequence_length_must_be_given() -> None:
 def test_initialisers_may_be_inputs_too(ir_version: int) -> None:
     """Exporters wrote them so before IR version 4, and have an option for it since."""
     module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
-    how = {"training": torch.onnx.TrainingMode.EVAL, "do_constant_folding": True}
-    data = legacy(module, torch.zeros(2, 3, 4), keep_initializers_as_inputs=True, **how)
+    data = legacy(module, torch.zeros(2, 3, 4), keep_initializers_as_inputs=True, **FOLDED)
     proto = onnx.load_model_from_string(data)
     assert len(proto.graph.input) == 5
     proto.ir_version = ir_version

@@ -19,12 +19,11 @@ from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs
 from support.command import Command
 from support.onnx_judge import imported
-from support.onnx_models import by_dynamo, legacy
+from support.onnx_models import FOLDED, by_dynamo, legacy
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 LOST = {f"fc.parametrizations.weight.original{i}" for i in (0, 1)}
-FOLDED = {"training": torch.onnx.TrainingMode.EVAL, "do_constant_folding": True}
 
 
 class Small(nn.Module):

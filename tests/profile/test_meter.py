@@ -35,15 +35,13 @@ def state_uw(state: State) -> float:
     return TRUE.base_uw + awake * TRUE.compute_uw + moving * storage_uw
 
 
-def write_log(
-    path: Path, pieces: list[tuple[float, float]], head: str = "Timestamp(ms),Current(uA)"
-) -> None:
+def write_log(path: Path, pieces: list[tuple[float, float]]) -> None:
     """A log of (milliseconds, microwatts) one after the other, 1,000 samples a second, noisy."""
     rng = np.random.default_rng(3)
     uw = np.concatenate([np.full(round(ms), power) for ms, power in pieces])
     ua = uw / (SUPPLY_MV / 1e3) * rng.normal(1.0, 0.05, len(uw))
     lines = [f"{i}.000,{value:.3f},00000000\n" for i, value in enumerate(ua)]
-    path.write_text(f"{head},D0-D7\n" + "".join(lines))
+    path.write_text("Timestamp(ms),Current(uA),D0-D7\n" + "".join(lines))
 
 
 def pieces(states: tuple[State, ...] = STATES) -> list[tuple[float, float]]:

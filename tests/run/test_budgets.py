@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from poet_host import api
 from poet_host.data.datasets import Dataset, load_data
-from poet_host.data.fitted import batch_of_step, fit
+from poet_host.data.fitted import fit
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
-from poet_host.reference.step import run_step
 from poet_host.run.run import weights_sha256
 from support import whole_runs as runs
 
@@ -36,17 +35,6 @@ def budget(graph: Graph, ram: str) -> str | int:
     return refused.smallest_ram_bytes
 
 
-def by_reference(graph: Graph, data: Dataset, steps: int) -> dict[str, bytes]:
-    """The same training in NumPy, on the host."""
-    values = dict(start_values(graph, 0))
-    fitted = fit(data, graph)
-    for step in range(steps):
-        x, y = batch_of_step(fitted, graph.batch, 0, step)
-        found = run_step(graph, {**values, graph.data: x, graph.label: y}, step + 1)
-        values |= {node.updates: found[node.name] for node in graph if node.updates}
-    return {name: array.tobytes() for name, array in values.items()}
-
-
 GRAPHS = {
     "resnet-digits": lambda: runs.digits(),
     "with momentum and decay": lambda: runs.digits(0.9, 0.0005),
@@ -60,7 +48,9 @@ def test_keeping_everything_trains_as_the_reference_does(name: str) -> None:
     graph = GRAPHS[name]()
     data = data_of(graph)
     run = runs.train(runs.schedule(graph), data, steps=STEPS)
-    assert {n: a.tobytes() for n, a in run.weights.items()} == by_reference(graph, data, STEPS)
+    wanted = runs.trained_by_reference(graph, start_values(graph, 0), fit(data, graph), STEPS)
+    assert run.weights.keys() == wanted.keys()
+    assert all(run.weights[name].tobytes() == wanted[name].tobytes() for name in wanted)
     assert run.last_step == STEPS
     assert run.peak_bytes == runs.plan(graph, "100%", "keep-everything").peak_bytes
 

@@ -22,10 +22,6 @@ from support.sim_helper import needs_compiler
 WAIT_S = 60.0
 
 
-def small() -> Schedule:
-    return runs.schedule(runs.digits(), "60%", "poet")
-
-
 def write(schedule: Schedule, card: Path, data: Any = "digits", **how: Any) -> Any:
     with runs.board(schedule, card) as connection:
         return poet.write_card(schedule, connection, data, **how)
@@ -49,13 +45,18 @@ def alone(schedule: Schedule, card: Path, until: int, board: str = "native") -> 
     `board` is the name of the program that runs here.
     """
     arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
-    give_up = time.monotonic() + WAIT_S
     with NativeBoard(card, arena_bytes, board=board, alone=True) as running:
-        while committed(card) < until:
-            assert time.monotonic() < give_up
-            assert running.ended is None
-            time.sleep(0.01)
+        wait_for(until, card, running)
         running.kill()
+
+
+def wait_for(step: int, card: Path, running: Any, limit_s: float = WAIT_S) -> None:
+    """Wait until the running board has committed a step."""
+    give_up = time.monotonic() + limit_s
+    while committed(card) < step:
+        assert time.monotonic() < give_up
+        assert running.ended is None
+        time.sleep(0.01)
 
 
 def texts_data() -> Dataset:
@@ -80,7 +81,7 @@ def test_training_without_a_host_has_the_same_bits(make: Any, card: Path) -> Non
 
 
 def test_training_continues_after_a_power_cut_and_after_a_host(card: Path) -> None:
-    schedule = small()
+    schedule = runs.small()
     write(schedule, card, steps=10_000)  # more than it makes before a kill that comes late
     for _ in range(3):
         alone(schedule, card, committed(card) + 3)  # which ends in the middle of a step
@@ -99,14 +100,11 @@ def test_training_continues_after_a_power_cut_and_after_a_host(card: Path) -> No
 
 
 def test_a_host_stops_training_between_two_commits(card: Path) -> None:
-    schedule = small()
+    schedule = runs.small()
     write(schedule, card, steps=100_000)
     arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
     with api.start_board("native", card, arena_bytes, alone=True) as running:
-        give_up = time.monotonic() + WAIT_S
-        while committed(card) < 2:
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
+        wait_for(2, card, running)
         with poet.connect(running.port) as connection:
             state, weights = poet.read_card(schedule, connection)
             assert 2 <= state.committed < 100_000
@@ -116,7 +114,7 @@ def test_a_host_stops_training_between_two_commits(card: Path) -> None:
 
 
 def test_training_with_a_host_ends_a_job(card: Path) -> None:
-    schedule = small()
+    schedule = runs.small()
     write(schedule, card, steps=50)
     with pytest.raises(BadInput, match=r"--resume.*--erase-card"):
         runs.train(schedule, storage=card, steps=1)
@@ -132,7 +130,7 @@ def test_training_with_a_host_ends_a_job(card: Path) -> None:
 
 
 def test_a_job_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
-    card, schedule = tmp_path / "tight.img", small()
+    card, schedule = tmp_path / "tight.img", runs.small()
     poet.prepare_storage(card, (2048 + 1344 + schedule.model.data_blocks + 700) * 512)
     runs.train(schedule, storage=card, steps=1)
     with pytest.raises(BadInput, match=r"need [\d,]+ bytes of the card, which has [\d,]+"):
@@ -146,11 +144,8 @@ def test_a_job_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
 def test_a_simulated_chip_trains_alone(tmp_path: Path, card: Path) -> None:
     schedule = runs.schedule(runs.digits(), "40%", "poet")
     write(schedule, card, steps=2)
-    give_up = time.monotonic() + 5 * WAIT_S
-    with api.start_board("mkr1000", card, alone=True):
-        while committed(card) < 2:
-            assert time.monotonic() < give_up
-            time.sleep(0.1)
+    with api.start_board("mkr1000", card, alone=True) as running:
+        wait_for(2, card, running, 5 * WAIT_S)
     state, weights = read(schedule, card)
     straight = runs.train(schedule, steps=2)
     assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
@@ -163,7 +158,7 @@ def test_a_simulated_chip_trains_alone(tmp_path: Path, card: Path) -> None:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    small().save(tmp_path / "m.poet")
+    runs.small().save(tmp_path / "m.poet")
     return tmp_path
 
 
@@ -176,12 +171,12 @@ def test_an_image_is_made_written_and_read(files: Path, poet_host: Command) -> N
     made = written("--steps", 3, "--seed", 5, "--json").json
     assert made["job"] == {"first_step": 0, "last_step": 3, "losses": []}
     assert image.stat().st_size == 64 * runs.MIB
-    alone(small(), image, 3)
+    alone(runs.small(), image, 3)
     result = poet_host(
         "card", "read", schedule, "--storage", image, "--json",
         "--save-weights", files / "w.safetensors", "--log", files / "l.jsonl",
     )  # fmt: skip
-    straight = runs.train(small(), steps=3, seed=5)
+    straight = runs.train(runs.small(), steps=3, seed=5)
     assert result.json["job"]["losses"] == [step.loss for step in straight.steps]
     assert poet.step_of_weights(files / "w.safetensors") == 3
     saved = poet.load_weights(files / "w.safetensors", runs.digits())
@@ -192,9 +187,9 @@ def test_an_image_is_made_written_and_read(files: Path, poet_host: Command) -> N
     assert "3 of 3" in shown
     # Going on, by the card's weights and by the file's.
     assert written("--resume", "--steps", 5, "--seed", 5, "--json").json["job"]["first_step"] == 3
-    alone(small(), image, 5)
-    weights = read(small(), image)[1]
-    straight = runs.train(small(), steps=5, seed=5)
+    alone(runs.small(), image, 5)
+    weights = read(runs.small(), image)[1]
+    straight = runs.train(runs.small(), steps=5, seed=5)
     assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
     more = ("--load-weights", files / "w.safetensors", "--resume", "--steps", 4, "--json")
     assert written(*more).json["job"]["first_step"] == 3
@@ -204,8 +199,8 @@ def test_a_log_names_the_board_that_trained_alone(
     files: Path, card: Path, poet_host: Command
 ) -> None:
     """Here the card is read in the native board."""
-    write(small(), card, steps=2)
-    assert read(small(), card)[0].board == ""
+    write(runs.small(), card, steps=2)
+    assert read(runs.small(), card)[0].board == ""
 
     def named() -> tuple[str, str]:
         log = files / "l.jsonl"
@@ -214,7 +209,7 @@ def test_a_log_names_the_board_that_trained_alone(
         return found, json.loads(log.read_text().splitlines()[0])["board"]
 
     assert named() == ("native", "native")
-    alone(small(), card, 2, board="mkr1000")
+    alone(runs.small(), card, 2, board="mkr1000")
     assert named() == ("mkr1000", "mkr1000")
     assert "mkr1000" in poet_host("card", "read", files / "m.poet", "--storage", card).out
 

@@ -130,7 +130,7 @@ def test_simulated_boards_compute_the_same_answers(port: str) -> None:
 @pytest.fixture
 def trained(card: Path, tmp_path: Path) -> tuple[Path, Schedule]:
     """A card with the weights after two steps, and the schedule that trained them."""
-    schedule = runs.schedule(runs.digits(), "60%", "poet")
+    schedule = runs.small()
     run = runs.train(schedule, storage=card, steps=2)
     poet.save_weights(tmp_path / "w.safetensors", runs.digits(), run.weights, 2)
     schedule.save(tmp_path / "m.poet")

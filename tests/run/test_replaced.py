@@ -21,15 +21,14 @@ def model(**options: Any) -> Graph:
 
 
 def trained_by(kind: str, card: Path) -> None:
-    small = runs.schedule(runs.digits(), "60%", "poet")
     if kind == "this model":
-        runs.train(small, storage=card, steps=2)
+        runs.train(runs.small(), storage=card, steps=2)
     elif kind == "another model":
         runs.train(runs.schedule(model(momentum=0.9)), storage=card, steps=1)
     elif kind == "another batch":
         runs.train(runs.schedule(model(batch=2)), storage=card, steps=2)
     else:
-        written = small if kind == "a job" else runs.schedule(model(batch=2))
+        written = runs.small() if kind == "a job" else runs.schedule(model(batch=2))
         with runs.board(written, card) as connection:
             poet.write_card(written, connection, "digits", steps=5)
 
@@ -43,7 +42,7 @@ def test_a_card_that_holds_something_is_refused(
     kind: str, command: str, card: Path, poet_host: Command, tmp_path: Path
 ) -> None:
     schedule, weights = tmp_path / "digits.poet", tmp_path / "w.safetensors"
-    runs.schedule(runs.digits(), "60%", "poet").save(schedule)
+    runs.small().save(schedule)
     trained_by(kind, card)
     before = card.read_bytes()
 
@@ -117,7 +116,7 @@ def straight(schedule: Schedule, first: Any, until: int) -> str:
 
 @pytest.mark.parametrize("options", [{"batch": 2}, {"learning_rate": 0.005}, {"weight_decay": 0.1}])
 def test_the_same_model_moves_to_another_layout(options: Any, card: Path) -> None:
-    first = runs.train(runs.schedule(runs.digits(), "60%", "poet"), storage=card, steps=3)
+    first = runs.train(runs.small(), storage=card, steps=3)
     other = runs.schedule(model(**options))
     moved: list[tuple[str, int]] = []
     with runs.board(other, card) as connection:
@@ -135,7 +134,7 @@ def test_the_same_model_moves_to_another_layout(options: Any, card: Path) -> Non
 
 
 def test_a_card_is_read_and_evaluated_in_its_own_layout(card: Path) -> None:
-    first = runs.train(runs.schedule(runs.digits(), "60%", "poet"), storage=card, steps=2)
+    first = runs.train(runs.small(), storage=card, steps=2)
     before = card.read_bytes()
     other = runs.schedule(model(batch=2))
     with runs.board(other, card) as connection:

@@ -19,30 +19,25 @@ from poet_host.run.energy import energy_uj, planned_part
 from poet_host.run.run import Run, Step, Traced, count, load_run, weights_sha256
 from poet_host.run.trace import KEPT, Trace
 from poet_host.run.train import Diverged, Training, train
-from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs
 
 Record = namedtuple("Record", "statement kind begin end")
 
 
-def small() -> Schedule:
-    return runs.schedule(runs.digits(), "60%", "poet")
-
-
 def digits() -> FittedData:
-    return fit(poet.load_data("digits"), small().graph)
+    return fit(poet.load_data("digits"), runs.small().graph)
 
 
 def straight(steps: int) -> Run:
-    return runs.train(small(), steps=steps)
+    return runs.train(runs.small(), steps=steps)
 
 
 # Stopping and going on.
 
 
 def test_a_resumed_run_has_the_same_bits_as_one_run(card: Path) -> None:
-    first = runs.train(small(), storage=card, steps=2)
-    second = runs.train(small(), storage=card, steps=5, resume=True)
+    first = runs.train(runs.small(), storage=card, steps=2)
+    second = runs.train(runs.small(), storage=card, steps=5, resume=True)
     assert [step.step for step in (*first.steps, *second.steps)] == [1, 2, 3, 4, 5]
     whole = straight(5)
     assert runs.same(second, whole)
@@ -51,13 +46,13 @@ def test_a_resumed_run_has_the_same_bits_as_one_run(card: Path) -> None:
 
 def test_a_run_may_resume_with_another_plan(card: Path) -> None:
     runs.train(runs.schedule(runs.digits()), storage=card, steps=2)
-    assert runs.same(runs.train(small(), storage=card, steps=4, resume=True), straight(4))
+    assert runs.same(runs.train(runs.small(), storage=card, steps=4, resume=True), straight(4))
 
 
 def test_a_stop_ends_after_the_step_with_its_weights() -> None:
     seen: list[int] = []
     run = runs.train(
-        small(), steps=9, on_step=lambda step, total: seen.append(step.step),
+        runs.small(), steps=9, on_step=lambda step, total: seen.append(step.step),
         stopped=lambda: len(seen) == 3,
     )  # fmt: skip
     assert run.ended == "interrupted"
@@ -66,12 +61,12 @@ def test_a_stop_ends_after_the_step_with_its_weights() -> None:
 
 
 def test_a_stop_after_the_last_step_has_no_effect() -> None:
-    assert runs.train(small(), steps=1, stopped=lambda: True).ended == "done"
+    assert runs.train(runs.small(), steps=1, stopped=lambda: True).ended == "done"
 
 
 def test_a_run_without_remaining_steps_returns_the_weights(card: Path) -> None:
-    runs.train(small(), storage=card, steps=2)
-    again = runs.train(small(), storage=card, steps=2, resume=True)
+    runs.train(runs.small(), storage=card, steps=2)
+    again = runs.train(runs.small(), storage=card, steps=2, resume=True)
     assert again.steps == ()
     assert again.energy_uj is None
     assert runs.same(again, straight(2))
@@ -79,13 +74,13 @@ def test_a_run_without_remaining_steps_returns_the_weights(card: Path) -> None:
 
 def test_without_committed_weights_there_is_nothing_to_resume(card: Path) -> None:
     with pytest.raises(BadInput, match="no trained weights of resnet-digits"):
-        runs.train(small(), storage=card, steps=2, resume=True)
+        runs.train(runs.small(), storage=card, steps=2, resume=True)
 
 
 def test_weights_of_another_model_are_not_resumed(card: Path) -> None:
     runs.train(runs.schedule(runs.digits(0.9, 0.0005)), storage=card, steps=1)
     with pytest.raises(BadInput, match="weights of"):
-        runs.train(small(), storage=card, steps=2, resume=True)
+        runs.train(runs.small(), storage=card, steps=2, resume=True)
 
 
 def test_a_killed_board_breaks_the_link_and_loses_nothing(card: Path) -> None:
@@ -93,13 +88,13 @@ def test_a_killed_board_breaks_the_link_and_loses_nothing(card: Path) -> None:
         api.start_board("native", card, 64 * 1024) as running,
         poet.connect(running.port) as connection,
     ):
-        training = Training(connection.device, small(), digits())
+        training = Training(connection.device, runs.small(), digits())
         training.step()
         training.step()
         running.kill()
         with pytest.raises(LinkBroken, match=r"weights of step 2 or 3.*--resume"):
             training.step()
-    assert runs.same(runs.train(small(), storage=card, steps=4, resume=True), straight(4))
+    assert runs.same(runs.train(runs.small(), storage=card, steps=4, resume=True), straight(4))
 
 
 # The next batch.
@@ -110,9 +105,9 @@ def test_a_board_may_refuse_the_next_batch_during_a_step(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A busy board gets the batch after the step, when failures of the card are raised too."""
-    with runs.board(small()) as connection:
+    with runs.board(runs.small()) as connection:
         device = connection.device
-        training = Training(device, small(), digits())
+        training = Training(device, runs.small(), digits())
         write, run = device.write, device.step
         running = False
 
@@ -162,7 +157,7 @@ def test_a_board_without_enough_ram_refuses_the_schedule() -> None:
         poet.connect("native", arena_bytes=8192) as connection,
         pytest.raises(BoardError, match="smaller --ram") as caught,
     ):
-        poet.train(small(), connection, "digits", steps=1)
+        poet.train(runs.small(), connection, "digits", steps=1)
     assert caught.value.name == "arena_small"
     assert caught.value.exit_code == 2
 
@@ -177,13 +172,13 @@ def test_a_board_without_enough_ram_refuses_the_schedule() -> None:
 )
 def test_starting_weights_are_checked(name: str, values: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        runs.train(small(), steps=1, weights={name: values.astype(np.float32)})
+        runs.train(runs.small(), steps=1, weights={name: values.astype(np.float32)})
 
 
 def test_training_starts_with_the_given_weights() -> None:
     start = start_values(runs.digits(), seed=7)
-    given = runs.train(small(), steps=2, weights=start)
-    assert runs.same(given, runs.train(small(), steps=2, weights=start, seed=0))
+    given = runs.train(runs.small(), steps=2, weights=start)
+    assert runs.same(given, runs.train(runs.small(), steps=2, weights=start, seed=0))
     assert not runs.same(given, straight(2))
 
 
@@ -325,7 +320,7 @@ class FixedClock:
 
 @pytest.mark.parametrize("capacity", [1, 7, 60, 100_000])
 def test_a_window_of_the_trace_moves_over_the_whole_plan(capacity: int) -> None:
-    schedule = small()
+    schedule = runs.small()
     trace = Trace(schedule, schedule.graph, capacity)
     statements = len(trace.statements)
     windows = -(-statements // capacity)
@@ -341,14 +336,14 @@ def test_a_window_of_the_trace_moves_over_the_whole_plan(capacity: int) -> None:
 
 
 def test_a_board_without_trace_has_no_window() -> None:
-    trace = Trace(small(), runs.digits(), 0)
+    trace = Trace(runs.small(), runs.digits(), 0)
     assert trace.window(3) == (0, 0)
     assert not all(trace.ticks)
     assert trace.traced(FixedClock()) == ()  # type: ignore[arg-type]
 
 
 def test_times_of_a_statement_are_the_median_of_the_latest() -> None:
-    trace = Trace(small(), runs.digits(), 10)
+    trace = Trace(runs.small(), runs.digits(), 10)
     for i in range(KEPT + 3):
         trace.add([Record(0, 0, 0, 1000 if i < 3 else 8 + i % 3)])
     assert trace.traced(FixedClock())[0].time_us == 9  # type: ignore[arg-type]

@@ -129,7 +129,7 @@ def test_a_board_serves_on_after_a_host_hangs_up(far: NativeBoard) -> None:
 
 
 def test_training_over_a_socket_has_the_same_bits(card: Path) -> None:
-    schedule = runs.schedule(runs.digits(), "60%", "poet")
+    schedule = runs.small()
     arena_bytes = schedule.meta["plan"]["ram_bytes"] // 4 * 4
     with (
         NativeBoard(card, arena_bytes, listen="127.0.0.1:0") as board,

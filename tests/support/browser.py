@@ -4,7 +4,6 @@ https://chromedevtools.github.io/devtools-protocol: JSON objects, each followed 
 the browser reads them from its file descriptor 3 and writes to 4 (--remote-debugging-pipe).
 """
 
-import base64
 import json
 import os
 import select
@@ -75,10 +74,6 @@ class Page:
 
     def type(self, text: str) -> None:
         self.call("Input.insertText", text=text)
-
-    def screenshot(self, path: Path, whole: bool = True) -> None:
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        path.write_bytes(base64.b64decode(data))
 
     def received(self, method: str, event: dict[str, Any]) -> None:
         if method == "Runtime.consoleAPICalled":

@@ -216,14 +216,6 @@ def _swept_node(rng: random.Random, i: int, inputs: list[int], size: int) -> Cos
     return CostNode(f"n{i}", tuple(dict.fromkeys(inputs)), size, once=once, **costs)
 
 
-def swept_problem(seed: int, most_nodes: int = 9, storage_share: float = 0.3) -> Problem:
-    """A swept graph with the least RAM for which there is a plan, or a little more."""
-    graph = swept(seed, most_nodes, storage_share)
-    least = smallest_ram_bytes(graph)
-    spare = random.Random(f"spare {seed}").choice((0, 0, 0, 1, 1, 2))
-    return Problem(graph, (sum(n.bytes for n in graph.nodes) if least is None else least) + spare)
-
-
 def tight_problem(seed: int, most_nodes: int = 9, storage_share: float = 0.5) -> Problem:
     """A contrary graph with about the least RAM for which there is a plan, sometimes less."""
     graph = contrary(seed, most_nodes, storage_share)

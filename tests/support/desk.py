@@ -107,7 +107,7 @@ def write(board: Board, port: str, **more: Any) -> Any:
     return write_image(board, board.loading.start, IMAGE, port, **more)
 
 
-def reenumerate(desk: Desk, again: str | None, ids: tuple[int, int] = LOADER) -> threading.Thread:
+def reenumerate(desk: Desk, again: str | None) -> threading.Thread:
     """At 1200 baud, the board's port goes away and its boot loader's port appears."""
     path = next(iter(desk.ids))
 
@@ -117,7 +117,7 @@ def reenumerate(desk: Desk, again: str | None, ids: tuple[int, int] = LOADER) ->
         os.unlink(path)
         time.sleep(0.1)
         if again:
-            desk.port(again, ids)
+            desk.port(again, LOADER)
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -9,6 +9,9 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+# Options of `legacy` with which batchnorm is folded into convolutions, as for inference.
+FOLDED = {"training": torch.onnx.TrainingMode.EVAL, "do_constant_folding": True}
+
 
 class Residual(nn.Module):
     """Convolutions with batchnorm, two residual blocks, one with a projection."""

@@ -69,7 +69,7 @@ class Card:
         self.send(index, argument, crc)
         return self.answer(size)
 
-    def application(self, index: int, argument: int = 0) -> list[int]:
+    def application(self, index: int, argument: int) -> list[int]:
         assert self.command(55)[0] & ~1 == 0
         return self.command(index, argument)
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import poet_host as poet
 from poet_host import api
+from poet_host.data.fitted import batch_of_step
 from poet_host.graph.autodiff import Adam, Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.plan.plan import Plan
 from poet_host.profile.profile import Profile, estimate_profile
+from poet_host.reference.step import run_step
 from poet_host.run.run import Run
 from poet_host.schedule.schedule import Schedule
 
@@ -80,6 +82,11 @@ def schedule(graph: Graph, ram: str | int = "100%", method: str = "keep-everythi
     return api.encode(graph, profile(), plan(graph, ram, method))
 
 
+def small() -> Schedule:
+    """resnet-digits in 60 % of the RAM that keeping everything takes."""
+    return schedule(digits(), "60%", "poet")
+
+
 @contextmanager
 def board(
     schedule: Schedule, storage: Path | None = None, **options: Any
@@ -95,6 +102,16 @@ def train(
 ) -> Run:
     with board(schedule, storage) as connection:
         return poet.train(schedule, connection, data, **how)
+
+
+def trained_by_reference(graph: Graph, values: Any, data: Any, steps: int) -> dict[str, Any]:
+    """The tensors after the same training in NumPy, from the given ones."""
+    values = dict(values)
+    for step in range(steps):
+        x, y = batch_of_step(data, graph.batch, 0, step)
+        found = run_step(graph, {**values, graph.data: x, graph.label: y}, step + 1)
+        values |= {node.updates: found[node.name] for node in graph if node.updates}
+    return values
 
 
 def same(one: Run, other: Run) -> bool:

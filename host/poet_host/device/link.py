@@ -226,7 +226,7 @@ def _no_port(port: str, error: Exception) -> NoDevice:
     if number in (errno.EAGAIN, errno.EBUSY) or in_use:
         return NoDevice(f"{port} is in use by another program: close it and run again")
     if "://" in port:
-        return NoDevice(f"{port} cannot be reached ({_reason(error)}): {_advice(error)}")
+        return NoDevice(f"{port} cannot be reached {_why(error)}")
     if number == errno.ENOENT or "FileNotFoundError(2" in str(error):
         there = ", ".join(sorted(found.path for found in serial_ports())) or "none"
         meant = get_close_matches(port.lower(), STARTED_HERE, n=1, cutoff=0.7)
@@ -236,21 +236,16 @@ def _no_port(port: str, error: Exception) -> NoDevice:
     return NoDevice(f"{port} cannot be opened as a serial port ({error}): name another port")
 
 
-def _reason(error: BaseException) -> str:
-    """Return the system's message, without the text that pyserial adds."""
+def _why(error: BaseException) -> str:
+    """Return the system's message, without the text that pyserial adds, and advice."""
     while error.__context__ is not None:
         error = error.__context__
-    return (getattr(error, "strerror", None) or str(error)).lower()
-
-
-def _advice(error: BaseException) -> str:
-    while error.__context__ is not None:
-        error = error.__context__
+    advice = "check address and network"
     if isinstance(error, socket.gaierror):
-        return "check the name of the computer"
-    if isinstance(error, ConnectionRefusedError):
-        return "start the board there, or check the port's number"
-    return "check address and network"
+        advice = "check the name of the computer"
+    elif isinstance(error, ConnectionRefusedError):
+        advice = "start the board there, or check the port's number"
+    return f"({(getattr(error, 'strerror', None) or str(error)).lower()}): {advice}"
 
 
 def candidate_ports() -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import BadInput
 from ..files import read_text, write_whole
 from .bare_metal import build_firmware
-from .image import Image, read_elf
+from .image import read_elf
 from .recipe import compiler_version, recipe, simulated_boards
 from .stack import stack_bound
 
@@ -69,7 +69,8 @@ def memory_ledger(board: str, path: Path) -> Ledger:
     for name, (address, size_bytes) in image.objects.items():
         if address >= RAM_START and name in PURPOSES:
             ram[PURPOSES[name]] += size_bytes
-    ram["other"] = _ram_bytes(image) - sum(ram.values())
+    every = sum(size for address, size in image.sections.values() if address >= RAM_START)
+    ram["other"] = every - sum(ram.values())
     used = {purpose: size_bytes for purpose, size_bytes in ram.items() if size_bytes}
     used["code in RAM"] = ram["code in RAM"]  # this row is shown even if it is 0
     _, flash = image.flash()
@@ -78,10 +79,6 @@ def memory_ledger(board: str, path: Path) -> Ledger:
         return Ledger(board, len(flash), used, stack_bound(image, fpu=fpu))
     except BadInput as error:  # calls.toml does not fit the output of this compiler
         return Ledger(board, len(flash), used, None, str(error))
-
-
-def _ram_bytes(image: Image) -> int:
-    return sum(size for address, size in image.sections.values() if address >= RAM_START)
 
 
 def ledger_rows(ledgers: Sequence[Ledger]) -> list[tuple[str, ...]]:

@@ -144,7 +144,8 @@ class _Step:
         self._operands[layer.name] = operands
         for rule in row.forward:
             if rule.makes in layer.parameters:
-                self._replace_state(layer.parameters[rule.makes], layer, rule)
+                state = layer.parameters[rule.makes]
+                self._replace(state, rule.kernel, self._inputs(layer, rule), layer.fields)
             elif rule.makes == "y":
                 operands["y"] = self._by_rule(layer.name, layer, rule, "forward", layer.shape)
             else:
@@ -290,9 +291,6 @@ class _Step:
     def _state(self, w: Node, ending: str) -> Node:
         self.states.append(Node(f"{w.name}{ending}", w.shape, role="state", start="zeros"))
         return self.states[-1]
-
-    def _replace_state(self, state: Node, layer: Layer, rule: Rule) -> None:
-        self._replace(state, rule.kernel, self._inputs(layer, rule), layer.fields)
 
     def _replace(
         self, old: Node, kernel: str, inputs: tuple[str, ...], fields: Fields, sink: str = "none"

@@ -78,7 +78,8 @@ def source_of(graph: Graph, node: Node) -> Source:
         name, *kinds = node.name.split(":")
         if len(kinds) != 1 or name not in graph.by_name:
             raise BadInput(f"{where}: this is a state of a tensor that the graph does not have")
-        return _prefixed(f"{kinds[0]}:", source_of(graph, graph[name]))
+        source = source_of(graph, graph[name])
+        return replace(source, names=tuple(f"{kinds[0]}:{name}" for name in source.names))
     source = Source((node.name,), node.shape)
     if is_given(node):
         about = parse_json(node.start.removeprefix(_MODEL), f"{where}, start")
@@ -89,7 +90,3 @@ def source_of(graph: Graph, node: Node) -> Source:
     if len(source.names) * prod(source.shape) != prod(node.shape):
         raise BadInput(f"{where}: its start and its shape differ in size")
     return source
-
-
-def _prefixed(prefix: str, source: Source) -> Source:
-    return replace(source, names=tuple(prefix + name for name in source.names))

@@ -12,7 +12,7 @@ from ..graph.builder import Builder, Tensor
 from ..graph.graph import Node
 from ..graph.rules import Shape
 from ..graph.source import Source
-from .fold import Constant, initial_constants
+from .fold import Constant
 from .model import OnnxModel, OnnxNode
 from .names import free_name
 from .tokens import UNMASKED, Mask, TokenValues, sample_texts
@@ -53,10 +53,6 @@ class Deferred:
         return tuple(size + sum(pad) for size, pad in zip(sizes, pads, strict=True))
 
     @property
-    def without_padding(self) -> "Deferred":
-        return replace(self, pads=(), filling=0.0)
-
-    @property
     def is_transposed(self) -> bool:
         return self.order != identity(self.order)
 
@@ -91,7 +87,10 @@ class Context:
         self.model = model
         self.builder = builder
         self.file_batch = file_batch  # the batch for which the file was exported
-        self.values: dict[str, Value] = dict(initial_constants(model))  # by names in the file
+        self.values: dict[str, Value] = {  # by names in the file
+            name: Constant(value, Source((name,), value.shape))
+            for name, value in model.constants.items()
+        }
         self.values[model.input.name] = builder.data
         self.computed: dict[str, Array] = {}  # parameters that nodes of the file compute, by name
         self.unknown: set[str] = set()  # tensors of which only the shape is known

@@ -47,13 +47,6 @@ class Constant:
         )
 
 
-def initial_constants(model: OnnxModel) -> dict[str, Constant]:
-    return {
-        name: Constant(value, Source((name,), value.shape))
-        for name, value in model.constants.items()
-    }
-
-
 def computed(name: str, value: Array) -> Constant:
     """A constant that nodes compute, as the output `name`."""
     return Constant(value, Source((name,), value.shape), computed=True)

@@ -81,7 +81,7 @@ class ImportedNode:
         if not value.pads or any(map(any, value.pads[:2])) or value.filling != filling:
             made = self.tensor(number)
             return made, ((0, 0),) * len(made.shape)
-        made = self.materialise(value.without_padding)
+        made = self.materialise(replace(value, pads=(), filling=0.0))
         kept = deferred(made, pads=value.pads, filling=filling)
         self.context.values[self.onnx.input(number)] = kept
         return made, value.pads

@@ -191,10 +191,6 @@ def _arithmetic(node: ImportedNode, kind: str) -> Tensor:
     return y
 
 
-def _sub(node: ImportedNode) -> Tensor:
-    return _arithmetic(node, "sub")
-
-
 def _mul(node: ImportedNode) -> Tensor | Deferred:
     for x, factor in ((0, 1), (1, 0)):
         number = node.scalar(factor)
@@ -210,10 +206,6 @@ def _div(node: ImportedNode) -> Tensor | Deferred:
     if node.is_tensor(1):
         raise Unsupported("only division by a constant is supported: multiply instead")
     return node.layer("mul", (node.tensor(0), node.inverse(1)))
-
-
-def _neg(node: ImportedNode) -> Deferred:
-    return _scaled(node.deferred(0), -1.0)
 
 
 def _scaled(x: Deferred, factor: float) -> Deferred:
@@ -291,14 +283,14 @@ TENSOR_RULES: dict[str, Rule] = {
     "Max": _bound("Max"),
     "Min": _bound("Min"),
     "Mul": _mul,
-    "Neg": _neg,
+    "Neg": lambda node: _scaled(node.deferred(0), -1.0),
     "PRelu": _prelu,
     "Pow": _pow,
     "ReduceMax": _largest,
     "ReduceMean": _reduced("mean"),
     "ReduceSum": _reduced("sum"),
     "Softmax": _softmax,
-    "Sub": _sub,
+    "Sub": lambda node: _arithmetic(node, "sub"),
     "Sum": _sum_of_all,
     "Swish": _swish,
     "Where": _where,

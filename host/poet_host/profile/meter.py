@@ -8,7 +8,9 @@ current in each state, and from the times in which the board was awake and moved
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +54,7 @@ def hold_states(
     """
     states = []
     rest()
-    for hold in (_compute, _write, _read):
+    for hold in (_compute, partial(_transfer, "write"), partial(_transfer, "read")):
         states.append(hold(device))
         rest()
     return tuple(states)
@@ -71,17 +73,10 @@ def _compute(device: Device) -> State:
     return State("compute", time_us, 0.0, time_us)
 
 
-def _write(device: Device) -> State:
-    return _transfer(device, "write", True)
-
-
-def _read(device: Device) -> State:
-    return _transfer(device, "read", False)
-
-
-def _transfer(device: Device, name: str, write: bool) -> State:
+def _transfer(name: Literal["write", "read"], device: Device) -> State:
     """Transfer without a pause. The state includes the processor's work between transfers."""
     size = min(TRANSFER_BYTES, int(device.info.arena_bytes) // 4 * 4)
+    write = name == "write"
 
     def moved_us(count: int) -> float:
         return device.us(device.probe_transfer(write, size, repeat=count)[0])

@@ -1,4 +1,4 @@
-"""A simulated board as a process: its port, clock, card and end."""
+"""A simulated board as a process: its port, clock, energy and end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import serial
+from poet_host.device.board import load_board
 from poet_host.errors import BadInput, PoetError
 from poet_host.firmware_build.recipe import simulated_boards
 from poet_host.resources import resource
@@ -43,8 +44,8 @@ def talk(board: SimulatedBoard, data: bytes, answer: int, pieces: int = 1) -> by
 def settled(board: SimulatedBoard) -> int:
     """The cycles when the board has gone to sleep."""
     before = -1
-    while before != board.meter.cycles:
-        before = board.meter.cycles
+    while before != board.cycles:
+        before = board.cycles
         time.sleep(0.3)
     return before
 
@@ -80,14 +81,26 @@ def test_two_boards_at_once(echo: Path) -> None:
         assert talk(b, b"\x07\0", 2) == b"\x08\x01"
 
 
-def test_a_write_keeps_the_card_busy(writer: Path, storage: Path) -> None:
+def test_energy_is_power_times_time(writer: Path, storage: Path) -> None:
     with SimulatedBoard("mkr1000", writer, storage) as board:
         assert talk(board, b"\x09\0", 1) == ACCEPTED
         settled(board)
+        meter, energy, power = board.meter, board.energy, load_board("mkr1000").power
         assert storage.read_bytes()[9 * 512 : 10 * 512] == b"\x09" * 512
-        assert board.meter.card_writes == 1
-        # The first busy time opens an erase group.
-        assert 2.1e6 < board.meter.card_writing_ns < 4e6
+        awake_s = (meter.ticks - meter.asleep_ticks) / 48e6
+        assert energy.processor_active_uj == pytest.approx(power.processor_active_uw * awake_s)
+        assert energy.other_uj == pytest.approx(power.other_uw * meter.ticks / 48e6)
+        assert meter.card_writes == 1
+        assert 2.1e6 < meter.card_writing_ns < 4e6  # first busy time opens an erase group
+        writing = power.storage_write_uw * meter.card_writing_ns / 1e9
+        idle = power.storage_idle_uw * meter.ticks / 48e6
+        assert energy.storage_uj == pytest.approx(writing + idle)
+        assert energy.total_uj == pytest.approx(
+            energy.processor_active_uj
+            + energy.processor_asleep_uj
+            + energy.storage_uj
+            + energy.other_uj
+        )
 
 
 def test_a_killed_board_leaves_the_written_blocks(writer: Path, storage: Path) -> None:
@@ -95,7 +108,7 @@ def test_a_killed_board_leaves_the_written_blocks(writer: Path, storage: Path) -
         assert talk(board, b"\x03\0", 1) == ACCEPTED
         cycles = settled(board)
         board.kill()
-        assert board.meter.cycles == cycles
+        assert board.cycles == cycles
         assert board.process.poll() is not None
     assert storage.read_bytes()[3 * 512 : 4 * 512] == b"\x03" * 512
 

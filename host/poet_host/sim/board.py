@@ -10,15 +10,30 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from ..closing import Closing
+from ..device.board import load_board
 from ..errors import PoetError
 from .chip_library import build_chip_library
 from .simulated_chip import METER, POWER_CUT_CODE, CardFault, Meter, Settings
 
 POWER_CUT = "power cut"
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Microjoules since the board was started: time in each state x power in board.toml."""
+
+    processor_active_uj: float
+    processor_asleep_uj: float
+    storage_uj: float  # reading, writing and idle
+    other_uj: float
+
+    @property
+    def total_uj(self) -> float:
+        return float(sum(astuple(self)))
 
 
 class SimulatedBoard(Closing):
@@ -43,6 +58,7 @@ class SimulatedBoard(Closing):
         usb: bool = False,
         alone: bool = False,
     ) -> None:
+        self.board = load_board(board)
         build_chip_library()  # in this process, so that an error is raised here
         with tempfile.TemporaryFile() as file:
             file.truncate(METER.size)
@@ -79,6 +95,25 @@ class SimulatedBoard(Closing):
     def meter(self) -> Meter:
         """The meter after the latest slice. It can also be read after the board has ended."""
         return Meter(*METER.unpack(self._shared[:]))
+
+    @property
+    def cycles(self) -> int:
+        """Core cycles since the start, without sleep."""
+        return self.meter.cycles
+
+    @property
+    def energy(self) -> Energy:
+        meter, power = self.meter, self.board.power
+        seconds = meter.ticks / meter.tick_hz
+        asleep = meter.asleep_ticks / meter.tick_hz
+        return Energy(
+            power.processor_active_uw * (seconds - asleep),
+            power.processor_sleep_uw * asleep,
+            power.storage_read_uw * meter.card_reading_ns / 1e9
+            + power.storage_write_uw * meter.card_writing_ns / 1e9
+            + power.storage_idle_uw * seconds,
+            power.other_uw * seconds,
+        )
 
     @property
     def ended(self) -> str | None:

@@ -308,6 +308,7 @@ def test_the_site_has_no_dead_link(tmp_path: Path) -> None:
     assert (tmp_path / "index.html").is_file()
 
 
+@pytest.mark.slow
 def test_a_dead_link_fails(tmp_path: Path) -> None:
     targets = ("gone.md", "index.md#gone", "#gone", "../gone.toml")
     (tmp_path / "docs").mkdir()

@@ -80,6 +80,7 @@ def test_the_processes_of_these_tests_lack_what_windows_lacks(folder: Path) -> N
     assert done.stdout == "False None\n", done.stderr
 
 
+@pytest.mark.slow
 def test_all_commands_can_be_imported(folder: Path) -> None:
     assert "poet-host" in succeed(folder, "--version")
     for name in commands.commands:
@@ -88,6 +89,7 @@ def test_all_commands_can_be_imported(folder: Path) -> None:
     assert "mkr1000" in succeed(folder, "boards")
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_all_that_real_boards_need(folder: Path) -> None:
     found = json.loads(succeed(folder, "doctor", "--json"))
     assert found["ok"]
@@ -95,6 +97,7 @@ def test_the_doctor_finds_all_that_real_boards_need(folder: Path) -> None:
     assert "WSL" in missing["native board"]
 
 
+@pytest.mark.slow
 def test_a_model_is_planned_and_shown(folder: Path) -> None:
     plan = json.loads(
         succeed(
@@ -108,6 +111,7 @@ def test_a_model_is_planned_and_shown(folder: Path) -> None:
     assert (folder / "m.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_board_trains_and_its_weights_are_read(folder: Path, card: Path) -> None:
     """A native board at a socket stands for a board at a serial port."""
     graph = api.load_graph(Depthwise(), torch.zeros(4, 1, 8, 8))
@@ -136,6 +140,7 @@ def test_a_board_trains_and_its_weights_are_read(folder: Path, card: Path) -> No
 SAVED = ("--save-weights", "w2.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

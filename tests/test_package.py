@@ -45,6 +45,7 @@ def tracked(folder: str) -> set[str]:
     return set(listed.stdout.split())
 
 
+@pytest.mark.slow
 def test_data_travels_with_the_package(unpacked: Path) -> None:
     for folder in ("firmware", "boards", "schedules"):
         for name in tracked(folder) - tracked("schedules/paper"):
@@ -55,6 +56,7 @@ def test_data_travels_with_the_package(unpacked: Path) -> None:
         assert (unpacked / name.removeprefix("host/")).is_file(), name
 
 
+@pytest.mark.slow
 def test_an_installed_command_uses_its_own_files(unpacked: Path, tmp_path: Path) -> None:
     where = subprocess.run(
         [

@@ -304,6 +304,7 @@ def test_no_message_runs_on_for_pages() -> None:
 # All formats.
 
 
+@pytest.mark.slow
 def test_changed_files_are_read_or_refused() -> None:
     """A short run of `make fuzz`."""
     tests = Path(__file__).parent

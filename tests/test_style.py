@@ -47,6 +47,7 @@ def findings(word: str, text: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", BANNED)
 def test_no_text_has_a_banned_word(word: str) -> None:
     found = [

@@ -156,6 +156,7 @@ class Shuffled(torch.nn.Module):
         return logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
 def test_the_newer_exporter_is_tried_where_the_older_one_fails(batch: int) -> None:
     module = Shuffled()
@@ -324,6 +325,7 @@ def test_every_value_shows_itself_in_a_line() -> None:
         assert "\n" not in repr(value)
 
 
+@pytest.mark.slow
 def test_a_type_checker_sees_the_package(tmp_path: Path) -> None:
     assert files("poet_host").joinpath("py.typed").is_file()
     user = tmp_path / "user.py"

@@ -34,6 +34,7 @@ def test_the_table_has_all_schedulers_with_sources() -> None:
         plan_by("best", Problem(chain([8, 8]), 100))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_plans_a_step_with_parameters(method: str) -> None:
     graph = with_parameters()
@@ -55,6 +56,7 @@ def test_every_method_plans_a_step_with_parameters(method: str) -> None:
         assert plan.energy_uj == kept.energy_uj
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", HEURISTICS)
 def test_whatever_a_heuristic_plans_is_legal_and_no_better_than_the_best(method: str) -> None:
     planned = 0
@@ -76,6 +78,7 @@ def test_whatever_a_heuristic_plans_is_legal_and_no_better_than_the_best(method:
     assert planned > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["checkpoint-all", "chen-sqrt", "griewank", "capuchin"])
 def test_the_smallest_budget_that_is_named_works(method: str) -> None:
     named = 0

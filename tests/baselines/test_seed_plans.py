@@ -119,6 +119,7 @@ def no_exhaustive_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exhaustive, "MAX_NODES", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", GENERATED, ids=lambda graph: graph.name)
 def test_however_early_it_ends_no_method_without_a_search_needs_less(graph: CostGraph) -> None:
     compared = 0
@@ -135,6 +136,7 @@ def test_however_early_it_ends_no_method_without_a_search_needs_less(graph: Cost
     assert compared > 6
 
 
+@pytest.mark.slow
 def test_without_seed_plans_the_first_plans_need_more() -> None:
     problem = at(graphs.training("bert-micro", graphs.M4), 0.3)
     least_uj = min(uj(seed_plan(problem, UNLIMITED)) for seed_plan in SEED_PLANS)
@@ -143,6 +145,7 @@ def test_without_seed_plans_the_first_plans_need_more() -> None:
     assert together <= least_uj * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_plans_of_one_kind_need_no_less_than_mixed_ones() -> None:
     problem = at(with_parameters(), 0.1)
     ours = uj(planned("poet", problem))
@@ -224,6 +227,7 @@ def test_time_that_a_deadline_leaves_is_used(ended: bool, monkeypatch: pytest.Mo
         assert known.totals.energy_uj == plan.energy_uj
 
 
+@pytest.mark.slow
 def test_a_search_that_knows_a_plan_finds_none_that_needs_more() -> None:
     problem = at(GENERATED[1], 0.4)
     best = first_plan(problem, SEED_PLANS)

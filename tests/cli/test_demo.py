@@ -220,6 +220,7 @@ def test_the_cost_of_keeping_everything_has_its_commit(found: demo_steps.Demo) -
     assert cost.total_energy_uj == pytest.approx(cost.energy_uj + base_uj)
 
 
+@pytest.mark.slow
 def test_without_a_cross_compiler_the_error_names_the_native_board(tmp_path: Path) -> None:
     """On a computer with a C compiler and none for Arm."""
     for name in ("cc", "gcc", "as", "ld"):

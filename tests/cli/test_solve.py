@@ -294,6 +294,7 @@ def test_results_have_the_suffix_of_their_format(
     assert is_written or name in result.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", api.ALL_METHODS)
 def test_a_schedule_holds_its_deadline_and_predictions(tmp_path: Path, method: str) -> None:
     graph = api.load_graph("linear")

@@ -40,6 +40,7 @@ def no_solving(*arguments: object) -> None:
     raise AssertionError("nothing was left to be solved")
 
 
+@pytest.mark.slow
 def test_all_methods_are_compared_and_every_plan_can_be_checked(
     poet_host: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_without_a_folder_a_table_is_shown_and_notes_below(
     assert "* parameters and data leave RAM between uses" in shown.out
 
 
+@pytest.mark.slow
 def test_boards_profiles_and_models_are_multiplied(poet_host: Command) -> None:
     command = ("compare", "linear", "--board", "mkr1000,rpi4b", "--board", "jetson_tx2")
     more = ("--profile", "paper,estimate", "--budgets", "100%", "--methods", "checkpoint-all")
@@ -192,6 +194,7 @@ def test_the_table_has_one_row_for_a_point_the_one_wanted_last(tmp_path: Path) -
     assert len(list((tmp_path / "points").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = Process(

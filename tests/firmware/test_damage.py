@@ -59,6 +59,7 @@ def test_every_truncated_schedule_is_noticed(sanitized: Device) -> None:
         assert try_load(sanitized, schedule.model_part, schedule.plan_part[:size]) != "ok"
 
 
+@pytest.mark.slow
 def test_damage_with_a_right_crc_never_crashes(sanitized: Device) -> None:
     """A schedule that the validator accepts must run: only the CRC protects from such bytes."""
     schedule = toy.schedule()
@@ -112,6 +113,7 @@ def test_schedules_changed_on_storage_under_a_loaded_board_never_crash(storage: 
         assert board.process.poll() is None
 
 
+@pytest.mark.slow
 def test_the_sanitizer_finds_a_kernel_that_reads_outside_its_tensor(
     storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def broken(tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_a_file_uses_only_files_of_lower_layers(tmp_path: Path) -> None:
     assert upward_uses(resource("firmware"), tmp_path) == []
 

@@ -47,6 +47,7 @@ def board(storage: Path, request: pytest.FixtureRequest) -> Iterator[NativeBoard
 # Building.
 
 
+@pytest.mark.slow
 def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = build_native()
@@ -58,6 +59,7 @@ def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert build_native() != first
 
 
+@pytest.mark.slow
 def test_builds_at_the_same_time_do_not_disturb_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +163,7 @@ def test_who_it_is(storage: Path) -> None:
     assert (info.frame_bytes, info.queue_capacity, info.trace_capacity) == (4096, 64, 32768)
 
 
+@pytest.mark.slow
 def test_the_host_may_come_and_go(board: NativeBoard) -> None:
     for i in range(5):
         with connect(board.port) as device:

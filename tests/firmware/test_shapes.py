@@ -43,6 +43,7 @@ def geometries(draw: st.DrawFn) -> dict[str, int]:
     return a
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", isa.kernels())
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(geometries(), st.booleans(), st.sampled_from(["store", "accumulate", "sgd", "momentum"]))

@@ -110,12 +110,14 @@ def check_laws(model: Model, train: str, optimiser: Sgd) -> Graph:
     return graph
 
 
+@pytest.mark.slow
 @repeatable(120)
 @given(random_models(), TRAIN, st.integers(0, 3))
 def test_random_models_have_the_gradients_of_pytorch(model: Model, train: str, seed: int) -> None:
     check_gradients(model, chosen(model, train), seed=seed, step=seed, tolerance=1e-4)
 
 
+@pytest.mark.slow
 @repeatable(150)
 @given(random_models(), TRAIN, st.sampled_from(OPTIMISERS))
 def test_random_models_obey_the_laws(model: Model, train: str, optimiser: Sgd) -> None:

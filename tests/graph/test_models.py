@@ -48,6 +48,7 @@ def count(graph: Graph, role: str) -> int:
 SMALL = [name for name in models.MODELS if name not in ("bert-base", "transformer")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_gradients_are_those_of_pytorch(name: str) -> None:
     model = models.MODELS[name].forward(2 if name.endswith("digits") else 1)
@@ -107,6 +108,7 @@ def test_bert_micro_fits_boards_of_256_kb() -> None:
     assert graph[graph.data].dtype == "int32"
 
 
+@pytest.mark.slow
 def test_bert_micro_learns_topics() -> None:
     """By Adam, in a few steps. Keys' biases change no softmax, so they may not move."""
     graph = models.load(
@@ -178,6 +180,7 @@ def _macs_with_padding(graph: Graph, name: str) -> int:
     )
 
 
+@pytest.mark.slow
 def test_demo_learns_all_ten_digits_from_512_samples() -> None:
     """Pre-training on the digits 0 to 6, then one pass over 512 samples of all ten."""
     digits = load_data("digits")

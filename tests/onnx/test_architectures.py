@@ -71,6 +71,7 @@ def as_it_is(module: nn.Module, x: torch.Tensor) -> Graph:
     return imported(data, batch=BATCH, **OPTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", [as_module, by_legacy, by_default, as_it_is])
 @pytest.mark.parametrize("module_of", MODULES)
 def test_an_architecture_trains_as_in_pytorch(
@@ -108,6 +109,7 @@ def test_an_architecture_trains_as_in_pytorch(
     assert all(np.array_equal(again[name], value) for name, value in values.items())
 
 
+@pytest.mark.slow
 def test_copies_of_a_layer_are_separate_layers() -> None:
     """TransformerEncoder begins with the same numbers in each layer, which exporters merge."""
     torch.manual_seed(0)

@@ -194,6 +194,7 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", UNARY)
 def test_operators_of_one_tensor(case: str) -> None:
     op, constants, attributes = UNARY[case]

@@ -128,6 +128,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", [legacy, by_dynamo])
 @pytest.mark.parametrize("case", MODULES)
 def test_masks_are_recognised_by_their_effect(case: str, exporter: Callable[..., bytes]) -> None:

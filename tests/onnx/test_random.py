@@ -25,6 +25,7 @@ from support.torch_module import AsModule
 UNLIKE = {"dropout", "batchnorm2d_frozen"}  # in training; a file is for inference
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(random_models())
 def test_a_random_model_is_imported(model: Model) -> None:

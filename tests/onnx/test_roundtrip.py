@@ -111,6 +111,7 @@ def assert_comes_back(
     assert np.allclose(predicted(trained, x), answers, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", [legacy, by_dynamo])
 @pytest.mark.parametrize("case", ["residual", "depthwise", "transformer"])
 def test_a_trained_model_equals_one_trained_by_pytorch(

@@ -274,6 +274,7 @@ def star(nodes: int) -> CostGraph:
     return CostGraph("star", (*few, node("all", 64, *range(nodes - 1))))
 
 
+@pytest.mark.slow
 def test_two_thousand_nodes_that_need_each_other(poet_host: Command, tmp_path: Path) -> None:
     graph = star(2000)
     result = solved(poet_host, graph, tmp_path, "--ram", "50%", "--time-limit", 5)

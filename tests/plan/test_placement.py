@@ -233,6 +233,7 @@ def test_random_plans_stay_what_they_are_and_get_legal_offsets(seed: int) -> Non
         assert (old.op, old.node) == (new.op, new.node)
 
 
+@pytest.mark.slow
 def test_the_cheapest_plans_of_small_problems_fit_into_their_live_bytes() -> None:
     placed = 0
     for seed in range(150):

@@ -186,6 +186,7 @@ def bare(statements: Sequence[Statement]) -> tuple[Statement, ...]:
     return tuple(replace(it, offset=None, workspace_offset=None) for it in statements)
 
 
+@pytest.mark.slow
 def test_random_plans_placed_and_not() -> None:
     """Plans with repeated page-outs, useless page-ins, odd offsets: everything that is legal."""
     faster = total = 0
@@ -211,6 +212,7 @@ def test_random_plans_placed_and_not() -> None:
     assert faster > 0.6 * total
 
 
+@pytest.mark.slow
 def test_close_to_the_fastest_order_of_small_plans() -> None:
     """In nearly all cases an exhaustive search finds no faster order of the same work."""
     total = slower = 0

@@ -55,6 +55,7 @@ def test_keeping_everything_trains_as_the_reference_does(name: str) -> None:
     assert run.peak_bytes == runs.plan(graph, "100%", "keep-everything").peak_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ram", "method"), BUDGETS)
 @pytest.mark.parametrize("name", ["resnet-digits", "with momentum and decay"])
 def test_every_budget_trains_the_same_bits(name: str, ram: str, method: str) -> None:
@@ -68,6 +69,7 @@ def test_every_budget_trains_the_same_bits(name: str, ram: str, method: str) -> 
     assert run.peak_bytes <= schedule.meta["plan"]["ram_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "ram"),
     [
@@ -124,6 +126,7 @@ def test_trained_weights_answer_better() -> None:
     assert weights_sha256(before.weights) != weights_sha256(after.weights)
 
 
+@pytest.mark.slow
 def test_resnet18_trains_a_step_in_less_memory_than_it_needs() -> None:
     graph = api.load_graph("resnet18-cifar")
     keep = runs.plan(graph, "100%", "keep-everything")

@@ -36,6 +36,7 @@ def trained_by(kind: str, card: Path) -> None:
 KINDS = ["this model", "another model", "another batch", "a job", "a job of another batch"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", ["train", "card write"])
 def test_a_card_that_holds_something_is_refused(

@@ -111,6 +111,7 @@ def with_true_header(schedule: Schedule, bits: bytes) -> Schedule:
     return made(statement_count=len(decoder.statements), **most)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES[:2])
 def test_both_decoders_refuse_the_same(name: str) -> None:
     """Bits are changed at random and the CRCs made right, so that only the rules can refuse."""

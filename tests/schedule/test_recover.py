@@ -57,6 +57,7 @@ def check_recovered(graph: Graph) -> None:
     assert model_bytes(model_of_graph(found)) == schedule.model_part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_graph_of_a_schedule_is_the_graph_it_was_made_of(name: str) -> None:
     check_recovered(GRAPHS[name]())
@@ -87,6 +88,7 @@ def example_of(module_of: type[torch.nn.Module]) -> torch.Tensor:
     return torch.randint(1, 17, (2, length)) if module_of in OF_TEXTS else torch.randn(2, 1, 8, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module_of", MODULES)
 def test_the_graph_of_a_module_is_recovered(module_of: type[torch.nn.Module]) -> None:
     torch.manual_seed(0)
@@ -95,12 +97,14 @@ def test_the_graph_of_a_module_is_recovered(module_of: type[torch.nn.Module]) ->
     check_recovered(imported(onnx_models.by_dynamo(module, x), optimizer="adam"))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(random_models())
 def test_the_graph_of_a_random_model_is_recovered(model: Model) -> None:
     check_recovered(training_graph(model, Sgd(0.05, momentum=0.9)))
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "bert-base"])
 def test_every_built_in_model_is_evaluated_from_its_schedule(name: str, tmp_path: Path) -> None:
@@ -114,6 +118,7 @@ def test_every_built_in_model_is_evaluated_from_its_schedule(name: str, tmp_path
     assert np.isfinite(found.loss)
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_the_largest_model_is_planned_from_its_schedule() -> None:
     """Its 438 MB of weights would take most of a minute on the way to the board."""
     graph = api.load("bert-base", batch=1)

@@ -11,6 +11,7 @@ GRAPHS = 120
 BLOCK = 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(GRAPHS // BLOCK))
 def test_energy_under_a_deadline_equals_exhaustive_search(block: int) -> None:
     for seed in range(block * BLOCK, (block + 1) * BLOCK):

@@ -134,6 +134,7 @@ def test_equals_brute_force_on_random_graphs_with_and_without_a_deadline(seed: i
     assert timed is None or expected is None or timed.energy_uj == expected.energy_uj
 
 
+@pytest.mark.slow
 def test_no_plan_of_any_length_beats_it() -> None:
     """Idle frees, repeated pages, every order: with and without a deadline."""
     kinds: Counter[str] = Counter()
@@ -157,6 +158,7 @@ def test_no_plan_of_any_length_beats_it() -> None:
     assert min(kinds[kind] for kind in ("none", "free", "timed")) > 40, kinds
 
 
+@pytest.mark.slow
 def test_nothing_finishes_before_the_fastest_and_speed_costs_energy() -> None:
     for seed in range(120):
         problem, least_us = contested_problem(seed)
@@ -189,6 +191,7 @@ def test_counter_examples(example: Callable[[], tuple[Problem, float]]) -> None:
     assert smallest_energy(problem) == energy_uj
 
 
+@pytest.mark.slow
 def test_what_it_finds_is_legal_and_costs_what_it_says() -> None:
     feasible = 0
     for seed in range(150):

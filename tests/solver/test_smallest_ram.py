@@ -13,6 +13,7 @@ SEEDS = 60
 SLOW_SEEDS = 15  # placed, with storage: many states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placed", [True, False], ids=["placed", "unplaced"])
 @pytest.mark.parametrize("storage", [True, False], ids=["storage", "no storage"])
 def test_the_smallest_budget_is_named_and_works(placed: bool, storage: bool) -> None:

@@ -33,6 +33,7 @@ def honest(plan: Plan, problem: Problem, best_uj: float | None) -> None:
         verify(problem, plan, placed=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
 def test_energy_equals_exhaustive_search(block: int) -> None:
     for seed in range(block * SMALL // 10, (block + 1) * SMALL // 10):
@@ -145,6 +146,7 @@ def test_zero_costs_and_a_single_node() -> None:
     assert solve(Problem(one, 0)).smallest_ram_bytes == 12
 
 
+@pytest.mark.slow
 def test_two_thousand_nodes_are_answered_in_time() -> None:
     costs = {"page_in_us": 5.0, "page_in_uj": 5.0, "page_out_us": 5.0, "page_out_uj": 5.0}
     nodes = [CostNode("n0", (), 64, 10, 10, **costs)]

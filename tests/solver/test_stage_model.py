@@ -104,6 +104,7 @@ def test_the_best_plan_obeys_the_model_and_every_conflict(block: int) -> None:
     assert learned > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_the_best_plan_obeys_any_conflict(block: int) -> None:
     """Of sets of recomputations that no solution suggests, too."""
@@ -198,6 +199,7 @@ def test_a_solution_that_fits_costs_the_objective(for_conflicts: bool) -> None:
     assert fitting > 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("for_conflicts", [False, True])
 def test_candidates_include_all_that_a_better_plan_can_afford(for_conflicts: bool) -> None:
     less = 0
@@ -268,6 +270,7 @@ def test_attainable_is_the_largest_sum_within_the_room(seed: int) -> None:
     assert attainable(sizes, room) == (room if sum(sizes) <= room else reachable)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(3))
 def test_without_exhaustive_search_it_is_as_honest(block: int) -> None:
     """The searches for large graphs, where exhaustive search can judge them."""
@@ -281,6 +284,7 @@ def test_without_exhaustive_search_it_is_as_honest(block: int) -> None:
     assert proved >= 0.95 * 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(3))
 def test_without_exhaustive_search_deadlines_are_as_honest(block: int) -> None:
     for seed in range(block * 10, block * 10 + 10):

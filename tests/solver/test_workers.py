@@ -106,6 +106,7 @@ def pool() -> Any:
         worker.end()
 
 
+@pytest.mark.slow
 def test_workers_die_with_a_parent_that_is_killed() -> None:
     process = poet("solve", BERT, "--ram", "10%", "--time-limit", "60")
     workers = workers_of(process, 2)
@@ -115,6 +116,7 @@ def test_workers_die_with_a_parent_that_is_killed() -> None:
     wait_for(lambda: not running(workers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_command_writes_the_best_plan_so_far(
     sent: signal.Signals, tmp_path: Path
@@ -147,6 +149,7 @@ def test_interrupted_command_without_a_plan_says_so() -> None:
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deadline", [None, 1.2])
 def test_interrupted_solve_returns_the_best_plan_and_solves_again(deadline: float | None) -> None:
     problem = Point("bert", graphs.M4, 10, deadline=deadline).problem()
@@ -173,6 +176,7 @@ def interrupt_after(time_s: float) -> threading.Timer:
     return threading.Timer(time_s, lambda: os.kill(os.getpid(), signal.SIGINT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["RAM", "deadline"])
 def test_an_interrupt_ends_the_search_for_limits_that_would_do(limit: str) -> None:
     graph = Point("bert", graphs.M4, 10).graph()
@@ -258,6 +262,7 @@ def test_a_failing_search_is_an_error_that_shows_where(monkeypatch: pytest.Monke
     assert_solves(5)
 
 
+@pytest.mark.slow
 def test_a_plan_outlives_the_search_for_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("poet_host.solver.portfolio.search_bounds", die)
     problem = Point("resnet18-cifar", graphs.M4, 20).problem()
@@ -306,6 +311,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", KINDS, ids=lambda point: f"{point.name} {point.limits}")
 def test_time_limits_are_kept(point: Point) -> None:
     problem = point.problem()
@@ -338,6 +344,7 @@ for problem in [*small, *map(beyond_exhaustive, small), *models]:
 """
 
 
+@pytest.mark.slow
 def test_fresh_processes_make_the_same_plans() -> None:
     command = [sys.executable, "-c", SOLVE.format(path=sys.path)]
     runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(2)]

@@ -325,6 +325,7 @@ def test_a_recorded_run_lies_below_the_plan(tab: Page, tmp_path: Path) -> None:
     assert float(begin.replace(",", "")) * one_us == pytest.approx(box.begin_us, abs=0.06 * one_us)
 
 
+@pytest.mark.slow
 def test_thousands_of_statements_and_names_that_look_like_html(tab: Page, tmp_path: Path) -> None:
     ends, template = "</script><script>throw 1</script>", "{{SCRIPT}} {{DATA}}"
     odd = (ends, "<!--<b>größe</b>", template, "a\\u003cb")

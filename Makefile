@@ -51,7 +51,7 @@ check: lint
 	rm -rf build/check && mkdir -p build/check
 	POET_COUNTS=$(CURDIR)/build/check/c CC=$(CURDIR)/tests/support/covering_cc \
 	  XDG_CACHE_HOME=$(CURDIR)/build/check/cache $(BIN)/coverage run -m pytest -n 2 --dist loadfile \
-	  -m 'not slow' $(SKIPPED:%=--ignore=tests/%) tests
+	  -m "not slow" $(SKIPPED:%=--ignore=tests/%) tests
 	$(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered --sort cover | tail -n 30
 	$(BIN)/gcovr --root . --filter firmware/src/ --fail-under-line 85 build/check/c
 

@@ -194,6 +194,7 @@ def test_checkmate_is_the_optimum_of_rematerialisation(ram: int) -> None:
     assert plan.energy_uj == (best_uj if best_uj is None else pytest.approx(best_uj))
 
 
+@pytest.mark.slow
 def test_checkmate_holds_parameters_all_the_time() -> None:
     """128 bytes are stored; f1, f2, g3 and g2 are the most results that wait at a time."""
     graph = with_parameters()

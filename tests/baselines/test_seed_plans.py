@@ -236,6 +236,7 @@ def test_a_search_that_knows_a_plan_finds_none_that_needs_more() -> None:
     assert again is None or checked(problem, again) < checked(problem, best)
 
 
+@pytest.mark.slow
 def test_normal_order_needs_no_more_of_anything() -> None:
     """For any order of transfers, the normal order is legal, and needs no more RAM or energy."""
     changed = 0

@@ -42,6 +42,7 @@ def without(names: set[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PATH", str(folder / "bin"))
 
 
+@pytest.mark.slow
 def test_all_that_is_needed_is_found(poet_host: Command) -> None:
     code, found = checks(poet_host)
     assert code == 0

@@ -86,6 +86,7 @@ def test_a_file_without_a_step_cannot_be_resumed(
     result.fails(2, bare, "steps")
 
 
+@pytest.mark.slow
 def test_data_may_be_a_table_normalised_and_split(poet_host: Command, tmp_path: Path) -> None:
     model, weights = tmp_path / "line.onnx", tmp_path / "w.safetensors"
     values = {"weight": np.zeros((2, 4), np.float32), "bias": np.zeros(2, np.float32)}

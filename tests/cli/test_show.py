@@ -39,6 +39,7 @@ def test_the_listing_has_the_times_of_the_run(
     assert "took us" not in plain.out
 
 
+@pytest.mark.slow
 def test_everything_is_written_at_once(
     poet_host: Command, trained: tuple[Path, Path], tmp_path: Path
 ) -> None:

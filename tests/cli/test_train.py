@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from poet_host import api
 from poet_host.run.run import weights_sha256
 from safetensors.numpy import load_file
@@ -10,6 +11,7 @@ from support import whole_runs as runs
 from support.command import Command
 
 
+@pytest.mark.slow
 def test_the_whole_path_by_hand(poet_host: Command, tmp_path: Path) -> None:
     card, measured, schedule, weights, run_path = (
         tmp_path / name

@@ -125,6 +125,7 @@ def test_copies_of_a_layer_are_separate_layers() -> None:
         assert len({node.start for node in graph.trainable}) == len(learnt)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 4), (2, 3, 4)])
 def test_zero_biases_that_an_exporter_omitted_are_trained(shape: tuple[int, ...]) -> None:
     class Twice(nn.Module):

@@ -101,6 +101,7 @@ def test_lost_parameters_are_those_that_load_state_dict_misses(x: Tensor, tmp_pa
         assert set(unexpected) == set(graph.made_up)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "names"),
     [
@@ -117,12 +118,14 @@ def test_tensors_that_an_exporter_folded_are_named(write: Any, names: str, x: Te
         assert name in notice(graph)
 
 
+@pytest.mark.slow
 def test_a_file_with_the_names_of_its_module_gives_no_warning(x: Tensor) -> None:
     for data in (by_dynamo(Small(), x, optimize=False), legacy(Small(), x)):
         graph = imported(data)
         assert (graph.lost, graph.made_up, notice(graph)) == ((), (), "")
 
 
+@pytest.mark.slow
 def test_a_weight_that_an_exporter_computed_is_named(x: Tensor) -> None:
     """By default the newer exporter computes what weight_norm makes, and calls it after that."""
     module = Small(normed=True)

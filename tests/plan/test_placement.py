@@ -76,6 +76,7 @@ def test_a_packing_is_valid_and_not_below_the_live_peak(blocks: list[Block], cap
     assert packing.height_bytes <= capacity or packing.height_bytes >= live_peak(blocks)
 
 
+@pytest.mark.slow
 def test_smallest_of_all_for_small_problems() -> None:
     for seed in range(150):
         blocks = some_blocks(seed, 6, 4, 20)

@@ -111,6 +111,7 @@ def test_the_trace_of_the_board_is_the_plan() -> None:
     assert counts["activation_page_outs"] > 0
 
 
+@pytest.mark.slow
 def test_trained_weights_answer_better() -> None:
     graph, digits = runs.digits(), load_data("digits")
     assert digits.x_test is not None

@@ -18,7 +18,10 @@ Halves = tuple[Array, Array, Array, Array]  # x, y, and the held-out x_test, y_t
 
 
 def digits() -> Halves:
-    """scikit-learn's 1,797 digits, pixels / 16, (N, 1, 8, 8); the last 360 are held out."""
+    """Return scikit-learn's 1,797 digits in shape (N, 1, 8, 8), pixels divided by 16.
+
+    The last 360 digits are held out.
+    """
     with np.load(DIGITS) as arrays:
         x = arrays["images"].astype(np.float32)[:, None] / np.float32(16)
         y = arrays["labels"].astype(np.int32)
@@ -27,7 +30,10 @@ def digits() -> Halves:
 
 
 def synthetic(spec: str) -> Halves:
-    """Return samples that are the random pattern of their class plus noise; always the same."""
+    """Return samples: each is the random pattern of its class, plus noise.
+
+    Every call returns the same samples.
+    """
     found = re.fullmatch(rf"synthetic:({_SIZE}(?:x{_SIZE}){{0,7}}):({_SIZE})", spec)
     shape = tuple(int(size) for size in found[1].split("x")) if found else ()
     classes = int(found[2]) if found else 0
@@ -48,10 +54,10 @@ def synthetic(spec: str) -> Halves:
 
 
 def tokens(spec: str) -> Halves:
-    """Return texts of LENGTH tokens about CLASSES topics. The texts are always the same.
+    """Return texts of LENGTH tokens about CLASSES topics. Every call returns the same texts.
 
-    Each text is token 1, then words, then zeros. Token 1 and the words fill a quarter to all of
-    LENGTH. Half of the words are drawn from eight words of the topic, half from all.
+    A text is token 1, then words, then zeros. Token 1 and the words fill at least a quarter of the
+    text. A word is drawn from eight words of the text's topic, or, with probability 1/2, from all.
     """
     found = re.fullmatch(rf"tokens:({_SIZE}):({_SIZE}):({_SIZE})", spec)
     length, words, classes = (int(size) for size in found.groups()) if found else (0, 0, 0)

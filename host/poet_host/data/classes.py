@@ -1,8 +1,8 @@
-"""Names of classes: when training begins, each word of a table gets a number.
+"""Names of classes. When training begins, each word that is a label in a table gets a number.
 
-The names are kept with the weights, in their file and on the card. They define the numbers of the
-classes in every later table. For some samples, the CRC-32 of the row and its class are kept too. If
-a later table has the same rows with exchanged names, the table is refused.
+The names are stored with the weights, in the file of weights and on the card. In every later table,
+a class has the number that its name had first. For some samples, the CRC-32 of the table row and
+its class are stored too. If a later table has these rows with exchanged names, it is refused.
 """
 
 import zlib
@@ -14,11 +14,11 @@ import numpy as np
 from ..errors import BadInput, quoted
 
 Array = np.ndarray[Any, np.dtype[Any]]
-EXAMPLES = 4  # samples that are kept of each class
+EXAMPLES = 4  # number of samples of each class whose CRC-32 is stored
 
 
 class Classes(tuple[str, ...]):
-    """Names of classes by their number; empty if classes are plain numbers.
+    """Names of classes, in the order of their numbers. Empty if the labels are plain numbers.
 
     `examples` maps the CRC-32 of a row to its class.
     """
@@ -38,7 +38,7 @@ class Classes(tuple[str, ...]):
         return made
 
     def to_json(self) -> dict[str, Any] | None:
-        """Return the names and at most EXAMPLES examples of each class. None without names."""
+        """Return the names and at most EXAMPLES examples of each class, or None without names."""
         kept: dict[str, int] = {}
         counts = [0] * len(self)
         for crc, number in sorted(self.examples.items()):
@@ -68,9 +68,9 @@ def classes_from_json(value: Any) -> Classes:
 
 
 def examples_of(rows: Array, labels: Array) -> dict[int, int]:
-    """Return the class of each row (samples first) by the row's CRC-32.
+    """Return a map from the CRC-32 of each sample in `rows` to the sample's class.
 
-    Rows that are in two classes are left out.
+    A sample that occurs with two classes is left out.
     """
     found: dict[int, int] = {}
     twice = set()
@@ -84,8 +84,8 @@ def examples_of(rows: Array, labels: Array) -> dict[int, int]:
 def numbers_by(known: Classes, found: Classes, where: str) -> Array:
     """Return, for each class in `found`, its number in `known`.
 
-    Raises BadInput that begins with `where` if `known` does not have a name, or if rows that are in
-    both show that names were exchanged.
+    Raises BadInput, with a message that begins with `where`, if a name in `found` is not in
+    `known`, or if the examples that both have show that names were exchanged.
     """
     new = [name for name in found if name not in known]
     if new:
@@ -105,9 +105,11 @@ def numbers_by(known: Classes, found: Classes, where: str) -> Array:
 
 
 def _exchanged(known: Classes, found: Mapping[int, int]) -> tuple[int, int] | None:
-    """Return a class and the other class of all its rows in `found`, if names were exchanged.
+    """Return a renamed class, as (number in `known`, number in `found`), if names were exchanged.
 
-    Single rows with a corrected label are not an exchange: then the rows are in two classes.
+    Names were exchanged if two or more classes have other numbers in `found`, and all rows of a
+    class still have one number. If someone corrects the labels of single rows, the rows of a class
+    have two numbers.
     """
     became: dict[int, set[int]] = {}
     for crc, number in known.examples.items():

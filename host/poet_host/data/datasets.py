@@ -21,7 +21,10 @@ _CONVERTED = (
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples `x` (N, ...) and labels `y` (N, ...). `x_test`, `y_test`: held out, or None."""
+    """Samples `x` (N, ...) and their labels `y` (N, ...).
+
+    `x_test` and `y_test` are the held-out samples and labels, or None.
+    """
 
     name: str
     x: Array
@@ -29,8 +32,8 @@ class Dataset:
     x_test: Array | None = None
     y_test: Array | None = None
     flat: bool = False  # samples are rows of a table, to be reshaped as the model needs
-    classes: Classes = NO_NAMES  # names of the classes, where labels were words
-    shuffle: bool = True  # False: every epoch has the order of the samples
+    classes: Classes = NO_NAMES  # names of the classes, if the labels were words
+    shuffle: bool = True  # False: every epoch visits the samples in the order of `x`
 
     def __post_init__(self) -> None:
         if not isinstance(self.classes, Classes):
@@ -51,12 +54,12 @@ def load_data(
 ) -> Dataset:
     """Load a data set.
 
-    `spec`: `digits`, `synthetic:SHAPE:CLASSES` (as synthetic:3x32x32:10),
-    `tokens:LENGTH:WORDS:CLASSES` (as tokens:64:512:10), or the path of an .npz file, a folder of
-    .npy files or a .csv file. `normalize`: see `normalized`. `test_split`: the share of samples to
-    hold out; `seed` chooses them. Without `shuffle` every epoch has the order of the data.
-    `header`: True if the first row of a .csv file is a header row; None: it is a header row if it
-    has only words.
+    `spec`: `digits`, `synthetic:SHAPE:CLASSES` (such as synthetic:3x32x32:10),
+    `tokens:LENGTH:WORDS:CLASSES` (such as tokens:64:512:10), or the path of an .npz file, a folder
+    of .npy files or a .csv file. `normalize`: see `normalized`. `test_split`: the share of samples
+    to hold out, which `seed` chooses. Without `shuffle`, every epoch visits the samples in their
+    order. `header`: True if the first row of a .csv file is a header row. With None, the first row
+    is a header row if it has only words.
     """
     check_seed(seed)
     dataset = replace(_load(spec, header), shuffle=shuffle)
@@ -123,11 +126,11 @@ def _split(dataset: Dataset, share: float, seed: int) -> Dataset:
 
 
 def normalized(dataset: Dataset, how: str) -> Dataset:
-    """Return the data set with normalised samples. All statistics are of the training samples.
+    """Return the data set with normalised samples. Statistics come from training samples alone.
 
-    `how`: "none"; "scale": the smallest number becomes 0, the largest 1; "standard": each channel
-    (index of the first axis of a sample) gets mean 0 and deviation 1; "MEAN:STD": subtract MEAN
-    from all numbers, and divide them by STD.
+    `how` is "none", "scale" (the smallest number becomes 0, the largest becomes 1), "standard"
+    (each channel, which is an index of a sample's first axis, gets mean 0 and standard deviation
+    1), or "MEAN:STD" (subtract MEAN from all numbers, then divide them by STD).
     """
     if how == "none":
         return dataset

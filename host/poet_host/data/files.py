@@ -36,7 +36,7 @@ def read_npz(path: Path) -> Arrays:
                 "x.npy and y.npy into a folder"
             )
         with opened:
-            # NumPy returns an entry that is not an array as its bytes.
+            # If an entry is not an array, NumPy returns the bytes of the entry.
             names = _names(opened.files)
             arrays = {ours: opened[name] for name, ours in names.items()}
             broken = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
@@ -79,7 +79,10 @@ def read_folder(path: Path) -> Arrays:
 
 
 def _names(given: list[str]) -> dict[str, str]:
-    """Return our name for each known array of a file. x_train is x if the file has no x."""
+    """Return a map from the names in a file to x, y, x_test and y_test.
+
+    Other names are left out. If a file has no x, its x_train is x; the same holds for y.
+    """
     ours = {name: name for name in NAMES if name in given}
     return ours | {also: name for also, name in _ALSO.items() if also in given and name not in ours}
 
@@ -93,7 +96,10 @@ def _too_large(path: Path, error: MemoryError) -> BadInput:
 
 
 def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
-    """`others`: names of other files in the folder, which are not read."""
+    """Return `arrays`. Raises BadInput if x, y, or one of x_test and y_test is missing.
+
+    `others`: names of further arrays, which only the error message lists.
+    """
     if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
         raise BadInput(
             f"data {path}: it holds {listed(sorted([*arrays, *others])) or 'no arrays'}; it must "
@@ -103,12 +109,12 @@ def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
 
 
 def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str, ...]]:
-    """Read a table: a row for each sample, its label in the last column.
+    """Read a table. Each row is a sample, and the last column is its label.
 
     Returns the arrays, and the names of the classes if labels are words. `header`: True if the
-    first row is a header row; None: it is a header row if it has only words. Columns are separated
-    by comma, semicolon or tab. Labels that are whole numbers are classes, other numbers are
-    targets, and words are classes in alphabetical order.
+    first row is a header row. With None, the first row is a header row if it has only words.
+    Columns are separated by comma, semicolon or tab. If labels are whole numbers, they are classes.
+    Other numbers are targets. If labels are words, their alphabetical order numbers the classes.
     """
     rows = _rows(path)
     first = rows[0][1]
@@ -149,13 +155,13 @@ def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str,
 
 
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
-    """Cells of each line that is not empty, with the line's number."""
+    """Return the number and the cells of each line that is not empty."""
     text = read_text(path).removeprefix("\ufeff")
     first = text.lstrip(" \r\n").splitlines()[:1]
     separator = max(",;\t", key="".join(first).count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     rows: list[tuple[int, list[str]]] = []
-    read = 0  # lines read, up to the last whole row
+    read = 0  # number of lines up to the end of the last complete row
     try:
         for row in reader:
             read = reader.line_num

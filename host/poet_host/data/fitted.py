@@ -1,6 +1,6 @@
 """Data in the types and shapes of a graph, and the batch of each step.
 
-The batch of a step follows from (seed, step) alone, so a run can resume at any committed step.
+The batch of a step depends on (seed, step) alone, so a run can resume at any committed step.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from .files import Array
 
 @dataclass(frozen=True, repr=False)
 class FittedData(Dataset):
-    """A data set in the types and shapes of `graph`. `fit` makes and checks it."""
+    """A data set in the types and shapes of `graph`. The function `fit` makes and checks it."""
 
     graph: Graph = field(kw_only=True)
 
@@ -31,7 +31,7 @@ class FittedData(Dataset):
 def fit(dataset: Dataset, graph: Graph) -> FittedData:
     """Return the data set in the graph's types. Raises BadInput if it does not fit the model.
 
-    A data set that is fitted to this graph object already is returned as it is.
+    If the data set is fitted to this graph object already, it is returned unchanged.
     """
     if isinstance(dataset, FittedData) and dataset.graph is graph:
         return dataset
@@ -95,8 +95,8 @@ def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> Fi
     """Return the data set with its classes numbered as in the weights.
 
     `known` are the classes of the weights. If it is empty, classes keep their alphabetical numbers.
-    `is_trained`: the weights are trained. Raises BadInput for a class that is not `known`, or if
-    trained weights without names have another number of classes.
+    `is_trained`: True if the weights are trained. Raises BadInput for a class that is not in
+    `known`, or if trained weights do not name their classes and the number of classes differs.
     """
     graph = data.graph
     found, count, where = data.classes, classes_of(graph), f"data {data.name}"
@@ -134,7 +134,7 @@ def tokens_of(graph: Graph) -> int:
 
 
 def _made_to_fit(name: str, array: Array, wanted: tuple[int, ...], graph: Graph) -> str:
-    """Return advice for an array of another shape."""
+    """Return advice for an array that does not have the shape that the model needs."""
     shape = array.shape[1:]
     if len(wanted) > 1 and shape == (*wanted[1:], wanted[0]):
         return f"channels must come first: use numpy.moveaxis({name}, -1, 1)"
@@ -150,7 +150,10 @@ def _made_to_fit(name: str, array: Array, wanted: tuple[int, ...], graph: Graph)
 
 
 def _shaped(array: Array, wanted: tuple[int, ...]) -> Array:
-    """Return rows of a table in the shape of the model, if the number of elements fits."""
+    """Return rows of a table as samples of the shape `wanted`.
+
+    If the number of elements does not fit, the rows are returned unchanged.
+    """
     fits = array.ndim in (1, 2) and array.size == len(array) * prod(wanted)
     return array.reshape(len(array), *wanted) if fits else array
 
@@ -178,7 +181,7 @@ def _whole(values: Array) -> bool:
 
 
 def example(graph: Graph) -> tuple[Array, Array]:
-    """Return a batch like those of training, on which operators can be measured."""
+    """Return samples and labels of one batch, for measurements of operators."""
     data, label = graph[graph.data], graph[graph.label]
     classes = classes_of(graph)
     if data.shape[1:] == (1, 8, 8) and label.shape[1:] == () and classes >= 10:
@@ -196,18 +199,21 @@ def example(graph: Graph) -> tuple[Array, Array]:
 
 
 def steps_per_epoch(dataset: Dataset, batch: int) -> int:
-    """Return the number of whole batches in an epoch. The epoch leaves out the other samples."""
+    """Return the number of whole batches in an epoch. Remaining samples are left out."""
     return len(dataset.x) // batch
 
 
 def batch_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> tuple[Array, Array]:
-    """Samples and labels of step `step` (from 0)."""
+    """Return the samples and labels of step `step`, counted from 0."""
     chosen = samples_of_step(dataset, batch, seed, step)
     return dataset.x[chosen], dataset.y[chosen]
 
 
 def samples_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> Array:
-    """Return the indices of the samples of step `step` (from 0). Each epoch has a seeded order."""
+    """Return the indices of the samples of step `step`, counted from 0.
+
+    `seed` and the number of the epoch define the order of the samples in a shuffled epoch.
+    """
     epoch, place = divmod(step, steps_per_epoch(dataset, batch))
     count = len(dataset.x)
     order = _shuffled(count, seed, epoch) if dataset.shuffle else np.arange(count)

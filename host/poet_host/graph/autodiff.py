@@ -1,9 +1,9 @@
 """Autodiff: makes the graph of one training step from a forward model.
 
-The backward pass visits the layers in reverse. One kernel computes each gradient of an input or
-parameter that needs one. If a parameter has only one gradient in a step, the same kernel updates
-it in place. `conv1:grad` is the gradient of the loss with respect to `conv1`; `conv1.weight:new`
-is the weight after the step.
+The backward pass visits the layers in reverse. Each gradient that is needed, of an input or of a
+parameter, is computed by one kernel. If a parameter has only one gradient in a step, this kernel
+also updates the parameter in place. `conv1:grad` is the gradient of the loss with respect to
+`conv1`; `conv1.weight:new` is the weight after the step.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ BATCHNORM = ("train", "frozen")
 def training_graph(
     model: Model, optimiser: Optimiser, train: str = "all", batchnorm: str = "train"
 ) -> Graph:
-    """Return the graph of one step of training `model` on one batch.
+    """Return the graph of one training step of `model` on one batch.
 
     `train` chooses the parameters that learn: "all", "last:N" (those of the last N layers with
     parameters) or a glob pattern of names. A batchnorm without a trained parameter uses its running
@@ -57,7 +57,7 @@ def training_graph(
 
 
 def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> frozenset[str]:
-    """Names of the parameters that `train` chooses. Raises BadInput if it chooses none."""
+    """Return the names of parameters that `train` chooses. Raises BadInput if there are none."""
     if batchnorm not in BATCHNORM:
         raise BadInput(f"batchnorm {batchnorm!r}: choose one of {', '.join(BATCHNORM)}")
     owners: dict[str, list[str]] = {}
@@ -101,15 +101,15 @@ class _Step:
         self._optimiser = optimiser
         self._trained = trained
         self._shapes = {layer.name: layer.shape for layer in model.layers}
-        self._operands: dict[str, dict[str, str]] = {}  # by layer: operand names -> nodes
+        self._operands: dict[str, dict[str, str]] = {}  # for each layer: operand -> node
         self._needed = self._with_gradient(model)
         self._uses = self._gradients_expected(model)
         self._arrived: Counter[str] = Counter()
-        self._gradient: dict[str, str] = {}  # by tensor or parameter: the node of its sum so far
-        self._sums: set[str] = set()  # nodes that are only a sum of a parameter's gradients
+        self._gradient: dict[str, str] = {}  # tensor or parameter -> sum of its gradients so far
+        self._sums: set[str] = set()  # nodes that only sum the gradients of a parameter
 
     def _with_gradient(self, model: Model) -> set[str]:
-        """Layers that a trained parameter influences."""
+        """Return the names of the layers whose output depends on a trained parameter."""
         needed: set[str] = set()
         for layer in model.layers:
             influenced = any(tensor.name in needed | self._trained for tensor in layer.inputs)
@@ -118,7 +118,7 @@ class _Step:
         return needed
 
     def _gradients_expected(self, model: Model) -> Counter[str]:
-        """Count the gradients of each needed layer's output and of each trained parameter."""
+        """Count the gradients to be summed for each needed layer and each trained parameter."""
         names: list[str] = []
         for layer in model.layers:
             row = OPERATORS[layer.kind]
@@ -209,7 +209,7 @@ class _Step:
         self._gradient[tensor] = gradient
 
     def _gradient_of_parameter(self, layer: Layer, rule: Rule, w: Node, fuse: bool) -> None:
-        """Add one gradient of `w` to its sum so far. If `fuse`, the last one also updates `w`."""
+        """Add a gradient of `w` to the sum of earlier ones. If `fuse`, the last one updates `w`."""
         sinks = bool(rule.kernel) and _has_sink(rule.kernel)
         if self._uses[w.name] == 1 and sinks and fuse:
             self._update(w, rule.kernel, self._inputs(layer, rule), _fields(layer, rule))
@@ -244,7 +244,10 @@ class _Step:
             self._update(w, "apply_gradient", (gradient,), sizes_of(w.shape))
 
     def _free(self, name: str, rule: Rule) -> str:
-        """Return `name`, or a longer name if a node has it: two operands may be one tensor."""
+        """Return `name`, or a longer name if a node already has the name `name`.
+
+        This happens if the same tensor is two operands of a layer.
+        """
         taken = any(node.name == name for node in self.nodes)
         return f"{name}:{rule.makes}" if taken else name
 
@@ -295,7 +298,7 @@ class _Step:
     def _replace(
         self, old: Node, kernel: str, inputs: tuple[str, ...], fields: Fields, sink: str = "none"
     ) -> str:
-        """Add the node of the next value of the stored node `old`. It overwrites `old`."""
+        """Add a node that computes the next value of the stored node `old` and overwrites `old`."""
         return self._add(
             f"{old.name}:new",
             kernel,
@@ -320,7 +323,7 @@ class _Step:
         return self._add(name, rule.kernel, inputs, fields, phase, shape, sink=sink)
 
     def _inputs(self, layer: Layer, rule: Rule) -> tuple[str, ...]:
-        """Return the nodes of a rule's operands, without optional ones that the layer lacks."""
+        """Return the nodes that a rule reads, without optional operands that the layer lacks."""
         operands = self._operands[layer.name]
         optional = {name for name in rule.names if f"{name}?" in rule.operands.split()}
         return tuple(operands[n] for n in rule.names if n in operands or n not in optional)
@@ -368,7 +371,7 @@ def _fields(layer: Layer, rule: Rule) -> Fields:
 
 
 def _sums_in_place(nodes: Sequence[Node]) -> list[Node]:
-    """Put each sum of gradients in the memory of an operand that nothing else reads."""
+    """Let each sum of gradients overwrite an operand that no other node reads, if it has one."""
     readers = Counter(name for node in nodes for name in node.inputs)
     result = []
     for node in nodes:

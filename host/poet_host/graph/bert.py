@@ -8,7 +8,7 @@ one block without the embedding.
 
 from .builder import Builder, Model, Tensor
 
-EPSILON = 1e-12  # of BERT's layer normalisation
+EPSILON = 1e-12  # added to the variance in BERT's layer normalisation
 DEVIATION = 0.02  # standard deviation of BERT's embeddings before training
 
 
@@ -23,7 +23,7 @@ def bert(
     heads: int,
     classes: int,
 ) -> Model:
-    """Return a classifier of tokens (batch, length), int32 from 0 to words - 1."""
+    """Return a classifier. Its input is tokens (batch, length), int32 from 0 to words - 1."""
     b = Builder(name, (batch, length), "int32")
     x = b.embedding(b.data, words, width, deviation=DEVIATION, name="word")
     position = b.parameter((length, width), start=f"normal:{DEVIATION}", name="position")
@@ -37,7 +37,7 @@ def bert(
 def transformer(
     name: str, batch: int, *, length: int, width: int, heads: int, classes: int
 ) -> Model:
-    """Return a classifier of one block, for embedded tokens (batch, length, width) in float32.
+    """Return a classifier of one block. Its input is embedded tokens (batch, length, width).
 
     The texts have no padding.
     """
@@ -53,7 +53,7 @@ def _classify(b: Builder, x: Tensor, classes: int) -> Model:
 
 
 def _block(b: Builder, x: Tensor, heads: int, name: str, mask: Tensor | None = None) -> Tensor:
-    """Add one block. `mask`: the tokens; attention ignores tokens that are 0."""
+    """Add one block. If `mask` (the tokens) is passed, attention ignores tokens that are 0."""
     width = x.shape[2]
     q, k, v = (b.linear(x, width, name=f"{name}.{part}") for part in ("query", "key", "value"))
     scores = b.attention_scores(q, k, heads, name=f"{name}.scores")

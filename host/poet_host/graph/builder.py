@@ -4,7 +4,8 @@
     x = b.relu(b.conv2d(b.data, 8, 3, padding=1, name="conv1"))
     model = b.model(b.softmax_xent(b.linear(b.flatten(x), 10, name="fc")))
 
-Every row of operators.OPERATORS is a method. Its options are those of the row's `spec`.
+Every row of operators.OPERATORS is a method of Builder. The options of this method are those of the
+row's `spec`.
 """
 
 import re
@@ -23,10 +24,10 @@ _NAME = re.compile(r"\w[\w.-]*")  # no colon: names that autodiff makes contain 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value of the model."""
+    """The data of a model, or the output of one of its layers."""
 
-    name: str  # of the node that computes it
-    shape: Shape  # may differ from the node's shape: a reshape computes nothing
+    name: str  # name of the node that computes the tensor
+    shape: Shape  # may differ from the node's shape, because a reshape adds no node
 
 
 @dataclass(frozen=True)
@@ -38,22 +39,22 @@ class Layer:
     inputs: tuple[Tensor, ...]
     shape: Shape  # of the output
     fields: Fields
-    parameters: Mapping[str, Node]  # stored nodes, by the names in the row: weight, bias, ...
+    parameters: Mapping[str, Node]  # stored nodes, by their names in the row: weight, bias, ...
 
     @property
     def is_parameter(self) -> bool:
-        """True for a layer that is only a stored tensor: no kernel computes its output."""
+        """Return True if the layer is only a stored tensor: no kernel computes its output."""
         return not OPERATORS[self.kind].forward
 
     @property
     def output(self) -> str:
-        """The name of the node that other layers read."""
+        """Return the name of the node that other layers read."""
         return self.parameters["weight"].name if self.is_parameter else self.name
 
 
 @dataclass(frozen=True)
 class Model:
-    """A forward model. The last layer is the loss. `origin`: see Graph."""
+    """A forward model. The last layer is the loss. `origin` is the same as in Graph."""
 
     name: str
     data: Node
@@ -63,24 +64,27 @@ class Model:
 
     @property
     def logits(self) -> str:
-        """The name of the node from which the loss is computed."""
+        """Return the name of the node from which the loss is computed."""
         return self.layers[-1].inputs[0].name
 
     @property
     def parameters(self) -> tuple[Node, ...]:
-        """Parameters and running statistics, each once, in the order of the layers."""
+        """Return parameters and running statistics, each once, in the order of the layers."""
         return tuple(
             {p.name: p for layer in self.layers for p in layer.parameters.values()}.values()
         )
 
 
 class Builder:
-    """Collects layers. Raises BadInput that names the wrong layer and its input shapes."""
+    """Collects the layers of a model.
+
+    Raises BadInput for a wrong layer, with the layer's name and the shapes of its inputs.
+    """
 
     def __init__(
         self, name: str, data: Shape, dtype: Literal["float32", "int32"] = "float32"
     ) -> None:
-        """`data` is the shape of a batch, samples first. Tokens are int32."""
+        """Start a model. `data` is the shape of a batch, samples first. Tokens have dtype int32."""
         if len(data) not in (2, 3, 4) or not all(isinstance(d, int) and d > 0 for d in data):
             raise BadInput(
                 f"model {name}: data of shape {data} must be (batch, features), (batch, "
@@ -117,9 +121,9 @@ class Builder:
     ) -> Tensor:
         """Add an operator and return its output.
 
-        `share` names an earlier layer: the new layer uses its parameters too. `parameters` (nodes
-        by their names in the row) replaces the nodes that the layer would make. If a node in
-        `parameters` belongs to another layer, both layers share it.
+        `share` names an earlier layer: both layers use the parameters of the earlier one.
+        `parameters` maps names in the operator's row to nodes, which replace the nodes that the
+        layer would make. If such a node belongs to another layer, both layers share the node.
         """
         if kind not in OPERATORS:
             raise BadInput(f"model {self._name}: {_no_operator(kind)}")
@@ -135,7 +139,7 @@ class Builder:
                 raise BadInput(f"{where}: {tensor!r} is not a tensor of this model")
         for slot, tensor in zip(row.inputs, inputs, strict=False):
             if not row.forward:
-                break  # a change of shape, for any type
+                break  # the operator only changes the shape, so any type is allowed
             if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.tokens):
                 needs = "tokens (int32 data)" if slot in row.tokens else "float32"
                 raise BadInput(f"{where}: its input {slot} must be {needs}, not {tensor.name}")

@@ -1,8 +1,8 @@
 """Graph: one training step as tensors and operators in execution order.
 
 A node is one tensor. A *stored* node is on storage when the step begins: data, parameters,
-optimiser state. Every other node is the output of one kernel. `Graph.check` checks the laws
-that make a step exact under any schedule; every Graph obeys them.
+optimiser state. Every other node is the output of one kernel. Every Graph obeys the laws that make
+a step exact under any schedule; `Graph.check` checks these laws.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,8 +22,8 @@ class Node:
     """One tensor and the operator that computes it.
 
     `start` defines the first value of a parameter or state: "zeros", "ones", "running" (row 0
-    zeros, row 1 ones), "normal:DEVIATION", "kaiming:FAN_IN" (uniform within +-1/sqrt(FAN_IN),
-    as PyTorch's layers), or the names of tensors in the model's file (`source.Source.start`).
+    zeros, row 1 ones), "normal:DEVIATION", "kaiming:FAN_IN" (uniform within +-1/sqrt(FAN_IN), as
+    in PyTorch's layers), or the names of tensors in the model's file (`source.Source.start`).
     """
 
     name: str
@@ -34,9 +34,9 @@ class Node:
     inputs: tuple[str, ...] = ()
     attrs: Mapping[str, int | float] = field(default_factory=dict)  # fields of `struct poet_op`
     sink: str = "none"  # the name of a SINK row in isa.def
-    overwrites: str | None = None  # an input whose memory the output takes
-    # The stored node that has this node's value after the step. Such a node is computed once, and
-    # is on storage when the step ends.
+    overwrites: str | None = None  # the input whose memory the output takes
+    # Name of the stored node that gets the value of this node. A node that updates a stored node is
+    # computed once, and its value is on storage when the step ends.
     updates: str | None = None
     dtype: Literal["float32", "int32"] = "float32"
     start: str = ""
@@ -56,13 +56,13 @@ class Graph:
 
     name: str
     nodes: tuple[Node, ...]  # in execution order: the inputs of a node come before it
-    data: str  # this and the next three are names of nodes
+    data: str  # `data`, `label`, `loss` and `logits` are names of nodes
     label: str
     loss: str
     logits: str
     origin: bytes = field(default=b"", repr=False)  # the .onnx file of an imported model
-    lost: tuple[str, ...] = ()  # parameters of the module that weights files do not have
-    made_up: tuple[str, ...] = ()  # trained tensors that the module does not have
+    lost: tuple[str, ...] = ()  # parameters of the PyTorch module that files of weights lack
+    made_up: tuple[str, ...] = ()  # trained tensors that the PyTorch module does not have
 
     def __post_init__(self) -> None:
         self.check()
@@ -86,12 +86,12 @@ class Graph:
 
     @property
     def trainable(self) -> tuple[Node, ...]:
-        """Stored nodes that the step updates: parameters, momentum, running statistics."""
+        """Return stored nodes that the step updates: parameters, momentum, running statistics."""
         updated = {node.updates for node in self.nodes}
         return tuple(node for node in self.nodes if node.name in updated)
 
     def check(self) -> None:
-        """Raise BadInput naming the node that breaks a law of the training graph."""
+        """Raise BadInput, with the node's name, if a node breaks a law of a training graph."""
         seen: set[str] = set()
         overwritten: dict[str, str] = {}
         for node in self.nodes:

@@ -1,4 +1,4 @@
-"""Built-in models: functions of the batch, with a default batch and optimiser."""
+"""Built-in models. Each is a function of the batch, with a default batch and optimiser."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class BuiltIn:
 
 
 def _conv_norm(b: Builder, x: Tensor, channels: int, kernel: int, name: str, tag: str) -> Tensor:
-    """A convolution that keeps the image's size and has no bias, then batchnorm and relu."""
+    """Add a convolution that keeps the image's size and has no bias, then batchnorm and relu."""
     x = b.conv2d(x, channels, kernel, padding=kernel // 2, bias=False, name=f"{name}conv{tag}")
     return b.relu(b.batchnorm2d(x, name=f"{name}bn{tag}"), name=f"{name}relu{tag}")
 
@@ -41,7 +41,7 @@ def _residual_block(
     bias: bool = False,
     shortcut_norm: bool = True,
 ) -> Tensor:
-    """Two 3x3 convolutions plus a shortcut: x, or a 1x1 projection if the shapes differ."""
+    """Add two 3x3 convolutions, and add x to their output (projected 1x1 if the shapes differ)."""
 
     def conv(x: Tensor, kernel: int, stride: int, tag: str) -> Tensor:
         padding, full_name = kernel // 2, f"{name}.{tag}"
@@ -59,12 +59,12 @@ def _residual_block(
 
 
 def _classify(b: Builder, x: Tensor) -> Model:
-    """A linear layer to 10 classes, and cross-entropy."""
+    """Add a linear layer to 10 classes and the cross-entropy loss. Return the model."""
     return b.model(b.softmax_xent(b.linear(x, 10, name="fc"), name="loss"))
 
 
 def resnet_digits(batch: int) -> Model:
-    """The demo: much activation memory for little arithmetic."""
+    """Return the demo model. It needs much memory for activations, but little arithmetic."""
     b = Builder("resnet-digits", data=(batch, 1, 8, 8))
     x = _conv_norm(b, b.data, 4, 3, "", "1")
     x = _residual_block(b, x, 4, "block")
@@ -74,7 +74,7 @@ def resnet_digits(batch: int) -> Model:
 
 
 def lenet_digits(batch: int) -> Model:
-    """LeNet-5 for 8x8 images, with relu and max pooling."""
+    """Return LeNet-5 for 8x8 images, with relu and max pooling."""
     b = Builder("lenet-digits", data=(batch, 1, 8, 8))
     x = b.relu(b.conv2d(b.data, 6, 5, padding=2, name="conv1"), name="relu1")
     x = b.maxpool2d(x, 2, name="pool1")
@@ -86,7 +86,7 @@ def lenet_digits(batch: int) -> Model:
 
 
 def resnet8_cifar(batch: int) -> Model:
-    """ResNet-8 of MLPerf Tiny's image classification, with symmetric padding."""
+    """Return ResNet-8 of MLPerf Tiny's image classification, but with symmetric padding."""
     b = Builder("resnet8-cifar", data=(batch, 3, 32, 32))
     x = b.batchnorm2d(b.conv2d(b.data, 16, 3, padding=1, name="conv1"), name="bn1")
     x = b.relu(x, name="relu1")
@@ -98,7 +98,7 @@ def resnet8_cifar(batch: int) -> Model:
 
 
 def resnet18_cifar(batch: int) -> Model:
-    """The ResNet of the paper's repository (16, 32, 64 channels), with real shortcuts."""
+    """Return the ResNet of the paper's repository (16, 32, 64 channels), with real shortcuts."""
     b = Builder("resnet18-cifar", data=(batch, 3, 32, 32))
     x = _conv_norm(b, b.data, 16, 3, "", "1")
     for i, channels in enumerate((16, 32, 64), 1):
@@ -109,7 +109,7 @@ def resnet18_cifar(batch: int) -> Model:
 
 
 def vgg16_cifar(batch: int) -> Model:
-    """VGG-16 as in the paper's repository: no batchnorm, 4096 features in the classifier."""
+    """Return VGG-16 as in the paper's repository: no batchnorm, classifier of 4096 features."""
     b = Builder("vgg16-cifar", data=(batch, 3, 32, 32))
     x = b.data
     stages = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
@@ -126,7 +126,7 @@ def vgg16_cifar(batch: int) -> Model:
 
 
 def linear(batch: int) -> Model:
-    """The paper's six linear layers for 28x28 images, each followed by a relu."""
+    """Return the paper's six linear layers for 28x28 images, each followed by a relu."""
     b = Builder("linear", data=(batch, 784))
     x = b.data
     for i, features in enumerate((10, 120, 100, 200, 10, 10), 1):
@@ -135,24 +135,30 @@ def linear(batch: int) -> Model:
 
 
 def transformer(batch: int) -> Model:
-    """The paper's one block of BERT's sizes, with real attention, softmax and normalisation."""
+    """Return the paper's model: one block of BERT's sizes.
+
+    Attention, softmax and normalisation are real.
+    """
     return one_block("transformer", batch, length=512, width=768, heads=12, classes=10)
 
 
 def bert_micro(batch: int, length: int = 64) -> Model:
-    """A BERT for 200 KiB: at batch 1 the table takes 128 KiB, and gelu's gradient 192 KiB."""
+    """Return a BERT for boards with 200 KiB of RAM.
+
+    At batch 1, the embedding table takes 128 KiB, and the gradient of gelu needs 192 KiB.
+    """
     sizes = {"words": 512, "width": 64, "blocks": 2, "heads": 2}
     return bert("bert-micro", batch, length=length, **sizes, classes=10)
 
 
 def bert_tiny(batch: int, length: int = 128) -> Model:
-    """The sizes of google/bert_uncased_L-2_H-128_A-2, for texts of 128 tokens."""
+    """Return a BERT of the sizes of google/bert_uncased_L-2_H-128_A-2, for texts of 128 tokens."""
     sizes = {"words": 30_522, "width": 128, "blocks": 2, "heads": 2}
     return bert("bert-tiny", batch, length=length, **sizes, classes=10)
 
 
 def bert_base(batch: int, length: int = 512) -> Model:
-    """The sizes of bert-base-uncased, for its longest texts."""
+    """Return a BERT of the sizes of bert-base-uncased, for texts of its maximum length."""
     sizes = {"words": 30_522, "width": 768, "blocks": 12, "heads": 12}
     return bert("bert-base", batch, length=length, **sizes, classes=10)
 
@@ -204,8 +210,8 @@ MODELS = {
 def load(name: str, options: TrainingOptions = DEFAULTS) -> Graph:
     """Return the training graph of a built-in model.
 
-    Raises BadInput for an unknown name, an impossible number, or a sequence length if the model
-    reads no texts.
+    Raises BadInput for an unknown name, an impossible number, or a sequence length for a model that
+    does not read texts.
     """
     built_in, length = find(name), options.sequence_length
     options.check_batch(f"model {name}")
@@ -225,7 +231,7 @@ def load(name: str, options: TrainingOptions = DEFAULTS) -> Graph:
 
 
 def find(name: str) -> BuiltIn:
-    """Return the row of a built-in model. Raises BadInput, with the closest name, if unknown."""
+    """Return a built-in model. If `name` is unknown, raises BadInput with the closest name."""
     if name not in MODELS:
         close = get_close_matches(name, MODELS, 1)
         hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(MODELS)}"

@@ -1,4 +1,4 @@
-"""The bytes of an .onnx file, which an imported graph holds as its origin.
+"""Read the bytes of an .onnx file, which an imported graph stores in its field `origin`.
 
 The package `onnx` is imported on first use, so that only users of .onnx models need it.
 """
@@ -29,9 +29,9 @@ def onnx_package() -> ModuleType:
 
 
 def initial_values(data: bytes) -> dict[str, Array]:
-    """Return the initialisers in the bytes of an .onnx file, by name.
+    """Return the initialisers of an .onnx file by name. `data` is the content of the file.
 
-    Raises BadInput if they cannot be read.
+    Raises BadInput if the initialisers cannot be read.
     """
     onnx, where = onnx_package(), "the model in the schedule"
     graph = parse(data, where).graph
@@ -54,7 +54,7 @@ def parse(data: bytes, where: str) -> Any:
 
 
 def onnx_errors(onnx: ModuleType) -> tuple[type[Exception], ...]:
-    """The exceptions of onnx, protobuf and NumPy for a damaged model."""
+    """Return the exceptions that onnx, protobuf and NumPy raise for a damaged model."""
     decoding = sys.modules["google.protobuf.message"].DecodeError
     theirs = (decoding, onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
     return (*theirs, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError)

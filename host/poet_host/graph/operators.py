@@ -1,7 +1,7 @@
 """The table of operators: shape, parameters, kernels and gradient of each.
 
-rules.py describes a row. This file has the rows of convolutional networks;
-operators_tensor.py and operators_attention.py have the others.
+rules.py describes the parts of a row. This file has the rows of convolutional networks.
+operators_tensor.py and operators_attention.py have the other rows.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding)
             raise ValueError(f"a kernel of {taps} does not fit a size of {size}, padding {padding}")
         found |= {f"kernel_{axis}": taps, f"stride_{axis}": step, f"pad_{axis}": before}
         found[f"o{axis}"] = (size + before + after - taps) // step + 1
-        last = (found[f"o{axis}"] - 1) * step  # as firmware/src/shape.c checks it
+        last = (found[f"o{axis}"] - 1) * step  # firmware/src/shape.c has the same check
         if last >= size + before if before < taps else last + taps > size + 2 * before:
             raise ValueError(
                 f"with padding {padding} the last windows lie outside the input's size {size}"
@@ -125,7 +125,7 @@ def _avgpool2d(
     padding: Padding = 0,
     count_padding: bool = True,
 ) -> Spec:
-    """As `_pool2d`. Without `count_padding`, the mean of a window leaves its padding out."""
+    """The same as `_pool2d`. Without `count_padding`, the mean of a window excludes padding."""
     spec = _pool2d(x, kernel, stride=stride, padding=padding)
     return replace(spec, fields={**spec.fields, "variant": int(not count_padding)})
 
@@ -144,7 +144,7 @@ def _global_avgpool(x: Shape) -> Spec:
 
 
 def _dropout(x: Shape, probability: float, *, seed: int = 0, key: int = 0) -> Spec:
-    """The mask depends on (seed, step, key, index) alone, so it is the same when recomputed."""
+    """The mask depends on (seed, step, key, index) alone, so a recomputed mask is the same."""
     if not 0 <= probability < 1:
         raise ValueError(f"probability {probability} must be at least 0 and less than 1")
     return Spec(x, sizes_of(x) | {"probability": probability, "seed": seed, "key": key})
@@ -175,7 +175,7 @@ _NORM_PARAMETERS = (
 
 
 def _weighted(kernel: str, spec: Callable[..., Spec]) -> Operator:
-    """A layer with a weight and perhaps a bias."""
+    """Return the row of an operator that has a weight and an optional bias."""
     return Operator(
         spec,
         forward=(Rule("y", kernel, "x weight bias?"),),

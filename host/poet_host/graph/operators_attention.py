@@ -14,7 +14,7 @@ _A_TRANSPOSED, _B_TRANSPOSED, _A_SPLIT, _B_SPLIT, _Y_SPLIT = 1, 2, 4, 8, 16
 def _product(
     y: Shape, n: int, heads: int, sizes: tuple[int, int, int], factor: float, variant: int
 ) -> Spec:
-    """`sizes`: rows of y, columns of y, and terms of each sum."""
+    """Return a matrix product. `sizes`: rows of y, columns of y, and number of terms in a sum."""
     h, w, k = sizes
     if not isfinite(factor):
         raise ValueError(f"factor {factor} must be finite")
@@ -34,7 +34,7 @@ def _matmul(
 ) -> Spec:
     """a (..., M, K) and b (..., K, N), or one b (K, N) for all of a -> factor * a b (..., M, N).
 
-    With `transpose_a` a is (..., K, M), with `transpose_b` b is (..., N, K).
+    With `transpose_a`, a is (..., K, M). With `transpose_b`, b is (..., N, K).
     """
     if len(a) < 2 or len(b) < 2:
         raise ValueError("both inputs must have at least 2 dimensions")
@@ -84,8 +84,8 @@ def _head_width(width: int, heads: int) -> int:
     return width // heads
 
 
-# For each operand of a product: its rows and columns in the forward product, and its two bits of
-# the variant.
+# For each operand of a product: the fields with its rows and columns in the forward product, and
+# its two bits in the field `variant`.
 _SIZES = {"a": ("h", "k"), "b": ("k", "w"), "dy": ("h", "w")}
 _TRANSPOSED = {"a": _A_TRANSPOSED, "b": _B_TRANSPOSED, "dy": 0}
 _SPLIT = {"a": _A_SPLIT, "b": _B_SPLIT, "dy": _Y_SPLIT}
@@ -94,8 +94,8 @@ _SPLIT = {"a": _A_SPLIT, "b": _B_SPLIT, "dy": _Y_SPLIT}
 def _gradient(makes: str, left: str, right: str, flip: str, *, stored_transposed: bool) -> Rule:
     """Return the rule that computes the gradient of `makes` as the product of `left` and `right`.
 
-    `flip` names the operand that this product transposes. The rule holds if `makes` is stored
-    transposed or not, as `stored_transposed` says.
+    `flip` names the operand that this product transposes. `stored_transposed`: True if the rule is
+    for an operand `makes` that is stored transposed, False if it is for one that is not.
     """
 
     def fields(f: Fields) -> Fields:
@@ -126,7 +126,7 @@ _PRODUCT_GRADIENTS = (
 
 
 def _softmax(x: Shape, *, causal: bool = False) -> Spec:
-    """Softmax over the last axis. Causal: row i of the last two axes sees columns 0 to i."""
+    """Softmax over the last axis. If causal, row i of the last two axes uses columns 0 to i."""
     if len(x) < 2 or (causal and len(x) < 3):
         raise ValueError("its input must have at least 2 dimensions, or 3 if it is causal")
     lead = x[:-2] if len(x) > 2 else x[:1]
@@ -135,7 +135,7 @@ def _softmax(x: Shape, *, causal: bool = False) -> Spec:
 
 
 def _masked_softmax(x: Shape, mask: Shape, *, causal: bool = False) -> Spec:
-    """Softmax over the last axis of x (N, ..., L) where the mask (N, L) is not 0."""
+    """Softmax over the last axis of x (N, ..., L), without elements whose mask (N, L) is 0."""
     if mask != (x[0], x[-1]):
         raise ValueError(f"its mask must have the shape {(x[0], x[-1])}")
     if len(x) < 3:
@@ -158,7 +158,7 @@ def _layernorm(x: Shape, *, axes: int = 1, epsilon: float = 1e-5) -> Spec:
 def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1.0) -> Spec:
     """Tokens (...) int32 -> rows of the table, (..., features).
 
-    The table starts with normally distributed numbers of the standard deviation `deviation`.
+    The first values of the table are normally distributed with the standard deviation `deviation`.
     """
     shape = (checked_count(vocabulary, "vocabulary"), checked_count(features, "features"))
     if not 0 <= deviation < float("inf"):

@@ -41,7 +41,10 @@ def _last(sizes: Sequence[int]) -> dict[str, int]:
 
 
 def _bits(axes: Sequence[object]) -> int:
-    """Return a number with bit i set if axis i of n, c, h, w is marked. `axes`: the last axes."""
+    """Return a number whose bit i is set if axis i of (n, c, h, w) is marked.
+
+    `axes` are the marks of the last axes. The axes before them are not marked.
+    """
     return sum(1 << i for i, marked in enumerate(axes, 4 - len(axes)) if marked)
 
 
@@ -64,12 +67,12 @@ def _with(**changes: float) -> Change:
 
 
 def _axes(f: Fields, operand: int) -> int:
-    """Bits of the axes along which the first or second operand is repeated."""
+    """Return the bits of the axes along which operand 0 (`a`) or 1 (`b`) is repeated."""
     return int(f["variant"]) >> 4 * operand & 15
 
 
 def _swapped(f: Fields) -> Fields:
-    """Fields for the gradient of `b`: with `a` and `b` exchanged, and without a factor."""
+    """Return the fields for the gradient of `b`: `a` and `b` are exchanged, and the factor is 1."""
     return {**f, "variant": _axes(f, 1) | _axes(f, 0) << 4, "factor": 1.0}
 
 
@@ -105,7 +108,7 @@ def _clip(x: Shape, low: float, high: float) -> Spec:
 
 
 def _gelu(x: Shape, *, approximate: str = "none") -> Spec:
-    """Gelu: exact, or approximated if `approximate` is "tanh", as in PyTorch."""
+    """Gelu of x, which is exact, or approximated if `approximate` is "tanh", as in PyTorch."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f'approximate is {approximate!r}: it must be "none" or "tanh"')
     return Spec(x, sizes_of(x) | {"variant": int(approximate == "tanh")})
@@ -197,12 +200,12 @@ def _inverse_order(f: Fields) -> Fields:
 
 
 def _around(x: Shape, axis: int) -> dict[str, int]:
-    """Fields of x with `axis` as c, all axes before it as n and all after it as h."""
+    """Return the fields of x: c is `axis`, n merges all axes before it, h all axes after it."""
     return {"n": prod(x[:axis]), "c": x[axis], "h": prod(x[axis + 1 :]), "w": 1}
 
 
 def _concat(a: Shape, b: Shape, axis: int) -> Spec:
-    """a and then b along one axis."""
+    """Join a and b along one axis: first the elements of a, then those of b."""
     axis = axis_of(axis, len(a))
     if a[:axis] != b[:axis] or a[axis + 1 :] != b[axis + 1 :]:
         raise ValueError(f"both inputs must have the same shape, except along axis {axis}")
@@ -220,7 +223,7 @@ def _slice(x: Shape, axis: int, begin: int, end: int) -> Spec:
 
 
 def _pad(x: Shape, axis: int, before: int, after: int) -> Spec:
-    """x with zeros before and after it along one axis: the gradient of a slice."""
+    """Add zeros before and after x along one axis. This is also the gradient of a slice."""
     axis = axis_of(axis, len(x))
     if before < 0 or after < 0:
         raise ValueError(f"before {before} and after {after} must be 0 or more")
@@ -239,7 +242,7 @@ def _parameter(shape: Shape, *, start: str = "zeros", trainable: bool = True) ->
 
 
 def _part(*, begin: Callable[[Fields], float], count: Callable[[Fields], float]) -> Change:
-    """A slice of the gradient of a concatenation."""
+    """Return a function from the fields of a concatenation to those of a slice of its gradient."""
     return lambda f: {**f, "c": f["c"] + f["k"], "k": count(f), "oh": begin(f)}
 
 
@@ -247,7 +250,7 @@ _REDUCE = (Rule("y", "reduce", "x"),), (Rule("x", "scale", "dy"),)
 
 
 def _pair_of(kernel: str, *backward: Rule) -> Operator:
-    """Arithmetic on `a` and `b`."""
+    """Return the row of an operator that does arithmetic on `a` and `b`."""
     return Operator(_two, (Rule("y", kernel, "a b"),), backward, inputs=("a", "b"))
 
 

@@ -8,7 +8,7 @@ from ..errors import BadInput
 
 OPTIMISERS = ("sgd", "momentum", "adam")
 MAX_FLOAT32 = 3.4e38  # the boards compute with float32
-MAX_BETA = 0.99999  # 1 - beta still has an error below 1 % in float32
+MAX_BETA = 0.99999  # up to this beta, the error of 1 - beta in float32 is below 1 %
 
 
 @dataclass(frozen=True)

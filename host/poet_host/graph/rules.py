@@ -1,10 +1,11 @@
 """The parts of a row of the table of operators; operators.py has the table.
 
-A row names kernels by rules. `Rule("x", "conv2d_grad_input", "dy weight")` means that this kernel
-computes the gradient of `x`. Operands are the inputs of the row (`x`, `a`, `b`, `label`), its
-parameters, `y` and `dy` (the output and its gradient), and tensors that other rules of the row
-compute. An operand with `?` is left out if the layer does not have it. A value that nothing
-reads is not computed. isa.def defines what a kernel reads and how much work it does.
+Each rule of a row names one kernel. `Rule("x", "conv2d_grad_input", "dy weight")` means that the
+kernel conv2d_grad_input computes the gradient of `x` from `dy` and `weight`. Operands are the
+inputs of the row (`x`, `a`, `b`, `label`), its parameters, its output `y`, the gradient `dy` of
+`y`, and tensors that other rules of the row compute. An operand with `?` is left out if the layer
+does not have it. A value that nothing reads is not computed. isa.def defines what a kernel reads
+and how much work it does.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ Padding = Pair | tuple[tuple[int, int], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A stored tensor of a layer. A gradient updates a parameter; a rule updates a state."""
+    """A stored tensor of a layer. By its role, a gradient or a rule of the row updates it."""
 
     shape: Shape
     start: str
@@ -30,7 +31,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Spec:
-    """One use of an operator."""
+    """The shapes and fields that one layer gets from an operator's row."""
 
     shape: Shape  # of the output
     fields: Fields  # of poet_op
@@ -40,33 +41,41 @@ class Spec:
 
 @dataclass(frozen=True)
 class Rule:
-    """How a kernel computes `y`, a gradient, the next value of a state, or a tensor for these."""
+    """A kernel and its operands.
+
+    The kernel computes `y`, a gradient, the next value of a state, or a tensor that such kernels
+    read.
+    """
 
     makes: str
-    kernel: str  # "": the result is the operand itself
+    kernel: str  # "" if the result is the operand itself
     operands: str
-    shape: Callable[[Fields], Shape] | None = None  # of a tensor that other rules read
-    fields: Callable[[Fields], Fields] | None = None  # from fields of the layer to the kernel's
-    when: Callable[[Fields], bool] | None = None  # the rule holds only if this is true
+    # Shape of the result. It is needed only for a tensor that other rules read.
+    shape: Callable[[Fields], Shape] | None = None
+    fields: Callable[[Fields], Fields] | None = None  # makes the kernel's fields from the layer's
+    when: Callable[[Fields], bool] | None = None  # the rule applies only if this returns True
 
     @property
     def names(self) -> list[str]:
-        """The operands, without `?`."""
+        """Return the names of the operands, without `?`."""
         return [name.removesuffix("?") for name in self.operands.split()]
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A row. Without a forward rule, the output is the input in another shape."""
+    """A row of the table of operators.
+
+    Without a forward rule, the operator's output is its input in another shape.
+    """
 
     spec: Callable[..., Spec]  # takes input shapes and options; raises ValueError with the reason
     forward: tuple[Rule, ...]
     backward: tuple[Rule, ...] = ()
     inputs: tuple[str, ...] = ("x",)
     frozen: str | None = None  # the row to use if no parameter of the layer is trained
-    shareable: bool = True  # may other layers use its parameters?
-    tokens: tuple[str, ...] = ()  # inputs of int32, which only the data can be
-    onnx: str = ""  # the same operator in ONNX, if it has one input; its attributes are options
+    shareable: bool = True  # True if two layers may use the same parameters
+    tokens: tuple[str, ...] = ()  # inputs of type int32; only the model's data has this type
+    onnx: str = ""  # ONNX operator that is the same and has one input; its attributes are options
 
     @property
     def is_loss(self) -> bool:
@@ -76,7 +85,10 @@ class Operator:
 def of_one_kernel(
     kernel: str, spec: Callable[..., Spec], gradient_reads: str, onnx: str = ""
 ) -> Operator:
-    """Return the row of a kernel with the input `x`. Its gradient is the kernel `..._grad`."""
+    """Return the row of an operator with the input `x` and one forward kernel, `kernel`.
+
+    The gradient of `x` is computed by the kernel with the suffix `_grad`.
+    """
     backward = (Rule("x", f"{kernel}_grad", gradient_reads),)
     return Operator(spec, (Rule("y", kernel, "x"),), backward, onnx=onnx)
 

@@ -1,9 +1,9 @@
-"""Source: the tensors of a file from which a parameter gets its values.
+"""Source: names and layout of the tensors in a file that hold the values of a parameter.
 
-Names and layout may differ from ours. A linear weight is (outputs, inputs) here, also if a file
-has (inputs, outputs). The running mean and variance of a batchnorm are the rows of one tensor. The
-`start` of a parameter of an imported model is a Source as text, so schedules store it like every
-other start.
+Names and layout in a file may differ from those in a graph. In a graph, a linear weight is
+(outputs, inputs), even if the file has (inputs, outputs). The running mean and variance of a
+batchnorm are the rows of one tensor. If a model is imported, the `start` of its parameters is a
+Source as text. So schedules store it like every other `start`.
 """
 
 import json
@@ -28,19 +28,19 @@ _MODEL = "model:"
 
 @dataclass(frozen=True)
 class Source:
-    """Tensors of a file, each of `shape`. Several tensors are the rows of one tensor here."""
+    """Tensors of a file, all of the shape `shape`. Several are the rows of one graph tensor."""
 
     names: tuple[str, ...]
     shape: tuple[Count, ...]
-    transposed: bool = False  # the axes in the file are in reverse order
-    computed: bool = False  # an output of a node of the user's file, not a tensor in it
+    transposed: bool = False  # True if the file has the axes in reverse order
+    computed: bool = False  # True if a node of the user's file computes the tensor
 
     def with_axes_reversed(self) -> "Source":
-        """Return the source of a tensor that has its axes in reverse order here."""
+        """Return the source for a tensor of the graph that has the axes in reverse order."""
         return replace(self, transposed=not self.transposed)
 
     def start(self) -> str:
-        """The `start` of a node whose first value is these tensors of the model's file."""
+        """Return the `start` of a node that gets its first value from these tensors of a file."""
         about: dict[str, Any] = {
             "names": self.names, "shape": self.shape, "transposed": self.transposed
         }  # fmt: skip
@@ -63,12 +63,12 @@ class Source:
 
 
 def is_given(node: Node) -> bool:
-    """Is the first value of the node in the model's file?"""
+    """Return True if the first value of the node is in the model's file."""
     return node.start.startswith(_MODEL)
 
 
 def source_of(graph: Graph, node: Node) -> Source:
-    """Return the names and the layout of a parameter or state in files.
+    """Return the names and the layout that a parameter or state has in files.
 
     A state of the optimiser, `fc.weight:momentum` in a graph, is `momentum:fc.weight` in files.
     Raises BadInput if the node's name or `start` does not fit the graph.

@@ -1,4 +1,4 @@
-"""Summary of a training graph: its layers, what is trained, the optimiser."""
+"""Summary of a training graph: its layers, its trained parameters and its optimiser."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ class Layer:
 
     name: str
     kind: str  # its kernel
-    shape: tuple[int, ...]  # of its output, the batch first
-    parameters: int  # numbers in its parameters, without those that an earlier layer reads too
-    macs: int  # multiply-accumulates of the forward pass, of one sample
-    trained: str  # "yes", "no", "partly"; empty without parameters
+    shape: tuple[int, ...]  # shape of the layer's output, the batch first
+    parameters: int  # number of weights; weights that an earlier layer also reads do not count
+    macs: int  # multiply-accumulates of the layer's forward pass, for one sample
+    trained: str  # "yes", "no" or "partly"; empty if the layer has no parameters
     frozen: tuple[str, ...]  # names of the parameters that are not trained
-    statistics: str  # of batchnorm: "by the batch" or "frozen"; else empty
+    statistics: str  # for batchnorm: "by the batch" or "frozen"; empty for other layers
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Summary:
     layers: tuple[Layer, ...]
     parameters: int
     trained_parameters: int
-    macs: int  # of the forward pass, of one sample
-    training_macs: int  # of the whole step, of one sample
+    macs: int  # multiply-accumulates of the forward pass, for one sample
+    training_macs: int  # multiply-accumulates of the whole training step, for one sample
     loss: str
     optimizer: str
     rates: Mapping[str, float]  # learning_rate, momentum, ...
@@ -77,7 +77,8 @@ def _layer(graph: Graph, node: Node, own: list[Node], trainable: set[str]) -> La
     learn = {tensor.name in trainable for tensor in parameters}
     frozen = tuple(tensor.name for tensor in parameters if tensor.name not in trainable)
     statistics = ""
-    if node.op == "batchnorm":  # running statistics are stored, statistics of the batch computed
+    # Running statistics are a stored node; statistics of the batch are a computed node.
+    if node.op == "batchnorm":
         statistics = "frozen" if graph[node.inputs[1]].stored else "by the batch"
     return Layer(
         node.name,
@@ -92,7 +93,7 @@ def _layer(graph: Graph, node: Node, own: list[Node], trainable: set[str]) -> La
 
 
 def _optimiser(graph: Graph) -> tuple[str, dict[str, float]]:
-    """The name of the optimiser, one of OPTIMISERS, and its rates, from the nodes of the step."""
+    """Read the optimiser's name (one of OPTIMISERS) and its rates from the nodes of the step."""
     nodes = {key: node for node in graph for key in (node.op, node.sink)}
     rates: dict[str, float] = {}
 

@@ -1,4 +1,4 @@
-"""The choices of a user for the training step of a model, as one value."""
+"""The user's choices for the training step of a model, in one object."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class TrainingOptions:
 
     batch: int | None = None  # samples in a step
     sequence_length: int | None = None  # tokens of a text
-    loss: str | None = None  # of an .onnx model: a row of onnx.importer.LOSSES
+    loss: str | None = None  # loss of an .onnx model: a row of onnx.importer.LOSSES
     optimizer: str | None = None  # a name of OPTIMISERS
     learning_rate: float | None = None
     momentum: float | None = None
@@ -26,19 +26,19 @@ class TrainingOptions:
     batchnorm: str | None = None  # "train" or "frozen"
 
     def given(self) -> dict[str, object]:
-        """The options that are not None, by name."""
+        """Return the options that are not None, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def check_batch(self, where: str) -> None:
-        """Raise BadInput, which begins with `where`, for an impossible number of samples."""
+        """Raise BadInput if the batch is impossible. The message begins with `where`."""
         batch = self.batch
         if batch is not None and (type(batch) is not int or not 1 <= batch <= MAX_BATCH):
             raise BadInput(f"{where}: a batch must have 1 to {MAX_BATCH} samples, not {batch!r}")
 
     def training_graph(self, model: Model, default: Optimiser) -> Graph:
-        """The training graph of a forward model, with the chosen optimiser or `default`.
+        """Return the training graph of a forward model, with the chosen optimiser or `default`.
 
-        Raises BadInput for a rate that the optimiser does not have, and for the same reasons as
+        Raises BadInput for a rate that the optimiser does not have, and in the same cases as
         autodiff.training_graph.
         """
         chosen = optimiser(

@@ -19,13 +19,13 @@ from .source import is_given, source_of
 
 Array = NDArray[np.float32]
 
-# How the names of optimiser states in files begin.
+# Prefixes of the names of optimiser states in files.
 _STATES = tuple(f"{state[1:]}:" for state in (MOMENTUM, AVERAGE, SQUARE))
-_COUNTER = ".num_batches_tracked"  # of PyTorch's batchnorm; not used here
+_COUNTER = ".num_batches_tracked"  # a tensor of PyTorch's batchnorm that is not used here
 
 
 def weight_nodes(graph: Graph) -> tuple[Node, ...]:
-    """The stored nodes that are not data: parameters and state."""
+    """Return the stored nodes that are not data: parameters and states."""
     return tuple(node for node in graph if node.role in ("parameter", "state"))
 
 
@@ -40,7 +40,7 @@ def is_constant(graph: Graph, node: Node) -> bool:
 def start_values(graph: Graph, seed: int) -> dict[str, Array]:
     """Return the first value of every parameter and state, by node name.
 
-    The values of an imported model are in its file. Other values depend on (seed, name) alone.
+    For an imported model, they are in its file. Other values depend on (seed, node name) alone.
     """
     return _starts(graph, weight_nodes(graph), seed)
 
@@ -69,7 +69,7 @@ def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array
 
 
 def check_starts(graph: Graph) -> None:
-    """Raise BadInput, which names the node, if a `start` does not define a value."""
+    """Raise BadInput, with the node's name, if the `start` of a node does not define a value."""
     for node in weight_nodes(graph):
         source_of(graph, node)
         if not is_given(node):
@@ -108,10 +108,10 @@ def _start(graph: Graph, node: Node, seed: int) -> Array:
 def to_named(
     graph: Graph, values: Mapping[str, NDArray[Any]], constants: bool = True
 ) -> dict[str, Array]:
-    """Convert values by node name to values by name in a file.
+    """Convert the values of a graph, by node name, to the tensors of a file, by tensor name.
 
-    `constants`: include the nodes of `is_constant`, which a file of weights does not have.
-    Raises BadInput for a tensor that is missing, of another shape, or not finite.
+    With `constants`, nodes are included for which `is_constant` is True; a file of weights does not
+    have them. Raises BadInput for a tensor that is missing, of another shape, or not finite.
     """
     named: dict[str, Array] = {}
     for node in weight_nodes(graph):
@@ -128,7 +128,7 @@ def to_named(
 
 
 def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
-    """Convert values by name in a file to values of all parameters and states, by node name.
+    """Convert the tensors of a file, by tensor name, to the values of a graph, by node name.
 
     Weights may come from another optimiser: if the file has no states, the states start at zero.
     States that this graph does not have are ignored. Constants keep their values.

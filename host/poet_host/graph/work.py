@@ -1,7 +1,7 @@
-"""How much work an operator does: the counts from which its time is estimated.
+"""The work of an operator: counts from which its time is estimated.
 
-The column `work` of isa.def has the formulas. Counts are of the arithmetic that the
-kernel really does: padding adds no term.
+The column `work` of isa.def has the formulas. Only arithmetic that the kernel really does is
+counted: padding adds nothing.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class Work:
     macs: int = 0  # multiply-accumulates
     other_flops: int = 0  # float operations that are not multiply-accumulates
     bytes: int = 0  # read and written
-    loops: int = 0  # how often an innermost loop starts
+    loops: int = 0  # number of times that an innermost loop starts
 
 
 def work_of(node: Node, graph: Graph) -> Work:
-    """Return the work of `node`; a stored node has none. A missing field of the node is 0.
+    """Return the work of `node`. A stored node has none. A field that the node lacks counts as 0.
 
-    Bytes: each input (or the part that the kernel reads) is read once, and the output is written
-    once. The addition of a bias is not counted.
+    In `bytes`, each input (or the part that the kernel reads) is read once, and the output is
+    written once. The addition of a bias is not counted.
     """
     if node.stored:
         return Work()
@@ -48,7 +48,12 @@ def work_of(node: Node, graph: Graph) -> Work:
 
 
 def _value(name: str, node: Node) -> int:
-    """Return a value in a formula: a field, the elements of a tensor, or a count of windows."""
+    """Return the value of a name in a formula of isa.def.
+
+    An upper-case letter is the number of elements of an operand. `taps` is the number of pairs of
+    an output element and an input element in its window. `rows` is the number of loops over rows of
+    these pairs. Every other name is a field of the node.
+    """
     if name.isupper():
         return prod(isa.shape(name, node.attrs))
     if name == "taps":
@@ -65,7 +70,7 @@ def _planes(node: Node) -> int:
 
 
 def _inside(node: Node, axis: str) -> int:
-    """Count the pairs (output, element of its window) along one axis, without padding."""
+    """Count the pairs (output, element of its window) along one axis, but not those in padding."""
     fields = (axis, f"o{axis}", f"kernel_{axis}", f"stride_{axis}", f"pad_{axis}")
     size, out, window, stride, pad = (int(node.attrs.get(field, 0)) for field in fields)
     return sum(0 <= o * stride + at - pad < size for o in range(out) for at in range(window))

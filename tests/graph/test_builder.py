@@ -82,28 +82,28 @@ def test_parameters_start_as_those_of_pytorch_layers() -> None:
 
 Mistake = Callable[[Builder], Any]
 MISTAKES: list[tuple[str, Mistake, str]] = [
-    ("kernel too large", lambda b: b.conv2d(b.data, 8, 9), "a kernel of 9 does not fit"),
+    ("kernel too large", lambda b: b.conv2d(b.data, 8, 9), "kernel of size 9"),
     ("kernel zero", lambda b: b.conv2d(b.data, 8, 0), "kernel is 0"),
     ("kernel of three", lambda b: b.conv2d(b.data, 8, (3, 3, 3)), "kernel is"),
     ("stride zero", lambda b: b.conv2d(b.data, 8, 3, stride=0), "stride is 0"),
     ("padding too large", lambda b: b.conv2d(b.data, 8, 3, padding=256), "padding is 256"),
     ("no channels", lambda b: b.conv2d(b.data, 0, 3), "channels is 0"),
-    ("groups", lambda b: b.conv2d(b.data, 8, 3, groups=3), "3 groups do not divide 4 and 8"),
+    ("groups", lambda b: b.conv2d(b.data, 8, 3, groups=3), "groups (3)"),
     ("unknown option", lambda b: b.conv2d(b.data, 8, 3, dilation=2), "dilation"),
     ("missing option", lambda b: b.conv2d(b.data), "channels"),
     ("linear of image", lambda b: b.linear(b.data, 3), "flatten it first"),
     ("loss of image", lambda b: b.softmax_xent(b.data), "flatten it first"),
     ("conv of flat", lambda b: b.conv2d(b.flatten(b.data), 8, 3), "4 dimensions"),
-    ("pool padding", lambda b: b.maxpool2d(b.data, 2, padding=2), "more than half the kernel"),
-    ("add of two", lambda b: b.add(b.data, b.conv2d(b.data, 4, 3)), "the same shape"),
-    ("dropout all", lambda b: b.dropout(b.data, 1.0), "probability 1.0"),
-    ("epsilon", lambda b: b.batchnorm2d(b.data, epsilon=0.0), "epsilon 0.0"),
-    ("running momentum", lambda b: b.batchnorm2d(b.data, momentum=1.5), "momentum 1.5"),
+    ("pool padding", lambda b: b.maxpool2d(b.data, 2, padding=2), "padding 2"),
+    ("add of two", lambda b: b.add(b.data, b.conv2d(b.data, 4, 3)), "along each axis"),
+    ("dropout all", lambda b: b.dropout(b.data, 1.0), "`probability` (1.0)"),
+    ("epsilon", lambda b: b.batchnorm2d(b.data, epsilon=0.0), "`epsilon` (0.0)"),
+    ("running momentum", lambda b: b.batchnorm2d(b.data, momentum=1.5), "`momentum` (1.5)"),
     ("foreign tensor", lambda b: b.relu(Tensor("x", (2, 4, 6, 5))), "not a tensor of this model"),
     ("no tensor", lambda b: b.relu(3), "not a tensor of this model"),
     ("name twice", lambda b: b.relu(b.relu(b.data, name="a"), name="a"), "the name is used twice"),
     ("name of ours", lambda b: b.relu(b.data, name="a:grad"), "only letters"),
-    ("share nothing", lambda b: b.conv2d(b.data, 8, 3, share="x"), "no conv2d x"),
+    ("share nothing", lambda b: b.conv2d(b.data, 8, 3, share="x"), "conv2d with the name x"),
     (
         "share shapes",
         lambda b: b.conv2d(b.conv2d(b.data, 8, 3, name="a"), 8, 3, share="a"),
@@ -112,7 +112,7 @@ MISTAKES: list[tuple[str, Mistake, str]] = [
     (
         "share statistics",
         lambda b: b.batchnorm2d(b.batchnorm2d(b.data, name="a"), share="a"),
-        "belong to one layer",
+        "statistics of a",
     ),
     ("huge", lambda b: b.linear(b.flatten(b.data), 2**30), "exceeds 4 GiB"),
 ]
@@ -131,13 +131,13 @@ def test_shapes_are_in_the_message() -> None:
     b = builder()
     with pytest.raises(BadInput) as caught:
         b.conv2d(b.data, 8, 9, name="conv1")
-    start = "model m, layer conv1 (conv2d of (2, 4, 6, 5)): a kernel of 9 "
+    start = "model m, layer conv1 (conv2d of (2, 4, 6, 5)): a kernel of size 9 "
     assert str(caught.value).startswith(start)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (1, 2, 0), (0, 1, 8, 8), (1, 1, 1, 1, 1)])
 def test_data_of_wrong_shape_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(BadInput, match="model m: data of shape"):
+    with pytest.raises(BadInput, match="model m: .* shape"):
         Builder("m", data=shape)
 
 

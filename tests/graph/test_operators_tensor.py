@@ -153,7 +153,7 @@ def test_functions_of_one_tensor(name: str) -> None:
 def test_a_tensor_is_repeated_along_any_axes() -> None:
     for shape in ((4,), (3, 1), (2, 1, 1), (1, 3, 4), (2, 3, 4)):
         judge(lambda b, x: b.expand(x, (2, 3, 4)), lambda x: x.expand(2, 3, 4), shape)
-    with pytest.raises(BadInput, match=r"cannot be repeated to \(4, 4\)"):
+    with pytest.raises(BadInput, match=r"repeated .*\(4, 4\)"):
         judge(lambda b, x: b.expand(x, (4, 4)), lambda x: x, (4, 3))
 
 
@@ -401,7 +401,7 @@ def test_optimisers_by_name(
 
 
 def test_optimisers_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(BadInput, match="adam has no momentum"):
+    with pytest.raises(BadInput, match="adam .*momentum"):
         optimiser(Sgd(0.1), "adam", momentum=0.5)
     with pytest.raises(BadInput, match="beta2 is 1"):
         Adam(beta2=1.0)
@@ -422,24 +422,24 @@ def test_what_does_not_learn_keeps_its_values_and_gets_no_gradient() -> None:
 def mistakes(b: Builder, words: Builder) -> list[tuple[Callable[[], Any], str]]:
     x = b.data  # (2, 4, 6)
     return [
-        (lambda: b.add(x, b.slice(x, 2, 0, 5)), "the same shape, or 1"),
-        (lambda: b.transpose(x, (0, 1, 1)), "each of 3 axes once"),
+        (lambda: b.add(x, b.slice(x, 2, 0, 5)), "along each axis"),
+        (lambda: b.transpose(x, (0, 1, 1)), "3 axes"),
         (lambda: b.transpose(x, (0, 1, 3)), "axis 3 must be from -3 to 2"),
         (lambda: b.concat(x, b.slice(x, 2, 0, 5), 1), "the same shape, except along axis 1"),
-        (lambda: b.slice(x, 1, 2, 5), "begin 2 and end 5"),
-        (lambda: b.reshape(x, (-1, -1)), "-1 at most once"),
+        (lambda: b.slice(x, 1, 2, 5), "`begin` (2) and `end` (5)"),
+        (lambda: b.reshape(x, (-1, -1)), "(-1, -1)"),
         (lambda: b.reshape(x, (5, -1)), "48 elements do not fill"),
-        (lambda: b.mean(x, ()), "axes must name at least one"),
-        (lambda: b.clip(x, 1.0, 0.0), "low 1.0 must not be more"),
-        (lambda: b.gelu(x, approximate="erf"), "approximate is 'erf'"),
-        (lambda: b.scale(x, float("nan")), "factor nan"),
-        (lambda: b.matmul(x, x), "6 columns of the first"),
-        (lambda: b.attention_scores(x, x, 4), "4 heads do not divide a width of 6"),
-        (lambda: b.attention_context(x, x), "weights must be"),
-        (lambda: b.layernorm(x, axes=4), "axes is 4"),
+        (lambda: b.mean(x, ()), "`axes`"),
+        (lambda: b.clip(x, 1.0, 0.0), "`low` (1.0)"),
+        (lambda: b.gelu(x, approximate="erf"), "`approximate` ('erf')"),
+        (lambda: b.scale(x, float("nan")), "`factor` (nan)"),
+        (lambda: b.matmul(x, x), "6 columns"),
+        (lambda: b.attention_scores(x, x, 4), "width (6)"),
+        (lambda: b.attention_context(x, x), "weights must have"),
+        (lambda: b.layernorm(x, axes=4), "`axes` (4)"),
         (lambda: b.parameter((2, 0)), "a size is 0"),
-        (lambda: b.embedding(x, 5, 3), "input x must be tokens (int32 data), not data"),
-        (lambda: words.relu(words.data), "input x must be float32, not data"),
+        (lambda: b.embedding(x, 5, 3), "input `x` must be tokens"),
+        (lambda: words.relu(words.data), "input `x` must be float32"),
         (lambda: words.embedding(words.data, 0, 3), "vocabulary is 0"),
     ]  # fmt: skip
 

@@ -86,7 +86,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "volumes": (
         one_node("Conv", (1, 2, 4, 4, 4), {"w": random(2, 2, 3, 3, 3)}),
-        r"data of shape \(1, 2, 4, 4, 4\)",
+        r"shape \(1, 2, 4, 4, 4\)",
     ),
     "half precision": (
         one_node("Gemm", (2, 5), {"w": random(3, 5).astype(np.float16)}, transB=1),
@@ -130,11 +130,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "a weight with more axes than the data": (
         one_node("MatMul", (2, 5), {"w": random(1, 5, 3)}),
-        r"a weight of shape \(1, 5, 3\): it must have 2 dimensions",
+        r"weight .*\(1, 5, 3\)",
     ),
     "a constant with more axes than what is computed, times that": (
         model([helper.make_node("MatMul", ["w", "x"], ["y"])], (2, 5), {"w": random(1, 3, 2)}),
-        r"a weight of shape \(1, 3, 2\): it must have 2 dimensions",
+        r"weight .*\(1, 3, 2\)",
     ),
     "words along another axis": (
         model(
@@ -143,7 +143,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             {"table": random(1, 7, 4)},
             dtype=onnx.TensorProto.INT64,
         ),
-        r"a weight of shape \(1, 7, 4\): it must have 2 dimensions",
+        r"weight .*\(1, 7, 4\)",
     ),
     "branches": (
         model([helper.make_node("If", ["c"], ["y"], "if")], IMAGE, {"c": np.array(True)}),
@@ -190,11 +190,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         with_gain("Gather", IMAGE, {"i": np.zeros(0, np.int64)}, axis=1),
         r"\(Gather\): ",
     ),
-    "parts of nothing": (parted({"n": np.array(0)}, 0), r"4 into \[0\]"),
-    "parts that make no whole": (parted({"n": np.array([1, 2])}, 0), r"4 into \[1, 2\]"),
+    "parts of nothing": (parted({"n": np.array(0)}, 0), r"4 .*\[0\]"),
+    "parts that make no whole": (parted({"n": np.array([1, 2])}, 0), r"4 .*\[1, 2\]"),
     "a split that leaves some over": (
         with_gain("Split", IMAGE, {"n": np.array([1, 2])}, outputs=["y", "rest"], axis=1),
-        r"\(Split\): .*4 into \[1, 2\]",
+        r"\(Split\): .*4 .*\[1, 2\]",
     ),
     "a part that is not there": (parted({"n": np.array(2)}, 2), "2 .* 2 parts"),
     "nothing": (

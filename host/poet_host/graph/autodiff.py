@@ -73,7 +73,7 @@ def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> fr
     if not names:
         raise BadInput(f"model {model.name} has no parameters, so it cannot be trained")
     if not isinstance(train, str):
-        raise BadInput(f"train {train!r}: write all, last:N, or a pattern of names")
+        raise BadInput(f"train {train!r}: write `all`, `last:N` or a pattern of parameter names")
     if train.startswith("last:"):
         count = train.removeprefix("last:")
         if not count.isdecimal() or not 1 <= int(count) <= len(owners):
@@ -85,7 +85,7 @@ def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> fr
     chosen = frozenset(name for name in names if train == "all" or fnmatchcase(name, train))
     if not chosen:
         raise BadInput(
-            f"train {train!r}: no parameter of {model.name} has such a name; its parameters: "
+            f"train {train!r}: no parameter of {model.name} has such a name. Its parameters are "
             f"{listed(list(names))}"
         )
     return chosen

@@ -87,9 +87,9 @@ class Builder:
         """Start a model. `data` is the shape of a batch, samples first. Tokens have dtype int32."""
         if len(data) not in (2, 3, 4) or not all(isinstance(d, int) and d > 0 for d in data):
             raise BadInput(
-                f"model {name}: data of shape {data} must be (batch, features), (batch, "
-                "length, features), (batch, channels, length) or (batch, channels, height, width), "
-                "all sizes 1 or more"
+                f"model {name}: the data has shape {data}. All sizes must be 1 or more, and the "
+                "shape one of (batch, features), (batch, length, features), (batch, channels, "
+                "length) and (batch, channels, height, width)"
             )
         self._name = name
         self._data = Node("data", data, role="data", dtype=dtype)
@@ -142,7 +142,7 @@ class Builder:
                 break  # the operator only changes the shape, so any type is allowed
             if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.tokens):
                 needs = "tokens (int32 data)" if slot in row.tokens else "float32"
-                raise BadInput(f"{where}: its input {slot} must be {needs}, not {tensor.name}")
+                raise BadInput(f"{where}: the input `{slot}` must be {needs}, not {tensor.name}")
         if kind == "dropout":
             options.setdefault("key", sum(layer.kind == "dropout" for layer in self._layers))
         try:
@@ -162,7 +162,8 @@ class Builder:
             if own is None or own.shape != given.shape:
                 needs = f": it must have the shape {own.shape}" if own else ""
                 raise BadInput(
-                    f"{where}: {given.name} of shape {given.shape} cannot be its {slot}{needs}"
+                    f"{where}: {given.name} of shape {given.shape} cannot be `{slot}` of this "
+                    f"layer{needs}"
                 )
             nodes[slot] = self._new_or_same(where, given)
         for node in (*nodes.values(), Node(name, spec.shape)):
@@ -181,7 +182,7 @@ class Builder:
         used = {tensor.name for layer in self._layers for tensor in layer.inputs} | {loss.name}
         for name in ("data", *(layer.output for layer in self._layers)):
             if name not in used:
-                raise BadInput(f"model {self._name}: nothing uses {name}")
+                raise BadInput(f"model {self._name}: no layer uses {name}")
         return Model(self._name, self._data, self._label, tuple(self._layers))
 
     def _free_name(self, kind: str) -> str:
@@ -192,13 +193,16 @@ class Builder:
         owner = next((layer for layer in self._layers if layer.name == share), None)
         if owner is None or owner.kind != kind:
             raise BadInput(
-                f"{where}: there is no {kind} {share} before it to share parameters with"
+                f"{where}: no earlier layer is a {kind} with the name {share}, so its parameters "
+                "cannot be shared"
             )
         if not OPERATORS[kind].shareable:
-            raise BadInput(f"{where}: running statistics belong to one layer; do not share {share}")
+            raise BadInput(
+                f"{where}: a layer cannot share the running statistics of {share}: omit `share`"
+            )
         theirs = {slot: node.shape for slot, node in owner.parameters.items()}
         if theirs != {slot: node.shape for slot, node in own.items()}:
-            raise BadInput(f"{where}: parameters of {share} have other shapes: {theirs}")
+            raise BadInput(f"{where}: the parameters of {share} have other shapes: {theirs}")
         return dict(owner.parameters)
 
     def _new_or_same(self, where: str, given: Node) -> Node:

@@ -100,21 +100,25 @@ class Graph:
                 raise BadInput(f"{where}: the name is used twice")
             for name in node.inputs:
                 if name not in seen:
-                    raise BadInput(f"{where}: its input {name} is not computed before the node")
+                    raise BadInput(f"{where}: the input {name} is not computed before the node")
                 if name in overwritten:
-                    raise BadInput(f"{where}: input {name} was overwritten by {overwritten[name]}")
+                    raise BadInput(
+                        f"{where}: the input {name} was overwritten by {overwritten[name]}"
+                    )
             if node.stored != (node.op == "none"):
                 raise BadInput(f"{where}: a node must be either stored or computed")
             if node.overwrites is not None:
                 if node.overwrites not in node.inputs:
                     raise BadInput(
-                        f"{where}: it overwrites {node.overwrites}, but does not read it"
+                        f"{where}: the node overwrites {node.overwrites}, but does not read it"
                     )
                 if self.by_name[node.overwrites].size_bytes != node.size_bytes:
-                    raise BadInput(f"{where}: it overwrites {node.overwrites} of another size")
+                    raise BadInput(
+                        f"{where}: the node overwrites {node.overwrites}, which has another size"
+                    )
                 overwritten[node.overwrites] = node.name
             if node.updates is not None and node.updates not in node.inputs:
-                raise BadInput(f"{where}: it updates {node.updates}, but does not read it")
+                raise BadInput(f"{where}: the node updates {node.updates}, but does not read it")
             seen.add(node.name)
         for name in (self.data, self.label, self.loss, self.logits):
             if name not in seen:

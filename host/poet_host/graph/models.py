@@ -216,14 +216,17 @@ def load(name: str, options: TrainingOptions = DEFAULTS) -> Graph:
     built_in, length = find(name), options.sequence_length
     options.check_batch(f"model {name}")
     if options.loss is not None:
-        raise BadInput(f"model {name} is built in and has its own loss: use --loss for .onnx only")
+        raise BadInput(
+            f"model {name} is built in and has its own loss: use --loss only for .onnx models"
+        )
     sizes = {}
     if length is not None:
         if not built_in.texts:
-            raise BadInput(f"model {name} reads no texts: leave out its sequence length")
+            raise BadInput(f"model {name} does not read texts: omit its sequence length")
         if not 1 <= length <= MAX_LENGTH:
             raise BadInput(
-                f"model {name}: a sequence length of {length} tokens must be 1 to {MAX_LENGTH}"
+                f"model {name}: the sequence length is {length} tokens, but must be from 1 to "
+                f"{MAX_LENGTH}"
             )
         sizes["length"] = length
     model = built_in.forward(options.batch or built_in.batch, **sizes)

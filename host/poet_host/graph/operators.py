@@ -44,7 +44,7 @@ def _sides(padding: Padding) -> tuple[tuple[int, int], ...]:
 
 def _image(shape: Shape) -> dict[str, int]:
     if len(shape) != 4:
-        raise ValueError("its input must have 4 dimensions (batch, channels, height, width)")
+        raise ValueError("the input must have 4 dimensions (batch, channels, height, width)")
     return sizes_of(shape)
 
 
@@ -57,13 +57,17 @@ def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding)
     for axis, taps, step, (before, after) in axes:
         size = sizes[axis]
         if taps > size + before + after:
-            raise ValueError(f"a kernel of {taps} does not fit a size of {size}, padding {padding}")
+            raise ValueError(
+                f"a kernel of size {taps} does not fit an input of size {size} with padding "
+                f"{padding}"
+            )
         found |= {f"kernel_{axis}": taps, f"stride_{axis}": step, f"pad_{axis}": before}
         found[f"o{axis}"] = (size + before + after - taps) // step + 1
         last = (found[f"o{axis}"] - 1) * step  # firmware/src/shape.c has the same check
         if last >= size + before if before < taps else last + taps > size + 2 * before:
             raise ValueError(
-                f"with padding {padding} the last windows lie outside the input's size {size}"
+                f"with padding {padding}, the last windows lie outside the input, which has size "
+                f"{size}"
             )
     return found
 
@@ -82,7 +86,10 @@ def _conv2d(
     a = _window(_image(x), kernel, stride, padding)
     a |= {"k": checked_count(channels, "channels"), "groups": checked_count(groups, "groups")}
     if a["c"] % groups or channels % groups or groups > 65535:
-        raise ValueError(f"{groups} groups do not divide {a['c']} and {channels} channels")
+        raise ValueError(
+            f"the number of groups ({groups}) must divide the input channels ({a['c']}) and the "
+            f"output channels ({channels})"
+        )
     weight = (channels, a["c"] // groups, a["kernel_h"], a["kernel_w"])
     return Spec((a["n"], channels, a["oh"], a["ow"]), a, _weight_and_bias(weight, bias))
 
@@ -91,7 +98,8 @@ def _linear(x: Shape, features: int, *, bias: bool = True) -> Spec:
     """x (N, C) -> (N, features), or (N, L, C) -> (N, L, features)."""
     if len(x) not in (2, 3):
         raise ValueError(
-            "its input must have 2 dimensions (batch, features), or 3: flatten it first"
+            "the input must have the shape (batch, features) or (batch, length, features): flatten "
+            "it first"
         )
     weight = (checked_count(features, "features"), x[-1])
     a = sizes_of((prod(x[:-1]), x[-1])) | {"k": features, "oh": 1, "ow": 1}
@@ -108,7 +116,10 @@ def _batchnorm2d(x: Shape, *, epsilon: float = 1e-5, momentum: float = 0.1) -> S
     """x (N, C, H, W). `momentum` is the weight of the batch in the new running statistics."""
     a = _image(x)
     if not 0 < epsilon < 1 or not 0 <= momentum <= 1:
-        raise ValueError(f"epsilon {epsilon} must be in (0, 1), momentum {momentum} in [0, 1]")
+        raise ValueError(
+            f"`epsilon` ({epsilon}) must be above 0 and below 1, and `momentum` ({momentum}) from "
+            "0 to 1"
+        )
     parameters = {
         "weight": Parameter((a["c"],), "ones"),
         "bias": Parameter((a["c"],), "zeros"),
@@ -134,7 +145,7 @@ def _pool2d(x: Shape, kernel: Pair, *, stride: Pair | None = None, padding: Padd
     """x (N, C, H, W) -> (N, C, OH, OW). The default stride is the kernel's size."""
     a = _window(_image(x), kernel, kernel if stride is None else stride, padding)
     if 2 * a["pad_h"] > a["kernel_h"] or 2 * a["pad_w"] > a["kernel_w"]:
-        raise ValueError(f"padding {padding} is more than half the kernel {kernel}")
+        raise ValueError(f"padding {padding} is more than half of the kernel size {kernel}")
     return Spec((a["n"], a["c"], a["oh"], a["ow"]), a)
 
 
@@ -146,7 +157,7 @@ def _global_avgpool(x: Shape) -> Spec:
 def _dropout(x: Shape, probability: float, *, seed: int = 0, key: int = 0) -> Spec:
     """The mask depends on (seed, step, key, index) alone, so a recomputed mask is the same."""
     if not 0 <= probability < 1:
-        raise ValueError(f"probability {probability} must be at least 0 and less than 1")
+        raise ValueError(f"`probability` ({probability}) must be at least 0 and less than 1")
     return Spec(x, sizes_of(x) | {"probability": probability, "seed": seed, "key": key})
 
 
@@ -154,7 +165,8 @@ def _softmax_xent(x: Shape) -> Spec:
     """x (N, classes) or (N, L, classes), int32 labels (N) or (N, L) -> mean cross-entropy."""
     if len(x) not in (2, 3):
         raise ValueError(
-            "its input must have 2 dimensions (batch, classes), or 3: flatten it first"
+            "the input must have the shape (batch, classes) or (batch, length, classes): flatten "
+            "it first"
         )
     return Spec((1,), sizes_of((prod(x[:-1]), x[-1])), label=(x[:-1], "int32"))
 

@@ -17,9 +17,9 @@ def _product(
     """Return a matrix product. `sizes`: rows of y, columns of y, and number of terms in a sum."""
     h, w, k = sizes
     if not isfinite(factor):
-        raise ValueError(f"factor {factor} must be finite")
+        raise ValueError(f"`factor` ({factor}) must be finite")
     if heads > 65535:
-        raise ValueError(f"{heads} heads are more than 65,535")
+        raise ValueError(f"{heads} heads are too many: use at most 65,535")
     fields = {"n": n, "groups": heads, "h": h, "w": w, "k": k}
     return Spec(y, fields | {"variant": variant, "factor": factor})
 
@@ -41,14 +41,22 @@ def _matmul(
     m, k = a[:-3:-1] if transpose_a else a[-2:]
     inner, n = b[:-3:-1] if transpose_b else b[-2:]
     if k != inner:
-        raise ValueError(f"{k} columns of the first do not match {inner} rows of the second")
+        raise ValueError(
+            f"the first input has {k} columns, but the second input has {inner} rows: both numbers "
+            "must be equal"
+        )
     variant = _A_TRANSPOSED * transpose_a | _B_TRANSPOSED * transpose_b
     count = prod(a[:-2])
     if a[:-2] != b[:-2] and prod(b[:-2]) != 1:
-        raise ValueError("the dimensions before the last two must be the same, or all 1 in b")
+        raise ValueError(
+            "the dimensions before the last two must be the same in both inputs, or all 1 in the "
+            "second"
+        )
     if count != prod(b[:-2]):
         if transpose_a:
-            raise ValueError("with transpose_a both inputs must have the same number of matrices")
+            raise ValueError(
+                "with `transpose_a`, both inputs must have the same number of matrices"
+            )
         count, m = 1, count * m
     return _product(
         (*a[:-2], a[-1 if transpose_a else -2], n), count, 1, (m, n, k), factor, variant
@@ -61,7 +69,10 @@ def _scores(q: Shape, k: Shape, heads: int, *, factor: float | None = None) -> S
     The default factor is 1 / sqrt(D / heads).
     """
     if len(q) != 3 or len(k) != 3 or q[0] != k[0] or q[2] != k[2]:
-        raise ValueError("queries and keys must be (batch, length, width) of one batch and width")
+        raise ValueError(
+            "queries and keys must have shapes (batch, length, width), with the same batch and "
+            "width"
+        )
     width = _head_width(q[2], heads)
     factor = 1 / sqrt(width) if factor is None else factor
     variant = _B_TRANSPOSED | _A_SPLIT | _B_SPLIT
@@ -72,7 +83,10 @@ def _scores(q: Shape, k: Shape, heads: int, *, factor: float | None = None) -> S
 def _context(p: Shape, v: Shape) -> Spec:
     """Weights (N, heads, L, S) and values (N, S, D) -> p v of each head, (N, L, D)."""
     if len(p) != 4 or len(v) != 3 or p[0] != v[0] or p[3] != v[1]:
-        raise ValueError("weights must be (batch, heads, L, S), values (batch, S, width)")
+        raise ValueError(
+            "weights must have the shape (batch, heads, L, S), and values the shape (batch, S, "
+            "width)"
+        )
     width = _head_width(v[2], p[1])
     sizes = (p[2], width, p[3])
     return _product((p[0], p[2], v[2]), p[0], p[1], sizes, 1.0, _B_SPLIT | _Y_SPLIT)
@@ -80,7 +94,7 @@ def _context(p: Shape, v: Shape) -> Spec:
 
 def _head_width(width: int, heads: int) -> int:
     if width % checked_count(heads, "heads"):
-        raise ValueError(f"{heads} heads do not divide a width of {width}")
+        raise ValueError(f"the number of heads ({heads}) must divide the width ({width})")
     return width // heads
 
 
@@ -128,7 +142,9 @@ _PRODUCT_GRADIENTS = (
 def _softmax(x: Shape, *, causal: bool = False) -> Spec:
     """Softmax over the last axis. If causal, row i of the last two axes uses columns 0 to i."""
     if len(x) < 2 or (causal and len(x) < 3):
-        raise ValueError("its input must have at least 2 dimensions, or 3 if it is causal")
+        raise ValueError(
+            "the input must have at least 2 dimensions, and a causal softmax needs at least 3"
+        )
     lead = x[:-2] if len(x) > 2 else x[:1]
     sizes = {"n": lead[0], "c": prod(lead[1:]), "h": x[-2] if len(x) > 2 else 1, "w": x[-1]}
     return Spec(x, sizes | {"variant": int(causal)})
@@ -137,18 +153,18 @@ def _softmax(x: Shape, *, causal: bool = False) -> Spec:
 def _masked_softmax(x: Shape, mask: Shape, *, causal: bool = False) -> Spec:
     """Softmax over the last axis of x (N, ..., L), without elements whose mask (N, L) is 0."""
     if mask != (x[0], x[-1]):
-        raise ValueError(f"its mask must have the shape {(x[0], x[-1])}")
+        raise ValueError(f"the mask must have the shape {(x[0], x[-1])}")
     if len(x) < 3:
-        raise ValueError("its input must have at least 3 dimensions")
+        raise ValueError("the input must have at least 3 dimensions")
     return _softmax(x, causal=causal)
 
 
 def _layernorm(x: Shape, *, axes: int = 1, epsilon: float = 1e-5) -> Spec:
     """Layer normalisation over the last `axes` axes, then scale and shift."""
     if not 0 < axes <= len(x):
-        raise ValueError(f"axes is {axes}: it must be 1 to {len(x)}")
+        raise ValueError(f"`axes` ({axes}) must be from 1 to {len(x)}")
     if not 0 < epsilon < 1:
-        raise ValueError(f"epsilon {epsilon} must be in (0, 1)")
+        raise ValueError(f"`epsilon` ({epsilon}) must be above 0 and below 1")
     lead, shape = x[: len(x) - axes], x[len(x) - axes :]
     parameters = {"weight": Parameter(shape, "ones"), "bias": Parameter(shape, "zeros")}
     fields = {"n": prod(lead), "c": prod(shape), "epsilon": epsilon}
@@ -162,7 +178,7 @@ def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1
     """
     shape = (checked_count(vocabulary, "vocabulary"), checked_count(features, "features"))
     if not 0 <= deviation < float("inf"):
-        raise ValueError(f"deviation {deviation} must be 0 or more, and finite")
+        raise ValueError(f"`deviation` ({deviation}) must be 0 or more, and finite")
     fields = {"n": prod(x), "c": features, "k": vocabulary}
     return Spec((*x, features), fields, {"weight": Parameter(shape, f"normal:{deviation}")})
 
@@ -170,7 +186,7 @@ def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1
 def _gather(x: Shape, weight: Shape) -> Spec:
     """Tokens (...) int32 and a table (V, D) -> its rows (..., D)."""
     if len(weight) != 2:
-        raise ValueError("its table must have 2 dimensions (rows, features)")
+        raise ValueError("the table must have 2 dimensions (rows, features)")
     return Spec((*x, weight[1]), {"n": prod(x), "c": weight[1], "k": weight[0]})
 
 

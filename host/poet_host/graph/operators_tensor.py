@@ -31,7 +31,10 @@ def _grouped(shape: Shape, marks: Sequence[Mark]) -> tuple[list[int], list[Mark]
     pairs = [(size, mark) for size, mark in zip(shape, marks, strict=True) if size != 1]
     groups = [(mark, [size for size, _ in of]) for mark, of in groupby(pairs, lambda pair: pair[1])]
     if len(groups) > 4:
-        raise ValueError("more than 4 axes differ in how they are used: reshape to fewer axes")
+        raise ValueError(
+            "the axes form more than 4 groups: reshape to fewer axes. Neighbouring axes that the "
+            "operator treats alike are one group"
+        )
     return [prod(sizes) for _, sizes in groups], [mark for mark, _ in groups]
 
 
@@ -56,7 +59,9 @@ def _two(a: Shape, b: Shape) -> Spec:
     a, b = ((1,) * (rank - len(shape)) + shape for shape in (a, b))
     shape = tuple(max(pair) for pair in zip(a, b, strict=True))
     if any({*pair} - {1, size} for *pair, size in zip(a, b, shape, strict=True)):
-        raise ValueError("both inputs must have the same shape, or 1 where an axis is repeated")
+        raise ValueError(
+            "along each axis, both inputs must have the same size, or one of them must have size 1"
+        )
     sizes, marks = _grouped(shape, list(zip((n == 1 for n in a), (n == 1 for n in b), strict=True)))
     repeated = [_bits([mark[i] for mark in marks]) for i in (0, 1)]
     return Spec(shape, _last(sizes) | {"variant": repeated[0] | repeated[1] << 4})
@@ -96,21 +101,21 @@ def _summed(name: str, operand: int, factor: float) -> Rule:
 def _scale(x: Shape, factor: float) -> Spec:
     """x times a constant."""
     if not isfinite(factor):
-        raise ValueError(f"factor {factor} must be finite")
+        raise ValueError(f"`factor` ({factor}) must be finite")
     return Spec(x, sizes_of(x) | {"variant": 0, "factor": factor})
 
 
 def _clip(x: Shape, low: float, high: float) -> Spec:
     """x between the bounds `low` and `high`, which may be infinite."""
     if isnan(low) or isnan(high) or low > high:
-        raise ValueError(f"low {low} must not be more than high {high}")
+        raise ValueError(f"`low` ({low}) must not be more than `high` ({high})")
     return Spec(x, sizes_of(x) | {"lower_bound": low, "upper_bound": high})
 
 
 def _gelu(x: Shape, *, approximate: str = "none") -> Spec:
     """Gelu of x, which is exact, or approximated if `approximate` is "tanh", as in PyTorch."""
     if approximate not in ("none", "tanh"):
-        raise ValueError(f'approximate is {approximate!r}: it must be "none" or "tanh"')
+        raise ValueError(f'`approximate` ({approximate!r}) must be "none" or "tanh"')
     return Spec(x, sizes_of(x) | {"variant": int(approximate == "tanh")})
 
 
@@ -125,7 +130,7 @@ def _over(x: Shape, axes: int | tuple[int, ...], keepdims: bool, mean: bool) -> 
     axes = axes if isinstance(axes, tuple) else (axes,)
     chosen = {axis_of(axis, len(x)) for axis in axes}
     if not chosen:
-        raise ValueError("axes must name at least one axis")
+        raise ValueError("`axes` must name at least one axis")
     sizes, marks = _grouped(x, [i in chosen for i in range(len(x))])
     count = prod(x[i] for i in chosen)
     shape = tuple(1 if i in chosen else n for i, n in enumerate(x) if keepdims or i not in chosen)
@@ -147,7 +152,7 @@ def _expand(x: Shape, shape: tuple[int, ...]) -> Spec:
     """x repeated along its axes of size 1, and along axes added in front."""
     own = (1,) * (len(shape) - len(x)) + x
     if len(own) != len(shape) or any(a not in (1, b) for a, b in zip(own, shape, strict=True)):
-        raise ValueError(f"its input cannot be repeated to {shape}")
+        raise ValueError(f"the input cannot be repeated to the shape {shape}")
     sizes, marks = _grouped(shape, [a != b for a, b in zip(own, shape, strict=True)])
     return Spec(shape, _last(sizes) | {"variant": _bits(marks), "factor": 1.0})
 
@@ -161,7 +166,7 @@ def _reshape(x: Shape, shape: tuple[int, ...]) -> Spec:
     """x in another shape, in the same memory. One size may be -1."""
     known = prod(size for size in shape if size != -1)
     if shape.count(-1) > 1 or known <= 0 or any(size < -1 for size in shape):
-        raise ValueError(f"shape {shape} must have sizes of 1 or more, and -1 at most once")
+        raise ValueError(f"each size in shape {shape} must be 1 or more, but one size may be -1")
     whole = tuple(prod(x) // known if size == -1 else size for size in shape)
     if prod(whole) != prod(x):
         raise ValueError(f"{prod(x)} elements do not fill the shape {shape}")
@@ -173,7 +178,7 @@ def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
     rank = len(x)
     order = tuple(axis_of(axis, rank) for axis in order)
     if sorted(order) != list(range(rank)):
-        raise ValueError(f"order {order} must name each of {rank} axes once")
+        raise ValueError(f"`order` ({order}) must name each of the {rank} axes once")
     kept = [axis for axis in order if x[axis] != 1]
     runs: list[list[int]] = []
     before = {axis: i for i, axis in enumerate(sorted(kept))}
@@ -183,7 +188,10 @@ def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
         else:
             runs.append([axis])
     if len(runs) > 4:
-        raise ValueError("more than 4 axes move: reshape to fewer axes")
+        raise ValueError(
+            "the new order splits the axes into more than 4 groups: reshape to fewer axes. Axes "
+            "that stay neighbours are one group"
+        )
     places = sorted(runs)
     first = 4 - len(runs)
     moved = [*range(first), *(first + places.index(run) for run in runs)]
@@ -217,7 +225,10 @@ def _slice(x: Shape, axis: int, begin: int, end: int) -> Spec:
     """Elements `begin` to `end` - 1 of x along one axis."""
     axis = axis_of(axis, len(x))
     if not 0 <= begin < end <= x[axis]:
-        raise ValueError(f"begin {begin} and end {end} must select part of {x[axis]} elements")
+        raise ValueError(
+            f"`begin` ({begin}) and `end` ({end}) must select at least one element, and lie in the "
+            f"range 0..{x[axis]}"
+        )
     shape = (*x[:axis], end - begin, *x[axis + 1 :])
     return Spec(shape, _around(x, axis) | {"k": end - begin, "oh": begin})
 
@@ -226,7 +237,7 @@ def _pad(x: Shape, axis: int, before: int, after: int) -> Spec:
     """Add zeros before and after x along one axis. This is also the gradient of a slice."""
     axis = axis_of(axis, len(x))
     if before < 0 or after < 0:
-        raise ValueError(f"before {before} and after {after} must be 0 or more")
+        raise ValueError(f"`before` ({before}) and `after` ({after}) must be 0 or more")
     shape = (*x[:axis], before + x[axis] + after, *x[axis + 1 :])
     return Spec(shape, _around(shape, axis) | {"k": x[axis], "oh": before})
 
@@ -236,7 +247,7 @@ def _parameter(shape: Shape, *, start: str = "zeros", trainable: bool = True) ->
     for size in shape:
         checked_count(size, "a size")
     if not shape:
-        raise ValueError("its shape must have at least one axis")
+        raise ValueError("the shape must have at least one axis")
     role = "parameter" if trainable else "state"
     return Spec(shape, {}, {"weight": Parameter(shape, start, role)})  # type: ignore[arg-type]
 

@@ -64,10 +64,12 @@ def optimiser(default: Optimiser, name: str | None, **given: float | None) -> Op
     if name is not None and name not in OPTIMISERS:
         raise BadInput(f"optimizer {name!r}: choose one of {', '.join(OPTIMISERS)}")
     if name == "sgd" and changed.get("momentum"):
-        raise BadInput("sgd has no momentum: choose the optimizer momentum")
+        raise BadInput("sgd has no option `momentum`: choose the optimizer `momentum`")
     if name == "adam" or (name is None and isinstance(default, Adam)):
         if "momentum" in changed:
-            raise BadInput("adam has no momentum: leave it out, or choose the optimizer momentum")
+            raise BadInput(
+                "adam has no option `momentum`: omit it, or choose the optimizer `momentum`"
+            )
         return replace(default if isinstance(default, Adam) else Adam(), **changed)
     sgd = default if isinstance(default, Sgd) else Sgd(0.01)
     usual = {} if name is None else {"momentum": 0.9 if name == "momentum" else 0.0}

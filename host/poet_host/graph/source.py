@@ -77,7 +77,9 @@ def source_of(graph: Graph, node: Node) -> Source:
     if ":" in node.name:
         name, *kinds = node.name.split(":")
         if len(kinds) != 1 or name not in graph.by_name:
-            raise BadInput(f"{where}: this is a state of a tensor that the graph does not have")
+            raise BadInput(
+                f"{where}: the node is an optimiser state of a tensor that the graph does not have"
+            )
         source = source_of(graph, graph[name])
         return replace(source, names=tuple(f"{kinds[0]}:{name}" for name in source.names))
     source = Source((node.name,), node.shape)
@@ -88,5 +90,8 @@ def source_of(graph: Graph, node: Node) -> Source:
         base = node.name.removesuffix(RUNNING)
         source = Source((f"{base}.running_mean", f"{base}.running_var"), node.shape[1:])
     if len(source.names) * prod(source.shape) != prod(node.shape):
-        raise BadInput(f"{where}: its start and its shape differ in size")
+        raise BadInput(
+            f"{where}: the start values and the shape of the node differ in their number of "
+            "elements"
+        )
     return source

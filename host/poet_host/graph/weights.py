@@ -88,7 +88,10 @@ def _kind_and_size(graph: Graph, node: Node) -> tuple[str, float]:
             or (kind == "normal" and 0 <= size < 1e30)
         ):
             return kind, size
-    raise BadInput(f"graph {graph.name}, node {node.name}: unknown start {quoted(node.start)}")
+    raise BadInput(
+        f"graph {graph.name}, node {node.name}: the method to initialise the values, "
+        f"{quoted(node.start)}, is unknown"
+    )
 
 
 def _start(graph: Graph, node: Node, seed: int) -> Array:
@@ -146,7 +149,8 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
     )
     if extra:
         raise BadInput(
-            f"weights: {graph.name} has no {listed(extra)}; it has {listed(sorted(known))}"
+            f"weights: {graph.name} has no tensor {listed(extra)}. Its tensors are "
+            f"{listed(sorted(known))}"
         )
     has_states = any(name.startswith(_STATES) for name in named.keys() & known)
     missing = sorted(

@@ -133,7 +133,7 @@ class Context:
     def materialise(self, value: Deferred, name: str) -> Tensor:
         """Add the layers of the deferred operations, named after `name`; return their output."""
         if value.mask:
-            raise Unsupported("its input is masked: only a softmax may read masked scores")
+            raise Unsupported("the input is masked: only a softmax may read masked scores")
         made = value.tensor
         if value.factor != 1:
             scaled = self.free_name(f"{name}.scaled")
@@ -143,7 +143,7 @@ class Context:
             made = self.builder.layer("transpose", (made,), value.order, name=moved)
         if value.pads and value.filling != 0:
             raise Unsupported(
-                "its input is padded with the least number, which only MaxPool may read: pad with "
+                "the input is padded with the least number, which only MaxPool may read: pad with "
                 "zeros"
             )
         for axis, (before, after) in enumerate(value.pads):
@@ -172,10 +172,10 @@ class Context:
         names = tuple(name for constant in given for name in constant.source.names)
         if sum(constant.value.size for constant in given) != prod(shape):
             raise Unsupported(
-                f"{names[0]} has shape {given[0].value.shape}, but {slot} needs {shape}"
+                f"{names[0]} has shape {given[0].value.shape}, but `{slot}` needs the shape {shape}"
             )
         if len({(c.source.shape, c.source.transposed) for c in given}) > 1:
-            raise Unsupported("its running statistics differ in shape")
+            raise Unsupported("the running mean and the running variance differ in shape")
         computed = any(constant.computed for constant in given)
         file = given[0].source
         start = Source(names, file.shape, file.transposed, computed).start()
@@ -196,7 +196,7 @@ class Context:
                     self.computed[constant.source.names[0]] = value
         found = self._parameters[start]
         if found.shape != shape:
-            raise Unsupported(f"{names[0]} is used in two shapes: use a copy of it for each")
+            raise Unsupported(f"{names[0]} is used in two shapes: use a copy of it for each shape")
         return found
 
     def stored(self, layer: str, given: Constant, role: Role) -> Tensor:

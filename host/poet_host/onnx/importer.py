@@ -60,7 +60,10 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     of_classes = loss != "mse" and _drop_softmax(model)
     dtype: Literal["float32", "int32"] = "int32" if model.input.dtype.kind in "iu" else "float32"
     if dtype == "float32" and model.input.dtype != np.float32:
-        raise BadInput(f"{model.where}: its input is {model.input.dtype}: export it in float32")
+        raise BadInput(
+            f"{model.where}: the type of the input is {model.input.dtype}: export the model in "
+            "float32"
+        )
     builder = Builder(re.sub(r"[^\w.-]+", "-", name), shape, dtype)
     context = Context(model, builder, before if isinstance(before, int) else shape[0])
     output = Walk(context, RULES).run()
@@ -78,24 +81,26 @@ def _shape(
 ) -> tuple[int, ...]:
     sizes = list(given.shape)
     if not sizes:
-        raise BadInput(f"{where}: its input {given.name} has no sizes: export it with an example")
+        raise BadInput(
+            f"{where}: the input {given.name} has no sizes: export the model with an example input"
+        )
     sizes[0] = batch or (sizes[0] if isinstance(sizes[0], int) else 1)
     if sequence_length is not None:
         if len(sizes) < 2 or (isinstance(sizes[1], int) and sizes[1] != sequence_length):
             raise BadInput(
-                f"{where}: --sequence-length {sequence_length} does not fit the input "
-                f"{given.name} of shape {_text(given.shape)}: export it with an open length"
+                f"{where}: --sequence-length {sequence_length} does not fit the input {given.name} "
+                f"of shape {_text(given.shape)}: export the model with an open sequence length"
             )
         sizes[1] = sequence_length
     if not isinstance(sizes[1] if len(sizes) > 1 else 1, int) and len(sizes) <= 3:
         raise BadInput(
-            f"{where}: the length of its input {given.name} of shape {_text(given.shape)} is open: "
-            "set --sequence-length"
+            f"{where}: the sequence length of the input {given.name} of shape {_text(given.shape)} "
+            "is open: set --sequence-length"
         )
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         raise BadInput(
-            f"{where}: sizes of its input {given.name} are open, {_text(given.shape)}: export it "
-            "with fixed sizes, except the batch"
+            f"{where}: some sizes of the input {given.name} of shape {_text(given.shape)} are "
+            "open: export the model with fixed sizes, except the batch size"
         )
     return tuple(size for size in sizes if isinstance(size, int))
 
@@ -109,8 +114,9 @@ def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
     classes = output.shape[1:2] if prod(output.shape[2:]) == 1 else ()
     if output.shape == builder.data.shape or not classes or classes[0] < 2:
         raise BadInput(
-            f"{where}: its input has shape {builder.data.shape}, its output {output.shape}, so its "
-            f"loss is not clear: set --loss, one of {', '.join(LOSSES)}"
+            f"{where}: the input has shape {builder.data.shape} and the output has shape "
+            f"{output.shape}, which does not show the loss function: set --loss, one of "
+            f"{', '.join(LOSSES)}"
         )
 
 
@@ -156,8 +162,8 @@ def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Te
     batch, where = builder.data.shape[0], context.model.where
     if output.shape[0] != batch:
         raise BadInput(
-            f"{where}: its output has shape {output.shape}, which must start with the batch, "
-            f"{batch}: export it with an open batch size"
+            f"{where}: the output has shape {output.shape}, but its first size must be the batch "
+            f"size, {batch}: export the model with an open batch size"
         )
     if loss == "cross-entropy" and len(output.shape) > 2 and prod(output.shape[2:]) == 1:
         output = Tensor(output.name, output.shape[:2])
@@ -170,9 +176,9 @@ def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Te
         output = builder.layer("concat", both, 1, name=context.free_name("classes"))
     if loss == "cross-entropy" and (len(output.shape) not in (2, 3) or output.shape[-1] < 2):
         raise BadInput(
-            f"{where}: its output has shape {output.shape}, but cross-entropy needs (batch, "
-            "classes) or (batch, length, classes): use --loss mse, or export the part that "
-            "outputs a number for each class"
+            f"{where}: the output has shape {output.shape}, but cross-entropy needs (batch, "
+            "classes) or (batch, length, classes): use --loss mse, or export the part that outputs "
+            "a number for each class"
         )
     return output
 
@@ -206,5 +212,6 @@ def _origin(model: OnnxModel, context: Context) -> bytes:
         return bytes(proto.SerializeToString())
     except ValueError as error:
         raise BadInput(
-            f"{model.where}: a schedule contains its model, which must be below 2 GiB ({error})"
+            f"{model.where}: a schedule contains the model, so the model must be smaller than 2 "
+            f"GiB ({error})"
         ) from error

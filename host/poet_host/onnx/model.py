@@ -125,9 +125,8 @@ def read_file(path: Path | str) -> OnnxModel:
         onnx.load_external_data_for_model(proto, str(Path(path).parent))
     except onnx_errors(onnx) as error:
         raise BadInput(
-            f"model {path}: weights that it stores in another file cannot be read "
-            f"({reason(error)}): put that file into the same folder, or export the model with "
-            "external_data=False"
+            f"model {path}: the weights in another file cannot be read ({reason(error)}): put that "
+            "file into the same folder, or export the model with external_data=False"
         ) from error
     return OnnxModel(proto, f"model {Path(path).name}")
 
@@ -139,18 +138,18 @@ def read_bytes(data: bytes, where: str, merged: bool = True) -> OnnxModel:
 
 def _checked(onnx: ModuleType, proto: Any, where: str, merged: bool) -> Any:
     if not proto.graph.node:
-        raise BadInput(f"{where}: it has no operators: export the model again")
+        raise BadInput(f"{where}: the model has no operators: export it again")
     opset = _opsets(proto).get("", 0)
     if opset < OLDEST_OPSET:
         raise BadInput(
-            f"{where}: its opset {opset} is older than {OLDEST_OPSET}: export it again with "
-            "opset_version=17, or convert it with onnx.version_converter"
+            f"{where}: opset {opset} of the model is older than {OLDEST_OPSET}: export it "
+            "again with opset_version=17, or convert it with onnx.version_converter"
         )
     newest = onnx.defs.onnx_opset_version()
     if opset > newest:
         raise BadInput(
-            f"{where}: its opset {opset} is newer than {newest}, the newest of the package onnx: "
-            "export it again with opset_version=17, or install a newer onnx"
+            f"{where}: opset {opset} of the model is newer than {newest}, the newest that "
+            "the package onnx knows: export it again with opset_version=17, or install a newer onnx"
         )
     proto = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
     _check_order(proto.graph, where)
@@ -170,7 +169,7 @@ def _check_order(graph: Any, where: str) -> None:
     for node in graph.node:
         name = node.name or next(filter(None, node.output), node.op_type)
         if not any(node.output):
-            raise BadInput(f"{where}: its node {name!r} computes nothing: export it again")
+            raise BadInput(f"{where}: the node {name!r} computes nothing: export the model again")
         missing = next((name for name in node.input if name not in known | made), None)
         twice = next((name for name in node.output if name and name in known | made), None)
         if missing is not None or twice is not None:
@@ -179,7 +178,7 @@ def _check_order(graph: Any, where: str) -> None:
                 if missing is not None
                 else f"computes {twice!r}, which exists already"
             )
-            raise BadInput(f"{where}: its node {name!r} {problem}: export it again")
+            raise BadInput(f"{where}: the node {name!r} {problem}: export the model again")
         made |= set(node.output)
 
 
@@ -202,7 +201,7 @@ def _nodes(onnx: ModuleType, graph: Any) -> list[OnnxNode]:
     nodes = []
     for number, proto in enumerate(graph.node):
         if not all(isinstance(name, str) for name in (*proto.input, *proto.output, proto.op_type)):
-            raise ValueError("a name in it is not UTF-8")
+            raise ValueError("a name in the model is not UTF-8")
         domain = "" if proto.domain in ("", "ai.onnx") else f"{proto.domain}."
         nodes.append(
             OnnxNode(

@@ -53,16 +53,16 @@ class ImportedNode:
         """Return a computed input, with its deferred operations."""
         value, name = self._value(number), self.onnx.input(number)
         if isinstance(value, Constant):
-            raise Unsupported(f"its input {name} must not be a constant")
+            raise Unsupported(f"the input {name} must not be a constant")
         if isinstance(value, TokenValues):
             if not is_data(value, self.context.texts):
                 raise Unsupported(
-                    f"its input {name} is computed from tokens: only embeddings, and masks before "
+                    f"the input {name} is computed from tokens: only embeddings, and masks before "
                     "a softmax, are supported"
                 )
             value = Tensor(self.context.builder.data.name, value.shape)
         if isinstance(value, Parts):
-            raise Unsupported(f"its input {name} is a sequence: read one part of it")
+            raise Unsupported(f"the input {name} is a sequence of tensors: read one tensor of it")
         return value if isinstance(value, Deferred) else deferred(value)
 
     def unpadded(self, number: int) -> Deferred:
@@ -90,7 +90,7 @@ class ImportedNode:
         """An input that is a sequence."""
         value = self._value(number)
         if not isinstance(value, Parts):
-            raise Unsupported(f"its input {self.onnx.input(number)} is not a sequence")
+            raise Unsupported(f"the input {self.onnx.input(number)} is not a sequence of tensors")
         return value
 
     def materialise(self, value: Deferred, name: str = "") -> Tensor:
@@ -118,7 +118,7 @@ class ImportedNode:
         if not isinstance(value, Constant):
             if name in self.context.unknown:
                 raise Unknown
-            raise Unsupported(f"its input {name} is computed from the data: it must be a constant")
+            raise Unsupported(f"the input {name} is computed from the data: it must be a constant")
         return value
 
     def integers(self, number: int, attribute: str) -> list[int] | None:
@@ -162,7 +162,9 @@ class ImportedNode:
         if 2 < found.value.ndim <= rank and set(found.value.shape[:-2]) == {1}:
             found = replace(found, value=found.value.reshape(found.value.shape[-2:]))
         if found.value.ndim != 2:
-            raise Unsupported(f"a weight of shape {found.value.shape}: it must have 2 dimensions")
+            raise Unsupported(
+                f"a weight has the shape {found.value.shape}, but must have 2 dimensions"
+            )
         return found
 
     def transposed(self, number: int, rank: int = 2) -> Constant:
@@ -192,9 +194,11 @@ class ImportedNode:
         given, old = self.weight(number), self.onnx.input(number)
         name = self.context.free_name(f"{old}.inverse")
         if self.context.is_trained(given):
-            raise Unsupported("it divides by a trained parameter: multiply by a parameter instead")
+            raise Unsupported(
+                "the node divides by a trained parameter: multiply by a parameter instead"
+            )
         if not given.value.all():
-            raise Unsupported(f"its divisor {old} contains zeros")
+            raise Unsupported(f"the divisor {old} contains zeros")
         self.onnx.proto.op_type, self.onnx.proto.input[number] = "Mul", name
         inverse = computed(name, 1 / given.value)
         return self.context.stored(self.helper_name("inverse"), inverse, "state")
@@ -224,8 +228,8 @@ class ImportedNode:
         found = mask_of(hidden, self.context.texts, scores.shape)
         if found is None:
             raise Unsupported(
-                "only masks of padding (token 0) and of later tokens are supported: mask the "
-                "scores of a softmax with one of these"
+                "the only supported masks hide padding (token 0) or later tokens: mask the scores "
+                "of a softmax with one of these"
             )
         return replace(scores, mask=scores.mask | found)
 
@@ -330,11 +334,11 @@ class ImportedNode:
     def _value(self, number: int) -> Value:
         name = self.onnx.input(number)
         if not name:
-            raise Unsupported(f"its input {number} is missing")
+            raise Unsupported(f"input number {number} is missing")
         if name not in self.context.values:
             if self.context.problems:
                 raise Unknown
-            raise Unsupported(f"its input {name} is not an output of a supported node")
+            raise Unsupported(f"the input {name} is not an output of a supported node")
         return self.context.values[name]
 
 

@@ -27,7 +27,7 @@ def _image(x: Tensor) -> Tensor:
     if len(x.shape) == 3:
         return Tensor(x.name, (*x.shape[:2], 1, x.shape[2]))
     if len(x.shape) != 4:
-        raise Unsupported(f"its input has {len(x.shape)} dimensions: use signals (3) or images (4)")
+        raise Unsupported(f"the input has {len(x.shape)} dimensions: use signals (3) or images (4)")
     return x
 
 
@@ -50,7 +50,7 @@ def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor
     x, around = node.with_padding(0, filling)
     stride = tuple(node.attribute("strides") or [1] * len(kernel))
     if len(x.shape) != len(kernel) + 2:
-        raise Unsupported(f"its kernel {kernel} does not fit its input of shape {x.shape}")
+        raise Unsupported(f"the kernel {kernel} does not fit the input of shape {x.shape}")
     sizes = tuple(n + sum(pad) for n, pad in zip(x.shape[2:], around[2:], strict=True))
     own = _pads(node, sizes, kernel, stride)
     pads = tuple((a + c, b + d) for (a, b), (c, d) in zip(around[2:], own, strict=True))
@@ -232,8 +232,8 @@ def _groupnorm(node: ImportedNode) -> Tensor:
     x, groups = node.tensor(0), node.attribute("num_groups")
     if groups < 1 or x.shape[1] % groups:
         raise Unsupported(
-            f"its {x.shape[1]} channels cannot be divided into {groups} groups: choose another "
-            "num_groups"
+            f"the {x.shape[1]} channels of the input cannot be divided into {groups} groups: "
+            "choose another num_groups"
         )
     count = node.weight(1).value.size  # before opset 21, a scale for each group
     tail = [1] * (len(x.shape) - 2)
@@ -273,8 +273,8 @@ def _pool(kind: str) -> Rule:
             partial, padded = whole != options["padding"], any(map(any, options["padding"]))
             if partial and counts and padded and kind == "avgpool2d":
                 raise Unsupported(
-                    "it counts padding (count_include_pad) in windows that ceil_mode adds: pad or "
-                    "crop the data to whole windows"
+                    "the node counts padding (count_include_pad) in windows that ceil_mode adds: "
+                    "pad or crop the data to whole windows"
                 )
             options["padding"] = whole
         if kind == "avgpool2d":

@@ -69,7 +69,7 @@ def _hard_swish(node: ImportedNode) -> Tensor:
 def _hard(node: ImportedNode, slope: float, middle: float) -> Tensor:
     """slope * x + middle, from 0 to 1."""
     if slope <= 0 or middle <= 0:
-        raise Unsupported(f"its alpha {slope} and beta {middle} must be positive")
+        raise Unsupported(f"alpha ({slope}) and beta ({middle}) must be positive")
     ends = (-middle / slope, (1 - middle) / slope)
     x = node.layer("clip", (node.tensor(0),), *ends, name=node.helper_name("clip"))
     x = node.layer("scale", (x,), slope / middle, name=node.helper_name("slope"))
@@ -97,7 +97,7 @@ def _bound(which: str) -> Rule:
             if number is not None:
                 low, high = (number, None) if which == "Max" else (None, number)
                 return _clipped(node, low, high, x)
-        raise Unsupported("only a tensor and a number are supported")
+        raise Unsupported("the inputs must be a tensor and a constant number")
 
     return rule
 
@@ -123,7 +123,9 @@ def _largest(node: ImportedNode) -> Tensor:
     rank = len(x.shape)
     over = sorted({axis_of(axis, rank) for axis in axes})
     if not over or 0 in over:
-        raise Unsupported("only a maximum in each sample is supported: set axes after the batch")
+        raise Unsupported(
+            "a maximum over the batch is not supported: set `axes` to axes after the batch"
+        )
     lead = [axis for axis in range(rank) if axis not in over]
     order = tuple(x.order[axis] for axis in (*lead, *over))
     made = node.materialise(replace(x, order=order), node.helper_name("moved"))
@@ -168,7 +170,7 @@ def _where(node: ImportedNode) -> Tensor | Deferred:
             return node.masked(x, hidden)
         if fill and not any(map(np.any, fill)) and node.is_masked(x, hidden):
             return node.deferred(x)
-    raise Unsupported("only masks of padding and of later tokens at a softmax are supported")
+    raise Unsupported("the only supported masks hide padding or later tokens before a softmax")
 
 
 def _is_nan(node: ImportedNode) -> Constant:
@@ -263,8 +265,8 @@ def _softmax(node: ImportedNode) -> Tensor | Deferred:
 
 def _log_softmax(node: ImportedNode) -> Tensor:
     raise Unsupported(
-        "it is supported only as the last operator, over the classes, where the loss replaces it: "
-        "end the model with it, or use Softmax"
+        "this operator is supported only as the last one, over the classes, where the loss "
+        "replaces it: move it to the end of the model, or use Softmax"
     )
 
 

@@ -26,7 +26,7 @@ LEFT_OUT = -inf  # padding that does not change the maximum of a window
 def plain(x: Deferred) -> Deferred:
     """Return a tensor that must have no mask: a mask depends on axes and signs of the scores."""
     if x.mask:
-        raise Unsupported("it changes masked scores: mask them directly before the softmax")
+        raise Unsupported("the node changes masked scores: mask them directly before the softmax")
     return x
 
 
@@ -60,8 +60,8 @@ def _reshape(node: ImportedNode) -> Tensor:
     shape = tuple(prod(x.shape) // known if size == -1 else size for size in wanted)
     if prod(shape) != prod(x.shape):
         raise Unsupported(
-            f"it reshapes {x.shape} to {tuple(wanted)}: export the model with an open batch size "
-            "(dynamic axes), or use the batch of the export"
+            f"the node reshapes {x.shape} to {tuple(wanted)}: export the model with an open batch "
+            "size (dynamic axes), or use the batch size of the export"
         )
     return Tensor(x.name, shape)
 
@@ -71,7 +71,7 @@ def _squeeze(node: ImportedNode) -> Deferred:
     rank = len(x.shape)
     gone = {axis_of(axis, rank) for axis in axes or (i for i in range(rank) if x.shape[i] == 1)}
     if any(x.shape[axis] != 1 for axis in gone):
-        raise Unsupported(f"it removes axes {axes} of {x.shape}, which are not all 1")
+        raise Unsupported(f"the node removes axes {axes} of {x.shape}, which are not all 1")
     return _without(plain(x) if gone & {rank - 2, rank - 1} else x, gone)
 
 
@@ -110,15 +110,15 @@ def _pad(node: ImportedNode) -> Deferred:
     filling = float(node.constant(2).value.reshape(-1)[0]) if node.has(2) else 0.0
     filling = LEFT_OUT if filling < -3e38 else filling
     if filling not in (0, LEFT_OUT):
-        raise Unsupported(f"it pads with {filling}: only zeros are supported")
+        raise Unsupported(f"the node pads with {filling}: only zeros are supported")
     if mode != "constant":
-        raise Unsupported(f"its mode is {mode}: only padding with zeros (constant) is supported")
+        raise Unsupported(f"the mode is {mode}: only padding with zeros (constant) is supported")
     axes = [axis_of(axis, rank) for axis in (node.integers(3, "axes") or range(rank))]
     pads = [[0, 0] for _ in range(rank)]
     for axis, *pair in zip(axes, sides[: len(axes)], sides[len(axes) :], strict=True):
         pads[axis] = pair
     if min(map(min, pads)) < 0:
-        raise Unsupported(f"its pads {sides} are negative: slice instead")
+        raise Unsupported(f"the pads {sides} are negative: slice instead")
     if not any(map(any, pads)):
         return x
     if x.pads and x.filling != filling:
@@ -132,7 +132,9 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
     if not node.is_tensor(0):
         table, tokens = node.matrix(0), node.tensor(1)
         if axis != 0:
-            raise Unsupported(f"it looks tokens up along axis {axis}: only axis 0 is supported")
+            raise Unsupported(
+                f"the node looks up tokens along axis {axis}: only axis 0 is supported"
+            )
         name = node.layer_name(table)
         parameters = {"weight": node.parameter(name, "weight", table)}
         return node.layer(
@@ -143,13 +145,16 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
     size = x.shape[axis]
     if (chosen >= size).any() or (chosen < -size).any():
         raise Unsupported(
-            f"its indices {chosen.tolist()} are out of range for an axis of size {size}"
+            f"the indices {chosen.tolist()} are out of range for an axis of size {size}"
         )
     if not chosen.size:
-        raise Unsupported("its indices are empty: remove it from the model")
+        raise Unsupported(
+            "the node selects nothing, because its list of indices is empty: remove the node from "
+            "the model"
+        )
     indices = [int(index) % size for index in chosen.reshape(-1)]
     if indices != list(range(indices[0], indices[0] + len(indices))):
-        raise Unsupported("its indices are not consecutive: slice instead")
+        raise Unsupported("the indices are not consecutive: slice instead")
     part = _part(node, x, axis, indices[0], indices[-1] + 1)
     if chosen.ndim == 0:
         return _without(part, {axis})
@@ -170,7 +175,7 @@ def _slice(node: ImportedNode) -> Deferred:
     begins, ends = node.integers(1, "starts") or [], node.integers(2, "ends") or []
     axes, steps = node.integers(3, "axes") or list(range(len(begins))), node.integers(4, "steps")
     if any(step != 1 for step in steps or []):
-        raise Unsupported(f"its steps are {steps}: only steps of 1 are supported")
+        raise Unsupported(f"the steps are {steps}: only steps of 1 are supported")
     for axis, begin, end in zip(
         (axis_of(a, len(x.shape)) for a in axes), begins, ends, strict=True
     ):
@@ -197,7 +202,8 @@ def _ranges(size: int, sizes: list[int]) -> tuple[tuple[int, int], ...]:
     """Begin and end of each part."""
     if min(sizes) < 1 or sum(sizes) != size:
         raise Unsupported(
-            f"it splits {size} into {sizes}: each part must be 1 or more, and their sum {size}"
+            f"the node splits {size} elements into parts of {sizes}: each part must be 1 or more, "
+            f"and their sum {size}"
         )
     return tuple(pairwise(accumulate(sizes, initial=0)))
 
@@ -219,7 +225,7 @@ def _sequence_at(node: ImportedNode) -> Deferred:
     parts, place = node.parts(0), int(node.constant(1).value)
     count = len(parts.ranges)
     if not -count <= place < count:
-        raise Unsupported(f"its index {place} is out of range for {count} parts")
+        raise Unsupported(f"the index {place} is out of range for {count} parts")
     part = _part(node, parts.whole, parts.axis, *parts.ranges[place])
     return _without(part, {parts.axis}) if parts.dropped else part
 
@@ -236,8 +242,8 @@ def _concat(node: ImportedNode) -> Tensor:
             parts[i] = node.layer("expand", (part,), whole, name=name)
     if axis_of(axis, rank) > 0 and len({part.shape[0] for part in parts}) > 1:
         raise Unsupported(
-            "an input is repeated for the batch of the file: export the model with an open batch "
-            "size, or use the batch of the file"
+            "the node repeats an input to the batch size that is fixed in the file: export the "
+            "model with an open batch size, or use the batch size in the file"
         )
     x = parts[0]
     for part in parts[1:]:
@@ -249,7 +255,7 @@ def _resize(node: ImportedNode) -> Tensor:
     """Repeat each number: nearest neighbours at integer multiples of the size."""
     x, policy = node.tensor(0), node.attribute("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
-        raise Unsupported(f"its keep_aspect_ratio_policy is {policy}: use stretch")
+        raise Unsupported(f"keep_aspect_ratio_policy is {policy}: use stretch")
     rank = len(x.shape)
     axes = [axis_of(axis, rank) for axis in node.attribute("axes") or range(rank)]
     if node.has(3):
@@ -267,8 +273,8 @@ def _resize(node: ImportedNode) -> Tensor:
         _repeats(size, whole, how, nearest) for size, whole in zip(x.shape, wanted, strict=True)
     ):
         raise Unsupported(
-            "only integer factors with nearest neighbours are supported: use the mode nearest and "
-            "an integer factor"
+            "the only supported resizing is by integer factors with nearest neighbours: use the "
+            "mode nearest and an integer factor"
         )
     return _repeated(node, x, tuple(wanted), each=True)
 

@@ -45,15 +45,20 @@ class Walk:
             raise BadInput(f"{model.where}: {count} nodes cannot be trained here:{listed}")
         found = values.get(model.output)
         if isinstance(found, Parts):
-            raise BadInput(f"{model.where}: its output is a sequence: export one tensor of it")
+            raise BadInput(
+                f"{model.where}: the output of the model is a sequence of tensors: export one "
+                "tensor of it"
+            )
         if found is None or isinstance(found, Constant | TokenValues):
-            raise BadInput(f"{model.where}: its output does not depend on its input")
+            raise BadInput(f"{model.where}: the output of the model does not depend on its input")
         if isinstance(found, Tensor):
             return found
         try:
             return self.context.materialise(found, "output")
         except Unsupported as problem:
-            raise BadInput(f"{model.where}: its output {model.output}: {problem}") from None
+            raise BadInput(
+                f"{model.where}: the output {model.output} of the model: {problem}"
+            ) from None
 
     def _fold(self, node: OnnxNode) -> None:
         """Compute the outputs of a node whose inputs are all constants."""

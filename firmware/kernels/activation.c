@@ -2,9 +2,9 @@
  * activation.c - elementwise functions of one tensor, and their gradients. Each
  * operand has poet_elements(op) elements, in any shape.
  *
- * A gradient reads the output y where that is enough, so that a plan can free
- * the input early. Comparisons are written so that a NaN in x stays NaN in
- * y.
+ * Where y is enough to compute the gradient, the kernel reads y and not x, so
+ * that a plan can free x early. Comparisons are written so that a NaN in x
+ * stays NaN in y.
  */
 #include "mathf.h"
 #include "poet/kernel.h"

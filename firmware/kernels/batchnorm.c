@@ -3,9 +3,9 @@
  * normalisation, running statistics, and gradients.
  *
  * `stats` (2, c) holds the means, then the biased variances. For a frozen
- * batchnorm it is the running statistics. Each operator has one output, so that
- * a plan can recompute the normalisation without the update of the running
- * statistics.
+ * batchnorm, `stats` holds the running statistics. Each operator has one
+ * output, so that a plan can recompute the normalisation without another update
+ * of the running statistics.
  */
 #include <math.h>
 

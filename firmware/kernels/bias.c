@@ -1,4 +1,5 @@
-/* bias.c - gradient of the bias of conv2d, and of linear with oh = ow = 1. */
+/* bias.c - gradient of the bias of conv2d and of linear. For linear, oh and
+ * ow are 1. */
 #include "poet/kernel.h"
 #include "sink.h"
 

@@ -10,7 +10,8 @@
 #include "poet/kernel.h"
 #include "sink.h"
 
-/* Distance between neighbours along each axis, in floats; 0 if repeated. */
+/* Distance, in floats, from one element to the next along each axis; 0 for an
+ * axis along which the operand is repeated. */
 struct steps {
   uint32_t along[4];
 };
@@ -34,7 +35,7 @@ static struct steps steps_of(const uint32_t size[4], uint32_t axes) {
   return steps;
 }
 
-/* Offset of element `i` of a tensor with these sizes and steps. */
+/* Return the offset of element `i` of a tensor with these sizes and steps. */
 static uint32_t place_of(uint32_t i, const uint32_t size[4],
                          const struct steps *steps) {
   uint32_t place = 0;
@@ -104,7 +105,8 @@ void poet_scale(const struct poet_call *call) {
   combine(call, MUL, call->op->variant & 15u, &call->op->factor, 15);
 }
 
-/* Sum of x * z, or of x if z is NULL, over axes of these sizes. */
+/* Return the sum of x * z over axes of these sizes, or the sum of x if z is
+ * NULL. */
 static float sum_of(const uint32_t size[4], const float *x,
                     const struct steps *x_steps, const float *z,
                     const struct steps *z_steps) {
@@ -128,8 +130,8 @@ static float sum_of(const uint32_t size[4], const float *x,
 }
 
 /* Sum x, or x * z if z is not NULL, along the axes in the low half of
- * `variant`. z has size 1 along the axes in the high half. `inputs`: number of
- * the kernel's own inputs. */
+ * `variant`. z has size 1 along the axes in the high half. `inputs` is the
+ * number of the kernel's own inputs. */
 static void reduce(const struct poet_call *call, const float *z,
                    uint32_t inputs) {
   const struct poet_op *op = call->op;

@@ -12,25 +12,25 @@
 #include "poet/kernel.h"
 #include "sink.h"
 
-/* One element of the window, and the outputs (row, column) for which it lies
- * inside of the input and not in the padding: begin <= row, column < end. For
- * output (row, column), the window element lies on element row * stride_h * w +
- * column * stride_w + shift of the input plane, modulo 2^32: `shift` may be
- * negative. */
+/* One element of the window, and the outputs for which it lies inside of the
+ * input and not in the padding: rows row_begin to row_end - 1, columns
+ * column_begin to column_end - 1. For output (row, column), the window element
+ * lies on element row * stride_h * w + column * stride_w + shift of the input
+ * plane, modulo 2^32: `shift` may be negative. */
 struct tap {
   uint32_t row_begin, row_end;
   uint32_t column_begin, column_end;
   uint32_t shift;
 };
 
-/* First output for which window element `at` is not in the padding before the
- * input. */
+/* Return the first output for which window element `at` is not in the padding
+ * before the input. */
 static uint32_t first_inside(uint32_t at, uint32_t stride, uint32_t pad) {
   return at < pad ? (pad - at + stride - 1) / stride : 0;
 }
 
-/* First output for which window element `at` is in the padding after the input.
- */
+/* Return the first output for which window element `at` is in the padding after
+ * the input. */
 static uint32_t end_inside(uint32_t at, uint32_t stride, uint32_t pad,
                            uint32_t in_size, uint32_t out_size) {
   const uint32_t end =
@@ -47,7 +47,7 @@ static struct tap tap_at(const struct poet_op *op, uint32_t kh, uint32_t kw) {
       .shift = (kh - op->pad_h) * op->w + kw - op->pad_w};
 }
 
-/* y += x * weight. x: one plane (h, w), y: one plane (oh, ow) */
+/* Compute y += x * weight. x: one plane (h, w), y: one plane (oh, ow) */
 static void add_to_output(const struct poet_op *op, struct tap tap,
                           const float *x, float weight, float *y) {
   const uint32_t stride = op->stride_w;
@@ -62,7 +62,7 @@ static void add_to_output(const struct poet_op *op, struct tap tap,
   }
 }
 
-/* dx += dy * weight. dx: one plane (h, w), dy: one plane (oh, ow) */
+/* Compute dx += dy * weight. dx: one plane (h, w), dy: one plane (oh, ow) */
 static void add_to_input(const struct poet_op *op, struct tap tap,
                          const float *dy, float weight, float *dx) {
   const uint32_t stride = op->stride_w;
@@ -77,7 +77,8 @@ static void add_to_input(const struct poet_op *op, struct tap tap,
   }
 }
 
-/* sum + products of x and dy. x: one plane (h, w), dy: one plane (oh, ow) */
+/* Return `sum` plus all products of x and dy. x: one plane (h, w), dy: one
+ * plane (oh, ow) */
 static float add_products(const struct poet_op *op, struct tap tap,
                           const float *x, const float *dy, float sum) {
   const uint32_t stride = op->stride_w;

@@ -1,4 +1,4 @@
-/* dots.c - the inner loop of every product of matrices: each sum has its own
+/* dots.c - the inner loop of every matrix product: each sum has its own
  * accumulator and adds its terms in ascending order. */
 #include "dots.h"
 

@@ -6,7 +6,8 @@
 
 #define POET_DOTS 4u
 
-/* A row, and columns to multiply it with. Steps count floats. */
+/* One row, and the columns that are multiplied with it. Steps are counted in
+ * floats. */
 struct poet_dots {
   const float *a;          /* the row, (count) */
   const float *b;          /* the first column, (count) */
@@ -15,14 +16,15 @@ struct poet_dots {
   uint32_t count;          /* number of terms */
 };
 
-/* Number of columns to compute together, of `left` columns. */
+/* Return the number of columns to compute together, if `left` columns
+ * remain. */
 static inline uint32_t poet_together(uint32_t left) {
   return left < POET_DOTS ? left : POET_DOTS;
 }
 
-/* sums[i] = dot product of the row and column i, for i < columns <= POET_DOTS.
- * Each has its own accumulator and adds its terms in ascending order. Together
- * they read the row once. */
+/* Set sums[i] to the dot product of the row and column i, for i < columns <=
+ * POET_DOTS. Each sum has its own accumulator and adds its terms in ascending
+ * order. The row is read only once for all sums. */
 void poet_dots(const struct poet_dots *dots, uint32_t columns, float *sums);
 
 #endif

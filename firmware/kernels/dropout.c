@@ -5,7 +5,7 @@
  *
  * The random word of element i is MurmurHash3_x86_32 (Austin Appleby, public
  * domain) of the little-endian words step, key, i, with `seed` as its seed. The
- * uppermost 24 bits / 2^24 are the uniform number.
+ * uppermost 24 bits of this word, divided by 2^24, are the uniform number.
  */
 #include "poet/kernel.h"
 
@@ -32,7 +32,7 @@ void poet_dropout(const struct poet_call *call) {
   const uint32_t count = poet_elements(op);
   const float probability = op->probability;
   const float scale = 1.0f / (1.0f - probability);
-  /* The part of the hash that all elements share. */
+  /* The part of the hash that is the same for all elements. */
   const uint32_t stream = absorb(absorb(op->seed, call->step), op->key);
 
   for (uint32_t i = 0; i < count; i++) {

@@ -26,10 +26,10 @@ void poet_embedding(const struct poet_call *call) {
   }
 }
 
-#define TOGETHER 8u /* columns of a row that are summed together */
+#define TOGETHER 8u /* number of columns of a row that are summed together */
 
-/* Row k of the gradient is the sum of dy over the tokens equal to k. The sink
- * gets every row, also those that no token selects. */
+/* Row k of the gradient is the sum of dy over all tokens equal to k. The sink
+ * receives every row, also the rows that no token selects. */
 void poet_embedding_grad(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t *tokens = call->in[0]; /* (n) */

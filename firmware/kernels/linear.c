@@ -38,8 +38,9 @@ void poet_linear(const struct poet_call *call) {
   }
 }
 
-/* dx = ((dx + g[0] w_0) + g[1] w_1) + ..., over `rows` rows of w from `weight`
- * on. dx: (inputs), g: (rows), weight: (rows, inputs) */
+/* Compute dx = ((dx + g[0] w_0) + g[1] w_1) + ..., where w_0, w_1, ... are
+ * `rows` rows of w; `weight` points to the first of them. dx: (inputs), g:
+ * (rows), weight: (rows, inputs) */
 static void add_rows(float *dx, const float *g, const float *weight,
                      uint32_t inputs, uint32_t rows) {
   if (rows == POET_DOTS) {

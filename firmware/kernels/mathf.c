@@ -1,9 +1,9 @@
 /*
  * mathf.c - exp, log, tanh, erf and others, with the same bits on every target.
  *
- * Each reduces its argument to a small range, then evaluates a polynomial in
- * Horner's form. The coefficients are our own minimax fits of the relative
- * error. mathf.h states the largest error of each function.
+ * Each function reduces its argument to a small range, then evaluates a
+ * polynomial in Horner's form. The coefficients are our own minimax fits of the
+ * relative error. mathf.h states the largest error of each function.
  */
 #include "mathf.h"
 
@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* ln 2 as a sum. The first part has ten bits, so its product with any exponent
- * is exact. */
+/* ln 2 as a sum of two parts. The first part has ten bits, so its product with
+ * any exponent is exact. */
 #define LN2_HIGH 0.693359375f
 #define LN2_LOW -2.12194440e-4f
 
@@ -50,7 +50,8 @@ float poet_exp(float x) {
   p = p * r + 0.0416661872f;
   p = p * r + 0.166665129f;
   p = p * r + 0.5f;
-  /* Two factors: 2^n alone may overflow or underflow although e^x does not. */
+  /* Multiply by 2^n in two factors: 2^n alone may overflow or underflow
+   * although e^x does not. */
   return (1.0f + (r + r * r * p)) * power_of_two(n / 2) *
          power_of_two(n - n / 2);
 }
@@ -86,12 +87,13 @@ float poet_log(float x) {
          (f + (f * f * (f * p - 0.5f) + (float)n * LN2_LOW));
 }
 
-/* `magnitude` with the sign of x, for the odd functions below. */
+/* Return `magnitude` with the sign of x, for the odd functions below. */
 static float with_sign_of(float x, float magnitude) {
   return x < 0.0f ? -magnitude : magnitude;
 }
 
-/* x + x^3 p(x^2) for small x, else 1 - 2 / (e^2x + 1) */
+/* tanh(x) = x + x^3 p(x^2) for small |x|, else 1 - 2 / (e^(2|x|) + 1) with the
+ * sign of x */
 float poet_tanhf(float x) {
   const float a = x < 0.0f ? -x : x;
   if (a < 0.625f) {
@@ -107,7 +109,8 @@ float poet_tanhf(float x) {
                   : with_sign_of(x, 1.0f - 2.0f / (poet_exp(2.0f * a) + 1.0f));
 }
 
-/* x + x p(x^2) for small x, else 1 - e^-q(x) with q = -log(1 - erf) */
+/* erf(x) = x + x p(x^2) for small |x|, else 1 - e^-q(|x|) with the sign of x,
+ * where q = -log(1 - erf) */
 float poet_erff(float x) {
   const float a = x < 0.0f ? -x : x;
   if (a < 0.875f) {

@@ -1,4 +1,5 @@
-/* mathf.h - functions of our own, because libraries round them differently. */
+/* mathf.h - our own mathematical functions: libraries round theirs
+ * differently. */
 #ifndef POET_MATHF_H
 #define POET_MATHF_H
 
@@ -17,7 +18,8 @@ float poet_tanhf(float x);
 float poet_erff(float x);
 float poet_logistic(float x);
 
-/* x^n by repeated squaring, from the lowest bit of n; x^0 = 1. */
+/* Return x^n, computed by repeated squaring from the lowest bit of n on; x^0 =
+ * 1. */
 float poet_power(float x, uint32_t n);
 
 #endif

@@ -2,22 +2,23 @@
  * matmul.c - matrix products y (h, w) = a (h, k) * b (k, w), one for each
  * sample (n) and head (groups).
  *
- * A matrix is described by steps through memory. Transposed operands, and heads
- * that lie side by side in a row, only have other steps. So attention and all
- * its gradients need only this kernel.
+ * A matrix is described by steps through memory. If an operand is transposed,
+ * or if heads lie side by side in a row, only the steps differ. So attention
+ * and all its gradients need only this kernel.
  */
 #include "dots.h"
 #include "poet/kernel.h"
 #include "sink.h"
 
-/* Distances in floats from one sample, head, row, column to the next. */
+/* Distances in floats: from one sample to the next, one head to the next, one
+ * row to the next, and one column to the next. */
 struct matrix {
   uint32_t sample, head, row, column;
 };
 
-/* Steps of a (rows, columns) matrix. Flag 1: the matrix is stored transposed.
- * Flag 4: a stored row of each head is followed by the same row of the next
- * head. */
+/* Return the steps of a (rows, columns) matrix. Flag 1: the matrix is stored
+ * transposed. Flag 4: a stored row of each head is followed by the same row of
+ * the next head. */
 static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                                uint32_t columns, uint32_t flags) {
   const uint32_t width = flags & 1 ? rows : columns;

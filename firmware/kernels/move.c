@@ -3,14 +3,14 @@
 
 #include "poet/kernel.h"
 
-/* Axis i of the output is axis (variant >> 2 i) & 3 of the input. */
+/* Axis i of the output is axis (variant >> 2 * i) & 3 of the input. */
 void poet_transpose(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t sizes[4] = {op->n, op->c, op->h, op->w};
   const uint32_t steps[4] = {op->c * op->h * op->w, op->h * op->w, op->w, 1};
   uint32_t size[4], step[4];
   const float *x = call->in[0]; /* (n, c, h, w) */
-  float *y = call->out;         /* (size[0], size[1], size[2], size[3]) */
+  float *y = call->out;         /* shape: size[0] to size[3] */
 
   for (uint32_t i = 0; i < 4; i++) {
     const uint32_t axis = op->variant >> 2 * i & 3u;
@@ -45,7 +45,7 @@ void poet_concat(const struct poet_call *call) {
   }
 }
 
-/* Channels oh .. oh + k - 1 of axis c. */
+/* Copy channels oh to oh + k - 1 of the input. */
 void poet_slice(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t plane = op->h * op->w;

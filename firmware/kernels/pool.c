@@ -6,8 +6,9 @@
 
 #include "poet/kernel.h"
 
-/* The part of a window inside of the input, begin <= row, column < end. It is
- * never empty, because the padding is narrower than the window. */
+/* The part of a window that lies inside of the input: rows row_begin to row_end
+ * - 1, columns column_begin to column_end - 1. It is never empty, because the
+ * padding is narrower than the window. */
 struct window {
   uint32_t row_begin, row_end;
   uint32_t column_begin, column_end;
@@ -30,8 +31,8 @@ static struct window window_at(const struct poet_op *op, uint32_t oh,
       .column_end = less_padding(column + op->kernel_w, op->pad_w, op->w)};
 }
 
-/* Index in the plane of the window's first largest element, or of its last NaN,
- * as in PyTorch. */
+/* Return the index, in the plane, of the window's first largest element. If the
+ * window has a NaN, return the index of its last NaN, as in PyTorch. */
 static uint32_t first_largest(const float *x, uint32_t width, struct window v) {
   uint32_t best = v.row_begin * width + v.column_begin;
   for (uint32_t row = v.row_begin; row < v.row_end; row++) {
@@ -52,7 +53,7 @@ static void maxpool(const struct poet_call *call, const float *dy) {
   const struct poet_op *op = call->op;
   const uint32_t size = op->h * op->w;
   const float *x = call->in[0]; /* (n, c, h, w) */
-  float *out = call->out; /* (n, c, oh, ow), or of a gradient (n, c, h, w) */
+  float *out = call->out;       /* (n, c, oh, ow); gradient: (n, c, h, w) */
 
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
     if (dy != NULL) {
@@ -81,8 +82,8 @@ void poet_maxpool2d_grad(const struct poet_call *call) {
   maxpool(call, call->in[1]);
 }
 
-/* Divisor of a window's sum: the number of its elements. With `variant` 1, only
- * elements inside of the input are counted. */
+/* Return the divisor of a window's sum: the number of elements of the window.
+ * With `variant` 1, only elements inside of the input are counted. */
 static float window_area(const struct poet_op *op, struct window v) {
   if (op->variant) {
     return (float)((v.row_end - v.row_begin) * (v.column_end - v.column_begin));
@@ -90,8 +91,10 @@ static float window_area(const struct poet_op *op, struct window v) {
   return (float)((uint32_t)op->kernel_h * op->kernel_w);
 }
 
-/* Compute y = means of the windows of x or, if dx is not NULL, dx = sums of the
- * shares of dy. x, dx: (n, c, h, w); y, dy: (n, c, oh, ow) */
+/* If dx is NULL, compute y, the mean of each window of x. If not, compute
+ * dx: each output divides its gradient in dy equally among the elements of
+ * its window, and dx sums these shares. x, dx: (n, c, h, w); y, dy: (n, c,
+ * oh, ow) */
 static void avgpool(const struct poet_op *op, const float *x, float *y,
                     const float *dy, float *dx) {
   const uint32_t size = op->h * op->w;

@@ -6,7 +6,8 @@
 #include "mathf.h"
 #include "poet/kernel.h"
 
-/* Elements of row `row` (of n * c * h) from this index on are not visible. */
+/* Return the index of the first element of row `row` that the causal order
+ * hides, or w if it hides none. There are n * c * h rows. */
 static uint32_t end_of_row(const struct poet_op *op, uint32_t row) {
   const uint32_t seen = row % op->h + 1;
   return op->variant && seen < op->w ? seen : op->w;
@@ -34,7 +35,7 @@ void poet_softmax(const struct poet_call *call) {
       y[w] = seen ? poet_exp(x[w] - top) : 0.0f;
       sum += y[w];
     }
-    /* A row without visible elements stays zeros. */
+    /* The elements of a row without visible elements stay 0. */
     for (uint32_t w = 0; w < op->w && sum != 0.0f; w++) {
       y[w] /= sum;
     }

@@ -1,5 +1,5 @@
-/* table.c - the function of each kernel by its code in isa.def: a constant
- * table in flash. */
+/* table.c - a constant table in flash: the function of each kernel, by the
+ * kernel's code in isa.def. */
 #include <stddef.h>
 
 #include "poet/kernel.h"

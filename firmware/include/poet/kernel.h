@@ -44,7 +44,8 @@
  *   layernorm_grad_weight    over n
  *   embedding_grad       over the n whose token is the row
  *
- * Formulas, evaluated in the order of the brackets, m = (float)(n * h * w):
+ * Formulas, evaluated in the order of the brackets, with m = (float)(n * h *
+ * w):
  *
  *   rstd   = 1 / sqrt(var + epsilon),  xhat = (x - mean) * rstd
  *   batchnorm            xhat * gamma + beta
@@ -80,12 +81,13 @@
  *   average, _square     m + (1 - mu) / (1 - mu^step) * (g' - m), where
  *                        mu = beta; _square: g'^2 instead of g'
  *   adam_step            w - lr * (m / (sqrt(v) + epsilon))
- *   sinks                with wd = weight_decay, and g' = g + wd * w, but
- *                        g' = g if wd = 0:  sgd w - lr * g', momentum
- *                        mu * v + g';  accumulate acc + g
+ *   sinks                g' = g + wd * w with wd = weight_decay; g' = g if
+ *                        wd = 0. sgd: w - lr * g'. momentum: mu * v + g'.
+ *                        accumulate: acc + g
  *
- * Every kernel passes NaN on, up to the loss. A label outside 0 .. c - 1 makes
- * the loss NaN. A token outside 0 .. k - 1 makes its row NaN.
+ * Every kernel passes a NaN from its input to its output, so that the NaN
+ * reaches the loss. A label outside 0 .. c - 1 makes the loss NaN. A token
+ * outside 0 .. k - 1 makes its row NaN.
  */
 #ifndef POET_KERNEL_H
 #define POET_KERNEL_H
@@ -94,10 +96,11 @@
 
 struct poet_call {
   const struct poet_op *op;
-  const void *in[POET_INPUTS]; /* op->input_count inputs, in isa.def's order */
+  /* the op->input_count input tensors, in the order of isa.def */
+  const void *in[POET_INPUTS];
   void *out;
   void *workspace;
-  uint32_t step; /* number of the training step, for dropout and Adam */
+  uint32_t step; /* number of the training step; dropout and Adam use it */
 };
 
 typedef void poet_kernel_fn(const struct poet_call *call);
@@ -105,13 +108,14 @@ typedef void poet_kernel_fn(const struct poet_call *call);
 #define KERNEL(code, name, ...) poet_kernel_fn poet_##name;
 #include "poet/isa.def"
 
-/* Number of elements of each operand of an elementwise operator. */
+/* Return the number of elements that each operand of an elementwise operator
+ * has. */
 static inline uint32_t poet_elements(const struct poet_op *op) {
   return op->n * op->c * op->h * op->w;
 }
 
-/* The function of the kernel with this code in isa.def. NULL for an unknown
- * code, and for the kernel `none`. */
+/* Return the function of the kernel that has this code in isa.def. Return NULL
+ * if the code is unknown or belongs to the kernel `none`. */
 poet_kernel_fn *poet_kernel(uint8_t code);
 
 #endif

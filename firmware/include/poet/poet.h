@@ -11,10 +11,11 @@
  *   poet_begin(&board, 0);                   commits them as the weights
  *   poet_step(&board, 1, 0, 0, &result);     runs and commits one step
  *
- * Functions return 0 or a negative POET_ERROR_*. The field `detail` of the
- * state then holds a number that says where; each function documents it. The
- * library has no heap and no globals. A schedule that poet_load has accepted
- * cannot fault in poet_step, even if the storage later returns other bytes.
+ * Functions return 0 or a negative POET_ERROR_*. After an error, the field
+ * `detail` of struct poet is a number that locates the error; the comment of
+ * each function explains it. The library has no heap and no globals. A schedule
+ * that poet_load has accepted cannot fault in poet_step, even if the storage
+ * later returns other bytes.
  *
  * Every request may be repeated. A power cut at any moment leaves the weights
  * of the last committed step (store.c says how). The library reads and writes
@@ -34,7 +35,8 @@
 #include "port.h"
 #include "records.h"
 
-/* Every row of wire.def: POET_ERROR_no_storage = -4, POET_MESSAGE_hello = 1. */
+/* One constant for each row of wire.def, such as POET_ERROR_no_storage = -4 and
+ * POET_MESSAGE_hello = 1. */
 enum poet_error {
 #define ERROR(code, name, meaning, advice) POET_ERROR_##name = (code),
 #include "wire.def"
@@ -55,7 +57,8 @@ enum {
   POET_DATA_BLOCK = POET_PLAN_BLOCK + POET_PLAN_BLOCKS,
 };
 
-/* A range of the arena in use. A workspace has tensor NONE. */
+/* A range of the arena that a tensor or a workspace occupies. For a workspace,
+ * `tensor` is POET_NONE. */
 struct poet_resident {
   uint32_t offset;
   uint32_t size_bytes;
@@ -65,17 +68,19 @@ struct poet_resident {
 
 /* One cached block of storage. */
 struct poet_cache {
-  uint32_t block; /* in the partition; POET_NO_BLOCK: empty */
-  uint32_t used;  /* value of poet.cache_uses at the last use */
+  /* number of the cached block, counted in the partition; POET_NO_BLOCK: this
+   * entry is empty */
+  uint32_t block;
+  uint32_t used; /* value of poet.cache_uses at this entry's last use */
   uint32_t words[POET_BLOCK / 4];
 };
 #define POET_NO_BLOCK 0xffffffffu
 
-/* All memory of the library except its state. Larger tables accept larger
- * models: poet_load compares each capacity with the schedule. At least one
- * cached block is needed. Three avoid most reads of the schedule: one for the
- * plan, one for operators, one for tensors. A cache as large as the schedule
- * avoids all of them. */
+/* All memory of the library except struct poet. poet_load compares each
+ * capacity with the needs of the schedule, so larger tables accept larger
+ * models. The cache needs at least one block. Three blocks avoid most reads of
+ * the schedule: one for the plan, one for operators, one for tensors. A cache
+ * as large as the schedule avoids all of these reads. */
 struct poet_memory {
   uint8_t *arena; /* aligned to 4; holds only tensors */
   uint32_t arena_bytes;
@@ -91,83 +96,105 @@ struct poet_memory {
   uint16_t trace_capacity;
 };
 
-/* Position in the plan, and the state that its statements have built so far.
- * `queued`, `finished` and poet.submitted, .retired count transfers since the
- * start of the step; they wrap around together. */
+/* The position of the decoder in the plan, and the state after all statements
+ * before that position. `queued`, `finished`, poet.submitted and poet.retired
+ * count transfers since the start of the step. All four wrap around at 2^32. */
 struct poet_decoder {
-  uint32_t bit;            /* index of the next bit in the stream */
-  uint32_t bits;           /* bits read ahead: the lowest `held` are valid */
-  uint32_t statement;      /* index of the next statement */
-  uint32_t peak_bytes;     /* highest end of a resident */
-  uint32_t queued;         /* transfers that the plan has queued */
-  uint32_t finished;       /* number of those that a wait has covered */
-  uint16_t next_operator;  /* tensor that the next first-time compute makes */
-  uint16_t resident_count; /* valid entries of poet_memory.residents */
-  uint16_t resident_max;   /* highest resident_count */
-  uint16_t queue_max;      /* most unfinished transfers */
-  uint16_t kept;           /* tensors with KEEP that are on storage */
-  uint16_t last_output;    /* output of the last compute, or NONE */
-  uint16_t frees; /* bit i: free input i of `op` next; bit 8: its output */
-  uint16_t held;  /* number of valid bits in `bits` */
+  uint32_t bit; /* index of the next bit in the plan's bit stream */
+  /* the next bits of the plan, already read; only the lowest `held` are
+   * valid */
+  uint32_t bits;
+  uint32_t statement;  /* index of the next statement */
+  uint32_t peak_bytes; /* highest end of a resident */
+  uint32_t queued;     /* transfers that the plan has queued */
+  /* number of queued transfers that a wait has covered */
+  uint32_t finished;
+  /* number of the tensor that the next compute makes, unless that compute
+   * repeats an earlier one */
+  uint16_t next_operator;
+  /* number of valid entries in poet_memory.residents */
+  uint16_t resident_count;
+  uint16_t resident_max; /* highest resident_count */
+  uint16_t queue_max;    /* most unfinished transfers */
+  /* number of tensors with the flag KEEP that are on storage */
+  uint16_t kept;
+  uint16_t last_output; /* output tensor of the last compute, or POET_NONE */
+  /* tensors that the next statements free: bit i for input i of poet.op, bit 8
+   * for the output of poet.op */
+  uint16_t frees;
+  uint16_t held; /* number of valid bits in `bits` */
 };
 
 struct poet {
   const struct poet_port *port;
   struct poet_memory memory;
-  uint32_t detail; /* where the last error is: a tensor, a statement, a size */
+  /* where the last error is: number of a tensor or a statement, or a size */
+  uint32_t detail;
 
-  /* Called between statements of a step and while it waits for transfers. A
-   * result other than 0 stops the step. NULL: never called. */
+  /* The library calls `poll` between statements of a step and while the step
+   * waits for transfers. A result other than 0 stops the step. NULL: there is
+   * nothing to call. */
   int (*poll)(void *context);
   void *poll_context;
 
-  /* Storage: valid while storage_status is 0 (store.c). */
+  /* Storage. These fields are valid while storage_status is 0 (store.c). */
   int16_t storage_status; /* 0: mounted; else the error */
   uint32_t partition;     /* first block of the partition on the card */
   uint32_t partition_blocks;
   struct poet_store store;
-  struct poet_commit committed; /* newest; its step is POET_NO_STEP if none */
-  uint32_t cache_uses;          /* number of cache accesses so far */
-  uint32_t cache_last;          /* index of the entry used last */
+  /* newest commit record; if there is none, its `step` is POET_NO_STEP */
+  struct poet_commit committed;
+  uint32_t cache_uses; /* number of cache accesses so far */
+  uint32_t cache_last; /* index of the entry used last */
 
   /* Schedule: valid while `loaded`. */
   bool loaded;
   struct poet_model model;
   struct poet_plan_header plan;
   uint16_t kept_at_start; /* number of stored tensors with the flag KEEP */
-  uint16_t loss;          /* the tensor with the flag LOSS, or NONE */
+  /* number of the tensor with the flag LOSS, or POET_NONE */
+  uint16_t loss;
 
   /* Upload: between steps. */
-  bool staging; /* memory.bitmap marks CURRENT tensors written since begin */
-  uint32_t verified; /* tensor whose slot has been checked by CRC, or NONE */
+  /* true: memory.bitmap marks the CURRENT tensors that were written since the
+   * last poet_begin */
+  bool staging;
+  /* number of the tensor whose slot poet_read has checked by its CRC, or
+   * POET_NONE */
+  uint32_t verified;
 
-  /* Step. poet_load uses the decoder too, in place of a step. */
+  /* State of a step. poet_load uses the decoder too, while no step runs. */
   struct poet_decoder decoder;
-  struct poet_op op;        /* of the last compute */
-  uint32_t submitted;       /* transfers passed to the port */
-  uint32_t retired;         /* number of those whose end was checked */
+  struct poet_op op;  /* operator of the last compute */
+  uint32_t submitted; /* transfers passed to the port */
+  /* number of transfers whose result has been checked */
+  uint32_t retired;
   uint32_t started;         /* port ticks at the start of the step */
-  struct poet_usage before; /* port usage at the start of the step */
-  uint32_t dirty_bytes;     /* only bytes below this may lack paint */
-  uint16_t trace_first;     /* first statement to trace */
-  uint16_t trace_count;     /* number of statements to trace */
+  struct poet_usage before; /* the port's usage at the start of the step */
+  /* arena bytes from this offset on still hold the paint value */
+  uint32_t dirty_bytes;
+  uint16_t trace_first; /* first statement to trace */
+  uint16_t trace_count; /* number of statements to trace */
   struct poet_status status;
-  struct poet_step_result result; /* of the current step, else of the last */
+  /* result of the running step, or else of the last one */
+  struct poet_step_result result;
 };
 
 /* Initialise the state for this port and memory. Does not touch storage. */
 void poet_init(struct poet *p, const struct poet_port *port,
                const struct poet_memory *memory);
 
-/* Find the partition and its newest commit, and forget the schedule. Every
- * function that needs storage calls this while storage_status is not 0.
- * detail: number of missing blocks (storage_small). */
+/* Find the partition and its newest commit, and unload the schedule. Every
+ * function that needs storage calls poet_mount first if storage_status is not
+ * 0. After storage_small, `detail` is the number of missing blocks. */
 int poet_mount(struct poet *p);
 
-/* Write an empty store to the first total_blocks of the partition (0: all). */
+/* Write an empty store that uses the first `total_blocks` blocks of the
+ * partition. 0 means all blocks. */
 int poet_format(struct poet *p, uint32_t total_blocks);
 
-/* Describe the board and what its storage holds. Mounts first if needed. */
+/* Describe the board and the content of its storage. Mounts the storage first
+ * if needed. */
 void poet_hello(struct poet *p, struct poet_hello *hello);
 
 /* Write bytes of an object (POET_OBJECT_*).
@@ -175,75 +202,79 @@ void poet_hello(struct poet *p, struct poet_hello *hello);
  * Writing the last byte of a tensor completes it: the library then reads the
  * tensor back from storage and writes its CRC after it. Bytes of a CURRENT
  * tensor take effect at poet_begin; until then the committed values stay. Bytes
- * of an INPUT tensor are for the next step. While a step runs (from poll), only
- * INPUT tensors may be written, and they are for the step after it.
+ * of an INPUT tensor are for the next step. While a step runs, `poll` may call
+ * this function, but only for INPUT tensors. They are then for the step after
+ * the running one.
  *
  * Writing a model or plan part unloads the schedule. The first tensor written
  * for another model invalidates the commit of the previous model. */
 int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
                const void *from, uint32_t size);
 
-/* Read bytes of an object. For a CURRENT tensor, these are the bytes written
- * since the last begin, or else the committed values. Refuses a tensor whose
- * CRC is wrong. */
+/* Read bytes of an object. If a CURRENT tensor was written since the last
+ * poet_begin, the written bytes are read, otherwise the committed values. A
+ * tensor whose CRC is wrong is refused. */
 int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
               void *to, uint32_t size);
 
-/* CRC-32 of the first `size` bytes of an object. */
+/* Compute the CRC-32 of the first `size` bytes of an object. */
 int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
                   uint32_t size, uint32_t *crc);
 
-/* Validate the schedule on storage in one pass and load it. detail: the tensor
- * (bad_table) or statement (bad_plan) that breaks a rule, or the size needed
- * (arena_small, table_small, storage_small). */
+/* Validate the schedule on storage in one pass and load it. After an error,
+ * `detail` is the tensor (bad_table) or the statement (bad_plan) that breaks
+ * a rule, or the size that is needed (arena_small, table_small,
+ * storage_small). */
 int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
               struct poet_facts *facts);
 
 /* Commit the written tensors as the weights after `step` steps. CURRENT tensors
- * that were not written keep their committed values. detail: a CURRENT tensor
- * that was never written, or is damaged. */
+ * that were not written keep their committed values. After an error, `detail`
+ * is a CURRENT tensor that was never written or is damaged. */
 int poet_begin(struct poet *p, uint32_t step);
 
 /* Run training step `step`, which must follow the committed step. If `step` is
- * the committed step, return its result again. trace_count statements from
- * trace_first on are traced. detail: the committed step, or the damaged
- * tensor. */
+ * the committed step, return its result again. Record `trace_count` statements,
+ * beginning with statement `trace_first`. After an error, `detail` is the
+ * committed step or the damaged tensor. */
 int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
               uint16_t trace_count, struct poet_step_result *result);
 
 /* Training without a host. poet_job_open loads the schedule that the job on
- * storage names, and writes the board's name there. poet_job_next writes the
- * loss of the last step and the batch of the next one. Then
- * poet_step(p, p->committed.step + 1, ...) trains on that batch. An error that
- * is not a storage error means: the card has no job, or no steps are left. */
+ * storage names, and writes the board's name into the job. poet_job_next writes
+ * the loss of the last step and the batch of the next step. Then poet_step(p,
+ * p->committed.step + 1, ...) trains on that batch. If the error is not a
+ * storage error, the card has no job, or the job has no steps left. */
 int poet_job_open(struct poet *p, struct poet_job *job);
 int poet_job_next(struct poet *p, const struct poet_job *job);
 
 /* Unload the schedule. Storage is not changed. */
 void poet_reset(struct poet *p);
 
-/* Measure: run one operator in the arena `repeat` times. `offsets` are arena
- * offsets of its inputs, then its output, then its workspace. */
+/* Measure an operator: run it `repeat` times in the arena. `offsets` are the
+ * arena offsets of the operator's inputs, then of its output, then of its
+ * workspace. */
 int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
                   const struct poet_op *op, const uint32_t *offsets,
                   uint32_t *ticks);
 
 /* Measure storage. poet_probe_transfer moves the first bytes of the arena to or
  * from the last blocks of the partition, in several erase groups.
- * poet_probe_commit writes blocks there, flushed like a commit. Both are
- * refused with storage_small if a model uses those blocks. `ticks`: time of the
- * transfers in their lane, or of the commits. `cpu_ticks`: time that the
- * processor was awake. */
+ * poet_probe_commit writes and flushes such blocks as a commit does. Both
+ * functions fail with storage_small if a model uses those blocks. `ticks` is
+ * the time of the transfers in the transfer lane, or of the commits.
+ * `cpu_ticks` is the time that the processor was awake. */
 int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
                         uint16_t repeat, uint32_t *ticks, uint32_t *cpu_ticks);
 int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks);
 
-/* The rows of isa.def as text, and its CRC-32. */
+/* The rows of isa.def as text, the size of this text, and its CRC-32. */
 extern const char poet_rows[];
 uint32_t poet_rows_size(void);
 uint32_t poet_fingerprint(void);
 
-/* CRC-32 as in zlib: start with 0, continue with the last result. */
+/* Return a CRC-32 as in zlib. Pass 0 as `crc` for the first bytes, and the last
+ * result for the bytes that follow. */
 uint32_t poet_crc(uint32_t crc, const void *data, uint32_t size);
 
 #endif

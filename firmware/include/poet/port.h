@@ -26,12 +26,14 @@
 struct poet_transfer {
   uint8_t *data;
   uint32_t size_bytes;
-  uint32_t block;      /* first block of the tensor's slot */
-  uint32_t trailer[2]; /* CRC-32 of the data, owner; written or read */
-  uint32_t owner;      /* required value of the trailer's second word */
-  uint32_t begin;      /* ticks when the port started the transfer */
-  uint32_t end;        /* ticks when the transfer finished */
-  uint32_t statement;  /* index of the statement that queued it */
+  uint32_t block; /* first block of the tensor's slot */
+  /* two words read from storage or written to it: CRC-32 of the data, then
+   * `owner` */
+  uint32_t trailer[2];
+  uint32_t owner;     /* value that the trailer's second word must have */
+  uint32_t begin;     /* ticks when the port started the transfer */
+  uint32_t end;       /* ticks when the transfer finished */
+  uint32_t statement; /* index of the statement that queued the transfer */
   uint16_t tensor;
   int16_t status; /* 0 or POET_ERROR_*; valid once `done` is set */
   uint8_t write;  /* 1: RAM to storage */
@@ -39,31 +41,35 @@ struct poet_transfer {
   struct poet_transfer *next; /* link of the port's own queue */
 };
 
-/* Ticks since the port started. The counters wrap around at 2^32. */
+/* Times in ticks since the port started. They wrap around at 2^32. */
 struct poet_usage {
-  uint32_t asleep;  /* the processor slept, for whatever reason */
-  uint32_t reading; /* storage was read, by transfers or synchronously */
-  uint32_t writing; /* storage was written, likewise */
+  uint32_t asleep; /* time that the processor slept, for any reason */
+  /* time that storage was read, by transfers or synchronously */
+  uint32_t reading;
+  uint32_t writing; /* time that storage was written, by both */
 };
 
 struct poet_port {
-  void *context;     /* first argument of every function */
-  const char *board; /* at most 16 characters, as is unique_id */
+  void *context; /* first argument of every function */
+  /* name of the board; `board` and `unique_id` have at most 16 characters
+   * each */
+  const char *board;
   const char *unique_id;
   uint32_t tick_hz;
 
   uint32_t (*ticks)(void *context); /* a clock that wraps around at 2^32 */
-  /* Time in each power state, for estimates of energy. */
+  /* Store the time in each power state in `usage`, for estimates of energy. */
   void (*usage)(void *context, struct poet_usage *usage);
   /* Sleep until a transfer ends or a byte arrives, at most about 10 ms. Return
    * at once if a transfer has ended since the last call. */
   void (*idle)(void *context);
 
-  /* Number of blocks of the storage, 0 if there is none. Called at every mount,
-   * so that a card may be inserted later. */
+  /* Return the number of blocks of the storage, or 0 if there is no storage.
+   * Called at every mount, so that a card may be inserted later. */
   uint32_t (*storage_blocks)(void *context);
-  /* Synchronous access to `count` blocks. Allowed while transfers are queued:
-   * the port then runs it between two of them. */
+  /* Read or write `count` blocks, and return at the end of the access. Allowed
+   * while transfers are queued: the port then puts the access between two
+   * transfers, or between two blocks of a transfer. */
   int (*read)(void *context, uint32_t block, void *data, uint32_t count);
   int (*write)(void *context, uint32_t block, const void *data, uint32_t count);
   /* Return only when everything written before survives a power cut. */
@@ -76,10 +82,10 @@ struct poet_port {
    * out of RAM and after a transfer into RAM. */
   bool lane_checks;
 
-  /* Only for the serial application. receive waits at most `wait_ms` for the
-   * first byte and returns the number of bytes stored. The port buffers at
-   * least one frame between calls. send returns when the bytes are on their
-   * way, or when the host does not take them. */
+  /* Only the serial application uses these. `receive` waits at most `wait_ms`
+   * for the first byte and returns the number of bytes stored. The port buffers
+   * at least one frame between calls. `send` returns when the bytes are on
+   * their way, or when the host does not accept them. */
   size_t (*receive)(void *context, uint8_t *data, size_t size,
                     uint32_t wait_ms);
   void (*send)(void *context, const uint8_t *data, size_t size);
@@ -90,11 +96,12 @@ struct poet_port {
 void poet_transfer_run(const struct poet_port *port,
                        struct poet_transfer *transfer, uint8_t *bounce);
 
-/* The parts of a transfer, for a port that moves blocks by DMA. _blocks: number
- * of blocks of the transfer. _whole: number of leading blocks that hold only
- * data; they move directly from or to `data`. One or two blocks remain: _fill
- * makes the content of block `index` before it is written, _take uses the
- * content of block `index` after it was read. */
+/* The parts of a transfer, for a port that moves blocks by DMA.
+ * poet_transfer_blocks returns the number of blocks. poet_transfer_whole
+ * returns the number of leading blocks that hold only data; they move directly
+ * from or to `data`. One or two blocks remain: poet_transfer_fill makes the
+ * content of block `index` before it is written, and poet_transfer_take uses
+ * the content of block `index` after it was read. */
 uint32_t poet_transfer_blocks(const struct poet_transfer *transfer);
 uint32_t poet_transfer_whole(const struct poet_transfer *transfer);
 void poet_transfer_fill(const struct poet_transfer *transfer, uint32_t index,
@@ -103,9 +110,9 @@ void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
                         const uint8_t *bounce);
 
 /* Compute the CRC of the data. For a transfer out of RAM, make the trailer. For
- * one into RAM, compare the trailer and set `status` if it is wrong. `crc` is
- * the CRC of the first `blocks` blocks, if it is known already; otherwise pass
- * 0 for both. */
+ * a transfer into RAM, check the trailer and set `status` if it is wrong. If
+ * the CRC of the first `blocks` blocks is known already, pass it as `crc`;
+ * otherwise pass 0 for both. */
 void poet_transfer_check(struct poet_transfer *transfer, uint32_t crc,
                          uint32_t blocks);
 

@@ -4,7 +4,8 @@
  * Python reads this same file through cffi (poet_host/isa.py), without the
  * lines that begin with # and without the POET_LAYOUT assertions. So use only
  * plain structs of fixed-width fields, with alignment up to 4 and no padding.
- * The members of a union are names of one field, each for different kernels.
+ * The members of a union are different names of one field. Different kernels
+ * use different names.
  */
 #ifndef POET_RECORDS_H
 #define POET_RECORDS_H
@@ -17,8 +18,8 @@
 #define POET_NONE 0xffffu         /* no tensor */
 #define POET_INPUTS 8             /* maximum inputs of an operator */
 #define POET_BLOCK 512u           /* bytes of a storage block */
-#define POET_TRAILER 8u           /* crc u32, block u32: after stored bytes */
-#define POET_PARTITION_TYPE 0xdau /* of our partition, in the card's MBR */
+#define POET_TRAILER 8u           /* size of the trailer: CRC u32, block u32 */
+#define POET_PARTITION_TYPE 0xdau /* our partition's type in the card's MBR */
 #define POET_MODEL_MAGIC 0x4d544f50u  /* "POTM" */
 #define POET_PLAN_MAGIC 0x50544f50u   /* "POTP" */
 #define POET_META_MAGIC 0x4a544f50u   /* "POTJ" */
@@ -31,29 +32,30 @@
 #define POET_NOTE_BYTES 65536u        /* of each note */
 #define POET_VERSION 1
 
-/* Where a tensor lives on storage (poet_tensor.place). */
+/* Values of poet_tensor.place: where a tensor lies on storage. */
 #define POET_PLACE_NONE 0    /* never on storage */
 #define POET_PLACE_PAGE 1    /* page, valid only within one step */
-#define POET_PLACE_FIXED 2   /* one slot, written by the host: frozen */
-#define POET_PLACE_CURRENT 3 /* the slot of the last committed step */
-#define POET_PLACE_NEXT 4    /* the other slot; the commit makes it current */
-#define POET_PLACE_INPUT 5   /* two slots: for this step, for the next step */
+#define POET_PLACE_FIXED 2   /* frozen: one slot, which the host writes */
+#define POET_PLACE_CURRENT 3 /* the slot with the last committed value */
+#define POET_PLACE_NEXT 4    /* the slot that the next commit selects */
+#define POET_PLACE_INPUT 5   /* two slots: this step's and the next step's */
 
-/* Objects of the messages write, read and checksum. */
+/* Objects that the messages `write`, `read` and `checksum` can name. */
 #define POET_OBJECT_MODEL 0
 #define POET_OBJECT_PLAN 1
 #define POET_OBJECT_TENSOR 2 /* a FIXED, CURRENT or INPUT tensor */
-#define POET_OBJECT_ARENA 3  /* RAM, between steps; it has no checksum */
+#define POET_OBJECT_ARENA 3  /* the arena, between steps; no checksum */
 #define POET_OBJECT_JOB 4    /* job of a board that trains without a host */
 
 #define POET_FLAG_STORED 1 /* on storage when a step starts; no operator */
 #define POET_FLAG_KEEP 2   /* must be on storage when a step ends */
 #define POET_FLAG_ONCE 4   /* an update: never recomputed */
-#define POET_FLAG_LOSS 8   /* its first float is the loss of the step */
+#define POET_FLAG_LOSS 8   /* the tensor's first float is the step's loss */
 
-/* Model part: poet_model, then tensor_count poet_tensor, then
- * tensor_count - stored_count poet_op. Stored tensors come first; tensor i
- * (i >= stored_count) is computed by operator i - stored_count. */
+/* The model part consists of one poet_model, tensor_count times poet_tensor,
+ * and tensor_count - stored_count times poet_op. The stored tensors come first.
+ * Each later tensor i (i >= stored_count) is computed by operator i -
+ * stored_count. */
 struct poet_model {
   uint32_t magic;
   uint32_t crc; /* CRC-32 of the model part after this field */
@@ -62,14 +64,16 @@ struct poet_model {
   uint16_t stored_count;
   uint16_t keep_count;
   uint32_t fingerprint;
-  uint32_t slot_stride; /* blocks from a tensor's first slot to its second */
+  /* distance, in blocks, from a tensor's first slot to its second slot */
+  uint32_t slot_stride;
   uint32_t data_blocks; /* size of the data area */
 };
 POET_LAYOUT(poet_model, 28);
 
 struct poet_tensor {
   uint32_t size_bytes;
-  uint32_t block; /* first block, from the start of the data area */
+  /* first block of the tensor, counted from the start of the data area */
+  uint32_t block;
   uint8_t place;
   uint8_t flags;
   uint16_t zero;
@@ -84,49 +88,57 @@ struct poet_op {
   uint8_t input_count;
   uint8_t variant;
   uint16_t output;
-  uint16_t overwrites; /* input whose memory becomes the output's, or NONE */
+  /* input tensor whose memory the output takes over, or POET_NONE */
+  uint16_t overwrites;
   uint16_t input[8];
-  uint32_t n, c, h, w; /* of the forward operator's input x */
-  uint32_t k, oh, ow; /* of the forward operator's output y; slice: offset oh */
+  uint32_t n, c, h, w; /* sizes of x, the forward operator's input */
+  /* sizes of y, the output of the forward operator; for slice, oh is the first
+   * channel */
+  uint32_t k, oh, ow;
   uint8_t kernel_h, kernel_w;
   uint8_t stride_h, stride_w;
   uint8_t pad_h, pad_w;
-  uint16_t groups; /* groups of a convolution, or heads of attention */
+  uint16_t groups; /* number of groups (convolution) or of heads (attention) */
   float learning_rate;
   union {
-    float momentum;    /* of the sink `momentum` */
-    float beta;        /* of an average: weight of all earlier steps */
-    float update_rate; /* of running statistics: weight of this step */
-    float upper_bound; /* of clip */
+    float momentum;    /* for the sink `momentum` */
+    float beta;        /* for averages: weight of all earlier steps */
+    float update_rate; /* for running statistics: weight of this step */
+    float upper_bound; /* for clip */
   };
   float weight_decay;
   union {
-    float epsilon;     /* avoids a division by 0: norms, adam_step */
-    float probability; /* of dropout */
-    float factor;      /* multiplies each result: scale, reduce, matmul */
-    float lower_bound; /* of clip */
+    float epsilon;     /* for norms and adam_step: avoids a division by 0 */
+    float probability; /* for dropout */
+    /* for scale, reduce and matmul: multiplies each result */
+    float factor;
+    float lower_bound; /* for clip */
   };
-  uint32_t seed, key; /* dropout: generator key (seed, step, key) */
+  /* for dropout: the random numbers depend on seed, step and key */
+  uint32_t seed, key;
   uint32_t workspace_bytes;
 };
 POET_LAYOUT(poet_op, 88);
 
-/* Plan part: poet_plan_header, then bit_bytes bytes of statements. */
+/* The plan part consists of one poet_plan_header and `bit_bytes` bytes of
+ * statements. */
 struct poet_plan_header {
   uint32_t magic;
   uint32_t crc;             /* CRC-32 of the plan part after this field */
   uint32_t model_crc;       /* crc field of its model part */
   uint32_t arena_bytes;     /* arena that the plan needs */
   uint32_t statement_count; /* number of statements without `end` */
-  uint32_t bit_bytes;       /* bytes of statements after this header */
-  uint16_t resident_max;    /* maximum of tensors in RAM at the same time */
-  uint16_t queue_max;       /* maximum of unfinished transfers */
+  /* number of bytes of statements after this header */
+  uint32_t bit_bytes;
+  /* maximum number of tensors in RAM at the same time */
+  uint16_t resident_max;
+  uint16_t queue_max; /* maximum of unfinished transfers */
 };
 POET_LAYOUT(poet_plan_header, 28);
 
-/* After the plan part in a .poet file, not sent to the board: poet_meta, then
- * `bytes` bytes of UTF-8 JSON (names, initial values, the solver's claims). A
- * note on the card has the same record, then compressed JSON. */
+/* In a .poet file, this record and `bytes` bytes of UTF-8 JSON follow the plan
+ * part: names, initial values, the solver's claims. They are not sent to the
+ * board. A note on the card is the same record, followed by compressed JSON. */
 struct poet_meta {
   uint32_t magic;
   uint32_t crc; /* CRC-32 of the JSON bytes */
@@ -139,24 +151,31 @@ struct poet_store {
   uint32_t magic;
   uint16_t version;
   uint16_t zero;
-  uint32_t total_blocks; /* used blocks of the partition, from its first */
-  uint32_t identity;     /* changes with every format */
-  uint32_t crc;          /* of the fields above */
+  /* number of blocks that the store uses, from the first block of the partition
+   * on */
+  uint32_t total_blocks;
+  uint32_t identity; /* changes with every format */
+  uint32_t crc;      /* of the fields above */
 };
 POET_LAYOUT(poet_store, 20);
 
-/* Each of the two commit blocks holds one record. They are written in turn. The
- * record with the greater sequence number is the newest commit. 2^32 commits
- * exceed the life of a card. */
+/* Each of the two commit blocks holds one commit record. Commits write the two
+ * blocks in turn. The record with the greater sequence number is the newest
+ * commit. A card wears out before the sequence number reaches 2^32. */
 struct poet_commit {
   uint32_t magic;
-  uint32_t sequence;    /* one more than in the record before */
-  uint32_t step;        /* 0: as written by the host; N: after N steps */
-  uint32_t model_crc;   /* of the model that owns the tensors, 0: none */
-  uint32_t data_blocks; /* of that model; later blocks are unused */
-  uint32_t parity;      /* the current slots: 0 the first, 1 the second */
-  float loss;           /* of that step */
-  uint32_t crc;         /* of the fields above */
+  uint32_t sequence; /* one more than in the previous record */
+  /* number of steps after which the weights have these values; 0: the host has
+   * written them */
+  uint32_t step;
+  /* CRC of the model that owns the tensors; 0: no model */
+  uint32_t model_crc;
+  /* size of that model's data area; the blocks after it are unused */
+  uint32_t data_blocks;
+  /* which slots are current: 0 the first slots, 1 the second slots */
+  uint32_t parity;
+  float loss;   /* loss of step `step` */
+  uint32_t crc; /* of the fields above */
 };
 POET_LAYOUT(poet_commit, 32);
 
@@ -188,10 +207,11 @@ struct poet_job {
 };
 POET_LAYOUT(poet_job, 52);
 
-/* Written by the board: its name when it starts the job, then each step's loss
- * before the next step. */
+/* The log that the board writes: its name when it starts the job, and the loss
+ * of each step before the next step begins. */
 struct poet_job_log {
-  char board[16]; /* zeros: no board has started this job */
+  /* name of the board that runs the job; zeros: no board has started it */
+  char board[16];
 };
 POET_LAYOUT(poet_job_log, 16);
 
@@ -203,11 +223,12 @@ struct poet_hello {
   char unique_id[16];
   uint32_t arena_bytes;
   uint32_t tick_hz;
-  uint32_t storage_blocks;  /* of the partition */
-  uint32_t committed_step;  /* 0xffffffff: nothing committed */
-  uint32_t committed_model; /* crc of the committed model, 0: none */
-  uint32_t loaded_plan;     /* crc of the loaded plan, 0: none */
-  uint16_t frame_bytes;     /* largest payload of a request or reply */
+  uint32_t storage_blocks; /* of the partition */
+  uint32_t committed_step; /* 0xffffffff: nothing committed */
+  /* CRC of the committed model; 0: no model is committed */
+  uint32_t committed_model;
+  uint32_t loaded_plan; /* CRC of the loaded plan; 0: none is loaded */
+  uint16_t frame_bytes; /* largest payload of a request or reply */
   uint16_t resident_capacity;
   uint16_t tensor_capacity;
   uint16_t queue_capacity;
@@ -218,7 +239,9 @@ POET_LAYOUT(poet_hello, 76);
 
 struct poet_facts {
   uint32_t statement_count;
-  uint32_t peak_bytes; /* as validated; equals arena_bytes of the plan */
+  /* highest end of the arena bytes in use, found by validation; equals
+   * arena_bytes of the plan */
+  uint32_t peak_bytes;
   uint16_t resident_max;
   uint16_t queue_max;
 };
@@ -227,20 +250,22 @@ POET_LAYOUT(poet_facts, 12);
 struct poet_step_result {
   uint32_t step;
   float loss;
-  uint32_t ticks;          /* of the whole step, commit included */
-  uint32_t commit_ticks;   /* of the commit alone */
-  uint32_t compute_ticks;  /* sum over compute statements */
-  uint32_t transfer_ticks; /* sum over transfers, in their own lane */
-  uint32_t asleep_ticks;   /* time that the processor slept */
-  uint32_t reading_ticks;  /* time that storage was read, for any purpose */
-  uint32_t writing_ticks;  /* time that storage was written */
-  uint32_t serving_ticks;  /* time spent on the host's requests */
-  /* Overhead is work that no plan contains: the commit and answers to the host.
-   * These parts of asleep, reading and writing are overhead. */
+  uint32_t ticks;         /* of the whole step, commit included */
+  uint32_t commit_ticks;  /* of the commit alone */
+  uint32_t compute_ticks; /* total time of the compute statements */
+  /* total time of the transfers, in the transfer lane */
+  uint32_t transfer_ticks;
+  uint32_t asleep_ticks;  /* time that the processor slept */
+  uint32_t reading_ticks; /* time that storage was read, for any purpose */
+  uint32_t writing_ticks; /* time that storage was written */
+  uint32_t serving_ticks; /* time spent on the host's requests */
+  /* Overhead is work that is not in the plan: the commit, and answers to the
+   * host. The next three fields are the parts of asleep_ticks, reading_ticks
+   * and writing_ticks that are overhead. */
   uint32_t overhead_asleep_ticks;
   uint32_t overhead_reading_ticks;
   uint32_t overhead_writing_ticks;
-  uint32_t peak_bytes; /* high-water mark of the painted arena */
+  uint32_t peak_bytes; /* high-water mark of the arena, found by painting it */
   uint32_t trace_records;
 };
 POET_LAYOUT(poet_step_result, 60);

@@ -11,41 +11,47 @@
 
 #include "poet.h"
 
-/* Bytes of a frame in addition to its payload: sequence, code, CRC-32. */
+/* Bytes of a frame in addition to its payload: sequence number, code,
+ * CRC-32. */
 #define POET_FRAME_EXTRA 6u
-/* Buffer size for payloads of `bytes`. COBS adds one byte per 254. */
+/* Size of a buffer for one frame whose payload has `bytes` bytes. COBS adds one
+ * byte for each 254 bytes. */
 #define POET_FRAME_BUFFER(bytes)                                               \
   ((bytes) + POET_FRAME_EXTRA + ((bytes) + POET_FRAME_EXTRA) / 254u + 2u)
 
 struct poet_server {
   struct poet *poet;
-  uint8_t *frame;       /* aligned to 4, POET_FRAME_BUFFER(frame_bytes) long */
+  uint8_t *frame;       /* POET_FRAME_BUFFER(frame_bytes) bytes, aligned to 4 */
   uint32_t frame_bytes; /* largest payload */
 
-  uint32_t received; /* bytes in `frame` of the frame being received */
-  bool overlong;     /* that frame does not fit: drop it */
-  uint8_t input[64]; /* bytes from the port */
+  /* number of bytes of the current frame that are in `frame` */
+  uint32_t received;
+  bool overlong;                   /* the current frame is too long: drop it */
+  uint8_t input[64];               /* bytes from the port */
   uint32_t input_size, input_next; /* number of valid bytes; next index */
 
-  bool attended;         /* a valid request has arrived since the start */
-  bool stepping;         /* a step runs: poet_serve is called from its poll */
+  bool attended; /* a valid request has arrived since the start */
+  /* a step runs, and its poll function calls poet_serve */
+  bool stepping;
   bool stop;             /* a reset was requested during the step */
   uint32_t step;         /* number of the running step */
-  uint8_t step_sequence; /* of the latest request for this step */
+  uint8_t step_sequence; /* sequence number of the last request for this step */
 };
 
-/* Answer the requests that arrive within wait_ms. Call it in a loop. */
+/* Answer the requests that arrive within `wait_ms`. Call this function in a
+ * loop. */
 void poet_serve(struct poet_server *server, uint32_t wait_ms);
 
-/* Train by the job on storage until it is done, a step fails, or a host
- * requests a reset. Returns at once if there is no job with steps left.
- * Requests are answered as during any step. Call it when `attended` is still
- * false some time after the start. */
+/* Train by the job on storage until the job is done, a step fails, or a host
+ * requests a reset. Return at once if there is no job with steps left. Requests
+ * that arrive meanwhile are answered as during any other step. Call this
+ * function when `attended` is still false some time after the start. */
 void poet_serve_alone(struct poet_server *server);
 
-/* COBS, consistent overhead byte stuffing. decode works in place and returns
- * the size, or UINT32_MAX if the bytes are not valid COBS. send passes the
- * encoded bytes and the final zero to the port, in pieces. */
+/* COBS means consistent overhead byte stuffing. poet_cobs_decode works in place
+ * and returns the size, or UINT32_MAX if the bytes are not valid COBS.
+ * poet_cobs_send passes the encoded bytes and the final zero to the port, in
+ * pieces. */
 uint32_t poet_cobs_decode(uint8_t *data, uint32_t size);
 void poet_cobs_send(const struct poet_port *port, const uint8_t *data,
                     uint32_t size);

@@ -137,7 +137,7 @@ def test_shapes_are_in_the_message() -> None:
 
 @pytest.mark.parametrize("shape", [(), (3,), (1, 2, 0), (0, 1, 8, 8), (1, 1, 1, 1, 1)])
 def test_data_of_wrong_shape_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(BadInput, match="model m: .* shape"):
+    with pytest.raises(BadInput, match=r"model m: .* shape"):
         Builder("m", data=shape)
 
 

@@ -138,7 +138,7 @@ def test_bert_base_is_planned_without_its_weights() -> None:
 
 
 def test_only_models_of_texts_have_a_length() -> None:
-    with pytest.raises(BadInput, match="resnet-digits .*sequence length"):
+    with pytest.raises(BadInput, match=r"resnet-digits .*sequence length"):
         models.load(DEMO, TrainingOptions(sequence_length=8))
     with pytest.raises(BadInput, match="0 tokens"):
         models.load("bert-tiny", TrainingOptions(sequence_length=0))

@@ -1,4 +1,4 @@
-"""The state of an import: values by their names in the file, layers, parameters, names."""
+"""The state of an import: the file's values by name, and the layers, parameters and used names."""
 
 import re
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class Unsupported(Exception):
 
 
 class Unknown(Exception):
-    """A node reads a tensor that could not be built; that problem is reported already."""
+    """A node reads a tensor that could not be built. The reason is reported already."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Deferred:
     tensor: Tensor
     order: tuple[int, ...]  # axes of `tensor`, in the new order
     factor: float = 1.0
-    pads: tuple[tuple[int, int], ...] = ()  # before and after each axis of the new order
+    pads: tuple[tuple[int, int], ...] = ()  # padding before and after each axis
     filling: float = 0.0  # the value of the padding
-    mask: Mask = UNMASKED  # of attention scores: only a softmax may read masked scores
+    mask: Mask = UNMASKED  # mask of attention scores, which only a softmax may read
 
     @property
     def shape(self) -> Shape:
@@ -74,7 +74,7 @@ class Parts:
     whole: Deferred
     axis: int
     ranges: tuple[tuple[int, int], ...]  # begin and end of each part
-    dropped: bool  # True if the axis, of size 1 in each part, is removed
+    dropped: bool  # True if the axis is removed: it has size 1 in each part
 
 
 Value = Tensor | Deferred | Constant | TokenValues | Parts
@@ -94,10 +94,11 @@ class Context:
         self.values[model.input.name] = builder.data
         self.computed: dict[str, Array] = {}  # parameters that nodes of the file compute, by name
         self.unknown: set[str] = set()  # tensors of which only the shape is known
-        self.problems: dict[str, str] = {}  # by the first output of the node
-        self.fused: dict[str, str] = {}  # from a node's output to its reader's: one rule does both
-        self.masks: dict[str, Mask] = {}  # of the scores of each softmax, by its output
-        self.normalised: set[str] = set()  # names of the data after subtraction, scaling, ...
+        self.problems: dict[str, str] = {}  # first output of a node -> what is wrong with the node
+        # Output of a node -> output of its only reader, if the rule of the node replaces both.
+        self.fused: dict[str, str] = {}
+        self.masks: dict[str, Mask] = {}  # output of a softmax -> mask of the scores that it read
+        self.normalised: set[str] = set()  # tensors that are the data after subtraction, scaling...
         self.reads_tokens = model.input.dtype.kind in "iu"
         self.texts = sample_texts(builder.data.shape) if self.reads_tokens else ()
         self._parameters: dict[str, Node] = {}  # by their start
@@ -111,17 +112,20 @@ class Context:
         return [node for node in self.model.nodes if name in node.inputs]
 
     def only_reader(self, name: str) -> OnnxNode | None:
-        """Return the only node that reads a tensor, if it reads it once. None for the output."""
+        """Return the node that reads a tensor, if no other node does and it has this input once.
+
+        Return None otherwise, and for the model's output.
+        """
         readers = self.readers(name)
         if len(readers) != 1 or readers[0].inputs.count(name) != 1 or name == self.model.output:
             return None
         return readers[0]
 
     def with_batch(self, x: Shape, shape: list[int]) -> list[int]:
-        """Return `shape`, which the file computes for its own batch, for the batch of the import.
+        """Return `shape`, with the batch of the file replaced by the batch of the import.
 
-        `x` is the old shape. Only a batch that is an axis of its own is replaced: in a merged axis
-        it cannot be found.
+        `shape` is the shape that a node of the file makes from a tensor of the shape `x`. The batch
+        is replaced only if it is an axis of its own: in a merged axis it cannot be found.
         """
         batch = self.builder.data.shape[0]
         for i, size in enumerate(shape):
@@ -157,7 +161,7 @@ class Context:
         return given.source.names[0] in self.model.frozen
 
     def is_trained(self, given: Constant) -> bool:
-        """Return True if the constant is a known parameter of a module, even of a single number."""
+        """Return True if the constant is a known parameter of a module. It may be one number."""
         return not given.computed and given.source.names[0] in self.model.trained
 
     def parameter(
@@ -168,7 +172,7 @@ class Context:
         shape: Shape,
         role: Role = "parameter",
     ) -> Node:
-        """Return the stored node that starts with these constants. Several are rows of one node."""
+        """Return the stored node whose first value is `given`. Several constants are its rows."""
         names = tuple(name for constant in given for name in constant.source.names)
         if sum(constant.value.size for constant in given) != prod(shape):
             raise Unsupported(
@@ -200,7 +204,7 @@ class Context:
         return found
 
     def stored(self, layer: str, given: Constant, role: Role) -> Tensor:
-        """A constant as a stored tensor of the model."""
+        """Return a constant as a stored tensor of the model."""
         shape = given.value.shape or (1,)
         node = self.parameter(layer, "value", (given,), shape, role)
         kept = self._stored.get(node.name)

@@ -22,8 +22,8 @@ class Constant:
 
     value: Array
     source: Source
-    computed: bool = False  # the tensor that `source` names is the output of a node
-    part: tuple[int, int, int] | None = None  # axis, begin and end: this part of an initialiser
+    computed: bool = False  # True if the tensor that `source` names is the output of a node
+    part: tuple[int, int, int] | None = None  # axis, begin, end, if part of an initialiser
 
     def whole(self, name: str) -> "Constant":
         """Return a part as a separate tensor called `name`. Return other constants unchanged."""
@@ -31,14 +31,14 @@ class Constant:
 
     @property
     def transposed(self) -> "Constant":
-        """The same numbers with their two axes exchanged."""
+        """Return the constant with its two axes exchanged."""
         return Constant(self.value.T, self.source.with_axes_reversed(), self.computed)
 
     @property
     def has_file_axes(self) -> bool:
-        """Does `value` have the axes of the file's tensor, in their order or in reverse?
+        """Return True if `value` has the axes of the file's tensor, in the same or reverse order.
 
-        The file's tensor may have more axes, of size 1, before them.
+        The file's tensor may have additional axes of size 1 in front.
         """
         file, rank = self.source.shape, self.value.ndim
         front, own = file[: len(file) - rank], file[len(file) - rank :]
@@ -48,14 +48,14 @@ class Constant:
 
 
 def computed(name: str, value: Array) -> Constant:
-    """A constant that nodes compute, as the output `name`."""
+    """Return a constant that nodes of the file compute. `name` is the output of the last node."""
     return Constant(value, Source((name,), value.shape), computed=True)
 
 
 def fold(
     model: OnnxModel, node: OnnxNode, inputs: Sequence[Constant | None]
 ) -> dict[str, Constant]:
-    """Compute the outputs of a node whose inputs are all constants. None is an omitted input.
+    """Compute the outputs of a node whose inputs are all constants. An omitted input is None.
 
     Raises an error of any class if the operator cannot be computed.
     """
@@ -77,7 +77,7 @@ def fold(
 def _part(
     model: OnnxModel, node: OnnxNode, table: Constant, inputs: Sequence[Constant | None]
 ) -> Constant | None:
-    """Return the part of a file's tensor that a node reads, if it is a range of one axis."""
+    """Return the part that a node reads of a file's tensor, if the part is a range of one axis."""
     plain = not (table.computed or table.part or table.source.transposed)
     if not plain or table.value.dtype != np.float32 or table.value.shape != table.source.shape:
         return None
@@ -125,7 +125,7 @@ def _rows(
 def _is_only_added(model: OnnxModel, node: OnnxNode) -> bool:
     """Return True if a node's output is only added to tensors that are not constants.
 
-    A constant may have one row too, so that the addition would not repeat the output.
+    If a constant with only one row is added, the addition does not repeat the output.
     """
     readers = [reader for reader in model.nodes if node.outputs[0] in reader.inputs]
     known = {name for other in model.nodes if not other.inputs for name in other.outputs}

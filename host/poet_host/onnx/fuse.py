@@ -1,8 +1,8 @@
 """Fuse functions that exporters write as several operators: gelu and layer normalisation.
 
-The functions are recognised by their results. A cone is the set of nodes between a tensor and
-another tensor that depends on the first alone. The cone is evaluated for a few numbers, and the
-results are compared with those of the function. So the order of the operators does not matter.
+The functions are recognised by their results. A cone is a set of nodes that compute one tensor from
+one other tensor and constants. The cone is evaluated for a few numbers, and the results are
+compared with those of the function. So the order of the operators does not matter.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ _NUMPY: dict[str, Callable[..., Array]] = {
     "Erf": np.vectorize(erf, otypes=[float]),
     "Erfc": np.vectorize(
         erfc, otypes=[float]
-    ),  # not an operator of ONNX, but Keras' exporter writes it
+    ),  # ONNX has no operator Erfc, but Keras' exporter writes it
     "ReduceMean": lambda x: x.mean(-1, keepdims=True),
 }
 
@@ -51,7 +51,7 @@ def _gelu_tanh(x: Array) -> Array:
 def fused(
     nodes: tuple[OnnxNode, ...], constants: Constants, shapes: Mapping[str, Shape]
 ) -> tuple[OnnxNode, ...]:
-    """Return the nodes, with one node in place of each cone that is a known function.
+    """Return the nodes. If a cone computes a known function, its last node becomes this function.
 
     `shapes` are the known shapes of tensors.
     """
@@ -71,7 +71,7 @@ def fused(
 
 
 def _over_the_last(node: OnnxNode, constants: Constants, shapes: Mapping[str, Shape]) -> OnnxNode:
-    """Return the node. A mean over the last axis gets the axis -1."""
+    """Return the node. If it is a mean over the last axis, its axis becomes -1."""
     rank, axes = len(shapes.get(node.input(0), ())), _axes(node, constants)
     if node.op != "ReduceMean" or not rank or axes != [rank - 1]:
         return node
@@ -86,14 +86,14 @@ def _axes(node: OnnxNode, constants: Constants) -> list[int] | None:
 
 
 def _usable(node: OnnxNode, constants: Constants) -> bool:
-    """Can a cone contain this node?"""
+    """Return True if a cone can contain this node."""
     if node.op != "ReduceMean":
         return node.op in _NUMPY
     return _axes(node, constants) == [-1] and node.attributes.get("keepdims", 1) == 1
 
 
 def _cone(output: str, makers: Mapping[str, OnnxNode], constants: Constants) -> dict[str, OnnxNode]:
-    """Return usable nodes that `output` depends on, by their outputs: the nearest _MAX_NODES."""
+    """Return, by their outputs, the nearest _MAX_NODES usable nodes that `output` depends on."""
     cone: dict[str, OnnxNode] = {}
     waiting = [output]
     while waiting and len(cone) < _MAX_NODES:
@@ -108,7 +108,7 @@ def _cone(output: str, makers: Mapping[str, OnnxNode], constants: Constants) -> 
 def _match(
     output: str, cone: Mapping[str, OnnxNode], constants: Constants
 ) -> tuple[OnnxNode, list[OnnxNode]] | None:
-    """Return a node of the known function that computes `output`, and the nodes of its cone."""
+    """Return a node of a known function that computes `output`, and the nodes that it replaces."""
     ops = [node.op for node in cone.values()]
     attributes: dict[str, Any]
     if _CURVES.isdisjoint(ops) and ops.count("ReduceMean") < 2:
@@ -143,7 +143,10 @@ def _match(
 def _between(
     source: str, output: str, cone: Mapping[str, OnnxNode], constants: Constants
 ) -> list[OnnxNode]:
-    """Return the nodes from `source` to `output`, in order; none if `output` has other sources."""
+    """Return the nodes that compute `output` from `source`, in order.
+
+    Return an empty list if `output` also depends on other tensors that are not constants.
+    """
     ordered: list[OnnxNode] = []
     done = {source}
 
@@ -179,7 +182,10 @@ def _evaluated(
 def _normed(
     source: str, output: str, nodes: list[OnnxNode], constants: Constants
 ) -> tuple[str, str, float] | None:
-    """Names of weight and bias ("" for none), and epsilon, if this is layer normalisation."""
+    """Return the names of weight and bias ("" if missing) and epsilon of a layer normalisation.
+
+    Return None if the nodes do not compute a layer normalisation.
+    """
     names = dict.fromkeys(n for node in nodes if node.op != "ReduceMean" for n in node.inputs)
     known = {name: constants[name] for name in names if name in constants}
     vectors = [name for name, value in known.items() if value.size > 1 and value.ndim]
@@ -199,7 +205,7 @@ def _normed(
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    """The ways in which up to two constants can be weight and bias."""
+    """Yield each way (weight, bias) to use up to two constants as weight and bias."""
     for weight in (*names, ""):
         for bias in (*names, ""):
             if {weight, bias} - {""} == set(names) and (weight != bias or not names):

@@ -1,7 +1,7 @@
-"""Import an .onnx model as the graph of its training step. Training starts with its weights.
+"""Import an .onnx model as the graph of its training step. Training starts with the file's weights.
 
-Batch and sequence length can be set. The loss replaces a softmax at the end. Batchnorm is trained
-or frozen. One error lists all nodes that cannot be trained.
+Batch and sequence length can be set. The loss replaces a softmax at the end of the model. Batchnorm
+is trained or frozen. One error lists all nodes that cannot be trained.
 """
 
 import re
@@ -32,7 +32,7 @@ _VIEWS = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze")
 
 
 def load(path: Path | str, options: TrainingOptions = DEFAULTS) -> Graph:
-    """Return the training graph of the model in an .onnx file. Raises BadInput as `training`."""
+    """Return the training graph of the model in an .onnx file. Raises the errors of `training`."""
     return training(read_file(path), Path(path).stem, options)
 
 
@@ -45,10 +45,10 @@ def training(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -
 def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -> Model:
     """Return the forward model, with a loss after its output.
 
-    The batch is the first size of the input. Without `options.batch` it is the file's batch, or 1
-    if the file leaves it open. `options.sequence_length` is the second size, which must be open in
-    the file, or the same. Without `options.loss` the loss is cross-entropy. Raises BadInput if the
-    output then does not have the shape of classes.
+    `options.batch` is the first size of the input. If it is None, the batch is the file's batch, or
+    1 if the file leaves the batch open. `options.sequence_length` is the second size of the input.
+    In the file, this size must be open or the same. If `options.loss` is None, the loss is
+    cross-entropy, and BadInput is raised if the output does not have the shape of classes.
     """
     loss = options.loss
     if loss not in (None, *LOSSES):
@@ -110,7 +110,7 @@ def _text(shape: tuple[Any, ...]) -> str:
 
 
 def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
-    """Raise BadInput unless the output is (batch, classes), and not of the input's shape."""
+    """Raise BadInput if the output is not (batch, classes), or has the shape of the input."""
     classes = output.shape[1:2] if prod(output.shape[2:]) == 1 else ()
     if output.shape == builder.data.shape or not classes or classes[0] < 2:
         raise BadInput(
@@ -121,9 +121,9 @@ def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
 
 
 def _drop_softmax(model: OnnxModel) -> bool:
-    """Remove a final softmax or sigmoid of one number, because the loss contains it.
+    """Remove a final softmax, or a final sigmoid of one number, because the loss contains it.
 
-    Only changes of shape may follow it. Returns True if one was removed.
+    Return True if a node was removed. Nodes after the softmax or sigmoid may only change the shape.
     """
     output, views = model.output, []
     makers = {name: node for node in model.nodes for name in node.outputs}
@@ -142,7 +142,10 @@ def _drop_softmax(model: OnnxModel) -> bool:
 
 
 def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
-    """Return True for the sigmoid of one number, or a softmax over the last axis larger than 1."""
+    """Return True for a sigmoid of one number per sample, or for a softmax over the classes.
+
+    The axis of the classes is larger than 1, and all axes after it have size 1.
+    """
     shape = model.shapes.get(node.outputs[0], ())
     if node.op == "Sigmoid":
         return len(shape) > 0 and prod(shape[1:]) == 1
@@ -154,10 +157,10 @@ def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
 
 
 def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Tensor:
-    """Return the output as the loss reads it, without axes of size 1 after the classes.
+    """Return the output in the form that the loss reads: no axes of size 1 after the classes.
 
-    A single number is the logit of the second of two classes. The logit of the first class is 0,
-    so the loss is binary cross-entropy.
+    If the output is a single number, it becomes the logit of the second of two classes. The logit
+    of the first class is 0, so the loss is binary cross-entropy.
     """
     batch, where = builder.data.shape[0], context.model.where
     if output.shape[0] != batch:
@@ -184,7 +187,7 @@ def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Te
 
 
 def _origin(model: OnnxModel, context: Context) -> bytes:
-    """Return the file for inference. Parameters that its nodes compute become initialisers."""
+    """Return the .onnx file for inference. Parameters that nodes compute become initialisers."""
     onnx = onnx_package()
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)

@@ -49,7 +49,7 @@ class OnnxInput:
 class OnnxModel:
     """A checked model of one input and one output.
 
-    With `merged`, tensors that an exporter merged get copies again (names.restore).
+    If `merged`, each layer gets its own copy of a tensor that an exporter merged (names.restore).
     """
 
     def __init__(self, proto: Any, where: str, merged: bool = True) -> None:
@@ -75,13 +75,13 @@ class OnnxModel:
         self.output: str = _only(outputs, outputs, "output", where)
         # The nodes that the output needs, in topological order.
         self.nodes = needed_for(self.output, _nodes(onnx, graph))
-        self.trained: frozenset[str] = frozenset()  # initialisers that are known as parameters
+        self.trained: frozenset[str] = frozenset()  # initialisers that are known to be parameters
         self.frozen: frozenset[str] = frozenset()  # initialisers that must not be trained
         self.opsets = _opsets(self.proto)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of float32 tensors that onnx.shape_inference finds for the sizes of the input."""
+        """Return the shapes of float32 tensors that ONNX infers from the sizes of the input."""
         onnx = onnx_package()
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
@@ -94,7 +94,7 @@ class OnnxModel:
             dim.dim_value = size
         try:
             inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-        except onnx_errors(onnx):  # shapes only help to report more problems at once
+        except onnx_errors(onnx):  # without shapes, fewer problems are reported at once
             return {}
         found = {
             value.name: _sizes(value)
@@ -110,7 +110,7 @@ class OnnxModel:
 
 
 def read_file(path: Path | str) -> OnnxModel:
-    """Read the model in an .onnx file, with data that it stores in other files."""
+    """Read the model in an .onnx file, and tensors that this file stores in other files."""
     onnx = onnx_package()
     if not Path(path).is_file():
         problem = "this is a folder" if Path(path).is_dir() else "the file does not exist"
@@ -132,7 +132,7 @@ def read_file(path: Path | str) -> OnnxModel:
 
 
 def read_bytes(data: bytes, where: str, merged: bool = True) -> OnnxModel:
-    """Read the model in the bytes of an .onnx file."""
+    """Read the model from `data`, the content of an .onnx file."""
     return OnnxModel(parse(data, where), where, merged)
 
 
@@ -157,12 +157,15 @@ def _checked(onnx: ModuleType, proto: Any, where: str, merged: bool) -> Any:
         restore(onnx, proto.graph)
         proto.ir_version = max(
             proto.ir_version, 4
-        )  # from this version initialisers need not be inputs
+        )  # from IR version 4 on, initialisers need not be inputs
     return proto
 
 
 def _check_order(graph: Any, where: str) -> None:
-    """Check that each tensor is the input, or computed once and before it is read."""
+    """Check that a node before the first reader computes each tensor, once.
+
+    This does not apply to inputs and initialisers.
+    """
     known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
     known |= {tensor.values.name for tensor in graph.sparse_initializer}
     made: set[str] = set()
@@ -183,7 +186,7 @@ def _check_order(graph: Any, where: str) -> None:
 
 
 def _opsets(proto: Any) -> dict[str, int]:
-    """Versions of the operators, by domain; the name of ONNX's own domain is empty."""
+    """Return the version of the operators by domain. The name of ONNX's own domain is empty."""
     return {opset.domain.removeprefix("ai.onnx"): opset.version for opset in proto.opset_import}
 
 
@@ -240,7 +243,7 @@ def _sizes(proto: Any) -> tuple[Size, ...]:
 
 
 def needed_for(output: str, nodes: Sequence[OnnxNode]) -> tuple[OnnxNode, ...]:
-    """The nodes that the output depends on, in their order."""
+    """Return the nodes that the output depends on, in their order."""
     needed, kept = {output}, []
     for node in reversed(nodes):
         if needed & set(node.outputs):

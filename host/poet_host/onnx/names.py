@@ -1,8 +1,8 @@
 """Restore the parameters of modules that exporters renamed, merged, transposed or left out.
 
 PyTorch's exporters merge equal initialisers, such as the ones and zeros with which batchnorms
-start. They store the weights of linear layers transposed, named by numbers. Each parameter gets the
-name and the layout of its module again, so that trained weights fit that module.
+start. They transpose the weights of linear layers, and name them by numbers. Here each parameter
+gets the name and the layout that it has in its module, so that trained weights fit the module.
 """
 
 import ast
@@ -20,7 +20,7 @@ Uses = dict[str, list[tuple[Any, int]]]
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _RULE = "pkg.onnxscript.rewriter.rule_name"
 _NO_BIAS = ("RemoveOptionalBiasFromConv", "RemoveOptionalBiasFromGemm")
-# Exporters name a computed tensor after its operator, with a number from the second one on.
+# Exporters name computed tensors after their operator, such as `add`, and then `add_1`, `add_2`.
 _COMPUTED = re.compile(
     r"(add|sub|mul|div|neg|pow|sqrt|rsqrt|exp|mm|matmul|t|transpose|permute|view|reshape|expand|"
     r"squeeze|unsqueeze|cat|stack|select|slice|norm|linalg_vector_norm|_weight_norm\w*)(_\d+)?"
@@ -32,7 +32,7 @@ _SLOTS = ("weight", "bias", "running_mean", "running_var")
 
 
 def module_of(node: Any) -> str:
-    """The module that a node belongs to: for /layer1/layer1.0/relu/Relu it is layer1.0.relu."""
+    """Return the module of a node. For the node /layer1/layer1.0/relu/Relu, it is layer1.0.relu."""
     scopes = _about(node, _SCOPES)
     if scopes is not None:
         *modules, function = ast.literal_eval(scopes)
@@ -49,27 +49,27 @@ def module_of(node: Any) -> str:
 
 
 def _output(node: Any) -> str:
-    """The first output of a node that is not omitted."""
+    """Return the name of a node's first output. Omitted outputs are skipped."""
     return next((name for name in node.output if name), "")
 
 
 def _about(node: Any, key: str) -> str | None:
-    """Metadata that an exporter wrote for a node."""
+    """Return the value of `key` in the metadata that an exporter wrote for a node."""
     return next((entry.value for entry in node.metadata_props if entry.key == key), None)
 
 
 def is_numbered(name: str) -> bool:
-    """Return True for a name that an exporter made of a number, for a tensor without a name."""
+    """Return True for a number as a name, which an exporter gives to a tensor without a name."""
     return _NUMBERED.fullmatch(name) is not None
 
 
 def is_made_up(name: str) -> bool:
-    """Is the name from an exporter, not from the module?"""
+    """Return True if an exporter made up the name, so that it is not the name in the module."""
     return is_numbered(name) or _COMPUTED.fullmatch(name) is not None
 
 
 def is_folded(node: Any) -> bool:
-    """Did an exporter fold a batchnorm into this layer? Then its tensors are not the module's."""
+    """Return True if an exporter folded a batchnorm into this layer and so changed its tensors."""
     return "FuseBatchNorm" in (_about(node, _RULE) or "")
 
 
@@ -87,7 +87,7 @@ def restore(onnx: ModuleType, graph: Any) -> None:
     """Restore the parameters in the file's graph. The results of the graph stay the same."""
     arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for value in [value for value in graph.input if value.name in arrays]:
-        graph.input.remove(value)  # only the default, the initialiser, is used
+        graph.input.remove(value)  # its default value, the initialiser, is always used
     taken = arrays.keys() | {name for node in graph.node for name in node.output}
     taken |= {value.name for value in (*graph.input, *graph.output)}
     added = _split_merged(graph, arrays, taken)
@@ -104,8 +104,8 @@ def restore(onnx: ModuleType, graph: Any) -> None:
 def _split_merged(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
     """Give each layer its own copy of an initialiser that an exporter merged; return the copies.
 
-    In such an initialiser all numbers are equal, or layers of the same kind in different modules
-    read it: copies of one layer are equal until they are trained.
+    An initialiser counts as merged if all its numbers are equal, or if layers of the same kind in
+    different modules read it. Such layers are copies of one layer, with equal weights.
     """
     even = {
         name: value
@@ -152,7 +152,7 @@ def _give_copies(
     is_copied: bool,
     taken: set[str],
 ) -> list[str]:
-    """Make each layer read a tensor of its own name. Return the new names."""
+    """Make each layer read a tensor that has the layer's name. Return the new names."""
     own = [layers[_output(node)] for node, _ in readers]
     wanted = [
         f"{layer}.{_slot(node.op_type, i)}" for layer, (node, i) in zip(own, readers, strict=True)
@@ -162,7 +162,7 @@ def _give_copies(
     elif is_copied and own and name.startswith(f"{own[0]}."):
         wanted = [layer + name.removeprefix(own[0]) for layer in own]
     owner = wanted.index(name) if name in wanted else 0
-    # By layer and wanted name: the name that is used, and the first reader.
+    # (layer, wanted name) -> (name that is used instead, first node that reads it)
     given: dict[tuple[str, str], tuple[str, Any]] = {}
     made = []
     if readers:
@@ -175,7 +175,7 @@ def _give_copies(
         is_numbered_call = module_of(first) != module_of(node)
         is_same = is_numbered_call or node.op_type in _LAYERS
         if before and (is_same or _add_to_same_weight(graph, first, node)):
-            node.input[i] = before  # the same layer, called again
+            node.input[i] = before  # the same layer is called a second time
             continue
         node.input[i] = free_name(wanted[place], taken)
         made.append(node.input[i])
@@ -184,7 +184,7 @@ def _give_copies(
 
 
 def _add_to_same_weight(graph: Any, first: Any, second: Any) -> bool:
-    """Do two nodes add to products with the same weight?"""
+    """Return True if two nodes add something to products with the same weight."""
     products = [node for node in graph.node if node.op_type == "MatMul"]
     weights = [
         {product.input[1] for product in products if product.output[0] in node.input}
@@ -194,7 +194,7 @@ def _add_to_same_weight(graph: Any, first: Any, second: Any) -> bool:
 
 
 def _omitted_biases(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
-    """Return biases of zeros that an exporter removed, as its metadata state."""
+    """Add the zero biases that an exporter removed, as its metadata says. Return them by name."""
     added: Arrays = {}
     of: dict[str, str] = {}
     for node in graph.node:
@@ -214,7 +214,10 @@ def _omitted_biases(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
 
 
 def _layers(graph: Any) -> dict[str, str]:
-    """The module of each node, by its first output, without the numbers of repeated calls."""
+    """Return the module of each node, by the node's first output.
+
+    If a module is called repeatedly, the number of the call is removed from the module's name.
+    """
     modules = {_output(node): module_of(node) for node in graph.node}
     inside = {
         name: module
@@ -245,7 +248,7 @@ def _are_copies(
 
 
 def _slot(op: str, number: int) -> str:
-    """The name of the parameter that is input `number` of a layer's node."""
+    """Return the name of the parameter that is input `number` of a layer's operator `op`."""
     if op == "Transpose":
         return "weight"
     return "bias" if op == "Add" else _SLOTS[(number - 1) % len(_SLOTS)]
@@ -254,9 +257,10 @@ def _slot(op: str, number: int) -> str:
 def _linear_weights(
     onnx: ModuleType, graph: Any, arrays: Arrays, taken: set[str]
 ) -> tuple[Arrays, set[str]]:
-    """Return the weights of linear layers as in their modules, and the exporter's names of them.
+    """Transpose weights of linear layers back. Return the weights, and the names that are replaced.
 
-    A weight that equals the transpose of an embedding table shares this table.
+    The weights are returned by their names in the modules. If a weight equals the transpose of an
+    embedding table, the layer shares this table.
     """
     added: Arrays = {}
     gone: set[str] = set()
@@ -288,7 +292,7 @@ def _equal(a: NDArray[Any] | None, b: NDArray[Any]) -> bool:
 
 
 def _weight_name(node: Any, following: list[Any], arrays: Arrays) -> str | None:
-    """The name of a linear layer's weight in its module, from the bias that is added."""
+    """Return the name of a linear layer's weight in its module. The bias's name determines it."""
     module = module_of(node)
     sums = [n for n in following if n.op_type == "Add" and node.output[0] in n.input]
     biases = {name for n in sums for name in n.input if name in arrays} or {f"{module}.bias"}

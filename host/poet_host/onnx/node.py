@@ -1,4 +1,4 @@
-"""One node of an ONNX model as its rule sees it: inputs, attributes, and layers to add."""
+"""One node of an ONNX model. Its rule reads inputs and attributes from it, and adds layers."""
 
 import re
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _ENDINGS = re.compile(
 
 @dataclass(frozen=True)
 class ImportedNode:
-    """One node, its inputs by number as tensors or constants."""
+    """A node of the imported file. Its methods return input `number` as a tensor or constant."""
 
     context: Context
     onnx: OnnxNode
@@ -36,21 +36,21 @@ class ImportedNode:
         return self.onnx.attributes.get(name, default)
 
     def has(self, number: int) -> bool:
-        """Return True if the node has this input."""
+        """Return True if the node has the input `number`."""
         return bool(self.onnx.input(number))
 
     # Inputs that are computed from the data.
 
     def is_tensor(self, number: int) -> bool:
-        """Is this input computed from the data?"""
+        """Return True if the input is computed from the data."""
         return not isinstance(self._value(number), Constant)
 
     def tensor(self, number: int) -> Tensor:
-        """Return a computed input. Its deferred operations become layers."""
+        """Return an input that is computed from the data. Its deferred operations become layers."""
         return self._materialised(number, self.deferred(number))
 
     def deferred(self, number: int) -> Deferred:
-        """Return a computed input, with its deferred operations."""
+        """Return an input that is computed from the data, with its deferred operations."""
         value, name = self._value(number), self.onnx.input(number)
         if isinstance(value, Constant):
             raise Unsupported(f"the input {name} must not be a constant")
@@ -66,16 +66,20 @@ class ImportedNode:
         return value if isinstance(value, Deferred) else deferred(value)
 
     def unpadded(self, number: int) -> Deferred:
-        """Return a computed input without deferred padding; other operations may be deferred."""
+        """Return an input that is computed from the data, without deferred padding.
+
+        Other operations may be deferred.
+        """
         value = self.deferred(number)
         return deferred(self._materialised(number, value)) if value.pads else value
 
     def with_padding(
         self, number: int, filling: float
     ) -> tuple[Tensor, tuple[tuple[int, int], ...]]:
-        """Return a computed input, and the padding of its axes that the node must do itself.
+        """Return an input that is computed from the data, and the padding that the node must do.
 
-        The node pads with `filling`, but not samples or channels. Other padding becomes layers.
+        The node can pad with the value `filling`, but not along samples or channels. Any other
+        padding becomes layers.
         """
         value = self.deferred(number)
         if not value.pads or any(map(any, value.pads[:2])) or value.filling != filling:
@@ -87,14 +91,14 @@ class ImportedNode:
         return made, value.pads
 
     def parts(self, number: int) -> Parts:
-        """An input that is a sequence."""
+        """Return an input that is a sequence."""
         value = self._value(number)
         if not isinstance(value, Parts):
             raise Unsupported(f"the input {self.onnx.input(number)} is not a sequence of tensors")
         return value
 
     def materialise(self, value: Deferred, name: str = "") -> Tensor:
-        """Add layers for deferred operations, named after `name` or the node."""
+        """Add layers for deferred operations. They are named after `name`, or else the node."""
         return self.context.materialise(value, name or self.name)
 
     def _materialised(self, number: int, value: Deferred) -> Tensor:
@@ -103,7 +107,7 @@ class ImportedNode:
         return made
 
     def is_normalised(self, number: int, first: bool) -> bool:
-        """Return True if this input is the normalised data, or, with `first`, the data itself."""
+        """Return True if the input is the normalised data. With `first`, it may be the raw data."""
         value = self._value(number)
         tensor = value.tensor if isinstance(value, Deferred) else value
         name = tensor.name if isinstance(tensor, Tensor) else ""
@@ -122,14 +126,14 @@ class ImportedNode:
         return value
 
     def integers(self, number: int, attribute: str) -> list[int] | None:
-        """A list that newer opsets have as an input and older ones as an attribute."""
+        """Return a list that is an input in newer opsets, and an attribute in older opsets."""
         if self.has(number):
             return [int(value) for value in self.constant(number).value.reshape(-1)]
         found = self.attribute(attribute)
         return None if found is None else [int(value) for value in found]
 
     def number(self, number: int, attribute: str) -> float | None:
-        """A number that newer opsets have as an input and older ones as an attribute."""
+        """Return a number that is an input in newer opsets, and an attribute in older opsets."""
         if self.has(number):
             return float(self.constant(number).value.reshape(-1)[0])
         found = self.attribute(attribute)
@@ -138,7 +142,7 @@ class ImportedNode:
     def scalar(self, number: int) -> float | None:
         """Return one of two inputs, if it is a constant single number that is not trained.
 
-        It has at most as many axes as the other input, so the output has that input's shape.
+        It must not have more axes than the other input, which defines the output's shape.
         """
         value = self._value(number)
         if not isinstance(value, Constant) or not self.is_tensor(1 - number):
@@ -149,7 +153,7 @@ class ImportedNode:
         return float(value.value.reshape(-1)[0])
 
     def weight(self, number: int) -> Constant:
-        """A constant that may become a parameter: float32."""
+        """Return a constant that may become a parameter. It must be float32."""
         name = self.onnx.input(number)
         found = self.constant(number).whole(name)
         if found.value.dtype != np.float32:
@@ -157,7 +161,7 @@ class ImportedNode:
         return found
 
     def matrix(self, number: int, rank: int = 2) -> Constant:
-        """Return a weight with two axes. If it has up to `rank`, axes of size 1 are removed."""
+        """Return a weight with two axes. It may have up to `rank` axes if the first have size 1."""
         found = self.weight(number)
         if 2 < found.value.ndim <= rank and set(found.value.shape[:-2]) == {1}:
             found = replace(found, value=found.value.reshape(found.value.shape[-2:]))
@@ -168,15 +172,15 @@ class ImportedNode:
         return found
 
     def transposed(self, number: int, rank: int = 2) -> Constant:
-        """The transpose of a `matrix`."""
+        """Return the transpose of a weight with two axes; see `matrix`."""
         found = self.matrix(number, rank)
         whole = found if found.has_file_axes else computed(self.onnx.input(number), found.value)
         return whole.transposed
 
     def stored(self, number: int, train_scalar: bool = False, frozen: bool = False) -> Tensor:
-        """An input as a tensor; a constant becomes a stored tensor.
+        """Return an input as a tensor. A constant becomes a stored tensor.
 
-        A constant of the file with several numbers is trained, unless it is `frozen`. A single
+        A constant of the file with several numbers is trained, unless `frozen` is True. A single
         number is trained only with `train_scalar`, or if it is known to be a parameter.
         """
         if self.is_tensor(number):
@@ -190,7 +194,7 @@ class ImportedNode:
         return context.stored(self.helper_name("constant"), given, role)
 
     def inverse(self, number: int) -> Tensor:
-        """Return 1 / constant as a stored tensor. The file's node then multiplies by it."""
+        """Return 1 / constant as a stored tensor. The file's node becomes a product with it."""
         given, old = self.weight(number), self.onnx.input(number)
         name = self.context.free_name(f"{old}.inverse")
         if self.context.is_trained(given):
@@ -206,7 +210,7 @@ class ImportedNode:
     # Masks.
 
     def sample_values(self, number: int) -> list[Array] | None:
-        """Return an input's value for each sample text. None if it depends on other data too."""
+        """Return an input's value for each sample text, or None if other data influence it."""
         value = self._value(number)
         if isinstance(value, TokenValues):
             return list(value.values)
@@ -214,7 +218,7 @@ class ImportedNode:
         return [value.value] * texts if isinstance(value, Constant) else None
 
     def added_mask(self, number: int) -> list[Array] | None:
-        """Return, for each text, where an added input hides scores. None if it is not a mask."""
+        """Return, for each text, which scores an added input hides. None if it is not a mask."""
         values = self.sample_values(number)
         hidden = [value <= LOW for value in values or []]
         if not values or not any(map(np.any, hidden)):
@@ -223,7 +227,7 @@ class ImportedNode:
         return hidden if plain else None
 
     def masked(self, number: int, hidden: list[Array]) -> Deferred:
-        """Scores with a mask, which is true for what a softmax must not see."""
+        """Return scores with a mask. `hidden` is True for scores that a softmax must ignore."""
         scores = self.deferred(number)
         found = mask_of(hidden, self.context.texts, scores.shape)
         if found is None:
@@ -234,7 +238,7 @@ class ImportedNode:
         return replace(scores, mask=scores.mask | found)
 
     def is_masked(self, number: int, hidden: list[Array]) -> bool:
-        """Return True if a softmax masked an input's weights wherever `hidden` is true."""
+        """Return True if the input is from a softmax that masked all positions in `hidden`."""
         weights = self.deferred(number)
         found = mask_of(hidden, self.context.texts, weights.shape)
         if weights.is_transposed:
@@ -242,12 +246,13 @@ class ImportedNode:
         mask = self.context.masks.get(weights.tensor.name, UNMASKED)
         return found is not None and found <= mask
 
-    # The next node, if the rule of this node does its work too.
+    # The node that reads the output. The rule of this node can also do the work of that node.
 
     def factor_after(self, rank: int) -> float:
-        """Return the number by which the only reader multiplies the output, of `rank` axes; else 1.
+        """Return the number by which the only reader of the output multiplies it, or else 1.
 
-        The rule of this node must apply the factor. The reader then adds no layer.
+        `rank` is the number of the output's axes. The rule of this node must apply the factor,
+        because the reader then adds no layer.
         """
         output = self.onnx.outputs[0]
         after = self.context.only_reader(output)
@@ -266,11 +271,11 @@ class ImportedNode:
         return 1 / factor if after.op == "Div" else factor
 
     def bias(self, number: int, size: int, axis: int) -> Constant | None:
-        """Return this input, or a constant that the only reader, an Add, adds along `axis`.
+        """Return the input, or else the constant that an Add, the only reader, adds along `axis`.
 
-        The output has as many axes as the data. The rule of this node must add the constant. The
-        Add then adds no layer. Computed zeros are not a bias: exporters write them for layers
-        without bias.
+        The output has as many axes as the data. The rule of this node must add the constant,
+        because the Add then becomes no layer. Zeros that nodes compute are not a bias: exporters
+        write them for layers without bias.
         """
         found = self.weight(number) if self.has(number) else self._added(size, axis)
         return None if found is None or (found.computed and not found.value.any()) else found
@@ -295,7 +300,7 @@ class ImportedNode:
     def layer(
         self, kind: str, inputs: tuple[Tensor, ...], *positional: Any, **options: Any
     ) -> Tensor:
-        """Add a layer. An error in it is reported as an error of the node."""
+        """Add a layer. An error in the layer is reported as an error of the node."""
         options["name"] = options.get("name") or self.layer_name()
         try:
             return self.context.builder.layer(kind, inputs, *positional, **options)
@@ -303,16 +308,16 @@ class ImportedNode:
             raise Unsupported(str(error).partition("): ")[2] or str(error)) from error
 
     def parameter(self, layer: str, slot: str, given: Constant, shape: Shape | None = None) -> Node:
-        """The node of a layer's parameter that starts with these values."""
+        """Return the stored node of a layer's parameter. Its first value is `given`."""
         shape = given.value.shape if shape is None else shape
         return self.context.parameter(layer, slot, (given,), shape)
 
     def untrained(self, layer: str, slot: str, shape: Shape, start: str) -> Node:
-        """Return a parameter that the model does not have. It keeps its first value."""
+        """Return a parameter that the file does not have. It always keeps its first value."""
         return Node(f"{layer}.{slot}", shape, role="state", start=start)
 
     def running(self, layer: str, mean: Constant, variance: Constant) -> Node:
-        """Batchnorm's running statistics."""
+        """Return the stored node of a batchnorm's running statistics."""
         shape = (2, *mean.value.shape)
         return self.context.parameter(layer, RUNNING[1:], (mean, variance), shape, "state")
 
@@ -321,11 +326,11 @@ class ImportedNode:
         return plain_name(self.onnx.module) or self.onnx.op
 
     def helper_name(self, what: str) -> str:
-        """A free name for an additional layer of the node."""
+        """Return an unused name for an additional layer of the node."""
         return self.context.free_name(f"{self.name}.{what}")
 
     def layer_name(self, *parameters: Constant | None) -> str:
-        """A free name: of the module that the parameters belong to, else of the node."""
+        """Return an unused name: that of the module with these parameters, or else the node's."""
         for name in (given.source.names[0] for given in parameters if given):
             if _ENDINGS.search(name) and plain_name(_ENDINGS.sub("", name)):
                 return self.context.free_name(plain_name(_ENDINGS.sub("", name)))
@@ -348,7 +353,7 @@ Rule = Callable[[ImportedNode], Output]
 
 
 def is_scalar(value: Value | None, rank: int) -> TypeGuard[Constant]:
-    """Return True for a constant of one float, with at most `rank` axes."""
+    """Return True for a constant that is one float and has at most `rank` axes."""
     if not isinstance(value, Constant) or value.value.dtype.kind != "f":
         return False
     return value.value.size == 1 and value.value.ndim <= rank

@@ -1,8 +1,9 @@
 """The rules of ONNX operators. Each rule is a row of `RULES`: a function that adds layers.
 
-A rule takes an ImportedNode and returns its output. It raises Unsupported with what cannot be done
-and what to do. A Tensor is a name and a shape, so a change of shape alone adds no layer. This file
-has layers with weights and windows; tensors.py has operators on tensors of any shape.
+A rule takes an ImportedNode and returns the node's output. If the node cannot be trained, the rule
+raises Unsupported, with the reason and what to do. A Tensor is a name and a shape, so a change of
+shape alone adds no layer. This file has layers with weights and windows; tensors.py has operators
+on tensors of any shape.
 """
 
 from math import nan, prod
@@ -18,12 +19,12 @@ from .node import ImportedNode, Rule
 from .tensors import TENSOR_RULES
 from .views import LEFT_OUT, plain
 
-# Axis orders of (batch, length, heads, width): heads as attention reads them, and transposed keys.
+# Orders of the axes (batch, length, heads, width) in attention: for each head, and transposed keys.
 _SPLIT, _SPLIT_TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 
 
 def _image(x: Tensor) -> Tensor:
-    """A signal (N, C, L) as an image of one row; an image as it is."""
+    """Return a signal (N, C, L) as an image of one row. Return an image unchanged."""
     if len(x.shape) == 3:
         return Tensor(x.name, (*x.shape[:2], 1, x.shape[2]))
     if len(x.shape) != 4:
@@ -37,9 +38,9 @@ def _as_before(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor, dict[str, Any]]:
-    """The tensor that a window slides over, and kernel, stride and padding as for an image.
+    """Return the input of a sliding window, and the kernel, stride and padding for an image.
 
-    Deferred padding with `filling` becomes padding of the window.
+    If the input has deferred padding with the value `filling`, the window does this padding.
     """
     dilations = node.attribute("dilations") or [1]
     if any(dilation != 1 for dilation in dilations):
@@ -56,7 +57,7 @@ def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor
     pads = tuple((a + c, b + d) for (a, b), (c, d) in zip(around[2:], own, strict=True))
     if filling == 0 and any(
         a != b and max(a, b) >= taps for (a, b), taps in zip(pads, kernel, strict=True)
-    ):  # some windows are all padding
+    ):  # some windows contain only padding
         whole = deferred(x, pads=((0, 0), (0, 0), *pads))
         x, pads = node.materialise(whole), ((0, 0),) * len(kernel)
     if len(kernel) == 1:
@@ -67,7 +68,7 @@ def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor
 def _pads(
     node: ImportedNode, sizes: Shape, kernel: Shape, stride: Shape
 ) -> tuple[tuple[int, int], ...]:
-    """Padding before and after each axis."""
+    """Return the padding before and after each axis."""
     automatic = node.attribute("auto_pad", "NOTSET")
     if automatic in ("SAME_UPPER", "SAME_LOWER"):
         totals = [
@@ -132,7 +133,10 @@ def _matmul(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _product(node: ImportedNode) -> Tensor | Deferred:
-    """A product of two computed tensors; attention needs no transposed heads."""
+    """Return a product whose second factor is computed from the data.
+
+    The kernels of attention read all heads of a row, so transposed heads need no layer.
+    """
     if not node.is_tensor(0):
         rank = len(node.deferred(1).order)
         weight = node.matrix(0, rank)
@@ -159,18 +163,18 @@ def _product(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _joined(x: Tensor) -> Tensor:
-    """(N, L, heads, D) as (N, L, heads * D)."""
+    """Return x (N, L, heads, D) as (N, L, heads * D)."""
     return Tensor(x.name, (*x.shape[:2], x.shape[2] * x.shape[3]))
 
 
 def _is_matrix_transpose(side: Deferred) -> bool:
-    """Return True if the last two axes are exchanged, and no others."""
+    """Return True if only the last two axes are exchanged."""
     rank = len(side.order)
     return side.order == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _linear(node: ImportedNode, weight: Constant) -> Tensor:
-    """A weight (outputs, inputs) applied to the last axis of the data."""
+    """Apply a weight (outputs, inputs) to the last axis of the data."""
     outputs = weight.value.shape[0]
     return _linear_of(node, node.tensor(0), weight, node.bias(2, outputs, -1))
 
@@ -201,7 +205,7 @@ def _batchnorm(node: ImportedNode) -> Tensor:
         name=name,
         parameters=parameters,
         epsilon=node.attribute("epsilon", 1e-5),
-        momentum=round(1 - node.attribute("momentum", 0.9), 6),  # ONNX: weight of the old value
+        momentum=round(1 - node.attribute("momentum", 0.9), 6),  # in ONNX the old value's weight
     )
     return Tensor(y.name, x.shape)
 
@@ -235,14 +239,14 @@ def _groupnorm(node: ImportedNode) -> Tensor:
             f"the {x.shape[1]} channels of the input cannot be divided into {groups} groups: "
             "choose another num_groups"
         )
-    count = node.weight(1).value.size  # before opset 21, a scale for each group
+    count = node.weight(1).value.size  # before opset 21, each group has one scale
     tail = [1] * (len(x.shape) - 2)
     seen = (groups, 1) if count == groups != x.shape[1] else (x.shape[1], *tail)
     return _normed_groups(node, x, groups, seen)
 
 
 def _normed_groups(node: ImportedNode, x: Tensor, groups: int, seen: Shape) -> Tensor:
-    """Normalise groups of channels, then scale and shift; `seen`: the shape of these parameters."""
+    """Normalise groups of channels, then scale and shift. `seen`: the shape of scale and shift."""
     rows = Tensor(x.name, (x.shape[0] * groups, prod(x.shape[1:]) // groups))
     name = node.helper_name("normed")
     fixed = {
@@ -285,7 +289,10 @@ def _pool(kind: str) -> Rule:
 
 
 def _rounded_up(x: Tensor, window: dict[str, Any]) -> tuple[tuple[int, int], ...]:
-    """Return padding that completes partial windows (ceil_mode), except those that start in it."""
+    """Return the padding that completes the last window, if it is partial (ceil_mode).
+
+    A window that starts in the padding at the end is left out.
+    """
     found = []
     axes = (window[name] for name in ("kernel", "stride", "padding"))
     for size, taps, step, (before, after) in zip(x.shape[2:], *axes, strict=True):

@@ -16,7 +16,7 @@ from .model import OnnxModel, read_bytes
 
 
 def is_module(model: object) -> bool:
-    """Return True for a torch.nn.Module, without importing torch: its modules import it first."""
+    """Return True for a torch.nn.Module. This does not import torch."""
     return any(
         cls.__module__ == "torch.nn.modules.module" and cls.__name__ == "Module"
         for cls in type(model).__mro__
@@ -26,9 +26,9 @@ def is_module(model: object) -> bool:
 def export_module(module: Any, example: Any) -> OnnxModel:
     """Export the module in training mode: batchnorm, dropout and names are kept.
 
-    `example` is the module's input: a tensor or array whose first axis is the batch, or a tuple of
-    one. If torch.onnx's older exporter fails, the newer one is tried. Raises BadInput with the
-    older one's reason if both fail.
+    `example` is the module's input: a tensor or array whose first axis is the batch, or a tuple
+    that contains only this input. If the older exporter of torch.onnx fails, the newer exporter is
+    tried. If both fail, raises BadInput with the reason of the older exporter.
     """
     onnx_package()
     import torch
@@ -46,7 +46,7 @@ def export_module(module: Any, example: Any) -> OnnxModel:
     given = given.detach().cpu()
     try:
         data = _traced(torch, module, given)
-    except Exception as error:  # of any class: the module itself runs here
+    except Exception as error:  # the module runs here and can raise any error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BadInput(
             f"model {type(module).__name__}: torch.onnx cannot export it ({reason}): check that "
@@ -73,10 +73,10 @@ def _quiet_logging() -> Iterator[None]:
 
 
 def _traced(torch: Any, module: Any, given: Any) -> bytes:
-    """The .onnx file of the module in training mode, by the older exporter or the newer one."""
+    """Return the module in training mode as .onnx, from the older exporter or the newer one."""
 
     def copied() -> Any:
-        """A copy: tracing batchnorm in training mode changes its running statistics."""
+        """Return a copy, because tracing a batchnorm changes its running statistics."""
         return copy.deepcopy(module).cpu().train()
 
     # Exporters print long reports when they fail; the error has the reason in one line.
@@ -102,7 +102,7 @@ def _traced(torch: Any, module: Any, given: Any) -> bytes:
             )
         except Exception as error:  # noqa: BLE001 - the module itself runs here
             try:
-                # The exporter takes a batch of 1 as a fixed size.
+                # The newer exporter treats a batch of 1 as a fixed size.
                 several = given if len(given) > 1 else torch.cat([given, given])
                 program = torch.onnx.export(
                     copied(), (several,), dynamo=True, verbose=False, optimize=False,

@@ -14,12 +14,12 @@ from ..graph.weights import is_constant, weight_nodes
 from .model import OnnxModel
 from .names import is_folded, is_made_up
 
-RETURNING = ("lost", "made_up")  # the fields of a Graph that name these weights
+RETURNING = ("lost", "made_up")  # fields of Graph with names of such weights
 MOST_NAMES = 20  # in one message
 
 
 def with_returning(graph: Graph, model: OnnxModel) -> Graph:
-    """The graph of `model`, with the names of weights that cannot return to the module."""
+    """Return the graph with the names of weights that cannot be loaded into the module."""
     folded = {name for node in model.proto.graph.node if is_folded(node) for name in node.input[1:]}
     known = model.trained | model.frozen
     saved: set[str] = set()
@@ -42,7 +42,7 @@ def with_returning(graph: Graph, model: OnnxModel) -> Graph:
 
 
 def notice(graph: Graph) -> str:
-    """A warning for the user before training, or an empty text."""
+    """Return a warning for the user before training, or an empty text."""
     lost, made_up = (listed(names, MOST_NAMES) for names in (graph.lost, graph.made_up))
     if lost:
         instead = f" Trained instead: {made_up}." if made_up else ""

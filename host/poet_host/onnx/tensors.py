@@ -32,7 +32,7 @@ def _clip(node: ImportedNode) -> Tensor:
 
 
 def _clipped(node: ImportedNode, low: float | None, high: float | None, number: int = 0) -> Tensor:
-    """The input `number`, clipped to bounds."""
+    """Clip the input `number` to the bounds `low` and `high`. None means no bound."""
     low, high = -inf if low is None else low, inf if high is None or high > 3e38 else high
     if low == 0 and high in (6, inf):
         return node.layer("relu" if high == inf else "relu6", (node.tensor(number),))
@@ -67,7 +67,7 @@ def _hard_swish(node: ImportedNode) -> Tensor:
 
 
 def _hard(node: ImportedNode, slope: float, middle: float) -> Tensor:
-    """slope * x + middle, from 0 to 1."""
+    """Return slope * x + middle, limited to the range from 0 to 1."""
     if slope <= 0 or middle <= 0:
         raise Unsupported(f"alpha ({slope}) and beta ({middle}) must be positive")
     ends = (-middle / slope, (1 - middle) / slope)
@@ -81,7 +81,7 @@ def _hard(node: ImportedNode, slope: float, middle: float) -> Tensor:
 
 
 def _sum_of_all(node: ImportedNode) -> Tensor:
-    """ONNX's Sum, of one tensor or more."""
+    """Add up one or more tensors, as ONNX's Sum does."""
     total = node.stored(0)
     for number in range(1, len(node.onnx.inputs)):
         total = node.layer("add", (total, node.stored(number)))
@@ -89,7 +89,7 @@ def _sum_of_all(node: ImportedNode) -> Tensor:
 
 
 def _bound(which: str) -> Rule:
-    """Min or Max of a tensor and a number."""
+    """Return the rule for Min or Max of a tensor and a number."""
 
     def rule(node: ImportedNode) -> Tensor:
         for x in (0, 1) if len(node.onnx.inputs) == 2 else ():
@@ -118,7 +118,7 @@ def _reduced(kind: str) -> Rule:
 
 
 def _largest(node: ImportedNode) -> Tensor:
-    """ReduceMax: a pooling window over the reduced axes, which are moved to the end."""
+    """Compute ReduceMax by a pooling window over the reduced axes, which are moved to the end."""
     x, axes = node.unpadded(0), node.integers(1, "axes") or []
     rank = len(x.shape)
     over = sorted({axis_of(axis, rank) for axis in axes})
@@ -154,7 +154,7 @@ def _add(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _where(node: ImportedNode) -> Tensor | Deferred:
-    """Add a mask: minus infinity replaces scores, or zero replaces outputs of a softmax."""
+    """Apply a mask that replaces scores by minus infinity, or outputs of a softmax by zero."""
     condition = node.sample_values(0)
     for x, other, allowed in ((1, 2, True), (2, 1, False)):
         fill = node.sample_values(other)
@@ -174,7 +174,7 @@ def _where(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _is_nan(node: ImportedNode) -> Constant:
-    """Return False for all numbers: training stops when the loss is not finite."""
+    """Return False for each number. NaN cannot occur: training stops if the loss is not finite."""
     shape = node.deferred(0).shape
     return computed(node.onnx.outputs[0], np.zeros(shape, bool))
 
@@ -238,7 +238,7 @@ def _softmax(node: ImportedNode) -> Tensor | Deferred:
     newer, rank = node.context.model.opsets[""] >= 13, len(x.shape)
     axis = axis_of(node.attribute("axis", -1 if newer else 1), rank)
     rest = prod(x.shape[axis + 1 :])
-    if axis != rank - 1 and (rest == 1 or not newer):  # older opsets: all axes from this one on
+    if axis != rank - 1 and (rest == 1 or not newer):  # older opsets: this and later axes
         whole = node.tensor(0)
         rows = Tensor(whole.name, (prod(x.shape[:axis]), x.shape[axis] * rest))
         return Tensor(node.layer("softmax", (rows,)).name, x.shape)

@@ -1,8 +1,8 @@
 """Values that a model computes from its tokens: mostly masks, recognised by their effect.
 
 Exporters write masks in many ways. So nodes that depend on the tokens alone are evaluated for a few
-sample texts. If their result masks the scores of a softmax, it is compared with the supported
-masks: padding, which is token 0 (data/fitted.py), and the future.
+sample texts. If the result of a node masks the scores of a softmax, this result is compared with
+the supported masks. They hide padding (token 0, see data/fitted.py) and later tokens.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ FUTURE: Mask = frozenset({"future"})
 PADDING: Mask = frozenset({"padding"})
 _SAMPLES = 3
 
-# Operators of integers and masks.
+# Operators that exporters use to compute masks from tokens.
 _OPERATORS = frozenset(
     (
         *("Add", "And", "Cast", "Ceil", "Clip", "Concat", "CumSum", "Div", "Equal", "Expand"),
@@ -36,13 +36,13 @@ _OPERATORS = frozenset(
         *("Where", "Xor"),
     )
 )
-# Changes of shape. A change of the tokens' own shape is a layer.
+# Operators that only change a shape. They are a layer if they read the tokens themselves.
 _VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 
 
 @dataclass(frozen=True)
 class TokenValues:
-    """A tensor that depends on the tokens alone: its value for each sample text."""
+    """The values that a tensor has for each sample text. The tensor depends on the tokens alone."""
 
     values: tuple[Array, ...]
 
@@ -52,7 +52,7 @@ class TokenValues:
 
 
 def sample_texts(shape: Shape) -> tuple[Array, ...]:
-    """Texts of a few tokens. None starts with padding."""
+    """Return a few texts of random tokens. No text starts with padding."""
     rng = np.random.default_rng(0)
     texts = rng.integers(0, 4, (_SAMPLES, *shape))
     texts[..., 0] = 1
@@ -60,7 +60,10 @@ def sample_texts(shape: Shape) -> tuple[Array, ...]:
 
 
 def is_evaluable(node: OnnxNode, is_data_alone: bool) -> bool:
-    """Return True if a node can be evaluated. `is_data_alone`: it reads the tokens themselves."""
+    """Return True if a node can be evaluated for the sample texts.
+
+    `is_data_alone`: True if the node reads the tokens themselves, not values computed from tokens.
+    """
     if is_data_alone and node.op == "Cast":  # a cast to int32 or int64 does nothing
         return node.attributes["to"] not in (6, 7)
     return node.op in _OPERATORS or (node.op in _VIEWS and not is_data_alone)
@@ -69,7 +72,10 @@ def is_evaluable(node: OnnxNode, is_data_alone: bool) -> bool:
 def evaluate_for_texts(
     model: OnnxModel, node: OnnxNode, inputs: Sequence[TokenValues | Constant | None]
 ) -> list[TokenValues]:
-    """The outputs of a node of tokens. Raises an error of any class if it cannot be evaluated."""
+    """Return the outputs of a node for each sample text. `inputs` depend on the tokens alone.
+
+    Raises an error of any class if the node cannot be evaluated.
+    """
     found = []
     for i in range(_SAMPLES):
         given = [value.values[i] if isinstance(value, TokenValues) else value for value in inputs]
@@ -89,7 +95,7 @@ def is_data(given: TokenValues, texts: Sequence[Array]) -> bool:
 
 
 def mask_of(hidden: Sequence[Array], texts: Sequence[Array], scores: Shape) -> Mask | None:
-    """Return the mask that hides `hidden` in each text. None if no supported mask does."""
+    """Return the supported mask that hides exactly the scores in `hidden`, or None."""
     of_batch = len(scores) > 2 and all(
         text.ndim == 2 and text.shape[1] == scores[-1] and not scores[0] % len(text)
         for text in texts
@@ -105,13 +111,13 @@ def mask_of(hidden: Sequence[Array], texts: Sequence[Array], scores: Shape) -> M
 
 
 def _is(hidden: Array, mask: Mask, text: Array | None, scores: Shape) -> bool:
-    """Does `hidden` have the effect of a mask in one text?"""
+    """Return True if `mask` hides exactly the scores in `hidden` for one text."""
     expected = np.zeros(scores[-2:], bool)
     if "future" in mask:
         expected |= np.triu(np.ones(scores[-2:], bool), 1)
     if "padding" in mask:
         assert text is not None
-        padding = np.repeat(text == 0, scores[0] // len(text), axis=0)  # for the heads of each text
+        padding = np.repeat(text == 0, scores[0] // len(text), axis=0)  # the heads of a text
         expected = expected | padding.reshape(scores[0], *[1] * (len(scores) - 2), -1)
     try:
         both = np.broadcast_to(hidden, scores), np.broadcast_to(expected, scores)

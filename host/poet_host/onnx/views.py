@@ -24,7 +24,7 @@ LEFT_OUT = -inf  # padding that does not change the maximum of a window
 
 
 def plain(x: Deferred) -> Deferred:
-    """Return a tensor that must have no mask: a mask depends on axes and signs of the scores."""
+    """Return `x`, which must have no mask: a mask fits only unchanged axes and signs of scores."""
     if x.mask:
         raise Unsupported("the node changes masked scores: mask them directly before the softmax")
     return x
@@ -76,7 +76,7 @@ def _squeeze(node: ImportedNode) -> Deferred:
 
 
 def _without(x: Deferred, axes: set[int]) -> Deferred:
-    """A tensor without some axes of size 1."""
+    """Return `x` without `axes`, which have size 1."""
     gone = {x.order[axis] for axis in axes}
     kept = [axis for axis in range(len(x.order)) if axis not in gone]
     shape = tuple(x.tensor.shape[axis] for axis in kept)
@@ -163,7 +163,7 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _part(node: ImportedNode, x: Deferred, axis: int, begin: int, end: int) -> Deferred:
-    """Return elements `begin` to `end` - 1 along one axis."""
+    """Return the elements `begin` to `end` - 1 of `x` along one axis."""
     if (begin, end) == (0, x.shape[axis]):
         return x
     part = node.layer("slice", (plain(x).tensor,), x.order[axis], begin, end)
@@ -199,7 +199,7 @@ def _split(node: ImportedNode) -> list[Tensor | Deferred]:
 
 
 def _ranges(size: int, sizes: list[int]) -> tuple[tuple[int, int], ...]:
-    """Begin and end of each part."""
+    """Return begin and end of each part, if an axis of `size` is split into parts of `sizes`."""
     if min(sizes) < 1 or sum(sizes) != size:
         raise Unsupported(
             f"the node splits {size} elements into parts of {sizes}: each part must be 1 or more, "
@@ -209,7 +209,7 @@ def _ranges(size: int, sizes: list[int]) -> tuple[tuple[int, int], ...]:
 
 
 def _split_to_sequence(node: ImportedNode) -> Parts:
-    """Return a split as one value. Each part becomes a layer when a node reads it."""
+    """Return all parts of a split as one value. A part becomes a layer when a node reads it."""
     x = node.unpadded(0)
     axis = axis_of(node.attribute("axis", 0), len(x.shape))
     size = x.shape[axis]
@@ -252,7 +252,7 @@ def _concat(node: ImportedNode) -> Tensor:
 
 
 def _resize(node: ImportedNode) -> Tensor:
-    """Repeat each number: nearest neighbours at integer multiples of the size."""
+    """Repeat each number. Only integer factors with nearest neighbours are supported."""
     x, policy = node.tensor(0), node.attribute("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         raise Unsupported(f"keep_aspect_ratio_policy is {policy}: use stretch")
@@ -280,7 +280,10 @@ def _resize(node: ImportedNode) -> Tensor:
 
 
 def _repeated(node: ImportedNode, x: Tensor, wanted: Shape, each: bool) -> Tensor:
-    """Repeat along each axis: with `each` every number (0 0 1 1), else the whole axis (0 1 0 1)."""
+    """Repeat x along its axes until it has the shape `wanted`.
+
+    With `each`, every number is repeated (0 0 1 1); otherwise the whole axis is (0 1 0 1).
+    """
     pairs = [(size, n // size) for size, n in zip(x.shape, wanted, strict=True)]
     order = (0, 1) if each else (1, 0)
     seen = tuple((size, 1)[i] for size, _ in pairs for i in order)
@@ -288,7 +291,7 @@ def _repeated(node: ImportedNode, x: Tensor, wanted: Shape, each: bool) -> Tenso
     if seen == whole:
         return x
     runs = [*groupby(a != b for a, b in zip(seen, whole, strict=True) if b != 1)]
-    if len(runs) > 4:  # a layer has four axes: the last axis gets a layer of its own
+    if len(runs) > 4:  # a layer has at most four axes, so the last axis gets a second layer
         last = max(axis for axis, (_, times) in enumerate(pairs) if times > 1)
         x = _repeated(node, x, (*wanted[:last], *x.shape[last:]), each)
         return _repeated(node, x, wanted, each)
@@ -303,7 +306,7 @@ def _tile(node: ImportedNode) -> Tensor:
 
 
 def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
-    """Is each of `size` numbers repeated equally often, in order?"""
+    """Return True if a resize to `whole` repeats each of `size` numbers equally often, in order."""
     places = np.arange(whole)
     factor = whole / size
     found = {

@@ -1,6 +1,6 @@
 """Walk through an ONNX model: every node becomes layers, a constant, or a reported problem.
 
-A node's operator has a rule in operators.py, a function of an ImportedNode.
+Each operator has a rule in operators.py. A rule is a function of an ImportedNode.
 """
 
 from collections.abc import Mapping
@@ -75,9 +75,9 @@ class Walk:
             self._report(node, ADVICE.get(node.op, reason))
 
     def _is_repeated_for_samples(self, node: OnnxNode) -> bool:
-        """Return True for a node that repeats a tensor of the file for a Concat with every sample.
+        """Return True if a node repeats a tensor of the file for each sample, for a Concat.
 
-        The tensor is trained as it is in the file; the concatenation repeats it.
+        The tensor is trained without the repetition. The rule of the Concat repeats it instead.
         """
         first = self.values.get(node.inputs[0]) if node.op == "Expand" else None
         plain = isinstance(first, Constant) and not first.computed and first.value.size > 1
@@ -85,7 +85,7 @@ class Walk:
         return plain and {reader.op for reader in readers} == {"Concat"}
 
     def _build(self, node: OnnxNode) -> None:
-        """Build a node in the second pass: values that depend on shapes alone are constants now."""
+        """Add the layers of a node. Nodes that depend on shapes alone become constants."""
         rule, output = self.rules.get(node.op), node.outputs[0]
         try:
             self._fold_shape(node)
@@ -110,7 +110,7 @@ class Walk:
             self._report(node, f"it violates the ONNX standard ({reason}): export the model again")
 
     def _evaluate_tokens(self, node: OnnxNode) -> None:
-        """Evaluate a node of the tokens and constants alone for the sample texts."""
+        """Evaluate a node for the sample texts, if it depends on tokens and constants alone."""
         context = self.context
         inputs: list[TokenValues | Constant | None] = []
         values = [self.values.get(name) for name in node.inputs]
@@ -136,7 +136,7 @@ class Walk:
         self.values |= zip(node.outputs, evaluate_for_texts(self.model, node, inputs), strict=True)
 
     def _fold_shape(self, node: OnnxNode) -> None:
-        """Compute a node that needs only the shape or type of a computed tensor."""
+        """Compute a node if it needs only the shape or type of a tensor, not its values."""
         x = self.values.get(node.inputs[-1]) if node.inputs else None
         output = node.outputs[0]
         if node.op == "Shape" and isinstance(x, Tensor | Deferred | TokenValues):
@@ -163,6 +163,9 @@ class Walk:
 
     @cached_property
     def _placeholder(self) -> str:
-        """The name of a tensor for those that could not be built, to find later problems too."""
+        """Return a tensor's name that replaces outputs of nodes with problems.
+
+        So the problems of later nodes are found too.
+        """
         name = self.context.free_name("unknown")
         return self.context.builder.layer("parameter", (), (1,), name=name).name

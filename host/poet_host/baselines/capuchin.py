@@ -1,19 +1,20 @@
-"""capuchin: page what overlaps with computation, then save most memory per second of overhead.
+"""capuchin: page tensors during computation, then save the most memory per second of overhead.
 
 X. Peng et al., *Capuchin: Tensor-based GPU Memory Management for Deep Learning*, ASPLOS 2020,
-891-905 (hybrid policy). The policy measures in one step that keeps everything when each tensor is
-accessed. Between two accesses of a tensor there is the free time
+891-905 (hybrid policy). The policy runs one step in which every tensor stays in RAM, and measures
+when each tensor is accessed. The free time between two accesses of a tensor is
 
     FT = (time of the second access - swap-in time) - (time of the first access + swap-out time).
 
-Tensors are chosen until enough memory is saved. As long as some have FT >= 0, the one with the
-longest FT is paged, since its transfers can overlap with computation. Then every other candidate is
-rated by its memory saving per second of overhead (MSPS). The overhead is the exposed transfer time,
--FT, or the time of recomputing it from tensors in RAM or on storage, whichever is smaller. The
-best candidate is paged or recomputed accordingly. Then the others are rated again, since the
-tensors from which they are recomputed may have left RAM. Only time counts, not energy.
+Tensors are chosen until enough memory is saved. As long as some tensors have FT >= 0, the tensor
+with the longest FT is paged, since its transfers can overlap with computation. Then every other
+candidate is rated by its memory saving per second of overhead (MSPS). The overhead is the smaller
+of two times: the exposed transfer time -FT, and the time to recompute the candidate from tensors in
+RAM or on storage. The best candidate is paged or recomputed, whichever takes less time. Then the
+other candidates are rated again, since the tensors from which they are recomputed may have left
+RAM. Only time counts, not energy.
 
-Whether memory is "enough" follows from the profile of the whole step, not from a sum of bytes.
+Enough memory is saved when the whole step fits RAM. A sum of saved bytes does not decide this.
 """
 
 from collections.abc import Sequence
@@ -28,11 +29,11 @@ from .replay import Replay
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """Choose more and more tensors until the step fits; keep recomputed tensors if possible."""
+    """Choose more and more tensors that leave RAM, until the step fits. Return the schedules."""
     if not graph.storage:
         raise DoesNotApply("the method pages, but there is no storage")
     policy = _Policy(graph)
-    extended: list[Draft] = []  # the first drafts that fit if stored tensors leave RAM
+    extended: list[Draft] = []  # the first drafts that fit; stored tensors may have to leave RAM
     while True:
         proposed = [Draft(policy.events(collective)) for collective in (True, False)]
         completed = [(draft, complete(graph, draft.events, ram_bytes)) for draft in proposed]
@@ -46,10 +47,10 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A computed tensor that can leave RAM between two accesses in a row."""
+    """A computed tensor that can leave RAM between two consecutive accesses."""
 
     node: int
-    first: int  # operator of the first access
+    first: int  # operator of the first of the two accesses
     second: int
     free_time_us: float  # FT
 
@@ -64,7 +65,7 @@ class _Policy:
         self.left = candidates(self.graph)  # not chosen yet
 
     def choose(self) -> bool:
-        """Choose one more tensor. False: none is left."""
+        """Choose one more tensor that leaves RAM. Return False if no candidate is left."""
         hidden = [it for it in self.left if it.free_time_us >= 0]
         if hidden:
             best = max(hidden, key=lambda it: (it.free_time_us, -it.node))
@@ -81,13 +82,13 @@ class _Policy:
         return True
 
     def saving_per_us(self, candidate: Candidate, swap: bool) -> float:
-        """MSPS, in bytes per microsecond of overhead."""
+        """Return MSPS: the bytes saved per microsecond of overhead."""
         size = self.graph.nodes[candidate.node].bytes
         overhead_us = -candidate.free_time_us if swap else self._recompute_us(candidate)
         return size / max(overhead_us, 1e-9)
 
     def _recompute_us(self, candidate: Candidate) -> float:
-        """The time to recompute the candidate and all tensors that must be recomputed for it."""
+        """Return the time to recompute the candidate and all tensors recomputed for it."""
         nodes = self.graph.nodes
         if nodes[candidate.node].once:
             return float("inf")
@@ -108,7 +109,10 @@ class _Policy:
         return sum(nodes[i].time_us for i in needed)
 
     def events(self, collective: bool) -> list[Event]:
-        """The step with all choices. `collective`: recomputed inputs stay if accessed later."""
+        """Return the events of the step with all choices.
+
+        `collective`: a tensor that was recomputed for another tensor stays if it is accessed later.
+        """
         nodes, replay = self.graph.nodes, Replay(self.graph)
         leaving: dict[int, list[int]] = {}
         for chosen in (*self.swapped.values(), *self.recomputed.values()):
@@ -130,7 +134,7 @@ class _Policy:
 
 
 def candidates(graph: CostGraph) -> list[Candidate]:
-    """Return for each computed tensor the pair of accesses with the longest free time."""
+    """Return for each computed tensor the two consecutive accesses with the longest free time."""
     at: dict[int, list[int]] = {}
     begin: dict[int, float] = {}
     now_us = 0.0

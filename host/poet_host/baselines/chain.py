@@ -1,11 +1,12 @@
-"""Chains: a training graph as blocks in a row, for which classical checkpointing is made.
+"""Chains: a training graph as a row of blocks, the form that classical checkpointing requires.
 
     x_0 = data -> block 1 -> x_1 -> block 2 -> x_2 ... -> block L, loss; then groups L ... 1
 
 Block l holds forward nodes and ends with x_l, its only output. Group l holds the backward nodes
 (updates included) that need tensors inside block l. A cost graph does not say where the backward
-pass begins. It is assumed to begin after the node at which most tensors wait for a later use,
-which is the loss, or one of the first gradients after it.
+pass begins. This module assumes that the backward pass begins after the node at which the largest
+number of tensors wait for a later use. That node is the loss, or one of the first gradients after
+the loss.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ MERGED = "branches are merged into the links of a chain"
 
 @dataclass(frozen=True)
 class Chain:
-    """A graph as blocks and groups, each a tuple of node indices."""
+    """A training graph as a chain. Each block and each group is a tuple of node indices."""
 
     graph: CostGraph
     blocks: tuple[tuple[int, ...], ...]
@@ -37,9 +38,9 @@ class Chain:
 
 
 def chain_of(graph: CostGraph) -> Chain:
-    """Make the chain of a graph. Raises DoesNotApply if it has fewer than MIN_LINKS links.
+    """Make the chain of a graph. Raises DoesNotApply if the chain has fewer than MIN_LINKS links.
 
-    The graph is cut only at tensors that the backward pass uses: keeping others would not help.
+    Blocks end only at tensors that the backward pass uses: keeping other tensors does not help.
     """
     turn = turning_point(graph)
     forward = [i for i in range(turn + 1) if not graph.nodes[i].stored]
@@ -74,7 +75,7 @@ def chain_of(graph: CostGraph) -> Chain:
 
 
 def turning_point(graph: CostGraph) -> int:
-    """Return the first node after which most computed tensors wait for a later use."""
+    """Return the node after which the largest number of computed tensors wait for a later use."""
     last = list(range(len(graph.nodes)))
     for j, node in enumerate(graph.nodes):
         for i in node.inputs:
@@ -92,7 +93,7 @@ def turning_point(graph: CostGraph) -> int:
 
 
 def _cuts(graph: CostGraph, forward: Sequence[int]) -> list[int]:
-    """Forward tensors that alone connect the nodes before them with those after them."""
+    """Return each forward tensor that alone connects the nodes before it with those after it."""
     members = set(forward)
     reach = dict.fromkeys(forward, -1)
     for j in forward:
@@ -109,7 +110,10 @@ def _cuts(graph: CostGraph, forward: Sequence[int]) -> list[int]:
 
 
 def _branches(graph: CostGraph, forward: Sequence[int], cuts: Sequence[int]) -> bool:
-    """Return whether the graph has parallel branches. Leaves, such as a loss, do not count."""
+    """Return whether the forward pass has parallel branches.
+
+    A node that no forward node uses, such as the loss, is not a branch.
+    """
     used = {j for i in forward for j in graph.nodes[i].inputs}
     return any(i in used and i not in cuts for i in forward)
 
@@ -119,7 +123,8 @@ def _groups(
 ) -> list[list[int]]:
     """Group the backward nodes by block.
 
-    A node joins the first block of which it, or a backward node before it, needs inner tensors.
+    A node belongs to the first block whose input or inner tensors are needed by this node or by an
+    earlier backward node.
     """
     groups: list[list[int]] = [[] for _ in range(blocks)]
     group = blocks - 1
@@ -135,20 +140,20 @@ def _groups(
 
 
 class Walk(Replay):
-    """A replay along a chain.
+    """A replay (see replay.py) of a chain's step.
 
-    Only `drop` and `page_out` drop tensors. Nodes that must not be recomputed are never dropped.
+    Only `drop` and `page_out` drop tensors. Tensors that must not be recomputed are never dropped.
     """
 
     def __init__(self, chain: Chain) -> None:
         super().__init__(chain.graph)
         self.chain = chain
-        self.advances = 0  # blocks computed without being taped
+        self.advances = 0  # how many times a block was computed without its tape
 
     def forward(self, block: int, *, tape: bool) -> None:
-        """Compute a block: the first time all of its nodes, later those that are missing.
+        """Compute a block: the first time all of its nodes, later the nodes that are not in RAM.
 
-        Without `tape`, only its output stays.
+        `tape`: all tensors of the block's tape stay in RAM. Otherwise only its output stays.
         """
         chain = self.chain
         output = chain.outputs[block]
@@ -165,7 +170,7 @@ class Walk(Replay):
         self.drop(i for i in chain.blocks[block] if i not in kept)
 
     def backward(self, block: int) -> None:
-        """Compute the group of a taped block."""
+        """Compute the backward group of a block whose tape is in RAM."""
         for i in self.chain.groups[block]:
             self.ensure(self.graph.nodes[i].inputs)
             self.compute(i)
@@ -174,6 +179,6 @@ class Walk(Replay):
         self.have -= {i for i in tensors if i is not None and not self.graph.nodes[i].once}
 
     def page_out(self, i: int) -> None:
-        """Page out a tensor and drop it."""
+        """Page out a tensor, then drop it from RAM."""
         self.events.append(("page_out", i))
         self.drop([i])

@@ -1,17 +1,19 @@
-"""checkmate: optimal rematerialisation, with all stored tensors resident.
+"""checkmate: optimal rematerialisation, while all stored tensors stay in RAM.
 
 P. Jain et al., *Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization*, MLSys
-2020, arXiv 1910.02653. Its integer program chooses in every stage what is recomputed (R_t,i) and
-what is kept (S_t,i), at least cost. Inputs and parameters take a constant part of memory that no
-decision changes (U_t,0 begins with M_input + 2 M_param, parameters and their gradients; gradients
-take no memory of their own here, where the update is part of the gradient's kernel). So:
+2020, arXiv 1910.02653. In every stage, its integer program chooses which tensors are recomputed
+(R_t,i) and which are kept (S_t,i), at the least cost. Inputs and parameters take a constant part of
+memory: U_t,0 begins with M_input + 2 M_param, where the factor 2 stands for parameters and their
+gradients. In this project gradients take no memory of their own, since the update is part of the
+gradient's kernel. So there are two cases:
 
-  published: stored tensors are paged in at the start and stay to the end. An update happens in
-  place, and is paged out at once. The program is solved for the rest of RAM.
+  published: stored tensors are paged in at the start and stay to the end. An update overwrites
+  its parameter in RAM, and is paged out at once. The program is solved for the rest of RAM.
   extension, if stored tensors leave too little RAM: they may be paged, as in `poet-remat`.
 
-The program itself is this planner's for rematerialisation alone. It does not fix the order within
-stages, so it contains every schedule of Checkmate's. Energies replace its times.
+The program is this planner's own (stage_model.py), for rematerialisation alone. It does not fix the
+order within stages, so it contains every schedule that Checkmate's program contains. Its costs are
+energies; Checkmate's costs are times.
 """
 
 from dataclasses import replace
@@ -26,16 +28,16 @@ from ..solver.settings import Settings, Stopwatch
 from ..solver.solve import solve
 from .completion import EXTENSION
 
-MAX_ROUNDS = 4  # with earlier deadlines, while transfers make a plan late
-DEADLINE_FACTOR = 0.97  # on the deadline, after each round
+MAX_ROUNDS = 4  # attempts, each with an earlier deadline, while transfers make the plan late
+DEADLINE_FACTOR = 0.97  # multiplies the program's deadline after each round
 MIN_TIME_LIMIT_S = 0.1
 
 
 def checkmate(problem: Problem, settings: Settings) -> Plan:
-    """Find the plan of least energy that recomputes, and pages only what it must."""
+    """Find the plan of least energy that recomputes tensors, and pages only where it must."""
     clock = Stopwatch(settings.time_limit_s)
     graph = aligned_graph(problem.graph, ALIGNMENT if settings.placed else 1)
-    if not graph.storage:  # stored tensors then start in RAM, and may leave it for good
+    if not graph.storage:  # stored tensors start in RAM; when freed, they cannot come back
         return _solved(problem, settings, clock.left_s)
     resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
     rest = results_only(problem.graph)
@@ -57,10 +59,10 @@ def _solved(problem: Problem, settings: Settings, limit_s: float) -> Plan:
 
 
 def results_only(graph: CostGraph) -> CostGraph:
-    """The graph without its stored tensors. A node that overwrites one has no bytes of its own."""
+    """Return the graph without stored tensors. A node that overwrites one gets a size of 0."""
     number: dict[int, int] = {}
     nodes: list[CostNode] = []
-    inside: set[int] = set()  # results in the memory of a stored tensor
+    inside: set[int] = set()  # results that lie in the memory of a stored tensor
     for i, node in enumerate(graph.nodes):
         if node.stored:
             continue
@@ -90,13 +92,14 @@ def _published(
     settings: Settings,
     clock: Stopwatch,
 ) -> Plan | None:
-    """Solve for the results; add the resident tensors and the page-outs of kept tensors.
+    """Solve the program for computed tensors; add stored tensors and page-outs of kept tensors.
 
-    None: the program has no solution, or its solution needs a tensor that an update overwrote.
+    Return None if the program has no solution, or if its solution needs a tensor that an update
+    overwrote.
     """
     limit_us, bound_uj = problem.deadline_us, None
     for _ in range(MAX_ROUNDS):
-        left_s = clock.left_s - settings.time_limit_s / 2  # the rest is for the extension
+        left_s = clock.left_s - settings.time_limit_s / 2  # half is left for the extension
         solved = _solved(replace(inner, deadline_us=limit_us), settings, left_s)
         if not solved.statements:
             break
@@ -119,7 +122,7 @@ def _published(
 
 
 def _given_uj(graph: CostGraph) -> float:
-    """The energy that every plan of the method spends on transfers."""
+    """Return the energy that every plan of the published method spends on transfers."""
     ins = sum(node.page_in_uj for node in graph.nodes if node.stored)
     return ins + sum(node.page_out_uj for node in graph.nodes if node.keep and not node.stored)
 
@@ -127,10 +130,10 @@ def _given_uj(graph: CostGraph) -> float:
 def _with_residents(
     graph: CostGraph, solved: Plan, base_bytes: int | None
 ) -> tuple[Statement, ...] | None:
-    """Add the resident tensors from offset 0 on to the solved statements, and move results up.
+    """Add stored tensors from offset 0 on to the solved statements. Move results above them.
 
-    `base_bytes`: the bytes by which results move; None: no offsets. Returns None if a node needs
-    an overwritten tensor.
+    `base_bytes`: the bytes that are added to the offsets of results; None: the plan has no offsets.
+    Return None if a node needs an overwritten tensor.
     """
     place: dict[int, int | None] = {}
     out: list[Statement] = []

@@ -1,7 +1,7 @@
-"""checkpoint-all: every node once, in order; no computed tensor is dropped early or paged.
+"""checkpoint-all: compute every node once, in order; keep every result in RAM to its last use.
 
 Frameworks do this by default. It is the "checkpoint all" of Jain et al., Checkmate (MLSys 2020,
-arXiv 1910.02653): the least time and energy, and the most RAM.
+arXiv 1910.02653). It needs the least time and energy, and the most RAM.
 """
 
 from collections.abc import Sequence
@@ -11,5 +11,5 @@ from .method import Draft
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """The only schedule of the method."""
+    """Return the only schedule of the method."""
     return [Draft([("compute", i) for i, node in enumerate(graph.nodes) if not node.stored])]

@@ -2,8 +2,8 @@
 
 T. Chen, B. Xu, C. Zhang, C. Guestrin, *Training Deep Nets with Sublinear Memory Cost*, arXiv
 1604.06174 (2016): n layers in k = sqrt(n) segments need O(n / k) + O(k) memory and one more forward
-pass. On graphs with branches, the segments end at tensors that cut the graph in two, the
-articulation points of Jain et al., Checkmate (arXiv 1910.02653).
+pass. On graphs with branches, the segments end at tensors that cut the graph in two. Jain et al.,
+Checkmate (arXiv 1910.02653), call them articulation points.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from .segments import segmented
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """The only schedule of the method."""
+    """Return the only schedule of the method."""
     chain = chain_of(graph)
     return [segmented(chain, segment_ends(len(chain)))]
 
 
 def segment_ends(blocks: int) -> list[int]:
-    """Return the last block of each segment except the last one: every sqrt(n)-th block."""
+    """Return the last block of each segment except the last segment: every sqrt(n)-th block."""
     length = isqrt(blocks - 1) + 1  # sqrt(n), rounded up
     return list(range(length - 1, blocks - 1, length))

@@ -1,12 +1,12 @@
-"""Completion: from the decisions of a method to all statements of a plan.
+"""Completion: make all statements of a plan from the decisions of a method.
 
-A method decides what is computed and which computed tensors are paged, as a list of events. The
-rest is the same for all methods and is added here. A tensor is freed right after the last event
-that needs it. A kept tensor is paged out when it is computed first. A stored tensor (data,
-parameter) is paged in before its first use and stays to its last use, as long as RAM allows.
-Otherwise stored tensors leave between two uses; those that save least energy for their bytes leave
-first. Methods made for computers whose parameters always fit do not cover that case, so the note
-of their plan says so.
+A method decides what is computed and which computed tensors are paged, as a list of events. This
+module adds the rest, which is the same for all methods. A tensor is freed right after the last
+event that needs it. A kept tensor is paged out right after its first computation. A stored tensor
+(data, parameter) is paged in before its first use and stays to its last use, as long as RAM allows.
+If RAM is short, stored tensors leave between two uses. The tensors whose stay saves the least
+energy for their bytes leave first. Methods for computers whose parameters always fit RAM do not
+cover that case, so the note of their plan mentions it.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ EXTENSION = "parameters and data leave RAM between uses, which is not part of th
 
 @dataclass(frozen=True)
 class Completion:
-    """The statements of some events, and the RAM that they need."""
+    """The statements that are made from the events of a method, and the RAM that they need."""
 
-    statements: tuple[Statement, ...] | None  # None: they need more RAM or a lost tensor
-    # RAM for the events if stored tensors are in RAM only while they are used. 0: a tensor that is
-    # needed is overwritten, and there is no storage.
+    statements: tuple[Statement, ...] | None  # None: the events need more RAM, or a lost tensor
+    # The bytes of RAM that the events need if stored tensors are in RAM only while they are used.
+    # 0: a tensor is overwritten but needed later, and there is no storage.
     least_bytes: int
     exits: int  # how often a stored tensor leaves RAM although it is used again
 
@@ -43,11 +43,11 @@ class _Stay:
     node: int
     begin: int
     end: int
-    inherits: bool = False  # takes over memory that is already counted at `begin`
+    inherits: bool = False  # takes over the memory of another tensor, counted at `begin`
 
 
 def complete(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Completion:
-    """Complete the events within `ram_bytes`."""
+    """Make all statements from the events, within `ram_bytes`."""
     whole = _with_kept(graph, events)
     if whole is None:
         return _LOST
@@ -82,11 +82,11 @@ def complete(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Compl
 
 
 def _with_kept(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
-    """Add the transfers that the graph itself demands, as in keep-everything.
+    """Add the transfers that the graph itself requires, as the keep-everything plan does.
 
     A kept tensor is paged out right after its first computation. A result that another node
-    overwrites before its last use is paged out too, and in again. None: without storage, such a
-    result is lost.
+    overwrites before its last use is paged out too, and paged in again. Return None if there is no
+    storage for such a tensor.
     """
     nodes = graph.nodes
     there: set[int | None] = set()
@@ -116,7 +116,7 @@ def _with_kept(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
 
 
 def _stays(graph: CostGraph, events: Sequence[Event]) -> tuple[list[_Stay], dict[int, list[int]]]:
-    """Return when computed tensors are in RAM, and the events that use each stored tensor."""
+    """Return the stays of computed tensors, and for each stored tensor the events that use it."""
     stays: list[_Stay] = []
     now: dict[int, _Stay] = {}
     uses: dict[int, list[int]] = {}
@@ -142,12 +142,12 @@ def _stays(graph: CostGraph, events: Sequence[Event]) -> tuple[list[_Stay], dict
 
 @dataclass(frozen=True)
 class _Gap:
-    """The events between two uses of a stored tensor."""
+    """The events between two consecutive uses of a stored tensor."""
 
     node: int
     begin: int
     end: int
-    overwritten: bool  # the first use overwrites the tensor
+    overwritten: bool  # whether the first of the two uses overwrites the tensor
 
 
 def _gaps(graph: CostGraph, events: Sequence[Event], uses: dict[int, list[int]]) -> list[_Gap]:
@@ -162,7 +162,7 @@ def _hold(
     graph: CostGraph, gaps: Sequence[_Gap], used: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     ram_bytes: int,
 ) -> tuple[set[tuple[int, int]], int]:  # fmt: skip
-    """Return the gaps (node, begin) in which a stored tensor stays, and how often others leave."""
+    """Return the gaps (node, begin) in which a tensor stays in RAM, and how often one leaves."""
 
     def worth(gap: _Gap) -> float:
         node = graph.nodes[gap.node]
@@ -195,9 +195,9 @@ def _stored_stays(uses: dict[int, list[int]], held: set[tuple[int, int]]) -> lis
 
 
 def _residents(graph: CostGraph, uses: dict[int, list[int]], end: int) -> list[_Stay] | None:
-    """Return the stays of stored tensors without storage, from the start to the last use.
+    """Return the stays of stored tensors if there is no storage: from the start to the last use.
 
-    None: a kept tensor is overwritten.
+    Return None if a kept tensor is overwritten.
     """
     stays = []
     overwritten = {node.overwrites for node in graph.nodes}
@@ -216,7 +216,7 @@ def _statements(
     stays: Sequence[_Stay],
     paged: dict[int, list[int]],
 ) -> tuple[Statement, ...]:
-    """Make the statements of events: add page-ins of stored tensors before, and frees after."""
+    """Make the statements of events: each with page-ins of stored tensors before, frees after."""
     nodes = graph.nodes
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}

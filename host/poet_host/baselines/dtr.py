@@ -1,17 +1,17 @@
 """dtr: Dynamic Tensor Rematerialization, an online rule that knows only the past.
 
 M. Kirisame et al., *Dynamic Tensor Rematerialization*, ICLR 2021, arXiv 2006.09616. Operators run
-in the program's order. A missing input is recomputed, recursively. If RAM is full, the tensor of
-lowest score is evicted, among those that no running computation needs:
+in the program's order. A missing input is recomputed, recursively. If RAM is full, DTR evicts the
+tensor with the lowest score, among the tensors that no running computation needs:
 
     h_DTR(t) = (c(t) + sum of c(u) over u in e*(t)) / (m(t) s(t))
 
-c is the cost of computing (time), m the size, s the time since the last access, and e*(t) the
-evicted neighbourhood: the evicted tensors that are reached from t through evicted tensors alone, up
-or down the graph. A tensor that the program does not use any more is freed at once (eager
-eviction). Parameters are constants, which DTR never evicts. A second run evicts parameters like
-results, with the time of the page-in as their cost. It serves if parameters leave too little RAM,
-or if its plan is cheaper.
+c(t) is the time to compute tensor t, m(t) its size, s(t) the time since its last access, and e*(t)
+its evicted neighbourhood: the evicted tensors that are reached from t through evicted tensors
+alone, up or down the graph. A tensor that the program does not use any more is freed at once (eager
+eviction). DTR treats parameters as constants, and never evicts them. In a second run, this module
+evicts parameters like results, with the time of the page-in as their cost. The second run is used
+if parameters leave too little RAM for the first run, or if the plan of the second run is cheaper.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,11 +22,11 @@ from ..solver.events import Event
 from .completion import EXTENSION
 from .method import Draft, GaveUp
 
-MAX_COMPUTES = 40  # per operator, before a run counts as thrashing
+MAX_COMPUTES = 40  # computations per operator, on average; a run with more is thrashing
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """Return the schedule as published, and the schedule whose parameters may leave RAM."""
+    """Return the published schedule, and the schedule in which parameters may leave RAM."""
     found = []
     thrashing = None
     for pinned, note in ((True, ""), (False, EXTENSION)):
@@ -46,7 +46,7 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
 def run(graph: CostGraph, ram_bytes: int, *, pinned: bool) -> list[Event] | None:
     """Return the computations in order; None if RAM is too small. Raises GaveUp if DTR thrashes.
 
-    `pinned`: stored tensors stay from their first use to their last use.
+    `pinned`: stored tensors stay in RAM from their first use to their last use.
     """
     return _Runtime(graph, ram_bytes, pinned).run()
 
@@ -104,7 +104,7 @@ class _Runtime:
             missing = [j for j in nodes[i].inputs if j not in self.ram]
             if missing and not nodes[missing[0]].stored:
                 if nodes[missing[0]].once:
-                    raise _OutOfMemory  # it is overwritten, and must not be computed again
+                    raise _OutOfMemory  # the input was overwritten, and must not be computed again
                 stack.append(missing[0])
                 continue
             locked = {j for k in stack for j in nodes[k].inputs if j in self.ram}
@@ -164,14 +164,14 @@ class _Runtime:
         return node.bytes > 0 and not node.once
 
     def score(self, i: int) -> float:
-        """h_DTR. The time since the last access is at least 1e-6 us, to avoid division by 0."""
+        """Return h_DTR. The time since the last access counts as 1e-6 us or more, never as 0."""
         node = self.graph.nodes[i]
         stale_us = max(self.clock_us - self.accessed_us[i], 1e-6)
         own_us = node.page_in_us if node.stored else node.time_us
         return (own_us + self._around_us(i)) / (max(node.bytes, 1) * stale_us)
 
     def _around_us(self, i: int) -> float:
-        """Sum of c over e*(i)."""
+        """Return the time to compute the evicted neighbourhood of i: the sum of c over e*(i)."""
         if self.graph.nodes[i].stored:
             return 0.0
         if i not in self.around_us:
@@ -184,7 +184,10 @@ class _Runtime:
         return i in self.done and i not in self.ram and not self.graph.nodes[i].once
 
     def _reach(self, i: int, edges: Sequence[Iterable[int]]) -> tuple[set[int], set[int]]:
-        """Evicted tensors reached from i through evicted ones, and the tensors at their border."""
+        """Follow `edges` from i. Return the evicted tensors reached, and the tensors next to them.
+
+        A path ends at the first tensor that is not evicted.
+        """
         found: set[int] = set()
         border: set[int] = set()
         todo = list(edges[i])
@@ -200,7 +203,7 @@ class _Runtime:
         return found, border
 
     def _change(self, i: int, there: bool) -> None:
-        """Add tensor i to RAM or remove it, and forget the neighbourhoods that this changes."""
+        """Add tensor i to RAM or remove it. Forget the neighbourhood costs that this changes."""
         (self.ram.add if there else self.ram.discard)(i)
         if self.graph.nodes[i].stored:
             return

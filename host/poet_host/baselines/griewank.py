@@ -1,13 +1,13 @@
 """griewank: the binomial schedule of Revolve.
 
-A. Griewank, A. Walther, *Algorithm 799: Revolve*, ACM TOMS 26(1), 2000, 19-45. A chain of l steps
-with c checkpoints (the start counts as one) needs at least
+A. Griewank, A. Walther, *Algorithm 799: Revolve*, ACM TOMS 26(1), 2000, 19-45. To reverse a chain
+of l steps with c checkpoints (the start counts as one), a schedule needs at least
 
     t(l, c) = r l - beta(c + 1, r - 1),   beta(c, r) = (c + r choose c),
 
-forward steps in addition to the l steps that a reversal itself computes; r is the least repetition
-number with beta(c, r) >= l. The theory assumes equal steps and states. Here a step is a block of
-the chain, and c is chosen for the budget.
+forward steps in addition to the l steps that every reversal computes. Here r is the smallest number
+of repetitions with beta(c, r) >= l. The theory assumes steps of equal cost and states of equal
+size. In this module a step is a block of the chain, and c is chosen for the RAM budget.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from .method import Draft
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """One schedule for each number of checkpoints."""
+    """Return one schedule for each number of checkpoints."""
     chain = chain_of(graph)
     return [Draft(revolve(chain, c).events, chain.note) for c in range(1, len(chain) + 1)]
 
 
 def least_advances(steps: int, checkpoints: int) -> int:
-    """Return t(l, c): the forward steps that reversing l = `steps` steps needs in addition."""
+    """Return t(l, c), the additional forward steps, for l = `steps` and c = `checkpoints`."""
     repetitions = 0
     while comb(checkpoints + repetitions, checkpoints) < steps:
         repetitions += 1
@@ -56,7 +56,7 @@ def revolve(chain: Chain, checkpoints: int) -> Walk:
 
 
 def _split(steps: int, checkpoints: int) -> int:
-    """Return the step m before the next checkpoint with least m + t(l - m, c - 1) + t(m, c)."""
+    """Return the steps m to the next checkpoint with the least m + t(l - m, c - 1) + t(m, c)."""
     if checkpoints == 1:
         return steps - 1
     return min(
@@ -67,7 +67,7 @@ def _split(steps: int, checkpoints: int) -> int:
 
 
 def _advance(walk: Walk, first: int, end: int) -> None:
-    """Compute the output of block `end` - 1 from the input of block `first`; keep none between."""
+    """Compute blocks `first` to `end` - 1. Keep only the output of the last of them."""
     for block in range(first, end):
         walk.forward(block, tape=False)
         if block > first:

@@ -1,7 +1,7 @@
-"""Links of a chain: bytes and costs of their forward and backward work.
+"""Links of a chain: the bytes and costs of each link's forward and backward computations.
 
-A dynamic programme uses them. The bytes of a link do not include its input x_(l-1): the link that
-keeps x_(l-1) counts it. Stored tensors count only while an operator uses them.
+The dynamic programme of pofo.py uses them. The bytes of a link do not include its input x_(l-1):
+the link that keeps x_(l-1) counts it. Stored tensors count only while an operator uses them.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -13,18 +13,21 @@ from .chain import Chain
 
 @dataclass(frozen=True)
 class Links:
-    """Lists over the links (blocks and their backward groups). Costs are energies or times."""
+    """Lists with one number for each link l, which is block l with its backward group.
 
-    output_bytes: list[int]  # of x_l
-    inside_bytes: list[int]  # of the tape without x_l
-    arriving_bytes: list[int]  # of gradients from later groups
-    forward_bytes: list[int]  # peak of computing the output alone
-    tape_bytes: list[int]  # peak of computing the tape
-    backward_bytes: list[int]  # peak of the group, gradients and tape included
-    forward_cost: list[float]  # of recomputing the output
-    tape_cost: list[float]  # of recomputing the tape
-    both_cost: list[float]  # of recomputing output and tape
-    paging_cost: list[float]  # of paging x_l out and in
+    Costs are energies or times.
+    """
+
+    output_bytes: list[int]  # bytes of x_l, the output of the block
+    inside_bytes: list[int]  # bytes of the link's tape without x_l
+    arriving_bytes: list[int]  # bytes of gradients that come from the groups of later blocks
+    forward_bytes: list[int]  # peak bytes while only the output is computed
+    tape_bytes: list[int]  # peak bytes while the tape is computed
+    backward_bytes: list[int]  # peak bytes while the group is computed, gradients and tape included
+    forward_cost: list[float]  # cost of recomputing the output
+    tape_cost: list[float]  # cost of recomputing the tape
+    both_cost: list[float]  # cost of recomputing the output and the tape
+    paging_cost: list[float]  # cost of paging x_l out and in
 
 
 Weigh = Callable[[CostNode], tuple[float, float]]
@@ -40,7 +43,7 @@ def time(node: CostNode) -> tuple[float, float]:
 
 
 def links_of(chain: Chain, weigh: Weigh = energy) -> Links:
-    """Measure every link."""
+    """Return the bytes and costs of every link."""
     nodes = chain.graph.nodes
     last_group = _last_groups(chain)
     links = Links([], [], [], [], [], [], [], [], [], [])
@@ -80,7 +83,7 @@ def _last_groups(chain: Chain) -> dict[int, tuple[int, int]]:
 def _recompute_cost(
     chain: Chain, weigh: Weigh, block: int, wanted: Collection[int | None]
 ) -> float:
-    """The cost of recomputing `wanted` within a block whose input is in RAM."""
+    """Return the cost of recomputing the tensors `wanted` of a block whose input is in RAM."""
     nodes = chain.graph.nodes
     inside = set(chain.blocks[block])
     needed: set[int] = set()
@@ -101,7 +104,10 @@ class _Peak:
     def of(
         self, order: Sequence[int], before: Collection[int | None], after: Collection[int | None]
     ) -> int:
-        """The most bytes while `order` is computed. `before` is in RAM at first, `after` stays."""
+        """Return the peak bytes while the nodes `order` are computed.
+
+        `before`: tensors in RAM at first. `after`: tensors that stay in RAM to the end.
+        """
         nodes = self.chain.graph.nodes
         last = {j: e for e, i in enumerate(order) for j in (i, *nodes[i].inputs)}
         there = {i for i in before if i is not None and i not in self.outside}

@@ -1,4 +1,4 @@
-"""From the drafts of a method to a verified plan, the same way for all methods."""
+"""Make a verified plan from the drafts of a method, in the same way for all methods."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ from ..solver.events import Event, energy_uj, events_of
 from ..solver.settings import Settings, Stopwatch
 from .completion import EXTENSION, Completion, complete
 
-MAX_ROUNDS = 8  # of drafts for less and less RAM, while no placement fits
+MAX_ROUNDS = 8  # attempts, each with less RAM for the drafts, while no placement fits
 _LOST = "a tensor that an update overwrites is needed again, and there is no storage"
 
 
 class DoesNotApply(BadInput):
-    """The method does not work on this kind of graph. A method states only the reason."""
+    """The method does not work on this kind of graph. `plan_by` adds the method's name."""
 
 
 class GaveUp(Exception):
-    """A method finds no schedule within its limit of effort. That proves nothing."""
+    """A method found no schedule within its limit of effort. A schedule may still exist."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class _Failure:
 def cheapest_plan(
     drafts: Drafts, problem: Problem, settings: Settings, *, every: bool = True
 ) -> Plan:
-    """Make a verified plan of the cheapest draft that fits RAM (placement included) and deadline.
+    """Make a verified plan from the cheapest draft that fits the deadline and, placed, the RAM.
 
-    If a plan is cheaper when stored tensors leave RAM, they leave it, and the plan's note says so.
+    Stored tensors leave RAM between uses if that makes the plan cheaper. The plan's note says so.
 
     The plan is "infeasible" if no draft of the method can fit, with any placement and order of
-    transfers. It is "unknown" if the drafts that were tried do not fit. `every` False: `drafts`
-    leaves out some drafts that fit RAM, so a missed deadline proves nothing. If `drafts` raises
-    GaveUp, the plan is "unknown". Raises DoesNotApply if `drafts` raises it.
+    transfers. It is "unknown" if only the placements and orders that were tried do not fit, or if
+    `drafts` raises GaveUp. `every` False: `drafts` leaves out some drafts that fit RAM, so a missed
+    deadline proves nothing. Raises DoesNotApply if `drafts` raises it.
     """
     clock = Stopwatch(settings.time_limit_s)
     plan = _cheapest_plan(drafts, problem, settings, every, clock)
@@ -70,7 +70,8 @@ def _cheapest_plan(
 ) -> Plan:
     unit = ALIGNMENT if settings.placed else 1
     graph = aligned_graph(problem.graph, unit)
-    # The last tensor may end between two multiples of the unit: the placement decides.
+    # Rounded up, since the last tensor may end between two multiples of the unit. Only placement
+    # shows whether it fits.
     capacity = limit = aligned(problem.ram_bytes, unit)
     failure = _Failure("")
     for attempt in range(MAX_ROUNDS):
@@ -113,7 +114,7 @@ def _cheapest_plan(
 
 
 def transfer_effort(problem: Problem, settings: Settings) -> Effort:
-    """Seed plans start transfers early only if a deadline needs that."""
+    """Return the effort to start transfers early: none for a seed plan without a deadline."""
     return "full" if settings.below_uj is None or problem.deadline_us is not None else "none"
 
 
@@ -127,12 +128,12 @@ def _is_wanted(graph: CostGraph, completion: Completion, below_uj: float | None)
 
 
 def _rank(graph: CostGraph, draft: Draft, completion: Completion) -> tuple[float, bool, bool]:
-    """Sort by energy. With equal energy, published drafts come before extended drafts."""
+    """Return a sort key: the energy; at equal energy, published drafts before extended drafts."""
     return round(_cost_uj(graph, completion), 9), completion.exits > 0, EXTENSION in draft.note
 
 
 def _note(draft: Draft, completion: Completion) -> str:
-    """State what the plan adds to the published method."""
+    """Return the plan's note, which states what the plan adds to the published method."""
     notes = [draft.note] if draft.note else []
     if completion.exits and EXTENSION not in notes:
         notes.append(EXTENSION)
@@ -145,9 +146,9 @@ def _failure(
     clock: Stopwatch,
     every: bool,
 ) -> _Failure:
-    """Find the reason why no draft becomes a plan, and whether that is proved.
+    """Find the reason why no draft becomes a plan, and whether this is proved.
 
-    The sizes and the budget in `problem` are aligned, as for placed tensors.
+    `problem`: its sizes and its RAM budget are rounded up to the alignment of placed tensors.
     """
     graph = problem.graph
     if not completed:
@@ -177,5 +178,5 @@ def _failure(
 
 
 def _unlimited(graph: CostGraph, events: Sequence[Event]) -> int:
-    """A RAM budget within which no tensor has to leave."""
+    """Return a RAM budget so large that no tensor has to leave RAM."""
     return 2 * (sum(n.bytes + n.workspace_bytes for n in graph.nodes) + len(events))

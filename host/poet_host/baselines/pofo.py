@@ -3,21 +3,23 @@
 O. Beaumont, L. Eyraud-Dubois, A. Shilova, *Efficient Combination of Rematerialization and
 Offloading for Training DNNs*, NeurIPS 2021 (POFO), which builds on the rematerialisation of
 heterogeneous chains (arXiv 1911.13214, rotor). C(s, t, m) is the least cost of links s to t,
-forward and backward, with the input of s in RAM and m bytes free:
+forward and backward, with the input of s in RAM and m bytes free. It is the lowest cost of these
+options, over all s':
 
     tape s:       cost(tape s) + C(s + 1, t, m - tape)
     checkpoint:   cost(forward s ... s' - 1) + C(s', t, m - x) + C(s, s' - 1, m),   x = x_(s' - 1)
 
 The publication restricts the class of schedules as follows. A tensor is offloaded only in the first
 forward pass, and comes back once, in the backward pass. Only the input of a link is offloaded, from
-its last forward use until its own links run backward. C plans all recomputation, in memory. Hence
-a second table O(s, m) plans links s to the end on the first pass. Its computations cost nothing,
-and it may offload the input of s: + out(x_(s-1)) + in(x_(s-1)), with the bytes of x_(s-1) free.
+its last forward use until its own links run backward. The table C plans all recomputation, without
+offloading. A second table O(s, m) plans links s to the end in the first forward pass. Computations
+of that pass cost nothing, since every schedule has them. O may offload the input of s: this costs
+out(x_(s-1)) + in(x_(s-1)), and frees the bytes of x_(s-1).
 
-Memory is counted in at most MAX_SLOTS units, rounded up. Two things differ here. The cost is
-energy, or time without overlap (the publication minimises time with overlap), whichever gives the
-cheaper plan that meets the deadline. And transfers are overlapped with computation afterwards, as
-for every method.
+Sizes are rounded up to whole slots; RAM has at most MAX_SLOTS slots. This module differs from the
+publication in two ways. The cost is energy, or time without overlap (the publication minimises time
+with overlap), whichever gives the cheaper plan that meets the deadline. Transfers are overlapped
+with computation after the programme is solved, as for every method.
 """
 
 from collections.abc import Sequence
@@ -35,13 +37,16 @@ from .links import Links, energy, links_of, time
 from .method import DoesNotApply, Draft, GaveUp
 
 MAX_SLOTS = 500
-RAM_SHARES = 24  # shares of the RAM budget that are tried
+RAM_SHARES = 24  # number of shares of the RAM budget that are tried
 
-Table = Any  # numpy array of costs by free slots
+Table = Any  # numpy array of costs, by the number of free slots
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """Return the optima for several shares of RAM; stored tensors stay in the rest between uses."""
+    """Return the best schedules for several shares of RAM.
+
+    Stored tensors may stay in the rest of RAM between their uses.
+    """
     if not graph.storage:
         raise DoesNotApply("the method pages, but there is no storage")
     chain = chain_of(graph)
@@ -64,7 +69,10 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
 
 
 def best_walk(chain: Chain, programme: "Programme", free_bytes: int) -> Walk | None:
-    """Return the best walk in `free_bytes`, at most the programme's RAM; None if nothing fits."""
+    """Return the best walk within `free_bytes`; None if no walk fits.
+
+    `free_bytes` is at most the RAM for which the programme was made.
+    """
     free = free_bytes // programme.unit
     if programme.first[0][free] == inf:
         return None
@@ -74,7 +82,7 @@ def best_walk(chain: Chain, programme: "Programme", free_bytes: int) -> Walk | N
 
 
 class Programme:
-    """The tables: `again[s][t]` is C, `first[s]` is O, by free slots from 0 to `slots`."""
+    """The tables C (`again[s][t]`) and O (`first[s]`), with costs for 0 to `slots` free slots."""
 
     def __init__(self, links: Links, ram_bytes: int) -> None:
         self.links, self.count = links, len(links.output_bytes)
@@ -98,7 +106,7 @@ class Programme:
             self.first[s] = np.minimum.reduce([cost for _, _, cost in self.first_options(s)])
 
     def options(self, s: int, t: int) -> "list[tuple[int, Table]]":
-        """For C(s, t): (s', cost by free slots); s' = s means taping s."""
+        """Return the options of C(s, t): (s', costs by free slots). s' = s: link s is taped."""
         links, found = self.links, []
         need = max(self.tape[s] + self.arriving[t], self.backward[s])
         if s == t:
@@ -116,7 +124,7 @@ class Programme:
         return found
 
     def first_options(self, s: int) -> "list[tuple[int, bool, Table]]":
-        """For O(s): (s', whether the input of s is offloaded, cost by free slots)."""
+        """Return the options of O(s): (s', whether the input of s is offloaded, costs)."""
         last = self.count - 1
         need = max(self.tape[s], self.backward[s])
         if s == last:
@@ -135,14 +143,17 @@ class Programme:
         return found
 
     def _from(self, need: int, cost: Table) -> Table:
-        """The cost, infinite where fewer than `need` slots are free."""
+        """Return the costs, but infinite costs where fewer than `need` slots are free."""
         cost = cost.copy()
         cost[: max(need, 0)] = inf
         return cost
 
 
 def _less(cost: Table, slots: int) -> Table:
-    """Return the cost with `slots` fewer free slots. Negative: with more, up to the table's end."""
+    """Return the costs with `slots` fewer free slots. They are infinite if too few are free.
+
+    If `slots` is negative: with more free slots, up to the largest number in the table.
+    """
     if slots <= 0:
         more = np.full(-slots, cost[-1])
         return np.concatenate([cost[-slots:], more])[: len(cost)]
@@ -150,7 +161,7 @@ def _less(cost: Table, slots: int) -> Table:
 
 
 class _Tracer:
-    """Make the walk that the tables choose."""
+    """Extends a walk by the options that cost least in the tables."""
 
     def __init__(self, programme: Programme, walk: Walk) -> None:
         self.programme, self.walk = programme, walk
@@ -196,7 +207,7 @@ class _Tracer:
             self.again(s, k - 1, free)
 
     def _go(self, s: int, k: int, t: int) -> None:
-        """Tape link s (k = s), or compute the output of link k - 1 from s on."""
+        """If k = s, tape link s. Otherwise compute links s to k - 1, and keep the last output."""
         walk = self.walk
         if k == s:
             walk.forward(s, tape=True)

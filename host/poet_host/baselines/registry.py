@@ -1,7 +1,8 @@
 """The table of all planning methods. The command line and `compare` read it.
 
 To add a method, add a row, a file with a function (Problem, Settings) -> Plan, and a test.
-method.py makes plans of what a method proposes, and the verifier judges all plans alike.
+method.py makes plans from the schedules that a method proposes. The verifier checks all plans by
+the same laws.
 """
 
 import hashlib
@@ -32,12 +33,12 @@ Run = Callable[[Problem, Settings], Plan]
 
 @dataclass(frozen=True)
 class SeedLimits:
-    """The graphs for which a method makes a seed plan for `poet`, in two seconds at most.
+    """The size of graphs for which a method makes a seed plan for `poet` in two seconds at most.
 
     The work of some methods grows with the cube of the graph's size.
     """
 
-    rank: int  # `poet` asks the methods in this order
+    rank: int  # `poet` asks the method of lowest rank first
     max_nodes: float = inf
     max_links: float = inf  # of a chain
 
@@ -51,13 +52,13 @@ class Scheduler:
     description: str
     citation: str
     applies_to: str
-    recomputes: bool  # whether it recomputes computed tensors
-    pages: bool  # whether it pages computed tensors
+    recomputes: bool  # whether the method recomputes tensors
+    pages: bool  # whether the method pages computed tensors
     minimises: str
     seed: SeedLimits | None = None  # None: the method makes no seed plans, since it searches
 
     def seed_plan(self, problem: Problem, settings: Settings) -> Plan | None:
-        """Make a plan for `poet` to start from; None if there is none, or `seed` forbids it."""
+        """Make a seed plan for `poet`; None if the method finds none, or the graph is too large."""
         if self.seed is None or len(problem.graph.nodes) > self.seed.max_nodes:
             return None
         try:
@@ -70,7 +71,8 @@ class Scheduler:
 
 
 # S. G. Patil et al., *POET: Training Neural Networks on Tiny Devices with Integrated
-# Rematerialization and Paging*, ICML 2022, arXiv 2207.07697. Its Figure 4 has the two ablations.
+# Rematerialization and Paging*, ICML 2022, arXiv 2207.07697. Its Figure 4 has poet-paging and
+# poet-remat, the two ablations.
 
 
 def poet(problem: Problem, settings: Settings) -> Plan:
@@ -135,7 +137,7 @@ SEED_PLANS = tuple(
 
 
 def plan_by(method: str, problem: Problem, settings: Settings = DEFAULT_SETTINGS) -> Plan:
-    """Make the plan of a method.
+    """Plan the problem by the method of this name.
 
     Raises BadInput if no method has this name, and DoesNotApply (a BadInput) if the method does
     not work on this kind of graph.
@@ -151,8 +153,9 @@ def plan_by(method: str, problem: Problem, settings: Settings = DEFAULT_SETTINGS
 
 @cache
 def planner_version() -> str:
-    """Return a hash of all that a plan depends on except its problem: the files of this package,
-    and the version of HiGHS.
+    """Return a hash of the files of this package, and of the version of HiGHS.
+
+    A plan depends only on these and on its problem.
     """
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
     hashed = hashlib.sha256(version("highspy").encode())

@@ -1,4 +1,4 @@
-"""Replay: the events of a step, and the computed tensors in RAM after each event."""
+"""Replay: the events of a step so far, and the computed tensors that are in RAM after them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from ..solver.events import Event
 class Replay:
     """A step whose computations are appended one by one.
 
-    Stored tensors do not count: completion.py adds their transfers.
+    Stored tensors are left out: completion.py adds their transfers.
     """
 
     graph: CostGraph
     events: list[Event] = field(default_factory=list)
     have: set[int] = field(default_factory=set)  # in RAM
     done: set[int] = field(default_factory=set)  # computed at least once
-    written: set[int] = field(default_factory=set)  # paged out, for `ensure` to page in
+    written: set[int] = field(default_factory=set)  # tensors paged out; `ensure` pages them in
 
     def compute(self, i: int) -> None:
         self.events.append(("compute", i))
@@ -33,7 +33,7 @@ class Replay:
         self.have.add(i)
 
     def ensure(self, wanted: Iterable[int]) -> set[int]:
-        """Page in or recompute all tensors missing for `wanted`. Return the tensors created."""
+        """Bring `wanted` into RAM: page in or recompute missing tensors. Return the new tensors."""
         nodes = self.graph.nodes
         missing: set[int] = set()
         todo = [i for i in wanted if not nodes[i].stored and i not in self.have]

@@ -1,4 +1,4 @@
-"""Segments: how Chen et al. run a chain and keep only some of its outputs."""
+"""Segments: the schedules of Chen et al., which keep only some outputs of a chain."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,11 @@ from .method import Draft
 
 
 def segmented(chain: Chain, ends: Sequence[int]) -> Draft:
-    """Make the schedule of segments that end with the blocks `ends` and with the chain.
+    """Make the schedule of a chain in segments, which end with the blocks `ends` and the chain.
 
     In the forward pass, only the outputs of segments stay, and the last segment is taped. In the
-    backward pass, each other segment is recomputed from the output before it, and taped.
+    backward pass, each other segment is recomputed from the output of the segment before, and
+    taped.
     """
     starts = [0, *(end + 1 for end in ends)]
     walk = Walk(chain)

@@ -1,8 +1,9 @@
-"""Sweeps: many points (a model on a board, a budget, a deadline, a method) solved in parallel.
+"""Sweeps: solve many points in parallel.
 
-A finished point is kept in a folder, under the hash of everything that its plan depends on. So it
-is never solved again, and an interrupted sweep continues. Every plan is verified when it is solved
-and when it is read. The costs of a row are the verifier's.
+A point is a model on a board, a RAM budget, a deadline and a method. A finished point is kept in a
+folder, under the hash of everything that its plan depends on. So the point is never solved again,
+and an interrupted sweep continues. Every plan is verified when it is solved and when it is read.
+The costs in a row of the table are verified costs.
 """
 
 import csv
@@ -36,9 +37,9 @@ COLUMNS = (
     "model", "board", "profile", "method", "ram_bytes", "deadline_us", "status", "energy_uj",
     "time_us", "peak_bytes", "gap", "solve_s", "plan", "graph", "note",
 )  # fmt: skip
-INAPPLICABLE = "inapplicable"  # a row's status, in addition to those of plans
+INAPPLICABLE = "inapplicable"  # the status of a row whose method does not apply to the graph
 _NUMBERS = ("energy_uj", "time_us", "peak_bytes", "gap", "solve_s")
-ENDING_S = 10.0  # to wait for the thread of a pool after its processes were ended
+ENDING_S = 10.0  # limit of the wait for a pool's thread, after the pool's processes are ended
 
 Progress = Callable[[int, int, str], None]
 Job = dict[str, Any]
@@ -55,7 +56,7 @@ class Case:
 
     @property
     def keeping(self) -> Plan | None:
-        """Keep-everything's plan, to which `%` and `x` refer; None if the graph has none."""
+        """Return the keep-everything plan, to which `50%` and `1.2x` refer; None without one."""
         return self.costs.keep_everything
 
     @cached_property
@@ -69,7 +70,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Point:
-    """One plan to solve."""
+    """A problem that is solved by one method."""
 
     case: Case
     method: str
@@ -80,7 +81,7 @@ class Point:
 
     @cached_property
     def key(self) -> str:
-        """A hash of the point's names, and of everything that its plan depends on."""
+        """Return a hash of the point's names, and of everything that its plan depends on."""
         case = self.case
         names = [case.model, case.board, case.profile, self.method]
         limits = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap]
@@ -92,7 +93,7 @@ class Point:
 
     @property
     def job(self) -> Job:
-        """The point as plain data, for another process."""
+        """Return the point as plain data, which is sent to another process."""
         return {
             "graph": self.case.json,
             "ram_bytes": self.ram_bytes,
@@ -104,7 +105,7 @@ class Point:
 
     @property
     def word(self) -> str:
-        """A text for the progress bar."""
+        """Return the point's text for the progress bar."""
         return f"{self.case.model} {self.case.board} {self.ram_bytes:,} bytes, {self.method}"
 
 
@@ -114,7 +115,7 @@ def _digest(value: Any) -> str:
 
 
 def solve_job(job: Job) -> dict[str, Any]:
-    """Solve a Point's job and verify the plan: {"plan": ...}, or {"inapplicable": why}."""
+    """Solve a Point's job and verify the plan. Return {"plan": ...} or {"inapplicable": reason}."""
     wanted = Problem(parse_cost_graph(job["graph"]), job["ram_bytes"], job["deadline_us"])
     try:
         plan = plan_by(job["method"], wanted, Settings(job["time_limit_s"], job["gap"]))
@@ -135,7 +136,7 @@ class Result:
 
 @dataclass
 class Store:
-    """Finished points in a folder: `plans/`, `graphs/`, `points/`, and the table of all."""
+    """A folder of finished points: `plans/`, `graphs/`, `points/`, and a table of all points."""
 
     folder: Path
     _graphs: dict[str, str] = field(default_factory=dict)
@@ -145,7 +146,7 @@ class Store:
             (self.folder / part).mkdir(parents=True, exist_ok=True)
 
     def find(self, point: Point) -> Result | None:
-        """The finished point; None if it is missing or damaged."""
+        """Return the stored result of a point; None if it is missing or damaged."""
         path = self._path(point.key)
         if not path.is_file():
             return None
@@ -163,7 +164,7 @@ class Store:
             return None
 
     def add(self, point: Point, found: dict[str, Any]) -> Result:
-        """Store what `solve_job` returned."""
+        """Store the result that `solve_job` returned for a point."""
         case = point.case
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
         row |= {"model": case.model, "board": case.board, "profile": case.profile}
@@ -182,9 +183,9 @@ class Store:
         return Result(row, plan)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of all finished points of the folder, sorted.
+        """Return the rows of all finished points in the folder, sorted.
 
-        Of points that differ only in time limit, gap or planner, the latest one counts.
+        If several points differ only in time limit, gap or planner, return only the latest one.
         """
         paths = list((self.folder / "points").glob("*.json"))
         paths.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
@@ -192,7 +193,7 @@ class Store:
         return sorted({_order(row): row for row in found if row is not None}.values(), key=_order)
 
     def _row(self, path: Path) -> dict[str, Any] | None:
-        """The row in a file, with its columns in order; None if the file is damaged."""
+        """Return the row in a file, with its columns in order; None if the file is damaged."""
         try:
             row = read_json(path)
         except BadInput:
@@ -202,7 +203,7 @@ class Store:
         return {name: row[name] for name in COLUMNS}
 
     def write_table(self) -> list[dict[str, Any]]:
-        """Write table.csv and table.json; return their rows."""
+        """Write table.csv and table.json. Return the rows of the table."""
         rows = self.rows()
         write_whole(self.folder / "table.csv", table_csv(rows))
         write_whole(self.folder / "table.json", json.dumps(rows, indent=1) + "\n")
@@ -234,7 +235,7 @@ def file_name(*parts: str) -> str:
 
 
 def slug(case: Case) -> str:
-    """The part of a file's name that names the case."""
+    """Return the part of a file name that identifies the case."""
     return file_name(case.model, case.board, case.profile)
 
 
@@ -283,7 +284,7 @@ def _executor(jobs: int) -> Iterator[Executor]:
     """Provide processes that solve points. An exception ends them at once, without waiting."""
     children = set(multiprocessing.active_children())
     threads = set(threading.enumerate())
-    # Not forked: the progress bar and the solver have threads.
+    # Processes are spawned, not forked: the progress bar and the solver have threads.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin)
     try:
@@ -292,7 +293,7 @@ def _executor(jobs: int) -> Iterator[Executor]:
         pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - children:
             child.terminate()
-        # The pool's thread sees that its processes ended. Python's exit must not come first.
+        # Before Python exits, the pool's thread must notice that the pool's processes have ended.
         for thread in set(threading.enumerate()) - threads:
             if not thread.daemon:
                 thread.join(ENDING_S)
@@ -318,5 +319,5 @@ def _end_with_parent() -> None:
 
 
 def cores() -> int:
-    """The number of processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

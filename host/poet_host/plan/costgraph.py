@@ -1,9 +1,9 @@
-"""Cost graphs as JSON: how other people's graphs reach the planner.
+"""Cost graphs as JSON: the format in which users pass their own graphs to the planner.
 
     {"format": "poet-cost-graph", "version": 1, "name": ..., "nodes": [...],
      "storage": true, "base_power_uw": 0.0}
 
-A row of "nodes" has the fields of a CostNode, with names of nodes in place of their indices. An
+A row of "nodes" has the fields of a CostNode, with names of nodes instead of indices. An
 input listed twice (x + x) is in RAM once, so it counts once.
 """
 
@@ -20,8 +20,8 @@ from .problem import CostGraph, CostNode
 FORMAT = "poet-cost-graph"
 VERSION = 1
 
-_COMPUTING = ("time_us", "energy_uj")  # needed unless the node is stored
-_PAGING = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")  # needed with storage
+_COMPUTING = ("time_us", "energy_uj")  # fields that a node needs unless it is stored
+_PAGING = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")  # fields needed with storage
 _OPTIONAL = ("page_in_cpu_us", "page_out_cpu_us", "workspace_bytes", "once")
 
 
@@ -82,7 +82,7 @@ def _name(row: Any, where: str) -> str:
 
 
 def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where: str) -> CostNode:
-    """Make the node of a row; `order` has the indices of the nodes before it."""
+    """Make the node of a row. `order` has the indices of all earlier nodes, by name."""
     names = row.get("inputs")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadInput(f'{where}: "inputs" must be a list of names of nodes')

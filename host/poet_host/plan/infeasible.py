@@ -1,4 +1,4 @@
-"""Why no plan exists: the limit that no plan meets, and the operator that sets it."""
+"""Explain why no plan exists: name the limit that no plan meets, and the operator at fault."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from .problem import CostGraph, CostNode
 
 @dataclass(frozen=True)
 class Need:
-    """What one operator holds in RAM at once."""
+    """The bytes that one operator needs in RAM at the same time."""
 
     node: str
-    tensors: tuple[tuple[str, int], ...]  # names and bytes of inputs and output
+    tensors: tuple[tuple[str, int], ...]  # names and bytes of the operator's inputs and output
     workspace_bytes: int
-    bytes: int  # the sum, with each tensor aligned except the last
+    bytes: int  # the sum of all sizes, each aligned except the last
 
 
 def largest_need(graph: CostGraph, unit: int = ALIGNMENT) -> Need | None:
@@ -30,7 +30,7 @@ def largest_need(graph: CostGraph, unit: int = ALIGNMENT) -> Need | None:
 
 
 def largest_operator_bytes(graph: CostGraph, unit: int = 1) -> int:
-    """The bytes of `largest_need`; 0 if nothing is computed."""
+    """Return the bytes of `largest_need`; 0 if nothing is computed."""
     need = largest_need(graph, unit)
     return need.bytes if need else 0
 
@@ -38,7 +38,10 @@ def largest_operator_bytes(graph: CostGraph, unit: int = 1) -> int:
 def bytes_of(
     graph: CostGraph, tensors: Collection[int], unit: int = ALIGNMENT, workspace_bytes: int = 0
 ) -> int:
-    """Return the bytes of tensors one after another, with the largest padding last and left out."""
+    """Return the bytes that tensors and a workspace take, one after another at aligned offsets.
+
+    The one with the most padding comes last, where its padding does not count.
+    """
     sizes = [graph.nodes[i].bytes for i in tensors]
     sizes += [workspace_bytes] if workspace_bytes else []
     slack = max((aligned(size, unit) - size for size in sizes), default=0)
@@ -58,10 +61,10 @@ def _need(graph: CostGraph, index: int, node: CostNode, unit: int) -> Need:
 def why_infeasible(
     plan: Plan, costs: CostGraph | None = None, kernel_of: Callable[[str], str] = lambda name: ""
 ) -> str:
-    """Name the limit that no plan meets, and the smallest limit that works, if known.
+    """Return a message with the limit that no plan meets, and a limit that works, if known.
 
-    With `costs`, name the operator that sets the smallest budget; `kernel_of` returns the kernel
-    of a node.
+    With `costs`, the message names the operator that needs the smallest budget that works.
+    `kernel_of` returns the kernel of a node, by name.
     """
     ram = f"a RAM budget of {plan.ram_bytes:,} bytes"
     if plan.smallest_deadline_us is not None:
@@ -93,6 +96,6 @@ def _joined(words: Iterable[str]) -> str:
 
 
 def _rounded_up(milliseconds: float) -> float:
-    """Round up to three decimals, so that the named deadline works."""
+    """Round up to three decimals, so that a plan meets the deadline in the message."""
     rounded = round(milliseconds, 3)
     return rounded if rounded >= milliseconds else round(rounded + 0.001, 3)

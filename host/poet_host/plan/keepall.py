@@ -1,4 +1,4 @@
-"""Keep-everything: the plan with unlimited RAM, to which all other plans are compared."""
+"""Keep-everything: the plan for unlimited RAM, with which all other plans are compared."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ def keep_everything(graph: CostGraph) -> Plan:
     A computed tensor is freed after its last use, or at once if it has no use. A stored tensor is
     paged in right before its first use. A kept tensor is paged out when it is computed. If a node
     overwrites a tensor before the tensor's last use, the tensor is paged out and in again. Nothing
-    else is paged. The plan is placed; `peak_bytes` is its height.
+    else is paged. The plan is placed; `peak_bytes` is the height of the placement.
 
     Raises BadInput if a tensor is overwritten before its last use in a graph without storage.
     """
@@ -30,7 +30,10 @@ def keep_everything(graph: CostGraph) -> Plan:
 
 
 def last_uses(graph: CostGraph) -> list[int]:
-    """Return the last node that uses each tensor; -1: none. Without storage, `keep` is a use."""
+    """Return for each tensor the index of the last node that uses it; -1 if no node does.
+
+    In a graph without storage, a kept tensor is used at the end, by index `len(graph.nodes)`.
+    """
     end = len(graph.nodes)
     last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
     for j, node in enumerate(graph.nodes):
@@ -41,7 +44,7 @@ def last_uses(graph: CostGraph) -> list[int]:
 
 @dataclass
 class _Builder:
-    """One pass over the graph that builds the statements."""
+    """Builds the statements in one pass over the graph."""
 
     graph: CostGraph
     out: list[Statement] = field(default_factory=list)
@@ -74,7 +77,7 @@ class _Builder:
         return self.out
 
     def _paged_out(self) -> set[int]:
-        """Computed tensors that must be on storage: kept, or used after being overwritten."""
+        """Return the computed tensors that are kept, or used after a node overwrote them."""
         nodes = self.graph.nodes
         pages = {i for i, node in enumerate(nodes) if node.keep and not node.stored}
         overwritten: set[int] = set()

@@ -1,4 +1,4 @@
-"""RAM budgets and deadlines as users write them, and the Problem of a graph with these limits."""
+"""Read RAM budgets and deadlines as users write them, and make the Problem with these limits."""
 
 import math
 import re
@@ -22,10 +22,10 @@ def problem_of(
 ) -> Problem:
     """Make the problem of planning `costs` within `ram` and `deadline`, as users write them.
 
-    `ram`: see ram_bytes; None is the arena of the board of `profile`. `deadline`: see deadline_us.
-    `profile`: the profile that `costs` was made from, None for a cost graph from a file.
-    Raises BadInput if a limit is missing, cannot be read, is smaller than one number, or refers to
-    a keep-everything plan that the graph does not have.
+    `ram`: see ram_bytes; None means the arena of the profile's board. `deadline`: see deadline_us.
+    `profile`: the profile from which `costs` was made; None for a cost graph from a file.
+    Raises BadInput if a limit is missing, cannot be read, is smaller than one number (4 bytes), or
+    refers to a keep-everything plan that the graph does not have.
     """
     keep = costs.keep_everything
     if ram is not None:
@@ -45,7 +45,7 @@ def problem_of(
 
 
 def check_arena(size: int, profile: Profile) -> None:
-    """Raise BadInput if `size` bytes exceed the arena of the board, unless it is a computer."""
+    """Raise BadInput if the profile's board is not a computer and its arena is below `size`."""
     if profile.board not in names():
         return
     board = load_board(profile.board)
@@ -58,10 +58,10 @@ def check_arena(size: int, profile: Profile) -> None:
 
 
 def ram_bytes(limit: str | float, keep_all_bytes: int | None) -> int:
-    """Return the bytes of `24576`, `24KiB`, `24KB` (24,000), `1MiB`, or `50%` of keep-everything.
+    """Return the bytes of a RAM budget: `24576`, `24KiB`, `24KB` (24,000), `1MiB` or `50%`.
 
-    A share is rounded down to whole bytes. Raises BadInput for any other text, and for a size that
-    is not a whole number of bytes.
+    A share such as `50%` is a share of the keep-everything plan's RAM. It is rounded down to whole
+    bytes. Raises BadInput for any other text, and for a size that is not a whole number of bytes.
     """
     text, what = str(limit).strip(), f"RAM budget {limit!r}"
     found = SIZE.fullmatch(text)
@@ -72,14 +72,14 @@ def ram_bytes(limit: str | float, keep_all_bytes: int | None) -> int:
             f"{what}: the graph has no keep-everything plan, so a share has no meaning. Write "
             "bytes, such as 24576"
         )
-    # A fraction, because 33.3 % of 1000 bytes are 333 bytes, not 332.
+    # A Fraction is exact: 33.3 % of 1000 bytes are 333 bytes. With a float they would be 332.
     return bounded(int(Fraction(found[1]) / 100 * keep_all_bytes), what)
 
 
 def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | None:
-    """Return the microseconds of `1.2x` (of keep-everything's time), `15`, `15ms` or `15000us`.
+    """Return the microseconds of a deadline: `15`, `15ms`, `15000us` or `1.2x`. `none` is None.
 
-    The result for `none` is None. Raises BadInput for any other text.
+    `1.2x` is a multiple of the keep-everything plan's time. Raises BadInput for any other text.
     """
     if text is None or str(text).strip().lower() == "none":
         return None

@@ -1,10 +1,10 @@
 """Packing: fixed offsets for blocks with limited lives, as low as possible.
 
-Two blocks that live at the same time must not overlap in memory. Whether all fit below a
-capacity is an NP-complete question (dynamic storage allocation). So several methods run, cheapest
+Two blocks that live at the same time must not overlap in memory. To decide whether all blocks fit
+below a capacity is NP-complete (dynamic storage allocation). So several methods run, cheapest
 first: first fit in several orders; a local search that moves blocks which end above the capacity
-forward in the order; a depth-first search that is complete for small problems. Orders close to
-the order in time come first: a board chooses offsets by first fit in time, so a schedule encodes
+forward in the order; a depth-first search that is complete for small problems. Orders close to the
+order in time come first. A board also chooses offsets by first fit in time, so a schedule encodes
 such an offset in one bit. Effort is counted, not timed, so that equal input gives equal offsets.
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 4  # bytes; offsets are multiples of it
-MAX_STEPS_SHORT, MAX_STEPS_LONG = 500_000, 3_000_000  # of the local search, in pairs of blocks
-MAX_TREE_STEPS = 200_000  # of each depth-first search, in blocks
+MAX_STEPS_SHORT, MAX_STEPS_LONG = 500_000, 3_000_000  # pairs of blocks in a local search
+MAX_TREE_STEPS = 200_000  # blocks tried in each depth-first search
 MIN_STEPS_PER_TRY = 200  # of the local search
 SEED = 1
 
@@ -23,13 +23,13 @@ _SortKey = Callable[[int], tuple[int, ...]]
 
 
 def aligned(size: int, unit: int = ALIGNMENT) -> int:
-    """The smallest multiple of `unit` that is at least `size`."""
+    """Return the smallest multiple of `unit` that is at least `size`."""
     return -(-size // unit) * unit
 
 
 @dataclass(frozen=True)
 class Block:
-    """`size_bytes` of memory from time `begin` until before time `end`."""
+    """A block of memory that is used from time `begin` until just before time `end`."""
 
     begin: int
     end: int
@@ -37,7 +37,7 @@ class Block:
 
     @property
     def aligned(self) -> int:
-        """Bytes that no other block can use, since blocks begin at multiples of 4."""
+        """Return the size with padding. No other block uses it: offsets are multiples of 4."""
         return aligned(self.size_bytes)
 
     @property
@@ -59,7 +59,7 @@ def pack(
     time_limit_s: float | None = None,
     thorough: bool = True,
 ) -> Packing:
-    """Find a packing not higher than `capacity_bytes`; if none is found, return the lowest.
+    """Find a packing not higher than `capacity_bytes`; if there is none, return the lowest found.
 
     Equal input gives equal offsets, unless `time_limit_s` ends the search. If the short searches
     fail, long searches run and take seconds. `thorough` False: leave out the long searches.
@@ -68,7 +68,10 @@ def pack(
 
 
 def live_peak(blocks: Sequence[Block]) -> int:
-    """Return the most bytes alive at once; every block but one is aligned. No packing is lower."""
+    """Return the most bytes that are used at the same time. No packing is lower.
+
+    All blocks except one count with their padding: the highest block needs no padding.
+    """
     events = sorted(
         [(block.begin, 1, block) for block in blocks] + [(block.end, 0, block) for block in blocks],
         key=lambda event: event[:2],
@@ -84,7 +87,7 @@ def live_peak(blocks: Sequence[Block]) -> int:
 
 
 def neighbours(blocks: Sequence[Block]) -> list[list[int]]:
-    """For each block, the blocks that live at the same time; empty blocks have none."""
+    """Return for each block the blocks that live at the same time. Empty blocks do not count."""
     found: list[list[int]] = [[] for _ in blocks]
     alive: list[int] = []
     for i in sorted(range(len(blocks)), key=lambda i: blocks[i].begin):
@@ -126,7 +129,7 @@ class _Packer:
         return self.best
 
     def _search_long(self, order: list[int], packing: Packing) -> None:
-        """Search the tree in several orders. If no search is complete, search the orders longer."""
+        """Search depth-first in several orders. If no search is complete, search locally again."""
         for key in self._keys():
             if self._out_of_time():
                 return
@@ -135,13 +138,13 @@ class _Packer:
                 ends = map(int.__add__, tree.offsets, self.size)
                 self._fits(Packing(tuple(tree.offsets), max(ends)))
                 return
-            if tree.steps < MAX_TREE_STEPS:  # nothing fits: search for a low packing at least
+            if tree.steps < MAX_TREE_STEPS:  # no packing fits: search for a low one
                 self._search_orders(order, packing, MAX_STEPS_SHORT)
                 return
         self._search_orders(order, packing, MAX_STEPS_LONG)
 
     def _keys(self) -> list[_SortKey]:
-        """Long-lived, big and large-area blocks first."""
+        """Return sort keys: long-lived blocks first; big ones first; most bytes x time first."""
         blocks, size = self.blocks, self.aligned
         return [
             lambda i: (-blocks[i].life, -size[i]),
@@ -150,7 +153,10 @@ class _Packer:
         ]
 
     def _orders(self, in_time: list[int]) -> Iterator[list[int]]:
-        """A few blocks first by each key and the rest in time, then all blocks by each key."""
+        """Yield orders of all blocks. For each key, the first blocks by the key move to the front.
+
+        The other blocks stay in the order of time. The last orders sort all blocks by a key.
+        """
         for part in (16, 8, 4, 2):
             for key in self._keys():
                 first = set(sorted(in_time, key=key)[: len(in_time) // part])
@@ -186,7 +192,7 @@ class _Packer:
         return Packing(tuple(offsets), height)
 
     def _search_orders(self, order: list[int], packing: Packing, most_steps: int) -> bool:
-        """Move blocks that end above the capacity before others in the order."""
+        """Move blocks that end above the capacity forward in the order. Return whether all fit."""
         excess = self._excess(packing)
         steps = MIN_STEPS_PER_TRY + sum(map(len, self.near))
         for _ in range(most_steps // steps):
@@ -243,8 +249,8 @@ class _Tree:
         self.aligned = [block.aligned for block in blocks]
         self.capacity = capacity
         self.skyline = [0] * len(times)
-        self.left = [0] * len(times)  # bytes of the blocks that are not placed yet
-        self.alive: list[list[int]] = [[] for _ in times]  # blocks by time, most padding first
+        self.left = [0] * len(times)  # by time: bytes of the blocks not placed yet
+        self.alive: list[list[int]] = [[] for _ in times]  # by time: blocks, most padding first
         self.placed = [False] * len(blocks)
         for i in sorted(order, key=lambda i: self.size[i] - self.aligned[i]):
             self._add(i, self.aligned[i])
@@ -255,8 +261,8 @@ class _Tree:
         self.steps = 0
 
     def search(self) -> bool:
-        """True: `offsets` is a packing. False: no packing exists, or the steps are used up."""
-        trail: list[tuple[int, list[int]]] = []  # block placed, skyline under it
+        """Return True if `offsets` is a packing; False if none exists or the steps are used up."""
+        trail: list[tuple[int, list[int]]] = []  # placed block, skyline before it
         branches = [self._choices(self.order, 0)]
         remaining = [self.order]
         while self.steps < MAX_TREE_STEPS:
@@ -280,7 +286,7 @@ class _Tree:
         return False
 
     def _choices(self, blocks: Sequence[int], floor: int) -> Iterator[tuple[int, int]]:
-        """Return the blocks that may be placed next with their offsets, lowest offset first."""
+        """Return pairs (offset, block) of blocks that may be placed next, lowest offset first."""
         lows = [max(self.skyline[slice(*self.span[i])]) for i in blocks]
         self.steps += len(blocks) + sum(self.span[i][1] - self.span[i][0] for i in blocks) // 16
         above = min(
@@ -297,8 +303,8 @@ class _Tree:
     def _too_high(self, i: int) -> bool:
         """Return whether the remaining blocks exceed the capacity at some time in the life of i.
 
-        The padding of the highest block does not count. At best, that is the block with most
-        padding.
+        The padding of the highest block does not count. In the best case, the highest block is the
+        block with the most padding.
         """
         begin, end = self.span[i]
         top, most = self.offsets[i] + self.aligned[i], max(self.left[begin:end])

@@ -1,4 +1,4 @@
-"""From statements to a verified plan: offsets, early transfers, costs."""
+"""Make a verified plan from statements: assign offsets, start transfers early, sum up costs."""
 
 import time
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from .transfers import overlap
 from .verify import Totals, verify
 
 PLACEMENT_LIMIT_S = 2.0
-PLACEMENT_TIME_SHARE = 0.2  # of the time limit, at most
+PLACEMENT_TIME_SHARE = 0.2  # the largest share of the time limit that placement may take
 
 Effort = Literal["none", "little", "full"]
 """Effort for starting transfers early."""
@@ -27,7 +27,7 @@ class PlacedPlan:
     totals: Totals
 
     def as_plan(self, problem: Problem) -> Plan:
-        """The feasible plan of `problem`, with its costs."""
+        """Return the feasible plan of `problem`, with its costs."""
         return Plan(
             "feasible",
             problem.ram_bytes,
@@ -40,7 +40,7 @@ class PlacedPlan:
 
 @dataclass(frozen=True)
 class Excess:
-    """How far placed statements exceed the RAM budget or, if they fit it, the deadline."""
+    """The excess of placed statements over the RAM budget or, if they fit it, over the deadline."""
 
     ram_bytes: int = 0
     time_us: float = 0.0
@@ -57,8 +57,8 @@ def realise(
     """Assign offsets to legal statements, start their transfers early, and verify the plan.
 
     The sum of live bytes must be within the RAM budget. `placed` False: assign no offsets.
-    `time_limit_s` bounds the search for offsets and for the order of transfers; then the best
-    result so far is used.
+    `time_limit_s` bounds the search for offsets and for the order of transfers. When it ends, the
+    best result so far is used.
     """
     ends_at = time.monotonic() + time_limit_s
     placement = Placement(tuple(statements), (), 0)
@@ -79,7 +79,7 @@ def finish(
     time_limit_s: float,
     effort: Effort = "full",
 ) -> PlacedPlan | Excess:
-    """Start transfers early in a placement within the RAM budget, and verify the plan."""
+    """Start the transfers early, and verify the plan. `placement` must fit the RAM budget."""
     statements = placement.statements
     if effort != "none":
         statements = overlap(problem, statements, time_limit_s, thorough=effort == "full")

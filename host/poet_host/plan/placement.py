@@ -28,7 +28,7 @@ def arrange(
 
     `statements` are legal, with or without offsets. Equal input gives equal offsets, unless
     `time_limit_s` ends the search. Without a time limit, the search still ends after a fixed
-    effort. `thorough` False makes it short.
+    effort. `thorough` False makes the search short.
     """
     lives = lives_of(graph, statements)
     packing = pack([life.block for life in lives], ram_bytes, time_limit_s, thorough)
@@ -52,8 +52,8 @@ class Life:
     begin: int  # -1: before the first statement
     end: int
     size_bytes: int
-    outputs: list[int]  # the statements that create a tensor in the block
-    workspace: int | None = None  # the statement whose workspace the block is
+    outputs: list[int]  # indices of the statements that create a tensor in the block
+    workspace: int | None = None  # index of the statement that uses the block as workspace
     initial: str | None = None  # the stored tensor that is in the block at the start
 
     @property
@@ -64,7 +64,8 @@ class Life:
 def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
     """Return the lives of all tensors in RAM and of all workspaces, sorted by their begin.
 
-    A tensor that is created again has several lives. A chain of overwriting tensors has one.
+    A tensor that is created again has several lives. Tensors that
+    overwrite one another in a chain share one life.
     """
     lives: list[Life] = []
     now: dict[int, Life] = {}
@@ -91,7 +92,7 @@ def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
 
 
 def aligned_graph(graph: CostGraph, unit: int) -> CostGraph:
-    """Return the graph with the bytes that placed tensors occupy: multiples of `unit`."""
+    """Return the graph with all sizes rounded up to multiples of `unit`, as placement needs."""
     nodes = tuple(
         replace(
             node,

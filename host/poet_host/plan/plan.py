@@ -49,11 +49,11 @@ class Plan:
     smallest_ram_bytes: Count | None = None  # if infeasible: smallest budget with a known plan
     smallest_deadline_us: float | None = None  # if infeasible: a deadline with a known plan
     method: str = "poet"
-    # Without storage: names and offsets of the stored tensors, which start in RAM (start_offsets).
+    # Without storage: names and offsets of the stored tensors, which start in RAM.
     initial_offsets: tuple[tuple[str, Count], ...] = ()
     note: str = ""  # what was done beyond the published method, or why there is no plan
     stopped_by: StoppedBy = ""
-    # The problem that the plan solves, for `encode`. It is not saved in the file of a plan.
+    # The problem that the plan solves; `encode` needs it. The file of a plan does not contain it.
     problem: Problem | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Plan:
         )
 
     def with_bound(self, bound_uj: float) -> "Plan":
-        """Return the plan with a lower bound of all energies; "optimal" if the bound proves it."""
+        """Return the plan with a lower bound of all plans' energy; "optimal" if it is reached."""
         assert self.energy_uj is not None
         bound_uj = min(bound_uj, self.energy_uj)
         gap = (self.energy_uj - bound_uj) / self.energy_uj if self.energy_uj > 0 else 0.0
@@ -77,8 +77,8 @@ def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
     """Return the offsets of the tensors that are in RAM at the start, by name.
 
     These are the stored tensors of a graph without storage. If the plan has no initial offsets,
-    they lie one after another from offset 0 in the graph's order, each at a multiple of 4. None:
-    the plan has initial offsets, but none for this tensor.
+    the tensors lie one after another from offset 0 in the graph's order, each at a multiple of 4.
+    An offset is None if the plan has initial offsets, but none for that tensor.
     """
     if graph.storage:
         return {}

@@ -1,4 +1,4 @@
-"""From a training graph and a profile to the cost graph that planners see."""
+"""Make the cost graph that planners see from a training graph and a profile."""
 
 from dataclasses import asdict
 

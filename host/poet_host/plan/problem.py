@@ -16,13 +16,13 @@ from ..schema import Count, Name
 if TYPE_CHECKING:
     from .plan import Plan
 
-TOLERANCE = 1e-9  # relative, for comparing times and energies
+TOLERANCE = 1e-9  # relative tolerance when times or energies are compared
 Cost = Annotated[float, Meta(ge=0)]  # microseconds or microjoules
 
 
 @dataclass(frozen=True)
 class CostNode:
-    """One tensor, and what it costs to compute it and to transfer it."""
+    """One tensor, with the costs of its computation and of its transfers."""
 
     name: Name
     inputs: tuple[int, ...]
@@ -33,17 +33,17 @@ class CostNode:
     page_in_uj: Cost = 0.0
     page_out_us: Cost = 0.0
     page_out_uj: Cost = 0.0
-    page_in_cpu_us: Cost = 0.0  # processor time that the transfer uses
-    page_out_cpu_us: Cost = 0.0
-    stored: bool = False  # on storage at the start, never computed
-    keep: bool = False  # must be on storage at the end
-    overwrites: int | None = None  # input of the same size whose memory the node takes over
-    workspace_bytes: Count = 0  # RAM that the computation needs in addition
-    once: bool = False  # computed exactly once (an update of a training graph)
+    page_in_cpu_us: Cost = 0.0  # processor time that a page-in uses
+    page_out_cpu_us: Cost = 0.0  # processor time that a page-out uses
+    stored: bool = False  # whether the tensor is on storage at the start and never computed
+    keep: bool = False  # whether the tensor must be on storage at the end
+    overwrites: int | None = None  # input of the same size whose memory the output takes over
+    workspace_bytes: Count = 0  # RAM that the computation needs in addition to inputs and output
+    once: bool = False  # whether the node must be computed exactly once (an update of training)
 
     @property
     def own_bytes(self) -> int:
-        """RAM that the computation needs in addition to the inputs: output and workspace."""
+        """Return the bytes of RAM that the computation needs for its output and workspace."""
         return self.workspace_bytes + (0 if self.overwrites is not None else self.bytes)
 
 
@@ -54,20 +54,20 @@ class CostGraph:
     name: Name
     nodes: tuple[CostNode, ...]
     storage: bool = True  # False: stored tensors start in RAM, and nothing can be paged
-    base_power_uw: Cost = 0.0  # of the sleeping board and the idle card
+    base_power_uw: Cost = 0.0  # power of the sleeping board and the idle card
 
     def __repr__(self) -> str:
         return f"<CostGraph {self.name}: {len(self.nodes)} nodes>"
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The index of each node, by name."""
+        """Return the index of each node, by name."""
         return {node.name: i for i, node in enumerate(self.nodes)}
 
     @cached_property
     def keep_everything(self) -> "Plan | None":
-        """The keep-everything plan, to which `50%` and `1.2x` refer. None if the graph has none."""
-        from .keepall import keep_everything  # here, because keepall imports this module
+        """Return the keep-everything plan, to which `50%` and `1.2x` refer; None without one."""
+        from .keepall import keep_everything  # not at the top: keepall imports this module
 
         try:
             return keep_everything(self)
@@ -77,11 +77,11 @@ class CostGraph:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a planner solves."""
+    """A graph with the limits within which a planner makes a plan."""
 
     graph: CostGraph
     ram_bytes: int
-    deadline_us: float | None = None  # of a step; None: no deadline
+    deadline_us: float | None = None  # longest time of a step; None: no deadline
     # The profile that the costs come from; None: they come from the file of a cost graph.
     profile: Profile | None = field(default=None, compare=False)
 
@@ -91,6 +91,6 @@ class Problem:
 
     @property
     def keep_everything(self) -> "Plan | None":
-        """The keep-everything plan of the graph; computed once. None if the graph has none."""
+        """Return the keep-everything plan of the graph, computed once; None without one."""
         keep = self.graph.keep_everything
         return keep and replace(keep, problem=self)

@@ -1,5 +1,7 @@
 """Timeline: when each statement of a plan begins and ends in the two lanes of a step.
 
+p is the time in the processor's lane, x the time in the lane of the transfers:
+
 compute k    p = max(p, arrival of its inputs, written(what it overwrites)) + time_us
 page_in i    x = max(x, p) + page_in_us;  arrival(i) = x;  then p += page_in_cpu_us
 page_out i   x = max(x, p, arrival(i)) + page_out_us;  written(i) = x;  then
@@ -19,7 +21,7 @@ Lane = Literal["processor", "transfers"]
 
 @dataclass(frozen=True)
 class Span:
-    """When a statement keeps its lane busy. For a free: when the processor waits for transfers."""
+    """The time in which a statement keeps its lane busy. A free makes the processor wait."""
 
     lane: Lane
     begin_us: float
@@ -28,7 +30,7 @@ class Span:
 
 @dataclass
 class Clock:
-    """The time in both lanes, in microseconds."""
+    """The current time in each lane, in microseconds."""
 
     graph: CostGraph
     p: float = 0.0  # of the processor
@@ -37,7 +39,7 @@ class Clock:
     written: dict[int, float] = field(default_factory=dict)  # end of the last page_out, by node
 
     def ready(self, i: int) -> float:
-        """The earliest time at which node i can be computed."""
+        """Return the earliest time at which node i can be computed."""
         node = self.graph.nodes[i]
         begin = self.p
         for j in node.inputs:
@@ -47,7 +49,7 @@ class Clock:
         return begin
 
     def idle(self, i: int) -> float:
-        """The time at which the last transfer of tensor i ends."""
+        """Return the time at which the last transfer of tensor i ends."""
         return max(self.arrival.get(i, 0.0), self.written.get(i, 0.0))
 
     def compute(self, i: int) -> Span:
@@ -86,7 +88,7 @@ class Clock:
 
 
 def timeline(problem: Problem, statements: Sequence[Statement]) -> tuple[Span, ...]:
-    """The span of each statement of a legal plan, in order."""
+    """Return the span of each statement of a legal plan, in order."""
     clock, index = Clock(problem.graph), problem.graph.index
     return tuple(clock.run(statement.op, index[statement.node]) for statement in statements)
 
@@ -101,27 +103,27 @@ def time_us(graph: CostGraph, statements: Sequence[Statement]) -> float:
 
 @dataclass(frozen=True)
 class Lanes:
-    """How well the lanes overlap."""
+    """The busy time of each lane, and the time of both."""
 
-    time_us: float  # until both lanes are done
-    processor_us: float  # busy
-    transfers_us: float  # busy
+    time_us: float  # time until both lanes are done
+    processor_us: float  # busy time of the processor
+    transfers_us: float  # busy time of the transfers
 
     @property
     def bound_us(self) -> float:
-        """The time of the busier lane alone. No order of the same statements is faster."""
+        """Return the time of the busier lane alone. No order of the same statements is faster."""
         return max(self.processor_us, self.transfers_us)
 
     @property
     def hidden(self) -> float:
-        """The share of transfer time during which the processor works."""
+        """Return the share (0 to 1) of the transfer time during which the processor works."""
         if self.transfers_us == 0.0:
             return 1.0
         return (self.processor_us + self.transfers_us - self.time_us) / self.transfers_us
 
 
 def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
-    """Sum up the busy time of each lane. Processor time of a transfer counts for both lanes."""
+    """Sum up the busy time of each lane. The processor time of a transfer is busy time in both."""
     graph = problem.graph
     processor_us = transfers_us = 0.0
     for statement in statements:

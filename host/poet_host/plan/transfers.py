@@ -1,10 +1,10 @@
 """Transfers: start them early, so that they run while the processor computes.
 
-The order of the computations stays, and so does what is paged. Page-ins move earlier, page-outs
-and frees move later where memory allows. One pass over the statements (`_Dispatcher`) keeps the
-transfer lane busy: if it would be idle during the next computation, the transfer that is needed
-first starts. Several passes with slightly different priorities run, and the fastest result is
-used. Effort is counted, not timed, so that equal input gives equal plans.
+The order of computations and the paged tensors stay the same. Page-ins move earlier, page-outs and
+frees move later, where memory allows. One pass over the statements (`_Dispatcher`) keeps the
+transfer lane busy: if the lane would be idle during the next computation, the transfer that is
+needed first starts. Several passes run with slightly different priorities, and the fastest result
+is used. Effort is counted, not timed, so that equal input gives equal plans.
 """
 
 import random
@@ -22,10 +22,10 @@ from .problem import CostGraph, Problem
 from .timeline import Clock, Span, lanes, time_us, timeline
 
 LOOKAHEAD = 8  # page-ins considered at once, in the order in which they are needed
-MAX_RANDOM_PASSES = 40  # with randomly changed priorities
-MAX_DISPATCHES = 10_000  # statements in all random passes
-MAX_PLACEMENTS = 5  # tries to place a faster order again
-LAST_RANK = 1 << 30  # after all inputs of a node
+MAX_RANDOM_PASSES = 40  # passes with randomly changed priorities
+MAX_DISPATCHES = 10_000  # most statements in all random passes together
+MAX_PLACEMENTS = 5  # attempts to place a faster order
+LAST_RANK = 1 << 30  # a rank after those of all inputs of a node
 SEED = 1
 
 
@@ -36,11 +36,11 @@ def overlap(
     *,
     thorough: bool = True,
 ) -> tuple[Statement, ...]:
-    """Order the same work so that it finishes no later, usually much earlier.
+    """Reorder the statements so that they finish no later, usually much earlier.
 
-    `statements` and result are legal for the problem's RAM budget, with offsets or without. Placed
-    tensors may get other offsets. Energy and the order of computations stay.
-    Equal input gives equal plans, unless `time_limit_s` ends the search. `thorough` False: no
+    `statements` and the result are legal within the problem's RAM budget, with or without offsets.
+    Placed tensors may get other offsets. Energy and the order of computations stay the same.
+    Equal input gives equal plans, unless `time_limit_s` ends the search. `thorough` False: run no
     random passes.
     """
     tries = MAX_RANDOM_PASSES if thorough else 0
@@ -50,7 +50,7 @@ def overlap(
         return given
     if not _placed(given):
         return _fastest(problem, given, ends_at, tries)
-    moved = _fastest(problem, given, ends_at, tries)  # within the offsets given
+    moved = _fastest(problem, given, ends_at, tries)  # offsets stay where possible
     again = _placed_again(problem, given, ends_at, tries)
     return min((given, moved, again), key=lambda found: time_us(problem.graph, found))
 
@@ -58,7 +58,7 @@ def overlap(
 def _placed_again(
     problem: Problem, given: tuple[Statement, ...], ends_at: float, tries: int
 ) -> tuple[Statement, ...]:
-    """Order first, then place. As long as the placement does not fit, order for less memory."""
+    """Order without offsets, then place. While the placement does not fit, order for less RAM."""
     loose = [replace(it, offset=None, workspace_offset=None) for it in given]
     limit = problem.ram_bytes
     for _ in range(MAX_PLACEMENTS):
@@ -81,7 +81,7 @@ def _placed(statements: Sequence[Statement]) -> bool:
 def _fastest(
     problem: Problem, statements: Sequence[Statement], ends_at: float, tries: int
 ) -> tuple[Statement, ...]:
-    """The fastest of several passes, and of the statements as they are."""
+    """Return the fastest order of several passes; `statements` if no order is faster."""
     best = tuple(statements)
     best_us, bound_us = time_us(problem.graph, best), lanes(problem, best).bound_us
     statements = _early(problem.graph, statements)
@@ -99,7 +99,7 @@ def _fastest(
 
 
 def _early(graph: CostGraph, statements: Sequence[Statement]) -> list[Statement]:
-    """Move page-outs right after the creation of a tensor, and frees right after its last use."""
+    """Move each page-out right after its tensor's creation, each free right after the last use."""
     index = graph.index
     created: dict[int, int] = {}
     needed: dict[int, int] = {}  # position of the last statement that needs the tensor
@@ -128,9 +128,9 @@ def _priorities(
     movable_from: Sequence[int],
     tries: int,
 ) -> Iterator[tuple[Sequence[float], Sequence[int], bool]]:
-    """Yield when each transfer is due, to where it may move, and `strict` (see _Dispatcher).
+    """Yield for each pass the due times, the earliest positions of transfers, and `strict`.
 
-    Random passes change some due times, and delay some page-ins.
+    Random passes change some due times, and delay some page-ins. `strict`: see _Dispatcher.
     """
     yield due_us, movable_from, True
     yield due_us, movable_from, False
@@ -145,7 +145,7 @@ def _priorities(
 
 
 class _Dispatcher:
-    """One pass. Positions are indices of the given statements; `now` is the current one."""
+    """One pass over the statements. Positions are their indices; `now` is the current position."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class _Dispatcher:
         movable_from: Sequence[int],
         strict: bool,
     ) -> None:
-        """`strict`: never start a page-in before one that is needed earlier."""
+        """`strict`: never start a page-in before another page-in that is needed earlier."""
         self.graph = problem.graph
         self.statements, self.strict = statements, strict
         self.tensors = [self.graph.index[it.node] for it in statements]
@@ -188,7 +188,7 @@ class _Dispatcher:
         return tuple(self.out)
 
     def _compute(self, now: int, i: int) -> None:
-        """Start transfers as long as their lane would be idle during this computation."""
+        """Start transfers while their lane would be idle during this computation. Then compute."""
         node = self.graph.nodes[i]
         if node.overwrites is not None:
             self._start_outs(node.overwrites)
@@ -207,7 +207,7 @@ class _Dispatcher:
         self._emit(now)
 
     def _next(self, now: int) -> int | None:
-        """The transfer that may start now and is needed first."""
+        """Return the position of the transfer that may start now and is needed first."""
         candidates = list(self.outs)
         for s in self.ins[:LOOKAHEAD]:
             if self._may_start(now, s):
@@ -237,7 +237,7 @@ class _Dispatcher:
             self._emit(now)
 
     def _busy(self, i: int) -> bool:
-        """Whether a transfer of the tensor is running or not started yet."""
+        """Return whether a transfer of the tensor is running or has not started yet."""
         waiting = any(self.tensors[s] == i for s in self.outs)
         return waiting or self.clock.idle(i) > self.clock.p
 
@@ -268,7 +268,7 @@ class _Dispatcher:
 
 
 def _movable_from(graph: CostGraph, statements: Sequence[Statement]) -> list[int]:
-    """Return for each statement the first position after all earlier ones of the same tensor."""
+    """Return for each statement the first position after all earlier statements of its tensor."""
     last: dict[int, int] = {}
     first: list[int] = []
     for s, statement in enumerate(statements):
@@ -327,11 +327,11 @@ class _Memory:
         self.created_again = _created_again(statements)
 
     def offset(self, s: int) -> int | None:
-        """The offset of the tensor that the statement creates."""
+        """Return the offset of the tensor that the statement at `s` creates."""
         return int(self.at[self.created[s]]) if self.placed and s in self.created else None
 
     def fits_from(self, now: int, s: int) -> bool:
-        """Whether the tensor created at `s` can be in RAM from `now` on."""
+        """Return whether the tensor created at `s` can be in RAM from `now` on."""
         k = self.created[s]
         if not self.placed:
             return bool(self.used[now:s].max(initial=0) + self.size[k] <= self.ram_bytes)
@@ -345,7 +345,7 @@ class _Memory:
         self.used[now:s] += self.size[k]
 
     def keep_from(self, s: int) -> None:
-        """Keep the tensor that is freed at `s` until its memory is needed, at `forced[s]`."""
+        """Keep the tensor freed at `s` in RAM. At `forced[s]`, its memory is needed again."""
         k = self.freed[s]
         limit = self.created_again.get(s, len(self.used) - 1)
         if self.placed:
@@ -365,7 +365,7 @@ class _Memory:
         self.end[k] = now
 
     def _place(self, k: int, now: int) -> int | None:
-        """Find an offset for life k from `now` on, if possible the old one. None: no room."""
+        """Return an offset for life k from `now` on, the old one if possible; None if none fits."""
         size = int(self.size[k])
         alive = (self.begin < self.end[k]) & (self.end > now) & (self.size > 0)
         alive[k] = False

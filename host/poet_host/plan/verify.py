@@ -1,7 +1,7 @@
-"""verify: check a plan against every law and claim. This module uses no code of a planner.
+"""verify: check that a plan obeys every law, and that the costs stated in the plan are right.
 
-The state of the machine: the tensors in RAM with their offsets, the tensors on storage, and the
-clocks of two lanes, p of the processor and x of the transfers.
+This module uses no code of a planner. The state of its machine is the tensors in RAM with their
+offsets, the tensors on storage, and the clocks of two lanes: p (processor) and x (transfers).
 """
 
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from .plan import Plan, Statement, start_offsets
 from .problem import CostGraph, Problem
 
 ALIGNMENT = 4  # bytes
-TOLERANCE = 1e-9  # relative, of times and energies
+TOLERANCE = 1e-9  # relative tolerance of times and energies
 
 
 class PlanError(PoetError):
-    """A plan breaks `law`. `statement` is a statement's index, or None for the whole plan."""
+    """A plan breaks `law`. `statement`: index of the statement that does; None: the whole plan."""
 
     def __init__(self, law: str, what: str, statement: int | None = None, node: str = "") -> None:
         at = "" if statement is None else f", statement {statement}"
@@ -26,7 +26,7 @@ class PlanError(PoetError):
 
 @dataclass(frozen=True)
 class Totals:
-    """What a plan costs."""
+    """The costs of a plan."""
 
     energy_uj: float
     time_us: float
@@ -37,7 +37,7 @@ class Totals:
 def verify(problem: Problem, plan: Plan, placed: bool = True) -> Totals:
     """Return the costs of a plan that obeys every law.
 
-    `placed` False: ignore offsets, and bound only the sum of bytes in RAM.
+    `placed` False: ignore offsets, and check only the sum of bytes in RAM.
     Raises PlanError that names the first law that the plan breaks.
     """
     machine = _Machine(problem.graph, problem.ram_bytes, placed)
@@ -57,7 +57,7 @@ class _Machine:
     graph: CostGraph
     ram_bytes: int
     placed: bool
-    ram: dict[int, int] = field(default_factory=dict)  # node -> offset, 0 if unplaced
+    ram: dict[int, int] = field(default_factory=dict)  # offset by node; 0 without placement
     storage: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)  # computed at least once
     arrival: dict[int, float] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class _Machine:
         self.ram[i] = self.occupy(offset, self.graph.nodes[i].bytes)
 
     def occupy(self, offset: int | None, size: int) -> int:
-        """Take `size` bytes at `offset` that overlap nothing in RAM."""
+        """Take `size` bytes at `offset`. Raise PlanError if they overlap a tensor in RAM."""
         self.sum_bytes += size
         fits = self.sum_bytes <= self.ram_bytes
         self.need(fits, "RAM", f"{self.sum_bytes} bytes are in use, more than {self.ram_bytes}")
@@ -178,7 +178,7 @@ class _Machine:
 
 
 def _check_claims(plan: Plan, totals: Totals) -> None:
-    """Compare the costs that the plan states with those found, and check its bound."""
+    """Compare the costs that the plan states with the costs found. Check the plan's bound."""
     for name in ("energy_uj", "time_us", "peak_bytes", "total_energy_uj"):
         claimed, found = getattr(plan, name), getattr(totals, name)
         if claimed is not None and not abs(claimed - found) <= TOLERANCE * abs(found):

@@ -1,4 +1,4 @@
-"""The verbs of the command line as Python functions; `import poet_host as poet`.
+"""The Python API: the work of the command line as functions, after `import poet_host as poet`.
 
 graph = poet.load("resnet-digits")
 with poet.connect("native") as board:
@@ -37,7 +37,7 @@ from ..schedule.schedule import Schedule
 from ..sim.start_board import prepare_storage, start_board
 from .connection import Connection, arena_for as arena_for, connect, runs_here as runs_here
 
-# Names imported as `name as name` are for the command line; they are not public verbs.
+# The command line uses the names imported as `name as name`. They are not part of the public API.
 from .models import export, load, load_graph as load_graph
 from .planning import (
     ALL_METHODS as ALL_METHODS,

@@ -1,4 +1,4 @@
-"""An open board: measuring and training need one."""
+"""Connect to a board, to measure its costs and to train on it."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -29,14 +29,15 @@ from ..sim.start_board import start_board
 from .inputs import checked
 from .planning import encode, solve
 
-VALIDATION_RAM = 0.8  # of a plan's peak: budget of the schedule that calibrates, to page more
-VALIDATION_LIMIT_S = 10.0  # for solving each of the two plans
-ENDING_S = 2.0  # to wait for the end of a simulated board's process, after its port is closed
-USB = ":usb"  # suffix of the port of a simulated board
+# The calibrating schedule gets this share of the other plan's peak RAM, so that it pages more.
+VALIDATION_RAM = 0.8
+VALIDATION_LIMIT_S = 10.0  # time limit for solving each of the two plans
+ENDING_S = 2.0  # time to wait until a simulated board's process ends, after its port is closed
+USB = ":usb"  # suffix of a simulated board's port that connects by USB
 
 
 class Connection(Closing):
-    """An open board: `device` speaks to it, `board` has its facts. A context manager."""
+    """An open board, as a context manager: `device` sends requests, `board` holds its facts."""
 
     def __init__(
         self,
@@ -47,12 +48,12 @@ class Connection(Closing):
         self.device = device
         self.board = device.board
         self.running = running
-        self.written: tuple[int, int] | None = None  # a model's CRC and a step, from a Run
+        self.written: tuple[int, int] | None = None  # model CRC and step of the last Run's weights
         self._stack = stack
 
     @property
     def is_emulated(self) -> bool:
-        """True if QEMU runs the board's program, so that its times mean nothing."""
+        """True if QEMU runs the board's program. Times then differ from a real board's times."""
         return isinstance(self.running, NativeBoard) and self.running.is_emulated
 
     def __repr__(self) -> str:
@@ -65,7 +66,11 @@ class Connection(Closing):
         before: Profile | None = None,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> Profile:
-        """Measure the operators of `graph`, and the storage. Add them to the profile `before`."""
+        """Measure the costs of the operators of `graph`, and of the storage.
+
+        Returns a profile with these costs. If there is a profile `before`, its costs are in the
+        result too.
+        """
         x, y = example(graph)
         values = {**start_values(graph, seed=0), graph.data: x, graph.label: y}
         found = measure(self.device, self.board, graph, values, progress)
@@ -75,11 +80,11 @@ class Connection(Closing):
     def meter(
         self, profile: Profile, log: Path, supply_mv: float, ask: Callable[[], None]
     ) -> Profile:
-        """Return the profile with powers from a meter's log in place of those in board.toml.
+        """Return `profile` with powers from a power meter's log, which replace those in board.toml.
 
-        Holds the board in each of its states while the meter records. Then `ask` asks the user to
-        save the recording as `log`, and this method waits for the file. Raises BadInput if the
-        recording does not show the states.
+        This method holds the board in each of its power states while the meter records. It then
+        calls `ask`, which asks the user to save the recording as the file `log`, and waits for that
+        file. Raises BadInput if the recording does not show the states.
         """
         states = hold_states(self.device)
         ask()
@@ -90,10 +95,12 @@ class Connection(Closing):
     def validate(
         self, graph: Graph, profile: Profile, progress: Progress | None = None
     ) -> tuple[Profile, Validation]:
-        """Run two schedules of `graph`. The first calibrates the profile with costs that only a
-        schedule shows. The second compares the new profile's prediction with the board's times.
+        """Run two schedules of `graph`: one calibrates the profile, one checks the new profile.
 
-        The card must hold no weights, and is empty afterwards. Raises BadInput if it holds
+        The first run adds costs to the profile that can only be measured while a schedule runs. The
+        second run compares the new profile's prediction with the times that the board measures.
+
+        The card must hold no weights, and is empty afterwards. Raises BadInput if the card holds
         weights, or if no schedule that fits the board is found within seconds.
         """
         info = self.device.hello()
@@ -140,12 +147,14 @@ def connect(
     storage: Path | str | None = None,
     arena_bytes: int | str | None = None,
 ) -> Connection:
-    """Open the board at `port`: a device, a pyserial URL or `auto`. `native` and ports such as
-    `sim:mkr1000` start a board on this computer; `sim:mkr1000:usb` connects by USB, not by UART.
+    """Open the board at `port`, and start it if it runs on this computer.
 
-    `storage` is the card file of a board that is started (None: a temporary file). `arena_bytes`
-    is the native board's RAM, such as 65536 or "64KiB". Closing the connection ends a board that
-    this call started.
+    `port`: a serial device such as /dev/ttyACM0, a pyserial URL, or `auto`. `native` and ports such
+    as `sim:mkr1000` start a board on this computer; `sim:mkr1000:usb` connects by USB, not by UART.
+
+    If this call starts a board, `storage` is the file of its card (None: a temporary file), and
+    closing the connection ends the board. `arena_bytes` is the native board's RAM, such as 65536 or
+    "64KiB".
     """
     port = str(port)
     starts = runs_here(port)
@@ -171,9 +180,10 @@ def runs_here(port: str) -> bool:
 
 
 def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None) -> int | None:
-    """Return the RAM that a native board needs for a schedule; None for a board with fixed RAM.
+    """Return the bytes of RAM that a native board needs for a schedule.
 
-    The bytes also suffice for the plan on the card `storage`, which may have another layout.
+    If there is a card file `storage`, the bytes also suffice for the plan on that card, which may
+    have another layout. For other boards, whose RAM is fixed, the result is None.
     """
     if port not in (None, "native"):
         return None
@@ -185,7 +195,10 @@ def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None)
 
 
 def _fitting(problem: Problem) -> Plan | None:
-    """Make a plan within the budget: keep-everything if it fits, else the best plan found soon."""
+    """Return keep-everything if it fits the RAM budget, else the best plan that is found soon.
+
+    Returns None if no plan is found within VALIDATION_LIMIT_S.
+    """
     keep = problem.keep_everything
     if keep and (keep.peak_bytes or 0) <= problem.ram_bytes:
         return replace(keep, ram_bytes=problem.ram_bytes)

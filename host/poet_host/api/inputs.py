@@ -41,7 +41,7 @@ from ..schedule.schedule import Schedule
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SORTED = "SequentialSampler"  # of a DataLoader that does not shuffle
+_SORTED = "SequentialSampler"  # sampler class of a DataLoader that does not shuffle
 _GIVES = {
     "Graph": "a Graph, as poet.load returns",
     "CostGraph": "a CostGraph",
@@ -67,7 +67,7 @@ _GIVES = {
 
 @runtime_checkable
 class Samples(Protocol):
-    """A data set of PyTorch: pairs (x, y) by number."""
+    """A PyTorch Dataset: `dataset[number]` is a pair (x, y)."""
 
     def __len__(self) -> int: ...
 
@@ -79,12 +79,12 @@ Data = str | Path | Dataset | Mapping[str, Any] | Iterable[Any] | Samples
 
 
 def as_dataset(data: Data) -> Dataset:
-    """Make a data set of a name or path (see load_data), of arrays, lists or tensors, or of a
-    PyTorch DataLoader or Dataset.
+    """Return the data set that `data` names or contains.
 
-    Arrays are in a tuple (x, y) or (x, y, x_test, y_test), or in a mapping with these keys. A
-    loader is read once, in its order. If it does not shuffle, every epoch keeps this order. Raises
-    BadInput for anything else, and for a loader without a length.
+    `data` is a name or path (see load_data), arrays, lists or tensors, or a PyTorch DataLoader or
+    Dataset. Arrays are in a tuple (x, y) or (x, y, x_test, y_test), or in a mapping with these
+    keys. A loader is read once, in its order. If it does not shuffle, every epoch keeps this order.
+    Raises BadInput for anything else, and for a loader without a length.
     """
     if isinstance(data, str | os.PathLike):
         return load_data(os.fspath(data))
@@ -151,7 +151,7 @@ def _read(data: Any) -> Dataset:
 
 
 def as_array(value: Any, what: str) -> Array:
-    """Make an array of an array, tensor or list. Raises BadInput that begins with `what`."""
+    """Convert an array, tensor or list to a NumPy array. A BadInput begins with `what`."""
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
@@ -171,7 +171,7 @@ def as_schedule(schedule: Schedule | str | Path) -> Schedule:
 
 
 def as_profile(profile: Profile | Board | str | Path) -> Profile:
-    """Return a profile as it is, the profile in a file, or the estimate for a board."""
+    """Return a profile as it is, the profile in a file, or the estimated profile of a board."""
     if isinstance(profile, Profile):
         return profile
     if isinstance(profile, Board):
@@ -187,7 +187,7 @@ def as_profile(profile: Profile | Board | str | Path) -> Profile:
 
 
 def as_weights(weights: Weights | str | Path, graph: Graph) -> Weights:
-    """Return weights by node name, as arrays; a path is that of a .safetensors file."""
+    """Return weights as arrays, by node name. A path names a .safetensors file."""
     if isinstance(weights, str | os.PathLike):
         return load_weights(weights, graph)
     if isinstance(weights, SavedWeights):
@@ -198,7 +198,7 @@ def as_weights(weights: Weights | str | Path, graph: Graph) -> Weights:
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise BadInput for arguments that do not fit its annotations.
 
-    NumPy's scalars become Python's numbers.
+    The function receives Python numbers in place of NumPy scalars.
     """
     name = f"poet.{function.__qualname__}"
     signature = inspect.signature(function)
@@ -240,7 +240,7 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """Describe a type in words, without None, which stands for an argument that is left out."""
+    """Describe a type in words. None is omitted: it means that the argument is left out."""
     kind = get_origin(hint) or hint
     if kind is Literal:
         return " or ".join(map(repr, get_args(hint)))

@@ -1,4 +1,4 @@
-"""Models: from a name, a file or a PyTorch module to a training graph, and back to .onnx."""
+"""Load a model (name, file or PyTorch module) as a training graph, and export it to .onnx."""
 
 import warnings
 from pathlib import Path
@@ -33,11 +33,13 @@ def load(
     train: str | None = None,
     batchnorm: str | None = None,
 ) -> Graph | CostGraph:
-    """Load a built-in model (see MODELS), an .onnx file, a torch.nn.Module with an `example` of its
-    input, or the file of a cost graph. For the options see TrainingOptions; `lr` is
-    `learning_rate`.
+    """Load a model as a training graph, or the file of a cost graph.
 
-    Warns with PoetWarning about weights that cannot return to the module.
+    `model` is a built-in model's name (see MODELS), the path of an .onnx file or of a cost graph
+    (.json), or a torch.nn.Module. A module needs an `example` of its input. For the options see
+    TrainingOptions; `lr` is another name of `learning_rate`.
+
+    Issues a PoetWarning if the PyTorch module cannot load some of the trained weights.
     """
     if lr is not None and learning_rate is not None:
         raise BadInput("lr is another name of learning_rate: pass only one of them")
@@ -61,7 +63,7 @@ def load(
 
 
 def _warn(graph: Graph) -> None:
-    """Warn about weights that cannot return to the module, at the line that calls poet's verb."""
+    """Warn about weights that the PyTorch module cannot load, at the line that calls the API."""
     if text := notice(graph):
         warnings.warn(text, PoetWarning, stacklevel=4)
 
@@ -69,14 +71,17 @@ def _warn(graph: Graph) -> None:
 def export(graph: Graph, weights: Weights | str | Path) -> bytes:
     """Return the bytes of an .onnx file with trained weights: see onnx.exporter.export.
 
-    Warns as `load` does.
+    Issues a PoetWarning if the PyTorch module cannot load some of these weights.
     """
     _warn(graph)
     return export_model(graph, as_weights(weights, graph))
 
 
 def load_graph(model: Any, example: Any = None, options: TrainingOptions = DEFAULTS) -> Graph:
-    """Load the training graph of a model. Raises BadInput that lists the built-in models."""
+    """Return the training graph of a model.
+
+    For an unknown name, raises BadInput that lists the built-in models.
+    """
     if is_module(model):
         return train_onnx(export_module(model, example), type(model).__name__, options)
     if example is not None:

@@ -1,4 +1,4 @@
-"""Planning: from a graph and a profile to a plan, and from a plan to a schedule."""
+"""Make a plan from a graph and a profile, and a schedule from a plan."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ Costs = Profile | Board | str | Path
 
 
 def costs_of(graph: Graph | CostGraph, profile: Costs | None) -> CostGraph:
-    """Return the cost graph of a graph, for a planner. A cost graph needs no `profile`."""
+    """Return the cost graph of `graph`. If `graph` is a cost graph, it needs no `profile`."""
     if isinstance(graph, CostGraph):
         return graph
     if profile is None:
@@ -46,14 +46,16 @@ def problem(
     ram: str | float | None = None,
     deadline: str | float | None = None,
 ) -> Problem:
-    """Return the problem of planning a step of `graph` within `ram` and `deadline`.
+    """Return the problem of planning a training step of `graph` within `ram` and `deadline`.
 
-    It holds the graph's costs and the keep-everything plan. `profile` is a measured profile, its
-    file, or a board or its name, whose costs are estimated; a cost graph needs no profile. `ram` is
-    a number of bytes, or a text such as "24KiB" or "50%" of what keep-everything needs. None is the
-    arena of the profile's board; `ram` may exceed that arena, for studies. `deadline` is a number
-    of milliseconds, a text such as "1.2x" of keep-everything's time, or None. Raises BadInput for a
-    limit that cannot be read.
+    The problem holds the costs of the graph and the keep-everything plan. `profile` is a measured
+    profile or its file. For a board or a board's name, the costs are estimated. A cost graph needs
+    no profile.
+
+    `ram` is a number of bytes, or a text such as "24KiB" or "50%" of what keep-everything needs. If
+    it is None, the budget is the arena of the profile's board; a larger `ram` is accepted, for
+    studies. `deadline` is a number of milliseconds, a text such as "1.2x" of keep-everything's
+    time, or None. Raises BadInput for a limit that cannot be read.
     """
     known = None if profile is None else as_profile(profile)
     return problem_of(costs_of(graph, known), ram, deadline, known)
@@ -71,11 +73,12 @@ def solve(
     placed: bool = True,
     progress: Callable[..., object] | None = None,
 ) -> Plan:
-    """Return the plan of least energy for a problem, or the plan of another method.
+    """Return the plan with the least energy for a problem, or the plan that `method` makes.
 
-    solve(graph, profile, ram=..., deadline=...) is short for solve(problem(...)). `gap` is the
-    relative distance from the bound at which to stop; None is DEFAULT_GAP. If no plan is found, the
-    result has the status "infeasible" or "unknown", and `encode` raises an error.
+    solve(graph, profile, ram=..., deadline=...) is short for solve(problem(...)). The search stops
+    when the relative distance of the energy from its bound is at most `gap`; None is DEFAULT_GAP.
+    If no plan is found, the result has the status "infeasible" or "unknown". `encode` raises an
+    error for such a plan.
     """
     if not isinstance(graph, Problem):
         wanted = problem(graph, profile, ram=ram, deadline=deadline)
@@ -120,9 +123,10 @@ def _keep_everything_within(problem: Problem) -> Plan:
 
 
 def step_without_search(graph: Graph, profile: Profile) -> dict[str, Any]:
-    """Return RAM, energy and time of a step on the board of a profile, planned without search.
+    """Return the RAM, energy and time of a training step on the board of `profile`.
 
-    Energy and time are None if no plan was found within the arena of the board.
+    The step is planned without search. Energy and time are None if no plan was found within the
+    arena of the board.
     """
     costs = costs_of(graph, profile)
     keep, need = costs.keep_everything, largest_need(costs)
@@ -140,7 +144,10 @@ def step_without_search(graph: Graph, profile: Profile) -> dict[str, Any]:
 
 
 def why_no_plan(graph: Graph | CostGraph, plan: Plan) -> str:
-    """Name the limit that no plan meets, the smallest limit that works, and its operator."""
+    """Return a text that names the limit that no plan meets, and the smallest limit that works.
+
+    For RAM, the text also names the operator that needs the most, if it is known.
+    """
     kernels = {node.name: node.op for node in graph} if isinstance(graph, Graph) else {}
     costs = plan.problem.graph if plan.problem else None
     return why_infeasible(plan, costs, lambda name: kernels.get(name, ""))
@@ -169,9 +176,10 @@ def encode(
 ) -> Schedule:
     """Return the schedule of a plan: encode(graph, plan).
 
-    Its meta part holds the costs that the plan was solved for, and `about`. A plan that does not
-    come from `solve` needs its profile: encode(graph, profile, plan). Raises Infeasible or
-    OutOfTime if the plan has no statements, BadInput if it was solved for another graph.
+    The meta part of the schedule holds `about`, and the costs that the plan was solved for. A plan
+    that does not come from `solve` needs its profile: encode(graph, profile, plan). Raises
+    Infeasible or OutOfTime if the plan has no statements, and BadInput if it was solved for another
+    graph.
     """
     if isinstance(profile, Plan):
         profile, plan = None, profile

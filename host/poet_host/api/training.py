@@ -1,4 +1,4 @@
-"""Training and evaluation on a board, and cards with which a board trains alone."""
+"""Train and evaluate on a board, and write cards with which a board trains alone."""
 
 import os
 from collections.abc import Callable
@@ -31,9 +31,9 @@ from ..schedule.schedule import Schedule
 from .connection import Connection
 from .inputs import Data, as_dataset, as_schedule, as_weights
 
-_MIN_IMAGE_BYTES = 64 << 20  # of a new card image, which takes disk space as it fills
+_MIN_IMAGE_BYTES = 64 << 20  # size of the smallest new card image; it takes disk space as it fills
 _MIB = 1 << 20
-_RESERVED_BYTES = 4 * _MIB  # of a card: what precedes the tensors, with a margin
+_RESERVED_BYTES = 4 * _MIB  # space on a card before the tensors, with a margin
 
 
 def train(
@@ -58,7 +58,7 @@ def train(
     `first_step` steps; or, with `resume`, from the weights that the board has committed.
     `erase_card` erases the board's card first. `on_step` is called after every step. If `stopped()`
     is true after a step, the run ends there. `before_moving` is called before the card's weights
-    are written in another layout; without it a temporary file keeps them.
+    are written in another layout. If it is None, a temporary file keeps these weights.
 
     Raises BadInput if the data or the weights do not fit, or if weights on the card would be lost;
     Diverged if the loss or a parameter is not finite; LinkBroken if the board no longer answers.
@@ -73,7 +73,7 @@ def train(
     )
     try:
         run = train_until(training, last, on_step, stopped)
-    except Diverged:  # the exception has the run, with the weights
+    except Diverged:  # the exception holds the run and its weights
         connection.written = (schedule.model.crc, training.committed)
         raise
     connection.written = (schedule.model.crc, training.committed)
@@ -123,7 +123,7 @@ class Backup:
     ) -> None:
         self._graph, self._path, self._report = graph, path, report
         self._is_temporary = path is None
-        self._step: int | None = None  # of the weights that are in the file
+        self._step: int | None = None  # step of the weights in the file
 
     def __call__(self, weights: Weights, step: int) -> None:
         if self._path is None:
@@ -135,7 +135,7 @@ class Backup:
         self._report(f"{self._path} holds the weights of step {step} while the card is rewritten")
 
     def name_in(self, error: BaseException) -> None:
-        """Add the file to the message of an error, if the card may have lost its weights."""
+        """Add the path of the file to an error's message, if the card may have lost its weights."""
         if self._step is not None:
             error.args = (
                 f"{error}; the card may have lost its weights of step {self._step}. To continue, "
@@ -144,7 +144,7 @@ class Backup:
             )
 
     def remove(self) -> None:
-        """Delete the file if it is temporary: the card has the weights."""
+        """Delete the file if it is temporary. The card holds the weights by then."""
         if self._is_temporary and self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -158,10 +158,10 @@ def check_training(
 ) -> int | None:
     """Raise BadInput if training would fail, before anything is written or erased.
 
-    Also raises BadInput if weights on the card would be lost. This does not include weights that
-    training resumes, weights that this connection has trained, and weights that `erase_card`
-    deletes. Weights of the same model may be replaced by `start.weights` after one step or more.
-    Then the result is the step of the weights on the card.
+    Raises BadInput, too, if weights on the card would be lost. Three kinds of weights may be lost:
+    those that training resumes, those that this connection has trained, and those that `erase_card`
+    deletes. If `start.weights` have been trained for one step or more, they may replace weights of
+    the same model on the card. Then the result is the step of the weights on the card.
     """
     graph, device = schedule.graph, connection.device
     if start.resume:
@@ -195,10 +195,11 @@ def evaluate(
     samples: int | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Compute loss and accuracy on the board; nothing that it has committed changes.
+    """Compute loss and accuracy on the board. The weights that it has committed do not change.
 
-    Without `weights`, the committed weights are used. `half` is "held-out" (the default if samples
-    are held out) or "training". `samples` limits the evaluation to the first samples of the half.
+    If `weights` is None, the committed weights are used. `half` is "held-out" (the default if
+    samples are held out) or "training". `samples` limits the evaluation to the first samples of the
+    half.
     """
     schedule = as_schedule(schedule)
     fitted = fit(as_dataset(data), schedule.graph)
@@ -225,11 +226,11 @@ def write_card(
     erase_card: bool = False,
     progress: Progress | None = None,
 ) -> JobState:
-    """Write to a board's card all that the board needs to train alone until step `steps`, or for
-    `epochs` epochs: schedule, starting weights and data. The other options are those of `train`.
+    """Write to a board's card what it needs to train alone: schedule, starting weights and data.
 
-    The board begins when it is switched on and no host sends requests. Raises BadInput if the data
-    does not fit, if no step is left, or if weights on the card would be lost.
+    The board will train until step `steps`, or for `epochs` epochs. The other options are those of
+    `train`. The board begins when it is switched on and no host sends requests. Raises BadInput if
+    the data does not fit, if no step is left, or if weights on the card would be lost.
     """
     schedule = as_schedule(schedule)
     device = connection.device
@@ -263,7 +264,7 @@ def write_card(
 
 
 def card_image_bytes(schedule: Schedule, data: FittedData, seed: int, first: int, last: int) -> int:
-    """Bytes of a new card image for a job that trains steps `first` + 1 to `last`."""
+    """Return the size of a new card image for a job that trains steps `first` + 1 to `last`."""
     job = make_job(schedule, data, seed, first, last - first)
     needed = _RESERVED_BYTES + 512 * schedule.model.data_blocks + job.size_bytes
     return max(_MIN_IMAGE_BYTES, -(-needed // _MIB) * _MIB)
@@ -272,7 +273,7 @@ def card_image_bytes(schedule: Schedule, data: FittedData, seed: int, first: int
 def read_card(
     schedule: Schedule | str | Path, connection: Connection
 ) -> tuple[JobState | None, Weights]:
-    """Read the progress of a board that trains alone, with its losses, and read its weights."""
+    """Return the progress and the losses of a board that trains alone, and its weights."""
     schedule = as_schedule(schedule)
     device = connection.device
     found = resumed(device, schedule)

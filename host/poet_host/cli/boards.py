@@ -28,8 +28,8 @@ REPLY_PATIENCE_S = 2.0  # a board that is computing replies late
 def boards(port: str | None, as_json: bool) -> None:
     """List the known boards and the serial ports.
 
-    Queries the boards at ports with the USB ids of a known board, and at --port. Sends nothing to
-    other ports.
+    Queries the port that --port names, and each port that has the USB ids of a known board. Sends
+    nothing to other ports.
     """
     ports = serial_ports()
     named = None if port is None else find_port(port) or SerialPort(port, "", "", "")
@@ -81,7 +81,10 @@ def boards(port: str | None, as_json: bool) -> None:
 
 
 def _port_facts(port: SerialPort, *, query: bool) -> dict[str, Any]:
-    """The facts of a port for --json. A port without known USB ids is queried only if `query`."""
+    """Return the facts of a port for --json.
+
+    A port without the USB ids of a known board is queried only if `query` is True.
+    """
     board = board_of(port)
     facts: dict[str, Any] = {
         "port": port.path,

@@ -197,7 +197,7 @@ def read(
 
 
 def _check_card_is_kept(port: str | None, storage: Path | None) -> None:
-    """Raise BadInput for a board whose card is deleted at the end of this command."""
+    """Raise BadInput if the board's card would be deleted at the end of this command."""
     if port and storage is None and api.runs_here(port):
         raise BadInput(f"the board {port} has a temporary card: name a card image with --storage")
 

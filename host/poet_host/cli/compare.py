@@ -114,7 +114,7 @@ def _methods(text: str) -> list[str]:
 
 
 def _words(*lists: str) -> list[str]:
-    """The different words in lists that are separated by commas."""
+    """Return the words in lists that are separated by commas. No word is repeated."""
     words = (word.strip() for text in lists for word in text.split(","))
     return list(dict.fromkeys(word for word in words if word))
 
@@ -129,7 +129,7 @@ def _some_words(text: str, option: str) -> list[str]:
 def _cases(
     models: Sequence[str], boards: list[str], profiles: list[str], options: dict[str, Any]
 ) -> Iterator[Case]:
-    """Every model on every board with every profile."""
+    """Yield a case for every model on every board with every profile."""
     if boards and profiles and not {"estimate", "paper"} & set(profiles):
         raise BadInput("measured profiles already name their board: omit --board")
     for model in dict.fromkeys(models):
@@ -174,7 +174,7 @@ def _store(output: Path | None) -> Iterator[Store]:
 
 
 def _swept(points: list[Point], store: Store, jobs: int, output: Path | None) -> list[Result]:
-    """Solve all points. The table of the finished points is written even after an error."""
+    """Solve all points. Write the table of the finished points, even after an error."""
     try:
         with progress(f"comparing {len(points):,} points") as report:
             return sweep(points, store, jobs=jobs, progress=report)
@@ -201,7 +201,10 @@ def _show(found: list[tuple[Point, Result]]) -> None:
 
 
 def _notes(found: list[tuple[Point, Result]]) -> dict[str, list[str]]:
-    """The methods by note. A note states a change to a method (`*`), or why it has no plan."""
+    """Return, for each note, the names of the methods that it is about.
+
+    A note states a change to a method (marked `*`), or why the method has no plan.
+    """
     notes: dict[str, dict[str, None]] = {}
     for point, result in found:
         mark = "* " if result.row["plan"] else ""
@@ -215,7 +218,7 @@ def _row(point: Point, result: Result) -> tuple[str, ...]:
     row = result.row
 
     def shown(key: str, scale: float = 1.0) -> str:
-        """Six significant digits, or all digits before the point; empty if there is no value."""
+        """Return six significant digits, or all digits before the point; "" for no value."""
         if row[key] is None:
             return ""
         number = row[key] if scale == 1.0 else row[key] / scale

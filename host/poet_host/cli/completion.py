@@ -12,7 +12,7 @@ MODEL_SUFFIXES = (".onnx", ".json", ".poet")
 
 
 def models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Built-in models, model files, and folders, which end in a slash."""
+    """Return built-in models, model files, and folders. The name of a folder ends in a slash."""
     before = incomplete[: incomplete.rfind("/") + 1]
     found = [*api.MODELS]
     try:
@@ -27,12 +27,12 @@ def models(context: click.Context, parameter: click.Parameter, incomplete: str) 
 
 
 def boards(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Known boards."""
+    """Return the names of the known boards."""
     return [name for name in api.board_names() if name.startswith(incomplete)]
 
 
 def ports(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Boards that run on this computer, and its serial ports."""
+    """Return the boards that run on this computer, and the serial ports of this computer."""
     chips = simulated_boards()
     linux = [name for name in api.board_names() if api.load_board(name).target]
     found = ["auto", "native", *(f"sim:{name}" for name in (*chips, *linux))]

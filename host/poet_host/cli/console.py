@@ -30,21 +30,22 @@ PROGRESS_LINE_S = 60.0  # interval of progress lines, if stderr is not a termina
 
 
 class Report(Protocol):
-    """Callback for progress: steps done, steps in total (0: unknown), and a text about them.
+    """A callback for progress: steps done, steps in total (0: unknown), and a text about them.
 
-    If stderr is not a terminal, it prints a line for each call with `is_line`, and one a minute.
+    If stderr is not a terminal, the callback prints one line per minute, and a line for each call
+    with `is_line`.
     """
 
     def __call__(self, done: int, total: int, word: str, is_line: bool = False) -> None: ...
 
 
 def count_steps(report: Report) -> Callable[[int, int], None]:
-    """Adapt `report` to callbacks that take only (done, total), counting steps."""
+    """Return a callback (done, total) that passes both numbers to `report`, as steps."""
     return lambda done, total: report(done, total, "steps")
 
 
 def _stderr() -> Console:
-    # A new one for each message, because tests and shells may redirect stderr.
+    # Make a new console for each message, because tests and shells may redirect stderr.
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
@@ -54,13 +55,13 @@ def say(message: str) -> None:
 
 
 def say_classes(classes: Classes) -> None:
-    """Print the number of each class that has a name."""
+    """Print the number and the name of each class."""
     if classes:
         say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(classes))}")
 
 
 def say_emulated(connection: api.Connection) -> None:
-    """Warn that times on a board that QEMU emulates mean nothing."""
+    """Warn that QEMU emulates the board, so that its times differ from those of a real board."""
     if connection.is_emulated:
         say(
             f"QEMU emulates {connection.board.name} on this computer: its results are exact, but "
@@ -69,7 +70,7 @@ def say_emulated(connection: api.Connection) -> None:
 
 
 def to_json(value: Mapping[str, Any]) -> str:
-    """A line of JSON. Raises ValueError for nan and infinity."""
+    """Return `value` as a line of JSON. Raises ValueError for nan and infinity."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -80,7 +81,7 @@ def emit(value: Mapping[str, Any]) -> None:
 
 
 def failure(message: str, code: int) -> dict[str, object]:
-    """The keys that every JSON object of a failed command has."""
+    """Return the keys that every JSON object of a failed command has."""
     return {"error": message, "exit_code": code}
 
 
@@ -112,14 +113,14 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
 
 
 class _Bar(BarColumn):
-    """A bar, if the total is known."""
+    """A progress bar. It is shown only if the total is known."""
 
     def render(self, task: Task) -> Any:
         return Text() if task.total is None else super().render(task)
 
 
 class _Count(MofNCompleteColumn):
-    """The count of steps, if the total is known."""
+    """The number of finished steps. It is shown only if the total is known."""
 
     def render(self, task: Task) -> Text:
         return Text() if task.total is None else super().render(task)

@@ -54,7 +54,7 @@ def _ratio(ours: float | None, kept: float | None) -> str:
 
 
 def _facts(demo: Demo) -> list[tuple[str, str, str]]:
-    """Rows of the final table: name, figure of the schedule, figure of keeping everything."""
+    """Return rows of the final table: name, value of the schedule, value of keeping everything."""
     found: dict[str, Any] = demo.to_json()
 
     def row(name: str, key: str, scale: float, unit: str, digits: int) -> tuple[str, str, str]:

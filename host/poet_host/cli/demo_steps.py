@@ -1,4 +1,4 @@
-"""The steps of the demo: from a model to trained weights, with a comparison that proves them."""
+"""The steps of the demo: from a model to trained weights, which are then checked."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,17 +29,17 @@ from .console import Report, count_steps, progress, say, to_json
 
 MODEL = "resnet-digits"
 NATIVE = "native"
-# Multiples of keep-everything's time. On a chip, paging takes less time and more energy than
-# recomputing, so that a tight deadline makes use of both. On a computer, paging takes time of the
-# processor too, and such a deadline may be impossible. If the computer is too busy for any plan
-# within the deadline, the demo continues without one.
+# Deadlines by port, as multiples of the time that a step takes if it keeps everything. On a chip,
+# paging takes less time but more energy than recomputing. A tight deadline therefore makes a plan
+# use both. On a computer, paging takes processor time too, and such a deadline may be impossible.
+# If no plan is found within the deadline, the demo continues without a deadline.
 DEADLINES = {"sim:mkr1000": "1.1x", "sim:nrf52840_dk": "1.1x", NATIVE: "1.5x"}
 PORTS = tuple(DEADLINES)
-RAM_BYTES = 24 * 1024  # what a 32 KiB MKR1000 has free
+RAM_BYTES = 24 * 1024  # free RAM of an MKR1000, which has 32 KiB
 GAP = 0.01
 SOLVING_S = 45.0
 SAMPLES = 512
-KNOWN_DIGITS = 7  # the initial weights are trained on 0 to 6
+KNOWN_DIGITS = 7  # the initial weights are trained on the digits 0 to 6
 PRETRAINING_EPOCHS = 3
 SEED = 0
 
@@ -66,10 +66,13 @@ class Reporter:
 
 @dataclass(frozen=True)
 class Cost:
-    """Costs of one step with its commit. Energy is estimated: time in a state times its power."""
+    """The cost of a training step with its commit.
+
+    Energy is estimated: the time in each power state, times the power of that state.
+    """
 
     time_us: float | None
-    energy_uj: float | None  # above the sleeping board
+    energy_uj: float | None  # without the energy of the sleeping board
     total_energy_uj: float | None
     measured: bool  # True: time_us was measured in a run; False: it is predicted from the profile
 
@@ -95,15 +98,15 @@ class Demo:
     plan: Plan
     schedule: Schedule
     run: Run  # within RAM_BYTES
-    keep: Run  # keeps everything, on a native board
-    keep_cost: Cost  # of keeping everything on the board of `run`, even if it does not fit
+    keep: Run  # the run that keeps everything in RAM, on a native board
+    keep_cost: Cost  # cost of keeping everything on the board of `run`, even if RAM is too small
     keep_all_bytes: int
     accuracy_before: float
     accuracy_after: float
     initial: Weights
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object that --json prints."""
+        """Return the JSON object that --json prints."""
         run, keep, counts = self.run, self.keep_cost, self.run.counts()
         sha256, kept_sha256 = (weights_sha256(self.trained(made)) for made in (run, self.keep))
         return {
@@ -141,7 +144,7 @@ class Demo:
         }
 
     def trained(self, run: Run) -> dict[str, Any]:
-        """The weights that training updates."""
+        """Return those weights of a run that training updates."""
         return {node.name: run.weights[node.name] for node in self.graph.trainable}
 
 
@@ -150,9 +153,9 @@ def macs_per_sample(graph: Graph) -> int:
 
 
 def split(digits: Dataset) -> tuple[Dataset, Dataset]:
-    """Samples for pre-training (digits 0 to 6), and samples for the board.
+    """Return samples for pre-training (digits 0 to 6), and samples for the board.
 
-    No sample is in both. The held-out samples of `digits` are in neither.
+    No sample is in both data sets. The held-out samples of `digits` are in neither of them.
     """
     order = np.random.default_rng(SEED).permutation(len(digits.x))
     chosen, rest = order[:SAMPLES], order[SAMPLES:]
@@ -162,9 +165,10 @@ def split(digits: Dataset) -> tuple[Dataset, Dataset]:
 
 
 def run_demo(out: Path, port: str) -> Demo:
-    """Run all steps with a board at one of PORTS, and write their results to the folder `out`.
+    """Run all steps with a board at `port`, and write their results to the folder `out`.
 
-    Raises PoetError if the trained weights differ from those of unlimited memory: see `check`.
+    `port` is one of PORTS. Raises PoetError if the trained weights differ from those of training in
+    unlimited memory: see `check`.
     """
     graph, reporter = api.load_graph(MODEL), Reporter()
     known, ten = split(api.load_data("digits"))
@@ -229,8 +233,12 @@ def _start(port: str, reporter: Reporter) -> api.Connection:
 
 
 def check(demo: Demo) -> None:
-    """Raise PoetError if the weights of the runs are not equal bit for bit, if training left a
-    tensor unchanged, or if trace and plan recompute or page different numbers of activations."""
+    """Raise PoetError if the results of the demo are wrong.
+
+    The weights of both runs must be equal bit for bit, and training must change every trained
+    tensor. The trace must recompute and page as many activations as the plan. The board must stay
+    within the RAM budget.
+    """
     run, keep = demo.trained(demo.run), demo.trained(demo.keep)
     differing = [name for name in run if run[name].tobytes() != keep[name].tobytes()]
     if differing:
@@ -255,7 +263,10 @@ def check(demo: Demo) -> None:
 
 
 def _activations(graph: Graph, plan: Plan) -> dict[str, int]:
-    """How often a plan recomputes and pages activations, by the names of Run.counts."""
+    """Return how often a plan recomputes and pages activations.
+
+    The keys are those of Run.counts.
+    """
     found = dict.fromkeys(
         (f"activation_{name}s" for name in ("recompute", "page_out", "page_in")), 0
     )
@@ -276,7 +287,7 @@ def _activations(graph: Graph, plan: Plan) -> dict[str, int]:
 def _validate(
     connection: api.Connection, graph: Graph, measured: Profile, report: Report
 ) -> tuple[Profile, str]:
-    """The calibrated profile, and a sentence that compares its prediction with a run."""
+    """Return the calibrated profile, and a text that compares its prediction with a run."""
     try:
         profile, found = connection.validate(graph, measured, count_steps(report))
     except BadInput as error:
@@ -297,7 +308,7 @@ def _pretrain(graph: Graph, data: Dataset, report: Report) -> Weights:
 
 
 def _train_both(trainings: list[Training], steps: int, reporter: Reporter) -> list[Run]:
-    """Train on two boards in turn, so that other work of this computer slows both down alike."""
+    """Train in turn on two boards: other work of this computer then slows down both alike."""
     with reporter.step(f"training {steps} steps on both boards in turn") as report:
         for done in range(steps):
             losses = [training.step().loss for training in trainings]

@@ -1,4 +1,4 @@
-"""The command `doctor`: checks the computer, and says how to install what is missing."""
+"""The command `doctor`: checks the computer, and prints how to install what is missing."""
 
 import os
 import platform
@@ -27,7 +27,7 @@ from .options import json_option
 NATIVE = "native"
 PACKAGES = ("numpy", "highspy", "pyserial", "cffi", "cobs", "safetensors", "click", "rich")
 
-# The smallest graph that needs a solver: a plan in 8 bytes recomputes or pages b.
+# The smallest graph that needs a solver: a plan within 8 bytes must recompute or page b.
 CHAIN = CostGraph(
     "chain",
     (
@@ -44,7 +44,7 @@ CHAIN = CostGraph(
 class Check:
     name: str
     find: Callable[[], str]  # returns what is installed; raises an error if it is unusable
-    only_for: str = ""  # the only feature that needs it; empty if poet-host itself needs it
+    only_for: str = ""  # the only feature that needs this check; empty: poet-host itself needs it
 
 
 @click.command()
@@ -52,8 +52,8 @@ class Check:
 def doctor(as_json: bool) -> int:
     """Check that this computer has all that poet-host needs.
 
-    Prints how to install what is missing. The exit code is 1 if poet-host cannot run without it, or
-    if you have no permission to open the port of a connected board.
+    Prints how to install what is missing. The exit code is 1 if poet-host cannot run, or if you
+    have no permission to open the port of a connected board.
     """
     results = [_run(check) for check in CHECKS]
     passed = all(result["ok"] for result in results if result["essential"])
@@ -121,7 +121,7 @@ def _ports() -> str:
 
 
 def _permissions() -> str:
-    """Raises PoetError if the user has no permission to open the port of a known board."""
+    """Describe the permission to open ports. Raises PoetError if a known board's port is closed."""
     if os.name == "nt":
         return "every user may open serial ports"
     closed = [port for port in serial_ports() if not os.access(port.path, os.R_OK | os.W_OK)]
@@ -138,14 +138,14 @@ def _permissions() -> str:
 
 
 def _cross_compiler() -> str:
-    """Raises PoetError if the compiler does not start, or has no C library."""
+    """Return the cross compiler. Raises PoetError if it does not start, or has no C library."""
     build = recipe(simulated_boards()[0])
     program = find_compiler(build)
     compiler = compiler_version(build)
     reinstall = "run 'apt install --reinstall gcc-arm-none-eabi libnewlib-arm-none-eabi'"
     if not compiler:
         raise PoetError(f"{program} does not start: {reinstall}")
-    query = [program, "-print-file-name=libc.a"]  # prints a bare name if it has no such file
+    query = [program, "-print-file-name=libc.a"]  # prints only `libc.a` if the file does not exist
     library = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     if not Path(library).is_absolute():
         raise PoetError(f"{program} has no C library: {reinstall}")
@@ -161,7 +161,7 @@ def _linux() -> str:
 
 
 def _loaders() -> str:
-    """Raises PoetError if no upload program for a board is installed."""
+    """Return the upload programs. Raises PoetError if a board has no installed program."""
     found, missing = [], []
     for name in simulated_boards():
         try:
@@ -177,7 +177,7 @@ def _loaders() -> str:
 
 
 def _platformio() -> str:
-    """PlatformIO on the PATH, or in the virtual environment of this Python."""
+    """Return PlatformIO from the PATH, or from the virtual environment of this Python."""
     installed = Path(sys.executable).with_name("pio")
     program = shutil.which("pio") or (str(installed) if installed.exists() else None)
     if program is None:

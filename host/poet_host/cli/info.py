@@ -22,7 +22,7 @@ from .options import (
     profile_option,
 )
 
-MAX_ROWS = 40  # of the table of layers that `solve` prints
+MAX_ROWS = 40  # largest number of layers in the table that `solve` prints
 
 
 @click.command()
@@ -92,14 +92,14 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def is_loss_assumed(model: str, options: dict[str, Any]) -> bool:
-    """Return whether the loss of an .onnx model is the default, since the user named none."""
+    """Return True if an .onnx model has the default loss, because the user named no loss."""
     return model.lower().endswith(".onnx") and options.get("loss") is None
 
 
 def show_model(summary: Summary, *, is_assumed: bool, max_rows: int | None = None) -> None:
     """Print tables of at most `max_rows` layers and of the training options.
 
-    `is_assumed`: the loss is the default one, see is_loss_assumed.
+    `is_assumed`: the user named no loss, so the default loss is used.
     """
     show_table(
         ("layer", "kind", "output", ">parameters", ">MACs of a sample", "trained"),

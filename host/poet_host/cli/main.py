@@ -88,7 +88,7 @@ def _run(arguments: Sequence[str]) -> int:
     except Ended as ended:
         return _fail(arguments, f"ended by {ended.name}", ended.exit_code)
     except BrokenPipeError:
-        # The reader of stdout is gone. Discard the rest too, which Python writes at exit.
+        # The reader of stdout is gone. Python writes the rest of the output at exit: discard it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except MemoryError as error:
@@ -111,9 +111,9 @@ def _fail(arguments: Sequence[str], message: str, code: int) -> int:
 
 
 def main() -> None:
-    if os.name == "nt":  # where pipes and files have another encoding than UTF-8
+    if os.name == "nt":  # on Windows, pipes and files have another encoding than UTF-8
         for stream in (sys.stdout, sys.stderr):
             cast(TextIOWrapper, stream).reconfigure(encoding="utf-8")
-    # As after Ctrl-C: the processes of simulated boards must end, and temporary cards be deleted.
+    # After SIGTERM and SIGHUP, too, simulated boards must end, and temporary cards must be deleted.
     end_by_signals()
     sys.exit(run(sys.argv[1:]))

@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FiniteRange(click.FloatRange):
-    """A range of floats that refuses nan, which click.FloatRange accepts."""
+    """A range of floats. Unlike click.FloatRange, it refuses nan."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -87,7 +87,7 @@ training_seed_option = seed_option(
 
 
 class _Renamed(click.Option):
-    """An option whose second and later names are old ones: they work, but the help omits them."""
+    """An option with a new name first, then old names. Old names work, but --help omits them."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         names, self.opts = self.opts, self.opts[:1]
@@ -104,7 +104,7 @@ erase_option = click.option(
 
 
 def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """One decorator for several options; the help lists them in this order."""
+    """Return one decorator that adds several options. --help lists them in this order."""
 
     def add(command: F) -> F:
         for option in reversed(options):
@@ -197,7 +197,7 @@ model_options = _all_of(
 
 
 def profile_of(board: str | None, profile_name: str | None) -> Profile:
-    """Return the costs that --board and --profile choose."""
+    """Return the profile that --board and --profile choose."""
     kind: Literal["estimate", "paper"] = "paper" if profile_name == "paper" else "estimate"
     from_board = profile_name in (None, "estimate", "paper")
     if from_board and board is None:
@@ -217,10 +217,10 @@ def profile_of(board: str | None, profile_name: str | None) -> Profile:
 def output(
     flag: str, *names: str, suffix: str = "", is_strict: bool = True, **settings: Any
 ) -> Callable[[F], F]:
-    """An option that names a file to write, whose name must end in `suffix`.
+    """Return an option for a file to write. The name of the file must end in `suffix`.
 
-    The option raises BadInput for a name with another suffix. If not `is_strict`, it accepts
-    suffixes that are not in SUFFIXES. Streams such as /dev/stdout may have any name.
+    The option raises BadInput for a name with another suffix. If `is_strict` is False, it refuses
+    only the suffixes in SUFFIXES. Streams such as /dev/stdout may have any name.
     """
     if not settings.get("required"):
         settings["show_default"] = "not written"
@@ -237,14 +237,15 @@ def output(
 
 
 def model_files(model: str) -> list[str]:
-    """The files of MODEL: the model, and its weights. A built-in model has no files."""
+    """Return the paths of MODEL and of its weights. A built-in model has no files."""
     return [model, f"{model}.data"] if Path(model).suffix else []
 
 
 def check_writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) -> None:
     """Raise BadInput if one of `paths` cannot be written, before hours of work.
 
-    Two of `paths` must not be the same file, nor one of the files that the command has `read`.
+    Two of `paths` must not be the same file. None of them may be a file in `read`: the command
+    reads these files.
     """
     # realpath, because Path.resolve raises RuntimeError for links in a circle.
     used = {os.path.realpath(path): "reads" for path in read if path is not None}
@@ -282,7 +283,7 @@ def check_space(sizes: Mapping[Path, int]) -> None:
         try:
             if shutil.disk_usage(folder).free < needed[disk]:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            with TemporaryFile(dir=folder) as file:  # the only way to notice quotas
+            with TemporaryFile(dir=folder) as file:  # only writing can show a disk quota
                 file.write(bytes(min(size_bytes, _PROBE_BYTES)))
                 file.flush()
                 os.fsync(file.fileno())

@@ -23,8 +23,8 @@ from .options import (
     storage_option,
 )
 
-SUPPLY_MV = 3300.0  # of the boards that have a firmware image
-PROFILING_BYTES = 64 << 20  # arena of a native board: operators that do not fit are not measured
+SUPPLY_MV = 3300.0  # supply voltage of the boards that have a firmware image
+PROFILING_BYTES = 64 << 20  # arena of a native board; operators that do not fit are not measured
 
 
 @click.command()

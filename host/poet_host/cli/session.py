@@ -1,4 +1,4 @@
-"""The work of `train` between training steps."""
+"""The work of `train` after each step: log, report, validate and save weights."""
 
 from math import isfinite
 from pathlib import Path
@@ -33,17 +33,20 @@ class Session:
         self.report: Report | None = None
         self.write_error = ""  # why weights could not be saved during training
         self._save_weights, self._best_path, self._save_every = save_weights, best, save_every
-        self._losses: list[float] = []  # of the steps of this epoch
+        self._losses: list[float] = []  # losses of the steps of this epoch
 
     def load_best(self) -> None:
-        """Validate the best weights of the previous run. Only better weights may replace them."""
+        """Validate the best weights of the previous run.
+
+        From now on, only better weights replace them.
+        """
         assert self._best_path is not None
         weights = api.load_weights(self._best_path, self.training.graph)
         step = api.step_of_weights(self._best_path)
         self.best = self._validated(weights, step)
 
     def say_unused(self, last: int, steps: int | None) -> None:
-        """Print how many samples no batch of an epoch uses, and whether no step remains."""
+        """Print how many samples each epoch omits, and whether no step is left to train."""
         data, batch = self.training.data, self.training.graph.batch
         unused = len(data.x) - self.per_epoch * batch
         if unused and steps is None:
@@ -56,7 +59,10 @@ class Session:
             say(f"nothing to train: step {self.begun:,} is done, and the last step is {last:,}")
 
     def on_step(self, step: Step, last: int) -> None:
-        """Log the step first, so that the log has every step that the screen has shown."""
+        """Log, report, validate and save after a step.
+
+        The step is logged first, so that the log has every step that the screen has shown.
+        """
         self.log.step(step)
         self._losses.append(step.loss)
         text = f"loss {step.loss:.4f}"
@@ -103,7 +109,7 @@ class Session:
         api.save_weights(path, self.training.graph, weights, step, self.training.classes)
 
     def save(self, run: Run, run_path: Path | None) -> None:
-        """Save the run, and the weights of its last finite step, if it has one."""
+        """Save the run, and the weights after its last finite step if it has such a step."""
         written: list[Path | None] = []
         done = run.last_step or self.begun
         if done or run.ended != "not_finite":

@@ -83,7 +83,7 @@ def _run_of(schedule: Schedule, path: Path) -> Run:
 
 
 def _views(schedule: Schedule, run: Run | None, where: str) -> list[View]:
-    """The plan, and the run if there is one."""
+    """Return the view of the plan and, if there is a run, the view of the run."""
     costs, statements = costs_of_schedule(schedule), decode(schedule)
     views = [planned(costs, statements)]
     if run:
@@ -134,7 +134,7 @@ def _show_comparison(schedule: Schedule, run: Run, found: tuple[Comparison, ...]
 
 
 def _error(predicted_us: float | None, measured_us: float, same: bool) -> str:
-    """The error of a prediction in per cent; empty if the plan is for another board."""
+    """Return the error of a prediction in per cent; empty if the plan is for another board."""
     if not (same and predicted_us and measured_us):
         return ""
     return f"{predicted_us / measured_us - 1:+.1%}"

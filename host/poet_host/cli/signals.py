@@ -1,8 +1,8 @@
 """Ctrl-C (SIGINT), SIGTERM and SIGHUP end a command in an orderly way.
 
-If the parent process ignores SIGTERM or SIGHUP, as `nohup` does, they stay ignored. SIGINT always
-ends the command. Shells let the background jobs of a script ignore SIGINT, but a user who sends
-SIGINT to a job wants it to end. Windows has no SIGHUP.
+If the parent process ignores SIGTERM or SIGHUP, as `nohup` does, these signals stay ignored. SIGINT
+always ends the command. Shells let the background jobs of a script ignore SIGINT, but a user who
+sends SIGINT to a job wants it to end. Windows has no SIGHUP.
 """
 
 import os
@@ -20,7 +20,7 @@ INTERRUPTED = 128 + signal.SIGINT  # exit code
 
 
 class Ended(SystemExit):
-    """A signal ended the command; `exit_code` follows the shells' rule, 128 + number."""
+    """A signal has ended the command. `exit_code` is 128 + the signal's number, as in shells."""
 
     def __init__(self, number: int) -> None:
         self.exit_code = 128 + number
@@ -29,7 +29,7 @@ class Ended(SystemExit):
 
 
 def end_by_signals() -> None:
-    """Let SIGTERM and SIGHUP raise Ended from now on."""
+    """Make SIGTERM and SIGHUP raise Ended from now on."""
     for number in _active_signals():
         if number != signal.SIGINT:
             signal.signal(number, _end)
@@ -41,7 +41,7 @@ def _end(number: int, frame: object) -> None:
 
 
 def _active_signals() -> list[int]:
-    """The signals that end a command, without those that its parent process has ignored."""
+    """Return the signals that end a command: SIGINT, and others that the parent does not ignore."""
     return [
         number
         for number in (signal.SIGINT, signal.SIGTERM, SIGHUP)
@@ -62,9 +62,9 @@ def _handled(handler: Callable[[int, object], object]) -> Iterator[None]:
 
 @contextmanager
 def keyboard_interrupts() -> Iterator[Callable[[], int]]:
-    """Let every signal raise KeyboardInterrupt, for work that then returns its best result.
+    """Make every signal raise KeyboardInterrupt. The work catches it and returns its best result.
 
-    Yields a function that returns the number of the signal that came, or 0.
+    Yields a function that returns the number of the received signal, or 0.
     """
     received = 0
 
@@ -85,10 +85,11 @@ def keyboard_interrupts() -> Iterator[Callable[[], int]]:
 
 @contextmanager
 def stop_requests(message: str) -> Iterator[Callable[[], int]]:
-    """Let the first SIGINT or SIGTERM print `message` and request a stop, the second stop at once.
+    """Let a first SIGINT or SIGTERM request a stop, and let a second one stop the work at once.
 
-    SIGHUP only requests a stop, because shells and the system may send it twice. Yields a function
-    that returns the number of the signal that requested the stop, or 0.
+    The first signal also prints `message`. SIGHUP only requests a stop, because shells and the
+    system may send it twice. Yields a function that returns the number of the signal that requested
+    the stop, or 0.
     """
     requested = 0
     messages: SimpleQueue[str] = SimpleQueue()
@@ -110,7 +111,8 @@ def stop_requests(message: str) -> Iterator[Callable[[], int]]:
         for text in iter(messages.get, ""):
             say(text)
 
-    # A thread prints, because the signal may interrupt a print, which cannot be entered twice.
+    # A thread prints the message: the signal may interrupt a print, and a second print must not
+    # begin inside the first.
     printer = threading.Thread(target=print_messages, daemon=True)
     printer.start()
     try:
@@ -122,8 +124,10 @@ def stop_requests(message: str) -> Iterator[Callable[[], int]]:
 
 
 def _leave_terminal(number: int) -> None:
-    """After SIGHUP, redirect stdout and stderr to /dev/null: the terminal is gone, and a failing
-    print would abort the work."""
+    """After SIGHUP, redirect stdout and stderr to /dev/null.
+
+    The terminal no longer exists, so a print to it would fail and abort the work.
+    """
     if number != SIGHUP:
         return
     null = os.open(os.devnull, os.O_WRONLY)

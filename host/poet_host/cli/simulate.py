@@ -78,5 +78,5 @@ def simulate(
         message = f"--card-fault cut the power of {board}. {kept}"
     else:
         message = f"the board {board} stopped: {reason}"
-    say(f"poet-host: {message}")  # not as JSON: stdout already has its one object, the port
+    say(f"poet-host: {message}")  # no JSON: stdout already has its one object, the port
     return PoetError.exit_code

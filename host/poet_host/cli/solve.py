@@ -179,7 +179,7 @@ def _profile(
 
 
 def _state(energy: float | None, bound: float | None, gap: float | None, seconds: float) -> str:
-    """Progress of the search: the energy of the best plan, and the proved minimum."""
+    """Return a text about the search: the energy of the best plan, and the proved minimum."""
 
     def text(value: float | None) -> str:
         return "?" if value is None else f"{value:,.1f}"

@@ -37,7 +37,7 @@ from .session import Session
 from .signals import stop_requests
 
 RUN_BYTES = 64 << 10  # approximate size of a run.json without its steps
-STEP_BYTES = 512  # upper limit for a step in run.json
+STEP_BYTES = 512  # upper limit for the size of a step in run.json
 
 
 @click.command()
@@ -235,7 +235,7 @@ def _check_space(
 
 
 def _failure(log: Log, session: Session, run: Run, strict_deadline: bool) -> dict[str, object]:
-    """The reason why the command fails after training, as keys of its JSON object; {}: none."""
+    """Return JSON keys that name why the command fails after training; {} if it does not fail."""
     message = ""
     if log.broken:
         message = f"{log.broken}. The weights are saved, but the log is incomplete"
@@ -251,7 +251,7 @@ def _failure(log: Log, session: Session, run: Run, strict_deadline: bool) -> dic
 
 
 def summary(run: Run) -> dict[str, object]:
-    """The content of run.json without its long lists."""
+    """Return the content of run.json without its long lists."""
     return {key: value for key, value in run.to_json().items() if key not in ("steps", "trace")}
 
 
@@ -278,7 +278,7 @@ def _facts(
             met = "met" if not missed else f"missed in {missed:,} of {len(run.steps):,} steps"
             rows.append(("deadline of the schedule", f"{_ms(run.deadline_us)}, {met}"))
     if run.measured_energy_uj is not None:
-        # What `solve` calls energy of a step: without commit and host, above the sleeping board.
+        # The energy of a step as `solve` defines it: without commit, host and sleeping board.
         rows.append(("energy of a step (estimated)", f"{run.measured_energy_uj:,.1f} uJ"))
         if is_predicted:
             rows.append(("- predicted by solve", f"{run.predicted_energy_uj:,.1f} uJ"))

@@ -1,4 +1,4 @@
-"""Facts about boards, read from boards/<name>/board.toml. A board is a folder."""
+"""Facts about boards. Each folder boards/<name> describes one board in its board.toml."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -56,7 +56,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Paper:
-    """The figures of the POET paper: energy is power x time, and a resting board draws 0 W."""
+    """Figures of the POET paper, by which costs are estimated.
+
+    The paper takes energy as power x time, and assumes that a resting board draws 0 W.
+    """
 
     processor_active_uw: Amount
     storage_uw: Amount
@@ -69,18 +72,18 @@ class Paper:
 
 @dataclass(frozen=True)
 class Loading:
-    """How to load an image onto a board."""
+    """Facts that are needed to write a firmware image to a board."""
 
-    tools: dict[str, str]  # upload programs by preference, each with its name for the chip
+    tools: dict[str, str]  # upload programs, preferred one first, with their names for the chip
     start: _Address  # flash address of the image
     usb: tuple[_UsbIds, ...]  # vendor and product ids of the board's own USB port
-    boot_loader: str  # USB ids of its boot loader, or empty
-    serial: str  # where the firmware's serial port is, as text
+    boot_loader: str  # USB ids of the board's boot loader, or empty
+    serial: str  # text that says where the firmware's serial port is
 
 
 @dataclass(frozen=True)
 class Board:
-    """One board."""
+    """The facts in one board.toml."""
 
     name: str  # name of its folder
     title: str
@@ -93,12 +96,15 @@ class Board:
 
     @property
     def is_computer(self) -> bool:
-        """True if the firmware is a program of a multitasking system."""
+        """True if the firmware is a program that runs on a multitasking operating system."""
         return self.loading is None
 
     @property
     def base_power_uw(self) -> float:
-        """Power of the sleeping board and the idle card. Energies of statements exclude it."""
+        """Power of the board while the processor sleeps and the card is idle.
+
+        The energy of a statement does not include this power.
+        """
         power = self.power
         return power.processor_sleep_uw + power.other_uw + power.storage_idle_uw
 
@@ -117,7 +123,7 @@ def load_board(name: str) -> Board:
 
 
 def parse_board(name: str, text: str, where: str) -> Board:
-    """Return the board that the text of a board.toml describes. Errors begin with `where`."""
+    """Return the board that a board.toml describes. Messages of errors begin with `where`."""
     table = parse_toml(text, where)
     if "name" in table:
         raise BadInput(f"{where}, at $.name: the folder's name is the board's: delete the key")

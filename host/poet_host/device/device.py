@@ -27,21 +27,21 @@ _C = isa.constants()
 MODEL, PLAN, TENSOR, ARENA, JOB = (
     _C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR", "ARENA", "JOB")
 )
-NOTHING_COMMITTED = 0xFFFFFFFF  # poet_hello.committed_step
-CONNECT_PATIENCE_S = 5.0  # for the first answer: a board may reset when its port is opened
+NOTHING_COMMITTED = 0xFFFFFFFF  # value of poet_hello.committed_step if nothing is committed
+CONNECT_PATIENCE_S = 5.0  # wait for the first answer: a board may reset when its port is opened
 STOP_POLL_S = 0.05  # pause between two checks whether a step has stopped
 _BLOCK = _C["POET_BLOCK"]
 
-Progress = Callable[[int, int], None]  # done, total (bytes, steps or samples)
+Progress = Callable[[int, int], None]  # arguments: done, total (bytes, steps or samples)
 
 
 class Device(Closing):
     """A board on an open link. Methods return the records of records.h as named tuples.
 
-    The constructor reads the board's poet_hello into `info`, and stops a step that still runs
-    there. It raises NoDevice if no board answers, and BoardError if the board's rows of isa.def
-    and wire.def differ from this program's. Every method raises BoardError, with the meaning and
-    advice of wire.def, if the board refuses a request.
+    The constructor reads the board's poet_hello into `info`, and stops a step that the board still
+    runs. It raises NoDevice if no board answers, and BoardError if the board's rows of isa.def and
+    wire.def differ from this program's. Every method raises BoardError if the board refuses a
+    request. The message contains the meaning and the advice of wire.def.
     """
 
     def __init__(self, link: Link) -> None:
@@ -69,7 +69,7 @@ class Device(Closing):
 
     @cached_property
     def board(self) -> Board:
-        """The facts of the board, by the name in its HELLO."""
+        """The facts about the board that the HELLO names."""
         return load_board(self.info.board)
 
     def hello(self) -> Any:
@@ -154,7 +154,7 @@ class Device(Closing):
     def load(self, model_part: bytes, plan_part: bytes, progress: Progress | None = None) -> Any:
         """Write a schedule to the board's storage, let the board load it, and return poet_facts.
 
-        A part that is already on the storage is not sent.
+        A part of the schedule is not sent if the storage already holds it.
         """
         total = len(model_part) + len(plan_part)
         for object, part, before in ((MODEL, model_part, 0), (PLAN, plan_part, len(model_part))):
@@ -164,7 +164,7 @@ class Device(Closing):
         return self._request("load", **sizes)["facts"]
 
     def begin(self, step: int) -> None:
-        """Commit the written tensors as the weights after this step."""
+        """Commit the written tensors as the weights after step `step`."""
         self._request("begin", step=step)
 
     def step(
@@ -174,10 +174,11 @@ class Device(Closing):
         trace_count: int = 0,
         meanwhile: Callable[[], None] | None = None,
     ) -> Any:
-        """Run one training step, wait for it, return poet_step_result.
+        """Run one training step, wait for its end, and return poet_step_result.
 
         `meanwhile` is called once while the step runs, unless the step ends before the board has
-        reported it as running. What `meanwhile` writes to INPUT tensors is for the next step.
+        reported it as running. If `meanwhile` writes to INPUT tensors, the next step uses these
+        data.
         """
         message = messages()["step"]
         values = {"step": step, "trace_first": trace_first, "trace_count": trace_count}
@@ -219,7 +220,7 @@ class Device(Closing):
     def probe_op(self, op: bytes, offsets: Sequence[int], *, step: int = 1, repeat: int = 1) -> int:
         """Run a poet_op in the arena `repeat` times; return the ticks of all runs.
 
-        `offsets`: arena offsets of each input, of the output, and of the workspace.
+        `offsets`: arena offsets of the inputs, then of the output, then of the workspace.
         """
         places = struct.pack(f"<{len(offsets)}I", *offsets)
         values = {"step": step, "repeat": repeat, "op": op, "bytes": places}
@@ -275,7 +276,10 @@ class Device(Closing):
 
     @staticmethod
     def _piece(room: int) -> int:
-        """Round down to whole blocks: a board must read a block before it writes a part of it."""
+        """Return `room`, rounded down to whole blocks. Less than one block stays as it is.
+
+        To write only a part of a block, a board must first read the block.
+        """
         return room // _BLOCK * _BLOCK or room
 
     def _differing_rows(self) -> str:
@@ -292,7 +296,10 @@ class Device(Closing):
 
 
 def shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Return a callback for one part of `total`; it adds `before`, the size of earlier parts."""
+    """Return a progress callback for one part of a transfer of `total`.
+
+    The callback adds `before`, the size of the earlier parts, to the size of this part.
+    """
     if progress is None:
         return None
     return lambda done, _: progress(before + done, total)
@@ -314,7 +321,7 @@ def board_error(status: int, detail: int, request: str) -> BoardError:
 
 
 def connect(port: str, *, timeout_s: float = 1.0, patience_s: float = 60.0) -> Device:
-    """Open a port and return the board on it. `auto` tries this computer's serial ports.
+    """Open a port and return the board at it. `auto` tries this computer's serial ports.
 
     Raises NoDevice, with the ports that were tried, if no board answers.
     """

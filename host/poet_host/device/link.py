@@ -17,19 +17,19 @@ from .board import names
 from .ports import permission_advice, serial_ports
 from .wire import REPLY, WireError, frame, unframe
 
-BAUD_RATE = 1_000_000  # of the firmware's UART; a pty and USB ignore it
+BAUD_RATE = 1_000_000  # baud rate of the firmware's UART; a pty and USB ignore it
 STARTED_HERE = ("native", "auto", *(f"sim:{name}" for name in names()))
 POLL_S = 0.05  # longest time that one read of the port blocks
-LONGEST_PAUSE_S = 10.0  # between two pings
+LONGEST_PAUSE_S = 10.0  # longest pause between two pings
 MAX_GARBAGE = 1 << 16  # more bytes than this without a zero are not a frame
 
 
 class Link(Closing):
     """One open port. It sends one request at a time, and matches replies by sequence and code.
 
-    `timeout_s`: wait for a reply before the request is sent again. `patience_s`: longest silence
-    of the board. A board is silent while a kernel runs, so slow and simulated boards need more.
-    Raises NoDevice until the board has answered once, LinkBroken after that.
+    `timeout_s`: time to wait for a reply before the request is sent again. `patience_s`: longest
+    time without a reply. A board is silent while a kernel runs, so slow and simulated boards need
+    more. Raises NoDevice until the board has answered once, LinkBroken after that.
     """
 
     def __init__(self, port: str, *, timeout_s: float = 1.0, patience_s: float = 60.0) -> None:
@@ -41,8 +41,8 @@ class Link(Closing):
         self._sequence = 0
         self._received = bytearray()
         self._frames: deque[bytes] = deque()
-        self._long: tuple[int, int] | None = None  # the reply that request_long awaits
-        self._early: bytes | None = None  # that reply, if it arrived during other requests
+        self._long: tuple[int, int] | None = None  # (sequence, code) of request_long's reply
+        self._early: bytes | None = None  # request_long's reply, if other requests received it
         self._foreign_bytes = 0
         self._serial = _open(port, patience_s)
 
@@ -76,9 +76,9 @@ class Link(Closing):
         """Send a request whose work takes long; return the payload of its reply.
 
         `ping`: code of a request without fields, which the board answers while it works.
-        `is_running` reads the reply to a ping. If it returns False, the request or its reply was
-        lost, and the request is sent again. `meanwhile` is called once, after the first reply that
-        reports the work as running, and may send other requests.
+        `is_running` reads the reply to a ping. If `is_running` returns False, the request or its
+        reply was lost, and the request is sent again. `meanwhile` is called once, after the first
+        ping reply that reports the work as running, and may send other requests.
         """
         awaited = self._long = (self._next_sequence(), code | REPLY)
         self._early = None
@@ -109,7 +109,10 @@ class Link(Closing):
                 last_reply = time.monotonic()
 
     def _next_sequence(self) -> int:
-        """Count from 1 to 255 and start over. 0 is for pings: their code identifies the reply."""
+        """Return the next sequence number: 1 to 255, then 1 again.
+
+        Pings have number 0: their code identifies the reply.
+        """
         self._sequence = self._sequence % 255 + 1
         return self._sequence
 
@@ -126,8 +129,8 @@ class Link(Closing):
     ) -> tuple[int, bytes] | None:
         """Return code and payload of the awaited reply (sequence, code), or of a ping's reply.
 
-        Returns None if the reply is late, or if a damaged frame arrives, which may have been the
-        reply.
+        Returns None if no reply arrives in time. Returns None, too, after a damaged frame, which
+        may have been the reply.
         """
         while (raw := self._frame(until)) is not None:
             try:
@@ -142,12 +145,12 @@ class Link(Closing):
                 return code, payload
             if (sequence, code) == self._long:
                 self._early = payload
-            if not self.answered:  # for example an echo of the request
+            if not self.answered:  # not from a board: for example an echo of the request
                 self._foreign_bytes += len(raw)
         return None
 
     def _frame(self, until: float) -> bytes | None:
-        """Return the next bytes between two zeros, or None if there are none in time."""
+        """Return the next frame: the bytes between two zeros. None: no frame arrives in time."""
         while not self._frames:
             try:
                 data = self._serial.read(max(1, self._serial.in_waiting))
@@ -192,7 +195,7 @@ class Link(Closing):
 def _open(port: str, patience_s: float) -> Any:
     if port.startswith("socket://") and not _socket_number(port):
         raise NoDevice(f"{port}: use a port number from 1 to 65535, as in socket://host:4000")
-    # A lock keeps a second program from reading the replies. URLs have no lock.
+    # Lock the port, so that no second program reads the replies. A URL has no lock.
     exclusive = None if "://" in port else True
     try:
         opened = serial.serial_for_url(
@@ -237,7 +240,7 @@ def _no_port(port: str, error: Exception) -> NoDevice:
 
 
 def _why(error: BaseException) -> str:
-    """Return the system's message, without the text that pyserial adds, and advice."""
+    """Return the system's message and advice. The text that pyserial adds is omitted."""
     while error.__context__ is not None:
         error = error.__context__
     advice = "check address and network"

@@ -1,4 +1,4 @@
-"""The serial ports of this computer, and the board that has a port's USB ids."""
+"""Find the serial ports of this computer, and the board that belongs to a port's USB ids."""
 
 import os
 import re
@@ -18,7 +18,7 @@ try:
 except ImportError:  # not a Unix: ports have no groups
     grp = None  # type: ignore[assignment]
 
-RULES = "/etc/udev/rules.d/60-poet.rules"  # before 73, whose rules apply `uaccess`
+RULES = "/etc/udev/rules.d/60-poet.rules"  # must come before 73, which applies the tag `uaccess`
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,17 @@ class SerialPort:
 
     path: str
     usb: str  # vendor and product id of its USB device, as `2341:804e`
-    serial_number: str  # of its USB device
-    description: str  # by the operating system
+    serial_number: str  # serial number of its USB device
+    description: str  # text of the operating system
     maker: str = ""  # manufacturer string of its USB device
     product: str = ""  # product string of its USB device
 
 
 def serial_ports() -> list[SerialPort]:
-    """Return the ports: those of poet's firmware, then others on USB, then the rest, by path."""
+    """Return the serial ports in groups: poet's firmware, then other USB ports, then the rest.
+
+    Each group is sorted by path.
+    """
     found = [
         SerialPort(
             port.device,
@@ -74,12 +77,12 @@ def find_port(path: str) -> SerialPort | None:
 
 
 def is_there(path: str) -> bool:
-    """Return True if the port exists, or is a URL: only opening a URL can show that."""
+    """Return True if the port exists, or is a URL. Only an attempt to open a URL checks the URL."""
     return "://" in path or os.path.exists(path) or find_port(path) is not None
 
 
 def board_of(port: SerialPort) -> Board | None:
-    """Return the board with the port's USB ids, or the board that poet's firmware names."""
+    """Return the board with the port's USB ids. Poet's firmware names its board in the port."""
     if runs_firmware(port):
         return load_board(port.product) if port.product in names() else None
     boards = (load_board(name) for name in names())
@@ -96,9 +99,9 @@ def udev_rule(usb: str, subsystem: str = "tty") -> str:
 
 
 def group_advice() -> str | None:
-    """Advise this user to join the group of the serial ports: dialout, or uucp.
+    """Return advice to join the group of the serial ports: dialout, or uucp.
 
-    Returns None for a member, for root, and where the system has neither group.
+    Returns None if the user is a member or root, or if the system has neither group.
     """
     if grp is None or os.geteuid() == 0:
         return None
@@ -117,7 +120,10 @@ def group_advice() -> str | None:
 
 
 def permission_advice(path: str) -> str:
-    """Return an error text with the port's group, and with a udev rule if it is on USB."""
+    """Return the text of an error: the user has no permission to open the port at `path`.
+
+    The text names the group of the port and, if the port is on USB, a udev rule.
+    """
     advice = []
     try:
         about = Path(path).stat()

@@ -1,4 +1,4 @@
-"""Messages of wire.def as bytes: payloads, packed by their field strings, and frames."""
+"""Convert messages of wire.def to and from payloads, and payloads to and from frames."""
 
 import struct
 import zlib
@@ -125,7 +125,7 @@ def frame(sequence: int, code: int, payload: bytes) -> bytes:
 
 
 def unframe(raw: bytes) -> tuple[int, int, bytes]:
-    """Return sequence, code and payload of a frame without its zero. Raises WireError."""
+    """Return sequence, code and payload of a frame without its zero. WireError: it is damaged."""
     try:
         body = bytes(cobs.decode(raw))
     except cobs.DecodeError as error:

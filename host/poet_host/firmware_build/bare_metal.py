@@ -9,8 +9,8 @@ from .recipe import find_compiler, recipe
 def build_firmware(board: str) -> Path:
     """Return the ELF image of a board, compiled if it is not in the cache.
 
-    Raises BadInput for a board without a bare-metal port, PoetError if there is no cross
-    compiler or it fails.
+    Raises BadInput for a board without a bare-metal port, and PoetError if the cross compiler is
+    missing or fails.
     """
     made = recipe(board)
     compiler = find_compiler(made)

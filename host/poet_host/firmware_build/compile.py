@@ -1,4 +1,4 @@
-"""Compile once for each content of the sources, and keep the result in the user's cache."""
+"""Compile sources if their content has changed, and keep the results in the user's cache."""
 
 import hashlib
 import os
@@ -23,10 +23,11 @@ def compiled(
 ) -> Path:
     """Return the file that `command` builds from `sources`, from the cache if it is there.
 
-    `headers` are not compiled, but the file is built again when one has changed. `libraries`
-    end the command. `objects`: one compile command for each of `sources`; `command` then links
-    their output. Two builds at the same time do not disturb each other. Raises PoetError with
-    `missing` if there is no such compiler, and with the compiler's first error if it fails.
+    `headers` are not compiled, but if one of them changes, the file is built again. `libraries`
+    follow the sources in the command. `objects`: one compile command for each of `sources`;
+    `command` then links their output. Two builds at the same time do not disturb each other. Raises
+    PoetError with `missing` if the compiler is missing, and with the compiler's first error if it
+    fails.
     """
     if shutil.which(command[0]) is None:
         raise PoetError(missing)

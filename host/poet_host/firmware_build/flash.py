@@ -1,4 +1,4 @@
-"""Build the firmware of a board, or flash the board: build, write, and check its answer."""
+"""Build a board's firmware, or flash a board: build the firmware, write it, check the answer."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from .upload import Flashed, find_tool, write_image
 def build(board: str) -> Path:
     """Return the firmware of a board: an ELF image, or the program of a board that runs Linux.
 
-    Raises PoetError if it cannot be built.
+    Raises PoetError if the firmware cannot be built.
     """
     target = load_board(board).target
     if target or board == "native":
@@ -33,9 +33,9 @@ def flash(
 ) -> Flashed:
     """Build the firmware of a board, write it, and check that the board answers.
 
-    `image`: an ELF file to write instead of building one. `report` receives the memory
-    ledger and a line for each step. Ports, tool and errors are those of upload.write_image. Raises
-    PoetError too if the firmware cannot be built.
+    `image`: an ELF file that is written, so that nothing is built. `report` receives the memory
+    ledger and a line for each step. For `port`, `upload_port`, `tool` and the errors see
+    upload.write_image. A build that fails raises PoetError.
     """
     found = load_board(board)
     find_tool(found, tool)  # reports a missing tool before the build

@@ -1,8 +1,8 @@
 """Read a firmware image from its ELF file.
 
-It reads the parts of ELF32 that a linked image for a microcontroller has (System V ABI, chapters
-4 and 5): program headers, sections and the symbol table. It needs the standard library only,
-because PlatformIO's builder imports it too.
+This module reads the parts of ELF32 that a linked image for a microcontroller has (System V ABI,
+chapters 4 and 5): program headers, sections and the symbol table. It needs the standard library
+only, because PlatformIO's builder imports it too.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Image:
     symbols: dict[str, int]  # name: address
     objects: dict[str, tuple[int, int]]  # variables, by name: address and size
     functions: tuple[tuple[int, str], ...]  # address and name, sorted; static names may repeat
-    sections: dict[str, tuple[int, int]]  # those that occupy memory, by name: address and size
+    sections: dict[str, tuple[int, int]]  # sections that occupy memory, by name: address and size
     code: tuple[tuple[int, bytes], ...]  # sections with instructions: address and bytes
     marks: tuple[tuple[int, str], ...]  # mapping symbols: address, and "t" code or "d" data
     pointers: tuple[int, ...]  # addresses of words that hold an address; needs --emit-relocs
-    split_pointers: bool  # True: MOVW and MOVT build further addresses
+    split_pointers: bool  # True: MOVW and MOVT instructions build more addresses
 
     def flash(self) -> tuple[int, bytes]:
-        """Return address and bytes for the flash memory. Gaps are 0xff, as after erasing."""
+        """Return start address and bytes of the flash memory. Gaps are 0xff, as after erasing."""
         start = min(address for address, _ in self.segments)
         end = max(address + len(data) for address, data in self.segments)
         content = bytearray(b"\xff" * (end - start))
@@ -91,7 +91,7 @@ def _parse(data: bytes) -> Image:
         for at in range(offset, offset + size, entry):
             name_at, value, bytes_of, info, _, home = struct.unpack_from("<IIIBBH", data, at)
             name = _text(names, name_at)
-            if name.startswith("$"):  # debug sections have mapping symbols too
+            if name.startswith("$"):  # a mapping symbol; those of debug sections are skipped
                 if home < len(sections) and sections[home][2] & SHF_ALLOC:
                     marks.append((value, name[1:2]))
             elif name:

@@ -2,8 +2,8 @@
 
     python -m poet_host.firmware_build.ledger docs/reference/memory.md
 
-writes the table of all boards into a file, between two marker lines. It needs the standard
-library only, because PlatformIO's builder imports it too.
+This command writes the table of all boards into a file, between two marker lines. The module needs
+the standard library only, because PlatformIO's builder imports it too.
 """
 
 import sys
@@ -21,7 +21,7 @@ from .stack import stack_bound
 RAM_START = 0x20000000
 BEGIN, END = "<!-- ledger: made by `make ledger` -->", "<!-- end of ledger -->"
 
-# The purpose of each variable. The purpose of all others is `other`.
+# The purpose of each variable. All other variables have the purpose `other`.
 PURPOSES = {
     "board": "state of the runtime",
     "residents": "tables of tensors",
@@ -52,8 +52,8 @@ class Ledger:
     board: str
     flash_bytes: int
     ram: dict[str, int]  # bytes by purpose
-    stack_bound_bytes: int | None  # most bytes of the stack that a run can use, if known
-    stack_doubt: str = ""  # why the bound is not known
+    stack_bound_bytes: int | None  # most bytes of stack that a run can use; None: not known
+    stack_doubt: str = ""  # why the stack bound is not known
 
     @property
     def arena_bytes(self) -> int:
@@ -124,7 +124,10 @@ def ledger_markdown(ledgers: Sequence[Ledger]) -> str:
 
 
 def with_ledger(text: str, where: str, ledgers: Sequence[Ledger]) -> str:
-    """Return a text with the table between its marker lines. Raises BadInput without them."""
+    """Return `text` with the table between its two marker lines.
+
+    Raises BadInput if `text` has no such lines.
+    """
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

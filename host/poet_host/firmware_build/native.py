@@ -18,7 +18,7 @@ from ..errors import BadInput, PoetError
 from ..resources import resource
 from .compile import compiled
 
-# Sums have one order on every target: no contraction, no reassociation.
+# Every target adds the terms of a sum in the same order: no contraction, no reassociation.
 _FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-math-errno", "-pthread")
 _SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
              "-fno-sanitize-recover=all", "-DPOET_POISON")  # fmt: skip
@@ -46,9 +46,9 @@ def linux_boards() -> list[str]:
 def build_native(sanitize: bool = False, target: str = "") -> Path:
     """Return the native board's program, compiled if it is not in the cache.
 
-    `sanitize`: with the address and undefined-behaviour sanitizers. `target`: cross-compile for
-    this kind of computer, such as aarch64-linux-gnu, and link statically. Raises PoetError if the C
-    compiler is missing or fails.
+    `sanitize`: compile with the address and undefined-behaviour sanitizers. `target`: cross-compile
+    for this kind of computer, such as aarch64-linux-gnu, and link statically. Raises PoetError if
+    the C compiler is missing or fails.
     """
     flags = _SANITIZE if sanitize else ()
     if target:
@@ -66,7 +66,7 @@ def build_library(sanitize: bool = False) -> Path:
 
 
 def _compiler(target: str = "") -> tuple[list[str], str]:
-    """Return the compile command for a target, and advice if it is missing."""
+    """Return the compile command for a target, and advice for a user without this compiler."""
     if not target or _is_here(target):
         return os.environ.get("CC", "cc").split(), "'apt install gcc' or set CC"
     debian = {"aarch64": "arm64"}.get(_arch(target), _arch(target))
@@ -76,7 +76,7 @@ def _compiler(target: str = "") -> tuple[list[str], str]:
 def cross_tools(target: str) -> tuple[str, str]:
     """Return the compiler for a target, and its emulator (empty if none is needed here).
 
-    Raises PoetError, with what to install, if one is missing.
+    If one of these tools is missing, raises PoetError that names what to install.
     """
     (compiler, *_), advice = _compiler(target)
     path = shutil.which(compiler)
@@ -99,7 +99,7 @@ def _is_here(target: str) -> bool:
 
 
 def runner(target: str) -> list[str]:
-    """Return the start of a command that runs a program for `target`: QEMU, or nothing."""
+    """Return the first words of a command that runs a program for `target`: QEMU, or nothing."""
     if not target or _is_here(target):
         return []
     arch = _arch(target)

@@ -1,6 +1,7 @@
-"""How to build a bare-metal board's firmware, read from firmware/build.toml.
+"""Read from firmware/build.toml how the firmware of a bare-metal board is built.
 
-It needs the standard library only, because PlatformIO's builder imports it into its own Python.
+This module needs the standard library only, because PlatformIO's builder imports it into its own
+Python.
 """
 
 import os
@@ -31,16 +32,16 @@ class Recipe:
     sources: tuple[Path, ...]  # in the order of linking
     script: Path  # linker script
     script_folders: tuple[Path, ...]
-    optimise: dict[Path, str]  # flag for a source, or for the sources of a folder
+    optimise: dict[Path, str]  # optimisation flag by source, or by folder for all its sources
 
     def flags(self, source: Path) -> tuple[str, ...]:
-        """Return all flags of one source, without the folders of headers."""
+        """Return the flags for compiling one source, except those that name folders of headers."""
         how = self.optimise.get(source) or self.optimise[source.parent]
         return (*self.core, *self.compile, how)
 
     @property
     def headers(self) -> list[Path]:
-        """Return all files that sources and linker script may include."""
+        """Return all files that the sources and the linker script may include."""
         suffixes = (".h", ".def", ".ld")
         found = (p for p in resource("firmware").rglob("*") if p.suffix in suffixes)
         return sorted(found)
@@ -85,9 +86,9 @@ def recipe(board: str) -> Recipe:
 
 
 def find_compiler(made: Recipe) -> str:
-    """Return the path of the cross compiler: from the PATH, or else from PlatformIO's package.
+    """Return the path of the cross compiler on the PATH, or else in PlatformIO's package.
 
-    Raises PoetError, with what to install, if there is neither.
+    If neither has the compiler, raises PoetError that names what to install.
     """
     if on_path := shutil.which(made.compiler):
         return on_path

@@ -1,10 +1,10 @@
 """Upper bound of a firmware image's stack depth, valid for every run.
 
-Frames and calls of all functions are read from their instructions (ARMv6-M and ARMv7-M
-Architecture Reference Manuals, chapter A5). So functions of the C library are included too.
-firmware/calls.toml lists which functions pointers may call, and which interrupts nest. An image is
-refused if a function that calls through a pointer, or that a pointer holds, is missing from that
-file. This module needs the standard library only, because PlatformIO's builder imports it too.
+Frames and calls of all functions are read from their instructions (ARMv6-M and ARMv7-M Architecture
+Reference Manuals, chapter A5). So functions of the C library are included too. firmware/calls.toml
+lists which functions pointers may call, and which interrupts nest. An image is refused if that file
+omits a function that calls through a pointer, or a function whose address is in a pointer. This
+module needs the standard library only, because PlatformIO's builder imports it too.
 """
 
 import struct
@@ -20,8 +20,8 @@ from ..errors import BadInput
 from ..resources import resource
 from .image import Image
 
-# Bytes that an exception pushes: eight words; with a floating-point context, 17 more and an unused
-# one; and one word to align the stack to eight bytes (ARMv7-M ARM, B1.5.6 and B1.5.7).
+# Bytes that an exception pushes: eight words, and one word to align the stack to eight bytes. A
+# floating-point context adds 17 words and an unused word (ARMv7-M ARM, B1.5.6 and B1.5.7).
 FRAME_BYTES, FRAME_FPU_BYTES = 36, 108
 
 
@@ -30,10 +30,10 @@ class Function:
     """A function of the image."""
 
     name: str
-    frame_bytes: int = 0  # most bytes of stack that it uses, without those of its calls
+    frame_bytes: int = 0  # most bytes of stack that the function itself uses
     calls: set[int] = field(default_factory=set)  # addresses of called functions; tail calls too
-    calls_pointer: bool = False  # it calls through a pointer
-    resets_stack: bool = False  # it sets the stack pointer to the top, and never returns
+    calls_pointer: bool = False  # True: the function calls through a pointer
+    resets_stack: bool = False  # True: it sets the stack pointer to the top, and never returns
 
 
 def stack_bound(image: Image, *, fpu: bool) -> int:
@@ -63,7 +63,7 @@ class _Bound:
         self.path: list[tuple[int, tuple[str, ...]]] = []
 
     def _members(self, image: Image, group: dict[str, Any]) -> frozenset[int]:
-        """Return the functions of a group in the image: by name pattern, or from a table."""
+        """Return the functions of a group of calls.toml: by name pattern, or from a table."""
         found = {
             address
             for address in self.in_pointers
@@ -77,7 +77,10 @@ class _Bound:
         return frozenset(found)
 
     def _check(self) -> None:
-        """Raise BadInput if a function in a pointer, or a caller of one, is not in calls.toml."""
+        """Raise BadInput if calls.toml omits a function that is part of a call through a pointer.
+
+        The function either calls through a pointer, or its address is in a pointer.
+        """
         listed = frozenset[int]().union(*self.groups.values())
         called = {self.functions[address].name for address in self.in_pointers - listed}
         callers = {f.name for f in self.functions.values() if f.calls_pointer} - set(self.rule_of)
@@ -100,7 +103,10 @@ class _Bound:
         return {address for group in groups for address in self.groups[group]}
 
     def deepest(self, address: int, entered: tuple[str, ...] = ()) -> int:
-        """Return the bytes that a function and its calls use. `entered`: its callers in `again`."""
+        """Return the stack bytes that a function and its calls use.
+
+        `entered`: the callers of the function that calls.toml lists under `again`.
+        """
         function = self.functions[address]
         if function.name in self.again:
             if entered.count(function.name) == self.again[function.name]:
@@ -124,7 +130,7 @@ class _Bound:
         return self.known[key]
 
     def total(self, exception_bytes: int) -> int:
-        """Return the bytes of reset, plus those of one interrupt of each level and of a fault."""
+        """Return the stack bytes of reset, plus those of one interrupt per level and of a fault."""
         nesting = [set(level) for level in self.rules["interrupts"]["levels"]]
         faults = set(self.rules["interrupts"]["faults"])
         known = faults.union(*nesting)
@@ -147,14 +153,14 @@ class _Bound:
 
 
 def _vectors(image: Image) -> list[int]:
-    """Return the function of reset, then those of other exceptions and interrupts, each once."""
+    """Return the functions in the vector table, each once. The first is the function of reset."""
     at, size = image.objects["vectors"]
     words = [word & ~1 for word in _words(image, at, size)[1:] if word]
     return list(dict.fromkeys(words))
 
 
 def _words(image: Image, at: int, size: int) -> tuple[int, ...]:
-    """Return the words of the image at an address; for variables, their initial values."""
+    """Return the words of the image at an address. For variables, these are the initial values."""
     data_at, data_size = image.sections.get(".data", (0, 0))
     if data_at <= at < data_at + data_size:
         at += image.symbols["data_load"] - data_at
@@ -165,7 +171,7 @@ def _words(image: Image, at: int, size: int) -> tuple[int, ...]:
 
 
 def _addresses_in_pointers(image: Image, known: dict[int, Function]) -> set[int]:
-    """Return the functions whose address is in data other than the vector table."""
+    """Return the functions whose address is in data. The vector table does not count."""
     if not image.pointers:
         raise BadInput("the image has no relocations: link with --emit-relocs")
     if image.split_pointers:
@@ -181,7 +187,7 @@ def _addresses_in_pointers(image: Image, known: dict[int, Function]) -> set[int]
 
 
 def _instruction_bytes(image: Image, start: int, size: int) -> bytearray:
-    """Return 1 for each byte that mapping symbols mark as instructions, 0 for data."""
+    """Return a 1 for each byte that mapping symbols mark as instructions, and a 0 for data."""
     code = bytearray(size)
     marks = [*((a, k) for a, k in image.marks if start <= a < start + size), (start + size, "d")]
     for (begin, kind), (end, _) in pairwise(marks):
@@ -210,7 +216,7 @@ def functions(image: Image) -> dict[int, Function]:
             if _calls_pointer(first, second):
                 function.calls_pointer = True
             target = _branch(address, first, second)
-            if target is not None:  # a branch into a function counts as a call
+            if target is not None:  # a branch into another function is a call
                 owner = starts[bisect_right(starts, target) - 1]
                 if owner != here or target == here:
                     function.calls.add(owner)
@@ -218,7 +224,7 @@ def functions(image: Image) -> dict[int, Function]:
 
 
 def _resets_stack(image: Image, address: int, first: int, start: int, code: bytes) -> bool:
-    """Return True for MOV SP, Rm, with the top of the stack in Rm."""
+    """Return True if the instruction is MOV SP, Rm and Rm holds the top of the stack."""
     if first & 0xFF87 != 0x4685:
         return False
     top = image.symbols.get("stack_top", -1)
@@ -228,7 +234,7 @@ def _resets_stack(image: Image, address: int, first: int, start: int, code: byte
 def _instructions(
     start: int, code: bytes, is_code: bytearray
 ) -> Iterator[tuple[int, int, int | None]]:
-    """Yield (address, first halfword, second or None) of each instruction."""
+    """Yield (address, first halfword, second halfword or None) for each instruction."""
     at = 0
     while at + 1 < len(code):
         if not is_code[at]:
@@ -248,14 +254,15 @@ def _pushed(
 ) -> int:
     """Return the bytes by which an instruction lowers the stack pointer.
 
-    Instructions that raise it count as 0. So the frame of a function is the sum of all pushes.
+    Instructions that raise the stack pointer count as 0. So the frame of a function is the sum of
+    all pushes.
     """
     if second is None:
         if first & 0xFE00 == 0xB400:  # PUSH
             return 4 * (first & 0x1FF).bit_count()
         if first & 0xFF80 == 0xB080:  # SUB SP, #
             return 4 * (first & 0x7F)
-        if first & 0xFF87 == 0x4485:  # ADD SP, Rm: an LDR before it has loaded the constant
+        if first & 0xFF87 == 0x4485:  # ADD SP, Rm: an earlier LDR has loaded a constant into Rm
             return max(0, -_constant(name, address, first >> 3 & 15, start, code))
         if first & 0xFF87 == 0x4685:  # MOV SP, Rm
             raise BadInput(f"{name} sets the stack pointer from a register: no bound is known")
@@ -287,7 +294,7 @@ def _expanded(first: int, second: int) -> int:
 
 
 def _constant(name: str, address: int, register: int, start: int, code: bytes) -> int:
-    """Return the signed constant that the last LDR Rt, [PC, #] has put into a register."""
+    """Return the signed constant that the last LDR Rt, [PC, #] has loaded into `register`."""
     for at in range(address - 2, max(start, address - 64), -2):
         half = int.from_bytes(code[at - start : at - start + 2], "little")
         if half & 0xFF00 == 0x4800 | register << 8:
@@ -299,7 +306,7 @@ def _constant(name: str, address: int, register: int, start: int, code: bytes) -
 def _calls_pointer(first: int, second: int | None) -> bool:
     """Return True for BLX Rm, and for BX Rm unless Rm is LR.
 
-    Jump tables (MOV PC, TBB, LDR PC) stay inside the function.
+    Jump tables (MOV PC, TBB, LDR PC) do not count: they stay inside the function.
     """
     return second is None and (
         first & 0xFF87 == 0x4780 or (first & 0xFF87 == 0x4700 and first >> 3 & 15 != 14)
@@ -319,7 +326,7 @@ def _branch(address: int, first: int, second: int | None) -> int | None:
     sign, j1, j2 = first >> 10 & 1, second >> 13 & 1, second >> 11 & 1
     if second & 0x5000:  # B.W and BL
         if second & 0x5000 == 0x4000:
-            return None  # BLX to Arm code: not on these cores
+            return None  # BLX to Arm code, which these cores do not have
         high = sign << 23 | (1 ^ j1 ^ sign) << 22 | (1 ^ j2 ^ sign) << 21
         return address + 4 + 2 * _signed(high | (first & 0x3FF) << 11 | second & 0x7FF, 24)
     if first >> 7 & 7 == 7:

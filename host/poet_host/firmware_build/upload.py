@@ -35,9 +35,9 @@ from ..errors import BadInput, BoardError, NoDevice, PoetError, quoted
 
 BOSSAC_OLDEST = (1, 9)
 TOUCH_BAUD = 1200
-TOUCH_WAIT_S = 5.0  # for the boot loader's port to appear
-RETURN_WAIT_S = 20.0  # for the board's own port to appear, and for its answer
-TOOL_LIMIT_S = 180.0  # for an upload program
+TOUCH_WAIT_S = 5.0  # time to wait for the boot loader's port to appear
+RETURN_WAIT_S = 20.0  # time to wait for the board's own port to appear, and for its answer
+TOOL_LIMIT_S = 180.0  # time limit for an upload program
 POLL_S = 0.1
 INSTALL = {
     "bossac": "'apt install bossa-cli'",
@@ -55,7 +55,7 @@ class Flashed:
 
     flash_bytes: int
     tool: str  # name of the upload program
-    upload_port: str  # of the loader
+    upload_port: str  # the loader's port
     port: str  # where the firmware answers
     info: Any  # the board's poet_hello
 
@@ -73,13 +73,13 @@ def write_image(
     """Write an image to flash address `start`, wait for the board, and check its answer.
 
     `port`: where the firmware will answer, or `auto` for the board's only USB port. If the board
-    appears on USB under another name afterwards, that port is used.
-    `upload_port`: the loader's port. Without it, the loader is on the only port with its USB
-    ids, or else on `port`. `tool`: a program of board.loading.tools, instead of the first one that
-    is installed.
-    Raises BadInput for a board without an image or a wrong tool, NoDevice if a port is missing or
-    does not appear again, PoetError if the program is missing, too old or fails, and BoardError if
-    another firmware answers than the one that was written.
+    appears on USB under another name afterwards, that port is used. `upload_port`: the loader's
+    port. If it is None, the loader is at the board's own USB port if exactly one is found, else at
+    `port`. `tool`: a program of board.loading.tools, instead of the first one that is installed.
+
+    Raises BadInput for a board without an image, and for a wrong tool. Raises NoDevice if a port is
+    missing or does not appear again. Raises PoetError if the program is missing, too old or fails.
+    Raises BoardError if the firmware that answers is not the one that was written.
     """
     loading = loading_of(board)
     if start != loading.start:
@@ -131,7 +131,7 @@ def loading_of(board: Board) -> Loading:
 
 
 def find_tool(board: Board, wanted: str | None = None) -> tuple[str, str]:
-    """Return name and path of the upload program: the wanted one, or the first installed."""
+    """Return name and path of the upload program: `wanted`, or the first installed program."""
     tools = loading_of(board).tools
     if wanted is not None and wanted not in tools:
         raise BadInput(f"{wanted} cannot write to {board.name}: choose {' or '.join(tools)}")
@@ -146,7 +146,7 @@ def find_tool(board: Board, wanted: str | None = None) -> tuple[str, str]:
 
 
 def check_bossac(program: str) -> None:
-    """Raise PoetError for a bossac before 1.9, whose offsets have another origin."""
+    """Raise PoetError for a bossac before 1.9, which counts offsets from another address."""
     done = subprocess.run(
         [program, "--help"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
@@ -164,9 +164,9 @@ def upload_command(
 ) -> list[str]:
     """Return the command line that writes, verifies and starts an image.
 
-    An empty `serial_number` selects the only debugger. Raises BadInput if it has other characters
-    than letters and digits. Any USB device can send such a number, and a program may execute it
-    (OpenOCD's arguments are Tcl).
+    An empty `serial_number` selects the only debugger. Raises BadInput if `serial_number` has other
+    characters than letters and digits. Any USB device can send such a number, and a program may
+    execute it (OpenOCD's arguments are Tcl).
     """
     if not re.fullmatch(r"[0-9A-Za-z]*", serial_number, re.ASCII):
         raise BadInput(
@@ -177,8 +177,8 @@ def upload_command(
     chip = loading.tools[tool]
     number = serial_number.lstrip("0")
     if tool == "bossac":
-        # Without the offset, bossac would erase the boot loader. --usb-port takes a number. Without
-        # a number it means 1; any word would mean 0.
+        # Without `--offset`, bossac would erase the boot loader. `--usb-port` has an optional
+        # number: without a number, bossac uses 1, but it reads any word as 0.
         where = ["--port", port.removeprefix("/dev/"), "--usb-port", f"--offset={start}"]
         return [program, *where, "--erase", "--write", "--verify", "--reset", str(image)]
     if tool == "openocd":
@@ -271,7 +271,7 @@ def enter_boot_loader(port: str, loading: Loading, report: Report) -> str:
             f"({ports_here()}): press the board's reset button twice, quickly, and name the port "
             "that appears with --upload-port"
         )
-    return port  # a boot loader whose USB ids are not known
+    return port  # this may be a boot loader whose USB ids are not known
 
 
 def touch(port: str) -> None:
@@ -284,7 +284,7 @@ def touch(port: str) -> None:
 
 
 def ports_here() -> str:
-    """List the serial ports with their boards, for error messages."""
+    """Return a text that lists the serial ports with their boards, for error messages."""
     found = [f"{port.path} ({_device_at(port)})" for port in serial_ports()]
     return f"serial ports here: {', '.join(found)}" if found else "there is no serial port here"
 
@@ -297,7 +297,7 @@ def _device_at(port: SerialPort) -> str:
 
 
 def _only_port(board: Board) -> str:
-    """Return the only USB port of the board's firmware, or else of its loader."""
+    """Return the only USB port of the board's firmware, or, if it has none, of its loader."""
     running = _usb_ports(board)
     matching = list(running) or [
         port.path for port in serial_ports() if port.usb in loading_of(board).usb
@@ -309,7 +309,7 @@ def _only_port(board: Board) -> str:
 
 
 def _usb_ports(board: Board) -> dict[str, str]:
-    """Return port and serial number of each board of this kind that runs poet's firmware on USB."""
+    """Return each USB port where this board's firmware runs, with the serial number."""
     return {
         port.path: port.serial_number
         for port in serial_ports()
@@ -318,7 +318,10 @@ def _usb_ports(board: Board) -> dict[str, str]:
 
 
 def _loader_of(board: Board, port: str) -> str:
-    """Return the board's own USB port, or `port`. The firmware may answer on another port."""
+    """Return the loader's port: the board's own USB port if exactly one is found, else `port`.
+
+    The firmware may answer on another port than the loader.
+    """
     loading, found = loading_of(board), find_port(port)
     running = _usb_ports(board) if loading.boot_loader else {}
     if found is not None and found.path in running:
@@ -336,7 +339,10 @@ def _no_port(port: str, board: Board) -> NoDevice:
 
 
 def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, Any]:
-    """Wait for the board; return its port and hello. `before`: _usb_ports before the upload."""
+    """Wait for the board; return its port and hello.
+
+    `before`: the result of _usb_ports before the upload.
+    """
     give_up = time.monotonic() + RETURN_WAIT_S
     serial_at = loading_of(board).serial
     while True:
@@ -363,7 +369,7 @@ def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, 
 
 
 def _back_at(board: Board, port: str, before: dict[str, str]) -> str:
-    """Return `port`, or the other USB port where the board has appeared again."""
+    """Return the port where the board has appeared again: `port`, or another USB port."""
     now = _usb_ports(board)
     if is_there(port) and port not in before:
         return port

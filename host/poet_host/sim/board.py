@@ -24,11 +24,14 @@ POWER_CUT = "power cut"
 
 @dataclass(frozen=True)
 class Energy:
-    """Microjoules since the board was started: time in each state x power in board.toml."""
+    """Energy in microjoules since the board was started.
+
+    Each value is the time in a power state, times the power in board.toml.
+    """
 
     processor_active_uj: float
     processor_asleep_uj: float
-    storage_uj: float  # reading, writing and idle
+    storage_uj: float  # energy of reading, writing and being idle
     other_uj: float
 
     @property
@@ -40,9 +43,9 @@ class SimulatedBoard(Closing):
     """A simulated chip in `process`, with the serial port `port` (a pty).
 
     `storage`: image of the card (None: no card). `faults`: faults of the card, the same in every
-    run. `seed` varies the card's times; `card` replaces them (fields of sdcard_config in
-    chip/api.h). `alone`: the board starts without a host, and trains by the job on its card if
-    there is one. `usb`: the port is that of the chip's USB, not of its UART. The board ends with
+    run. `seed` varies the card's times. `card`: fields of sdcard_config (chip/api.h) that replace
+    those of chip.toml. `alone`: the board starts without a host, and trains by the job on its card
+    if there is one. `usb`: the port is that of the chip's USB, not of its UART. The board ends with
     its parent process.
     """
 
@@ -80,7 +83,7 @@ class SimulatedBoard(Closing):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                start_new_session=True,  # Ctrl-C interrupts the host only
+                start_new_session=True,  # so that Ctrl-C interrupts only the host program
                 pass_fds=(file.fileno(),),
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
@@ -93,12 +96,12 @@ class SimulatedBoard(Closing):
 
     @property
     def meter(self) -> Meter:
-        """The meter after the latest slice. It can also be read after the board has ended."""
+        """The counts after the latest slice of time. They remain after the board has ended."""
         return Meter(*METER.unpack(self._shared[:]))
 
     @property
     def cycles(self) -> int:
-        """Core cycles since the start, without sleep."""
+        """Cycles of the processor core since the start. Sleep does not count."""
         return self.meter.cycles
 
     @property

@@ -1,4 +1,4 @@
-"""The chip models in C, compiled on first use for the installed Unicorn."""
+"""The chip models in C. They are compiled on first use, for the installed Unicorn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLAGS = (
 
 
 def unicorn_folder() -> Path:
-    """Return the folder of the installed Unicorn, with its headers and its library."""
+    """Return the folder that holds the installed Unicorn's headers and its library."""
     spec = importlib.util.find_spec("unicorn")
     if spec is None or not spec.submodule_search_locations:
         raise PoetError(
@@ -45,7 +45,7 @@ def emulator() -> str:
 
 
 def build_chip_library() -> Path:
-    """Return the chip models as a shared library, compiled once for each content."""
+    """Return the shared library of the chip models, compiled if it is not in the cache."""
     unicorn = unicorn_folder()
     library = next((unicorn / "lib").glob("libunicorn.*"), None)
     for name in ("libunicorn.so.2", "libunicorn.2.dylib"):

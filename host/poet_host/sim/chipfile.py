@@ -46,7 +46,7 @@ class Nrf52840Wiring:
 
 @dataclass(frozen=True)
 class Card:
-    """The card: the fields of struct sdcard_config in chip/api.h, without the seed."""
+    """The times and properties of a card: struct sdcard_config in chip/api.h, without the seed."""
 
     high_capacity: bool
     response_bytes: Annotated[int, Meta(ge=1, le=8)]
@@ -79,13 +79,13 @@ WIRINGS: dict[str, type[Samd21Wiring] | type[Nrf52840Wiring]] = {
 
 
 def load_chip(board: str) -> ChipFile:
-    """Read a board's chip.toml. Raises BadInput that names the file and the key."""
+    """Read a board's chip.toml. If it is wrong, raises BadInput that names the file and the key."""
     path = resource("boards") / board / "chip.toml"
     return parse_chip(read_text(path), str(path))
 
 
 def parse_chip(text: str, where: str) -> ChipFile:
-    """Read the text of a chip.toml. Errors begin with `where`."""
+    """Read the text of a chip.toml. Messages of errors begin with `where`."""
     found = convert(parse_toml(text, where), ChipFile, where)
     convert(found.wiring, WIRINGS[found.chip], f"{where}, wiring")
     return found

@@ -13,9 +13,9 @@ from .chip_library import chips
 
 
 def load_elf(machine: Any, path: Path) -> Image:
-    """Load an image into the memory of a struct machine (chip/api.h), and return it.
+    """Load an image into the memory of a struct machine (chip/api.h), and return the image.
 
-    The stack limit is the symbol `__stack_limit`. A reset reads the vectors at the image's lowest
+    The symbol `__stack_limit` is the stack limit. A reset reads the vectors at the image's lowest
     address, as a boot loader does.
     """
     _, lib = chips()
@@ -34,7 +34,7 @@ def load_elf(machine: Any, path: Path) -> Image:
 def instructions(image: Image, *, m4: bool) -> Iterator[tuple[int, int, Any]]:
     """Yield (address, first halfword, struct decoded of chip/api.h) for each instruction.
 
-    Constants between instructions are marked as data in the image, and are left out.
+    Constants between instructions are left out: the image marks them as data.
     """
     _, lib = chips()
     for start, code in image.code:

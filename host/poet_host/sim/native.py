@@ -13,15 +13,15 @@ from ..firmware_build.native import build_native, runner
 DEFAULT_ARENA_BYTES = 24 * 1024
 BLOCK_BYTES = isa.constants()["POET_BLOCK"]
 PARTITION_TYPE = isa.constants()["POET_PARTITION_TYPE"]
-PARTITION_START = 2048  # blocks, as partitioning tools choose
+PARTITION_START = 2048  # in blocks; partitioning tools choose this value
 MOST_BLOCKS = 0xFFFFFFFF  # an MBR counts blocks with 32 bits
 
 
 def create_storage(path: Path, size_bytes: int) -> None:
-    """Write an empty card image: an MBR, and one poet partition in the rest.
+    """Write an empty card image: an MBR, and one poet partition that fills the rest.
 
     The file is sparse. Device.format writes a store to the partition. Raises BadInput if the size
-    is too small or too large, or the folder has no write permission.
+    is too small or too large, or if the folder has no write permission.
     """
     blocks = size_bytes // BLOCK_BYTES - PARTITION_START
     if size_bytes // BLOCK_BYTES > MOST_BLOCKS:
@@ -49,8 +49,8 @@ def create_storage(path: Path, size_bytes: int) -> None:
 class NativeBoard(Closing):
     """A running native board: `process`, with the serial port at the path `port`.
 
-    The board reports a storage file that is missing, foreign or too small as `storage_status` in
-    HELLO. `board`: native, or one of `linux_boards`; its program then runs. `listen`:
+    `board` is `native`, or one of `linux_boards`, whose program then runs. If the storage file is
+    missing, foreign or too small, the board reports this as `storage_status` in HELLO. `listen`:
     [ADDRESS:]PORT of a socket that replaces the serial port. `alone`: train by the job on the card,
     if there is one, before the first request of a host.
     """
@@ -78,7 +78,7 @@ class NativeBoard(Closing):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C interrupts the host only
+            start_new_session=True,  # so that Ctrl-C interrupts only the host program
         )
         assert self.process.stdout is not None
         self.port = self.process.stdout.readline().strip()

@@ -2,13 +2,14 @@
 
     python -m poet_host.sim.process SETTINGS
 
-It prints the path of the serial port when the program has started. Simulated time stops while the
-program sleeps and only input can wake it. The chip then receives the host's bytes at once, in whole
-frames (up to the zero byte that ends a COBS frame). So the cycle count depends on what the host
-sends, but not on when it does. While the program is busy, time stops only after a reply: for up to
-REACTION_S, so that the host can send its next request. Input that has waited for PATIENCE_S is
-passed to a busy program, so that a host can stop a run. A started program waits for a host for a
-limited time. Simulated time stops during this wait too, unless the board is started alone.
+The process prints the path of the serial port when the program has started. Simulated time stops
+while the program sleeps and only input can wake it. The chip then receives the host's bytes at
+once, in whole frames (up to the zero byte that ends a COBS frame). So the cycle count depends on
+what the host sends, but not on when the host sends it. While the program is busy, time stops only
+after a reply: for up to REACTION_S, so that the host can send its next request. Input that has
+waited for PATIENCE_S is passed to a busy program, so that a host can stop a run. A started program
+waits for a host for a limited time. Simulated time stops during this wait too, unless the board is
+started alone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .pty_port import PtyPort, UsbPtyPort
 from .simulated_chip import METER, POWER_CUT_CODE, Settings, SimulatedChip
 
 SLICE_TICKS = 2_000_000
-TALKING_TICKS = 100_000  # a shorter slice, while host and busy program exchange bytes
+TALKING_TICKS = 100_000  # length of a shorter slice, while host and busy program exchange bytes
 LONGEST_REPLY_BYTES = 4096
 STARTED_S = 1.0  # simulated time after which a started program waits for a host
 FAULT_CODE = 70
@@ -51,8 +52,8 @@ class Process:
         self.parent = os.getppid()
         self.announced = False
         self.attended = settings.alone  # False: the program still waits for a host
-        self.output = b""  # of a busy program, kept until its reply is complete
-        self.talking = False  # host and busy program have just exchanged bytes
+        self.output = b""  # output of a busy program, kept until its reply is complete
+        self.talking = False  # True: host and busy program have just exchanged bytes
 
     def obey(self) -> None:
         """Execute the requests of the parent: one JSON object in each line."""
@@ -66,7 +67,7 @@ class Process:
             self.chip.set_card_present(bool(json.loads(line)["card"]))
 
     def listen(self, *, asleep: bool) -> None:
-        """Pass input to the chip. Wait for it if the chip is asleep, or shortly after a reply."""
+        """Pass input to the chip. Wait for input if the chip sleeps, and briefly after a reply."""
         if self.talking and not asleep:
             self.pty.await_frame()
         while True:
@@ -99,7 +100,8 @@ class Process:
             return False
         was_open, was_baud = self.line or (False, 0)
         is_open, baud = now
-        # A port that is closed both times, but has another baud rate, was open in between.
+        # If the port was closed before and is closed now, but has another baud rate, it was open in
+        # between.
         self.line = (is_open or (not was_open and baud != was_baud), baud)
         self.chip.usb_open(*self.line)
         return True

@@ -9,7 +9,7 @@ import termios
 import time
 import tty
 
-PATIENCE_S = 0.5  # longest wait of input: for the end of its frame, or for a busy program
+PATIENCE_S = 0.5  # longest time that input waits: for its frame's end, or for a busy program
 REACTION_S = 0.005  # time for a host to send its next request after a reply
 WATCH_S = 0.2  # longest sleep
 UNOPENED_WATCH_S = 0.02  # longest sleep while the pty is closed: opening it does not end the sleep
@@ -25,9 +25,8 @@ class PtyPort:
     """A pty between the chip's UART and a host; `path` is its device file."""
 
     def __init__(self) -> None:
-        self.master, self._slave = (
-            pty.openpty()
-        )  # kept open, so that the master sees no end of file between hosts
+        # The slave stays open, so that the master reads no end of file between two hosts.
+        self.master, self._slave = pty.openpty()
         tty.setraw(self._slave)
         os.set_blocking(self.master, False)
         self.path = os.ttyname(self._slave)
@@ -46,14 +45,14 @@ class PtyPort:
             self._since = time.monotonic()
 
     def _whole(self) -> int:
-        """Return the size of all whole frames. A zero before a frame stays with the frame."""
+        """Return the size of all whole frames. A zero before a frame is part of that frame."""
         frames = self._input[: self._input.rfind(0) + 1].rstrip(b"\0")
         return len(frames) + 1 if frames else 0
 
     def frames(self, *, late: bool) -> bytes:
-        """Return whole frames, or a part of one if no byte has arrived for PATIENCE_S.
+        """Return whole frames. If no byte has arrived for PATIENCE_S, return a part of a frame.
 
-        `late`: return nothing before that time.
+        `late`: return nothing until no byte has arrived for PATIENCE_S.
         """
         end = self._whole()
         waited = time.monotonic() - self._since > PATIENCE_S
@@ -73,7 +72,7 @@ class PtyPort:
             self.pull()
 
     def push(self, data: bytes) -> None:
-        """Write to the host what it accepts, and keep the rest."""
+        """Write as much to the host as it accepts, and keep the rest."""
         self._output += data
         while self._output:
             try:
@@ -92,27 +91,31 @@ class PtyPort:
 
 
 class UsbPtyPort(PtyPort):
-    """A pty whose USB port is open while a program has it open, at the program's baud rate."""
+    """A pty for the chip's USB port.
+
+    The USB port is open while a host program has the pty open. It then has that program's baud
+    rate.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         os.close(self._slave)
         self._poll = select.poll()
-        self._poll.register(self.master, 0)  # POLLHUP is always reported
+        self._poll.register(self.master, 0)  # no events: POLLHUP is always reported
 
     def _hung_up(self) -> bool:
         return any(event & select.POLLHUP for _, event in self._poll.poll(0))
 
     @property
     def line(self) -> tuple[bool, int]:
-        """Return True if the port is open, and its baud rate. Unread input keeps it open."""
+        """Return (True if the port is open, baud rate). Unread input keeps the port open."""
         baud = BAUDS.get(termios.tcgetattr(self.master)[5], 9600)
         return bool(self._input) or not self._hung_up(), baud
 
     def pull(self) -> None:
         try:
             super().pull()
-        except OSError:  # closed, and no input is left
+        except OSError:  # the host has closed the pty, and no input is left
             return
 
     def push(self, data: bytes) -> None:

@@ -33,15 +33,15 @@ FAULT_KINDS = (
 class CardFault:
     """A fault of a simulated card.
 
-    Read and written blocks are counted separately, from 1, since the board was started. Removal,
-    swap and power cut count written blocks.
+    Blocks are counted from 1 since the board was started: read blocks and written blocks
+    separately. For a removal, a swap or a power cut, `first` and `times` count written blocks.
     """
 
     kind: str  # one of FAULT_KINDS
     first: int  # number of the first block that has the fault
     times: int = 1  # number of such blocks
-    # Microseconds of a slow block, bytes that a torn write keeps, or 1 if a power cut also
-    # destroys the erase group.
+    # Slow block: microseconds. Torn write: bytes that are kept. Power cut: 1 if the erase group is
+    # destroyed too.
     argument: int = 0
 
     def __post_init__(self) -> None:
@@ -88,13 +88,13 @@ class Meter:
 
 
 METER_FIELDS = [field.name for field in fields(Meter)]
-METER = struct.Struct(f"<{len(METER_FIELDS)}Q")  # in the memory that the process of a board shares
-POWER_CUT_CODE = 75  # exit code of that process after a power cut
+METER = struct.Struct(f"<{len(METER_FIELDS)}Q")  # in memory that a board's process shares
+POWER_CUT_CODE = 75  # exit code of a board's process after a power cut
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Arguments of the process of a SimulatedBoard, which passes them as JSON."""
+    """Arguments that a SimulatedBoard passes to its process, as JSON."""
 
     board: str
     elf: str
@@ -108,7 +108,7 @@ class Settings:
 
 
 def _pin(text: str) -> int:
-    """Return 32 * port + number of a pin such as PA16 or P1.15."""
+    """Return the number of a pin such as PA16 or P1.15: 32 * port + number in the port."""
     return 32 * ("AB01".index(text[1]) % 2) + int(text[2:].removeprefix("."))
 
 
@@ -122,11 +122,11 @@ def _pads(values: dict[str, Any]) -> dict[str, Any]:
 
 
 class SimulatedChip:
-    """One chip, in this process and thread; board.SimulatedBoard runs it in a process of its own.
+    """One chip, in this process and thread. board.SimulatedBoard runs it in a separate process.
 
-    `card`: fields of sdcard_config (chip/api.h) that replace those of chip.toml. `usb`: the chip
-    is plugged into a host's USB, so `give` and `take` use that port instead of the UART.
-    `machine`: the struct machine of chip/api.h.
+    `card`: fields of sdcard_config (chip/api.h) that replace those of chip.toml. `usb`: the chip is
+    plugged into a host's USB, so `give` and `take` use the USB port instead of the UART. `machine`:
+    the struct machine of chip/api.h.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class SimulatedChip:
         return text.decode()
 
     def give(self, data: bytes) -> int:
-        """Send bytes to the serial port. Return the number of bytes that it accepted."""
+        """Send bytes to the serial port. Return the number of bytes that the port accepted."""
         give = self.lib.machine_usb_give if self._usb else self.lib.machine_serial_give
         return int(give(self.machine, data, len(data)))
 
@@ -223,7 +223,7 @@ class SimulatedChip:
         self.lib.machine_usb_open(self.machine, *self._line)
 
     def check_usb(self) -> None:
-        """Raise PoetError if the program is idle and is not a serial port on USB."""
+        """Raise PoetError if the chip is plugged into USB, but its program is not a serial port."""
         state = self.lib.machine_usb_state(self.machine)
         if self._usb and state != self.lib.USB_READY:
             reason = self.ffi.string(self.lib.machine_usb_complaint(self.machine)).decode()

@@ -34,13 +34,15 @@ def start_board(
 ) -> AbstractContextManager[NativeBoard | SimulatedBoard]:
     """Run a board on this computer until the end of a `with` block.
 
-    `board`: `native`, a board that runs Linux (its program, which QEMU runs if this computer has
-    another processor), or a simulated one. `storage`: the card's file from `prepare_storage`; None
-    for a temporary card. `arena_bytes`: RAM for tensors, as 65536 or "64KiB". `listen`:
-    [ADDRESS:]PORT of a socket that replaces the serial port. Simulated chips accept neither
-    `arena_bytes` nor `listen`: their RAM and ports are fixed. Only simulated chips have `faults` of
-    the card, and `usb`: the port of the chip's USB. `alone`: start without a host, and train by the
+    `board`: `native`, a board that runs Linux, or a board with a simulated chip. QEMU runs a Linux
+    board's program if this computer has another processor. `storage`: the card's file from
+    `prepare_storage`; None for a temporary card. `alone`: start without a host, and train by the
     job on the card if there is one.
+
+    Simulated chips have fixed RAM and ports. All other boards accept `arena_bytes` (RAM for
+    tensors, as 65536 or "64KiB") and `listen` ([ADDRESS:]PORT of a socket that replaces the serial
+    port). Only simulated chips accept `faults` of the card, and `usb`, which connects by the chip's
+    USB.
     """
     facts = load_board(board)
     check_system()

@@ -1,8 +1,8 @@
 """Absences of tensors from RAM: what a schedule recomputes and pages, and at what cost.
 
 An absence begins when a tensor that is needed again leaves RAM. It ends when the tensor comes back.
-Its cost is the recomputation or page-in, and the page-out if only this absence needed it. So the
-costs of all absences are the schedule's costs in addition to computing and loading all once.
+Its cost is the recomputation or page-in, and the page-out if only this absence needed it. The
+schedule costs as much as computing and loading all tensors once, plus the costs of all absences.
 """
 
 from bisect import bisect_left
@@ -27,27 +27,27 @@ class Cost:
 
 @dataclass(frozen=True)
 class Absence:
-    """A tensor is out of RAM although it is needed again."""
+    """A time in which a tensor is not in RAM although it is needed again."""
 
     node: str
     size_bytes: int
-    left: int  # the statement that removes it from RAM
-    back: int  # the statement that brings it back
+    left: int  # index of the statement that removes the tensor from RAM
+    back: int  # index of the statement that brings the tensor back
     left_us: float
     back_us: float
     how: Kind  # "again" (recomputed) or "page_in"
     spent: Cost
-    hidden_us: float  # part of the transfers' time during which the processor computes
-    instead: Cost | None  # of paging instead of recomputing, or the reverse; None: impossible
-    missing: tuple[str, ...]  # inputs that are not in RAM at `back`: a recomputation needs them
-    without_bytes: int  # most bytes in RAM if it had stayed; perhaps no placement exists for them
-    place_taken: bool  # whether other tensors use its bytes of the arena during the absence
+    hidden_us: float  # time of the transfers during which the processor computes
+    instead: Cost | None  # cost of paging instead of recomputing, or the reverse; None: impossible
+    missing: tuple[str, ...]  # inputs for a recomputation that are not in RAM at `back`
+    without_bytes: int  # most bytes in RAM if the tensor had stayed; perhaps they cannot be placed
+    place_taken: bool  # True: other tensors use the bytes of the tensor during the absence
 
 
 def absences(
     graph: CostGraph, statements: Sequence[Statement | Wait], view: View
 ) -> tuple[Absence, ...]:
-    """Find all absences of a plan, in the order in which they begin. `view` shows the plan."""
+    """Return all absences of a plan, in the order in which they begin. `view` shows the plan."""
     stays: dict[str, list[Box]] = defaultdict(list)
     for box in sorted(view.boxes, key=lambda box: box.statement):
         if not box.workspace:
@@ -63,14 +63,17 @@ def absences(
 
 
 def _paging(node: CostNode, outs: int) -> Cost:
-    """The cost of `outs` page-outs and one page-in."""
+    """Return the cost of `outs` page-outs and one page-in."""
     return Cost(
         node.page_in_us + outs * node.page_out_us, node.page_in_uj + outs * node.page_out_uj
     )
 
 
 def _in_place(other: Box, before: Box, back: int) -> bool:
-    """Return whether `other` uses bytes of `before` after `before` ends and before `back`."""
+    """Return True if the box `other` uses bytes of the box `before` during an absence.
+
+    The absence begins at the end of `before`, and ends at statement `back`.
+    """
     meanwhile = before.until <= other.until and other.statement < back
     low, high = other.offset, other.offset + other.size_bytes
     apart = high <= before.offset or before.offset + before.size_bytes <= low
@@ -89,7 +92,7 @@ class _Find:
         computes = [bar for bar in view.bars if bar.kind in ("forward", "again")]
         self.busy = [(bar.begin_us, bar.end_us) for bar in computes]  # in order
         self.begins = [begin for begin, _ in self.busy]
-        self.returned: dict[str, int] = {}  # the latest page-in of each tensor
+        self.returned: dict[str, int] = {}  # statement of the latest page-in of each tensor
         self.outs: dict[str, list[int]] = defaultdict(list)
         for index, statement in enumerate(statements):
             if isinstance(statement, Statement) and statement.op == "page_out":
@@ -101,7 +104,8 @@ class _Find:
         hidden_us = 0.0
         instead: Cost | None
         if after.kind == "page_in":
-            # The first page-in after a page-out pays for it. A kept tensor is written anyway.
+            # The cost of a page-out counts for the first page-in after it. A kept tensor is written
+            # anyway.
             own = [] if node.keep else [i for i in outs if i > self.returned.get(node.name, -1)]
             self.returned[node.name] = after.statement
             spent = _paging(node, len(own))
@@ -129,7 +133,7 @@ class _Find:
         )
 
     def _missing(self, node: CostNode, index: int) -> tuple[str, ...]:
-        """Inputs of `node` that are not in RAM at statement `index`."""
+        """Return the inputs of `node` that are not in RAM at statement `index`."""
         names = [self.graph.nodes[i].name for i in node.inputs]
         return tuple(
             name
@@ -138,7 +142,7 @@ class _Find:
         )
 
     def _hidden(self, index: int) -> float:
-        """The time for which the processor computes while the transfer `index` runs."""
+        """Return the time for which the processor computes while the transfer `index` runs."""
         timed = self.view.times[index]
         assert timed
         hidden_us = 0.0

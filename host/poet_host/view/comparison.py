@@ -17,7 +17,7 @@ BETWEEN = "between statements"
 
 @dataclass(frozen=True)
 class Comparison:
-    """All statements of one kind of work in a step: a kernel, transfers, or waits."""
+    """The statements of a step that do the same kind of work: a kernel, transfers, or waits."""
 
     what: str
     count: int
@@ -28,7 +28,7 @@ class Comparison:
 def compare_run(
     schedule: Schedule, statements: Sequence[Statement | Wait], plan: View, run: Run
 ) -> tuple[Comparison, ...]:
-    """Compare times, longest measured time first.
+    """Return a row for each kind of work, the longest measured time first.
 
     The last row is the measured time between statements, which no trace contains.
     """
@@ -64,6 +64,6 @@ def compare_run(
 
 
 def step_us(run: Run) -> float | None:
-    """The median time of a step, without its commit and the answers to the host."""
+    """Return the median time of a step, without its commit and the answers to the host."""
     times_us = [step.time_us - step.overhead_us for step in run.steps]
     return median(times_us) if times_us else None

@@ -1,4 +1,4 @@
-"""A step over time: bars in two lanes, tensors as boxes in the arena, bytes in use.
+"""Show a step over time: bars in two lanes, tensors as boxes in the arena, bytes in use.
 
 A plan and a recorded run have the same view: the plan's times follow from its costs, the run's
 times from the board's trace.
@@ -33,7 +33,7 @@ class Bar:
     """The time in which a statement keeps its lane busy."""
 
     statement: int  # index of the statement
-    node: str  # "" for a wait for all transfers and for the commit
+    node: str  # name of the tensor; "" for the commit, and for a wait for all transfers
     kind: Kind
     begin_us: float
     end_us: float
@@ -44,32 +44,32 @@ class Box:
     """A tensor in the arena: bytes [offset, offset + size_bytes) from `begin_us` to `end_us`."""
 
     statement: int  # index of the statement that creates the tensor; -1: in RAM at the start
-    until: int  # index of the statement that frees or overwrites it; if none, their number
+    until: int  # statement that frees or overwrites the tensor; if none, number of statements
     node: str
     kind: Kind
     offset: int
     size_bytes: int
     begin_us: float
-    ready_us: float  # its content is complete from here on
+    ready_us: float  # the content is complete from this time on
     end_us: float
     workspace: bool = False  # True: the workspace of operator `node`, not its output
 
 
 @dataclass(frozen=True)
 class View:
-    """One step."""
+    """One step over time, planned or measured."""
 
     name: str
     bars: tuple[Bar, ...]
     boxes: tuple[Box, ...]
     used: tuple[tuple[float, int], ...]  # (microseconds, bytes in RAM from then on)
     in_use: tuple[int, ...]  # the most bytes in RAM during each statement
-    times: tuple[Timed | None, ...]  # of each statement; None for a wait in a plan
+    times: tuple[Timed | None, ...]  # times of each statement; None for a wait in a plan
     end_us: float
 
     @property
     def peak(self) -> Box | None:
-        """The first box that reaches the greatest height."""
+        """The first box whose end is at the highest offset in the arena."""
         return max(self.boxes, key=lambda b: (b.offset + b.size_bytes, -b.begin_us), default=None)
 
 
@@ -78,7 +78,7 @@ def planned(
     statements: Sequence[Statement | Wait],
     start: Mapping[str, int | None] = MappingProxyType({}),
 ) -> View:
-    """Make the view of a placed plan that the verifier accepts, with times from its costs.
+    """Return the view of a placed plan that the verifier accepts, with times from its costs.
 
     `start`: offsets of the tensors that are in RAM at the start (`plan.start_offsets`).
     """
@@ -91,11 +91,12 @@ def planned(
 def recorded(
     graph: CostGraph, statements: Sequence[Statement | Wait], run: Run, where: str = "the run"
 ) -> View:
-    """Make the view of a step as the board traced it: each statement in its latest traced step.
+    """Return the view of a step as the board traced it.
 
-    A board that traces few statements per step records each window of statements in another step.
-    After a window from a slower step, statements begin later, so that bars of a lane do not
-    overlap. Raises BadInput that begins with `where` if the trace has gaps or other statements.
+    Each statement has the times of the latest step that traced it. A board that traces few
+    statements per step records another window of statements in each step. After a window from a
+    slower step, statements begin later, so that bars of a lane do not overlap. Raises BadInput that
+    begins with `where` if the trace has gaps, or other statements than the schedule.
     """
     _check_trace(statements, run, where)
     times: list[Timed | None] = []
@@ -145,7 +146,7 @@ def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -
 
 @dataclass
 class _Walk:
-    """Follows RAM statement by statement."""
+    """Makes a view: follows the tensors in RAM from statement to statement."""
 
     graph: CostGraph
     statements: Sequence[Statement | Wait]
@@ -196,7 +197,7 @@ class _Walk:
             self._use(timed.end_us, -node.workspace_bytes)
 
     def _page_in(self, index: int, statement: Statement, timed: Timed) -> None:
-        """Show a page-in. Its tensor uses memory from the moment at which it is queued."""
+        """Show a page-in. Its tensor uses memory as soon as the page-in is queued."""
         self._bar(index, statement.node, "page_in", timed.begin_us, timed.end_us)
         times = (timed.reached_us, timed.end_us)
         self.enter(index, statement.node, "page_in", statement.offset, *times)

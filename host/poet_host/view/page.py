@@ -1,7 +1,7 @@
 """One HTML page that shows a schedule and a recorded run. It needs no other file.
 
-It joins the files of web/ and the data as JSON; the scripts draw them. Rows of the data are lists
-because there may be thousands: base.js names their columns.
+The page contains the files of web/, and the data as JSON. The scripts of web/ draw the data. Rows
+of the data are lists because there may be thousands: base.js names their columns.
 """
 
 import json
@@ -25,15 +25,15 @@ from .comparison import compare_run, step_us
 from .lanes import WORDS, Kind, View
 
 _WEB = Path(__file__).parent / "web"
-# Parts of one program; the last part starts it.
+# These scripts are parts of one program. The last script starts the program.
 _SCRIPTS = ("base", "scale", "chart", "why", "totals", "detail", "tables", "run", "controls")
 _KINDS: tuple[Kind, ...] = tuple(WORDS)
 
 
 def page(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> str:
-    """Make the page of the planned view, and with `run` of the recorded view after it."""
+    """Return the page. It shows the planned view and, if there is a `run`, the recorded view."""
     data = page_data(schedule, views, run)
-    # A name must not end the script element or begin a comment.
+    # Escape `<`: names in the data must not end the script element or begin a comment.
     text = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     parts = {
         "TITLE": escape(f"{data['name']}: schedule"),
@@ -81,7 +81,9 @@ def page_data(schedule: Schedule, views: Sequence[View], run: Run | None = None)
 
 
 def _tensors(schedule: Schedule) -> list[list[Any]]:
-    """Rows of: name; operator or role; bytes; how often it is computed, paged in, paged out;
+    """Return a row for each tensor.
+
+    The columns are: name; operator or role; bytes; how often it is computed, paged in, paged out;
     energy and time of one computation, page-in and page-out.
     """
     model, costs = schedule.model, costs_of_schedule(schedule)
@@ -100,7 +102,10 @@ def _tensors(schedule: Schedule) -> list[list[Any]]:
 
 
 def _view(view: View, number: dict[str, int]) -> dict[str, Any]:
-    """Rows of bars (BAR), of boxes (BOX), and of (time, bytes in use from then on)."""
+    """Return a view as JSON.
+
+    Its lists have rows of bars (BAR), of boxes (BOX), and of (time, bytes in use from then on).
+    """
     peak = view.peak
     return {
         "name": view.name,

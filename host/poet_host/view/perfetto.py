@@ -1,9 +1,10 @@
-"""Views as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing.
+"""Export views as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
-The JSON Object Format of the "Trace Event Format": a process for each view, a thread for each
-lane, complete events (ph X), a counter of the bytes in RAM (ph C), and flows (ph s, f) from each
-page-out to the page-in that brings the tensor back. Times are microseconds, rounded to whole
-nanoseconds as in Perfetto. Events of a thread never overlap.
+The format is the JSON Object Format of the "Trace Event Format". A trace has a process for each
+view and a thread for each lane. Statements are complete events (ph X). A counter (ph C) shows the
+bytes in RAM. Flows (ph s, f) lead from each page-out to the page-in that brings the tensor back.
+Times are microseconds, rounded to whole nanoseconds as in Perfetto. Events of a thread never
+overlap.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ Event = dict[str, Any]
 
 
 def chrome_trace(schedule: Schedule, views: Sequence[View]) -> dict[str, Any]:
-    """The trace as a JSON object; the first view is process 1."""
+    """Return the trace as a JSON object. The first view is process 1."""
     texts = _texts(schedule)
     events: list[Event] = []
     for pid, view in enumerate(views, 1):
@@ -35,7 +36,7 @@ def chrome_trace(schedule: Schedule, views: Sequence[View]) -> dict[str, Any]:
 
 
 def _texts(schedule: Schedule) -> dict[str, Event]:
-    """The arguments of each tensor's slices."""
+    """Return the arguments of the slices of each tensor, by the tensor's name."""
     model = schedule.model
     found: dict[str, Event] = {}
     for number, (name, tensor) in enumerate(zip(schedule.names, model.tensors, strict=True)):
@@ -56,7 +57,7 @@ def _names(pid: int, view: View) -> Iterator[Event]:
 
 
 def _tid(pid: int, lane: str) -> int:
-    """The number of a lane's thread: unique in the trace, and not 0, which Perfetto reserves."""
+    """Return the number of a lane's thread: unique in the trace, and not Perfetto's reserved 0."""
     return 10 * pid + _LANES.index(lane)
 
 
@@ -75,7 +76,7 @@ def _slice(pid: int, bar: Bar, texts: dict[str, Event]) -> Event:
 
 
 def _flows(pid: int, view: View) -> Iterator[Event]:
-    """An arrow from each page-out to each page-in of the same tensor after it."""
+    """Yield an arrow from each page-out to each later page-in of the same tensor."""
     written: dict[str, Bar] = {}
     for bar in sorted(view.bars, key=lambda bar: bar.statement):
         if bar.kind == "page_out":
@@ -89,7 +90,7 @@ def _flows(pid: int, view: View) -> Iterator[Event]:
 
 
 def _counter(pid: int, view: View) -> Iterator[Event]:
-    """The bytes in RAM, at each time at which they change."""
+    """Yield the bytes in RAM, for each time at which they change."""
     values = {round(time_us * 1e3): used for time_us, used in view.used}
     for time_ns, used in values.items():
         yield {

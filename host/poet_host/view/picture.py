@@ -1,4 +1,4 @@
-"""The picture of a schedule, or of a schedule and a recorded run: lanes and arena over time."""
+"""Draw a schedule, or a schedule and a recorded run, as a picture: lanes and arena over time."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -18,7 +18,7 @@ COLOURS: dict[Kind, str] = {
     "wait": "#dfe3e8",
     "commit": "#6b5b95",
 }
-LABELS: dict[Kind, str] = {"page_in": "black"}  # text on these colours; white on the others
+LABELS: dict[Kind, str] = {"page_in": "black"}  # colour of text on these bars; white on all others
 
 
 def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:

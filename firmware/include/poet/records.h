@@ -47,7 +47,7 @@
 #define POET_OBJECT_ARENA 3  /* the arena, between steps; no checksum */
 #define POET_OBJECT_JOB 4    /* job of a board that trains without a host */
 
-#define POET_FLAG_STORED 1 /* on storage when a step starts; no operator */
+#define POET_FLAG_STORED 1 /* on storage when a step starts; not computed */
 #define POET_FLAG_KEEP 2   /* must be on storage when a step ends */
 #define POET_FLAG_ONCE 4   /* an update: never recomputed */
 #define POET_FLAG_LOSS 8   /* the tensor's first float is the step's loss */

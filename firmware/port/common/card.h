@@ -5,7 +5,7 @@
  * ends in an interrupt that starts the next one, and a timer interrupt polls a
  * busy card. The processor computes meanwhile. After an error the job
  * initialises the card once and continues at the same block. After a second
- * error, or if the card was swapped, it ends with an error.
+ * error, or if the card was swapped, the job ends with an error.
  */
 #ifndef POET_CARD_H
 #define POET_CARD_H
@@ -15,23 +15,27 @@
 
 struct card_job {
   uint32_t block;
-  uint32_t count; /* 0: only initialise the card, and accept any card */
+  /* number of blocks; 0: only initialise the card, and accept any card */
+  uint32_t count;
   bool write;
-  /* Address of block `index` of the job in RAM. */
+  /* Return the address in RAM of block `index` of the job. */
   uint8_t *(*place)(uint32_t index);
   /* Called while DMA moves a block: the first `count` blocks of the job are
    * final and can be processed. */
   void (*meanwhile)(uint32_t count);
-  /* Block `index` has been written, or has arrived. False ends the job here. */
+  /* Called when block `index` has been written or has arrived. If the result is
+   * false, the job ends here. */
   bool (*passed)(uint32_t index);
-  /* The job has ended: 0, or -1 after an error. May start the next job. */
+  /* Called when the job has ended. `error` is 0, or -1 after an error. The
+   * function may start the next job. */
   void (*ended)(int error);
 };
 
-/* Start a job while no other runs. `job` must stay valid until `ended`. The
- * callbacks are called from interrupts. */
+/* Start a job. No other job may be running, and `job` must stay valid until
+ * `ended` is called. The callbacks are called from interrupts. */
 void card_start(const struct card_job *job);
-/* Blocks of the card that was initialised last; 0: no card answered. */
+/* Return the number of blocks of the card that was initialised last, or 0 if no
+ * card answered. */
 uint32_t card_blocks(void);
 
 #endif

@@ -32,11 +32,13 @@ static struct {
   struct poet_transfer *last;  /* valid while `first` is not NULL */
   volatile bool busy;          /* the card has a job */
   volatile bool asked;         /* a synchronous job waits or runs */
-  volatile bool event;         /* a transfer has ended; see lane_noticed */
-  int result;                  /* of the synchronous job */
-  uint8_t *data;               /* its bytes */
-  struct card_job job;         /* of a transfer; must stay until it ends */
-  struct card_job request;     /* of a synchronous request, likewise */
+  /* a transfer has ended since the last lane_noticed */
+  volatile bool event;
+  int result;    /* result of the synchronous job */
+  uint8_t *data; /* bytes of the synchronous job */
+  /* card job of a transfer; must not change until the job ends */
+  struct card_job job;
+  struct card_job request; /* the same for a synchronous request */
   uint32_t moved;   /* blocks that earlier jobs of the transfer have moved */
   uint32_t passed;  /* the same, with this job's blocks */
   uint32_t checked; /* blocks of the transfer that `crc` covers */
@@ -88,7 +90,7 @@ static uint8_t *transfer_place(uint32_t index) {
   return (uint8_t *)lane.bounce;
 }
 
-/* False ends the card's job, so that a synchronous job can run. */
+/* Return false to end the card's job, so that a synchronous job can run. */
 static bool transfer_passed(uint32_t index) {
   struct poet_transfer *transfer = lane.first;
   index += lane.moved;
@@ -103,7 +105,7 @@ static void transfer_ended(int error) {
   struct poet_transfer *transfer = lane.first;
   ended(&lane.job);
   if (!error && lane.passed < poet_transfer_blocks(transfer)) {
-    lane.moved = lane.passed; /* a request goes first: continue here later */
+    lane.moved = lane.passed; /* a synchronous job goes first; continue later */
     start_next();
     return;
   }
@@ -112,7 +114,7 @@ static void transfer_ended(int error) {
     transfer_meanwhile(poet_transfer_whole(transfer));
     poet_transfer_check(transfer, lane.crc, lane.checked);
   }
-  lane.first = transfer->next; /* before `done`: then `next` is not ours */
+  lane.first = transfer->next; /* while the transfer is still the lane's */
   transfer->end = chip_ticks();
   lane.event = true;
   lane.moved = 0;
@@ -185,7 +187,7 @@ static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
   const uint32_t was = chip_lock();
   while (lane.asked) {
     lane_sleep();
-    chip_unlock(was); /* here the interrupt that woke the core runs */
+    chip_unlock(was); /* the interrupt that woke the core runs here */
     chip_lock();
   }
   chip_unlock(was);

@@ -16,7 +16,7 @@ void lane_submit(void *context, struct poet_transfer *transfer);
 void lane_usage(void *context, struct poet_usage *usage);
 /* Has a transfer ended since the last call? */
 bool lane_noticed(void);
-/* chip_sleep; the time counts as asleep. */
+/* Call chip_sleep, and count the time as asleep. */
 void lane_sleep(void);
 
 #endif

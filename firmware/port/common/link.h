@@ -13,12 +13,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Has the link received bytes? Chooses the link first if there is none. */
+/* Return true if the link has received bytes. If there is no link yet, choose
+ * it first. */
 bool link_waiting(void);
-/* Take at most `size` received bytes; returns their number. */
+/* Take at most `size` received bytes, and return their number. */
 uint32_t link_receive(uint8_t *data, uint32_t size);
 void link_send(const uint8_t *data, uint32_t size);
-/* After a fault: send on both ports, without interrupts. */
+/* Send on both ports without interrupts, after a fault. */
 void link_last_words(const char *text);
 
 #endif

@@ -3,11 +3,13 @@
  * and port, then answers requests in a loop. The sizes of its tables are in the
  * chip's sizes.h.
  *
- * State: all memory of the library, as static arrays; all valid for ever. The
- * arena lies in a section of its own, so that the ledger can measure it.
+ * State: all memory of the library. It is in static arrays, which are always
+ * valid. The arena lies in a section of its own, so that the ledger can measure
+ * it.
  *
- * Idle and await_input check for work and sleep with interrupts locked out. An
- * interrupt after the check still wakes the core, so no wake-up is lost.
+ * The functions idle() and await_input() check for work and sleep with
+ * interrupts locked out. An interrupt after the check still wakes the core, so
+ * no wake-up is lost.
  */
 #include "chip.h"
 #include "lane.h"
@@ -19,8 +21,8 @@
 enum {
   IDLE_US = 10 * 1000,
   FOREVER_MS = 0xffffffff / 1000,
-  /* Waits for a host before the board trains alone. Noise on the line ends one
-   * wait early, so there are several waits. */
+  /* Before the board trains alone, it waits ATTEND_TIMES times for a host.
+   * Noise on the line ends one wait early, so there are several waits. */
   ATTEND_MS = 750,
   ATTEND_TIMES = 4
 };

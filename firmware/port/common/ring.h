@@ -1,8 +1,8 @@
 /*
  * ring.h - buffer for bytes that a UART receives while the thread is busy: a
- * kernel may run long, and the line has no flow control. It holds a whole frame
- * and a short one. Bytes that arrive when it is full are dropped; their frame
- * then fails its CRC and the host repeats it.
+ * kernel may run long, and the line has no flow control. It has space for one
+ * frame of full length and a short one. Bytes that arrive when it is full are
+ * dropped; their frame then fails its CRC and the host repeats it.
  *
  * The interrupt alone moves `head` and the thread alone moves `tail`, each
  * after the byte was stored or copied. So neither needs a lock.

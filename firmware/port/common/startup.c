@@ -49,8 +49,8 @@ void reset_handler(void) {
   chip_restart();
 }
 
-/* sqrtf of the C library stores errors here. The library's own function would
- * add a hundred bytes of state. */
+/* The C library's sqrtf stores its error number here. The C library's own
+ * __errno would add a hundred bytes of state. */
 int *__errno(void);
 int *__errno(void) {
   static int error;
@@ -77,8 +77,8 @@ __attribute__((used)) void report_fault(uint32_t at, uint32_t from) {
 }
 
 /* A fault never returns, so the report uses the stack from its top again. A
- * fault therefore needs no stack of its own except the registers that the core
- * has pushed (r0 to r3, r12, lr, pc, xpsr); they are read first. */
+ * fault therefore needs no stack of its own, except for the registers that the
+ * core has pushed (r0 to r3, r12, lr, pc, xpsr). These are read first. */
 __attribute__((naked)) void fault_handler(void) {
   __asm volatile("mov r2, sp\n"
                  "ldr r0, [r2, #24]\n"

@@ -22,7 +22,7 @@
 enum {
   HALT = 0, /* the feature of an endpoint */
   DTR = 1,
-  LINE_CODING_SIZE = 7, /* baud u32, stop bits, parity, data bits */
+  LINE_CODING_SIZE = 7, /* baud rate u32, stop bits, parity, data bits */
   TOUCH_BAUD = 1200,
   TO_HOST = 0x80, /* bit of bmRequestType */
 };
@@ -53,14 +53,17 @@ static struct {
   const char *texts[USB_TEXTS];
   const uint8_t *data; /* next byte for the host */
   uint16_t left;       /* bytes from there on */
-  bool wants_more; /* the host asked for more than there is: a full last packet
-                      needs an empty one after it */
-  bool full;       /* the packet being sent has USB_PACKET bytes */
+  /* the host asked for more bytes than there are: if the last packet is full,
+   * an empty one must follow */
+  bool wants_more;
+  bool full; /* true: the packet being sent has USB_PACKET bytes */
   enum stage stage;
   uint8_t configuration; /* 0: not configured */
   uint8_t halted;        /* endpoints, see endpoint_bit */
-  uint8_t address; /* with bit 7: to set after the status stage; 0: none */
-  bool touched;    /* restart into the boot loader after the status stage */
+  /* address to set after the status stage, with bit 7 set; 0: none */
+  uint8_t address;
+  /* true: restart into the boot loader after the status stage */
+  bool touched;
 } usb;
 
 /* A SETUP packet. `what` is bmRequestType << 8 | bRequest. */
@@ -68,7 +71,7 @@ struct request {
   uint16_t what, value, index, length;
 };
 
-/* Bit of an endpoint in `halted`; 0: unknown endpoint. */
+/* Return the bit of an endpoint in `halted`, or 0 for an unknown endpoint. */
 static uint8_t endpoint_bit(uint16_t address) {
   return address == USB_NOTICE_IN  ? 1
          : address == USB_DATA_OUT ? 2
@@ -112,8 +115,8 @@ static uint16_t descriptor(uint16_t type_index) {
                               : 0;
 }
 
-/* Answer a request for data; 0 if it is unknown or not allowed in this state.
- */
+/* Answer a request for data. Return the size of the answer, or 0 if the request
+ * is unknown or not allowed in this state. */
 static uint16_t get(const struct request *r) {
   const bool interface = usb.configuration && r->index < USB_INTERFACES;
   switch (r->what) {
@@ -171,7 +174,7 @@ static bool set_control_lines(uint16_t lines) {
   return true;
 }
 
-/* Execute a request without data; false: refused. */
+/* Execute a request without data. Return false to refuse it. */
 static bool set(const struct request *r) {
   const bool interface = usb.configuration && r->index < USB_INTERFACES;
   switch (r->what) {

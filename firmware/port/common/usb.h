@@ -34,29 +34,32 @@ enum {
   USB_NOTICE_PACKET = 16,
   USB_CONTROL_OUT = 0x00,
   USB_CONTROL_IN = 0x80,
-  USB_NOTICE_IN = 0x81, /* interrupt; required by CDC, never used */
-  USB_DATA_OUT = 0x02,  /* bulk */
-  USB_DATA_IN = 0x82,   /* bulk */
+  /* interrupt endpoint: CDC requires it, but it is never used */
+  USB_NOTICE_IN = 0x81,
+  USB_DATA_OUT = 0x02, /* bulk */
+  USB_DATA_IN = 0x82,  /* bulk */
 };
 
 /* -- the serial port, for the thread -- */
 
 /* Make the device visible to a host. The strings must stay valid. */
 void usb_start(const char *product, const char *serial);
-/* Number, modulo 256, of times that a program on the host has opened or closed
+/* Return how many times, modulo 256, a program on the host has opened or closed
  * the port (DTR). A bus reset and a pulled cable close it too. A closed port
- * drops what arrives and sends nothing. */
+ * drops received bytes and sends nothing. */
 uint32_t usb_session(void);
-/* Is the bus suspended: host asleep, or cable out? */
+/* Return true if the bus is suspended: the host sleeps, or the cable is out. */
 bool usb_is_suspended(void);
-/* Has the host sent bytes that usb_receive has not returned? */
+/* Return true if the host has sent bytes that usb_receive has not returned
+ * yet. */
 bool usb_waiting(void);
-/* Take at most `size` received bytes; returns their number. */
+/* Take at most `size` received bytes, and return their number. */
 uint32_t usb_receive(uint8_t *data, uint32_t size);
 /* Send bytes. Returns when they are on their way, or when the host has fetched
  * nothing for a second. Returns at once if the port is closed. */
 void usb_send(const uint8_t *data, uint32_t size);
-/* After a fault: send without interrupts, and wait until the host has it. */
+/* Send without interrupts, after a fault, and wait until the host has the
+ * bytes. */
 void usb_last_words(const char *text);
 
 /* -- called by the chip -- */
@@ -64,8 +67,8 @@ void usb_last_words(const char *text);
 /* The bus was reset, or the cable is out. The device has address 0, and only
  * the control endpoint is open. All buffers passed to the chip are free. */
 void usb_reset(void);
-/* A SETUP packet. It may come during an earlier control transfer, which then
- * ends: buffers passed to endpoint 0 are free. */
+/* A SETUP packet has arrived. If it comes during an earlier control transfer,
+ * that transfer ends, and buffers passed to endpoint 0 are free. */
 void usb_setup(const uint8_t packet[8]);
 /* The packet passed to chip_usb_send has reached the host. */
 void usb_sent(uint8_t endpoint);
@@ -82,33 +85,34 @@ void usb_suspend(bool suspended);
 /* -- provided by the chip -- */
 
 /* Connect the pull-up. Called once, when clocks and interrupt are ready. A chip
- * that detects the cable connects it whenever the cable is in. */
+ * that detects the cable connects the pull-up whenever the cable is in. */
 void chip_usb_attach(void);
 /* Use this address from now on; called from usb_status_ended. Does nothing if
  * the hardware executes SET_ADDRESS itself. */
 void chip_usb_address(uint8_t address);
-/* True: open NOTICE, DATA_OUT and DATA_IN, each with DATA0 next, not halted and
- * without a buffer. False: close them. Earlier buffers are free, also if the
- * endpoints were open. */
+/* True: open NOTICE, DATA_OUT and DATA_IN. Each begins with DATA0, not halted
+ * and without a buffer. False: close them. In both cases, buffers that were
+ * passed to these endpoints earlier are free. */
 void chip_usb_configure(bool configured);
-/* Send a packet of 0 to USB_PACKET bytes, from RAM, aligned to 4. They must not
- * change until usb_sent. Only one packet at a time for each endpoint. */
+/* Send a packet of 0 to USB_PACKET bytes. `data` must be in RAM, aligned to 4,
+ * and must not change until usb_sent. Each endpoint sends only one packet at a
+ * time. */
 void chip_usb_send(uint8_t endpoint, const uint8_t *data, uint32_t size);
 /* Receive one packet into `data`: USB_PACKET bytes, aligned to 4. Without a
  * buffer the endpoint answers NAK. */
 void chip_usb_receive(uint8_t endpoint, uint8_t *data);
-/* Status stage of a control transfer: an empty packet to the host (`in`), or
- * from it. */
+/* Run the status stage of a control transfer: send an empty packet to the host
+ * if `in`, otherwise receive one from the host. */
 void chip_usb_status(bool in);
-/* Endpoint 0: answer STALL until the next SETUP, which ends it in hardware.
- * Other endpoints: answer STALL, or stop doing so and continue with DATA0.
- * Buffers passed to the endpoint stay. */
+/* Endpoint 0: answer STALL until the next SETUP; the hardware then ends the
+ * STALL. Other endpoints: answer STALL, or stop doing so and continue with
+ * DATA0. Buffers passed to the endpoint stay in use. */
 void chip_usb_stall(uint8_t endpoint, bool stalled);
-/* A program has opened the port with 1200 baud and closed it: restart into the
- * boot loader. Called from usb_status_ended. Need not return. Does nothing on a
- * chip without a boot loader. */
+/* Restart into the boot loader: a program has opened the port with 1200 baud
+ * and closed it. Called from usb_status_ended. The function need not return. It
+ * does nothing on a chip without a boot loader. */
 void chip_usb_touched(void);
-/* Do the work of the interrupt once: interrupts are off after a fault. */
+/* Do the work of the USB interrupt once. After a fault, interrupts are off. */
 void chip_usb_poll(void);
 
 #endif

@@ -29,7 +29,8 @@ void usb_serial_configure(bool configured);
 void usb_serial_open(bool open);
 bool usb_serial_is_open(void);
 
-/* usb_sent and usb_received of the data endpoints. */
+/* The portable part calls these from usb_sent and usb_received, for the data
+ * endpoints. */
 void usb_serial_sent(void);
 void usb_serial_received(uint32_t size);
 

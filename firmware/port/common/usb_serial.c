@@ -33,8 +33,8 @@ static struct {
   uint8_t in_filled;   /* buffer that the thread fills */
   uint8_t session;     /* see usb_session */
   bool listening;      /* the controller has out[out_given] */
-  bool sending;        /* the controller has in[in_filled ^ 1] */
-  bool was_full;       /* the last packet sent was full: no end yet */
+  bool sending;        /* the controller is sending in[in_filled ^ 1] */
+  bool was_full;       /* the last packet sent was full: an empty one follows */
   bool configured, suspended, open;
   bool timed_out; /* the host has fetched nothing for PATIENCE_US */
 } port;
@@ -48,7 +48,7 @@ static void receive_next(void) {
   }
 }
 
-/* What arrives while the port is closed is dropped. */
+/* Bytes that arrive while the port is closed are dropped. */
 void usb_serial_received(uint32_t size) {
   if (port.listening) {
     port.listening = false;

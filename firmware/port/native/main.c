@@ -5,8 +5,8 @@
  *
  * State: all tables of the library are static; the arena is mapped at start.
  * The process ends with SIGTERM, SIGINT, SIGKILL, or when its parent ends. It
- * needs no cleanup: for the storage file this is at worst a power cut,
- * which leaves the last committed step.
+ * needs no cleanup: for the storage file, the end of the process is at worst
+ * like a power cut, which leaves the last committed step.
  *
  *   poet-native --storage FILE --arena BYTES [--board NAME] [--id TEXT]
  *               [--listen [ADDRESS:]PORT] [--alone]
@@ -36,7 +36,7 @@ enum {
   QUEUE = 64,
   TRACE = 32768,
 #ifdef POET_POISON
-  CACHE = 1, /* tests: almost every access reads storage again */
+  CACHE = 1, /* only in tests: almost every access reads storage */
 #else
   CACHE = 64,
 #endif
@@ -64,9 +64,9 @@ static uint32_t ticks(void *context) {
                     (uint64_t)t.tv_nsec / (1000000000 / TICK_HZ));
 }
 
-/* Called often, also during a step, so it also checks for the parent's end.
- * PR_SET_PDEATHSIG is not enough: that signal comes when the thread that
- * started this process ends. */
+/* Called often, also during a step, so this function also checks whether the
+ * parent process has ended. PR_SET_PDEATHSIG is not enough: that signal comes
+ * when the thread that started this process ends. */
 static size_t receive(void *context, uint8_t *data, size_t size,
                       uint32_t wait_ms) {
   if (getppid() != parent) {
@@ -126,8 +126,8 @@ int main(int argc, char **argv) {
   int option;
 
   parent = getppid();
-  /* A shell ignores these signals for background jobs, and children inherit it.
-   */
+  /* A shell ignores these signals for background jobs, and child processes
+   * inherit this setting. */
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
   while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {

@@ -4,9 +4,10 @@
 
 #include "poet/port.h"
 
-/* storage.c: storage in a file, and the transfer lane, a thread. _start starts
- * the thread; false if another process has locked the file. `path` and `port`
- * must stay valid. The other functions are those of struct poet_port. */
+/* storage.c: storage in a file, and the transfer lane, which is a thread.
+ * native_storage_start starts the thread. It returns false if another process
+ * has locked the file. `path` and `port` must stay valid. The other functions
+ * belong to struct poet_port. */
 bool native_storage_start(const char *path, const struct poet_port *port);
 uint32_t native_storage_blocks(void *context);
 int native_read(void *context, uint32_t block, void *data, uint32_t count);
@@ -17,10 +18,11 @@ void native_submit(void *context, struct poet_transfer *transfer);
 void native_idle(void *context);
 void native_usage(void *context, struct poet_usage *usage);
 
-/* serial.c: the serial port. _start opens a pseudo-terminal and returns the
- * path of its other side, or NULL. _listen opens a socket at `[ADDRESS:]PORT`
- * and returns its URL, or NULL with errno set. Without ADDRESS only this
- * computer can connect; PORT 0 takes any free port. */
+/* serial.c: the serial port. native_serial_start opens a pseudo-terminal and
+ * returns the path of its other side, or NULL. native_serial_listen opens a
+ * socket at `[ADDRESS:]PORT` and returns its URL, or NULL with errno set.
+ * Without ADDRESS, only this computer can connect. PORT 0 takes any free
+ * port. */
 const char *native_serial_start(void);
 const char *native_serial_listen(const char *where);
 size_t native_receive(void *context, uint8_t *data, size_t size,

@@ -3,9 +3,9 @@
  *
  * State: struct lane. `first`, `last`, `completed` and `noticed` are used only
  * with `mutex` locked. `asleep`, `reading` and `writing` are atomic, because
- * both threads read and write storage. `file` is -1 until it could be opened:
- * every mount tries again, so the file may appear later. A lock on it keeps two
- * boards from writing the same file.
+ * both threads read and write storage. `file` is -1 until the file has been
+ * opened: every mount tries again, so the file may appear later. A lock on the
+ * file keeps two boards from writing to it.
  *
  * Order: a transfer leaves the queue before it runs, and `completed` is counted
  * after its `done` is set. So idle cannot miss the end of a transfer.
@@ -41,7 +41,7 @@ static uint32_t now(void) {
   return lane.port->ticks(NULL);
 }
 
-/* The thread: run the queue's transfers, for ever. */
+/* Body of the lane's thread: run the queue's transfers for ever. */
 static void *run(void *unused) {
   static uint32_t bounce[POET_BLOCK / 4];
   (void)unused;
@@ -143,8 +143,8 @@ void native_submit(void *context, struct poet_transfer *transfer) {
   pthread_mutex_unlock(&lane.mutex);
 }
 
-/* Returns at once if a transfer has ended since the last call: it may have
- * ended after the caller checked and before this call. */
+/* Return at once if a transfer has ended since the last call: the transfer may
+ * have ended after the caller checked and before this call. */
 void native_idle(void *context) {
   const uint32_t begin = now();
   struct timespec until;

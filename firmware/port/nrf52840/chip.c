@@ -19,7 +19,7 @@
 #include "startup.h"
 
 enum {
-  UART_TX_PIN = 6, /* P0.06 and P0.08: the kit's debugger */
+  UART_TX_PIN = 6, /* P0.06 and P0.08 connect to the debugger */
   UART_RX_PIN = 8,
   SEND_BUFFER = 256,
   NOW = 0, /* capture and compare channels of TIMER1 */
@@ -30,7 +30,7 @@ enum {
 
 static struct ring ring;
 static struct {
-  uint8_t bytes[2]; /* DMA fills one while the other is emptied */
+  uint8_t bytes[2]; /* DMA fills one while the interrupt reads the other */
   uint8_t which;    /* the one that DMA fills */
 } incoming;
 
@@ -42,7 +42,8 @@ void nrf52840_interrupt(unsigned irq, unsigned priority) {
   NVIC_ISER(irq / 32) = 1u << irq % 32;
 }
 
-/* Mask the lane's priority and all lower ones; the UART's stays enabled. */
+/* Mask the interrupts of the lane's priority and of all lower priorities. The
+ * interrupt of the UART stays enabled. */
 uint32_t chip_lock_lane(void) {
   uint32_t was;
   __asm volatile("mrs %0, basepri\n msr basepri, %1"
@@ -97,7 +98,7 @@ void chip_wake(uint32_t us) {
   compare(WAKE, us);
 }
 
-/* Has the channel's time come? If so, disable it. */
+/* If the channel's time has come, disable the channel and return true. */
 static bool due(unsigned channel) {
   if (!TIMER_EVENTS_COMPARE(channel) ||
       !(TIMER_INTENSET & TIMER_INT_COMPARE(channel))) {
@@ -140,7 +141,7 @@ void uarte0_handler(void) {
     ring_put(&ring, incoming.bytes[incoming.which]);
     incoming.which ^= 1;
   }
-  if (UARTE_EVENTS_RXSTARTED) { /* the pointer has been latched: set the next */
+  if (UARTE_EVENTS_RXSTARTED) { /* DMA has latched the pointer: set the next */
     UARTE_EVENTS_RXSTARTED = 0;
     UARTE_RXD_PTR = address(&incoming.bytes[incoming.which ^ 1]);
   }
@@ -188,8 +189,8 @@ void chip_uart_send(const uint8_t *data, uint32_t size) {
 
 /* -- the rest -- */
 
-/* The buffer being sent is finished first. The rest of its message is lost: a
- * reset follows. */
+/* The buffer that is being sent is finished first. The rest of its message is
+ * lost, because a reset follows. */
 void chip_last_words(const char *text) {
   chip_lock();
   while (!sent && !UARTE_EVENTS_ENDTX) {
@@ -218,7 +219,7 @@ void chip_start(void) {
   SCB_VTOR = (uint32_t)(uintptr_t)vectors;
   NVMC_ICACHECNF = 1;
   CLOCK_EVENTS_HFCLKSTARTED = 0;
-  CLOCK_TASKS_HFCLKSTART = 1; /* the crystal: the UART needs its accuracy */
+  CLOCK_TASKS_HFCLKSTART = 1; /* start the crystal, for the UART */
   while (!CLOCK_EVENTS_HFCLKSTARTED) {
   }
   start_timer();

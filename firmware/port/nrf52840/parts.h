@@ -2,8 +2,8 @@
 #ifndef POET_NRF52840_PARTS_H
 #define POET_NRF52840_PARTS_H
 
-/* Interrupt priorities: of card, timer and USB; of the UART, which may
- * interrupt those. */
+/* Interrupt priorities. The card, the timer and USB have LANE_PRIORITY. The
+ * UART has LINE_PRIORITY and may interrupt them. */
 enum { LANE_PRIORITY = 0x80, LINE_PRIORITY = 0x40 };
 
 void nrf52840_interrupt(unsigned irq, unsigned priority);

@@ -56,12 +56,12 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
   SPIM_TXD_MAXCNT = out ? size : 0;
   SPIM_RXD_PTR = (uint32_t)(uintptr_t)in;
   SPIM_RXD_MAXCNT = in ? size : 0;
-  SPIM_EVENTS_END = 0; /* before the start, which sets it again */
+  SPIM_EVENTS_END = 0; /* clear it before START, which sets it */
   SPIM_TASKS_START = 1;
 }
 
-/* CRC-16 (x^16 + x^12 + x^5 + 1) of a byte, and of a byte followed by a zero.
- */
+/* CRC-16 (x^16 + x^12 + x^5 + 1): ONE(b) of the byte b, TWO(b) of b and a zero
+ * byte. */
 #define FOLDED(t) ((uint16_t)((t) << 12 ^ (t) << 5 ^ (t)))
 #define ONE(b) FOLDED((b) ^ (b) >> 4)
 #define TWO(b) ((uint16_t)(ONE(b) << 8 ^ ONE(ONE(b) >> 8)))
@@ -75,7 +75,7 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
 static const uint16_t one[256] = {TABLE(ONE)};
 static const uint16_t two[256] = {TABLE(TWO)};
 
-/* Two bytes per iteration, with two independent look-ups. */
+/* Process two bytes per iteration, with two independent look-ups. */
 uint16_t chip_spi_crc(void) {
   const uint8_t *byte = last.bytes, *end = byte + (last.size & ~1u);
   uint32_t crc = last.crc;

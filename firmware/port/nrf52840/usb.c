@@ -1,15 +1,15 @@
 /*
  * usb.c - nRF52840: the USB device controller (USBD). It buffers one packet per
  * endpoint and direction. EasyDMA moves packets between those buffers and RAM,
- * one at a time. It needs microseconds, so the code waits for it.
+ * one at a time. A move takes microseconds, so the code waits for its end.
  *
  * State: struct controller. `came` marks packets in the controller's buffers
  * that wait for a buffer in RAM; `into` holds those buffers. A packet is moved
- * as soon as both are there (fetch).
+ * as soon as the packet and its buffer in RAM are both there (fetch).
  *
  * Order:
- * - Within an interrupt, a SETUP is handled last, because it ends whatever came
- *   before it. Once one is pending, nothing for an older request is started
+ * - Within an interrupt, a SETUP is handled last, because it ends all earlier
+ *   requests. Once a SETUP is pending, nothing for an older request is started
  *   (outdated).
  * - An event is cleared before the task that sets it is started.
  *
@@ -31,11 +31,11 @@ enum {
 };
 
 static struct {
-  bool ready;        /* the controller reported ready after ENABLE */
-  bool odd;          /* EasyDMA has moved an odd number of bytes in all */
-  bool control_in;   /* the data stage of the current request is IN */
-  bool sets_address; /* the controller itself answers this request */
-  uint8_t came;      /* bit n: an OUT packet of endpoint n waits */
+  bool ready;               /* the controller reported ready after ENABLE */
+  bool odd;                 /* EasyDMA has moved an odd total number of bytes */
+  bool control_in;          /* the data stage of the current request is IN */
+  bool sets_address;        /* the controller itself answers this request */
+  uint8_t came;             /* bit n: an OUT packet of endpoint n waits */
   uint8_t *into[ENDPOINTS]; /* RAM for these packets, or NULL */
 } controller;
 
@@ -50,7 +50,7 @@ static bool take(volatile uint32_t *event) {
 static void move(volatile uint32_t *task, volatile uint32_t *ended,
                  uint32_t size) {
   *ended = 0;
-  USBD_MOVING = 0x82; /* anomaly 199: else the host's next packet may be lost */
+  USBD_MOVING = 0x82; /* anomaly 199: or the host's next packet may get lost */
   *task = 1;
   while (!*ended) {
   }
@@ -64,8 +64,8 @@ static void move_in(unsigned n, const uint8_t *data, uint32_t size) {
   move(&USBD_TASKS_STARTEPIN(n), &USBD_EVENTS_ENDEPIN(n), size);
 }
 
-/* Move a packet to its buffer in RAM, if both are there. Then the controller
- * accepts the next packet by itself. */
+/* If a packet and its buffer in RAM are both there, move the packet to the
+ * buffer. Then the controller accepts the next packet by itself. */
 static void fetch(unsigned n) {
   uint8_t *const to = controller.into[n];
   if (!to || !(controller.came >> n & 1)) {
@@ -82,8 +82,8 @@ static void fetch(unsigned n) {
 
 /* -- on and off -- */
 
-/* Write a register that a key unlocks. The key toggles, so that no interrupt
- * may come in between. */
+/* Write a register that a key unlocks. Each write of the key toggles the lock,
+ * so no interrupt may come in between. */
 static void write_hidden(volatile uint32_t *hidden, uint32_t value) {
   const uint32_t was = chip_lock();
   const bool locked = USBD_HIDDEN_KEY == 0;
@@ -119,7 +119,7 @@ static void disable(void) {
   if (controller.ready) {
     USBD_USBPULLUP = 0;
   }
-  if (controller.odd) { /* else the first move after the next start fails */
+  if (controller.odd) { /* without this, the first move after a restart fails */
     move_in(0, (const uint8_t *)&spare, 1);
   }
   USBD_ENABLE = 0;
@@ -238,7 +238,8 @@ void usbd_handler(void) {
 
 /* -- requests of the portable part -- */
 
-/* Is a newer SETUP pending, so that this request is abandoned? */
+/* Return true if a newer SETUP is pending, so that this request is
+ * abandoned. */
 static bool outdated(uint8_t endpoint) {
   return !(endpoint & NUMBER) && USBD_EVENTS_EP0SETUP;
 }

@@ -111,8 +111,8 @@ static void start_timer(void) {
   samd21_interrupt(IRQ_TC4, LANE_PRIORITY);
 }
 
-/* A read must be requested and awaited; an interrupt in between would start a
- * second request. */
+/* The program must request a read of the counter and wait for the value. An
+ * interrupt in between would start a second request. */
 uint32_t chip_ticks(void) {
   const uint32_t was = chip_lock();
   TC4_READREQ = TC_RREQ | 0x10; /* address of COUNT */

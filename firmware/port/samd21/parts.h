@@ -2,14 +2,15 @@
 #ifndef POET_SAMD21_PARTS_H
 #define POET_SAMD21_PARTS_H
 
-/* Interrupt priorities (chip.h); the lower number interrupts the higher. */
+/* Interrupt priorities (chip.h). The interrupt with the lower number interrupts
+ * the other one. */
 enum {
   LINE_PRIORITY = 0x40, /* the UART: a byte must be fetched within 10 us */
   LANE_PRIORITY = 0x80, /* card, timer and USB */
 };
 
-/* Connect a generic clock channel to a generator, a pin to a peripheral; set an
- * interrupt's priority and enable it. */
+/* Connect a generic clock channel to a generator. Connect a pin to a
+ * peripheral. Set an interrupt's priority and enable it. */
 void samd21_clock(unsigned channel, unsigned from);
 void samd21_pin(unsigned pin, unsigned function);
 void samd21_interrupt(unsigned irq, unsigned priority);

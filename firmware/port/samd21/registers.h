@@ -134,7 +134,7 @@ struct dma_descriptor { /* 20.10 */
   uint32_t next;
 };
 
-/* 32: USB, as a device. Of an endpoint's banks, 0 receives and 1 sends. */
+/* 32: USB, as a device. Bank 0 of an endpoint receives, bank 1 sends. */
 #define USB_CTRLA REG8(0x41005000)
 #define USB_SYNCBUSY REG8(0x41005002)
 #define USB_QOSCTRL REG8(0x41005003)
@@ -177,7 +177,7 @@ struct dma_descriptor { /* 20.10 */
 struct usb_bank { /* 32.8.4 */
   volatile uint32_t address;
   volatile uint32_t packet_size;
-  uint32_t unused[2]; /* link power management, and status of errors */
+  uint32_t unused[2]; /* link power management and error flags */
 };
 
 /* Cortex-M0+: NVIC and SCB */

@@ -91,7 +91,7 @@ uint16_t chip_spi_crc(void) {
 void dmac_handler(void) {
   DMAC_CHID = RECEIVE;
   DMAC_CHINTFLAG = DMAC_TCMPL;
-  card_exchanged(); /* last: it may start the next exchange */
+  card_exchanged(); /* called last: it may start the next exchange */
 }
 
 void samd21_spi_start(void) {

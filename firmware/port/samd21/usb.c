@@ -1,12 +1,13 @@
 /*
  * usb.c - SAM D21: the USB device controller (section 32). Its clock is the
- * DFLL, which the crystal keeps at 48 MHz, well within the 0.25 % of a
- * full-speed device. Each endpoint has two banks: one receives packets, the
- * other sends them.
+ * DFLL, which the crystal keeps at 48 MHz, well within the tolerance of a
+ * full-speed device, 0.25 %. Each endpoint has two banks: one receives packets,
+ * the other sends them.
  *
- * State: struct controller, which the hardware reads and writes by DMA. A bank
- * is the hardware's while its BKRDY bit says so: clear for receiving, set for
- * sending. `status` is set during the status stage.
+ * State: struct controller, which the hardware reads and writes by DMA. The
+ * BKRDY bit of a bank shows whether the bank belongs to the hardware: a
+ * receiving bank while the bit is clear, a sending bank while it is set.
+ * `status` is set during the status stage.
  *
  * Order:
  * - A bank's address and size are written before BKRDY hands it over.
@@ -32,7 +33,7 @@ enum {
 
 static struct {
   struct usb_bank banks[ENDPOINTS][2];
-  uint32_t setup[3]; /* SETUP packet, and its CRC if the bank was larger */
+  uint32_t setup[3]; /* a SETUP packet, then its CRC if the bank was larger */
   bool status;       /* the status stage is in progress */
 } controller;
 
@@ -52,7 +53,8 @@ static struct usb_bank *bank(uint8_t endpoint) {
  * SETUP that arrives during a data stage goes to the buffer for data. */
 static void await_setup(void) {
   struct usb_bank *to = bank(USB_CONTROL_OUT);
-  to->packet_size = USB_SIZE_8; /* before the address: one may come now */
+  /* set before the address, because a SETUP may come at once */
+  to->packet_size = USB_SIZE_8;
   to->address = (uint32_t)(uintptr_t)controller.setup;
 }
 
@@ -62,8 +64,8 @@ static void give_up(unsigned n) {
   USB_EPSTATUSCLR(n) = USB_BKRDY(SEND) | USB_STALLRQ(TAKE) | USB_STALLRQ(SEND);
 }
 
-/* Open endpoint 0 after a bus reset. Its flags are not cleared: the reset has
- * done that, and a SETUP may have arrived since. */
+/* Open endpoint 0 after a bus reset. The endpoint's flags are not cleared: the
+ * reset has cleared them, and a SETUP may have arrived since. */
 static void open_control(void) {
   USB_EPCFG(0) = USB_CONTROL;
   give_up(0);
@@ -145,7 +147,7 @@ void chip_usb_touched(void) {
 
 /* -- interrupt -- */
 
-/* A stage has ended, before any pending SETUP. */
+/* Handle the end of a stage that came before any pending SETUP. */
 static void stage_ended(unsigned flags) {
   if (controller.status) {
     controller.status = false;
@@ -159,9 +161,9 @@ static void stage_ended(unsigned flags) {
   }
 }
 
-/* Copy the packet and prepare the buffer before RXSTP is cleared: until then no
- * other SETUP is accepted. Buffers that were handed over after it arrived are
- * for the abandoned transfer. */
+/* Copy the packet and prepare the buffer before RXSTP is cleared: until then,
+ * the controller accepts no other SETUP. Buffers that were passed to the
+ * controller after the SETUP arrived belong to the abandoned transfer. */
 static void take_setup(void) {
   const uint32_t *packet =
       (const uint32_t *)(uintptr_t)bank(USB_CONTROL_OUT)->address;
@@ -228,7 +230,8 @@ void chip_usb_poll(void) {
 
 /* -- start -- */
 
-/* A field of the factory calibration of the pads, or its default. */
+/* Return a field of the pads' factory calibration, or `otherwise` if the field
+ * is blank. */
 static unsigned calibration(unsigned at, unsigned mask, unsigned otherwise) {
   const unsigned value = USB_CALIBRATION >> at & mask;
   return value == mask ? otherwise : value;
@@ -239,7 +242,7 @@ void samd21_usb_start(void) {
   samd21_pin(PIN_DM, FUNCTION_G);
   samd21_pin(PIN_DP, FUNCTION_G);
   await_setup();
-  USB_CTRLA = USB_SWRST; /* the boot loader may have left it enabled */
+  USB_CTRLA = USB_SWRST; /* the boot loader may have left USB enabled */
   while (USB_SYNCBUSY) {
   }
   USB_PADCAL = (uint16_t)(calibration(18, 31, 29) |     /* TRANSP */

@@ -183,7 +183,7 @@ def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None)
     """Return the bytes of RAM that a native board needs for a schedule.
 
     If there is a card file `storage`, the bytes also suffice for the plan on that card, which may
-    have another layout. For other boards, whose RAM is fixed, the result is None.
+    have another layout. If the board is not native, the result is None: its RAM is fixed.
     """
     if port not in (None, "native"):
         return None

@@ -264,7 +264,7 @@ def write_card(
 
 
 def card_image_bytes(schedule: Schedule, data: FittedData, seed: int, first: int, last: int) -> int:
-    """Return the size of a new card image for a job that trains steps `first` + 1 to `last`."""
+    """Return the bytes of a new card image for a job that trains steps `first` + 1 to `last`."""
     job = make_job(schedule, data, seed, first, last - first)
     needed = _RESERVED_BYTES + 512 * schedule.model.data_blocks + job.size_bytes
     return max(_MIN_IMAGE_BYTES, -(-needed // _MIB) * _MIB)

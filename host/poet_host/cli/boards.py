@@ -15,7 +15,7 @@ from .console import emit, say, show_table
 from .options import json_option
 
 NATIVE = "native"
-REPLY_PATIENCE_S = 2.0  # a board that is computing replies late
+REPLY_PATIENCE_S = 2.0  # time to wait for a reply: a computing board replies late
 
 
 @click.command()
@@ -83,7 +83,7 @@ def boards(port: str | None, as_json: bool) -> None:
 def _port_facts(port: SerialPort, *, query: bool) -> dict[str, Any]:
     """Return the facts of a port for --json.
 
-    A port without the USB ids of a known board is queried only if `query` is True.
+    A port without known USB ids is queried only if `query` is True.
     """
     board = board_of(port)
     facts: dict[str, Any] = {

@@ -161,7 +161,7 @@ def _linux() -> str:
 
 
 def _loaders() -> str:
-    """Return the upload programs. Raises PoetError if a board has no installed program."""
+    """Return the upload program of each board. Raises PoetError if a board has none."""
     found, missing = [], []
     for name in simulated_boards():
         try:

@@ -28,7 +28,7 @@ SUFFIXES = frozenset(
     )
 )  # fmt: skip
 MAX_SEED = 2**31 - 1
-_PROBE_BYTES = 1 << 22  # written to a temporary file, to check that the disk has space
+_PROBE_BYTES = 1 << 22  # bytes that are written to a temporary file, to check the disk
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -64,14 +64,14 @@ def runs_firmware(port: SerialPort) -> bool:
     """Return True for the USB port of a board that runs poet's firmware.
 
     Other devices may have the same ids, so the manufacturer string is checked too. Windows does
-    not provide it, so only the ids are checked there.
+    not provide this string, so only the ids are checked on Windows.
     """
     usb, maker = firmware_usb()
     return port.usb == usb and (port.maker == maker or not port.product)
 
 
 def find_port(path: str) -> SerialPort | None:
-    """Return the port with this path, or with the path to which it links (/dev/serial/by-id)."""
+    """Return the port with this path. The path may be a link, as in /dev/serial/by-id."""
     real = os.path.realpath(path)
     return next((port for port in serial_ports() if port.path in (path, real)), None)
 

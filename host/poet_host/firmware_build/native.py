@@ -2,7 +2,7 @@
 
 The system's C compiler compiles the runtime and kernels of the boards into the user's cache. For a
 board that runs Linux (its board.toml has a `target`), the same program is cross-compiled. QEMU runs
-it on computers with another processor.
+this program on computers with another processor.
 """
 
 import os

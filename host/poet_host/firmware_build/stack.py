@@ -37,7 +37,7 @@ class Function:
 
 
 def stack_bound(image: Image, *, fpu: bool) -> int:
-    """Return the bytes of stack that the program can use.
+    """Return the largest number of stack bytes that the program can use.
 
     Interrupts and a fault at the worst moment are included. `fpu`: exceptions save the registers
     of the floating-point unit too. Raises BadInput, with the function's name, for recursion, for an

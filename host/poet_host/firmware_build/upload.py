@@ -111,7 +111,7 @@ def write_image(
 
 
 def loading_of(board: Board) -> Loading:
-    """Return how to load a board. Raises BadInput, with advice, if it has no image."""
+    """Return how to write to a board. Raises BadInput, with advice, if the board has no image."""
     if board.loading is not None:
         return board.loading
     if board.name == "native":
@@ -199,7 +199,7 @@ def upload_command(
 
 
 def run_tool(name: str, command: Sequence[str], loading: Loading) -> None:
-    """Run an upload program. Raises PoetError with its last lines if it fails."""
+    """Run an upload program. If it fails, raises PoetError with the last lines that it printed."""
     try:
         done = subprocess.run(
             command,

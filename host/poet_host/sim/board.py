@@ -142,7 +142,7 @@ class SimulatedBoard(Closing):
     _reason = ""
 
     def set_card_present(self, present: bool) -> None:
-        """Remove the card, or insert it again."""
+        """Insert the card if `present` is True, else remove it."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"card": present}) + "\n")
         self.process.stdin.flush()

@@ -56,7 +56,7 @@ class Process:
         self.talking = False  # True: host and busy program have just exchanged bytes
 
     def obey(self) -> None:
-        """Execute the requests of the parent: one JSON object in each line."""
+        """Execute the requests of the parent process: one JSON object in each line."""
         data = os.read(0, 4096)
         if not data:
             sys.exit(0)

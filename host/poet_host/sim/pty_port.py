@@ -82,7 +82,7 @@ class PtyPort:
         del self._output[:-OUTPUT_LIMIT_BYTES]
 
     def wait(self, control: int) -> list[int]:
-        """Sleep until the host or the parent (on `control`) sends something, or WATCH_S is over."""
+        """Sleep until the host or the parent (on `control`) sends data, at most for WATCH_S."""
         waiting = [] if self._whole() else [self.master]
         ready, _, _ = select.select(
             [*waiting, control], [self.master] if self._output else [], [], WATCH_S

@@ -232,7 +232,7 @@ class SimulatedChip:
             )
 
     def set_card_present(self, present: bool) -> None:
-        """Remove the card, or insert it again."""
+        """Insert the card if `present` is True, else remove it."""
         if self.card != self.ffi.NULL:
             self.lib.sdcard_set_present(self.card, present)
 

@@ -35,7 +35,7 @@ class Absence:
     back: int  # index of the statement that brings the tensor back
     left_us: float
     back_us: float
-    how: Kind  # "again" (recomputed) or "page_in"
+    how: Kind  # how the tensor comes back: "again" (recomputed) or "page_in"
     spent: Cost
     hidden_us: float  # time of the transfers during which the processor computes
     instead: Cost | None  # cost of paging instead of recomputing, or the reverse; None: impossible

@@ -84,7 +84,7 @@ def _flows(pid: int, view: View) -> Iterator[Event]:
         elif bar.kind == "page_in" and bar.node in written:
             arrow: Event = {"pid": pid, "tid": _tid(pid, "transfers")}
             arrow |= {"cat": "page", "name": "page"}
-            arrow["id"] = (pid << 16) + bar.statement  # Perfetto needs an integer
+            arrow["id"] = (pid << 16) + bar.statement  # Perfetto needs an integer as `id`
             yield {**arrow, "ph": "s", "ts": round(written[bar.node].begin_us * 1e3) / 1e3}
             yield {**arrow, "ph": "f", "bp": "e", "ts": round(bar.begin_us * 1e3) / 1e3}
 

@@ -12,7 +12,7 @@ from ..schema import Amount
 
 @dataclass(frozen=True)
 class Rates:
-    """Coefficients of an operator's time.
+    """Coefficients from which an operator's time is computed.
 
     time_us = base_us + us_per_mac x macs + us_per_flop x other_flops + us_per_byte x bytes +
     us_per_loop x loops.
@@ -37,8 +37,8 @@ class Rates:
 def fit_rates(points: Sequence[tuple[Work, float]]) -> Rates:
     """Fit non-negative rates to (work, time in us), with least squares of the relative error.
 
-    At most half as many terms as points are used, and never the base alone. Otherwise few points
-    would predict wrong times for operators that are larger than the measured ones.
+    The number of rates above 0 is at most half the number of points, and at least one of them is
+    not the base. Otherwise a few points would lead to wrong times for larger operators.
     """
     rows = [(1.0, work.macs, work.other_flops, work.bytes, work.loops) for work, _ in points]
     found = _least_squares(rows, [time for _, time in points], least=(1, 2, 3, 4))
@@ -48,7 +48,10 @@ def fit_rates(points: Sequence[tuple[Work, float]]) -> Rates:
 def fit_plane(
     points: Sequence[tuple[float, float]], values: Sequence[float]
 ) -> tuple[float, float, float]:
-    """Fit a non-negative base and two slopes to values over points, as fit_rates does."""
+    """Fit value = base + slope1 x + slope2 y to points (x, y), as fit_rates does.
+
+    Returns the base and both slopes. None of them is negative.
+    """
     rows = [(1.0, x, y) for x, y in points]
     base, first, second = _least_squares(rows, values, least=(0, 1))
     return base, first, second
@@ -57,14 +60,14 @@ def fit_plane(
 def _least_squares(
     rows: Sequence[tuple[float, ...]], values: Sequence[float], least: tuple[int, ...]
 ) -> tuple[float, ...]:
-    """Solve non-negative least squares by trying every set of columns; there are few sets.
+    """Solve non-negative least squares. Every set of columns is tried, because there are few sets.
 
-    Each set has at least one of the columns `least`. Values are positive.
+    Each set has at least one of the columns `least`. All `values` are positive.
     """
     weight = 1 / np.maximum(np.asarray(values, dtype=float), 1e-9)
     matrix = np.asarray(rows, dtype=float) * weight[:, None]
     target = np.asarray(values, dtype=float) * weight
-    # Columns differ by orders of magnitude. Without the scale, precision would be lost.
+    # Columns differ by orders of magnitude. If they were not scaled, precision would be lost.
     scale = np.maximum(matrix.max(axis=0), 1e-30)
     best, least_error = np.zeros(matrix.shape[1]), float(target @ target)
     for size in range(1, max(1, len(values) // 2) + 1):

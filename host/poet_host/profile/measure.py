@@ -1,7 +1,7 @@
-"""Measure a board: each distinct operator on the tensors of a real step, transfers, commits.
+"""Measure a board: the times of each distinct operator, of transfers and of commits.
 
-The time of soft float depends on the numbers, so operators run on the values of a training step.
-Operators that do not fit the board's arena are not measured: their time is fitted.
+If a board computes floats in software, the time depends on the numbers. So operators run on the
+values of a real training step. If an operator does not fit the board's arena, its time is fitted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,11 +28,11 @@ from .profile import (
 )
 
 SAMPLES = 7
-SAMPLE_US = 500.0  # shortest sample: boards' clocks tick about once a microsecond
-ENOUGH_US = 50_000.0  # a sample of this length needs no repetition
+SAMPLE_US = 500.0  # shortest time of a sample; a board's clock ticks about once a microsecond
+ENOUGH_US = 50_000.0  # if a sample takes this time, one sample is enough
 MAX_REPEAT = 65_535  # runs in one request
-MAX_TRANSFER_BLOCKS = 128  # largest measured transfer
-MOVED_BLOCKS = 256  # for each transfer size, so that the mean includes a card's pauses
+MAX_TRANSFER_BLOCKS = 128  # number of blocks in the largest measured transfer
+MOVED_BLOCKS = 256  # blocks moved for each transfer size: the mean then includes a card's pauses
 COMMITS = 64  # in one sample
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
@@ -50,9 +50,9 @@ def measure(
 ) -> Profile:
     """Return the profile of `board`, measured on `device`, for the operators of `graph`.
 
-    `stored_values`: parameters, state, data and label of a step, by node name. The board's
-    storage must have a store; blocks that a model uses are not written. Takes seconds on fast
-    boards, minutes on slow ones.
+    `stored_values`: parameters, states, data and label of a step, by node name. The board's storage
+    must be formatted. Blocks that a model uses are not overwritten. Measurements take seconds on
+    fast boards, and minutes on slow boards.
     """
     arena_bytes = int(device.info.arena_bytes)
     todo = [node for node in distinct(graph) if _Places.of(node, graph).bytes <= arena_bytes]
@@ -101,7 +101,7 @@ def measure(
 
 
 def distinct(graph: Graph) -> list[Node]:
-    """Return the first operator of each signature."""
+    """Return one operator for each signature: the first one in the graph."""
     found: dict[str, Node] = {}
     for node in graph:
         if not node.stored:
@@ -111,12 +111,12 @@ def distinct(graph: Graph) -> list[Node]:
 
 @dataclass(frozen=True)
 class _Places:
-    """Offsets of an operator's tensors in the arena: one after the other."""
+    """Offsets of an operator's tensors in the arena. The tensors lie one after the other."""
 
     inputs: tuple[int, ...]
     output: int
     workspace: int
-    bytes: int  # of all tensors and the workspace
+    bytes: int  # total size of all tensors and the workspace
 
     @staticmethod
     def of(node: Node, graph: Graph) -> "_Places":
@@ -146,7 +146,7 @@ def _operator_us(device: Device, node: Node, graph: Graph, values: Mapping[str, 
 
 
 def probe_record(node: Node) -> bytes:
-    """Return the poet_op of a single operator, for Device.probe_op."""
+    """Return the poet_op record of an operator, for Device.probe_op."""
     order = list(dict.fromkeys(node.inputs))
     return isa.pack_op(
         isa.by_name("KERNEL")[node.op].code,
@@ -159,7 +159,7 @@ def probe_record(node: Node) -> bytes:
 
 
 def _transfer_sizes(arena_bytes: int) -> list[int]:
-    """Return sizes that fill 2^n blocks, and small sizes whose last block is nearly empty."""
+    """Return sizes that exactly fill 2^n blocks, and small sizes with a nearly empty last block."""
     most = min(MAX_TRANSFER_BLOCKS, arena_bytes // _BLOCK)
     counts = [2**i for i in range(most.bit_length())]
     full = [count * _BLOCK - _TRAILER for count in counts]
@@ -168,14 +168,14 @@ def _transfer_sizes(arena_bytes: int) -> list[int]:
 
 
 def _transfer(device: Device, write: bool, size_bytes: int) -> _Times:
-    """Return the mean time and processor time of a transfer: a card's pauses count too."""
+    """Return the mean time and mean processor time of a transfer, with the card's pauses."""
     repeat = -(-MOVED_BLOCKS * _BLOCK // moved_bytes(size_bytes))
     ticks, cpu_ticks = device.probe_transfer(write, size_bytes, repeat=repeat)
     return device.us(ticks) / repeat, device.us(cpu_ticks) / repeat
 
 
 def _lane(found: Mapping[int, Sequence[_Times]]) -> Lane:
-    """Fit the times of transfers to the bytes of their tensors."""
+    """Fit the times of transfers, by the sizes of their tensors, to the coefficients of a Lane."""
     sizes = [(moved_bytes(size_bytes), size_bytes % _BLOCK) for size_bytes in found]
     times_us, cpu_us = (
         [_typical([times[kind] for times in samples]) for samples in found.values()]
@@ -187,7 +187,7 @@ def _lane(found: Mapping[int, Sequence[_Times]]) -> Lane:
 
 
 def _sampled(device: Device, probe: Callable[[int], int]) -> float:
-    """Return the microseconds of one run, from several samples of at least SAMPLE_US."""
+    """Return the time of one run in microseconds, from several samples of at least SAMPLE_US."""
     repeat = 1
     sample_us = device.us(probe(repeat))
     while sample_us < SAMPLE_US and repeat < MAX_REPEAT:
@@ -200,5 +200,5 @@ def _sampled(device: Device, probe: Callable[[int], int]) -> float:
 
 
 def _typical(samples: Sequence[float]) -> float:
-    """Return the lower quartile: other processes of a computer only add time."""
+    """Return the lower quartile of the samples, because other processes can only add time."""
     return sorted(samples)[(len(samples) - 1) // 4]

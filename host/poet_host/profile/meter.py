@@ -1,8 +1,9 @@
 """Powers of a board from a meter's log, as Nordic's Power Profiler exports it.
 
 The board holds each of its states for some seconds, with rests in between. The states are found in
-the log by their duration, so only the meter is wired to the board. Powers follow from the mean
-current in each state, and from the times in which the board was awake and moved data.
+the log by their duration, so the board needs no wires except those of the meter. The powers are
+computed from the mean current in each state, and from the times in which the processor was awake
+and storage moved data.
 """
 
 import time
@@ -22,22 +23,22 @@ from .profile import Power
 
 STATE_US = 2e6  # shortest time of a state
 REST_S = 1.0  # between states
-LOOK_S = 0.5  # interval at which the size of the log is checked
-LONGEST_MS = 24 * 3600e3  # longest log: a wrong time would need too many bins
+LOOK_S = 0.5  # time between two checks of the log's size
+LONGEST_MS = 24 * 3600e3  # longest log; a wrong time in a log could need too many bins
 LARGEST_UA = 1e9  # largest current in a log
 BIN_MS = 10.0  # currents are averaged over bins of this length
 MERGED_MS = 200.0  # a shorter rest is part of the activity around it
 SHORTEST_MS = 500.0  # shortest period of activity
-LENGTH_TOLERANCE = 0.1  # of a period's length, relative to its state
-EDGE = 0.05  # share of a period that is left out at each end
-TRANSFER_BYTES = 8184  # of the transfers in the states that move data
+LENGTH_TOLERANCE = 0.1  # largest difference of a period and its state, relative to the state
+EDGE = 0.05  # share of a period that is left out at its begin and at its end
+TRANSFER_BYTES = 8184  # size of a transfer in the states that move data
 MAX_REPEAT = 65_535  # runs in one request
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class State:
-    """A state that the board has held. Times are in microseconds of the board's clock."""
+    """A state that the board has held. The board's clock measures the times."""
 
     name: str
     time_us: float  # duration
@@ -48,9 +49,10 @@ class State:
 def hold_states(
     device: Device, rest: Callable[[], None] = lambda: time.sleep(REST_S)
 ) -> tuple[State, ...]:
-    """Compute, write and read, each for some seconds, with `rest` before, between and after.
+    """Let the board compute, write and read, each for some seconds. Return the three states.
 
-    The storage must have a store; blocks that a model uses are not written.
+    `rest` is called before and after each state. The board's storage must be formatted. Blocks that
+    a model uses are not overwritten.
     """
     states = []
     rest()
@@ -74,7 +76,7 @@ def _compute(device: Device) -> State:
 
 
 def _transfer(name: Literal["write", "read"], device: Device) -> State:
-    """Transfer without a pause. The state includes the processor's work between transfers."""
+    """Move data without a pause. The state includes the processor's work between transfers."""
     size = min(TRANSFER_BYTES, int(device.info.arena_bytes) // 4 * 4)
     write = name == "write"
 
@@ -87,7 +89,7 @@ def _transfer(name: Literal["write", "read"], device: Device) -> State:
 
 
 def _long_enough(run_us: Callable[[int], float]) -> int:
-    """Return how many runs last STATE_US, but at most MAX_REPEAT."""
+    """Return the number of runs that take STATE_US, but at most MAX_REPEAT."""
     count, took_us = 4, run_us(4)
     while took_us < STATE_US / 20 and count < MAX_REPEAT:
         count = min(MAX_REPEAT, 4 * count)
@@ -107,9 +109,9 @@ def wait_for(path: Path) -> None:
 
 
 def read_log(path: Path) -> tuple[Array, Array]:
-    """Return milliseconds and microamperes of a log. Raises BadInput that names the file.
+    """Return the times (ms) and currents (uA) of a log. Raises BadInput, with the file's name.
 
-    It reads the columns `Timestamp(ms)` and `Current(uA)`, and ignores the digital channels.
+    The log has the columns `Timestamp(ms)` and `Current(uA)`. Digital channels are ignored.
     """
     try:
         with path.open(encoding="utf-8-sig") as file:
@@ -133,7 +135,7 @@ def read_log(path: Path) -> tuple[Array, Array]:
 
 
 def powers(times_ms: Array, currents_ua: Array, states: Sequence[State], supply_mv: float) -> Power:
-    """Return powers (uW) from the states in a log. Raises BadInput if the log lacks the states."""
+    """Return the powers (uW) of the states in a log. Raises BadInput if a state is missing."""
     bins = _binned(times_ms, currents_ua)
     base_ua, threshold_ua = _baseline(bins)
     periods = _periods(bins > threshold_ua)
@@ -170,14 +172,17 @@ def _binned(times_ms: Array, currents_ua: Array) -> Array:
 
 
 def _baseline(bins: Array) -> tuple[float, float]:
-    """Return the current at rest, and the threshold of activity. Rests fill a third of the log."""
+    """Return the current at rest, and the current above which the board is active.
+
+    Rests fill about a third of the log.
+    """
     quiet = float(np.percentile(bins, 10))
     threshold = 1.05 * quiet + 50.0
     return float(bins[bins <= threshold].mean()), threshold
 
 
 def _periods(active: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return the first bin of each period of activity, and the bin after its last."""
+    """Return, for each period of activity, its first bin and the bin after its last one."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], active, [False])).astype(int)))
     merged: list[tuple[int, int]] = []
     for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
@@ -189,7 +194,7 @@ def _periods(active: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _matching(periods: Sequence[tuple[int, int]], wanted_ms: Sequence[float]) -> int:
-    """Find the latest periods that have the durations of the states. Return the first's index."""
+    """Return the index of the first of the latest periods that are as long as the states."""
     lengths = [(end - begin) * BIN_MS for begin, end in periods]
     for start in range(len(periods) - len(wanted_ms), -1, -1):
         if all(

@@ -1,7 +1,7 @@
 """Profile: costs of operators and transfers on one board, measured or estimated.
 
-Energy is time x power, above the power of the sleeping board. It counts the processor while it is
-awake for a kernel or a transfer, and the storage while it moves data.
+Energy is time x power, above the power of the sleeping board. The processor uses energy while it is
+awake for a kernel or a transfer. The storage uses energy while it moves data.
 """
 
 import json
@@ -31,7 +31,7 @@ _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAIL
 
 @dataclass(frozen=True)
 class Power:
-    """Powers in microwatts. All but `base_uw` are above the sleeping board's."""
+    """Powers in microwatts. All except `base_uw` are in addition to the sleeping board's power."""
 
     compute_uw: Amount  # the processor is awake
     page_in_uw: Amount  # storage is read
@@ -41,21 +41,21 @@ class Power:
 
 @dataclass(frozen=True)
 class Lane:
-    """Times of transfers in one direction.
+    """Coefficients of the time that a transfer in one direction takes.
 
-    The rest is the bytes of a tensor after its last whole block. While the CRC of the rest is
-    computed, no further block is moved, so this CRC adds to the time.
+    A tensor's rest is its bytes after its last whole block. No block is moved while the CRC of the
+    rest is computed, so this CRC adds to the time. Fields `cpu_...` are for processor time.
     """
 
     base_us: Amount  # latency
-    us_per_byte: Amount  # for each byte of the moved blocks
-    cpu_base_us: Amount  # cpu_*: processor time
+    us_per_byte: Amount  # time for each byte of the moved blocks
+    cpu_base_us: Amount
     cpu_us_per_byte: Amount
-    us_per_rest_byte: Amount = 0.0  # in addition, for each byte of the rest
+    us_per_rest_byte: Amount = 0.0  # additional time for each byte of the rest
     cpu_us_per_rest_byte: Amount = 0.0
 
     def times_us(self, size_bytes: int) -> tuple[float, float]:
-        """Return time and processor time of a tensor's transfer."""
+        """Return the time and the processor time of the transfer of a tensor."""
         moved, rest = moved_bytes(size_bytes), size_bytes % _BLOCK
         time_us = self.base_us + self.us_per_byte * moved + self.us_per_rest_byte * rest
         cpu_us = self.cpu_base_us + self.cpu_us_per_byte * moved + self.cpu_us_per_rest_byte * rest
@@ -64,20 +64,20 @@ class Lane:
 
 @dataclass(frozen=True)
 class StatementCosts:
-    """Processor time of a statement without its kernel or transfer.
+    """Processor time of a statement in addition to the time of its kernel or transfer.
 
-    The board decodes the statement and reads the model's records.
+    In this time the board decodes the statement and reads the model's records.
     """
 
     compute_us: Amount = 0.0
-    page_us: Amount = 0.0  # of a page-in or page-out, and its wait
+    page_us: Amount = 0.0  # for a page-in or page-out, and a wait for it
     free_us: Amount = 0.0
-    reading: _Share = 0.0  # share of the time in which storage is read and the processor sleeps
+    reading: _Share = 0.0  # share of these times in which storage is read and the processor sleeps
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The measured time of one operator, and its work. Times of other shapes are fitted to both."""
+    """The measured time of one operator, and its work. They also predict times of other shapes."""
 
     time_us: Amount
     macs: Count
@@ -92,7 +92,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Costs of moving one tensor from and to storage; cpu: processor time."""
+    """Costs of moving one tensor from and to storage. Fields `..._cpu_us` are processor time."""
 
     page_in_us: float
     page_in_uj: float
@@ -109,16 +109,16 @@ class Profile:
     board: str
     kind: Kind
     power: Power
-    rates: Rates  # estimated: used if no operator was measured
+    rates: Rates  # estimated rates, which are used if no operator was measured
     page_in: Lane
     page_out: Lane
     commit_us: Amount
-    # Extra time to write a page: the card changes to another erase group, and back.
+    # Additional time to write a page, because the card changes to another erase group and back.
     page_turn_us: Amount = 0.0
     statements: StatementCosts = StatementCosts()
-    transfer_queue: _Queue = 8  # transfers that the board queues at once
+    transfer_queue: _Queue = 8  # most transfers that the board queues at once
     metered: bool = False  # True: a meter measured the powers; False: they are from board.toml
-    unique_id: str = ""  # of the board that was measured
+    unique_id: str = ""  # unique id of the measured board
     # By `signature`.
     operators: Mapping[str, Measured] = field(default_factory=dict)
 
@@ -127,7 +127,7 @@ class Profile:
 
     @cached_property
     def fitted(self) -> Mapping[str, Rates]:
-        """Fitted rates by kernel, and for all kernels together under ""."""
+        """Return the fitted rates of each kernel by its name, and of all kernels by the name ""."""
         groups: dict[str, list[tuple[Work, float]]] = {}
         for name, measured in self.operators.items():
             for group in (name.partition(" ")[0], ""):
@@ -135,9 +135,9 @@ class Profile:
         return {group: fit_rates(points) for group, points in groups.items()}
 
     def cost(self, node: Node, graph: Graph) -> tuple[float, float]:
-        """Return time (us) and energy (uJ above the sleeping board) of computing a node.
+        """Return the time (us) and the energy (uJ above the sleeping board) of computing a node.
 
-        The statements that compute it and free it later are included.
+        The costs of the statements that compute the node and later free it are included.
         """
         measured = self.operators.get(signature(node))
         if measured:
@@ -150,15 +150,15 @@ class Profile:
         return time_us + around_us, energy_uj
 
     def _around_uj(self, time_us: float) -> float:
-        """Return the energy of statements without their kernels and transfers."""
+        """Return the energy of statements that take `time_us` without kernels and transfers."""
         reading, power = self.statements.reading, self.power
         return time_us * ((1 - reading) * power.compute_uw + reading * power.page_in_uw) / 1e6
 
     def transfer(self, size_bytes: int, *, is_page: bool = False) -> Transfer:
-        """Return the costs of a tensor's transfers: whole blocks, trailer included.
+        """Return the costs of a tensor's transfers. Whole blocks are moved, with the trailer.
 
-        `is_page`: the tensor is not needed after the step. Its blocks and the blocks of the tensors
-        that are needed then lie in different erase groups.
+        `is_page`: True if the tensor is not needed after the step. Tensors that are needed after
+        the step lie in other erase groups.
         """
         turn_us = self.page_turn_us if is_page else 0.0
         return Transfer(
@@ -169,7 +169,7 @@ class Profile:
     def _moved(
         self, lane: Lane, storage_uw: float, size_bytes: int, turn_us: float
     ) -> tuple[float, float, float]:
-        """Return time, energy and processor time of one transfer."""
+        """Return the time, the energy and the processor time of one transfer."""
         time_us, cpu_us = lane.times_us(size_bytes)
         time_us += turn_us
         around_us = self.statements.page_us
@@ -178,11 +178,11 @@ class Profile:
 
     @property
     def commit_uj(self) -> float:
-        """Energy of the commit at the end of a step, above the sleeping board."""
+        """Return the energy of the commit at the end of a step, above the sleeping board."""
         return self.commit_us * self.power.page_out_uw / 1e6
 
     def merged(self, other: "Profile") -> "Profile":
-        """Return `other`, a newer profile of the same board, with the operators of both."""
+        """Return `other`, a newer profile of this board, with the operators of both profiles."""
         if (self.board, self.kind) != (other.board, other.kind):
             raise BadInput(
                 f"one profile is of {self.board} ({self.kind}), the other of {other.board} "
@@ -201,17 +201,17 @@ class Profile:
 
     @staticmethod
     def load(path: Path | str) -> "Profile":
-        """Read a profile.json. Raises BadInput that names the file and the wrong key."""
+        """Read a profile.json. Raises BadInput, with the names of the file and the wrong key."""
         return profile_from_json(read_json(path), str(path))
 
 
 def moved_bytes(size_bytes: int) -> int:
-    """Return the bytes of the blocks of a tensor and its trailer."""
+    """Return the number of bytes in the blocks that hold a tensor and its trailer."""
     return -(-(size_bytes + _TRAILER) // _BLOCK) * _BLOCK
 
 
 def signature(node: Node) -> str:
-    """Return a text with all that an operator's time depends on: kernel, sink, inputs, sizes."""
+    """Return a text of all that determines an operator's time: kernel, sink, inputs, sizes."""
     sizes = [name for name in isa.kernels()[node.op].fields if name in isa.SIZES]
     words = [node.op, node.sink, f"inputs={len(node.inputs)}"]
     words += [f"{name}={int(node.attrs.get(name, 0))}" for name in sizes]
@@ -223,10 +223,11 @@ def signature(node: Node) -> str:
 def estimate_profile(
     board: Board | str, kind: Literal["estimate", "paper"] = "estimate"
 ) -> Profile:
-    """Return a profile from board.toml alone, of a board or its name.
+    """Return a profile from board.toml alone. `board` is a board or the name of a board.
 
-    "paper": the POET paper's figures (energy is power x time, no power at rest, two FLOP for a
-    multiply-accumulate). Raises BadInput if the paper has no figures for the board.
+    If `kind` is "paper", the profile has the POET paper's figures: energy is power x time, no power
+    at rest, two FLOP for a multiply-accumulate. Raises BadInput if the paper has no figures for the
+    board.
     """
     board = load_board(board) if isinstance(board, str) else board
     if kind == "paper":
@@ -260,7 +261,7 @@ def estimate_profile(
 
 
 def board_power(board: Board) -> Power:
-    """Return a board's powers as costs need them."""
+    """Return the powers of a board, with the processor's power above its power in sleep."""
     power = board.power
     return Power(
         power.processor_active_uw - power.processor_sleep_uw,
@@ -286,10 +287,10 @@ def _paper_profile(board: Board) -> Profile:
 
 
 def profile_from_json(value: Any, where: str = "profile") -> Profile:
-    """Return a profile from its JSON value. Raises BadInput that begins with `where`."""
+    """Return the profile in a JSON value. Messages of BadInput begin with `where`."""
     plain = of_format(value, FORMAT, VERSION, where, "use a file that `poet-host profile` wrote")
     operators = plain.get("operators")
-    if isinstance(operators, dict):  # checked one by one, so that errors name the operator
+    if isinstance(operators, dict):  # operators are checked one by one, so that errors name them
         plain["operators"] = {}
     found = convert(plain, Profile, where, complete=True)
     if not isinstance(operators, dict):

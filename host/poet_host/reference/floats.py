@@ -1,7 +1,7 @@
-"""Float32 functions with defined bits: ordered sums, exp, log, tanh, erf, random words.
+"""Float32 functions with exactly defined results: sums, exp, log, tanh, erf, random words.
 
 They do the operations of firmware/kernels/mathf.c and dropout.c in the same order. np.sum and
-np.exp cannot replace them: their rounding differs between processors.
+np.exp cannot replace these functions, because NumPy's rounding differs between processors.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ _ONE, _SQRT_HALF = 0x3F800000, 0x3F3504F3  # bits of the floats 1 and sqrt(1/2)
 
 
 def ordered_sum(terms: Array, axes: int = 1) -> Array:
-    """Sum over the last `axes` axes, in memory order, in one accumulator that starts at 0."""
+    """Sum over the last `axes` axes. The sum starts at 0 and adds elements in memory order."""
     flat = terms.reshape(*terms.shape[: terms.ndim - axes], -1)
     total: Array = np.add.accumulate(flat, axis=-1)[..., -1] + f32(0)
     return total
@@ -51,7 +51,7 @@ def _power_of_two(exponent: NDArray[np.int32]) -> Array:
 
 @np.errstate(all="ignore")
 def exp(x: Array) -> Array:
-    """e^x within 1.1 units in the last place, for any float32."""
+    """Return e^x within 1.1 units in the last place, for any float32."""
     high, low = f32(89), f32(-104)
     inside = np.where(np.isnan(x), f32(0), np.clip(x, low, high))
     n = (inside * f32(1.44269504) + np.where(inside < 0, f32(-0.5), f32(0.5))).astype(np.int32)
@@ -65,7 +65,7 @@ def exp(x: Array) -> Array:
 
 @np.errstate(all="ignore")
 def log(x: Array) -> Array:
-    """Natural logarithm within 0.9 units in the last place, for any float32."""
+    """Return the natural logarithm within 0.9 units in the last place, for any float32."""
     small = x < f32(2.0**-126)
     bits = np.where(small, x * f32(2.0**23), x).astype(np.float32).view(np.int32)
     bits = bits + np.int32(_ONE - _SQRT_HALF)
@@ -79,7 +79,7 @@ def log(x: Array) -> Array:
 
 @np.errstate(all="ignore")
 def tanh(x: Array) -> Array:
-    """Hyperbolic tangent within 1.4 units in the last place, for any float32."""
+    """Return the hyperbolic tangent within 1.4 units in the last place, for any float32."""
     magnitude, square = np.abs(x), x * x
     small = x + x * square * _horner(square, _TANH)
     large = f32(1) - f32(2) / (exp(f32(2) * magnitude) + f32(1))
@@ -88,7 +88,7 @@ def tanh(x: Array) -> Array:
 
 @np.errstate(all="ignore")
 def erf(x: Array) -> Array:
-    """The error function within 1.6 units in the last place, for any float32."""
+    """Return the error function within 1.6 units in the last place, for any float32."""
     magnitude, square = np.abs(x), x * x
     small = x + x * _horner(square, _ERF_SMALL)
     large = f32(1) - exp(-_horner(magnitude, _ERF_LARGE))
@@ -98,14 +98,14 @@ def erf(x: Array) -> Array:
 
 @np.errstate(all="ignore")
 def logistic(x: Array) -> Array:
-    """1 / (1 + e^-x) within 2.5 units in the last place, for any float32."""
+    """Return 1 / (1 + e^-x) within 2.5 units in the last place, for any float32."""
     e = exp(np.where(x < 0, x, -x))
     result: Array = np.where(x < 0, e, f32(1)) / (f32(1) + e)
     return result
 
 
 def power(x: np.float32, n: int) -> np.float32:
-    """x^n by repeated squaring, from the lowest bit of n. x^0 is 1."""
+    """Return x^n by repeated squaring, from the lowest bit of n. x^0 is 1."""
     result = f32(1)
     with np.errstate(all="ignore"):
         while n:

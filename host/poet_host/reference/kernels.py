@@ -1,11 +1,11 @@
-"""All kernels of isa.def in NumPy, by name in `KERNELS`.
+"""All kernels of isa.def in NumPy. `KERNELS` has them by name.
 
-A kernel takes an `Op` and its inputs in the shapes of their letters in isa.def. Each sum
-adds its terms in the order that firmware/include/poet/kernel.h defines: one vector
-operation per term, over all elements of the output at once. A kernel of a parameter's
-gradient returns the gradient; `step.run_kernel` applies the sink.
+A kernel takes an `Op` and its inputs, which have the shapes of isa.def. Each sum adds its terms in
+the order that firmware/include/poet/kernel.h defines. So one vector operation adds one term to all
+elements of the output. If a kernel computes a parameter's gradient, it returns the gradient;
+`step.run_kernel` applies the sink.
 """
 
-# Importing a file enters its kernels.
+# Importing these files registers their kernels in `KERNELS`.
 from . import dense, elementwise, loss, norm, windows  # noqa: F401
 from .op import KERNELS as KERNELS, Op as Op

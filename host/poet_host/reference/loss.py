@@ -10,7 +10,10 @@ Labels = NDArray[np.int32]
 
 
 def _exponentials(logits: Array) -> tuple[Array, Array, Array]:
-    """Return logits minus the sample's largest logit, exponentials of these (n, c), sums (n, 1)."""
+    """Return three arrays: d (n, c), which is the logits minus the sample's largest one, e^d, sums.
+
+    The sums (n, 1) are those of e^d for each sample.
+    """
     below = logits - logits.max(axis=1, keepdims=True)
     powers = exp(below)
     return below, powers, ordered_sum(powers)[:, None]

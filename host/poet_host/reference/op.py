@@ -66,7 +66,7 @@ class Op:
 
     @property
     def per_channel(self) -> np.float32:
-        """Number of elements of one channel in the whole batch, as a float."""
+        """Return the number of elements of one channel in the whole batch, as a float."""
         return f32(self.n * self.h * self.w)
 
 
@@ -74,7 +74,7 @@ KERNELS: dict[str, Callable[..., Array]] = {}
 
 
 def kernel(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Register a function in `KERNELS`. Its name is that of a row of isa.def."""
+    """Register a function in `KERNELS`. The function has the name of a row of isa.def."""
     KERNELS[function.__name__] = function
     return function
 

@@ -1,4 +1,4 @@
-"""The training step in NumPy, with the bits of the C kernels."""
+"""The training step in NumPy. Its results are bit-identical to those of the C kernels."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,9 +25,9 @@ def run_kernel(
 ) -> Array:
     """Return the output of one operator.
 
-    `op` and `sink` name rows of isa.def. `attrs` are fields of `struct poet_op`; a missing field
-    is 0. `inputs` are in the order of isa.def: the kernel's inputs, then the sink's. `shape` is
-    the shape of the result, by default the shape of the output in isa.def.
+    `op` and `sink` are names of rows of isa.def. `attrs` are fields of `struct poet_op`; a missing
+    field is 0. `inputs` are in the order of isa.def: the kernel's inputs, then the sink's inputs.
+    `shape` is the shape of the result, by default the shape of the output in isa.def.
     Raises ValueError if an input's size does not fit `attrs`, or its type does not fit isa.def.
     """
     kernel = isa.kernels()[op]
@@ -50,7 +50,7 @@ def run_kernel(
 def run_step(
     graph: Graph, stored: Mapping[str, NDArray[Any]], step: int
 ) -> dict[str, NDArray[Any]]:
-    """Return the value of every node in a training step that starts with the values `stored`."""
+    """Return the value of every node in a training step. `stored` are the stored nodes' values."""
     values: dict[str, NDArray[Any]] = {}
     for node in graph:
         if node.stored:
@@ -64,7 +64,7 @@ def run_step(
 
 
 def _into_sink(sink: str, op: Op, gradient: Array, extra: Sequence[Array]) -> Array:
-    """Return the result of the sink for a gradient, in the gradient's shape."""
+    """Apply the sink to a gradient. Return the result, which has the gradient's shape."""
     old = [array.reshape(gradient.shape) for array in extra]
 
     def decayed(w: int) -> Array:

@@ -1,7 +1,7 @@
-"""Schedules run and traced on a board: to calibrate a profile, and to validate its predictions.
+"""Run and trace a schedule on a board, to calibrate a profile or to validate its predictions.
 
-Kernels and transfers are measured one by one. What the board does between them shows only while
-it executes a schedule.
+A profile's kernels and transfers are measured one by one. The time that a board spends between
+them shows only while the board runs a schedule.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,8 +23,8 @@ from .energy import energy_uj
 from .run import Step
 from .train import Training
 
-MAX_STEPS = 256  # so many, since a card pauses only in few steps
-MAX_TIME_US = 10e6  # fewer steps if they take longer than this
+MAX_STEPS = 256  # many, since a card pauses only in few of them
+MAX_TIME_US = 10e6  # when the steps have taken this long, no more steps run
 FASTEST_SHARE = 4  # on a computer the fastest quarter of the steps is used
 _PAGES = ("page_in", "page_out")
 
@@ -34,16 +34,16 @@ class Observed:
     """Traced steps of a schedule."""
 
     steps: tuple[Step, ...]
-    records: tuple[tuple[Any, ...], ...]  # poet_trace, of each step
+    records: tuple[tuple[Any, ...], ...]  # the poet_trace records of each step
     statements: tuple[Statement | Wait, ...]  # of the schedule
     tick_us: float
 
 
 def observe(training: Training, progress: Progress | None = None) -> Observed:
-    """Run a schedule for MAX_STEPS or MAX_TIME_US, and until every statement is traced.
+    """Run steps until MAX_STEPS or MAX_TIME_US is reached and every statement is traced.
 
-    The first step fills the board's cache and is left out. On a computer other processes slow steps
-    down, so only the fastest steps are kept.
+    The first step fills the board's cache and is left out. On a computer, other processes slow
+    steps down, so only the fastest steps are kept.
     """
     training.step()
     steps: list[Step] = []
@@ -66,7 +66,7 @@ def observe(training: Training, progress: Progress | None = None) -> Observed:
 
 
 def fastest(times_us: Sequence[float], windows: int) -> list[int]:
-    """Return the indices of the fastest quarter of the steps in each of the trace windows."""
+    """Return for each trace window the indices of the fastest quarter of its steps."""
     kept: list[int] = []
     for window in range(windows):
         steps = sorted(range(window, len(times_us), windows), key=lambda step: times_us[step])
@@ -77,11 +77,11 @@ def fastest(times_us: Sequence[float], windows: int) -> list[int]:
 def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     """Return the profile with the costs that only a running schedule shows.
 
-    These are the costs of its statements, and the extra time of transfers out, compared with
-    transfers measured one after another. A card pauses when a write goes to another erase group
-    than the write before. The extra time of an update that follows an update becomes part of every
-    transfer out. The rest of the extra time belongs to the pages between updates. A schedule
-    without pages has one pause, between the commit record and the first update.
+    These are the costs of statements, and the extra time of page-outs, compared with page-outs that
+    are measured one after another. A card pauses when a write goes to another erase group than the
+    write before. The extra time of an update's page-out right after another one becomes part of
+    every page-out. The rest of the extra time is shared by the other page-outs (`page_turn_us`). In
+    a schedule without them, the card pauses once, between the commit record and the first update.
     """
     outs = _outs(graph, observed)
     expected_us = {
@@ -117,15 +117,15 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
 
 
 def _unattended(lane: Lane) -> Lane:
-    """Return a lane that is a thread: it takes no processor time during a transfer.
+    """Return the lane without processor time, since a thread runs its transfers.
 
-    Handing the transfer to the thread is part of the time between statements.
+    The time to hand a transfer to the thread is part of the time between statements.
     """
     return replace(lane, cpu_base_us=0.0, cpu_us_per_byte=0.0, cpu_us_per_rest_byte=0.0)
 
 
 def _outs(graph: Graph, observed: Observed) -> dict[int, Node]:
-    """Return the nodes that are paged out, by the index of the statement."""
+    """Return the nodes that are paged out, by the index of their statement."""
     return {
         number: graph[statement.node]
         for number, statement in enumerate(observed.statements)
@@ -137,7 +137,8 @@ def statement_costs(observed: Observed) -> StatementCosts:
     """Return the mean time between the statements of a trace, by kind.
 
     The processor's statements (compute, free, wait, end) follow one another. Between two of them
-    the board decodes the second, and the pages before it, which run in the other lane.
+    the board decodes the second one, and the page statements before it, which run in the other
+    lane.
     """
     found = [gap for records in observed.records for gap in _gaps(records, observed.tick_us)]
     alone = {
@@ -169,7 +170,7 @@ def _reading(observed: Observed, traced_us: float) -> float:
 
 
 def _gaps(records: Sequence[Any], tick_us: float) -> Iterable[tuple[str, int, float]]:
-    """Yield the kind of each processor statement, the pages before it, and the gap before it."""
+    """Yield each processor statement's kind, the number of pages before it, and the gap in us."""
     names = {row.code: row.name for row in isa.rows("STATEMENT")}
     end, pages = None, 0
     for record in records:
@@ -192,7 +193,7 @@ class Validation:
 
     model: str
     ram_bytes: int  # the plan's budget
-    steps: int  # traced steps; the measurements are means over them
+    steps: int  # number of traced steps; the measurements are means over them
     predicted_us: float
     time_us: float  # measured
     predicted_uj: float
@@ -214,7 +215,7 @@ class Validation:
 def validation(
     graph: Graph, profile: Profile, costs: CostGraph, plan: Plan, observed: Observed
 ) -> Validation:
-    """Compare the prediction for a plan with its run. `costs` are priced by `profile`."""
+    """Compare the predicted costs of a plan with its run. `costs` must come from `profile`."""
     promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
     predicted_us = promised.time_us + profile.commit_us
     base_uj = profile.power.base_uw * predicted_us / 1e6
@@ -230,7 +231,7 @@ def validation(
 
 
 def _unclaimed(plan: Plan) -> Plan:
-    """Return a plan without the costs that it was solved for."""
+    """Return the plan without the costs that it states."""
     return replace(
         plan,
         status="feasible",

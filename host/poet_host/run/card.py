@@ -1,8 +1,8 @@
 """The content of a card: the committed weights, their step, and the host's note about them.
 
 A board knows tensors by number. The note has their names and shapes, and the classes that the
-weights distinguish. It lies at the end of the card's model area (FORMAT.md), in one of two places:
-the note of the committed model stays until the next model is committed.
+weights distinguish. The note lies in one of two places at the end of the card's model area
+(FORMAT.md). So the note of the committed model stays until the next model is committed.
 """
 
 import json
@@ -35,11 +35,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Note:
-    """The host's note. `sequence` is one more than in the note before."""
+    """The host's note on a card. Each new note has the next number as its `sequence`."""
 
     model_crc: int
     model: str  # name of the model
-    shapes: Shapes  # of the model's parameters and states, by name
+    shapes: Shapes  # shapes of the model's parameters and states, by name
     numbers: Mapping[str, int]  # tensor numbers in the model, by name
     classes: Classes = NO_NAMES
     sequence: int = 0
@@ -47,7 +47,7 @@ class Note:
 
 @dataclass(frozen=True)
 class _Row:
-    """A note as JSON."""
+    """The JSON form of a note."""
 
     model_crc: Count
     model: str
@@ -65,7 +65,7 @@ class Held:
     note: Note | None
 
     def described(self, graph: Graph) -> str:
-        """Describe the model in a message about a card that does not hold `graph`."""
+        """Describe the card's model in a message which says that it is not the model `graph`."""
         if self.note is None:
             return "another model"
         if self.note.model != graph.name:
@@ -79,8 +79,8 @@ class Resumed:
 
     step: int
     classes: Classes
-    # If the card has another layout: its weights, which must be written again. None: the weights
-    # can stay on the card as they are.
+    # The card's weights if their layout differs from the schedule's: they must be written again.
+    # None: the weights can stay on the card as they are.
     weights: SavedWeights | None = None
 
 
@@ -104,11 +104,11 @@ def held(device: Device) -> Held | None:
 
 
 def write_note(device: Device, schedule: Schedule, classes: Classes = NO_NAMES) -> None:
-    """Write the note of a schedule's model. The board then has no schedule loaded."""
+    """Write the note of a schedule's model. Afterwards, the board has no schedule loaded."""
     graph = schedule.graph
     before = [_read_note(device, place) for place in _PLACES]
     committed = int(device.hello().committed_model)
-    # Never overwrite the committed model's newest note: a power cut may come.
+    # The committed model's newest note is never overwritten: it must survive a power cut.
     newest = max(range(2), key=lambda i: _rank(before[i], committed))
     sequence = 1 + max((note.sequence for note in before if note), default=0)
     numbers = {name: number for number, name in enumerate(schedule.names)}
@@ -139,7 +139,7 @@ def _packed(about: Mapping[str, Any]) -> bytes:
 
 
 def _rank(note: Note | None, committed: int) -> tuple[bool, int]:
-    """Rank a note: of two notes, the note of higher rank is kept."""
+    """Return the rank of a note. Of two notes, the note with the higher rank is kept."""
     return (False, 0) if note is None else (note.model_crc == committed, note.sequence)
 
 
@@ -156,7 +156,7 @@ def _read_note(device: Device, place: int) -> Note | None:
         row = convert(about, _Row, "a note")
         classes = classes_from_json(row.classes)
     except (ValueError, TypeError, KeyError, RecursionError, zlib.error, BadInput):
-        return None  # not a note of ours; without names the card still trains
+        return None  # not a note that a host wrote; without a note the card still trains
     shapes = {name: shape for name, shape, _ in row.weights}
     numbers = {name: number for name, _, number in row.weights}
     return Note(row.model_crc, row.model, shapes, numbers, classes, row.sequence)
@@ -170,10 +170,10 @@ def check_replaceable(
 ) -> int | None:
     """Raise BadInput if training would delete weights or a job that the user may still need.
 
-    These are weights after one step or more, weights of another model, and a job that is not done.
-    Weights with the model CRC and the step of `written` do not count: the caller has them. If
-    training continues from a file, after `first_step` steps, weights of the same model may be
-    replaced. Then the result is the step of the weights on the card.
+    The user may need weights after one step or more, weights of another model, and a job that is
+    not done. `written`: model CRC and step of weights that the caller has; these may be deleted.
+    `first_step`: the steps after which training continues from a file. Then weights of the same
+    model may be replaced, and the step of the weights on the card is returned.
     """
     found = held(device)
     if found is None or (found.model_crc, found.step) == written:
@@ -212,7 +212,7 @@ def arena_of_card(device: Device) -> int:
 
 
 def read_weights(device: Device, schedule: Schedule) -> dict[str, Array]:
-    """All parameters and states of the last committed step, by node name."""
+    """Return all parameters and states of the last committed step, by node name."""
     numbers = {name: number for number, name in enumerate(schedule.names)}
     return _read_weights(device, schedule.graph, numbers)
 
@@ -235,10 +235,11 @@ def nothing_held(graph: Graph) -> BadInput:
 
 
 def resumed(device: Device, schedule: Schedule) -> Resumed:
-    """Load the schedule, to continue from the weights that the board has committed.
+    """Return the state of the weights that the board has committed, to continue from them.
 
-    The same model in another layout (another batch, other rates) is recognised by the names and
-    shapes of its parameters. Raises BadInput if the card holds nothing, or another model.
+    Load the schedule if these weights have its layout. The same model in another layout (another
+    batch, other rates) is recognised by the names and shapes of its parameters. Raises BadInput if
+    the card holds no weights, or weights of another model.
     """
     found = held(device)
     graph = schedule.graph
@@ -263,7 +264,7 @@ def _same_weights(found: Held, graph: Graph) -> bool:
 
 
 def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
-    """Read weights by the model and plan that the card holds."""
+    """Read the card's weights in the layout of the model and plan on the card."""
     assert found.note is not None
     model_part, plan_part = _parts(device)
     model = read_model(model_part, "the model on the card")
@@ -286,7 +287,7 @@ def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
 
 
 def _parts(device: Device) -> tuple[bytes, bytes]:
-    """The model part and the plan part that lie on the card."""
+    """Return the model part and the plan part that lie on the card."""
     size = isa.record_size("poet_model")
     model_bytes = part_size(isa.unpack("poet_model", device.read(MODEL, 0, size)))
     size = isa.record_size("poet_plan_header")

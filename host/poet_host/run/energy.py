@@ -1,13 +1,14 @@
-"""Energy of a step from the measured times in each power state: estimated, not metered."""
+"""Estimate the energy of a step from the time measured in each power state, without a meter."""
 
 from ..profile.profile import Power
 from .run import Step
 
 
 def energy_uj(step: Step, power: Power) -> tuple[float, float]:
-    """Microjoules of one whole step: above the sleeping board, and with the sleeping board.
+    """Return two energies of a whole step in uJ: above the sleeping board, and including it.
 
-    Time in each state (processor awake, storage read, storage written) x the power of that state.
+    An energy is the time in each state (processor awake, storage read, storage written) times the
+    power of that state.
     """
     awake_us = step.time_us - step.asleep_us
     above = _above_uj(power, awake_us, step.reading_us, step.writing_us)
@@ -15,10 +16,10 @@ def energy_uj(step: Step, power: Power) -> tuple[float, float]:
 
 
 def planned_part(step: Step, power: Power) -> tuple[float, float]:
-    """Time, and energy above the sleeping board, of the part of a step that a plan contains.
+    """Return the time (us) and the energy (uJ) of the part of a step that a plan contains.
 
-    In us and uJ. That part is the step without its overhead. The plan's `time_us` and `energy_uj`
-    predict it.
+    This part is the step without its overhead. The energy is that above the sleeping board. The
+    plan's `time_us` and `energy_uj` predict both values.
     """
     time_us = step.time_us - step.overhead_us
     awake_us = time_us - (step.asleep_us - step.overhead_asleep_us)

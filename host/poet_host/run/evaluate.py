@@ -38,17 +38,17 @@ Half = Literal["held-out", "training"]
 
 
 def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
-    """Share of samples (0 to 1) whose largest logit is that of their label."""
+    """Return the share of samples (0 to 1) whose largest logit is that of their label."""
     return share_right(logits(graph, weights, x), y)
 
 
 def share_right(answers: Array, y: Array) -> float:
-    """Share of samples whose largest logit in `answers` is that of their label."""
+    """Return the share of samples (0 to 1) whose largest logit in `answers` is their label's."""
     return float(np.mean(answers.reshape(*y.shape, -1).argmax(axis=-1) == y))
 
 
 def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float | None:
-    """Accuracy on the held-out samples; None without such samples, or if labels are not classes."""
+    """Return the accuracy on held-out samples; None without them, or if labels are not classes."""
     if dataset.x_test is None or dataset.y_test is None or graph[graph.label].dtype != "int32":
         return None
     return accuracy(graph, weights, dataset.x_test, dataset.y_test)
@@ -93,10 +93,11 @@ def evaluate(
     samples: int | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Run the first `samples` samples (None: all) of a half of `data` (see half_of) on a board.
+    """Evaluate weights on a board, on the first `samples` samples of a half of `data`.
 
-    Raises BadInput if there are no such samples, Infeasible if the model's forward part does not
-    fit the board's arena, PoetError if the loss is not finite.
+    `samples` None: all. `half`: see half_of. Raises BadInput if there are no such samples,
+    Infeasible if the model's forward part does not fit the board's arena, PoetError if the loss is
+    not finite.
     """
     if samples is not None and samples < 1:
         raise BadInput(f"{samples} samples to evaluate: choose 1 or more")
@@ -141,7 +142,7 @@ def _check_weights(graph: Graph, weights: Weights) -> None:
 
 
 def half_of(dataset: Dataset, half: Half | None) -> Half:
-    """Check `half`. None means "held-out" if samples are held out, otherwise "training"."""
+    """Return the checked `half`. None: "held-out" if samples are held out, otherwise "training"."""
     if half not in (None, *get_args(Half)):
         raise BadInput(f"there is no half {half!r}: choose one of {', '.join(get_args(Half))}")
     if dataset.x_test is not None:
@@ -176,7 +177,7 @@ def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, P
 
 
 class _Forward:
-    """The forward part of a model on a board, batch by batch."""
+    """Runs the forward part of a model on a board, batch by batch."""
 
     def __init__(self, device: Device, graph: Graph, weights: Weights) -> None:
         _check_weights(graph, weights)
@@ -194,7 +195,7 @@ class _Forward:
             device.probe_write(self._start[name], self._stored[name])
 
     def run(self, x: Array, y: Array) -> tuple[Array, float]:
-        """Logits and mean loss of up to a batch of samples."""
+        """Return the logits and the mean loss of some samples, at most one batch."""
         count, batch = len(x), self.graph.batch
         filler = np.zeros(batch - count, dtype=np.intp)  # the first sample again
         chosen = np.concatenate([np.arange(count), filler])
@@ -231,7 +232,7 @@ class _Forward:
             storage[node.name] = self.device.probe_read(at[node.name], node.size_bytes)
 
     def _compute(self, node: Node, statement: Statement, at: Mapping[str, int], count: int) -> None:
-        if node.name == self.graph.loss:  # a mean over `count` samples
+        if node.name == self.graph.loss:  # the loss must be a mean over `count` samples
             samples = int(node.attrs["n"]) * count // self.graph.batch
             node = replace(node, attrs={**node.attrs, "n": samples})
         places = [at[name] for name in node.inputs]

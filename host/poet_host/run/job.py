@@ -1,9 +1,9 @@
-"""A job: all that a board needs to train alone, on its card after the tensors.
+"""A job: the data with which a board trains alone. It lies on the card after the tensors.
 
 The record (poet_job of records.h) comes first. Then come the sample numbers of each step, the
 samples, and room for the board's name and the losses. Before each step, the board reads a batch
-from the job. Otherwise it receives the same batch over serial, so the weights are the same bits.
-The record is written last: after a power cut before that, the card has no job.
+from the job. A board that does not train alone receives the same batch over serial, so the weights
+are equal, bit for bit. The record is written last: if the power fails earlier, the card has no job.
 """
 
 import zlib
@@ -25,12 +25,12 @@ from .run import Array
 _C = isa.constants()
 _BLOCK, _MAGIC = _C["POET_BLOCK"], _C["POET_JOB_MAGIC"]
 _LOG_BYTES = isa.record_size("poet_job_log")  # before the losses
-_SCRATCH_BYTES = 256 * _BLOCK  # at the card's end, for measuring (firmware/src/probe.c)
+_SCRATCH_BYTES = 256 * _BLOCK  # at the card's end, used by measurements (firmware/src/probe.c)
 
 
 @dataclass(frozen=True)
 class Job:
-    """`steps` steps that follow the committed step `first`, as the bytes that the board reads."""
+    """The bytes with which a board trains `steps` steps after the committed step `first`."""
 
     first: int
     steps: int
@@ -42,19 +42,19 @@ class Job:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that the job takes of a card."""
+        """Return the number of bytes that the job takes on a card."""
         return (self.loss_block + _blocks(_LOG_BYTES + 4 * self.steps)) * _BLOCK + _SCRATCH_BYTES
 
 
 @dataclass(frozen=True)
 class JobState:
-    """The progress of a job. `losses` are of the steps after `first`; NaN: not recorded."""
+    """The progress of a job. `losses` has the loss of each step after `first`; NaN: unknown."""
 
     first: int
     steps: int
     committed: int
     losses: Array
-    board: str = ""  # the last board that trained by the job, "" if no board has
+    board: str = ""  # name of the last board that trained with this job; "" if none did
     classes: Classes = NO_NAMES
 
     def __repr__(self) -> str:
@@ -65,19 +65,19 @@ class JobState:
         return self.first + self.steps
 
     def noted(self) -> list[tuple[int, float | None]]:
-        """Steps and losses; None: the power went before the loss was recorded."""
+        """Return each step with its loss; None if the power failed before the loss was recorded."""
         known = (loss if isfinite(loss) else None for loss in self.losses.tolist())
         return list(enumerate(known, self.first + 1))
 
 
 def make_job(schedule: Schedule, dataset: Dataset, seed: int, first: int, steps: int) -> Job:
-    """Make the job of steps `first` + 1 to `first` + `steps`, with data that fits the graph."""
+    """Make the job of steps `first` + 1 to `first` + `steps`. `dataset` must fit the graph."""
     graph = schedule.graph
     samples = b"".join(_sample(dataset, i) for i in range(len(dataset.x)))
     chosen = [samples_of_step(dataset, graph.batch, seed, first + i) for i in range(steps)]
     order = np.concatenate(chosen).astype("<u4").tobytes()
     sample_block = 1 + _blocks(len(order))
-    # The blocks that the board writes have erase groups of their own.
+    # The blocks that the board writes (its name, the losses) have erase groups of their own.
     groups = -(-(sample_block + _blocks(len(samples))) // ERASE_BLOCKS)
     loss_block = groups * ERASE_BLOCKS
     values = {
@@ -106,7 +106,7 @@ def _sample(dataset: Dataset, number: int) -> bytes:
 
 
 def check_room(device: Device, job: Job) -> None:
-    """Raise BadInput if the card is too small. The board must have loaded the schedule."""
+    """Raise BadInput if the card is too small for a job. The schedule must be loaded."""
     if job.size_bytes > (room := _room(device)):
         raise BadInput(
             f"the samples and their order need {job.size_bytes:,} bytes of the card, which has "
@@ -117,7 +117,7 @@ def check_room(device: Device, job: Job) -> None:
 def write_job(device: Device, job: Job, progress: Progress | None = None) -> None:
     """Write a job to the card. The board must have committed step `job.first`."""
     parts = [
-        (0, bytes(_BLOCK)),  # no job, while the parts of another one are replaced
+        (0, bytes(_BLOCK)),  # delete the old record, so that it never describes new parts
         (job.loss_block, bytes(_LOG_BYTES) + np.full(job.steps, np.nan, dtype="<f4").tobytes()),
         (job.sample_block, job.samples),
         (1, job.order),
@@ -130,7 +130,7 @@ def write_job(device: Device, job: Job, progress: Progress | None = None) -> Non
 
 
 def read_job(device: Device) -> JobState | None:
-    """Read the job on the card; None without a job. The board must have loaded its schedule."""
+    """Read the state of the card's job; None without a job. Its schedule must be loaded."""
     size = isa.record_size("poet_job")
     if _room(device) < size:
         return None
@@ -144,7 +144,7 @@ def read_job(device: Device) -> JobState | None:
     noted = device.read(JOB, 0, _LOG_BYTES + 4 * done, start=record["loss_block"] * _BLOCK)
     board = noted[:_LOG_BYTES].rstrip(b"\0").decode("ascii", "replace")
     losses = np.frombuffer(bytearray(noted[_LOG_BYTES:]), "<f4")
-    if 0 < done == committed - record["first"]:  # the power may have gone before it was recorded
+    if 0 < done == committed - record["first"]:  # the last loss may not be recorded
         losses[-1] = device.step(committed).loss
     return JobState(record["first"], record["steps"], committed, losses, board)
 
@@ -154,7 +154,10 @@ def _blocks(size_bytes: int) -> int:
 
 
 def _room(device: Device) -> int:
-    """Return the bytes of the card that a job may take. A read beyond them fails with them."""
+    """Return how many bytes of the card a job may take.
+
+    The board reports this number in its error when the host reads beyond the end of the job area.
+    """
     try:
         device.read(JOB, 0, 4, start=2**32 - 4)
     except BoardError as error:

@@ -1,9 +1,9 @@
 """The log of a training run: JSON lines, one object for each event.
 
-The first line of a run has the `event` "begin": the model, the board, the first step. A "step"
-follows for each committed step, a "validation" for each validated epoch, and an "end" when the run
-ends. A resumed run appends to the same file, with a "begin" of its own. Each line is written before
-the next step begins.
+The first line of a run has the `event` "begin" and names the model, the board and the first step.
+An event "step" follows for each committed step, a "validation" for each validated epoch, and an
+"end" when the run ends. A resumed run appends to the same file, with a "begin" of its own. Each
+line is written before the next step begins.
 """
 
 import json
@@ -27,9 +27,9 @@ FORMAT, VERSION = "poet-log", 1
 class Log(Closing):
     """A context manager: call `begin`, then `step` after every step, then `end`.
 
-    `begin` opens and replaces the file `path`, or, with `resume`, appends to it; without a path
-    nothing is written. An exception that leaves the block becomes the last line. If the log can no
-    longer be written, `broken` is the reason, and training continues without a log.
+    `begin` replaces the file `path`. With `resume`, it appends to the file. Without a path, nothing
+    is written. An exception that leaves the `with` block becomes the last line. If the log can no
+    longer be written, `broken` states the reason, and training continues without a log.
     """
 
     def __init__(self, path: Path | None, resume: bool = False) -> None:
@@ -50,9 +50,9 @@ class Log(Closing):
     ) -> None:
         """Open the file and write its first line.
 
-        `about` describes the run in JSON's types, `per_epoch` is the number of steps in an epoch,
-        `power` is the board's. Raises BadInput if the file cannot be written, or if it is not a log
-        to append to.
+        `about` describes the run in JSON types, `per_epoch` is the number of steps in an epoch,
+        `power` is the power of the board. Raises BadInput if the file cannot be written, or if a
+        resumed run cannot append to it.
         """
         if self._path:
             self._file = _opened(self._path, self._resume)
@@ -104,7 +104,7 @@ class Log(Closing):
 
 
 def _opened(path: Path, resume: bool) -> BinaryIO:
-    """Open the file without a buffer: data that did not fit on the disk is not written later."""
+    """Open the file without a buffer, so that a failed write is not repeated later."""
     try:
         if not resume or is_stream(path) or not path.exists():
             return path.open("wb", buffering=0)
@@ -117,7 +117,7 @@ def _opened(path: Path, resume: bool) -> BinaryIO:
 
 
 def _whole_lines_bytes(path: Path) -> int:
-    """Bytes of the whole lines in a log; a power cut may leave a part of a line after them.
+    """Return the bytes of the whole lines in a log. After a power cut, a part of a line may follow.
 
     Raises BadInput if the file is not a log, or cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Run: what one training run on a board did, measured by the board itself."""
+"""Run: the results of one training run on a board, as the board itself measured them."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -23,25 +23,25 @@ _AGAIN = "use a file that `train --run` wrote, or train again"
 
 @dataclass(frozen=True)
 class Step:
-    """One training step; times by the board's clock.
+    """One training step, with times by the board's clock.
 
-    The overhead is the part that no plan contains: the commit, and the board's answers to its host.
+    Its overhead is the part that no plan contains: the commit, and the board's answers to its host.
     """
 
     step: int
     loss: float
-    time_us: float  # the whole step, overhead included
+    time_us: float  # time of the whole step, overhead included
     compute_us: float
     transfer_us: float
     commit_us: float
-    asleep_us: float  # the processor slept
-    reading_us: float  # storage was read
-    writing_us: float  # storage was written
-    serving_us: float  # the board answered its host, and took in the next batch
+    asleep_us: float  # time in which the processor slept
+    reading_us: float  # time in which storage was read
+    writing_us: float  # time in which storage was written
+    serving_us: float  # time in which the board answered its host and received the next batch
     peak_bytes: int
-    overhead_asleep_us: float = 0.0  # the part of asleep_us that is overhead; likewise the others
-    overhead_reading_us: float = 0.0
-    overhead_writing_us: float = 0.0
+    overhead_asleep_us: float = 0.0  # the part of asleep_us that belongs to the overhead
+    overhead_reading_us: float = 0.0  # the part of reading_us that belongs to the overhead
+    overhead_writing_us: float = 0.0  # the part of writing_us that belongs to the overhead
 
     @property
     def overhead_us(self) -> float:
@@ -52,9 +52,10 @@ class Step:
 class Traced:
     """One statement of the plan as the board executed it.
 
-    `activation`: `node` is the output of a forward operator, not a parameter, a gradient or data.
-    `time_us` is the median over the steps that traced the statement. `begin_us` and `end_us` count
-    from the start of the latest of these steps. `statement` is the index in the plan.
+    `activation`: whether `node` is the output of a forward operator (not a parameter, gradient or
+    data).
+    `time_us` is the median over the steps that traced the statement. `begin_us` and `end_us`
+    count from the start of the latest of these steps. `statement` is the index in the plan.
     """
 
     op: str
@@ -85,15 +86,15 @@ class Run:
     ended: Ended
     steps: tuple[Step, ...]
     trace: tuple[Traced, ...]
-    energy_uj: float | None  # of a whole step, above the sleeping board
-    total_energy_uj: float | None  # of a whole step, the sleeping board included
+    energy_uj: float | None  # energy of a whole step, above the sleeping board
+    total_energy_uj: float | None  # energy of a whole step, sleeping board included
     weights: Weights = field(repr=False)
     deadline_us: float | None = None  # the deadline of the schedule
-    predicted_time_us: float | None = None  # the plan's time_us and energy_uj: without overhead
-    predicted_energy_uj: float | None = None
-    measured_time_us: float | None = None  # the same quantities, as the board measured them
-    measured_energy_uj: float | None = None
-    classes: tuple[str, ...] = NO_NAMES  # Classes that the weights distinguish, or their names
+    predicted_time_us: float | None = None  # the plan's time_us, without overhead
+    predicted_energy_uj: float | None = None  # the plan's energy_uj, without overhead
+    measured_time_us: float | None = None  # measured time of a step without its overhead
+    measured_energy_uj: float | None = None  # energy of a step without its overhead, by that time
+    classes: tuple[str, ...] = NO_NAMES  # the classes that the weights distinguish, by name
 
     def __repr__(self) -> str:
         first, last = self.loss("first"), self.loss("last")
@@ -102,7 +103,7 @@ class Run:
 
     @property
     def peak_bytes(self) -> int:
-        """The high-water mark of the arena, painted before each step."""
+        """Return the highest number of arena bytes used. The board paints the arena to find it."""
         return max((step.peak_bytes for step in self.steps), default=0)
 
     @property
@@ -111,17 +112,17 @@ class Run:
 
     @property
     def time_us(self) -> float | None:
-        """The median time of a whole step."""
+        """Return the median time of a whole step."""
         return median(step.time_us for step in self.steps) if self.steps else None
 
     @property
     def overhead_us(self) -> float | None:
-        """The median overhead of a step: its commit, and the answers to the host."""
+        """Return the median overhead of a step: its commit, and the board's answers to its host."""
         return median(step.overhead_us for step in self.steps) if self.steps else None
 
     @property
     def deadline_missed_steps(self) -> int:
-        """The number of steps that, without their overhead, took longer than the deadline.
+        """Return the number of steps whose time without overhead exceeded the deadline.
 
         The deadline applies to the plan, which contains no overhead either.
         """
@@ -130,7 +131,10 @@ class Run:
         return sum(step.time_us - step.overhead_us > self.deadline_us for step in self.steps)
 
     def loss(self, end: Literal["first", "last"]) -> float | None:
-        """Mean loss of the first or last eighth of the steps: single batches differ a lot."""
+        """Return the mean loss of the first or last eighth of the steps.
+
+        It is a mean because the losses of single batches differ a lot.
+        """
         if not self.steps:
             return None
         count = max(1, len(self.steps) // 8)
@@ -138,11 +142,11 @@ class Run:
         return fmean(step.loss for step in some)
 
     def counts(self) -> dict[str, int]:
-        """The number of traced statements of each kind in a step."""
+        """Return the number of traced statements of each kind in a step."""
         return count(self.trace)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of run.json: all but the weights, which have a file of their own."""
+        """Return the content of run.json: all fields but the weights, which have their own file."""
         named = {
             name: getattr(self, name)
             for name in self.__dataclass_fields__
@@ -168,7 +172,7 @@ class Run:
 
 
 def load_run(path: Path | str, weights: Weights) -> Run:
-    """Load the run in a run.json. `weights` come from their own file. Raises BadInput."""
+    """Load a run from run.json, with `weights` from another file. Raises BadInput if damaged."""
     value = of_format(read_json(path), FORMAT, VERSION, str(path), _AGAIN)
     run = convert({**value, "weights": {}}, Run, str(path), extra=True)
     return replace(run, weights=weights)
@@ -193,7 +197,7 @@ def count(trace: Sequence[Traced]) -> dict[str, int]:
 
 
 def weights_sha256(weights: Weights) -> str:
-    """SHA-256 over all tensors by name: name, shape, then the bytes of each number."""
+    """Return the SHA-256 over all tensors in order of name: name, shape, bytes of the numbers."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         values = np.ascontiguousarray(weights[name], dtype="<f4")

@@ -12,12 +12,15 @@ from ..schedule.decode import Wait, decode
 from ..schedule.schedule import Schedule
 from .run import Traced
 
-KEPT = 256  # the latest measurements of a statement, from which its median is computed
+KEPT = 256  # number of latest measurements of a statement, for its median
 
 
 class Trace:
-    """Ticks by statement. A board that can trace few statements shows a window of them in
-    each step; the windows move over the plan from step to step."""
+    """The measured ticks of each statement.
+
+    A board that can trace only few statements traces a window of them in each step. The window
+    moves over the plan from step to step.
+    """
 
     def __init__(self, schedule: Schedule, graph: Graph, capacity: int) -> None:
         self.statements = decode(schedule)
@@ -29,11 +32,11 @@ class Trace:
 
     @property
     def windows(self) -> int:
-        """The number of steps that trace every statement once; 0 on a board that cannot trace."""
+        """Return the number of steps in which all statements are traced; 0 without tracing."""
         return -(-len(self.statements) // self.capacity) if self.capacity else 0
 
     def window(self, step: int) -> tuple[int, int]:
-        """First statement and number of statements to trace in a step."""
+        """Return the first statement and the number of statements to trace in a step."""
         if self.capacity == 0:
             return 0, 0
         first = step % self.windows * self.capacity

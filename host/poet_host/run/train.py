@@ -36,9 +36,10 @@ BeforeMoving = Callable[[Weights, int], None]
 
 
 class Diverged(PoetError):
-    """The loss of step `step`, or a parameter after it, was not finite.
+    """The loss of step `step`, or a parameter after this step, was not finite.
 
-    The step before is committed. `run` has the weights after that step, and all steps until then.
+    The step before it is committed. `run` has the weights of the committed step, and all steps up
+    to that step.
     """
 
     def __init__(self, step: int, run: Run) -> None:
@@ -51,12 +52,12 @@ class Diverged(PoetError):
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """The weights from which training starts. Raises BadInput for numbers out of range."""
+    """The weights from which training starts. Raises BadInput if a number is out of range."""
 
-    seed: int = 0  # of new weights, and of the order of samples
-    weights: Weights | None = field(default=None, repr=False)  # by node name; the rest is new
-    first_step: int = 0  # the steps that `weights` have been trained for
-    resume: bool = False  # start from the weights that the board has committed instead
+    seed: int = 0  # seed of new weights, and of the order of samples
+    weights: Weights | None = field(default=None, repr=False)  # by node; missing ones are new
+    first_step: int = 0  # number of steps that `weights` have been trained for
+    resume: bool = False  # True: start from the weights that the board has committed
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -67,7 +68,7 @@ class StartingPoint:
 
     @property
     def classes(self) -> Classes:
-        """The names of the classes that `weights` were trained with, if any."""
+        """Return the names of the classes that `weights` were trained with, if any."""
         return classes_of_weights(self.weights)
 
 
@@ -75,7 +76,7 @@ class Training:
     """A run in progress: call `step` for each step, then `finish`.
 
     Several runs may take turns, each on a board of its own. If the card has the same model in
-    another layout, its weights are written again. `before_moving` is called before that.
+    another layout, `before_moving` is called, then the weights are written in the new layout.
     """
 
     def __init__(
@@ -98,14 +99,15 @@ class Training:
         self._refused: BoardError | None = None  # why the board did not take the next batch
 
     def step(self, *, more: bool = False) -> Step:
-        """Train one batch. Raises Diverged, LinkBroken; the step before stays committed.
+        """Train one batch. If this raises Diverged, the step before stays committed.
 
-        If `more` steps follow, the next batch is sent while the board computes this one. Raises
-        BoardError after this step if the board could not take that batch.
+        `more`: another step follows, so its batch is sent while the board computes this one. If the
+        board cannot take that batch, BoardError is raised after this step. Raises LinkBroken if the
+        board no longer answers.
         """
         device, step = self.device, self.committed
         self._refused = None
-        # Prepared before the step: the board may wait for it during the step.
+        # The next batch is prepared before this step: the board may wait for it during the step.
         following = self._batch(step + 1) if more else ()
         meanwhile = (lambda: self._send_ahead(step + 1, following)) if more else None
         try:
@@ -143,7 +145,7 @@ class Training:
         try:
             self._send(step, batch)
         except BoardError as error:
-            if error.name != "busy":  # inputs have one slot: the batch is sent after the step
+            if error.name != "busy":  # the board has room for one batch: send the next one later
                 self._refused = error
 
     def finish(self, ended: Ended = "done") -> Run:
@@ -226,7 +228,7 @@ def prepare_board(
 
 
 def load_schedule(device: Device, schedule: Schedule) -> None:
-    """Send the schedule to a board that has storage. The weights there stay as they are."""
+    """Send the schedule to a board that has storage. The weights on its storage do not change."""
     storage_info(device)
     device.load(schedule.model_part, schedule.plan_part)
 
@@ -234,7 +236,7 @@ def load_schedule(device: Device, schedule: Schedule) -> None:
 def _commit(
     device: Device, schedule: Schedule, values: Mapping[str, Array], step: int, classes: Classes
 ) -> None:
-    """Load the schedule, and write the values of all parameters and states after `step`."""
+    """Load the schedule, write `values`, and let the board commit them as those after `step`."""
     storage_info(device)
     write_note(device, schedule, classes)
     load_schedule(device, schedule)
@@ -245,9 +247,10 @@ def _commit(
 
 
 def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:
-    """Return the start values of all parameters and states, with `weights` in place of new ones.
+    """Return the values of all parameters and states at the start: `weights`, and new values.
 
-    Raises BadInput for a name or shape that the graph does not have, and for numbers not finite.
+    Raises BadInput for a name or shape that the graph does not have, and for a number that is not
+    finite.
     """
     values = dict(start_values(graph, seed))
     for name, array in (weights or {}).items():

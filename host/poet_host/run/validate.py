@@ -35,7 +35,7 @@ def check_held_out(dataset: Dataset) -> None:
 
 
 def validate(graph: Graph, weights: Weights, dataset: Dataset, epoch: int, step: int) -> Validated:
-    """Loss and accuracy of weights on the held-out samples of a data set that fits the graph."""
+    """Return the loss and accuracy of weights on held-out samples. `dataset` must fit `graph`."""
     assert dataset.x_test is not None
     assert dataset.y_test is not None
     answers = logits(graph, weights, dataset.x_test)

@@ -20,7 +20,7 @@ _NO_FILE = (SafetensorError, OSError, ValueError, TypeError, KeyError)
 
 
 class SavedWeights(dict[str, Array]):
-    """Weights of a file or run by node name. `classes`: the names that they were trained with."""
+    """Weights by node name. `classes`: the names of the classes that they were trained with."""
 
     def __init__(self, values: Mapping[str, Array], classes: Classes) -> None:
         super().__init__(values)
@@ -37,9 +37,9 @@ def save_weights(
     """Write all parameters and states of `graph`, except its constants, to a safetensors file.
 
     `step`: the number of steps trained so far; --resume needs it.
-    `classes` are saved too, so that later data gets the same class numbers. If empty, the classes
-    that `load_weights` read with `weights` are saved. Raises PoetError if the file cannot be
-    written.
+    `classes` are saved too, so that later data gets the same class numbers. If `classes` is empty,
+    the classes that `load_weights` read with `weights` are saved. Raises PoetError if the file
+    cannot be written.
     """
     named = to_named(graph, weights, constants=False)
     names = classes or classes_of_weights(weights)
@@ -47,7 +47,7 @@ def save_weights(
     about: dict[str, Any] = {"model": graph.name}
     about |= {} if step is None else {"step": step}
     about |= {"classes": names.to_json()} if names else {}
-    # As one text, because safetensors writes several texts in any order.
+    # The description is one text: safetensors would write several texts in varying order.
     write_whole(path, tensors_to_bytes(named, metadata={_ABOUT: json.dumps(about)}))
 
 
@@ -63,7 +63,10 @@ def step_of_weights(path: Path | str) -> int:
 
 
 def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
-    """Weights by node name; BadInput if the file is damaged or belongs to another model."""
+    """Return the weights of a file by node name.
+
+    Raises BadInput if the file is damaged or belongs to another model.
+    """
     data = read_bytes(path)
     try:
         named = parse_tensors(data)
@@ -81,7 +84,7 @@ def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
 
 
 def classes_of_weights(weights: Weights | None) -> Classes:
-    """The names that weights were trained with, if they are from a file that has them."""
+    """Return the class names that weights were trained with; no names if these are unknown."""
     return weights.classes if isinstance(weights, SavedWeights) else NO_NAMES
 
 

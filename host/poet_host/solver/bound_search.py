@@ -1,4 +1,4 @@
-"""Bound search: higher and higher lower bounds of the energy of all plans.
+"""Bound search: find higher and higher lower bounds of the energy of all plans.
 
 It solves the stage model (stage_model.py) with every recomputation that a plan better than the
 incumbent can afford. An incumbent whose energy equals the minimum is proved optimal.
@@ -15,14 +15,14 @@ from .stage_model import StageModel
 from .workers import Channel
 
 RELAXED = DepthLimit(1, needs_inputs=False)
-RELAXATION_TIME_SHARE = 0.1  # of the time left, for each program of the first bound
+RELAXATION_TIME_SHARE = 0.1  # share of the time left, for each program of the first bound
 MAX_CUTS_PER_ROUND = 100  # constraints added at once to the linear relaxation
 MAX_CUT_ROUNDS = 10
-MIN_BOUND_RISE = 1e-5  # relative: a round that raises the bound less is the last one
+MIN_BOUND_RISE = 1e-5  # relative rise; a round that raises the bound by less is the last one
 
 
 def first_bound(task: Task, channel: Channel) -> float:
-    """Emit and return a quick bound on all plans. It assumes that recomputing needs no inputs."""
+    """Emit and return a quick bound on all plans, as if recomputations needed no inputs."""
     search = BoundSearch(task, channel)
     candidates = RecomputeCandidates(task.graph, task.may_recompute, depth_limit=RELAXED)
     model = search.stage_model(candidates, task.ram_bytes, task.deadline_us)
@@ -41,7 +41,7 @@ def first_bound(task: Task, channel: Channel) -> float:
 
 
 def search_bounds(task: Task, incumbent: Candidate | None, channel: Channel) -> None:
-    """Emit higher and higher bounds on all plans, given the best plan that is known."""
+    """Emit higher and higher bounds on all plans. `incumbent` is the best plan known so far."""
     search = BoundSearch(task, channel)
     if incumbent is not None:
         search.incumbent = incumbent
@@ -54,7 +54,7 @@ class BoundSearch(Search):
     model: StageModel
 
     def run(self) -> None:
-        """Search without conflicts first, then with conflicts, which takes a larger model."""
+        """Search first without conflicts, then with conflicts, which need a larger model."""
         for for_conflicts in (False, True):
             candidates = RecomputeCandidates(
                 self.task.graph,
@@ -77,7 +77,10 @@ class BoundSearch(Search):
         return self.bound_uj >= self.incumbent_uj * (1 - TOLERANCE)
 
     def raise_bound(self, bound_uj: float) -> None:
-        """Emit a higher bound, at most the incumbent's energy: the model has no plans above it."""
+        """Emit the bound if it is higher than before.
+
+        It is at most the incumbent's energy, since the model contains no plan of more energy.
+        """
         bound_uj = min(bound_uj, self.incumbent_uj)
         if bound_uj > self.bound_uj:
             self.bound_uj = bound_uj
@@ -104,7 +107,10 @@ class BoundSearch(Search):
                 break
 
     def solve_integer(self) -> bool:
-        """Solve the integer program. True: its solution violates conflicts, which are now added."""
+        """Solve the integer program, and add the conflicts that its solution violates.
+
+        Return whether there are any.
+        """
         task, model = self.task, self.model
 
         def on_progress(bound_uj: float, values: Values | None) -> bool:

@@ -23,7 +23,7 @@ def candidate_of(
     time_limit_s: float,
     effort: Effort = "full",
 ) -> Candidate | Excess:
-    """Make the plan of legal events; see `realise`."""
+    """Make a verified plan from legal events; see `realise`."""
     found = realise(
         problem,
         statements(problem.graph, events),

@@ -1,18 +1,19 @@
-"""Conflicts: recomputations of one stage that do not fit into RAM with the other tensors there.
+"""Conflicts: recomputations of one stage that do not fit into RAM together with other tensors.
 
 The stage model (stage_model.py) bounds RAM only while the operator of a stage runs. A conflict is
 a set S of recomputations of a stage. The results of a subset K stay until the stage's operator
-runs. M is the least peak of the bytes of S, over all orders and repetitions. With
-held_i = U_ti - R_ti - P_ti, which is at most 1 if i was in RAM throughout the stage,
+runs. M is the least peak RAM, in bytes, for computing S, over all orders and repetitions. Let
+held_i = U_ti - R_ti - P_ti, which is at most 1 if i was in RAM throughout the stage. Then
 
-    M (sum_S R_tj + sum_K U_tj - |S| - |K| + 1) + sum m_i held_i <= RAM
+    M (sum_S R_tj + sum_K U_tj - |S| - |K| + 1) + sum m_i held_i <= RAM,
 
-over the tensors i that are not in S. An input from outside S counts either as held, or in M while
-it is used. `passing` are the inputs that count in M.
+where the last sum is over the tensors i that are not in S. An input from outside S counts either
+as held, or in M while it is used. The inputs that count in M are called `passing`.
 
 Every plan obeys this constraint, if R and P count only tensors that were not in RAM when the stage
 began, or are in RAM when its operator runs (`solution.values_of`). If a tensor is dropped and
-comes back only for a while, R and P do not count that: it costs the plan energy, but not the model.
+comes back only for a while, R and P do not count its return. The plan spends energy on the return,
+but the model does not.
 """
 
 import heapq
@@ -24,23 +25,23 @@ from .program import Term, Values
 from .stage_model import ALWAYS_IN_RAM, Stage, StageModel
 
 MAX_STATES = 2000  # visited for one M
-INTEGRALITY_TOLERANCE = 1e-3  # of the value of a variable
-VIOLATION_TOLERANCE = 1e-6  # of a RAM constraint, relative to the RAM
+INTEGRALITY_TOLERANCE = 1e-3  # largest distance of a variable's value from 0 or 1
+VIOLATION_TOLERANCE = 1e-6  # largest excess over the RAM that is ignored, relative to the RAM
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """See the module's docstring."""
+    """A conflict: recomputations of a stage that do not fit into RAM together."""
 
     stage: int  # index of the stage
     computed: frozenset[int]  # S
     kept: frozenset[int]  # K
-    passing: frozenset[int]  # inputs of S that count in M
+    passing: frozenset[int]  # inputs of S, from outside S, that count in M
     peak_bytes: int  # M
 
 
 def forbid(model: StageModel, conflict: Conflict) -> bool:
-    """Add a conflict's constraint. False: the model does not offer these recomputations."""
+    """Add a conflict's constraint. Return False if the model lacks these recomputations."""
     stage = model.stages[conflict.stage]
     kept = {i: stage.used.get(i) for i in conflict.kept}
     if any(j not in stage.computed for j in conflict.computed) or None in kept.values():
@@ -66,7 +67,7 @@ def forbid(model: StageModel, conflict: Conflict) -> bool:
 
 
 def _held(stage: Stage, i: int) -> Iterator[Term]:
-    """U_ti - R_ti - P_ti."""
+    """Yield the terms of held_i = U_ti - R_ti - P_ti."""
     yield stage.used[i], 1.0
     for made in (stage.computed, stage.paged):
         if i in made:
@@ -74,7 +75,7 @@ def _held(stage: Stage, i: int) -> Iterator[Term]:
 
 
 def violated_single(model: StageModel, values: Values, max_count: int) -> list[Conflict]:
-    """Single recomputations whose constraint a fractional solution violates, worst first."""
+    """Return the worst conflicts of one recomputation each that a fractional solution violates."""
     nodes, found = model.graph.nodes, []
     for index, stage in enumerate(model.stages):
         held = _held_shares(stage, values)
@@ -94,7 +95,7 @@ def violated_single(model: StageModel, values: Values, max_count: int) -> list[C
 
 
 def violated_sets(model: StageModel, values: Values) -> list[Conflict]:
-    """For each stage, all recomputations of an integral solution, if they do not fit into RAM."""
+    """Return a conflict for each stage whose recomputations in an integral solution exceed RAM."""
     found = []
     for index, stage in enumerate(model.stages):
         computed = frozenset(j for j, column in stage.computed.items() if values[column] > 0.5)
@@ -142,11 +143,11 @@ def _least_peak(
     passing: frozenset[int],
     capacity_bytes: int,
 ) -> int:
-    """Return the least peak of computing all of `computed` and ending with `kept`.
+    """Return the least peak bytes for computing all of `computed`, with `kept` in RAM at the end.
 
     States are visited in the order of their peaks, so no state before the end has a higher peak.
     The result is only a lower bound if more than MAX_STATES states would be visited. If no order
-    is possible, it is above `capacity_bytes`.
+    is possible, the result is above `capacity_bytes`.
     """
     nodes, members = graph.nodes, sorted(computed)
     own = {

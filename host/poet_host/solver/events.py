@@ -18,17 +18,17 @@ def tidy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
 
 
 def statements(graph: CostGraph, events: Sequence[Event]) -> tuple[Statement, ...]:
-    """The events as statements without offsets."""
+    """Return the events as statements without offsets."""
     return tuple(Statement(op, graph.nodes[i].name) for op, i in events)
 
 
 def events_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Event]:
-    """The statements as events."""
+    """Return the statements as events."""
     return [(it.op, graph.index[it.node]) for it in statements]
 
 
 def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
-    """The energy of the events, without base power."""
+    """Return the energy of the events, without base power."""
     total = 0.0
     for op, i in events:
         node = graph.nodes[i]
@@ -45,7 +45,7 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     """Move each page-in right before its first use. Page each tensor out once, right after its
     first computation.
 
-    This order needs least RAM, and the models contain no other order. The result is tidy.
+    This order needs least RAM, and the models contain no other order. `tidy` does not change it.
     """
     written = {i for op, i in events if op == "page_out" and not graph.nodes[i].stored}
     done: set[int] = set()
@@ -70,7 +70,7 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
 def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
     """Return for each event that creates a tensor the last event that needs the tensor in RAM.
 
-    Keys are indices of events. A tensor in RAM at the start (no storage) has the key -1 - node.
+    Keys are indices of events. Without storage, tensors start in RAM: their key is -1 - node.
     """
     created: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -92,7 +92,7 @@ def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
 
 
 def _without_waste(graph: CostGraph, events: list[Event]) -> list[Event]:
-    """Drop repeated creations without a use, and page-outs without a page-in."""
+    """Drop repeated creations that are not used, and page-outs of tensors that are not paged in."""
     last = _last_uses(graph, events)
     read = {i for op, i in events if op == "page_in"}
     computed: set[int] = set()
@@ -124,7 +124,7 @@ def with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
 
 
 def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
-    """Whether every event finds its tensors in RAM, within `ram_bytes` of live tensors."""
+    """Return whether every event finds its tensors in RAM and at most `ram_bytes` are used."""
     nodes = graph.nodes
     ram = set() if graph.storage else {i for i, node in enumerate(nodes) if node.stored}
     live = sum(nodes[i].bytes for i in ram)

@@ -1,11 +1,11 @@
 """Exhaustive search over the states of the machine, for graphs of few nodes.
 
-A state says which tensors are in RAM, which are on storage, and how many first computations are
-done; with a deadline also the clocks of both lanes. States are visited in the order of the energy
-that is spent plus the energy that every plan still spends (A*). So the first complete state has
-the least energy of all plans. Some events need no visit, since plans without them cost no more:
-creating a tensor that is in RAM already, paging out a tensor that is on storage already, and
-freeing memory before it is needed, or more than is needed. Frees come right before the event that
+A state consists of the tensors in RAM, the tensors on storage, and the number of first computations
+done; with a deadline also the clocks of both lanes. States are visited in the order of a sum (A*):
+the energy spent so far, and the energy that every plan must still spend. So the first complete
+state has the least energy of all plans. The search leaves out some events, since plans without them
+cost no more: to create a tensor that is in RAM already, to page out a tensor that is on storage
+already, and to free memory too early or more than needed. Frees come right before the event that
 needs the memory.
 """
 
@@ -35,19 +35,19 @@ class _Clock(NamedTuple):
 
     p: float
     x: float
-    arrival: tuple[float, ...]  # of each tensor in RAM, otherwise 0
+    arrival: tuple[float, ...]  # end of the last page-in of each tensor; 0 without one
     written: tuple[float, ...]
 
 
 class _State(NamedTuple):
     ram: int  # bit set of tensors
     storage: int  # bit set of tensors
-    done: int  # number of first computations
+    done: int  # number of first computations done
 
 
 @dataclass(frozen=True)
 class _Label:
-    """A way to reach a state."""
+    """One way to reach a state, with its energy and clocks."""
 
     state: _State
     energy_uj: float
@@ -59,7 +59,7 @@ class _Label:
 def search_exhaustively(
     task: Task, max_labels: int, out_of_time: Callable[[], bool]
 ) -> Exhausted | None:
-    """Find the plan of least energy. None: the graph, the labels or the time exceed the limits.
+    """Find the plan of least energy. Return None if graph, labels or time exceed their limits.
 
     Tensors lie one after another at multiples of `task.unit` bytes; the last one needs no padding.
     Labels are counted, so that equal input gives equal plans.
@@ -118,7 +118,10 @@ class _Search:
         return Exhausted(None)
 
     def moves(self, state: _State) -> Iterator[tuple[tuple[Event, ...], _State]]:
-        """Yield each event that creates or writes a tensor, with the frees that must precede it."""
+        """Yield each event that creates or pages out a tensor, with the frees before it.
+
+        Each comes with the state after it.
+        """
         for i, node in enumerate(self.nodes):
             bit = 1 << i
             if state.ram & bit:
@@ -138,7 +141,7 @@ class _Search:
                 yield (*frees, ("compute", i)), after
 
     def freed(self, ram: int, needed: int, size: int) -> Iterator[tuple[tuple[Event, ...], int]]:
-        """Yield the frees of each smallest set that makes room for `size`, and the RAM after it."""
+        """Yield each minimal set of frees that makes room for `size`, with the RAM after them."""
         if self.bytes_of(ram, size) <= self.ram_bytes:
             yield (), ram
             return
@@ -152,7 +155,7 @@ class _Search:
                     yield tuple(("free", i) for i in freed), left
 
     def label_after(self, label: _Label, events: tuple[Event, ...], state: _State) -> _Label | None:
-        """The label after a move; None if no plan from its state on meets the deadline."""
+        """Return the label after a move; None if it can no longer lead to a plan in time."""
         clock = label.clock
         if self.deadline_us is not None:
             clock = self.clock_after(clock, events)
@@ -162,7 +165,10 @@ class _Search:
         return _Label(state, spent_uj, clock, label, events)
 
     def clock_after(self, clock: _Clock, events: tuple[Event, ...]) -> _Clock:
-        """As in plan/timeline.py, but arrival and written of a tensor are 0 without a transfer."""
+        """Return the clock after events, by the rules of plan/timeline.py.
+
+        `arrival` and `written` of a tensor return to 0 when it is computed or freed.
+        """
         p, x = clock.p, clock.x
         arrival, written = list(clock.arrival), list(clock.written)
         for op, i in events:
@@ -187,9 +193,9 @@ class _Search:
         return _Clock(p, x, tuple(arrival), tuple(written))
 
     def is_dominated(self, seen: dict[_State, list[tuple[float, ...]]], label: _Label) -> bool:
-        """Return whether a label of the same state, visited before, has no later clock.
+        """Return whether a label visited before has the same state, and no time of it is later.
 
-        Labels are visited by energy, so an earlier label costs no more.
+        Labels are visited in the order of energy, so a label visited before costs no more.
         """
         clock = label.clock
         waits = (max(clock.p, wait) for wait in (*clock.arrival, *clock.written))
@@ -205,7 +211,7 @@ class _Search:
         return state.done == len(self.order) and not self.kept & ~there
 
     def least_rest_uj(self, state: _State) -> float:
-        """The energy that every plan still spends from this state on."""
+        """Return the energy that every plan must still spend from this state on."""
         missing = self.kept & ~state.storage if self.graph.storage else 0
         return self.rest_uj[state.done] + sum(self.nodes[i].page_out_uj for i in _members(missing))
 
@@ -217,7 +223,7 @@ class _Search:
         return events
 
     def bytes_of(self, tensors: int, size: int) -> int:
-        """Bytes of tensors one after another, and of one more block of `size` bytes."""
+        """Return the bytes of tensors one after another, with one more block of `size` bytes."""
         last = aligned(size, self.unit)
         members = list(_members(tensors))
         padding = max([last - size, *(self.padding[i] for i in members)])

@@ -10,17 +10,17 @@ from .candidate import Candidate
 from .portfolio import Found, Portfolio
 from .search import Task
 
-TIME_SHARE = 0.5  # of the time left, for each budget
+TIME_SHARE = 0.5  # share of the time left, for each RAM budget that is tried
 
 
 def loses_kept_tensor(graph: CostGraph) -> bool:
-    """Return whether a kept tensor is lost: overwritten without storage, and not recomputable."""
+    """Return whether a kept tensor is overwritten without storage, and cannot be recomputed."""
     overwritten = (graph.nodes[n.overwrites] for n in graph.nodes if n.overwrites is not None)
     return not graph.storage and any(n.keep and (n.stored or n.once) for n in overwritten)
 
 
 def least_ram_bytes(graph: CostGraph, unit: int) -> int:
-    """A lower bound of the RAM of all plans: the largest operator with nothing else in RAM."""
+    """Return a lower bound of the RAM of all plans: the RAM of the largest operator alone."""
     least = largest_operator_bytes(graph, unit)
     if not graph.storage:
         for flag in ("stored", "keep"):
@@ -30,18 +30,18 @@ def least_ram_bytes(graph: CostGraph, unit: int) -> int:
 
 
 def aligned_budget(graph: CostGraph, ram_bytes: int, unit: int) -> int:
-    """The budget for the sum of aligned sizes: the last tensor needs no padding."""
+    """Return the RAM budget for a sum of aligned sizes, of which the last needs no padding."""
     sizes = [size for node in graph.nodes for size in (node.bytes, node.workspace_bytes)]
     padding = max((aligned(size, unit) - size for size in sizes), default=0)
     return (ram_bytes + padding) // unit * unit
 
 
 def smallest_ram_bytes(task: Task) -> int | None:
-    """Return the smallest budget for which a plan is known; None if no plan is known."""
+    """Return the smallest RAM budget for which a plan is known; None if no plan is known."""
     graph, unit = task.graph, task.unit
     least = least_ram_bytes(task.problem.graph, unit)
     if graph.storage and task.page:
-        return least  # page everything out and in again around every operator
+        return least  # a plan that pages every tensor around every operator needs no more
     sizes = [node.bytes for node in graph.nodes]
     workspaces = [node.workspace_bytes for node in graph.nodes]
     step = gcd(*sizes, *workspaces) or 1
@@ -92,10 +92,10 @@ def fastest_plan(task: Task) -> Candidate | None:
 
 
 def least_time_us(graph: CostGraph) -> float:
-    """A lower bound of the time of all plans.
+    """Return a lower bound of the time of all plans.
 
-    Every node is computed once, in order, after all stored tensors that are needed by then have
-    been paged in one by one. A kept tensor is paged out after its computation.
+    It counts each node once, in order. Before a node, all stored tensors needed by then are paged
+    in one by one. A kept tensor is paged out after its computation.
     """
     arrived_us = processor_us = end_us = least_us = 0.0
     needed: set[int] = set()

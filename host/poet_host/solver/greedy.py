@@ -9,7 +9,7 @@ from ..plan.verify import Totals
 from .candidate import candidate_of
 from .events import Event, fits, tidy, with_frees
 
-RAM_SHARES = (1.0, 0.9, 0.7, 0.5)  # of the RAM budget, tried until the placement fits
+RAM_SHARES = (1.0, 0.9, 0.7, 0.5)  # shares of the RAM budget, tried until a placement fits
 PLACEMENT_LIMIT_S = 2.0
 
 
@@ -32,7 +32,7 @@ def greedy_totals(problem: Problem) -> Totals | None:
 
 
 def greedy_plans(graph: CostGraph, ram_bytes: int) -> Iterator[list[Event]]:
-    """Yield plans that compute everything once, and page as late as a share of the RAM allows."""
+    """Yield plans that compute every node once, and page only when a share of RAM is full."""
     for share in RAM_SHARES:
         events = latest_paged(graph, int(ram_bytes * share))
         if events is not None:
@@ -40,13 +40,13 @@ def greedy_plans(graph: CostGraph, ram_bytes: int) -> Iterator[list[Event]]:
 
 
 def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
-    """Compute everything once. When RAM is short, page out the tensor that is needed latest.
+    """Compute every node once. When RAM is short, page out the tensor that is needed latest.
 
-    After Belady (1966), doi 10.1147/sj.52.0078, regardless of costs. None: an operator does not
-    fit.
+    This is the rule of Belady (1966), doi 10.1147/sj.52.0078. It ignores costs. Return None if an
+    operator does not fit RAM.
     """
     nodes = graph.nodes
-    uses: list[list[int]] = [[] for _ in nodes]  # the users, last one first
+    uses: list[list[int]] = [[] for _ in nodes]  # users of each node, last user first
     for j in reversed(range(len(nodes))):
         for i in set(nodes[j].inputs):
             uses[i].append(j)

@@ -1,4 +1,4 @@
-"""Portfolio: the primal and the bound search at the same time, until one proves the result."""
+"""Portfolio: run primal search and bound search at the same time, until the result is proved."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from .workers import POOL, Worker, WorkerKilled
 class Found:
     """The results of the searches so far."""
 
-    # If plans have equal energy, `best` is the first of these three.
-    early_plan: Candidate | None = None  # of the primal search, before the bound search starts
-    bound_plan: Candidate | None = None  # of the bound search
-    late_plan: Candidate | None = None  # of the primal search, after the bound search starts
-    fastest: Candidate | None = None  # the best plan for time alone
+    # `best` is one of these three. At equal energy, the first of them is taken.
+    early_plan: Candidate | None = None  # by the primal search, before the bound search starts
+    bound_plan: Candidate | None = None  # by the bound search
+    late_plan: Candidate | None = None  # by the primal search, after the bound search starts
+    fastest: Candidate | None = None  # the plan of least time, regardless of energy
     bound_uj: float = 0.0  # lower bound of the energy of all plans
     is_interrupted: bool = False  # by Ctrl-C
     is_exhausted: bool = False  # the searches have ended by themselves, before the time limit
@@ -43,12 +43,12 @@ class Found:
         return self.bound_uj == INFINITY and self.best is None
 
     def is_proved(self, gap: float) -> bool:
-        """True if no plan is better than `best` by more than the gap, or if no plan exists."""
+        """Return whether `best` is optimal within the gap, or no plan exists."""
         return self.bound_uj >= self.energy_uj * (1 - gap) * (1 - TOLERANCE)
 
 
 class Portfolio:
-    """The primal search and, from its first plans on, the bound search."""
+    """Runs the primal search and, after its first plans, the bound search at the same time."""
 
     def __init__(self, task: Task, found: Found, report: Callable[[Found], None]) -> None:
         self.task, self.found, self.report = task, found, report
@@ -56,7 +56,7 @@ class Portfolio:
         self.bound: Worker | None = None
 
     def run(self) -> None:
-        """Search until the result is proved, the searches end, the time is over, or Ctrl-C."""
+        """Search until the result is proved, the searches or the time end, or Ctrl-C is pressed."""
         try:
             self.primal = POOL.take()
             self.primal.search(search_plans, self.task)
@@ -95,7 +95,7 @@ class Portfolio:
         except WorkerKilled:
             if found.best is None:
                 raise
-            return  # the best plan so far and its bound are still true
+            return  # the best plan so far and the bound are still valid
         if kind == "ready for bounds" and not found.is_proved(self.task.gap):
             self.bound = POOL.take()
             self.bound.search(search_bounds, self.task, found.best)

@@ -1,4 +1,4 @@
-"""Primal search: better and better plans.
+"""Primal search: find better and better plans.
 
 It solves stage models (stage_model.py) with more and more recompute candidates, and makes plans of
 their solutions. Then neighbourhood search solves parts of the incumbent again, with the rest fixed.
@@ -27,32 +27,37 @@ from .settings import Settings
 from .stage_model import StageModel
 from .workers import Channel
 
-LARGE_GRAPH_NODES = 500  # above: greedy plans first, bound search after the first depth limit
-SHORT_TIME_S = 2.0  # below: greedy plans first
+LARGE_GRAPH_NODES = 500  # in larger graphs, greedy plans and the bound search come earlier
+SHORT_TIME_S = 2.0  # if less time is left, greedy plans come first
 EXHAUSTIVE_LABELS_FIRST, EXHAUSTIVE_LABELS_LAST = 40_000, 2_000_000
-EXHAUSTIVE_TIME_SHARE = 0.2  # of the time left, for the first exhaustive search
+EXHAUSTIVE_TIME_SHARE = 0.2  # share of the time left, for the first exhaustive search
 
 FIRST_LIMITS = (DepthLimit(1), DepthLimit(2))  # solved quickly
 MEDIUM_LIMITS = (DepthLimit(4, 0.5), DepthLimit(3), DepthLimit(6))
 LAST_LIMITS = (DepthLimit(None, 1.0), DepthLimit(None))
-FIRST_TIME_SHARE, FIRST_TIME_SHARE_DEADLINE = 0.25, 0.05  # of the time left, for each first limit
-MEDIUM_TIME_SHARE, LAST_TIME_SHARE = 0.1, 0.5  # of the time left, for each limit
-PLAN_TIME_SHARE = 0.1  # of the time left, for making a plan of a solution
-MAX_TIGHTENINGS = 4  # of the RAM or the deadline of a model, until its plan fits
+# Each depth limit may take this share of the time left:
+FIRST_TIME_SHARE, FIRST_TIME_SHARE_DEADLINE = 0.25, 0.05
+MEDIUM_TIME_SHARE, LAST_TIME_SHARE = 0.1, 0.5
+PLAN_TIME_SHARE = 0.1  # share of the time left, for making a plan from a solution
+MAX_TIGHTENINGS = 4  # attempts with less RAM or time for a model, until its plan fits
 MAX_CUT_ROUNDS = 2
-OVERHEAD_GAP = 0.02  # of the overhead: with this gap, a solution is good enough for a depth limit
+OVERHEAD_GAP = 0.02  # share of the overhead; a solution within this gap is good enough
 
-BASELINE_GAP = 0.01  # relative, to the first bound: above it, seed plans come before bound search
-BASELINE_TIME_SHARE = 0.5  # of the time left, for all seed plans; most take a small part of it
-BASELINE_TIME_SHARE_DEADLINE = 0.15  # with a deadline, since their transfers are then started early
+BASELINE_GAP = 0.01  # if the first bound is farther away, seed plans come before the bound search
+BASELINE_TIME_SHARE = 0.5  # share of the time left, for all seed plans; most need only a small part
+BASELINE_TIME_SHARE_DEADLINE = 0.15  # the same with a deadline, which needs early transfers
 
 MAX_TIME_WEIGHTS = 8  # tried for a deadline
-TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6  # the factor's exponent decays at each try
-WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = 0.1, 0.4  # for each weight, for each depth limit
+TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6  # after each try, factor = factor ** decay
+WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = (
+    0.1,
+    0.4,
+)  # of the time left: a weight, a depth limit
 
 NEIGHBOURHOOD_DEPTHS, MAX_NEIGHBOURHOOD_COLUMNS = (16, 6, 4, 3, 2), 40_000
-NEIGHBOURHOOD_SHARE = 0.1  # of the stages, at first
-NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8  # of the share, if solved, if out of time
+NEIGHBOURHOOD_SHARE = 0.1  # share of the stages in the first neighbourhood
+# The share is multiplied by the first factor if a neighbourhood was solved, else by the second.
+NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8
 NEIGHBOURHOOD_LIMIT_S = 3.0
 IMPROVEMENTS_PER_GAP = 20  # the smallest improvement is the overhead gap divided by this
 MAX_FAILED_NEIGHBOURHOODS = 50  # in a row
@@ -60,7 +65,7 @@ SEED = 1
 
 
 def search_plans(task: Task, channel: Channel) -> None:
-    """Emit better and better plans, and "ready for bounds" after the first few."""
+    """Emit better and better plans, and "ready for bounds" after the first plans."""
     search = PrimalSearch(task, channel, task.known)
     if task.known is not None:
         search.incumbent_uj = energy_uj(task.graph, task.known.events)
@@ -97,7 +102,7 @@ class PrimalSearch(Search):
     asked_seed_plans: bool = False
 
     def exhaust(self, max_labels: int, share: float = 1.0) -> bool:
-        """Search exhaustively for a share of the time left. True: the result is proved."""
+        """Search exhaustively for a share of the time left. Return whether the result is proved."""
         task = self.task
         ends_at = time.monotonic() + task.left_s * share
         if self.is_over:
@@ -162,7 +167,7 @@ class PrimalSearch(Search):
             self.try_recomputations([sorted(stage) for stage in stages], limit_s)
 
     def adopt(self, plan: Plan) -> None:
-        """Try a plan in normal order; if that does not fit, make it the incumbent as it is."""
+        """Try a plan in normal order. If this order does not fit, adopt the plan unchanged."""
         task = self.task
         events = events_of(task.graph, plan.statements)
         plan_uj = energy_uj(task.graph, events)
@@ -175,7 +180,7 @@ class PrimalSearch(Search):
             self.channel.emit("plan", self.incumbent)
 
     def deepen(self, limits: Iterable[DepthLimit], share: float) -> None:
-        """Solve the models of some depth limits, each within a share of the time left."""
+        """Solve the stage models of some depth limits, each within a share of the time left."""
         offered = -1
         for limit in limits:
             if self.is_over:
@@ -187,7 +192,7 @@ class PrimalSearch(Search):
             self.receive()
 
     def candidates(self, limit: DepthLimit) -> RecomputeCandidates:
-        """Candidates within a depth limit, and the recomputations of the incumbent."""
+        """Return the candidates within a depth limit, and the incumbent's recomputations."""
         graph, best = self.task.graph, self.incumbent
         return RecomputeCandidates(
             graph,
@@ -198,7 +203,7 @@ class PrimalSearch(Search):
         )
 
     def solve_to_fit(self, candidates: RecomputeCandidates, share: float) -> None:
-        """Solve a stage model, and again with less RAM or time while its plan does not fit."""
+        """Solve a stage model. While its plan does not fit, solve again with less RAM or time."""
         ram_bytes, deadline_us = self.task.ram_bytes, self.task.deadline_us
         for _ in range(MAX_TIGHTENINGS):
             self.solve(candidates, ram_bytes, deadline_us, self.task.left_s * share)
@@ -233,7 +238,7 @@ class PrimalSearch(Search):
                 return
 
     def add_conflicts(self, model: StageModel, values: Values) -> bool:
-        """Forbid the conflicts that a solution violates. False: it violates no new conflict."""
+        """Forbid the new conflicts that a solution violates. Return whether there are any."""
         found = [
             it for it in conflicts.violated_sets(model, values) if it not in self.known_conflicts
         ]
@@ -245,7 +250,7 @@ class PrimalSearch(Search):
     def model_with_conflicts(
         self, candidates: RecomputeCandidates, ram_bytes: int, deadline_us: float | None
     ) -> StageModel | None:
-        """The stage model with all conflicts found so far."""
+        """Return the stage model with all conflicts found so far."""
         model = self.stage_model(candidates, ram_bytes, deadline_us)
         if model is not None:
             for conflict in self.known_conflicts:
@@ -274,8 +279,9 @@ class PrimalSearch(Search):
         )
 
     def search_weighted(self) -> None:
-        """Find plans for a deadline: weight time in the objective, with the least weight that
-        meets the deadline.
+        """Find plans for a deadline: add weighted time to the objective.
+
+        Several weights are tried, to find the least weight whose plan meets the deadline.
         """
         fastest = self.search_with_weight(INFINITY)
         if fastest is None:
@@ -292,7 +298,7 @@ class PrimalSearch(Search):
             factor **= TIME_WEIGHT_DECAY
 
     def search_with_weight(self, weight_uj_per_us: float) -> Candidate | None:
-        """Return the best plan of the weighted objective, and also try it for the deadline."""
+        """Return the best plan for the weighted objective. Try it for the deadline, too."""
         ends_at = time.monotonic() + self.task.left_s * WEIGHTED_TIME_SHARE
         task = replace(
             self.task.time_weighted(weight_uj_per_us), ends_at=min(ends_at, self.task.ends_at)
@@ -359,5 +365,5 @@ class PrimalSearch(Search):
 
 
 def _count(candidates: RecomputeCandidates) -> int:
-    """The number of candidates, summed over the operators."""
+    """Return the number of candidates, summed over the operators."""
     return sum(len(candidates.demanded(node.inputs)) for node in candidates.graph.nodes)

@@ -16,7 +16,7 @@ from ..plan.problem import TOLERANCE, CostNode
 
 INFINITY = float("inf")
 OBJECTIVE_SCALE = 1000.0  # the largest coefficient of the objective in the solver
-MAX_ATTAINABLE_BITS = 1 << 25  # of effort in `attainable`
+MAX_ATTAINABLE_BITS = 1 << 25  # largest effort of `attainable`, in bits
 
 Values = Any  # numpy array of a solution, by column
 Term = tuple[int, float]  # column, coefficient
@@ -30,17 +30,17 @@ ReceiveSolution = Callable[[], Values | None]
 
 @dataclass(frozen=True)
 class Result:
-    """What the solver found."""
+    """The result of a minimisation."""
 
     outcome: Outcome
     values: Values | None  # None: no solution was found
     objective: float
-    bound: float  # lower bound of the objective, also if the search was stopped
+    bound: float  # lower bound of the objective, valid even if the search was stopped
 
 
 @dataclass
 class Program:
-    """Minimise offset + cost x, lower <= x <= upper, row_lower <= A x <= row_upper."""
+    """A program: minimise offset + cost x; lower <= x <= upper; row_lower <= A x <= row_upper."""
 
     offset: float = 0.0
     cost: "array[float]" = field(default_factory=lambda: array("d"))
@@ -60,7 +60,7 @@ class Program:
         return len(self.cost) - 1
 
     def row(self, terms: Iterable[Term], lower: float = -INFINITY, upper: float = INFINITY) -> None:
-        """Add lower <= sum of coefficient x column <= upper."""
+        """Add the constraint lower <= sum of coefficient x column <= upper."""
         for column, coefficient in terms:
             self.columns.append(column)
             self.coefficients.append(coefficient)
@@ -80,9 +80,9 @@ class Program:
             self.at_most(zip(columns, sizes, strict=True), capacity, capacity)
 
     def at_most(self, terms: Iterable[Term], limit: float, scale: float) -> None:
-        """Add sum of coefficient x column <= limit, in units of a thousandth of `scale`.
+        """Add the constraint sum of coefficient x column <= limit, in units of `scale` / 1000.
 
-        The solver's tolerance is absolute. With this scale it is below a byte or microsecond.
+        The solver's tolerance is absolute. In these units it is below a byte or microsecond.
         """
         unit = max(scale, 1.0) / OBJECTIVE_SCALE
         self.row([(column, size / unit) for column, size in terms if size], upper=limit / unit)
@@ -96,13 +96,13 @@ class Program:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Columns, rows and non-zeros."""
+        """Return the numbers of columns, rows and non-zeros."""
         return len(self.cost), len(self.row_lower), len(self.columns)
 
 
 @dataclass
 class LaneTimes:
-    """The busy times of both lanes: constants and terms of a program."""
+    """The busy times of both lanes, each a constant plus terms of a program."""
 
     processor_us: float = 0.0
     transfers_us: float = 0.0
@@ -110,7 +110,7 @@ class LaneTimes:
     transfers: list[Term] = field(default_factory=list)
 
     def compute(self, node: CostNode, column: int | None = None) -> None:
-        """Add a computation; without a column it is certain."""
+        """Add the time of a computation. Without a column, the computation is certain."""
         if column is None:
             self.processor_us += node.time_us
         else:
@@ -121,7 +121,7 @@ class LaneTimes:
         self.transfers.append((column, node.page_in_us))
 
     def page_out(self, node: CostNode, column: int | None = None) -> None:
-        """Add a page-out; without a column it is certain."""
+        """Add the time of a page-out. Without a column, the page-out is certain."""
         if column is None:
             self.processor_us += node.page_out_cpu_us
             self.transfers_us += node.page_out_us
@@ -130,13 +130,16 @@ class LaneTimes:
             self.transfers.append((column, node.page_out_us))
 
     def bound(self, program: Program, deadline_us: float) -> None:
-        """Constrain the busy time of each lane in `program` to at most the deadline."""
+        """Add constraints to `program`: no lane is busy for longer than the deadline."""
         program.at_most(self.processor, deadline_us - self.processor_us, deadline_us)
         program.at_most(self.transfers, deadline_us - self.transfers_us, deadline_us)
 
 
 def attainable(sizes: Sequence[int], capacity: int) -> int:
-    """The largest sum of some sizes within the capacity; the capacity if that takes too long."""
+    """Return the largest sum of some of the sizes within the capacity.
+
+    Return the capacity itself if the computation would take too long.
+    """
     unit = gcd(*sizes)
     if capacity <= 0 or unit == 0 or sum(sizes) <= capacity:
         return capacity
@@ -162,7 +165,7 @@ def minimise(
 ) -> Result:
     """Minimise with one thread and a fixed seed, so that equal input gives equal output.
 
-    `gap`, `absolute_gap`: distance from the bound at which to stop. `initial`: values to start
+    `gap`, `absolute_gap`: distances from the bound at which to stop. `initial`: values to start
     from, if they are a solution. `integer` False: solve the linear relaxation.
     """
     if not program.cost:
@@ -212,7 +215,7 @@ def minimise(
 
 
 def highs_model(program: Program, scale: float, integer: bool) -> highspy.HighsLp:
-    """The program for HiGHS, with its objective multiplied by `scale`."""
+    """Return the program for HiGHS, with the objective multiplied by `scale`."""
     lp = highspy.HighsLp()
     columns, rows, _ = program.shape
     lp.num_col_, lp.num_row_ = columns, rows

@@ -3,19 +3,18 @@
 Stage t of a step ends with the first computation of operator t. A recomputation in stage t is
 *demanded* if operator t, or a demanded recomputation of the stage, uses its result. Otherwise it
 is *early*: it is for a later stage. The stage model (stage_model.py) does not charge RAM within a
-stage. In that model, early recomputations can be moved by whole groups, which are connected by
-using one another or the same input:
+stage. In that model, early recomputations can move in whole groups. The members of a group are
+connected: they use one another or the same input.
 
-- A group moves a stage later if the inputs from outside the group that then stay in RAM are no
-  larger than the results that stay otherwise. It never moves later if operator t overwrites such
-  an input.
+- A group moves a stage later if this takes no more RAM: its inputs from outside must then stay in
+  RAM, but its results need not. It never moves later if operator t overwrites such an input.
 - Otherwise it moves a stage earlier, since the results are smaller than the inputs that leave RAM.
   There are three exceptions: operator t - 1 uses such an input; operator t - 1 overwrote a tensor
   of the group; or the group uses a tensor that operator t or a demanded recomputation of stage t
   uses, which may not be in RAM earlier.
 
 No move costs energy. The first kind never raises the sum of the bytes in RAM over all stages, and
-the second kind lowers it, so moving ends. If no node of a group is smaller than its inputs
+the second kind lowers it, so the moves end. If no node of a group is smaller than its inputs
 together, the first kind is always possible. Hence a group is needed only if two things are true:
 it has an *anchor*, which is one of the exceptions; and it has a node that is smaller than its
 inputs together, or an input that operator t overwrites.
@@ -33,9 +32,9 @@ def recomputable(graph: CostGraph, *, recompute: bool, page: bool, deadline: boo
     """Return for each node whether a plan of least energy may recompute it.
 
     Without a deadline, a node is never recomputed if its result costs no more to write and read
-    than to compute. Instead, a plan pages it out at its first computation (at no cost if it is kept
-    on storage anyway), and pages it in where it was recomputed. Paging needs no input in RAM and no
-    workspace, hence never more RAM.
+    than to compute. Instead, a plan pages the result out at its first computation (at no cost if
+    the result is kept on storage anyway), and pages it in instead of recomputing it. A page-in
+    needs no inputs in RAM and no workspace, so it never needs more RAM.
     """
     return [
         recompute
@@ -53,7 +52,8 @@ def recomputable(graph: CostGraph, *, recompute: bool, page: bool, deadline: boo
 def last_needs(graph: CostGraph, may_recompute: Sequence[bool]) -> list[int]:
     """Return the last stage in which each tensor may be used, directly or for recomputation.
 
-    -1: no stage. Without storage, kept tensors are needed at the end, in stage `len(graph.nodes)`.
+    The result is -1 if there is no such stage. Without storage, kept tensors are needed at the end,
+    in stage `len(graph.nodes)`.
     """
     end = len(graph.nodes)
     last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
@@ -65,12 +65,12 @@ def last_needs(graph: CostGraph, may_recompute: Sequence[bool]) -> list[int]:
 
 @dataclass(frozen=True)
 class DepthLimit:
-    """A heuristic: only demanded recomputations, in short and cheap chains."""
+    """A heuristic limit: offer only demanded recomputations, in short and cheap chains."""
 
-    depth: int | None = None  # recomputations in a row; None: no limit
+    depth: int | None = None  # longest chain of recomputations; None: no limit
     max_paging_ratio: float = INFINITY  # energy of a chain / energy of paging its result out and in
-    # False, with depth 1: a relaxation of all plans. If recomputing needs no inputs, recomputing
-    # right before a mandatory use is as good as at any other time.
+    # False, with depth 1: a relaxation of all plans. If recomputations need no inputs, the time
+    # right before a mandatory use is as good for them as any other time.
     needs_inputs: bool = True
 
 
@@ -90,9 +90,9 @@ class RecomputeCandidates:
         """Prepare the candidates of a graph.
 
         `overhead_uj`: energy that a plan of interest can spend on recomputation; no candidate of
-        such a plan is left out. `depth_limit`: offer fewer demanded candidates, and as early ones
-        only the nodes of `also`, by stage. `for_conflicts`: offer all early recomputations, since
-        conflicts (conflicts.py) charge RAM within a stage.
+        such a plan is left out. `depth_limit`: offer fewer demanded candidates; then the only early
+        candidates are the nodes of `also`, by stage. `for_conflicts`: offer all early
+        recomputations, since conflicts (conflicts.py) charge RAM within a stage.
         """
         self.max_uj = overhead_uj * (1 + TOLERANCE)
         self.graph, self.depth_limit = graph, depth_limit
@@ -109,9 +109,9 @@ class RecomputeCandidates:
                     self.users[i].append(j)
 
     def demanded(self, needed: Iterable[int]) -> set[int]:
-        """The demanded candidates of a stage that needs the tensors `needed`.
+        """Return the demanded candidates of a stage that needs the tensors `needed`.
 
-        All operators of a chain down to `needed` are recomputed, and cost energy.
+        All operators of a chain down to `needed` are recomputed, and each of them costs energy.
         """
         limit = self.depth_limit
         if limit is None:
@@ -125,9 +125,9 @@ class RecomputeCandidates:
         return found
 
     def _chains(self, heads: Iterable[int], max_uj: float, depth: int | None) -> set[int]:
-        """The operators of chains down to `heads` that cost at most `max_uj`."""
+        """Return the operators of all chains down to `heads` that cost at most `max_uj`."""
         nodes = self.graph.nodes
-        lengths: dict[int, int] = {}  # of the shortest chain found from each node
+        lengths: dict[int, int] = {}  # length of the shortest chain found from each node
         heap = [(nodes[i].energy_uj, 1, i) for i in set(heads) if self.may_recompute[i]]
         heapq.heapify(heap)
         while heap:
@@ -144,7 +144,7 @@ class RecomputeCandidates:
         return set(lengths)
 
     def early(self, t: int, before: int | None, needed: Set[int], demanded: Set[int]) -> set[int]:
-        """The early candidates of stage t. `before`: operator t - 1."""
+        """Return the early candidates of stage t. `before` is the operator of the stage before."""
         if self.depth_limit is not None:
             return set(self.also.get(t, ()))
         if before is None:
@@ -178,11 +178,11 @@ class RecomputeCandidates:
         )
 
     def _neighbours(self, i: int) -> list[int]:
-        """Nodes that use i, inputs of i, and other nodes that use these inputs."""
+        """Return the nodes that use i, the inputs of i, and all nodes that use these inputs."""
         inputs = self.graph.nodes[i].inputs
         return [*self.users[i], *inputs, *(j for a in inputs for j in self.users[a])]
 
     def _shrinks(self, i: int) -> bool:
-        """Return whether the result is smaller than the inputs together."""
+        """Return whether the result of node i is smaller than its inputs together."""
         nodes = self.graph.nodes
         return sum(nodes[a].bytes for a in set(nodes[i].inputs)) > nodes[i].bytes

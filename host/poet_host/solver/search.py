@@ -21,8 +21,8 @@ from .settings import Settings
 from .stage_model import StageModel
 from .workers import Channel
 
-SLOT_PASSES = (1, 2)  # slots of each recomputation within a stage, tried in turn
-MAX_LATENESS = 0.02  # of the deadline: a later plan is not worth more effort
+SLOT_PASSES = (1, 2)  # numbers of slots for a recomputation in a stage, tried in turn
+MAX_LATENESS = 0.02  # share of the deadline; a plan that is later gets no more effort
 
 SeedPlan = Callable[[Problem, Settings], Plan | None]
 """Returns a plan made without search, from which a search can start; None if it cannot."""
@@ -33,10 +33,10 @@ class Task:
     """One problem to search, with its limits."""
 
     problem: Problem
-    graph: CostGraph  # of the problem, with sizes rounded up to multiples of `unit`
-    ram_bytes: int  # budget for these sizes
-    recompute: bool  # nodes may be computed more than once
-    page: bool  # computed tensors may be paged
+    graph: CostGraph  # the problem's graph, with sizes rounded up to multiples of `unit`
+    ram_bytes: int  # RAM budget for the rounded sizes
+    recompute: bool  # whether nodes may be computed more than once
+    page: bool  # whether computed tensors may be paged
     unit: int  # offsets are multiples of this many bytes; 1 if the plan is not placed
     gap: float  # see Settings
     ends_at: float  # time.monotonic()
@@ -58,7 +58,7 @@ class Task:
 
     @property
     def unpadded(self) -> CostGraph:
-        """The graph with its sizes before rounding."""
+        """Return the graph with the sizes before rounding."""
         both = zip(self.graph.nodes, self.problem.graph.nodes, strict=True)
         nodes = tuple(
             replace(node, bytes=own.bytes, workspace_bytes=own.workspace_bytes)
@@ -75,18 +75,18 @@ class Task:
         return max(0.0, self.ends_at - time.monotonic())
 
     def within(self, share: float) -> "Task":
-        """The same task, for a share of the time left."""
+        """Return the same task, limited to a share of the time left."""
         return replace(self, ends_at=time.monotonic() + self.left_s * share)
 
     def time_weighted(self, weight_uj_per_us: float = INFINITY) -> "Task":
-        """The same task without its deadline, and with weighted times added to energies."""
+        """Return the same task without its deadline, and with weighted times added to energies."""
         nodes = tuple(_time_weighted(node, weight_uj_per_us) for node in self.graph.nodes)
         graph = replace(self.graph, nodes=nodes)
         return replace(self, graph=graph, problem=replace(self.problem, deadline_us=None))
 
 
 def unavoidable_uj(graph: CostGraph) -> float:
-    """The energy that every plan spends.
+    """Return the energy that every plan spends.
 
     Every plan computes each node once, pages in each stored tensor that is used once, and pages
     out each kept tensor once.
@@ -98,11 +98,11 @@ def unavoidable_uj(graph: CostGraph) -> float:
             total += node.energy_uj + (node.page_out_uj if node.keep and graph.storage else 0.0)
         elif graph.storage and i in used:
             total += node.page_in_uj
-    return total * (1 - TOLERANCE / 4)  # a bound for every order of the sum
+    return total * (1 - TOLERANCE / 4)  # less, since the sum may round to less in another order
 
 
 def _time_weighted(node: CostNode, weight: float) -> CostNode:
-    """The node with its times added to its energies; only its times if the weight is infinite."""
+    """Return the node with weighted times added to energies; if infinite, times replace them."""
     energy, time = (0.0, 1.0) if weight == INFINITY else (1.0, weight)
     return replace(
         node,
@@ -114,7 +114,7 @@ def _time_weighted(node: CostNode, weight: float) -> CostNode:
 
 @dataclass
 class Search:
-    """A search with its incumbent, and the way from solutions of a program to plans."""
+    """A search with its incumbent. It makes plans from solutions of a program."""
 
     task: Task
     channel: Channel
@@ -128,7 +128,7 @@ class Search:
 
     @property
     def overhead_uj(self) -> float:
-        """The energy that a better plan can spend in addition to the unavoidable energy."""
+        """Return the energy that a better plan can spend in addition to the unavoidable energy."""
         return self.incumbent_uj - unavoidable_uj(self.task.graph)
 
     def on_progress(self, bound_uj: float, values: Values | None) -> bool:
@@ -137,7 +137,7 @@ class Search:
     def stage_model(
         self, candidates: RecomputeCandidates, ram_bytes: int, deadline_us: float | None
     ) -> StageModel | None:
-        """The stage model with these candidates; None if it is too large."""
+        """Return the stage model with these candidates; None if the model is too large."""
         try:
             return stage_model.build(
                 candidates,
@@ -150,7 +150,7 @@ class Search:
             return None
 
     def try_plan(self, events: Sequence[Event]) -> bool:
-        """Make a plan the incumbent if it is better and fits; otherwise set `excess`."""
+        """Make the events' plan the incumbent if it is better and fits. Otherwise set `excess`."""
         task = self.task
         found_uj = energy_uj(task.graph, events)
         self.excess = Excess()
@@ -179,9 +179,9 @@ class Search:
         limit_s: float,
         deadline_us: float | None = None,
     ) -> float:
-        """Try the plan of a solution; return its energy.
+        """Try the plan of a solution. Return the energy of the plan.
 
-        If the simplest order of the solution takes too much RAM, the slot model finds the best one.
+        If the simplest order of its events needs too much RAM, the slot model finds a better order.
         """
         events = tidy(model.graph, solution.events(model, values))
         if fits(model.graph, events, model.ram_bytes):
@@ -205,7 +205,7 @@ class Search:
         """Try the best plan that recomputes only nodes in `recomputed`. Return its energy.
 
         `recomputed`: the nodes that may be recomputed, by stage.
-        `ram_bytes`, `deadline_us`: limits in place of those of the task.
+        `ram_bytes`, `deadline_us`: limits that replace those of the task.
         """
         task = self.task
         ram_bytes = task.ram_bytes if ram_bytes is None else ram_bytes

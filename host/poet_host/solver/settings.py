@@ -12,14 +12,14 @@ Progress = Callable[[float | None, float, float | None, float], object]
 class Settings:
     """The limits and options of a planning method."""
 
-    # At this time, the method returns the best plan that it has found.
+    # After this time, the method returns the best plan that it has found.
     time_limit_s: float = 60.0
     # Relative distance from the energy to the bound at which a search stops. 0 asks for a proof.
     gap: float = 0.0
     # Give each tensor a fixed offset. Otherwise only the sum of bytes in RAM is bounded.
     placed: bool = True
     progress: Progress | None = None
-    # For a seed plan: return only a plan of less energy. Otherwise state no reason for its absence.
+    # For a seed plan: return only a plan of less energy than this. If none is found, skip reasons.
     below_uj: float | None = None
 
 
@@ -28,7 +28,7 @@ DEFAULT_SETTINGS = Settings()
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """The time limit of a method, from the moment at which the stopwatch is made."""
+    """The time limit of a method. The time runs from the moment at which this object is made."""
 
     limit_s: float
     started_at_s: float = field(default_factory=time.monotonic)

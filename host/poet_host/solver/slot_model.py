@@ -11,7 +11,7 @@ at once, since leaving earlier only frees RAM. Variables, all binary:
 
     min  sum energy(node(k)) x_k + sum page_in_uj(i) p_iq + sum page_out_uj(i) o_i
 
-A copy on storage is never given up, so one page-out at the first computation serves all
+A copy on storage is never deleted, so one page-out at the first computation is enough for all
 later page-ins. a_iq = h_i(q-1) + p_iq is 1 if i is in RAM for its touch q.
 """
 
@@ -34,11 +34,10 @@ class Slot:
 
 
 def slots_of(graph: CostGraph, recomputed: Sequence[Sequence[int]], passes: int = 1) -> list[Slot]:
-    """Make the slots. Before each first computation, and at the end, are slots to recompute.
-
-    `passes`: how often each of these nodes has a slot there.
+    """Make the slots. Slots for recomputations come before each first computation and at the end.
 
     `recomputed`: for each stage (see stage_model.py), the nodes that may be recomputed.
+    `passes`: the number of slots that each of these nodes gets in the stage.
     """
     operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
     slots: list[Slot] = []
@@ -72,7 +71,9 @@ class SlotModel:
     run: list[int] = field(default_factory=list)  # column of x by slot; -1: the slot must run
     written: dict[int, int] = field(default_factory=dict)  # column of o, by tensor
     touches: list[list[_Touch]] = field(default_factory=list)  # by tensor
-    held_at_start: dict[int, int] = field(default_factory=dict)  # column, by stored tensor
+    held_at_start: dict[int, int] = field(
+        default_factory=dict
+    )  # column of h before touch 0, by tensor
 
 
 def build(
@@ -106,7 +107,7 @@ def build(
 
 
 def _variables(model: SlotModel) -> None:
-    """Add x, h, p, o with their energies."""
+    """Add the variables x, h, p and o, with their energies."""
     graph, program = model.graph, model.program
     touches: list[list[_Touch]] = [[] for _ in graph.nodes]
     for k, slot in enumerate(model.slots):
@@ -143,7 +144,7 @@ def _variables(model: SlotModel) -> None:
 
 
 def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
-    """Return whether the slot before must run and leaves the tensor in RAM: no page-in needed."""
+    """Return whether the slot before must run and leaves the tensor in RAM: it is not paged in."""
     if q == 0:
         return False
     before = touches[q - 1]
@@ -155,14 +156,15 @@ def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
 
 
 def _present(before: int, touch: _Touch) -> list[tuple[int, float]]:
-    """a_iq = h_i(q-1) + p_iq."""
+    """Return the terms of a_iq = h_i(q-1) + p_iq."""
     return [(column, 1.0) for column in (before, touch.page_in) if column >= 0]
 
 
 def _use(model: SlotModel, touch: _Touch, before: int) -> None:
-    """mandatory: a_iq = 1;  optional: x_k <= a_iq <= 1, p_iq <= x_k, h_iq <= a_iq.
+    """Add the constraints of a touch that uses the tensor.
 
-    Overwritten by slot k: h_iq <= 1 - x_k.
+    Mandatory slot: a_iq = 1. Optional slot: x_k <= a_iq <= 1, p_iq <= x_k, h_iq <= a_iq.
+    If slot k overwrites the tensor: h_iq <= 1 - x_k.
     """
     program, x = model.program, model.run[touch.slot]
     present = _present(before, touch)
@@ -183,7 +185,7 @@ def _use(model: SlotModel, touch: _Touch, before: int) -> None:
 
 
 def _production(model: SlotModel, touch: _Touch, before: int) -> None:
-    """optional: h_i(q-1) + x_k <= 1,  h_iq <= h_i(q-1) + x_k."""
+    """Add for an optional slot that computes i: h_i(q-1) + x_k <= 1, h_iq <= h_i(q-1) + x_k."""
     x = model.run[touch.slot]
     if x < 0:
         return
@@ -195,16 +197,17 @@ def _production(model: SlotModel, touch: _Touch, before: int) -> None:
 
 
 def _on_storage(model: SlotModel, i: int, touch: _Touch) -> None:
-    """p_iq <= o_i."""
+    """Add the constraint p_iq <= o_i: only a tensor that was paged out can be paged in."""
     if touch.page_in >= 0 and i in model.written:
         model.program.row([(touch.page_in, 1.0), (model.written[i], -1.0)], upper=0.0)
 
 
 def _ram_constraint(model: SlotModel) -> None:
-    """At every slot k:  sum m_i a_iq (i used) + (m_out + workspace) x_k + m_out h_out
+    """Add the RAM constraint of every slot k:
 
-    + sum m_i h_i (i in RAM, not touched) <= RAM. An output that overwrites has no bytes of its
-    own. At a slot that does not run, RAM holds what it held at the last slot that did.
+    sum m_i a_iq (i used) + (m_out + workspace) x_k + m_out h_out + sum m_i h_i (i in RAM, but not
+    touched) <= RAM. An output that overwrites an input has no bytes of its own. At a slot that does
+    not run, RAM holds the same tensors as at the last slot that ran.
     """
     graph = model.graph
     sizes = [node.bytes for node in graph.nodes]
@@ -244,7 +247,7 @@ def _ram_constraint(model: SlotModel) -> None:
 
 
 def _bound_lanes(model: SlotModel, deadline_us: float) -> None:
-    """sum of the processor's times <= deadline; sum of the transfers' times <= deadline."""
+    """Add constraints: processor times and transfer times each sum up to at most the deadline."""
     lanes = LaneTimes()
     nodes = model.graph.nodes
     for slot, x in zip(model.slots, model.run, strict=True):
@@ -261,7 +264,7 @@ def _bound_lanes(model: SlotModel, deadline_us: float) -> None:
 
 
 def events(model: SlotModel, values: Values) -> list[Event]:
-    """The events of a solution, in order. A page-out follows the first computation."""
+    """Return the events of a solution, in order. A page-out follows the first computation."""
     graph = model.graph
     position = [0] * len(graph.nodes)
     found: list[Event] = []

@@ -1,4 +1,4 @@
-"""Conversions between plans and solutions of the stage model (stage_model.py)."""
+"""Convert plans to solutions of the stage model (stage_model.py), and solutions to plans."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from .stage_model import ALWAYS_IN_RAM, StageModel
 
 
 def recomputed(model: StageModel, values: Values) -> list[list[int]]:
-    """For each stage, the nodes that the solution recomputes, in the order of the graph."""
+    """Return for each stage the nodes that the solution recomputes, in the order of the graph."""
     return [
         sorted(i for i, column in stage.computed.items() if values[column] > 0.5)
         for stage in model.stages
@@ -20,7 +20,7 @@ def recomputed(model: StageModel, values: Values) -> list[list[int]]:
 
 
 def events(model: StageModel, values: Values) -> list[Event]:
-    """The events of a solution in the simplest order. They are legal, but may exceed the RAM."""
+    """Return the events of a solution in a simple order. It is legal, but may exceed the RAM."""
     nodes = model.graph.nodes
     found: list[Event] = []
     for stage in model.stages:
@@ -41,9 +41,9 @@ def events(model: StageModel, values: Values) -> list[Event]:
 
 
 def values_of(model: StageModel, events: Sequence[Event]) -> Values:
-    """Return the values of the variables in a plan.
+    """Return the values that the variables of a model have in a plan.
 
-    They are a solution if the model offers the recomputations of the plan.
+    The values are a solution if the model offers the recomputations of the plan.
     """
     values = np.zeros(len(model.program.cost))
     for i, column in model.written.items():
@@ -68,14 +68,17 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
 
 
 def recomputed_by_stage(graph: CostGraph, events: Sequence[Event]) -> dict[int, set[int]]:
-    """The nodes that a plan recomputes in each stage, by the operator of the stage."""
+    """Return the nodes that a plan recomputes in each stage, by the operator of the stage."""
     operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
     stages = zip([*operators, len(graph.nodes)], _by_stage(graph, events), strict=False)
     return {operator: computed for operator, (computed, _, _) in stages}
 
 
 def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
-    """The energy of recomputations and page-ins of a solution in each stage; never all zero."""
+    """Return a solution's energy for recomputations and page-ins in each stage.
+
+    If it is 0 in all stages, return 1 for each stage.
+    """
     cost = np.array(model.program.cost) * values
     spent = [
         float(sum(cost[column] for column in (*stage.computed.values(), *stage.paged.values())))
@@ -85,11 +88,11 @@ def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
 
 
 def neighbourhood(model: StageModel, values: Values, window: range) -> Program:
-    """The program with all variables fixed to a solution, except those around some stages.
+    """Return the program with all variables fixed to a solution, except those around some stages.
 
-    `window`: indices of the stages whose variables are free. For some tensors, it is also free in
-    which other stages they stay in RAM: the inputs of the window's operators and of its
-    recomputations, and the tensors from which these inputs can be recomputed.
+    `window`: indices of the stages whose variables are free. For some tensors, the variables U are
+    free in all stages: for the inputs of the window's operators, for the tensors recomputed in the
+    window, and for the inputs of both.
     """
     nodes = model.graph.nodes
     free: set[int] = set(model.written.values())
@@ -112,7 +115,7 @@ def neighbourhood(model: StageModel, values: Values, window: range) -> Program:
 def _by_stage(
     graph: CostGraph, events: Sequence[Event]
 ) -> Iterator[tuple[set[int], set[int], set[int]]]:
-    """For each stage: the tensors recomputed, paged in, and in RAM while its operator runs."""
+    """Yield for each stage the tensors recomputed, paged in, and in RAM while the operator runs."""
     done = -1
     computed: set[int] = set()
     paged: set[int] = set()

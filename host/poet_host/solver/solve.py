@@ -1,4 +1,4 @@
-"""solve: from a problem to a verified plan of least energy."""
+"""solve: find a plan of least energy for a problem, and verify it."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -27,9 +27,9 @@ from .settings import DEFAULT_SETTINGS, Settings, Stopwatch
 from .workers import POOL, Channel
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
-DEFAULT_GAP = 0.01  # of the API and the command line: a proof may take hours
-NO_DEADLINE_TIME_SHARE = 0.3  # of the time: search without the deadline first
-RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4  # for the order of transfers, at the end
+DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may take hours
+NO_DEADLINE_TIME_SHARE = 0.3  # share of the time for a first search without the deadline
+RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4  # kept to order the transfers at the end
 MAX_TRANSFER_ORDER_S = 5.0
 
 Report = Callable[[Found], None]
@@ -46,7 +46,7 @@ def solve(
 
     `method`: "poet" mixes recomputation and paging; "poet-paging" computes everything once;
     "poet-remat" pages no computed tensor. `seed_plans`: importable functions that make plans. The
-    search calls them for plans to start from, unless it proves its own first plan soon.
+    search starts from these plans too, unless its own first plan is soon proved good enough.
 
     Never raises for a problem without a solution: the status of the plan is "infeasible" (proved)
     or "unknown" (out of time). "optimal" is proved against all plans of the method. "feasible"
@@ -142,7 +142,7 @@ def _stopped_by(found: Found, gap: float | None, wanted_gap: float) -> StoppedBy
 def _with_early_transfers(
     best: Candidate, problem: Problem, placed: bool, limit_s: float
 ) -> Candidate:
-    """Return the plan with early transfers. During a search, only a deadline needs them."""
+    """Return the plan with early transfers. A search starts them early only for a deadline."""
     worker = POOL.take()
     try:
         worker.search(_start_transfers_early, problem, best.events, placed, limit_s)
@@ -159,7 +159,7 @@ def _with_early_transfers(
 def _start_transfers_early(
     problem: Problem, events: Sequence[Event], placed: bool, limit_s: float, channel: Channel
 ) -> None:
-    """Emit the plan of the events with early transfers, in a worker."""
+    """Emit the plan of the events with early transfers. This function runs in a worker."""
     found = candidate_of(problem, events, placed=placed, time_limit_s=limit_s)
     if isinstance(found, Candidate):
         channel.emit("plan", found)
@@ -170,12 +170,12 @@ def _without_statements(problem: Problem, status: Any, **more: Any) -> Plan:
 
 
 def _too_little_ram(problem: Problem, task: Task) -> Plan:
-    """Return an infeasible plan that states the smallest budget with a known plan."""
+    """Return an infeasible plan that states the smallest RAM budget for which a plan is known."""
     smallest = smallest_ram_bytes(task)
     return _without_statements(problem, "infeasible", smallest_ram_bytes=smallest)
 
 
 def _too_late(problem: Problem, fastest: Candidate | None) -> Plan:
-    """Return an infeasible plan that states a deadline with a known plan."""
+    """Return an infeasible plan that states a deadline for which a plan is known."""
     smallest_us = fastest.totals.time_us if fastest else None
     return _without_statements(problem, "infeasible", smallest_deadline_us=smallest_us)

@@ -28,8 +28,8 @@ from .program import INFINITY, LaneTimes, Program, Term
 from .recompute_candidates import RecomputeCandidates
 
 Columns = dict[int, int]  # tensor -> column
-ALWAYS_IN_RAM = -1  # in place of a column of U
-MAX_NONZEROS = 3_000_000  # of the constraints; the solver takes about 150 bytes for each
+ALWAYS_IN_RAM = -1  # stands for a column of U whose value is always 1
+MAX_NONZEROS = 3_000_000  # in all constraints; the solver takes about 150 bytes for each
 
 
 class TooLarge(Exception):
@@ -49,7 +49,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Gap:
-    """The columns between two operators that need a tensor; see `_add_gap_cuts`."""
+    """The columns of a tensor between two operators that need it; see `_add_gap_cuts`."""
 
     held: int  # H
     paged: int  # Q
@@ -63,7 +63,7 @@ class StageModel:
 
     graph: CostGraph
     ram_bytes: int
-    # A tensor in RAM at the start of a stage may be dropped and created again within it.
+    # Whether a stage may drop a tensor that is in RAM at its start, and create the tensor again.
     allows_repeats: bool
     program: Program = field(default_factory=Program)
     written: Columns = field(default_factory=dict)  # o
@@ -83,7 +83,7 @@ def build(
 
     `page` False: computed tensors are not paged out, except kept ones. Candidates for conflicts
     make a model that allows repeats, since only in such a model conflicts hold for all plans.
-    Raises TooLarge beyond MAX_NONZEROS, and as soon as `out_of_time()`.
+    Raises TooLarge if the model exceeds MAX_NONZEROS, or if `out_of_time()` returns True.
     """
     graph = candidates.graph
     model = StageModel(graph, ram_bytes, candidates.for_conflicts)
@@ -120,7 +120,7 @@ def build(
 
 
 def _page_outs(model: StageModel, page: bool) -> None:
-    """Add o_i, or only its energy if i is kept on storage in any case."""
+    """Add o_i for computed tensors. A kept tensor adds only energy: its page-out is certain."""
     graph, program = model.graph, model.program
     for i, node in enumerate(graph.nodes):
         if node.stored or not graph.storage:
@@ -160,7 +160,7 @@ def _stage(
         if pageable and (model.allows_repeats or before.get(i) != ALWAYS_IN_RAM):
             paged[i] = program.binary(nodes[i].page_in_uj)
             _on_storage(model, i, paged[i])
-    # A tensor that nothing in the stage touches keeps its column.
+    # A tensor that nothing in the stage touches keeps its column of U.
     used = {i: column for i, column in before.items() if last[i] >= t}
     stage = Stage(None if end else t, before, computed, paged, used)
     model.stages.append(stage)
@@ -186,7 +186,7 @@ def _terms(i: int, *columns: Columns) -> list[Term]:
 
 
 def _needed(model: StageModel, before: int | None, made: list[Term]) -> None:
-    """A_ti = 1; at least 1 if the model allows repeats."""
+    """Add the constraint A_ti = 1, or A_ti >= 1 if the model allows repeats."""
     if before != ALWAYS_IN_RAM:
         held = [] if before is None else [(before, 1.0)]
         model.program.row([*held, *made], 1.0, INFINITY if model.allows_repeats else 1.0)
@@ -195,7 +195,7 @@ def _needed(model: StageModel, before: int | None, made: list[Term]) -> None:
 def _available(
     model: StageModel, used: Columns, i: int, before: int | None, made: list[Term]
 ) -> None:
-    """U_ti <= A_ti;  A_ti <= 1 unless the model allows repeats."""
+    """Add the constraint U_ti <= A_ti, and A_ti <= 1 unless the model allows repeats."""
     program = model.program
     if before is None and not made:
         return
@@ -209,26 +209,32 @@ def _available(
 
 
 def _has_input(program: Program, column: int, before: int | None, made: list[Term]) -> None:
-    """R_tj <= A_ti for each input i of j."""
+    """Add the constraint R_tj <= A_ti for an input i of j."""
     if before != ALWAYS_IN_RAM:
         held = [] if before is None else [(before, -1.0)]
         program.row([(column, 1.0), *held, *((c, -1.0) for c, _ in made)], upper=0.0)
 
 
 def _on_demand(program: Program, column: int | None, users: Iterable[int]) -> None:
-    """R_ti, P_ti <= sum R_tj over the j that use i, since operator t does not need i."""
+    """Add a constraint on R_ti or P_ti, for a tensor i that operator t does not need.
+
+    The variable is at most the sum of R_tj over the nodes j that use i.
+    """
     if column is not None:
         program.row([(column, 1.0), *((j, -1.0) for j in users)], upper=0.0)
 
 
 def _on_storage(model: StageModel, i: int, paged: int) -> None:
-    """P_ti <= o_i."""
+    """Add the constraint P_ti <= o_i: only a tensor that was paged out can be paged in."""
     if i in model.written:
         model.program.row([(paged, 1.0), (model.written[i], -1.0)], upper=0.0)
 
 
 def _ram_constraint(model: StageModel, t: int, used: Columns) -> None:
-    """sum m_i U_ti + m_t + workspace_t <= RAM; a node that overwrites has no bytes of its own."""
+    """Add the constraint sum m_i U_ti + m_t + workspace_t <= RAM.
+
+    A node that overwrites an input has no bytes of its own.
+    """
     nodes = model.graph.nodes
     own = nodes[t].own_bytes
     own += sum(nodes[i].bytes for i, column in used.items() if column == ALWAYS_IN_RAM)
@@ -238,11 +244,12 @@ def _ram_constraint(model: StageModel, t: int, used: Columns) -> None:
 
 
 def _add_gap_cuts(model: StageModel) -> None:
-    """1 - H <= sum R + Q,  H <= U,  Q <= sum P,  Q <= o  over the stages of a gap.
+    """Add 1 - H <= sum R + Q,  H <= U,  Q <= sum P,  Q <= o  over the stages of a gap.
 
-    H: i is in RAM all the time between two operators that need it. Otherwise a recomputation or a
-    page-in creates it again. One page-in is enough: Q <= o, while the sum of the P_ti can be
-    larger. Integral solutions satisfy this anyway, but those of the linear relaxation may not.
+    H is 1 if tensor i is in RAM all the time between two operators that need it. Otherwise a
+    recomputation or a page-in creates it again. One page-in is enough: Q <= o, while the sum of the
+    P_ti can be larger. Integral solutions satisfy these constraints anyway, but solutions of the
+    linear relaxation may not.
     """
     nodes = model.graph.nodes
     for i, stages in _gaps(model):
@@ -265,7 +272,10 @@ def _add_gap_cuts(model: StageModel) -> None:
 
 
 def _gaps(model: StageModel) -> Iterator[tuple[int, list[Stage]]]:
-    """For each tensor, the stages from an operator that creates or needs it to the next one."""
+    """Yield each tensor with the stages after an operator that creates or needs it.
+
+    The stages end with the next operator that needs the tensor.
+    """
     nodes = model.graph.nodes
     since: dict[int, list[Stage]] = {}
     for stage in model.stages:
@@ -281,7 +291,7 @@ def _gaps(model: StageModel) -> Iterator[tuple[int, list[Stage]]]:
 
 
 def _prefer_paging(model: StageModel) -> None:
-    """sum_t R_ti <= K (1 - o_i), if computing i costs at least its page-in.
+    """Add sum_t R_ti <= K (1 - o_i), if computing i costs more than paging it in.
 
     K is the largest number of recomputations that cost less than a page-out and K page-ins.
     """
@@ -291,7 +301,9 @@ def _prefer_paging(model: StageModel) -> None:
             columns.setdefault(i, []).append(column)
     for i, recomputed in columns.items():
         node = model.graph.nodes[i]
-        extra_uj = node.energy_uj - node.page_in_uj  # of each recomputation over a page-in
+        extra_uj = (
+            node.energy_uj - node.page_in_uj
+        )  # a recomputation costs this more than a page-in
         if i in model.written and extra_uj > 0 and extra_uj * len(recomputed) > node.page_out_uj:
             limit = max(0.0, ceil(node.page_out_uj / extra_uj) - 1.0)
             terms = [(column, 1.0) for column in recomputed]
@@ -299,7 +311,7 @@ def _prefer_paging(model: StageModel) -> None:
 
 
 def _bound_lanes(model: StageModel, deadline_us: float) -> None:
-    """sum of the processor's times <= deadline; sum of the transfers' times <= deadline."""
+    """Add constraints: processor times and transfer times each sum up to at most the deadline."""
     lanes = LaneTimes()
     nodes = model.graph.nodes
     for i, node in enumerate(nodes):

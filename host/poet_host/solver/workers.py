@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any, cast
 
-STOP_LIMIT_S = 0.3  # for a search to stop by itself
+STOP_LIMIT_S = 0.3  # longest wait for a search to stop by itself
 _WORKER_PROGRAM = """
 import sys
 sys.path[:] = {path!r}
@@ -39,7 +39,7 @@ class WorkerKilled(RuntimeError):
 
 @dataclass
 class Channel:
-    """The connection between a search and its caller, on the side of the search."""
+    """The search's end of the connection between a search and its caller."""
 
     emit: Callable[[str, Any], object]  # called with the kind and the content of a result
     is_stopped: Callable[[], bool]
@@ -52,7 +52,7 @@ class Channel:
 
 
 class Worker:
-    """One process, on the side of the caller."""
+    """One worker process, as its caller sees it."""
 
     def __init__(self) -> None:
         self.results, theirs = Pipe()  # both ways
@@ -67,7 +67,7 @@ class Worker:
         theirs.close()
 
     def search(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Start an importable function, with a Channel as its last argument."""
+        """Run an importable function in the process, with a Channel as its last argument."""
         self.busy = True
         self._request((function, arguments))
 
@@ -76,11 +76,11 @@ class Worker:
         self._request((None, content))
 
     def _request(self, request: Any) -> None:
-        with suppress(ConnectionError):  # `receive` raises when the process has ended
+        with suppress(ConnectionError):  # if the process has ended, `receive` raises an error
             self.results.send(request)
 
     def receive(self) -> tuple[str, Any]:
-        """Return the kind and content of the next result; ("idle", None) at the end.
+        """Return the kind and content of the next result; ("idle", None) when the search has ended.
 
         Raises RuntimeError if the search failed, WorkerKilled if the process ended.
         """
@@ -98,7 +98,7 @@ class Worker:
         return kind, found
 
     def stop(self) -> bool:
-        """Stop the search. False: the process had to be killed."""
+        """Stop the search. Return False if the process had to be killed."""
         try:
             if self.busy:
                 self._request(None)
@@ -149,7 +149,7 @@ class Pool:
             os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
-        """Start empty; after a fork, the workers belong to the parent."""
+        """Forget all idle workers. After a fork, they belong to the parent process."""
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
 

@@ -53,8 +53,9 @@ static void put_on_storage(struct poet *p, uint32_t tensor, uint8_t flags) {
   }
 }
 
-/* Is a transfer of the tensor unfinished? With `arrivals`, only transfers into
- * RAM count: reading a tensor that is still being written out is harmless. */
+/* Return true if a transfer of the tensor is unfinished. With `arrivals`, only
+ * transfers into RAM count: reading a tensor that is still being written out is
+ * harmless. */
 static bool in_flight(struct poet *p, uint32_t tensor, bool arrivals) {
   for (uint32_t i = p->decoder.finished; i != p->decoder.queued; i++) {
     const struct poet_transfer *transfer = poet_queue_slot(p, i);
@@ -65,7 +66,7 @@ static bool in_flight(struct poet *p, uint32_t tensor, bool arrivals) {
   return false;
 }
 
-/* Reserve a queue entry, for poet_page to complete. */
+/* Reserve a queue entry, which poet_page completes. */
 static int enqueue(struct poet *p, uint16_t tensor, bool write) {
   struct poet_decoder *d = &p->decoder;
   const uint32_t unfinished = d->queued - d->finished;
@@ -89,8 +90,9 @@ static int take_tensor(struct poet *p, uint32_t *tensor) {
   return *tensor < p->model.tensor_count ? 0 : poet_refuse(p);
 }
 
-/* The inputs of p->op must be in RAM, arrived, and of the sizes that the kernel
- * reads. The input that is overwritten must not be in flight at all. */
+/* Check that the inputs of p->op are in RAM, have arrived, and have the sizes
+ * that the kernel reads. The input that is overwritten must not have any
+ * unfinished transfer. */
 static int check_inputs(struct poet *p, struct poet_statement *s) {
   for (uint32_t i = 0; i < p->op.input_count; i++) {
     const uint32_t index = poet_find(p, p->op.input[i]);
@@ -108,7 +110,8 @@ static int check_inputs(struct poet *p, struct poet_statement *s) {
 }
 
 /* Place workspace and output. The workspace is a resident while the output is
- * placed, so that they cannot overlap, and is gone after the statement. */
+ * placed, so that they cannot overlap. It is removed from the residents after
+ * the statement. */
 static int place_output(struct poet *p, struct poet_statement *s) {
   uint32_t workspace = p->op.workspace_bytes;
   s->workspace = 0;
@@ -141,9 +144,9 @@ static bool first_appearance(const struct poet_op *op, uint32_t i) {
   return true;
 }
 
-/* Read which tensors are freed next: a bit for each input, then one for the
- * output. An input that occurs twice has one bit; an overwritten input has
- * none. */
+/* Read which tensors the next statements free: one bit for each input, then one
+ * bit for the output. An input that occurs twice has one bit. An overwritten
+ * input has no bit. */
 static int take_frees(struct poet *p) {
   uint32_t bit, frees = 0;
   for (uint32_t i = 0; i < p->op.input_count; i++) {
@@ -178,8 +181,8 @@ static int compute(struct poet *p, struct poet_statement *s, uint32_t tensor,
   s->tensor = (uint16_t)tensor;
   s->size_bytes = poet_operand_bytes(&p->op, p->op.input_count);
   s->loss = tensor == p->loss;
-  /* Only when loading: a step avoids this read, because the size comes from the
-   * operator, which was checked when its record was read. */
+  /* This check runs only when loading. A step avoids this read: there the size
+   * comes from the operator's record, which was checked when it was read. */
   if (!p->loaded) {
     TRY(check_output(p, s, again));
   }
@@ -255,7 +258,8 @@ static int release(struct poet *p, struct poet_statement *s, uint32_t index) {
   return 0;
 }
 
-/* Return the next `free` that was encoded with the last compute. */
+/* Return the next `free` statement that was encoded together with the last
+ * compute. */
 static int release_next(struct poet *p, struct poet_statement *s) {
   uint32_t i = 0;
   while (!(p->decoder.frees >> i & 1)) {
@@ -328,8 +332,8 @@ static int statement(struct poet *p, struct poet_statement *s) {
   }
 }
 
-/* `statement` is incremented after the statement is accepted, because
- * poet_refuse reports it. */
+/* `statement` is incremented only after the statement is accepted, because
+ * poet_refuse reports this index. */
 int poet_decode(struct poet *p, struct poet_statement *s) {
   TRY(statement(p, s));
   s->index = p->decoder.statement++;

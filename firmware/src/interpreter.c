@@ -1,6 +1,6 @@
 /*
- * interpreter.c - one training step: decode a statement, execute it, and so on
- * until the commit.
+ * interpreter.c - one training step: it decodes and executes one statement
+ * after another, until the commit.
  *
  * State: status, result, started, before, trace_first, trace_count and
  * dirty_bytes. start() sets them. status and result stay valid after the step,
@@ -33,8 +33,8 @@
 #define SHOW(p, offset, size) ((void)0)
 #endif
 
-/* A NaN that no arithmetic produces. An arena word with this value has not been
- * written. */
+/* A NaN that no arithmetic produces. If an arena word has this value, nothing
+ * has been written to it. */
 #define PAINT 0x7fa5c3d1u
 
 enum { BEYOND = 4096 };
@@ -43,8 +43,8 @@ static uint32_t now(const struct poet *p) {
   return p->port->ticks(p->port->context);
 }
 
-/* Bytes of the arena that are painted and checked: those of the plan and some
- * more. Not the whole arena, which may be very large on Linux. */
+/* Return the number of arena bytes to paint and check: the bytes that the plan
+ * uses, and some more. The whole arena may be very large on Linux. */
 static uint32_t watched(const struct poet *p) {
   const uint32_t beyond = p->memory.arena_bytes - p->plan.arena_bytes;
   return (p->plan.arena_bytes + (beyond < BEYOND ? beyond : BEYOND)) & ~3u;
@@ -61,7 +61,7 @@ static void paint(struct poet *p) {
   }
 }
 
-/* Highest end of the arena bytes written since paint(). */
+/* Return the highest end of the arena bytes written since paint(). */
 static uint32_t high_water(const struct poet *p) {
   uint32_t height = watched(p);
   uint32_t word = PAINT;
@@ -176,7 +176,7 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
   paint(p);
   /* The transfer lane writes the data area and does not update the cache. */
   poet_forget(p, POET_DATA_BLOCK);
-  poet_decode_start(p); /* it overwrites the bitmap, which ends staging */
+  poet_decode_start(p); /* overwrites the bitmap, so staging ends */
   p->submitted = 0;
   p->retired = 0;
   p->staging = false;
@@ -189,7 +189,8 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
   p->result = (struct poet_step_result){.step = step};
   p->status = (struct poet_status){.running = 1, .step = step};
   HIDE(p, 0, p->memory.arena_bytes);
-  /* Last, so that the preparation above is not counted in the step. */
+  /* These two lines come last, so that the preparation above is not counted in
+   * the step. */
   p->port->usage(p->port->context, &p->before);
   p->started = now(p);
 }
@@ -213,7 +214,8 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
     return poet_fail(p, POET_ERROR_wrong_step, p->committed.step);
   }
   if (step == p->committed.step) {
-    /* After a restart only the commit record knows about that step. */
+    /* After a restart, nothing but the commit record is known about that
+     * step. */
     if (p->result.step != step) {
       p->result =
           (struct poet_step_result){.step = step, .loss = p->committed.loss};

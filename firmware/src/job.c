@@ -17,9 +17,9 @@
  */
 #include "runtime.h"
 
-/* Compare the sample numbers of all steps with their CRC, as many at a time as
- * the arena holds. This may take long, so a host can stop it as it stops a
- * step. */
+/* Compare the sample numbers of all steps with their CRC. Each pass reads as
+ * many numbers as the arena holds. This may take long, so a host can stop it as
+ * it stops a step. */
 static int check_order(struct poet *p, const struct poet_job *job) {
   uint32_t left = 4 * job->steps * job->batch, at = POET_BLOCK, crc = 0;
   int error = 0;

@@ -1,7 +1,7 @@
 /*
  * load.c - load a schedule: check headers, CRCs and tables, then decode the
- * whole plan once, with the decoder that a step uses. Also the initial state
- * and the description of the board (poet_hello).
+ * whole plan once, with the decoder that a step uses. This file also contains
+ * poet_init and poet_hello, the description of the board.
  *
  * State: loaded, model, plan, kept_at_start and loss. poet_load sets `loaded`
  * last, so an error or a power cut on the way leaves no schedule. poet_reset
@@ -45,7 +45,7 @@ int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
   struct poet_statement statement = {0};
   TRY(poet_ready(p));
   poet_reset(p);
-  poet_forget(p, 0); /* check what is on storage, not what was cached */
+  poet_forget(p, 0); /* check the blocks on storage, not cached copies */
   memset(p->memory.bitmap, 0, (p->memory.tensor_capacity + 31u) / 32 * 4);
   TRY(poet_check_model(p, model_bytes));
   TRY(check_plan(p, plan_bytes));
@@ -71,7 +71,7 @@ void poet_init(struct poet *p, const struct poet_port *port,
   poet_reset(p);
 }
 
-/* Copy at most 16 characters; the rest stays 0. */
+/* Copy at most 16 characters. The other bytes of the field stay 0. */
 static void copy_text(char *to, const char *from) {
   for (uint32_t i = 0; i < 16 && from[i]; i++) {
     to[i] = from[i];

@@ -55,7 +55,8 @@ int poet_fetch_op(struct poet *p, uint32_t output) {
   return poet_fetch(p, POET_MODEL_BLOCK + last / POET_BLOCK);
 }
 
-/* Rules of an operator's record that do not depend on tensors' records. */
+/* Check the rules of an operator's record that do not depend on the records of
+ * tensors. */
 static bool op_is_sound(const struct poet_op *op, uint32_t output) {
   if (op->output != output || !poet_operand_bytes(op, op->input_count)) {
     return false;
@@ -77,9 +78,9 @@ int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
                                  : poet_fail(p, POET_ERROR_bad_table, output);
 }
 
-/* The end of each area of FORMAT.md, for the tensors checked so far. The slots
- * of an area lie in the order of the records. So one number for each area is
- * enough to show that no two slots overlap. */
+/* The end of each area of FORMAT.md, after the tensors checked so far. The
+ * slots of an area lie in the order of the records. So one number for each area
+ * is enough to show that no two slots overlap. */
 struct layout {
   uint32_t stored_end; /* end of the first slots */
   uint32_t second_end; /* end of the second slots */
@@ -89,7 +90,8 @@ struct layout {
   uint32_t keep_count;
 };
 
-/* Move `end` past these blocks; false if they overlap or exceed `limit`. */
+/* Move `end` past these blocks. Return false if the blocks overlap earlier ones
+ * or exceed `limit`. */
 static bool range_is_free(uint32_t *end, uint32_t block, uint32_t blocks,
                           uint32_t limit) {
   if (block < *end || block > limit || blocks > limit - block) {

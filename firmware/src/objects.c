@@ -1,6 +1,7 @@
 /*
- * objects.c - reads and writes of the host: parts of a schedule, tensors, a
- * job; and the commit that makes written tensors the weights of a step.
+ * objects.c - the objects that a host reads and writes: the parts of a
+ * schedule, tensors, a job. Also the commit that makes written tensors the
+ * weights of a step.
  *
  * State: `staging`, `verified` and, while staging, memory.bitmap: bit i is set
  * if CURRENT tensor i has been written since the last begin. A step ends
@@ -38,7 +39,7 @@ static bool is_staged(const struct poet *p, uint32_t tensor) {
   return p->staging && (*staged_word(p, tensor) >> (tensor & 31) & 1);
 }
 
-/* Find an object, for reading or for writing. */
+/* Find the place of an object on storage, for reading or for writing. */
 static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
                   struct place *place) {
   place->tensor.size_bytes = 0;
@@ -67,9 +68,9 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
   TRY(poet_read_tensor(p, number, &place->tensor));
-  /* Use the other slot of an INPUT tensor while a step reads the current slot.
-   * Use that of a CURRENT tensor for a write, or for a read of what was
-   * written. */
+  /* For an INPUT tensor, use the other slot while a step reads the current
+   * slot. For a CURRENT tensor, use the other slot to write, or to read bytes
+   * that were written since poet_begin. */
   const bool other = place->tensor.place == POET_PLACE_INPUT
                          ? p->status.running
                          : write || is_staged(p, number);
@@ -93,7 +94,7 @@ static uint32_t trailer_offset(uint32_t size_bytes) {
   return poet_tensor_blocks(size_bytes) * POET_BLOCK - POET_TRAILER;
 }
 
-/* Compare the bytes in a slot with its trailer. */
+/* Compare the CRC of the bytes in a slot with the slot's trailer. */
 static int verify(struct poet *p, uint32_t block,
                   const struct poet_tensor *tensor, uint32_t number) {
   uint32_t trailer[2], crc;
@@ -124,7 +125,8 @@ static void clear_bitmap(struct poet *p) {
 static int write_tensor(struct poet *p, const struct place *place,
                         uint16_t number, uint32_t offset, const void *from,
                         uint32_t size) {
-  /* The commit of another model ends before its slots are overwritten. */
+  /* End the commit of another model before that model's slots are
+   * overwritten. */
   if (p->committed.step != POET_NO_STEP && !poet_committed(p)) {
     TRY(poet_commit(p, (struct poet_commit){.step = POET_NO_STEP}));
   }
@@ -142,7 +144,7 @@ static int write_tensor(struct poet *p, const struct place *place,
              : 0;
 }
 
-/* Copy to or from the arena: one of `to` and `from` is NULL. */
+/* Copy to or from the arena: either `to` or `from` is NULL. */
 static int copy_arena(struct poet *p, uint32_t offset, void *to,
                       const void *from, uint32_t size) {
   uint8_t *at = poet_arena(p, offset, size);
@@ -160,7 +162,7 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
     if (object != POET_OBJECT_TENSOR) {
       return POET_ERROR_busy;
     }
-    TRY(p->storage_status); /* a mount would unload the running schedule */
+    TRY(p->storage_status); /* mounting would unload the running schedule */
   }
   if (object == POET_OBJECT_ARENA) {
     return copy_arena(p, offset, NULL, from, size);
@@ -224,8 +226,8 @@ static int copy(struct poet *p, uint32_t from, uint32_t to,
   return 0;
 }
 
-/* Complete the other slots: tensors that were not written get a copy of their
- * current slot. Then check the CRC of each. */
+/* Complete the other slots: a tensor that was not written gets a copy of its
+ * current slot there. Then check the CRC of each of these slots. */
 static int complete_other_slots(struct poet *p) {
   const uint32_t parity = poet_parity(p);
   for (uint32_t i = 0; i < p->model.stored_count; i++) {
@@ -267,9 +269,9 @@ int poet_begin(struct poet *p, uint32_t step) {
   } else if (step == p->committed.step) {
     return 0;
   }
-  /* Delete the job before the commit: it belongs to the old weights, and after
-   * the commit a restart must not continue it. The write is refused,
-   * harmlessly, if the card has no space for a job. */
+  /* Delete the job before the commit: the job belongs to the old weights, and a
+   * restart after the commit must not continue it. If the card has no space for
+   * a job, this write is refused, which does no harm. */
   const uint32_t none = 0;
   (void)poet_write(p, POET_OBJECT_JOB, 0, 0, &none, sizeof none);
   TRY(p->storage_status);

@@ -26,8 +26,8 @@ uint32_t poet_transfer_whole(const struct poet_transfer *transfer) {
   return transfer->size_bytes / POET_BLOCK;
 }
 
-/* Bytes of data in block `index`, one of the blocks that poet_transfer_whole
- * does not count. */
+/* Return the number of data bytes in block `index`, which is one of the blocks
+ * that poet_transfer_whole does not count. */
 static uint32_t rest(const struct poet_transfer *transfer, uint32_t index) {
   return index == poet_transfer_whole(transfer)
              ? transfer->size_bytes % POET_BLOCK
@@ -126,14 +126,15 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
   if (transfer->write && !p->port->lane_checks) {
     poet_transfer_check(transfer, 0, 0);
   }
-  /* Set all fields before submit: after it, the entry belongs to the port. */
+  /* Set all fields before submit: from then on, the entry belongs to the
+   * port. */
   transfer->status = 0;
   transfer->next = NULL;
   atomic_store_explicit(&transfer->done, 0, memory_order_relaxed);
   p->port->submit(p->port->context, transfer);
 }
 
-/* Read the record of the next operator before the lane becomes busy: later the
+/* Read the record of the next operator before the lane becomes busy. Later, the
  * read would wait for the transfer. */
 static int read_ahead(struct poet *p) {
   const uint16_t next = p->decoder.next_operator;
@@ -149,9 +150,9 @@ int poet_page(struct poet *p, const struct poet_statement *statement) {
   if (block > p->store.total_blocks || blocks > p->store.total_blocks - block) {
     return poet_fail(p, POET_ERROR_bad_table, statement->tensor);
   }
-  /* Without lane_checks, poet_submit computes the CRC now, so a page_in of the
-   * same tensor must have arrived. A lane that computes CRCs does so in the
-   * order of the transfers. */
+  /* Without lane_checks, poet_submit computes the CRC of the tensor now, so an
+   * earlier page_in of the same tensor must have arrived. With lane_checks, the
+   * lane computes the CRCs in the order of the transfers. */
   if (transfer->write && !p->port->lane_checks) {
     for (uint32_t i = p->retired; i != p->submitted; i++) {
       struct poet_transfer *before = poet_queue_slot(p, i);

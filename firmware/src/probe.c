@@ -15,7 +15,8 @@ static uint32_t now(const struct poet *p) {
   return p->port->ticks(p->port->context);
 }
 
-/* Pointer to an operand in the arena; NULL if it does not fit. */
+/* Return a pointer to an operand in the arena, or NULL if the operand does not
+ * fit. */
 static void *operand(struct poet *p, uint32_t offset, uint32_t size) {
   return size && offset % 4 == 0 ? poet_arena(p, offset, size) : NULL;
 }
@@ -67,7 +68,7 @@ static int scratch(struct poet *p, uint32_t least, uint32_t *count) {
     return poet_fail(p, POET_ERROR_storage_small,
                      POET_DATA_BLOCK + used + least);
   }
-  poet_forget(p, 0); /* the caller writes to storage without the cache */
+  poet_forget(p, 0); /* the caller bypasses the cache when it writes */
   *count = all - used < SCRATCH_BLOCKS ? all - used : SCRATCH_BLOCKS;
   if (*count < least) {
     *count = least;
@@ -104,8 +105,8 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
     }
     *ticks += transfer->end - transfer->begin;
     const int error = poet_judge(p, transfer);
-    /* Blocks that were never written have no valid CRC. The time is the same.
-     */
+    /* Blocks that were never written have no valid CRC, but reading them takes
+     * the same time. */
     if (error && error != POET_ERROR_page_damaged) {
       return error;
     }

@@ -1,10 +1,10 @@
 /*
  * runtime.h - functions that the runtime's files share, lowest layer first.
  *
- * A file uses only files of lower layers: crc, cobs and isa lie below those in
- * this list; load, interpreter, objects, job, probe and server lie above, in
- * that order (tests/firmware/test_layers.py). Their functions are in poet.h and
- * server.h.
+ * A file uses only files of lower layers: crc, cobs and isa are below the files
+ * in this list. Above them are load, interpreter, objects, job, probe and
+ * server, in that order (tests/firmware/test_layers.py). The functions of these
+ * nine files are in poet.h and server.h.
  *
  * All state is in struct poet (poet.h), which the caller owns. A function that
  * returns int returns 0 or a negative POET_ERROR_*.
@@ -36,33 +36,39 @@ static inline int poet_fail(struct poet *p, int error, uint32_t detail) {
 
 /* ---- shape.c ---- */
 
-/* Bytes of operand `index` of an operator (its inputs, then its output), or 0
- * if the fields break a rule of the kernel. */
+/* Return the number of bytes of operand `index` of an operator: first its
+ * inputs, then its output. Return 0 if the fields break a rule of the
+ * kernel. */
 uint32_t poet_operand_bytes(const struct poet_op *op, uint32_t index);
 
 /* ---- progress.c ---- */
 
-/* Record a statement or transfer, if the host traces it. Times are ticks. */
+/* Record a statement or transfer, if the host asked for its trace. `begin` and
+ * `end` are ticks. */
 void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
                 uint32_t begin, uint32_t end);
-/* Result of poll: not 0 if the step must stop. */
+/* Call poet.poll, unless it is NULL. Return a number other than 0 if the step
+ * must stop. */
 int poet_asked_to_stop(struct poet *p);
-/* Count the port's usage since `before` as overhead of the step. */
+/* Add the port's usage since `before` to the overhead of the step. */
 void poet_count_overhead(struct poet *p, const struct poet_usage *before);
 
-/* ---- store.c: `block` is a block of the partition ---- */
+/* ---- store.c: `block` is the number of a block of the partition ---- */
 
-/* Mount if needed; 0, or the reason why there is no storage. */
+/* Mount the storage if needed. Return 0, or the reason why there is no
+ * storage. */
 int poet_ready(struct poet *p);
-/* Does the newest commit belong to the loaded model? */
+/* Return true if the newest commit belongs to the loaded model. */
 bool poet_committed(const struct poet *p);
-/* Write a commit record; the function adds magic, sequence and crc. */
+/* Write a commit record. The function sets its fields magic, sequence and
+ * crc. */
 int poet_commit(struct poet *p, struct poet_commit commit);
-/* Drop the cached blocks from `block` on. */
+/* Remove the blocks from `block` on from the cache. */
 void poet_forget(struct poet *p, uint32_t block);
 /* Read a block into the cache. */
 int poet_fetch(struct poet *p, uint32_t block);
-/* Read or write `size` bytes from `offset` bytes after the start of `block`. */
+/* Read or write `size` bytes. They begin `offset` bytes after the start of
+ * `block`. */
 int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
              uint32_t size);
 int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
@@ -73,80 +79,86 @@ int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
 
 /* ---- model.c ---- */
 
-/* Blocks of a slot: data and trailer. */
+/* Return the number of blocks of a slot: data and trailer. */
 uint32_t poet_tensor_blocks(uint32_t size_bytes);
-/* First block of a job after a data area of this size. */
+/* Return the first block of a job after a data area of `data_blocks` blocks. */
 uint32_t poet_job_block(uint32_t data_blocks);
-/* First block, in the partition, of the slot from which a tensor is read, or to
- * which it is written. `parity` is the number of the current slots. */
+/* Return the first block, counted in the partition, of the slot from which a
+ * tensor is read, or to which it is written. `parity` is the number of the
+ * current slots, 0 or 1. */
 uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
                    uint32_t parity);
 /* Return the number of the current slots: 0 or 1. */
 uint32_t poet_parity(const struct poet *p);
 int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to);
-/* Read and check the record of the operator that computes `output`. */
+/* Read and check the record of the operator that computes tensor `output`. */
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to);
-/* Read the blocks of that operator's record into the cache. */
+/* Read the blocks that hold the record of this operator into the cache. */
 int poet_fetch_op(struct poet *p, uint32_t output);
-/* Validate the model part; sets model, kept_at_start and loss. */
+/* Validate the model part, and set model, kept_at_start and loss. */
 int poet_check_model(struct poet *p, uint32_t model_bytes);
 
 /* ---- bits.c ---- */
 
-/* Fail with bad_plan, at the statement that is being decoded. */
+/* Return the error bad_plan, with the statement that is being decoded as
+ * `detail`. */
 int poet_refuse(struct poet *p);
-/* Bits that a number below `count` needs. */
+/* Return the number of bits that a number below `count` needs. */
 uint32_t poet_bit_width(uint32_t count);
-/* Read `count` bits, at most 32. _gamma: read an Elias gamma code and subtract
- * 1. */
+/* poet_take_bits reads `count` bits, at most 32. poet_take_gamma reads an Elias
+ * gamma code and subtracts 1. */
 int poet_take_bits(struct poet *p, uint32_t count, uint32_t *value);
 int poet_take_gamma(struct poet *p, uint32_t *value);
 
 /* ---- arena.c ---- */
 
-/* Pointer to bytes that the caller may change; NULL if any of them lies outside
- * of the arena. */
+/* Return a pointer to arena bytes that the caller may change, or NULL if any of
+ * these bytes lies outside of the arena. */
 uint8_t *poet_arena(struct poet *p, uint32_t offset, uint32_t size);
 bool poet_is_resident(const struct poet *p, uint32_t tensor);
-/* Index of a tensor in the list of residents; resident_count if absent. */
+/* Return the index of a tensor in the list of residents, or resident_count if
+ * the tensor is not in the list. */
 uint32_t poet_find(const struct poet *p, uint32_t tensor);
-/* Read an index of the list from the plan. */
+/* Read an index of the list of residents from the plan. */
 int poet_take_resident(struct poet *p, uint32_t *index);
-/* Read from the plan where in the arena a tensor or workspace goes, add it to
- * the list, and return its offset in `offset`. */
+/* Read the arena offset of a tensor or workspace from the plan, add the range
+ * to the list of residents, and store the offset in `offset`. */
 int poet_place(struct poet *p, uint16_t tensor, uint32_t size_bytes,
                uint32_t *offset);
-/* Remove entry `index` from the list. */
+/* Remove entry `index` from the list of residents. */
 void poet_drop(struct poet *p, uint32_t index);
 
-/* A decoded statement. Only the fields that its code uses are valid. */
+/* A decoded statement. Which fields are valid depends on its code. */
 struct poet_statement {
-  uint32_t index; /* in the plan */
+  uint32_t index; /* index of the statement in the plan */
   uint8_t code;   /* POET_STATEMENT_* */
   uint8_t zero;
-  uint16_t tensor;     /* output, or the tensor that is transferred or freed */
-  uint32_t offset;     /* of `tensor` in the arena */
-  uint32_t size_bytes; /* of `tensor` */
-  uint32_t workspace;  /* arena offset */
-  uint32_t input[POET_INPUTS]; /* arena offsets */
-  struct poet_tensor record;   /* of `tensor`: page_in and page_out */
-  bool loss;                   /* the output begins with the step's loss */
+  /* the output of a compute, or the tensor that is transferred or freed */
+  uint16_t tensor;
+  uint32_t offset;             /* arena offset of `tensor` */
+  uint32_t size_bytes;         /* size of `tensor` */
+  uint32_t workspace;          /* arena offset of the workspace */
+  uint32_t input[POET_INPUTS]; /* arena offsets of the inputs */
+  struct poet_tensor record;   /* for page_in and page_out: of `tensor` */
+  /* true: the output begins with the step's loss */
+  bool loss;
 };
 
 /* ---- pager.c ---- */
 
-/* Execute a page_in or page_out: fill in the transfer that the decoder has
+/* Execute a page_in or page_out: complete the transfer that the decoder has
  * queued, and submit it. */
 int poet_page(struct poet *p, const struct poet_statement *statement);
 /* Pass a transfer to the port. */
 void poet_submit(struct poet *p, struct poet_transfer *transfer);
-/* Result of a finished transfer: 0 or its error. */
+/* Return the result of a finished transfer: 0 or its error. */
 int poet_judge(struct poet *p, struct poet_transfer *transfer);
-/* Wait until transfers 0 .. until - 1 of the step have ended without error. */
+/* Wait until transfers 0 to until - 1 of the step have ended, or until one of
+ * them fails. Return 0 or its error. */
 int poet_retire(struct poet *p, uint32_t until);
 /* Wait for all submitted transfers; ignore their errors. */
 void poet_drain(struct poet *p);
-/* Queue entry of transfer `number` of the step. */
+/* Return the queue entry of transfer `number` of the step. */
 struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);
 
 /* ---- decoder.c ---- */

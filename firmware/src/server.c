@@ -22,8 +22,8 @@
 
 enum { HEAD = 2, CRC = 4, STATUS = 6, REPLY = 0x80, REPLIED = 1 };
 
-/* A request whose payload is read field by field, and the buffer of its reply.
- */
+/* A request whose payload is read field by field, and the buffer for the
+ * reply. */
 struct request {
   struct poet_server *server;
   uint8_t sequence;
@@ -50,7 +50,8 @@ static void take(struct request *r, void *to, uint32_t size) {
   type name;                                                                   \
   take(r, &name, sizeof name)
 
-/* After the last field: was the payload neither too short nor too long? */
+/* Return true if the payload had the right length. Call this after the last
+ * field. */
 static bool complete(const struct request *r) {
   return !r->malformed && r->left == 0;
 }
@@ -187,7 +188,7 @@ static int handle_reset(struct request *r, struct poet *p) {
     return POET_ERROR_bad_message;
   }
   if (r->server->stepping) {
-    r->server->stop = true; /* handle_step unloads the schedule at the end */
+    r->server->stop = true; /* the schedule is unloaded when the step ends */
   } else {
     poet_reset(p);
   }
@@ -243,8 +244,8 @@ static int poll(void *context) {
 }
 
 /* Other requests are answered while the step runs, so the reply of the step has
- * its own buffer. It carries the sequence number of the latest request for the
- * step. */
+ * its own buffer. This reply carries the sequence number of the last request
+ * for the step. */
 static int handle_step(struct request *r, struct poet *p) {
   struct poet_server *server = r->server;
   uint8_t frame[HEAD + STATUS + sizeof p->result + CRC];
@@ -300,7 +301,7 @@ static int dispatch(struct request *r, uint8_t code) {
   return handlers[code](r, r->server->poet);
 }
 
-/* A damaged frame is dropped: the host repeats its request. */
+/* Drop a damaged frame: the host repeats its request. */
 static void answer(struct poet_server *server, uint32_t received) {
   uint8_t *frame = server->frame;
   const uint32_t size = poet_cobs_decode(frame, received);
@@ -353,8 +354,8 @@ static void take_input(struct poet_server *server) {
   if (!zero) {
     return;
   }
-  /* Reset first: if this request starts a step, the next frame arrives here
-   * before answer() returns. */
+  /* Reset both before answer(): if this request starts a step, the next frame
+   * arrives here before answer() returns. */
   const uint32_t received = server->overlong ? 0 : server->received;
   server->received = 0;
   server->overlong = false;

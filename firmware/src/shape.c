@@ -22,7 +22,7 @@ enum {
   ORDER = 64
 };
 
-/* The columns `shapes` and `rules` of a row of isa.def. */
+/* The columns `shapes` and `rules` of one row of isa.def. */
 struct row {
   char shapes[8];
   uint8_t rules;
@@ -33,8 +33,8 @@ static const struct row rows[] = {
 #include "poet/isa.def"
 };
 
-/* Bytes of a * b * c * d elements of 32 bits; 0 if there are no elements, or if
- * the size exceeds 32 bits. */
+/* Return the bytes of a * b * c * d elements of 32 bits. Return 0 if there are
+ * no elements, or if the size exceeds 32 bits. */
 static uint32_t bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   const uint32_t factors[] = {a, b, c, d};
   uint64_t product = 4;
@@ -47,7 +47,8 @@ static uint32_t bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return (uint32_t)product;
 }
 
-/* Bytes of x with size 1 along some axes. */
+/* Return the bytes of x if its size is 1 along the axes in the bit set
+ * `axes`. */
 static uint32_t without(const struct poet_op *op, uint32_t axes) {
   return bytes(axes & 1 ? 1 : op->n, axes & 2 ? 1 : op->c, axes & 4 ? 1 : op->h,
                axes & 8 ? 1 : op->w);
@@ -57,7 +58,7 @@ static uint32_t letter_bytes(const struct poet_op *op, int letter) {
   const uint32_t n = op->n, c = op->c, h = op->h, w = op->w;
   const uint32_t k = op->k, oh = op->oh, ow = op->ow, groups = op->groups;
   const uint32_t kernel_h = op->kernel_h, kernel_w = op->kernel_w;
-  switch (letter) { /* c + k does not overflow: both inputs are sound */
+  switch (letter) { /* c + k cannot overflow: both inputs are sound */
 #define SHAPE(letter, axis_0, axis_1, axis_2, axis_3)                          \
   case letter:                                                                 \
     return bytes(axis_0, axis_1, axis_2, axis_3);
@@ -72,17 +73,17 @@ static uint32_t letter_bytes(const struct poet_op *op, int letter) {
   }
 }
 
-/* Can `out` windows lie over `size` elements with `pad` elements of padding
- * before them? The last window must overlap the elements. If the padding is at
- * least as wide as the window, the last window may also lie in padding of that
- * width after them. */
+/* Return true if `out` windows can lie over `size` elements with `pad` elements
+ * of padding before them. The last window must overlap the elements. If the
+ * padding is at least as wide as the window, the last window may instead lie in
+ * padding of that width after the elements. */
 static bool slides(uint32_t size, uint32_t out, uint32_t window,
                    uint32_t stride, uint32_t pad) {
   const uint32_t last = pad < window ? size + pad - 1 : size + 2 * pad - window;
   return window && stride && out - 1 <= last / stride;
 }
 
-/* Does the variant contain each of the four axes once? */
+/* Return true if the variant contains each of the four axes once. */
 static bool is_an_order(uint32_t variant) {
   uint32_t found = 0;
   for (uint32_t i = 0; i < 4; i++) {
@@ -91,7 +92,7 @@ static bool is_an_order(uint32_t variant) {
   return found == 15;
 }
 
-/* Rules of the kernel about its sizes, window and groups. */
+/* Check the kernel's rules about sizes, window and groups. */
 static bool geometry_is_sound(const struct poet_op *op, uint32_t rules) {
   if (rules & ORDER) {
     return is_an_order(op->variant);
@@ -112,8 +113,8 @@ static bool geometry_is_sound(const struct poet_op *op, uint32_t rules) {
   return op->pad_h < op->kernel_h && op->pad_w < op->kernel_w;
 }
 
-/* Does the sink add the right number of inputs, after the kernel's `own`
- * inputs? Each added input has the size of the gradient. */
+/* Return true if the sink has the right number of inputs after the kernel's
+ * `own` inputs. Each input of the sink has the size of the gradient. */
 static bool sink_is_sound(const struct poet_op *op, uint32_t own) {
   const uint32_t extra = op->input_count - own;
   switch (op->sink) {
@@ -122,15 +123,16 @@ static bool sink_is_sound(const struct poet_op *op, uint32_t own) {
   case POET_SINK_accumulate:
   case POET_SINK_sgd:
     return extra == 1;
-  case POET_SINK_momentum: /* the weights are an input only for their decay */
+  case POET_SINK_momentum: /* only weight decay needs the weights */
     return extra == 2 || (extra == 1 && op->weight_decay == 0.0f);
   default:
     return false;
   }
 }
 
-/* Does the overwritten tensor occur once among the inputs, as an input that
- * bits of `may` allow? With `must`, the operator must overwrite an input. */
+/* Return true if the overwritten tensor occurs once among the inputs, as an
+ * input whose bit is set in `may`. If `must` is false, the operator may also
+ * overwrite nothing. */
 static bool overwriting_is_sound(const struct poet_op *op, uint32_t may,
                                  bool must) {
   uint32_t found = 0;
@@ -143,7 +145,7 @@ static bool overwriting_is_sound(const struct poet_op *op, uint32_t may,
   return found && !(found & (found - 1)) && !(found & ~may);
 }
 
-/* Number of the kernel's inputs, without those of its sink. */
+/* Return the number of the kernel's inputs, without the inputs of its sink. */
 static uint32_t own_inputs(const struct row *row) {
   uint32_t count = 0;
   while (row->shapes[count] >= 'A') {
@@ -152,7 +154,8 @@ static uint32_t own_inputs(const struct row *row) {
   return count;
 }
 
-/* Rules about the number of inputs, the sink and the overwritten input. */
+/* Check the rules about the number of inputs, the sink and the overwritten
+ * input. */
 static bool operands_are_sound(const struct poet_op *op, const struct row *row,
                                uint32_t own) {
   const bool last_may_miss = row->shapes[own - 1] >= 'a';

@@ -44,16 +44,17 @@ void poet_reset(struct poet *p) {
   p->result = (struct poet_step_result){.step = POET_NO_STEP};
 }
 
-/* After any failure of the card the next request mounts it again: by then it
- * may be another card. */
+/* After any failure of the card, the next request mounts the card again:
+ * another card may have been inserted. */
 static int failed(struct poet *p, int error) {
   poet_forget(p, 0);
   p->storage_status = (int16_t)error;
   return error;
 }
 
-/* The entry that holds `block`, or else the least recently used entry, emptied.
- * Ages are differences of counts, so that `cache_uses` may wrap around. */
+/* Return the entry that holds `block`. If there is none, empty the least
+ * recently used entry and return it. Ages are differences of counts, so that
+ * `cache_uses` may wrap around. */
 static struct poet_cache *cached(struct poet *p, uint32_t block) {
   struct poet_cache *found = &p->memory.cache[p->cache_last];
   if (found->block == block) {
@@ -85,7 +86,8 @@ static int read_block(struct poet *p, uint32_t block,
                       1)) {
       return failed(p, POET_ERROR_storage_failed);
     }
-    cache->block = block; /* after the read, so that an error leaves it empty */
+    /* after the read: after an error, the entry is empty */
+    cache->block = block;
   }
   *where = cache;
   return 0;
@@ -93,7 +95,7 @@ static int read_block(struct poet *p, uint32_t block,
 
 static int write_block(struct poet *p, struct poet_cache *cache,
                        uint32_t block) {
-  cache->block = block; /* if the write fails, failed() empties it again */
+  cache->block = block; /* if the write fails, failed() empties the entry */
   if (p->port->write(p->port->context, p->partition + block, cache->words, 1)) {
     return failed(p, POET_ERROR_storage_failed);
   }
@@ -158,7 +160,8 @@ int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
 
 int poet_copy_block(struct poet *p, uint32_t from, uint32_t to) {
   struct poet_cache *cache = cached(p, to);
-  /* The entry of `from` becomes that of `to`. A block never has two entries. */
+  /* The cache entry of block `from` becomes the entry of block `to`. A block
+   * never has two entries. */
   cache->block = POET_NO_BLOCK;
   TRY(read_block(p, from, &cache));
   return write_block(p, cache, to);
@@ -192,7 +195,7 @@ static int find_partition(struct poet *p) {
     return failed(p, POET_ERROR_no_storage);
   }
   TRY(read_block(p, 0, &cache));
-  cache->block = POET_NO_BLOCK; /* a block of the card, not of the partition */
+  cache->block = POET_NO_BLOCK; /* the MBR is outside of the partition */
   const uint8_t *mbr = (const uint8_t *)cache->words;
   const uint8_t *entry = mbr + TABLE;
   while (entry < mbr + END && entry[TYPE] != POET_PARTITION_TYPE) {
@@ -216,8 +219,8 @@ static int find_partition(struct poet *p) {
   return 0;
 }
 
-/* Even and odd records take turns, so that the previous one is never touched.
- */
+/* Write even and odd records in turn, so that the previous record is never
+ * touched. */
 static uint32_t commit_block(uint32_t sequence) {
   return POET_COMMIT_BLOCK + POET_ERASE_BLOCKS * (sequence & 1);
 }
@@ -246,7 +249,7 @@ int poet_mount(struct poet *p) {
       p->committed = found;
     }
   }
-  p->storage_status = 0; /* last: from now on the state above is valid */
+  p->storage_status = 0; /* set last: the state above is valid now */
   return 0;
 }
 
@@ -286,8 +289,9 @@ bool poet_committed(const struct poet *p) {
          p->committed.model_crc == p->model.crc;
 }
 
-/* The first flush makes the tensors safe before the record that names
- * them. The second makes the record safe before the caller relies on it. */
+/* The first flush makes the tensors safe before the record that names them is
+ * written. The second flush makes the record safe before the caller relies on
+ * it. */
 int poet_commit(struct poet *p, struct poet_commit commit) {
   commit.magic = POET_COMMIT_MAGIC;
   commit.sequence = p->committed.sequence + 1;

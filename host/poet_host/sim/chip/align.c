@@ -1,6 +1,6 @@
-/* align.c - which registers a block of Thumb code uses as a base for accesses
-   that must be aligned (align.h). Encodings: ARMv7-M ARM, A5. It keeps no
-   state; core.c keeps the result for the running block. */
+/* align.c - finds the registers that a block of Thumb code uses as a base for
+   accesses that must be aligned (align.h). Encodings: ARMv7-M ARM, A5. It keeps
+   no state; core.c keeps the result for the running block. */
 #include "align.h"
 
 #include "machine.h"
@@ -11,8 +11,9 @@ bool is_wide(uint16_t first) {
   return (first >> 11) >= 0x1d;
 }
 
-/* Base register of LDM, STM, LDRD, STRD, LDREX, STREX, VLDR, VSTR, VLDM and
-   VSTM; the stack pointer is always a multiple of 4. */
+/* Return the base register of LDM, STM, LDRD, STRD, LDREX, STREX, VLDR,
+   VSTR, VLDM or VSTM. The stack pointer needs no check: it is always a
+   multiple of 4. */
 static unsigned base_of(uint16_t a, uint16_t b) {
   unsigned base = a & 15u;
   if (!is_wide(a))
@@ -29,7 +30,8 @@ static uint16_t one(unsigned number) {
   return (uint16_t)(1u << number);
 }
 
-/* Registers, as bits, whose remainder by 4 a 16-bit instruction may change. */
+/* Return the registers, one bit each, whose remainder by 4 a 16-bit instruction
+   may change. */
 static uint16_t narrow_changes(uint16_t a) {
   bool whole_words = !(a & 3);
   switch (a >> 12) {

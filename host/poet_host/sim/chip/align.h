@@ -7,15 +7,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Registers, by bit, after some instructions of a block. */
+/* Sets of registers (bit n: register n), after some instructions of a block. */
 struct alignment {
-  uint16_t changed;     /* may have another remainder by 4 than before */
-  uint16_t needed;      /* must be multiples of 4 when the block begins */
-  uint16_t left;        /* others: multiples of 4 when the block ends */
-  unsigned conditional; /* instructions left of an IT block: not checked */
+  uint16_t changed; /* their remainder by 4 may have changed */
+  uint16_t needed;  /* must be multiples of 4 at the block's start */
+  uint16_t left;    /* must be multiples of 4 at the block's end */
+  /* remaining instructions of an IT block, which are not checked */
+  unsigned conditional;
 };
 
-/* Has the instruction that begins with this halfword 32 bits? */
+/* Return true if the instruction that begins with this halfword has 32 bits. */
 bool is_wide(uint16_t first);
 /* Account for the next instruction of the block. */
 void align_next(struct alignment *state, uint16_t first, uint16_t second);

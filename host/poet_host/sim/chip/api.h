@@ -15,7 +15,7 @@ enum run_result {
 };
 
 struct machine_meter {
-  uint64_t ticks;  /* at machine_tick_hz */
+  uint64_t ticks;  /* ticks of machine_tick_hz */
   uint64_t cycles; /* core cycles, awake */
   uint64_t instructions;
   uint64_t asleep_ticks;
@@ -38,14 +38,15 @@ bool machine_peek(struct machine *m, uint32_t address, uint8_t *data,
 void machine_set_stack_limit(struct machine *m, uint32_t address);
 /* True: enter HardFault as the chip does. False: stop with a message. */
 void machine_take_faults(struct machine *m, bool take);
-/* Address of the vector table that a boot loader starts; 0 without one. */
+/* Set the address of the vector table that a boot loader starts; 0: there is no
+   boot loader. */
 void machine_set_start(struct machine *m, uint32_t address);
 void machine_reset(struct machine *m);
 enum run_result machine_run(struct machine *m, uint64_t ticks);
 const char *machine_message(const struct machine *m);
 void machine_meter(const struct machine *m, struct machine_meter *meter);
 uint32_t machine_tick_hz(const struct machine *m);
-/* Register 0..15; 16 is xPSR. */
+/* Return core register `number`, 0 to 15; 16 is xPSR. */
 uint32_t machine_register(struct machine *m, unsigned number);
 /* After RUN_BREAKPOINT: set r0 and continue after the BKPT. */
 void machine_continue(struct machine *m, uint32_t r0);
@@ -55,8 +56,8 @@ void machine_irq(struct machine *m, unsigned irq, bool level);
 /* -- the SD card -- */
 
 enum card_fault {
-  CARD_SLOW_READ,   /* `argument` more microseconds before the data */
-  CARD_SLOW_WRITE,  /* `argument` more microseconds busy */
+  CARD_SLOW_READ,   /* the data come `argument` microseconds later */
+  CARD_SLOW_WRITE,  /* the card is busy for `argument` more microseconds */
   CARD_READ_ERROR,  /* an error token instead of the data */
   CARD_READ_CRC,    /* one bit of the data arrives wrong */
   CARD_WRITE_CRC,   /* the card receives a wrong CRC and drops the block */
@@ -79,7 +80,7 @@ struct sdcard_config {
   uint32_t erase_us;       /* additional time at the first block of a group */
   uint32_t stop_us;        /* busy after a multi-block transfer is stopped */
   uint32_t spread_percent; /* largest random increase of each time */
-  uint32_t stall_one_in;   /* one write in this many stalls; 0: none */
+  uint32_t stall_one_in;   /* one of this many writes stalls; 0: none */
   uint32_t stall_us;       /* additional busy time of such a write */
   uint32_t erase_group_blocks;
   uint64_t seed;
@@ -108,7 +109,7 @@ void sdcard_select(struct sdcard *card, bool selected, uint64_t now_ns);
 /* Exchange one byte; `now_ns` is its end, `byte_ns` its duration. */
 uint8_t sdcard_exchange(struct sdcard *card, uint8_t mosi, uint64_t now_ns,
                         uint64_t byte_ns);
-/* Violation of the specification by the host, or NULL. */
+/* Return how the host has violated the specification, or NULL. */
 const char *sdcard_complaint(const struct sdcard *card);
 bool sdcard_power_lost(const struct sdcard *card);
 void sdcard_counts(const struct sdcard *card, uint64_t now_ns,
@@ -175,7 +176,7 @@ const char *machine_usb_complaint(const struct machine *m);
    is open after the host has sent both settings to the device. */
 void machine_usb_open(struct machine *m, bool open, uint32_t baud);
 bool machine_usb_is_open(const struct machine *m);
-/* Bytes to and from the port. */
+/* Send bytes to the port, and take bytes from it. */
 uint32_t machine_usb_give(struct machine *m, const uint8_t *data,
                           uint32_t size_bytes);
 uint32_t machine_usb_take(struct machine *m, uint8_t *data,
@@ -188,7 +189,8 @@ void machine_usb_reset(struct machine *m);
    returns its result (as in usb_request). */
 void machine_usb_ask(struct machine *m, const uint8_t setup[8],
                      const uint8_t *data, uint32_t size_bytes);
-/* Start it at once. A transfer in progress is aborted. */
+/* The same as machine_usb_ask, but at once: a transfer in progress is
+   aborted. */
 void machine_usb_interject(struct machine *m, const uint8_t setup[8],
                            const uint8_t *data, uint32_t size_bytes);
 int machine_usb_answer(const struct machine *m, uint8_t data[512]);

@@ -93,8 +93,8 @@ void uncovered(struct machine *m, const char *what, uint32_t address,
                size, address);
 }
 
-/* Events that are due happen before the access: the clock is already at the end
-   of the block. */
+/* Run the due events before the access: the clock is already at the end of the
+   block. */
 static void begin_access(struct machine *m, uint32_t address) {
   m->accessing = true;
   m->accessed = address;
@@ -194,7 +194,7 @@ static void watched_write(uc_engine *uc, uint64_t offset, unsigned size,
     memcpy(window->m->ram + (address - window->m->ram_base), &value, size);
 }
 
-/* First piece of the guarded range whose accesses are not watched yet, or
+/* Return the first piece of guarded RAM whose accesses are not watched yet, or
    RAM_PIECES. */
 static uint32_t unwatched(const struct machine *m) {
   if (m->guard.to <= m->guard.from)
@@ -211,9 +211,9 @@ bool watch_pending(const struct machine *m) {
   return unwatched(m) != RAM_PIECES;
 }
 
-/* Watch the guarded pieces of RAM, also after the guard has ended: changing the
-   rights of memory takes the core far longer than a call for each access to
-   these pieces, which should hold few bytes. */
+/* Watch the accesses to the guarded pieces of RAM, and continue after the guard
+   has ended. Changing the rights of memory takes the core far longer than
+   calling a function for each access. So these pieces should hold few bytes. */
 void watch_guarded(struct machine *m) {
   for (uint32_t piece; (piece = unwatched(m)) != RAM_PIECES;) {
     struct window *window = &m->watched[piece];

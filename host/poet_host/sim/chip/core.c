@@ -3,7 +3,8 @@
    Unicorn calls core_on_block before each basic block. The hook checks what the
    block may do, adds its cycles to `now`, and so the whole block's time passes
    before its instructions run. It stops the core when an event, an interrupt or
-   the end of the slice is due; machine_run handles that and starts it again.
+   the end of the slice is due; machine_run handles the reason and starts the
+   core again.
 
    State, valid inside machine_run: `until` and `deadline` (ticks), `attend` and
    `refusal` (why the hook stopped the core), `interrupt` and `bad_address` (why
@@ -26,8 +27,8 @@ void core_write(struct machine *m, int reg, uint32_t value) {
 
 /* -- the block hook: where time passes -- */
 
-/* Run due events. True: stop before this block, for an interrupt, the end of
-   the slice or a new guard. */
+/* Run due events. Return true to stop before this block, for an interrupt, the
+   end of the slice or a new guard. */
 static bool attend(struct machine *m) {
   uint64_t next = run_events(m);
   if (m->stopped || m->now >= m->until || exception_ready(m) ||
@@ -39,7 +40,7 @@ static bool attend(struct machine *m) {
   return false;
 }
 
-/* Wait states of the flash lines that the block needs. */
+/* Return the wait states for the flash lines that the block needs. */
 static uint32_t fetch_cycles(struct machine *m, uint32_t address,
                              uint32_t size_bytes) {
   struct flash_cache *cache = &m->cache;
@@ -112,7 +113,7 @@ void core_on_block(uc_engine *uc, uint64_t address64, uint32_t size_bytes,
                    void *user) {
   struct machine *m = user;
   uint32_t address = (uint32_t)address64;
-  if (m->conditional) { /* now it is known whether the branch was taken */
+  if (m->conditional) { /* only now it is known whether the branch was taken */
     m->conditional = false;
     if (address != m->fall_through)
       core_pass(m, m->taken_cycles);

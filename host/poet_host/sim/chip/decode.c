@@ -61,7 +61,7 @@ static void narrow_misc(enum core core, uint16_t op, struct instruction *i) {
   case 0x8:
     illegal_if(true, i);
     break;
-  case 0xa: /* REV, REV16, REVSH; only ARMv8 has HLT */
+  case 0xa: /* REV, REV16, REVSH; HLT exists only on ARMv8 */
     illegal_if((op & 0xc0) == 0x80, i);
     break;
   case 0xc: /* POP */
@@ -144,7 +144,7 @@ static void fp_arithmetic(uint16_t a, uint16_t b, struct instruction *i) {
   case 0x00:
   case 0x10:
   case 0x90:
-  case 0xa0: /* multiply and accumulate, separate or fused */
+  case 0xa0: /* multiply and accumulate: VMLA, VFMA and variants */
     i->cycles = 3;
     i->fp_sources[0] = n;
     i->fp_sources[2] = d;
@@ -176,7 +176,7 @@ static void fp_instruction(uint16_t a, uint16_t b, struct instruction *i) {
   if ((a & 0xff00) == 0xee00) {
     if (!(b & 0x10))
       fp_arithmetic(a, b, i);
-    else if ((a & 0xf0) == 0x10) /* to the core register file: one cycle */
+    else if ((a & 0xf0) == 0x10) /* VMOV to a core register: one cycle */
       i->fp_sources[0] = s_register(a & 15u, (b >> 7) & 1u);
   } else if ((a & 0xffe0) == 0xec40) {
     i->cycles = 2; /* two registers to or from the core */
@@ -193,7 +193,7 @@ static void fp_instruction(uint16_t a, uint16_t b, struct instruction *i) {
 
 static void wide_memory(uint16_t a, uint16_t b, struct instruction *i) {
   unsigned exclusive = b >> 4 & 15;
-  if ((a & 0xffe0) == 0xe8c0) /* except LDREXB, STREXH and so on, TBB, TBH */
+  if ((a & 0xffe0) == 0xe8c0) /* legal: LDREXB/H, STREXB/H, TBB and TBH */
     illegal_if(
         exclusive != 4 && exclusive != 5 && !((a & 0x10) && exclusive < 2), i);
   if ((a & 0xfff0) == 0xe840 || a == 0xe97f) /* TT, SG: ARMv8-M */
@@ -314,7 +314,7 @@ struct block decode_block(enum core core, const uint8_t *code,
     struct instruction i = decode_instruction(core, halves[0], halves[1]);
     cycles += i.cycles;
     if (core == CORE_M4F && reads(&i, before.fp_result))
-      cycles += 1; /* waits for the result of the instruction before */
+      cycles += 1; /* waits for the previous instruction's result */
     if (core == CORE_M4F &&
         (i.flags & before.flags) & INSTRUCTION_SINGLE_ACCESS && i.cycles == 2)
       cycles -= 1; /* pipelined with the access before */

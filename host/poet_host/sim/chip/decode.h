@@ -8,7 +8,7 @@
 enum core { CORE_M0PLUS, CORE_M4F };
 
 enum instruction_flag {
-  INSTRUCTION_ILLEGAL = 1,     /* this core has no such instruction */
+  INSTRUCTION_ILLEGAL = 1,     /* this core lacks the instruction */
   INSTRUCTION_FP = 2,          /* needs the floating-point unit */
   INSTRUCTION_CONDITIONAL = 4, /* a branch that may fall through */
   INSTRUCTION_SEV = 8,
@@ -20,9 +20,10 @@ struct instruction {
   uint8_t cycles;       /* for a branch: if it is not taken */
   uint8_t taken_cycles; /* added when a conditional branch is taken */
   uint8_t flags;        /* enum instruction_flag */
-  uint16_t stack_bytes; /* how far it lowers the stack pointer */
-  int8_t fp_result; /* S register an FP arithmetic instruction writes, or -1 */
-  int8_t fp_sources[3]; /* S registers it reads, or -1 */
+  uint16_t stack_bytes; /* bytes by which it lowers the stack pointer */
+  /* S register that an FP arithmetic instruction writes, or -1 */
+  int8_t fp_result;
+  int8_t fp_sources[3]; /* S registers that the instruction reads; -1: none */
 };
 
 /* Decode the instruction with these halfwords; `second` is ignored for a 16-bit
@@ -36,8 +37,9 @@ struct block {
   uint16_t instructions;
   uint16_t cycles;
   uint16_t stack_bytes;
-  uint16_t aligned; /* bit n: register n must be a multiple of 4 before it */
-  uint16_t aligned_after; /* the same, after it */
+  /* bit n: register n must be a multiple of 4 before the block */
+  uint16_t aligned;
+  uint16_t aligned_after; /* the same, after the block */
   uint8_t taken_cycles;
   uint8_t flags; /* union of enum instruction_flag */
 };

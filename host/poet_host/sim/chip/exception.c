@@ -4,8 +4,8 @@
    State: struct system_control (scs.c). `best` and `running` follow from the
    arrays; exceptions_refresh computes them after every change of an array.
    PRIMASK, BASEPRI and FAULTMASK are registers of the core, so exception_ready
-   reads them each time. Entry and return change core registers: only between
-   two runs of the core. */
+   reads them each time. Entry and return change core registers, so they happen
+   only between two runs of the core. */
 #include "machine.h"
 
 #include <stdarg.h>
@@ -59,7 +59,8 @@ void exceptions_refresh(struct machine *m) {
     m->deadline = 0;
 }
 
-/* Priority that PRIMASK, FAULTMASK and BASEPRI give to the running code. */
+/* Return the priority that PRIMASK, FAULTMASK and BASEPRI give to the running
+   code. */
 static int masked_priority(struct machine *m) {
   int priority = THREAD_PRIORITY;
   if (core_read(m, UC_ARM_REG_PRIMASK) & 1)

@@ -1,7 +1,7 @@
-/* locate.c - which instruction of the current block made an access. The core
-   reports only the block, but its registers are current. So the
-   instruction is the one whose registers yield the address. locate.c keeps no
-   state. */
+/* locate.c - finds the instruction of the current block that made an access.
+   The core reports only the block, but the values of its registers are current.
+   So locate.c searches for the instruction whose registers yield the address.
+   locate.c keeps no state. */
 #include "machine.h"
 
 #include <string.h>
@@ -12,7 +12,8 @@ static uint32_t core_register(struct machine *m, unsigned number) {
                                      : UC_ARM_REG_R0 + (int)number);
 }
 
-/* Address of a 16-bit single load or store (ARMv6-M A5.2.4). */
+/* Return the address that a 16-bit single load or store accesses (ARMv6-M
+   A5.2.4). */
 static bool narrow_address(struct machine *m, uint16_t a, uint32_t *address) {
   static const uint8_t scale[5] = {4, 4, 1, 1, 2}; /* of 0x60, 68, 70, 78, 8x */
   uint32_t base = core_register(m, a >> 3 & 7);
@@ -27,7 +28,8 @@ static bool narrow_address(struct machine *m, uint16_t a, uint32_t *address) {
   return true;
 }
 
-/* Address of a 32-bit single load or store (ARMv7-M A5.3.7 to A5.3.10). */
+/* Return the address that a 32-bit single load or store accesses (ARMv7-M
+   A5.3.7 to A5.3.10). */
 static bool wide_address(struct machine *m, uint16_t a, uint16_t b,
                          uint32_t *address) {
   uint32_t base = core_register(m, a & 15u);

@@ -30,7 +30,7 @@ enum {
 
 struct machine;
 
-/* Why the hook refused to run a block. */
+/* The reasons for which the hook refuses to run a block. */
 enum refusal { REFUSE_NOTHING, REFUSE_ILLEGAL, REFUSE_FPU, REFUSE_UNALIGNED };
 
 /* Bits of the Configurable Fault Status Register (ARMv7-M B3.2.15). */
@@ -49,7 +49,8 @@ struct window {
   uint32_t base;
 };
 
-/* Something that a peripheral does at a tick; NEVER: not scheduled. */
+/* An action of a peripheral at tick `at`; NEVER: the action is not
+   scheduled. */
 struct event {
   uint64_t at;
   void (*fire)(void *owner, uint64_t at);
@@ -76,7 +77,9 @@ struct system_control {
   bool line[EXCEPTIONS]; /* level of a peripheral's request */
   uint8_t priority[EXCEPTIONS];
   uint8_t priority_mask;
-  int best;    /* pending and enabled exception of the highest priority, or 0 */
+  /* number of the pending and enabled exception of the highest priority, or
+     0 */
+  int best;
   int running; /* priority of the active exception, 256 in thread mode */
   uint32_t vtor, scr, ccr, cpacr, cfsr, hfsr, bfar, demcr;
   bool event_register;
@@ -85,7 +88,7 @@ struct system_control {
   struct event systick;
 };
 
-/* Direct-mapped cache of the flash: its tags, and the cost of a miss. */
+/* The direct-mapped cache of the flash: tags, and the cost of a miss. */
 struct flash_cache {
   uint32_t tags[128];
   uint8_t line_shift, miss_cycles;
@@ -111,12 +114,14 @@ struct machine {
   struct flash_cache cache;
 
   bool asleep, sleeping_for_event;
-  bool conditional;      /* the last block ended in a conditional branch */
-  uint8_t taken_cycles;  /* additional cycles if it was taken */
-  uint32_t fall_through; /* address of the next block if it was not */
+  bool conditional;     /* the last block ended in a conditional branch */
+  uint8_t taken_cycles; /* additional cycles if that branch was taken */
+  /* address of the next block if that branch was not taken */
+  uint32_t fall_through;
   uint32_t block_address;
   bool fp_used_in_handler;
-  uint16_t aligned_after;     /* of the running block (decode.h) */
+  /* aligned_after of the running block (decode.h) */
+  uint16_t aligned_after;
   struct block *flash_blocks; /* decoded blocks, by address / 2 */
   struct block ram_block;     /* the running block, if it is in RAM */
 
@@ -128,7 +133,8 @@ struct machine {
   const struct region *last_region;
   struct window windows[WINDOWS];
   unsigned window_count;
-  const struct region *unmodelled; /* blocks without a model; ends with {0} */
+  /* blocks of registers without a model; the list ends with {0} */
+  const struct region *unmodelled;
 
   bool in_core;      /* inside uc_emu_start */
   bool accessing;    /* inside an access to a register or to watched RAM */
@@ -149,9 +155,9 @@ struct machine {
   char message[MESSAGE_BYTES];
 
   struct serial serial;
-  struct usb_bus *usb; /* NULL: the chip has none */
+  struct usb_bus *usb; /* NULL: the chip has no USB */
   struct sdcard *card;
-  void *chip; /* the state of all its models; NULL: none */
+  void *chip; /* the state of all models of the chip; NULL: none */
 };
 
 /* -- for peripherals -- */
@@ -164,7 +170,7 @@ void machine_map(struct machine *m, const struct region *region);
    is not in RAM, or is guarded. */
 uint8_t *machine_dma(struct machine *m, const char *who, uint32_t address,
                      uint32_t size_bytes);
-/* Likewise, for a source that may also be in flash. */
+/* The same, for a source of a DMA that may also be in flash. */
 const uint8_t *machine_dma_source(struct machine *m, const char *who,
                                   uint32_t address, uint32_t size_bytes);
 void machine_stop(struct machine *m, enum run_result result, const char *format,
@@ -186,7 +192,7 @@ void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,
 
 /* -- between bus.c and core.c -- */
 uint64_t next_event_at(struct machine *m);
-/* Run all events that are due; returns the tick of the next one. */
+/* Run all events that are due, and return the tick of the next event. */
 uint64_t run_events(struct machine *m);
 void uncovered(struct machine *m, const char *what, uint32_t address,
                unsigned size);
@@ -200,7 +206,8 @@ bool core_on_bad_access(uc_engine *uc, uc_mem_type type, uint64_t address,
 bool align_holds(struct machine *m, uint16_t needed);
 
 /* -- locate.c -- */
-/* Program counter of the access to `address` in the current block. */
+/* Return the address of the instruction of the current block that accessed
+   `address`. */
 uint32_t locate_access(struct machine *m, uint32_t address);
 
 /* -- construction -- */
@@ -213,7 +220,7 @@ void machine_window(struct machine *m, uint32_t base, uint32_t size_bytes);
 void scs_create(struct machine *m);
 void scs_reset(struct machine *m);
 void exceptions_refresh(struct machine *m);
-/* Exception of the highest priority that can be taken now, or 0. */
+/* Return the exception of the highest priority that can be taken now, or 0. */
 int exception_ready(struct machine *m);
 bool exception_wakes(const struct machine *m);
 void exception_enter(struct machine *m, int number);
@@ -221,7 +228,7 @@ void exception_return(struct machine *m, uint32_t exc_return);
 void exception_fault(struct machine *m, uint32_t cfsr, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* -- core registers and rights of RAM: only between two runs of the core -- */
+/* -- core registers and rights of RAM: call only between two core runs -- */
 /* Let core cycles pass. */
 void core_pass(struct machine *m, uint32_t cycles);
 bool watch_pending(const struct machine *m);

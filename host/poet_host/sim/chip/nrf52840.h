@@ -28,7 +28,8 @@ struct nrf_peripheral {
   uint32_t known_events, known_shorts; /* bits that the model covers */
   uint32_t events, enabled, shorts;
   bool (*task)(struct nrf_peripheral *p, uint32_t offset); /* NULL: none */
-  const struct reg *registers; /* the others; NULL: by `read` and `write` */
+  /* all other registers; NULL: `read` and `write` handle them */
+  const struct reg *registers;
   bool (*read)(struct nrf_peripheral *p, uint32_t offset, uint32_t *value);
   bool (*write)(struct nrf_peripheral *p, uint32_t offset, uint32_t value);
   /* Called before events are read or cleared, and after a change of registers.
@@ -101,7 +102,7 @@ struct nrf_pipe {
   struct nrf_channel dma;
   uint8_t packet[NRF_USB_PACKET];
   uint32_t size;
-  bool full;  /* a packet waits: IN for the host, OUT for EasyDMA */
+  bool full;  /* a packet waits, for the host (IN) or for EasyDMA (OUT) */
   bool taken; /* OUT: the next packet from the host is accepted */
   bool toggle, halted;
 };
@@ -113,8 +114,9 @@ struct nrf_usbd {
   uint32_t in_enabled, out_enabled, toggle_selected;
   bool ready;
   struct nrf_pipe in[NRF_USB_ENDPOINTS], out[NRF_USB_ENDPOINTS];
-  struct nrf_pipe *moving;       /* packet that EasyDMA moves, or NULL */
-  struct nrf_channel moving_now; /* its channel, latched at the start */
+  struct nrf_pipe *moving; /* pipe whose packet EasyDMA moves, or NULL */
+  /* channel of that pipe, latched at the start */
+  struct nrf_channel moving_now;
   bool moving_in;
   unsigned moving_number;
   uint8_t setup[8];

@@ -1,8 +1,8 @@
 /* nrf_peripheral.c - tasks, events, shortcuts and interrupts of all peripherals
    ("Peripheral interface"). State: struct nrf_peripheral. The interrupt is
-   requested while an enabled event is set. Before events are read, `changed`
-   lets the model set those that it computes only on demand. An unknown task,
-   event or shortcut stops the machine. */
+   requested while an enabled event is set. Before events are read, `changed` is
+   called, so that the model can set the events that it computes only on demand.
+   An unknown task, event or shortcut stops the machine. */
 #include "nrf52840.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* nrf_power.c - CLOCK and POWER (chapters of these names), which share their
    registers and their interrupt: the crystal, and the supply of USB. State:
-   struct nrf_power. The crystal and the USB regulator are ready some time after
-   their start, with an event. */
+   struct nrf_power. Some time after their start, the crystal and the USB
+   regulator are ready, and set an event. */
 #include "nrf52840.h"
 
 enum {
@@ -32,7 +32,8 @@ static void regulator_started(void *owner, uint64_t at) {
   nrf_event(&c->p, USBPWRRDY);
 }
 
-/* The regulator runs while there is 5 V and USBD is enabled. */
+/* The regulator runs while the 5 V of the cable are there and USBD is
+   enabled. */
 void nrf_power_usb(struct nrf52840 *chip) {
   struct nrf_power *c = &chip->power;
   if (!c->vbus || !chip->usbd.enable) {

@@ -35,7 +35,7 @@ enum {
 };
 
 static uint64_t byte_ticks(const struct nrf_uarte *u) {
-  /* BAUDRATE is the rate x 2^32 / 16 MHz */
+  /* BAUDRATE is the baud rate times 2^32 / 16 MHz */
   return u->baud_rate ? (40ull << 32) / u->baud_rate : 0;
 }
 

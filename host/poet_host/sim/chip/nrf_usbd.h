@@ -6,7 +6,7 @@
 enum {
   USBD_USBRESET = 0, /* events, by bit */
   USBD_STARTED = 1,
-  USBD_ENDEPIN = 2, /* of endpoint 0; the others follow */
+  USBD_ENDEPIN = 2, /* event of endpoint 0; those of the others follow */
   USBD_EP0DATADONE = 10,
   USBD_ENDEPOUT = 12,
   USBD_USBEVENT = 22,
@@ -23,7 +23,7 @@ void nrf_usbd_finish_moving(struct nrf_usbd *u);
 
 /* -- nrf_usbd_bus.c -- */
 void nrf_usbd_bus_create(struct nrf_usbd *u);
-/* Set the state that a reset of the bus leaves. */
+/* Set the state after a reset of the bus. */
 void nrf_usbd_forget(struct nrf_usbd *u);
 
 /* -- nrf_usbd_errata.c -- */

@@ -1,8 +1,8 @@
 /* nrf_usbd_bus.c - USBD (chapter of this name) on the bus: control transfers,
-   and bulk and interrupt transactions, which are handled alike. It answers the
-   transactions of usb_bus.c from the packets in struct nrf_pipe. A SETUP packet
-   is always accepted and replaces the control transfer before it; SET_ADDRESS
-   takes effect after its status stage. */
+   and bulk and interrupt transactions, which are handled alike. The file
+   answers the transactions of usb_bus.c from the packets in struct nrf_pipe. A
+   SETUP packet is always accepted and replaces the previous control transfer;
+   SET_ADDRESS takes effect after its status stage. */
 #include "nrf_usbd.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ void nrf_usbd_forget(struct nrf_usbd *u) {
   for (unsigned n = 0; n < NRF_USB_ENDPOINTS; n++) {
     struct nrf_pipe *in = &u->in[n], *out = &u->out[n];
     in->toggle = in->halted = out->toggle = out->halted = false;
-    out->taken = false; /* `full` stays: packets in the buffers are kept */
+    out->taken = false; /* `full` stays set, so buffered packets are kept */
   }
 }
 
@@ -51,8 +51,8 @@ static enum usb_answer setup(void *owner, unsigned address, unsigned endpoint,
   return USB_ACK;
 }
 
-/* Status stage: an empty packet in either direction, if the program allows it.
- */
+/* Handle a status stage, if the program allows it: an empty packet in either
+   direction. */
 static enum usb_answer status(struct nrf_usbd *u) {
   if (!u->status_allowed)
     return USB_NAK;
@@ -76,7 +76,7 @@ static enum usb_answer send(struct nrf_pipe *pipe, bool *toggle, uint8_t *data,
   return USB_ACK;
 }
 
-/* Sets `came` unless the packet is a repetition. */
+/* Set `came`, unless the packet is a repetition. */
 static enum usb_answer receive(struct nrf_pipe *pipe, bool toggle,
                                const uint8_t *data, unsigned size, bool *came) {
   *came = false;

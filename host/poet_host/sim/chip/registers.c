@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* The row of a register and its field's address, or NULL. `model` is set to
-   the model of the block in which the register lies. */
+/* Return the row of a register, or NULL, and the address of its field. Set
+   `model` to the model of the block in which the register lies. */
 static const struct reg *find(const struct reg *table, void **model,
                               uint32_t offset, unsigned size, uint8_t **field) {
   for (const struct reg *r = table; r->widths || r->table; r++) {

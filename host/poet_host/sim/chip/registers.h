@@ -12,9 +12,9 @@ enum on_write {
   READ_ONLY,   /* a write is not covered by the model */
   PLAIN,       /* the field becomes the value */
   SET_ONES,    /* bits that are 1 in the value are set in the field */
-  CLEAR_ONES,  /* ... are cleared */
-  FLIP_ONES,   /* ... are inverted */
-  ZERO_ONLY,   /* any value but 0 is not covered */
+  CLEAR_ONES,  /* bits that are 1 in the value are cleared in the field */
+  FLIP_ONES,   /* bits that are 1 in the value are inverted in the field */
+  ZERO_ONLY,   /* the model covers only the value 0 */
   BY_FUNCTION, /* only `set` has an effect */
   WRITE_ONLY,  /* as BY_FUNCTION, but a read is not covered */
 };
@@ -24,15 +24,15 @@ struct reg {
   unsigned widths; /* allowed sizes of an access in bytes, as bits: 1 | 2 | 4 */
   enum on_write on_write;
   uint32_t mask;         /* bits that can be written; 0: all */
-  uint32_t most;         /* the highest value that is covered; 0: any */
+  uint32_t most;         /* highest value that the model covers; 0: any value */
   uint32_t field, bytes; /* offset and size in the model's struct */
-  uint32_t constant;     /* read if there is no field */
+  uint32_t constant;     /* value of a read if there is no field */
   /* Called for a read, instead of reading the field. */
   uint32_t (*get)(void *model);
   /* Called after the field has changed; false if the value is not covered. */
   bool (*set)(void *model, uint32_t value);
   void (*after)(void *model);
-  unsigned count; /* 0: one */
+  unsigned count; /* number of equal registers; 0 means one */
   /* For a block: its table, its length in bytes, and a function that returns
      the model of number k. If that model is NULL, the registers do not exist
      now. */

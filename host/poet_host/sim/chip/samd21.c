@@ -28,7 +28,7 @@ static const struct region unmodelled[] = {
 
 /* Calibration row and serial number (sections 10.3.2 and 10.3.3). */
 static void fill_auxiliary(struct samd21 *chip) {
-  /* USB: TRANSN 9, TRANSP 25, TRIM 6: plausible factory values */
+  /* USB: TRANSN 9, TRANSP 25 and TRIM 6 are plausible values */
   static const uint32_t pads = 9 << 13 | 25 << 18 | 6 << 23;
   static const uint32_t words[4] = {0x0080a00c, 0x0080a040, 0x0080a044,
                                     0x0080a048};

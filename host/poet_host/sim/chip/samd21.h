@@ -57,8 +57,8 @@ struct samd21_sercom {
   uint8_t received[2];
   unsigned received_count;
   struct event shifted, arriving;
-  struct serial *serial; /* UART: its line */
-  bool wired;            /* SPI: to the card */
+  struct serial *serial; /* for a UART: its line */
+  bool wired;            /* for SPI: connected to the card */
   uint64_t next_arrival;
 };
 
@@ -123,16 +123,17 @@ struct samd21 {
 };
 
 void samd21_clock_create(struct samd21 *chip);
-/* Frequency of a generic clock channel; 0 while it is off. */
+/* Return the frequency of a generic clock channel, or 0 while it is off. */
 uint32_t samd21_clock_hz(const struct samd21 *chip, unsigned channel);
-/* Does the peripheral have its bus clock? If not, the machine stops. */
+/* Return true if the peripheral has its bus clock. If not, stop the machine. */
 bool samd21_bus_clock(struct samd21 *chip, unsigned bus, unsigned bit,
                       const char *name);
 void samd21_nvm_create(struct samd21 *chip);
 /* Check the wait states after the core clock has changed. */
 void samd21_nvm_check(void *chip);
 void samd21_port_create(struct samd21 *chip);
-/* Is the pin (32 * group + number) connected to this function (0: A)? */
+/* Return true if the pin (32 * group + number) is connected to this function
+   (0: A). */
 bool samd21_pin_is(const struct samd21 *chip, unsigned pin, unsigned function);
 void samd21_sercom_create(struct samd21 *chip, unsigned index);
 /* Accesses to a SERCOM's data register. */

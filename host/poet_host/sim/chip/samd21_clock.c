@@ -1,6 +1,6 @@
 /* samd21_clock.c - Power Manager, System Controller and Generic Clock
-   Controller (sections 16, 17 and 15), as far as the internal oscillators, the
-   32 kHz crystal and the DFLL need them.
+   Controller (sections 16, 17 and 15), but only the parts for the internal
+   oscillators, the 32 kHz crystal and the DFLL.
 
    State: struct samd21_clock. Frequencies are not stored: they are computed
    from the registers, and from the ticks at which crystal and DFLL are ready.
@@ -141,7 +141,8 @@ static uint32_t pclksr(void *owner) {
 
 static bool start_crystal(void *owner, uint32_t value) {
   struct samd21_clock *c = owner;
-  /* STARTUP (17.8.6): cycles of the crystal until it counts as stable */
+  /* STARTUP (17.8.6): number of crystal cycles before the crystal counts as
+     stable */
   static const uint32_t startup[8] = {1,     32,    2048,  4096,
                                       16384, 32768, 65536, 131072};
   bool on = value & XOSC32K_ENABLE;
@@ -200,7 +201,7 @@ static void gclk_written(void *owner) {
 
 static bool is_reset(void *owner, uint32_t value) {
   (void)owner;
-  return value == 1; /* software reset: assumed at the start */
+  return value == 1; /* software reset: assumed to come at the start */
 }
 
 static bool write_clock(void *owner, uint32_t value) {

@@ -4,7 +4,8 @@
    State: struct samd21_dmac and its channels. A channel's descriptor is copied
    from RAM when the channel is enabled, or from its link, and written back at
    the end of a block, as on the chip. The event `kick` moves one beat of the
-   lowest channel that has a request, and fires again while any has. */
+   lowest channel that has a request, and fires again while any channel has a
+   request. */
 #include "samd21_dmac.h"
 
 #include <string.h>

@@ -35,7 +35,8 @@ static uint32_t input(void *owner) {
   return port->out & port->dir;
 }
 
-/* DIR and OUT, each with its CLR, SET and TGL (23.8.1 to 23.8.8). */
+/* The registers DIR and OUT. Each also has registers CLR, SET and TGL (23.8.1
+   to 23.8.8). */
 #define OF_PORT(member) FIELD(struct samd21_port, member)
 static const struct reg group_registers[] = {
     {DIR, 4, PLAIN, OF_PORT(dir), .after = drive},

@@ -1,11 +1,12 @@
 /* samd21_sercom.c - SERCOM as a USART with internal clock (section 26) and as
    an SPI host (section 27).
 
-   State: struct samd21_sercom. A byte that is written waits in `held`, moves to
-   `shifter`, and leaves it one byte time later (event `shifted`). Received
-   bytes wait in `received`; a third one is lost (BUFOVF). DRE and RXC follow
-   from these and trigger DMA. An illegal use of a register stops the machine: a
-   write to an enable-protected one, or DATA while DRE is clear. */
+   State: struct samd21_sercom. A byte that is written waits in `held`, moves
+   to `shifter`, and leaves it one byte time later (event `shifted`).
+   Received bytes wait in `received`; a third one is lost (BUFOVF). The flags
+   DRE and RXC follow from these fields and trigger DMA. An illegal use of a
+   register stops the machine: a write to an enable-protected one, or DATA
+   while DRE is clear. */
 #include "samd21.h"
 
 #include <stdio.h>
@@ -45,19 +46,20 @@ static uint32_t core_hz(const struct samd21_sercom *s) {
   return samd21_clock_hz(s->chip, 0x14 + s->index);
 }
 
-/* Ticks of one byte on the wire, with start and stop bit for a USART. */
+/* Return the ticks of one byte on the wire. A byte of a USART includes start
+   and stop bit. */
 static uint64_t byte_ticks(const struct samd21_sercom *s) {
   uint64_t hz = core_hz(s), baud = s->baud;
   if (hz == 0)
     return 0;
-  if (is_spi(s)) /* f = f_ref / (2 (BAUD + 1)): table 25-2 */
+  if (is_spi(s)) /* baud rate = f_ref / (2 (BAUD + 1)): table 25-2 */
     return 8 * 2 * ((baud & 0xff) + 1) * SAMD21_HZ / hz;
   unsigned mode = s->control_a >> 13 & 7;
   uint64_t samples = mode < 2 ? 16 : 8;
-  if (mode & 1) /* fractional: f = f_ref / (S (BAUD + FP / 8)) */
+  if (mode & 1) /* fractional: baud rate = f_ref / (S (BAUD + FP / 8)) */
     return 10 * samples * ((baud & 0x1fff) * 8 + (baud >> 13)) * SAMD21_HZ /
            (hz * 8);
-  /* arithmetic: f = f_ref / S (1 - BAUD / 65536) */
+  /* arithmetic: baud rate = f_ref / S (1 - BAUD / 65536) */
   return 10 * samples * SAMD21_HZ * 65536 / (hz * (65536 - baud));
 }
 

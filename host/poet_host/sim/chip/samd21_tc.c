@@ -68,7 +68,8 @@ static uint8_t flag_of(unsigned k) {
   return k == 0 ? FLAG_OVF : (uint8_t)(FLAG_MC0 << (k - 1));
 }
 
-/* First tick after `after` at which overflow (k = 0) or compare k - 1 comes. */
+/* Return the first tick later than `after` at which the counter overflows (k =
+   0) or reaches compare value k - 1. */
 static uint64_t next_due(const struct samd21_tc *t, unsigned k,
                          uint64_t after) {
   uint64_t each = ticks_per_count(t), round = period(t) * each;
@@ -81,7 +82,7 @@ static uint64_t next_due(const struct samd21_tc *t, unsigned k,
   return at;
 }
 
-/* Schedule what an interrupt or the end of a one-shot needs. */
+/* Schedule the events that an interrupt or the end of a one-shot needs. */
 static void schedule(struct samd21_tc *t) {
   for (unsigned k = 0; k < 3; k++) {
     event_cancel(&t->due[k]);
@@ -209,7 +210,7 @@ static bool tc_read(void *owner, uint32_t offset, unsigned size,
     *value =
         (t->running ? 0u : 8u) | (t->chip->m->now < t->busy_until ? 0x80u : 0u);
     return size == 1;
-  case COUNT: /* the value of the last read request (30.6.6) */
+  case COUNT: /* the value that the last read request fetched (30.6.6) */
     if (t->read_request & RCONT)
       t->read_count = count(t);
     *value = t->read_count;

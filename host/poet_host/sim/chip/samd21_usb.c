@@ -70,8 +70,9 @@ bool samd21_usb_attached(const struct samd21_usb *u) {
 
 /* -- registers -- */
 
-/* Does PADCAL contain TRANSP, TRANSN and TRIM of the factory (table 10-5)? If
-   the factory has left them blank, any value is allowed. */
+/* Return true if PADCAL contains TRANSP, TRANSN and TRIM of the factory
+   calibration (table 10-5). If the factory has left them blank, any value is
+   allowed. */
 static bool calibrated(const struct samd21_usb *u) {
   uint32_t word;
   memcpy(&word, u->chip->auxiliary + 0x6024, 4);

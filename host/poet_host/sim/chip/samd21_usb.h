@@ -24,10 +24,10 @@ enum {
 void samd21_usb_stop(struct samd21_usb *usb, const char *text);
 /* Update the interrupt request after a flag or its enabling has changed. */
 void samd21_usb_raise(void *usb);
-/* Is the device connected to the bus? */
+/* Return true if the device is connected to the bus. */
 bool samd21_usb_attached(const struct samd21_usb *usb);
 
 /* -- samd21_usb_bus.c -- */
 void samd21_usb_connect(struct samd21_usb *usb);
-/* From now on the bus is idle. */
+/* Set the bus idle from now on. */
 void samd21_usb_fall_idle(struct samd21_usb *usb);

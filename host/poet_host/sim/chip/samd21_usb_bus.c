@@ -1,10 +1,10 @@
 /* samd21_usb_bus.c - the USB controller on the bus: packets, reset and suspend
    (32.6.2.4 to 32.6.2.9). Each endpoint has a bank that receives and a bank
-   that sends, described in a table in RAM. It answers the transactions of
-   usb_bus.c.
+   that sends, described in a table in RAM. This file answers the transactions
+   of usb_bus.c.
 
-   A SETUP packet is accepted unless the one before has not been handled
-   (RXSTP); it takes both banks of the endpoint back from the program. Transfers
+   A SETUP packet is accepted only after the previous one has been handled
+   (RXSTP). It takes both banks of the endpoint back from the program. Transfers
    of several packets, which the controller could split itself, are not
    modelled. */
 #include <string.h>
@@ -96,7 +96,7 @@ static unsigned type_of(const struct samd21_usb *u, unsigned n,
   return n < SAMD21_ENDPOINTS ? u->endpoints[n].config >> 4 * which & 7 : 0;
 }
 
-/* Is the transaction for an open endpoint of this device? */
+/* Return true if the transaction is for an open endpoint of this device. */
 static bool addressed(const struct samd21_usb *u, unsigned address, unsigned n,
                       unsigned which) {
   const unsigned own = u->address & DADD_ADDEN ? u->address & 0x7fu : 0;

@@ -3,9 +3,9 @@
 
    State: struct system_control of the machine. `line` is the level of each
    request. `pending` is set at its rising edge, and again at the return from
-   the exception if the level is still high. SysTick has no counter: its next
-   zero is an event, and its value follows from that. A register that the core
-   lacks stops the machine. */
+   the exception if the level is still high. SysTick has no counter: the tick at
+   which it next reaches zero is an event, and its value follows from that tick.
+   A register that the core lacks stops the machine. */
 #include "machine.h"
 
 #include <string.h>
@@ -165,7 +165,7 @@ static bool nvic_read(struct machine *m, uint32_t offset, uint32_t *value) {
   }
 }
 
-/* IPR and SHPR: bytes on the M4, whole words only on the M0+. */
+/* IPR and SHPR: the M4 can access single bytes, the M0+ only whole words. */
 static uint8_t *priorities(struct machine *m, uint32_t offset, unsigned size) {
   uint32_t first;
   if (m->core == CORE_M0PLUS && size != 4)

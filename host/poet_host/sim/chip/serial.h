@@ -8,7 +8,8 @@ enum { SERIAL_RING = 1 << 16 };
 
 struct serial_ring {
   uint8_t bytes[SERIAL_RING];
-  uint32_t head, tail; /* bytes put and taken so far; they wrap around */
+  /* number of bytes put and taken so far; both wrap around */
+  uint32_t head, tail;
 };
 
 struct serial {

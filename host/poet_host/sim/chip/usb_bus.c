@@ -1,11 +1,13 @@
-/* usb_bus.c - transactions of the simulated host: which is next, how long it
-   takes, and what its answer means (USB 2.0, 5.8 and 8.5).
+/* usb_bus.c - the transactions of the simulated host. This file selects the
+   next transaction, computes how long it takes, and evaluates its answer (USB
+   2.0, 5.8 and 8.5).
 
    State: struct usb_bus. `running` is the pipe whose transaction ends with the
    event `ended`; NULL: none. Pipes take turns. A pipe that was answered NAK
-   waits (`refused`) until the device calls usb_bus_ready. Its next transaction
-   then begins when the next of its repeated attempts would have begun. While an
-   answer is handled (`performing`), no new transaction begins. */
+   waits (`refused`) until the device calls usb_bus_ready. A real host would
+   repeat its attempts meanwhile: the next transaction of the pipe begins at the
+   time of such an attempt. While an answer is handled (`performing`), no new
+   transaction begins. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,13 +15,15 @@
 
 enum {
   BIT_HZ = 12000000,
-  /* Bytes of bus time around the data of a transaction (USB 2.0, table 5-9):
-     a frame has room for 19 of 64 bytes. Without data and its CRC: a NAK. */
+  /* Bus time, in bytes, that a transaction needs in addition to its data (USB
+     2.0, table 5-9): one frame has room for 19 transactions of 64 bytes.
+     NAK_BYTES is the time of a transaction that is answered NAK, without data
+     and its CRC. */
   OVERHEAD_BYTES = 13,
   NAK_BYTES = 8,
   SOF_BYTES = 6,
   FRAME_HZ = 1000,
-  SILENCES = 3,              /* attempts without an answer until failure */
+  SILENCES = 3,              /* attempts without an answer before failure */
   PATIENCE_US = 5000 * 1000, /* time limit of a control transfer */
   DIRECTION_IN = 0x80,
 };
@@ -38,7 +42,8 @@ unsigned usb_bus_frame(const struct usb_bus *bus) {
 
 /* -- times -- */
 
-/* Start of a transaction, so that it ends within its frame. */
+/* Return the earliest start of a transaction at which it ends within its
+   frame. */
 static uint64_t fit(const struct usb_bus *bus, uint64_t from, uint64_t ticks) {
   const uint64_t frame = bus->m->tick_hz / FRAME_HZ;
   const uint64_t begin = from / frame * frame, sof = byte_ticks(bus, SOF_BYTES);
@@ -47,8 +52,9 @@ static uint64_t fit(const struct usb_bus *bus, uint64_t from, uint64_t ticks) {
   return from + ticks <= begin + frame ? from : begin + frame + sof;
 }
 
-/* Earliest start of a pipe's next transaction. A transaction that was answered
-   NAK counts as repeated since then, back to back. */
+/* Return the earliest start of a pipe's next transaction. If the last one was
+   answered NAK, the host is assumed to have repeated it without a pause since
+   then. */
 static uint64_t earliest(const struct usb_bus *bus,
                          const struct usb_pipe *pipe) {
   const uint64_t now = bus->m->now;
@@ -162,7 +168,7 @@ static enum usb_answer ask_control(struct usb_bus *bus, bool *toggle,
   return d->out(d->owner, bus->address, 0, *toggle, c->data + c->done, *size);
 }
 
-/* After an ACK. Every stage begins with DATA1. */
+/* Continue the transfer after an ACK. Every stage begins with DATA1. */
 static void advance_control(struct usb_bus *bus, struct usb_pipe *pipe,
                             const uint8_t *data, unsigned size) {
   struct usb_control *c = &bus->control;

@@ -22,9 +22,9 @@ enum usb_answer { USB_ACK, USB_NAK, USB_STALL, USB_SILENCE };
    DATA0, true for DATA1. */
 struct usb_device {
   void *owner;
-  /* 5 V from the host: the cable is in, or out. */
+  /* The 5 V from the host have come or gone: the cable is in, or out. */
   void (*power)(void *owner, bool on);
-  /* The end of a reset by the host. */
+  /* The host has ended a reset of the bus. */
   void (*reset)(void *owner);
   /* The bus has been idle for 3 ms; the host has resumed it. */
   void (*suspend)(void *owner);

@@ -1,5 +1,5 @@
-/* usb_host.c - what a Linux host does when a serial port of the class CDC-ACM
-   is plugged in. Its requests have the order that usbmon shows for
+/* usb_host.c - the actions of a Linux host when a serial port of the class
+   CDC-ACM is plugged in. Its requests have the order that usbmon shows for
    Linux 6.1.
 
    State: struct usb_host. Enumeration is a sequence of steps; each sends one

@@ -7,23 +7,23 @@
 #include "usb_bus.h"
 
 enum {
-  HOST_PACKET = 64, /* of full-speed bulk and control endpoints */
+  HOST_PACKET = 64, /* packet size of full-speed bulk and control endpoints */
   CONTROL_BYTES = 512,
 };
 
 enum pipe_name { PIPE_CONTROL, PIPE_NOTICE, PIPE_IN, PIPE_OUT, PIPES };
 
-/* How a control transfer ended, if not with a number of bytes. */
+/* Results of a control transfer that are not a number of bytes. */
 enum { CONTROL_STALLED = -1, CONTROL_SILENT = -2, CONTROL_PENDING = -3 };
 
 struct usb_pipe {
   unsigned endpoint;
   bool in, toggle;
-  bool active;       /* the host has transactions for it */
-  bool refused;      /* answered NAK: it waits for usb_bus_ready */
+  bool active;       /* the host has transactions for this pipe */
+  bool refused;      /* the pipe was answered NAK and waits for usb_bus_ready */
   bool refused_once; /* the last answer was NAK, at `refused_at` */
   uint64_t refused_at;
-  uint64_t period;   /* of its repeated transactions */
+  uint64_t period;   /* time between two repeated transactions of the pipe */
   unsigned silences; /* attempts without an answer in succession */
 };
 
@@ -41,7 +41,8 @@ struct usb_bus {
   unsigned address;
   struct usb_pipe pipes[PIPES];
   struct usb_control control;
-  struct usb_pipe *running; /* its transaction ends with `ended`; NULL: none */
+  /* the pipe whose transaction ends with `ended`; NULL: none */
+  struct usb_pipe *running;
   unsigned turn;            /* the pipe that was served last */
   bool performing;          /* an answer is being handled */
   struct event ended, late; /* `late`: a control transfer takes too long */
@@ -92,7 +93,7 @@ struct usb_host {
   unsigned stalled; /* bit n: the halt of pipe n must be cleared */
   enum pipe_name clearing;
   bool asks;    /* a request of machine_usb_ask waits or runs */
-  int answered; /* its result */
+  int answered; /* result of that request */
   uint8_t asked[8], asked_data[CONTROL_BYTES];
 
   struct serial_ring to_device, from_device;

@@ -1,10 +1,11 @@
-/* usb_tty.c - the serial port of an enumerated device: what the driver cdc_acm
-   does, and what programs do with /dev/ttyACM0.
+/* usb_tty.c - the serial port of an enumerated device: the actions of the
+   driver cdc_acm, and of a program that uses /dev/ttyACM0.
 
    State, in struct usb_host: what the program wants (`wants_open`,
    `wants_baud`) and what was sent to the device (`open`, `baud`).
-   usb_tty_next sends the one request that comes next; its answer calls
-   usb_tty_next again. `busy` is set while a request is pending. */
+   usb_tty_next sends one request, the next that is needed. The answer to this
+   request calls usb_tty_next again. `busy` is set while a request is pending.
+ */
 #include <string.h>
 
 #include "usb_host.h"
@@ -180,7 +181,7 @@ void machine_usb_interject(struct machine *m, const uint8_t setup[8],
                            const uint8_t *data, uint32_t size_bytes) {
   struct usb_host *h = m->usb->host;
   if (h->state == USB_READY)
-    h->busy = false; /* the pending transfer ends without its callback */
+    h->busy = false; /* the pending transfer's callback is not called */
   machine_usb_ask(m, setup, data, size_bytes);
 }
 

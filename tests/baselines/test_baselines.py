@@ -96,15 +96,13 @@ def test_the_smallest_budget_that_is_named_works(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["chen-sqrt", "chen-greedy", "griewank", "pofo"])
 def test_methods_for_chains_say_when_there_is_none(method: str) -> None:
-    with pytest.raises(
-        DoesNotApply, match=f"{method} does not apply to residual: its forward pass"
-    ):
+    with pytest.raises(DoesNotApply, match=rf"{method} does not apply to residual: .*forward pass"):
         plan_by(method, Problem(residual(), 200))
 
 
 @pytest.mark.parametrize("method", ["capuchin", "pofo"])
 def test_methods_that_page_need_storage(method: str) -> None:
-    with pytest.raises(DoesNotApply, match="there is no storage"):
+    with pytest.raises(DoesNotApply, match="no storage"):
         plan_by(method, Problem(chain([8, 8, 8]), 200))
 
 

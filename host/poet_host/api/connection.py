@@ -113,8 +113,8 @@ class Connection(Closing):
         plan = _fitting(problem)
         if plan is None:
             raise BadInput(
-                f"no schedule of {graph.name} was found within {info.arena_bytes:,} bytes in "
-                f"{VALIDATION_LIMIT_S:.0f} s"
+                f"no schedule of {graph.name} that fits {info.arena_bytes:,} bytes of RAM was "
+                f"found within {VALIDATION_LIMIT_S:.0f} s"
             )
         tight_bytes = int(VALIDATION_RAM * (plan.peak_bytes or 0))
         tight = _fitting(replace(problem, ram_bytes=tight_bytes)) or plan
@@ -160,7 +160,9 @@ def connect(
     starts = runs_here(port)
     board = port.removeprefix("sim:")
     if storage is not None and not starts:
-        raise BadInput(f"port {port}: a storage file is only for boards on this computer")
+        raise BadInput(
+            f"port {port}: only a board that runs on this computer can have a storage file"
+        )
     with ExitStack() as stack:
         running = None
         if starts:
@@ -169,7 +171,7 @@ def connect(
             )
             port = running.port
         elif arena_bytes is not None:
-            raise BadInput(f"port {port}: an arena size is only for --port native")
+            raise BadInput(f"port {port}: the arena size can be set only for the port native")
         device = stack.enter_context(devices.connect(port))
         return Connection(device, stack.pop_all(), running)
 

@@ -99,8 +99,8 @@ def as_dataset(data: Data) -> Dataset:
     if isinstance(data, tuple | list):
         if len(data) not in (2, 4):
             raise BadInput(
-                f"data: a {type(data).__name__} of {len(data)} is not (x, y) or (x, y, x_test, "
-                "y_test): pass one of these, or a poet.Dataset"
+                f"data: a {type(data).__name__} of {len(data)} values is not (x, y) or (x, y, "
+                "x_test, y_test): pass one of these, or a poet.Dataset"
             )
         return Dataset("data", **_halves(dict(zip(NAMES, data, strict=False))))
     return _read(data)
@@ -122,25 +122,27 @@ def _read(data: Any) -> Dataset:
     what = type(data).__name__
     loads = hasattr(data, "__iter__")
     if not loads and not hasattr(data, "__getitem__"):
-        raise BadInput(f"data: a {what} holds no samples: pass (x, y), a DataLoader or a path")
+        raise BadInput(
+            f"data: a value of type {what} holds no samples: pass (x, y), a DataLoader or a path"
+        )
     try:
         count = len(data)
     except (TypeError, NotImplementedError):
         raise BadInput(
-            f"data: a {what} without a length could be endless: pass arrays (x, y), or a loader "
-            "of a data set that has a length"
+            f"data: this {what} has no length, so it could be endless: pass arrays (x, y), or a "
+            "loader whose data set has a length"
         ) from None
     found = islice(data, count) if loads else (data[i] for i in range(count))
     pairs = []
     for pair in found:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise BadInput(
-                f"data: a {what} must hold pairs (x, y), not a {type(pair).__name__}: pass arrays "
-                "(x, y)"
+                f"data: an item of the {what} is a {type(pair).__name__}, not a pair (x, y): pass "
+                "arrays (x, y)"
             )
         pairs.append([as_array(one, f"data: {name}") for one, name in zip(pair, "xy", strict=True)])
     if not pairs:
-        raise BadInput(f"data: this {what} holds no samples: pass one that does")
+        raise BadInput(f"data: the {what} is empty: pass one with samples")
     joined = np.concatenate if loads else np.stack
     try:
         x, y = (joined(parts) for parts in zip(*pairs, strict=True))
@@ -180,8 +182,8 @@ def as_profile(profile: Profile | Board | str | Path) -> Profile:
         return estimate_profile(str(profile))
     if not Path(profile).is_file():
         raise BadInput(
-            f"profile {profile}: this is not a board ({', '.join(board_names())}), nor a file that "
-            "`poet-host profile` wrote"
+            f"profile {profile}: this is neither a board ({', '.join(board_names())}) nor a file "
+            "that `poet-host profile` wrote"
         )
     return Profile.load(profile)
 
@@ -211,14 +213,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             known = ", ".join(
                 parameter for parameter in signature.parameters if parameter != "self"
             )
-            raise BadInput(f"{name}: {error}; it takes {known}") from None
+            raise BadInput(f"{name}: {error}. The parameters of {name} are {known}") from None
         hints = get_type_hints(function)
         for key, value in bound.arguments.items():
             if isinstance(value, np.generic):
                 bound.arguments[key] = value = value.item()
             if key in hints and not _fits(value, hints[key]):
                 raise BadInput(
-                    f"{name}: {key} must be {_words(hints[key])}, not {type(value).__name__}"
+                    f"{name}: `{key}` must be {_words(hints[key])}, not {type(value).__name__}"
                 )
         return function(*bound.args, **bound.kwargs)
 

@@ -42,7 +42,7 @@ def load(
     Issues a PoetWarning if the PyTorch module cannot load some of the trained weights.
     """
     if lr is not None and learning_rate is not None:
-        raise BadInput("lr is another name of learning_rate: pass only one of them")
+        raise BadInput("`lr` is another name of `learning_rate`: pass only one of them")
     options = TrainingOptions(
         batch=batch, sequence_length=sequence_length, loss=loss, optimizer=optimizer,
         learning_rate=learning_rate if lr is None else lr, momentum=momentum,
@@ -50,12 +50,15 @@ def load(
     )  # fmt: skip
     if not is_module(model) and not isinstance(model, str | Path):
         raise BadInput(
-            "poet.load takes a built-in model's name, the path of an .onnx or .json file, or a "
-            f"torch.nn.Module with an example, not {type(model).__name__}"
+            "poet.load takes the name of a built-in model, the path of an .onnx or .json file, or "
+            f"a torch.nn.Module with an example, but not a value of type {type(model).__name__}"
         )
     if str(model).endswith(".json"):
         for name in options.given():
-            raise BadInput(f"{model} is a cost graph: {name} is for built-in models and .onnx")
+            raise BadInput(
+                f"{model} is a cost graph: omit `{name}`, an option for built-in models and .onnx "
+                "files"
+            )
         return load_cost_graph(model)
     graph = load_graph(model, example, options)
     _warn(graph)
@@ -85,12 +88,14 @@ def load_graph(model: Any, example: Any = None, options: TrainingOptions = DEFAU
     if is_module(model):
         return train_onnx(export_module(model, example), type(model).__name__, options)
     if example is not None:
-        raise BadInput(f"model {model}: an example of the input is only for a torch.nn.Module")
+        raise BadInput(
+            f"model {model}: an example of the input is needed only for a torch.nn.Module: omit it"
+        )
     if str(model).lower().endswith(".onnx"):
         return load_onnx(model, options)
     if model not in MODELS:
         raise BadInput(
             f"there is no model {str(model)!r}. The built-in models are {', '.join(MODELS)}. The "
-            "file of your own model ends in .onnx, the file of a cost graph in .json"
+            "name of a file must end in .onnx for your own model, and in .json for a cost graph"
         )
     return load_model(str(model), options)

@@ -35,7 +35,7 @@ def costs_of(graph: Graph | CostGraph, profile: Costs | None) -> CostGraph:
     if isinstance(graph, CostGraph):
         return graph
     if profile is None:
-        raise BadInput(f"{graph.name}: its costs need a profile")
+        raise BadInput(f"{graph.name} has no costs yet: pass a profile")
     return cost_graph(graph, as_profile(profile))
 
 
@@ -85,7 +85,10 @@ def solve(
     elif (profile, ram, deadline) == (None, None, None):
         wanted = graph
     else:
-        raise BadInput("a problem has its limits: pass profile, ram and deadline to poet.problem")
+        raise BadInput(
+            "a poet.Problem already has its limits: pass `profile`, `ram` and `deadline` to "
+            "poet.problem"
+        )
     if not (isfinite(time_limit_s) and time_limit_s > 0):
         raise BadInput(f"the time limit must be a positive number, not {time_limit_s} s")
     gap = DEFAULT_GAP if gap is None else gap
@@ -192,7 +195,10 @@ def encode(
     if plan.status == "infeasible":
         raise Infeasible(why_no_plan(graph, plan), plan.smallest_ram_bytes)
     if plan.status == "unknown":
-        raise OutOfTime("no plan was found in time, and no proof that none exists")
+        raise OutOfTime(
+            "the time limit ended before a plan was found, or a proof that no plan exists: allow "
+            "more time"
+        )
     if plan.problem is None:
         raise BadInput("this plan does not come from poet.solve: call encode(graph, profile, plan)")
     costs, known, keep = plan.problem.graph, plan.problem.profile, plan.problem.keep_everything

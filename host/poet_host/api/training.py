@@ -244,11 +244,14 @@ def write_card(
         first, names = found.step, found.classes
         if found.weights is not None:
             raise BadInput(
-                "the card has another layout than this schedule. First run `train --resume` for "
-                "one step, which writes the weights again"
+                "this schedule needs another layout of the weights on the card. First run `train "
+                "--resume` for one step, which writes the weights in that layout"
             )
     if first >= last:
-        raise BadInput(f"nothing is left to train: step {first} is done, step {last} is the last")
+        raise BadInput(
+            f"nothing is left to train: step {first} is already done, and training ends after step "
+            f"{last}"
+        )
     fitted = numbered(fitted, names, is_trained=resume or start.weights is not None)
     job = make_job(schedule, fitted, seed, first, last - first)
     if erase_card:

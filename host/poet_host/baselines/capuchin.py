@@ -31,7 +31,7 @@ from .replay import Replay
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     """Choose more and more tensors that leave RAM, until the step fits. Return the schedules."""
     if not graph.storage:
-        raise DoesNotApply("the method pages, but there is no storage")
+        raise DoesNotApply("the method pages, but the problem has no storage")
     policy = _Policy(graph)
     extended: list[Draft] = []  # the first drafts that fit; stored tensors may have to leave RAM
     while True:

@@ -48,7 +48,7 @@ def chain_of(graph: CostGraph) -> Chain:
     cuts = [i for i in every if any(i in node.inputs for node in graph.nodes[turn + 1 :])]
     if len(cuts) < MIN_LINKS - 1:
         raise DoesNotApply(
-            f"its forward pass is not a chain of at least {MIN_LINKS} links, even with branches "
+            f"the forward pass is not a chain of at least {MIN_LINKS} links, even if branches are "
             "merged. Try poet, checkmate or dtr"
         )
     blocks: list[list[int]] = [[]]

@@ -118,7 +118,10 @@ class _Runtime:
     def _compute(self, i: int, locked: set[int]) -> None:
         node = self.graph.nodes[i]
         if len(self.events) > MAX_COMPUTES * len(self.graph.nodes):
-            raise GaveUp(f"the method recomputes without end ({len(self.events)} computations)")
+            raise GaveUp(
+                f"the method recomputes without end: it was stopped after {len(self.events)} "
+                "computations"
+            )
         if node.overwrites is None:
             self._enter(i, node.workspace_bytes, locked)
         else:

@@ -48,7 +48,7 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     Stored tensors may stay in the rest of RAM between their uses.
     """
     if not graph.storage:
-        raise DoesNotApply("the method pages, but there is no storage")
+        raise DoesNotApply("the method pages, but the problem has no storage")
     chain = chain_of(graph)
     if largest_operator_bytes(graph) > ram_bytes:
         return []

@@ -22,7 +22,7 @@ REPLY_PATIENCE_S = 2.0  # time to wait for a reply: a computing board replies la
 @click.option(
     "--port", "-p", metavar="PORT", shell_complete=completion.ports,
     show_default="ports with known USB ids",
-    help="Query this port too, whatever its USB ids are.",
+    help="Query the board at this port too, even if the USB ids of the port are unknown.",
 )  # fmt: skip
 @json_option
 def boards(port: str | None, as_json: bool) -> None:

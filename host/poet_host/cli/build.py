@@ -18,8 +18,8 @@ from .options import check_writable, json_option, output
 def build(board: str, file: Path, as_json: bool) -> None:
     """Write the firmware of BOARD to a file.
 
-    The file is an ELF image, to upload with other tools than `poet-host flash`. For a board that
-    runs Linux, it is an executable program.
+    The file is an ELF image, which tools other than `poet-host flash` can upload. For a board that
+    runs Linux, the file is an executable program.
     """
     check_writable(file)
     program = build_for(board)

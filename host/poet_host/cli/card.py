@@ -30,7 +30,7 @@ from .storage import check_image
 
 _port_option = click.option(
     "--port", "-p", metavar="PORT", shell_complete=completion.ports, show_default="none",
-    help="Port of a board with the card in it. See `poet-host train --help` for the forms of PORT.",
+    help="Port of a board with the card in it. `poet-host train --help` lists the kinds of PORT.",
 )  # fmt: skip
 
 
@@ -55,8 +55,8 @@ def card() -> None:
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True,
-    help="Continue with the weights on the card, or, with --load-weights, after the step in that "
-    "file.",
+    help="Continue after the last step on the card. With --load-weights, continue after the last "
+    "step in that file instead.",
 )  # fmt: skip
 @erase_option
 @storage_option
@@ -82,8 +82,8 @@ def write(
 ) -> None:
     """Write schedule, initial weights and data to a card.
 
-    A board with this card trains without a host. It starts when it is switched on and no host
-    sends requests, and continues after a power cut.
+    A board with this card trains without a host. Training starts when the board is switched on and
+    no host sends requests. After a power cut, training continues.
     """
     if (image is None) == (port is None):
         raise BadInput("name the card: either an image with -o FILE, or a board with --port PORT")
@@ -112,7 +112,10 @@ def write(
     if is_new and from_card:
         raise BadInput(f"--resume needs the weights on the card, but {image} does not exist")
     if first >= last:
-        raise BadInput(f"nothing to train: step {first:,} is done, and the last step is {last:,}")
+        raise BadInput(
+            f"nothing is left to train: step {first:,} is already done, and training ends after "
+            f"step {last:,}"
+        )
     if is_new and image:
         api.prepare_storage(image, api.card_image_bytes(loaded, dataset, seed, first, last))
     try:
@@ -160,8 +163,8 @@ def read(
 ) -> None:
     """Show how far a board has trained without a host.
 
-    The card is in the board at --port, or in an image of the card, --storage. A board at --port
-    stops training. Switch it off and on to continue.
+    Reads the card of the board at --port, or the card image --storage. The board at --port stops
+    training. Switch the board off and on to continue.
     """
     if port is None and storage is None:
         raise BadInput("name the card: an image with --storage FILE, or a board with --port PORT")

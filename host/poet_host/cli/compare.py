@@ -34,16 +34,18 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
 )  # fmt: skip
 @click.option(
     "--profile", "profiles", multiple=True, metavar="LIST", show_default="estimate",
-    help="Costs, separated by commas: `estimate` (from the facts of the boards), `paper` (from the "
-    "figures of the POET paper) or a file that `poet-host profile` wrote.",
+    help="Costs, separated by commas: `estimate` (estimated from the description of each board), "
+    "`paper` (from the figures of the POET paper) or a file that `poet-host profile` wrote.",
 )  # fmt: skip
 @click.option(
     "--budgets", default="100%,75%,50%,40%,30%", show_default=True, metavar="LIST",
-    help="RAM budgets, separated by commas, in the forms of --ram of `poet-host solve`.",
+    help="RAM budgets, separated by commas: bytes, a size such as 24KiB, or a share such as 50%. "
+    "100% is the RAM of a step in which every tensor stays in RAM.",
 )  # fmt: skip
 @click.option(
     "--deadlines", default="none", show_default=True, metavar="LIST",
-    help="Deadlines, separated by commas, in the forms of --deadline of `poet-host solve`.",
+    help="Longest times of a step, separated by commas: milliseconds, a multiple such as 1.2x, or "
+    "none. 1x is the step time when every tensor stays in RAM.",
 )  # fmt: skip
 @click.option(
     "--methods", default=",".join(METHODS), show_default="all", metavar="LIST",
@@ -52,18 +54,18 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
 @time_limit_option
 @click.option(
     "--gap", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
-    help="Stop each search when the energy is at most this share above the proved minimum. 0 "
-    "requires a proof.",
+    help="Stop each search when the energy of the best plan is proved to be within this share of "
+    "the minimum, such as 0.01. 0 requires a proof that no plan is better.",
 )  # fmt: skip
 @click.option(
     "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
     show_default="not written",
-    help="Write the table and the plans to this folder. Points that are already in it are not "
-    "solved again.",
+    help="Write the table and the plans to this folder. Points that are already in the folder are "
+    "not solved again.",
 )  # fmt: skip
 @click.option(
     "--jobs", "-j", type=click.IntRange(1), default=cores, metavar="N",
-    show_default="the number of processors", help="Points to solve at the same time.",
+    show_default="the number of processors", help="Number of points to solve at the same time.",
 )  # fmt: skip
 @model_options
 @json_option
@@ -85,7 +87,7 @@ def compare(
 
     MODEL is a built-in model, an .onnx file or a cost graph. A point is one combination of model,
     board, profile, method, budget and deadline. The table has a row for each point. All plans are
-    verified. After an interruption, the same command continues if it has an --output folder.
+    verified. With an --output folder, the same command continues after an interruption.
     """
     chosen = _methods(methods)
     limits = _some_words(budgets, "--budgets"), _some_words(deadlines, "--deadlines")
@@ -122,7 +124,7 @@ def _words(*lists: str) -> list[str]:
 def _some_words(text: str, option: str) -> list[str]:
     words = _words(text)
     if not words:
-        raise BadInput(f"{option} {text!r} is empty: name at least one")
+        raise BadInput(f"{option} {text!r} is empty: write at least one value")
     return words
 
 

@@ -14,12 +14,12 @@ from .options import json_option
 @click.command()
 @click.option(
     "--port", type=click.Choice(PORTS), default=PORTS[0], show_default=True,
-    help="Board that trains: a simulated one, or native.",
+    help="Board to train on: `sim:BOARD` (a simulated board) or `native`.",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("poet-demo"),
     show_default=True, metavar="DIR",
-    help="Write profile, plan, schedule, run and weights to this folder.",
+    help="Write the profile, plan, schedule, run and weights to this folder.",
 )  # fmt: skip
 @json_option
 def demo(port: str, out: Path, as_json: bool) -> None:

@@ -222,7 +222,8 @@ def _start(port: str, reporter: Reporter) -> api.Connection:
             if port == NATIVE or isinstance(error, BadInput):
                 raise
             raise PoetError(
-                f"{error}. Or run the demo on a native board: `poet-host demo --port {NATIVE}`"
+                f"{error}. On a native board, the demo can still run: `poet-host demo --port "
+                f"{NATIVE}`"
             ) from error
         info = connection.device.info
         reporter.result(
@@ -242,13 +243,18 @@ def check(demo: Demo) -> None:
     run, keep = demo.trained(demo.run), demo.trained(demo.keep)
     differing = [name for name in run if run[name].tobytes() != keep[name].tobytes()]
     if differing:
-        raise PoetError(f"{differing[0]} differs from the weights of unlimited memory")
+        raise PoetError(
+            f"{differing[0]} differs from the same weights after training in unlimited memory"
+        )
     unchanged = [name for name in run if run[name].tobytes() == demo.initial[name].tobytes()]
     if unchanged:
         raise PoetError(f"training did not change {unchanged[0]}")
     planned, traced = _activations(demo.graph, demo.plan), demo.run.counts()
     if not any(planned.values()):
-        raise PoetError(f"the plan keeps all activations in {demo.plan.ram_bytes:,} bytes")
+        raise PoetError(
+            f"the plan keeps all activations in {demo.plan.ram_bytes:,} bytes of RAM, so it does "
+            "not test paging or recomputing"
+        )
     for name, times in planned.items():
         if traced[name] != times:
             raise PoetError(

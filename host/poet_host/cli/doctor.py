@@ -100,8 +100,8 @@ def _solver() -> str:
     plan = api.solve(CHAIN, ram=8)
     if plan.status != "optimal":
         raise PoetError(
-            f"HiGHS found no plan for five operators ({plan.status}): run `pip install "
-            "--force-reinstall highspy`"
+            f"HiGHS found no optimal plan for a test of five operators (status: {plan.status}): "
+            "run `pip install --force-reinstall highspy`"
         )
     return f"HiGHS {version('highspy')} solves: {plan.status} in {plan.solve_s:.2f} s"
 
@@ -148,7 +148,7 @@ def _cross_compiler() -> str:
     query = [program, "-print-file-name=libc.a"]  # prints only `libc.a` if the file does not exist
     library = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     if not Path(library).is_absolute():
-        raise PoetError(f"{program} has no C library: {reinstall}")
+        raise PoetError(f"{program} cannot find its C library: {reinstall}")
     return f"{build.compiler} {compiler} at {program}"
 
 

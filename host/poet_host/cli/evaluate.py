@@ -61,8 +61,8 @@ def evaluate(
     """
     if weights is None and storage is None and api.runs_here(port):
         raise BadInput(
-            f"the board {port} has a temporary card without weights. Name the card image of a run "
-            "with --storage, or its weights with --weights"
+            f"the board {port} has a temporary card without weights. Name a card image with "
+            "weights by --storage, or a file of weights by --weights"
         )
     loaded = Schedule.load(schedule)
     graph = loaded.graph

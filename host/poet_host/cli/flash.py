@@ -19,7 +19,7 @@ from .options import json_option
 @click.option(
     "--port", "-p", default="auto", show_default=True, metavar="PORT",
     shell_complete=completion.ports,
-    help="Serial port at which the firmware will answer; auto: the only port with the USB ids of "
+    help="Serial port of the firmware after the upload. `auto`: the only port with the USB ids of "
     "the board.",
 )  # fmt: skip
 @click.option(

@@ -52,14 +52,15 @@ model_argument = click.argument("model", shell_complete=completion.models)
 schedule_argument = click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
 profile_option = click.option(
     "--profile", "profile_name", metavar="FILE", show_default="estimate",
-    help="Use the costs in this file, which `poet-host profile` wrote. With --board: `estimate` "
-    "uses the facts of the board, `paper` uses the figures of the POET paper.",
+    help="Use the costs in this file, which `poet-host profile` wrote. With --board, FILE can also "
+    "be `estimate` (estimated from the description of the board) or `paper` (from the figures "
+    "of the POET paper).",
 )  # fmt: skip
 port_option = click.option(
     "--port", "-p", required=True, metavar="PORT", shell_complete=completion.ports,
     help="Port of the board: a device (/dev/ttyACM0), a pyserial URL (socket://host:port) or "
     "`auto`. `native` and `sim:BOARD` start a board on this computer for this command only; "
-    "`sim:BOARD:usb` connects to its USB.",
+    "`sim:BOARD:usb` connects to the USB port of that board.",
 )  # fmt: skip
 storage_option = click.option(
     "--storage", type=click.Path(path_type=Path), metavar="FILE",
@@ -70,7 +71,8 @@ storage_option = click.option(
 def board_option(default: str) -> Callable[[F], F]:
     return click.option(
         "--board", metavar="BOARD", shell_complete=completion.boards, show_default=default,
-        help="Estimate costs from the facts of this board. `poet-host boards` lists all boards.",
+        help="Estimate costs from the description of this board. `poet-host boards` lists all "
+        "boards.",
     )  # fmt: skip
 
 
@@ -117,9 +119,10 @@ def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
 data_options = _all_of(
     click.option(
         "--data", required=True, metavar="DATA",
-        help="Samples and labels: an .npz file or a folder of .npy files (x, y, x_test, y_test), a "
-        ".csv file (last column: the label), `digits`, or random samples: synthetic:SHAPE:CLASSES "
-        "or tokens:LENGTH:WORDS:CLASSES.",
+        help="Samples and labels. A .npz file or a folder of .npy files contains x and y, and can "
+        "contain x_test and y_test. A .csv file contains the labels in its last column. "
+        "`digits` is a built-in data set. Random samples: synthetic:SHAPE:CLASSES or "
+        "tokens:LENGTH:WORDS:CLASSES.",
     ),
     click.option(
         "--normalize", default="none", show_default=True, metavar="HOW",
@@ -129,7 +132,7 @@ data_options = _all_of(
     click.option(
         "--test-split", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
         show_default="only x_test and y_test of DATA",
-        help="Hold out this share of the samples, such as 0.2. --seed selects them.",
+        help="Hold out this share of the samples, such as 0.2. --seed determines which samples.",
     ),
     click.option(
         "--header", type=click.BOOL, metavar="yes|no",
@@ -154,11 +157,11 @@ duration_options = _all_of(
 model_options = _all_of(
     click.option(
         "--batch", type=click.IntRange(1), metavar="N",
-        show_default="the batch of the model, or 1", help="Samples in a training step.",
+        show_default="the batch of the model, or 1", help="Number of samples in a training step.",
     ),
     click.option(
         "--sequence-length", type=click.IntRange(1), metavar="N", show_default="that of the model",
-        help="Tokens in a text, for bert-* and for .onnx models with a free sequence length.",
+        help="Tokens in a text, for bert-* and for .onnx models without a fixed sequence length.",
     ),
     click.option(
         "--loss", type=click.Choice(list(LOSSES)),
@@ -186,12 +189,12 @@ model_options = _all_of(
     ),
     click.option(
         "--train", metavar="PARTS", show_default="all",
-        help="Parameters to train: all, last:N (those of the last N layers) or a glob pattern of "
-        "names.",
+        help="Parameters to train: `all`, `last:N` (the parameters of the last N layers) or a glob "
+        "pattern of parameter names.",
     ),
     click.option(
         "--batchnorm", type=click.Choice(BATCHNORM), show_default="train",
-        help="Train batchnorm layers, or keep their parameters and statistics frozen.",
+        help="Train the batchnorm layers, or freeze their parameters and statistics.",
     ),
 )  # fmt: skip
 
@@ -202,14 +205,15 @@ def profile_of(board: str | None, profile_name: str | None) -> Profile:
     from_board = profile_name in (None, "estimate", "paper")
     if from_board and board is None:
         raise BadInput(
-            "no costs: add --board NAME for estimated costs, or --profile FILE for measured costs"
+            "the costs are unknown: add --board NAME for estimated costs, or --profile FILE for "
+            "measured costs"
         )
     if from_board:
         return api.estimate_profile(board or "", kind)
     if board is not None:
         raise BadInput(
-            f"--profile {profile_name} already names its board: omit --board, or choose --profile "
-            "estimate or --profile paper"
+            f"the profile {profile_name} already names its board: omit --board, or choose "
+            "--profile estimate or --profile paper"
         )
     return Profile.load(profile_name or "")
 
@@ -229,7 +233,7 @@ def output(
         if path is None or not suffix or path.suffix == suffix or is_stream(path):
             return path
         if is_strict or path.suffix in SUFFIXES:
-            raise BadInput(f"{path}: the name of {flag} must end in {suffix}")
+            raise BadInput(f"{path}: the name of the {flag} file must end in {suffix}")
         return path
 
     kind = click.Path(dir_okay=False, path_type=Path)
@@ -257,7 +261,7 @@ def check_writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) 
             raise BadInput(f"{path}: this command also {use} this file. Write to another file")
         used[real] = "writes"
         if path.is_dir():
-            raise BadInput(f"{path} cannot be written: this is a folder")
+            raise BadInput(f"{path} cannot be written: the path is a folder")
         if is_stream(path):
             continue
         folder = Path(real).parent
@@ -289,6 +293,6 @@ def check_space(sizes: Mapping[Path, int]) -> None:
                 os.fsync(file.fileno())
         except OSError as error:
             raise BadInput(
-                f"{path} cannot be written: {error.strerror}. It needs {size_bytes:,} bytes: free "
-                "some space, or write to another disk"
+                f"{path} cannot be written: {error.strerror}. The file needs {size_bytes:,} bytes: "
+                "free some space, or write to another disk"
             ) from error

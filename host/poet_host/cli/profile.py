@@ -33,14 +33,15 @@ PROFILING_BYTES = 64 << 20  # arena of a native board; operators that do not fit
 @output("--output", "-o", required=True, help="Write the profile to this file.")
 @click.option(
     "--validate/--no-validate", "validated", default=True, show_default=True,
-    help="Also run two schedules of each MODEL, calibrate with the first one, and compare the "
-    "second one with the prediction. The card must not hold weights.",
+    help="Run two schedules of each MODEL after the measurement. Calibrate the profile with the "
+    "first one, and compare the second one with the prediction. The card must not hold "
+    "weights.",
 )  # fmt: skip
 @click.option(
     "--power-log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     show_default="powers in board.toml",
-    help="Take the powers from the log of a power meter. Start recording before this command, and "
-    "export the recording to FILE when the command asks for it.",
+    help="Take the power of each board state from the log of a power meter. Start recording before "
+    "this command, and export the recording to FILE when the command asks for it.",
 )  # fmt: skip
 @click.option(
     "--supply-mv", type=FiniteRange(500, 30_000), metavar="MV", show_default=f"{SUPPLY_MV:.0f}",

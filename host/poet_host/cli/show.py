@@ -25,12 +25,13 @@ from .options import check_writable, json_option, output, schedule_argument
 @schedule_argument
 @click.option(
     "--run", "run_path", type=click.Path(path_type=Path), metavar="RUN.json", show_default="none",
-    help="Also show the measurements of a run of this schedule, which `train --run` wrote.",
+    help="Show the measurements of a run too. This file is from `poet-host train --run` with the "
+    "same schedule.",
 )  # fmt: skip
 @output(
     "--html",
-    help="Write a web page that needs no other file: lanes, memory, what was paged or recomputed, "
-    "and why.",
+    help="Write one web page that needs no other file. It shows lanes, memory, and why tensors are "
+    "paged or recomputed.",
 )
 @output("--trace", help="Write a trace for ui.perfetto.dev or chrome://tracing to this file.")
 @output("--png", help="Draw lanes and arena into this PNG file.")
@@ -75,9 +76,9 @@ def _run_of(schedule: Schedule, path: Path) -> Run:
     run = load_run(path, {})
     if run.plan_crc != schedule.header.crc:
         raise BadInput(
-            f"{path} is a run of another schedule: {run.model} on {run.board}, plan "
-            f"{run.plan_crc:08x} instead of {schedule.header.crc:08x}. Name the .poet file of that "
-            "run"
+            f"{path} is a run of another schedule: of {run.model} on {run.board}, with the plan "
+            f"CRC {run.plan_crc:08x} instead of {schedule.header.crc:08x}. Name the .poet file of "
+            "that run"
         )
     return run
 

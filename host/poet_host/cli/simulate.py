@@ -20,7 +20,8 @@ from .signals import stop_requests
 @click.argument("board", shell_complete=completion.boards)
 @click.option(
     "--arena", metavar="SIZE", show_default="the arena of the board",
-    help="RAM for tensors, in bytes or such as 24KiB. Only for native and boards that run Linux.",
+    help="RAM for tensors: bytes, or a size such as 24KiB. Only for native and boards that run "
+    "Linux.",
 )  # fmt: skip
 @click.option(
     "--listen", metavar="[ADDRESS:]PORT", show_default="a serial port",
@@ -31,9 +32,10 @@ from .signals import stop_requests
 @click.option(
     "--card-fault", "faults", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]",
     show_default="none",
-    help=f"Make TIMES accesses of the card fail, from access number FIRST on. FIRST counts the "
-    f"blocks read or written since the start, from 1. KIND: {', '.join(FAULT_KINDS)}. ARGUMENT: "
-    "microseconds of a slow block, bytes that a torn write keeps, or 1 if a power cut destroys the "
+    help="Make TIMES accesses of the card fail, from access number FIRST on. Each block that is "
+    "read or written is one access; the first one has number 1. KIND: "
+    f"{', '.join(FAULT_KINDS)}. ARGUMENT depends on KIND: the delay in microseconds of a slow "
+    "block, the number of bytes that a torn write keeps, or 1 if a power cut destroys the "
     "erase group.",
 )  # fmt: skip
 @click.option("--usb", is_flag=True, help="Connect to the USB of the chip, not to its UART.")
@@ -51,7 +53,7 @@ def simulate(
     """Start BOARD on this computer and print its serial port.
 
     BOARD is native, a board whose chip is simulated (mkr1000), or a board that runs Linux (rpi4b,
-    run by QEMU). It runs until Ctrl-C.
+    run by QEMU). The board runs until Ctrl-C.
     """
     size = None if arena is None else size_bytes(arena, "--arena")
     card_faults = [CardFault.parse(text) for text in faults]

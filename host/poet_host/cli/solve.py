@@ -54,21 +54,22 @@ time_limit_option = click.option(
 @profile_option
 @click.option(
     "--ram", metavar="LIMIT", show_default="the arena of the board",
-    help="RAM budget: bytes, a size such as 24KiB, or a share such as 50% of the RAM that keeping "
-    "everything needs.",
+    help="RAM budget: bytes, a size such as 24KiB, or a share such as 50%. 100% is the RAM of a "
+    "step in which every tensor stays in RAM.",
 )  # fmt: skip
 @click.option(
     "--beyond-arena", is_flag=True,
-    help="Also write a schedule whose --ram exceeds the arena of the board, for studies.",
+    help="Allow a --ram that exceeds the arena of the board. The schedule is for studies only: the "
+    "board cannot run it.",
 )  # fmt: skip
 @click.option(
     "--deadline", metavar="LIMIT", show_default="none",
-    help="Longest time of a step: milliseconds, a multiple such as 1.2x of the time that keeping "
-    "everything takes, or none.",
+    help="Longest time of a step: milliseconds, a multiple such as 1.2x, or none. 1x is the step "
+    "time when every tensor stays in RAM.",
 )  # fmt: skip
 @click.option(
     "--deadline-us", type=float, metavar="US", show_default="the limit of --deadline",
-    help="Longest time of a step in microseconds.",
+    help="Longest time of a step, in microseconds.",
 )  # fmt: skip
 @click.option(
     "--method", type=click.Choice(api.ALL_METHODS), default="poet", show_default=True,
@@ -80,13 +81,15 @@ time_limit_option = click.option(
 @click.option(
     "--gap", type=FiniteRange(0, 1), metavar="G",
     show_default=f"{DEFAULT_GAP}, and any plan exits with 0",
-    help="Stop when the energy is at most this share above the proved minimum. The exit code is 6 "
-    "if the best plan exceeds the share. 0 requires a proof.",
+    help="Stop when the energy of the best plan is proved to be within this share of the minimum, "
+    "such as 0.01. The exit code is 6 if the best plan is not within the share. 0 requires a "
+    "proof that no plan is better.",
 )  # fmt: skip
 @click.option(
     "--unplaced",
     is_flag=True,
-    help="Limit only the sum of the bytes in RAM. The plan has no offsets.",
+    help="Limit only the total number of bytes in RAM, and choose no offsets. Such a plan cannot "
+    "become a schedule.",
 )
 @output("--output", "-o", suffix=".poet", help="Write the schedule to this .poet file.")
 @output(

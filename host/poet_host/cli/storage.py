@@ -20,7 +20,8 @@ def storage() -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--size", default="64MiB", show_default=True, metavar="SIZE",
-    help="Size of the image, in bytes or such as 64MiB. The file takes disk space as it fills.",
+    help="Size of the image: bytes, or a size such as 64MiB. The file takes disk space only for "
+    "blocks that have been written.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing file. All weights in it are lost.")
 @json_option

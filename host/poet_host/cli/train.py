@@ -66,12 +66,12 @@ STEP_BYTES = 512  # upper limit for the size of a step in run.json
 )  # fmt: skip
 @click.option(
     "--save-every", type=click.IntRange(1), metavar="N", show_default="only at the end",
-    help="Also write the weights after every N steps, to the same file.",
+    help="Write the weights after every N steps too, to the file of --save-weights.",
 )  # fmt: skip
 @click.option(
     "--validate", "validated", is_flag=True,
-    help="After each epoch, compute loss and accuracy on the held-out samples on this computer, "
-    "and keep the best weights in NAME.best.safetensors.",
+    help="After each epoch, compute loss and accuracy of the held-out samples on this computer. "
+    "Keep the best weights in NAME.best.safetensors.",
 )  # fmt: skip
 @click.option(
     "--load-weights", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -83,12 +83,12 @@ STEP_BYTES = 512  # upper limit for the size of a step in run.json
 )  # fmt: skip
 @output(
     "--log", "log_path",
-    help="Write loss, times and energy of each step to this file as it ends, as JSON lines.",
+    help="At the end of each step, write its loss, times and energy to this file as a JSON line.",
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True,
-    help="Continue after the last step that the board committed, or, with --load-weights, after "
-    "the step in that file. Both include the state of the optimiser.",
+    help="Continue after the last step that the board committed. With --load-weights, continue "
+    "after the last step in that file. The state of the optimiser continues too.",
 )  # fmt: skip
 @erase_option
 @click.option(
@@ -133,7 +133,7 @@ def train(
     if from_board and storage is None and api.runs_here(port):
         raise BadInput(
             f"--resume: the board {port} has a temporary card without weights. Name the card image "
-            "of the previous run with --storage, or its weights with --load-weights"
+            "of the previous run by --storage, or a file of its weights by --load-weights"
         )
     best = save_weights.with_suffix(".best.safetensors") if validated else None
     check_writable(save_weights, best, run_path, log_path, read=(schedule, storage, data))

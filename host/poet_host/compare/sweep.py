@@ -273,8 +273,8 @@ def sweep(
                     report(len(results), total, point.word)
             except BrokenProcessPool as error:
                 raise PoetError(
-                    "a solving process was killed, perhaps because memory was short. Finished "
-                    "points are kept. Try again with fewer --jobs"
+                    "a solving process was killed, perhaps because the computer had too little "
+                    "memory. The finished points are saved. Try again with fewer --jobs"
                 ) from error
     return [results[point.key] for point in points]
 

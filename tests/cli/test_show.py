@@ -29,7 +29,8 @@ def test_the_listing_has_the_times_of_the_run(
     shown = poet_host("show", schedule, "--run", run)
     assert shown.code == 0
     head = next(line for line in shown.out.splitlines() if line.strip().startswith("#"))
-    assert head.split()[:7] == ["#", "begins", "us", "takes", "us", "took", "us"]
+    assert head.split()[:6] == ["#", "begins", "us", "takes", "us", "took"]
+    assert head.split()[6] in ("us", "ms")  # a busy computer is slow
     assert "2 steps on native, medians" in shown.out
     assert "between statements" in shown.out
     assert "a step without commit and host" in shown.out

@@ -104,7 +104,8 @@ void poet_conv2d(const struct poet_call *call) {
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
 
   for (uint32_t n = 0; n < op->n; n++) {
-    const float *weight = call->in[1]; /* (k, c / groups, kernel_h, kernel_w) */
+    /* shape: (k, c / groups, kernel_h, kernel_w) */
+    const float *weight = call->in[1];
     for (uint32_t k = 0; k < op->k; k++) {
       const uint32_t first_c = k / group_k * group_c;
       memset(y, 0, y_plane * sizeof *y);
@@ -130,8 +131,9 @@ void poet_conv2d(const struct poet_call *call) {
 void poet_conv2d_grad_input(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *dy = call->in[0]; /* (n, k, oh, ow) */
-  const float *w = call->in[1];  /* (k, c / groups, kernel_h, kernel_w) */
-  float *dx = call->out;         /* (n, c, h, w) */
+  /* shape: (k, c / groups, kernel_h, kernel_w) */
+  const float *w = call->in[1];
+  float *dx = call->out; /* (n, c, h, w) */
   const uint32_t x_plane = op->h * op->w, y_plane = op->oh * op->ow;
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
   const uint32_t taps = (uint32_t)op->kernel_h * op->kernel_w;

@@ -160,7 +160,7 @@ static int take_frees(struct poet *p) {
   return 0;
 }
 
-/* Compare the record of the output tensor with p->op. */
+/* Compare the record of the output tensor with its operator, p->op. */
 static int check_output(struct poet *p, struct poet_statement *s, bool again) {
   TRY(poet_read_tensor(p, s->tensor, &s->record));
   if (again && (s->record.flags & POET_FLAG_ONCE)) {

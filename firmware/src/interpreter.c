@@ -225,7 +225,7 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   }
   start(p, step, trace_first, trace_count);
   const int error = run(p);
-  poet_drain(p); /* before anything else uses the arena or the queue */
+  poet_drain(p); /* first, because transfers still use arena and queue */
   account(p);
   SHOW(p, 0, p->memory.arena_bytes);
   p->result.peak_bytes = high_water(p);

@@ -1,5 +1,5 @@
 /*
- * progress.c - what a running step records, and the request to stop it.
+ * progress.c - the records of a running step, and the request to stop the step.
  *
  * State: result, started, trace_first, trace_count and memory.trace. The
  * interpreter sets them at the start of a step. result and memory.trace stay

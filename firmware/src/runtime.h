@@ -20,7 +20,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records as stored");
 #define POET_NO_STEP 0xffffffffu
 #define POET_OUTPUT_BIT 8u /* bit of the output in poet_decoder.frees */
 
-/* Set `detail` to where the error is, and return `error`. */
+/* Set `detail` to the number that locates the error, and return `error`. */
 static inline int poet_fail(struct poet *p, int error, uint32_t detail) {
   p->detail = detail;
   return error;

@@ -286,8 +286,8 @@ static handler *const handlers[] = {
 #include "poet/wire.def"
 };
 
-/* While a step runs, all but four requests are refused: they would change the
- * state that the step uses. */
+/* While a step runs, all requests except four are refused: they would change
+ * the state that the step uses. */
 static int dispatch(struct request *r, uint8_t code) {
   const bool always = code == POET_MESSAGE_status ||
                       code == POET_MESSAGE_reset || code == POET_MESSAGE_step ||

@@ -86,7 +86,8 @@ struct poet_memory {
   uint32_t arena_bytes;
   struct poet_resident *residents; /* tensors in RAM at the same time */
   uint16_t resident_capacity;
-  uint32_t *bitmap; /* 1 bit per tensor, (tensor_capacity + 31) / 32 words */
+  /* 1 bit for each tensor: (tensor_capacity + 31) / 32 words */
+  uint32_t *bitmap;
   uint16_t tensor_capacity;
   struct poet_transfer *queue; /* unfinished transfers */
   uint16_t queue_capacity;

@@ -48,7 +48,7 @@
 #define POET_OBJECT_JOB 4    /* job of a board that trains without a host */
 
 #define POET_FLAG_STORED 1 /* on storage when a step starts; not computed */
-#define POET_FLAG_KEEP 2   /* must be on storage when a step ends */
+#define POET_FLAG_KEEP 2   /* the tensor must be on storage at a step's end */
 #define POET_FLAG_ONCE 4   /* an update: never recomputed */
 #define POET_FLAG_LOSS 8   /* the tensor's first float is the step's loss */
 
@@ -198,7 +198,7 @@ struct poet_job {
   uint32_t data_bytes; /* of one sample */
   uint32_t label_bytes;
   uint16_t data;  /* tensor that takes a batch of data */
-  uint16_t label; /* tensor that takes a batch of labels */
+  uint16_t label; /* number of the tensor that takes a batch of labels */
   uint32_t batch;
   uint32_t sample_block;
   uint32_t loss_block;

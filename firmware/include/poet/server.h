@@ -33,7 +33,7 @@ struct poet_server {
   bool attended; /* a valid request has arrived since the start */
   /* a step runs, and its poll function calls poet_serve */
   bool stepping;
-  bool stop;             /* a reset was requested during the step */
+  bool stop;             /* a host requested a reset during the step */
   uint32_t step;         /* number of the running step */
   uint8_t step_sequence; /* sequence number of the last request for this step */
 };

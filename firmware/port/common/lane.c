@@ -39,7 +39,7 @@ static struct {
   /* card job of a transfer; must not change until the job ends */
   struct card_job job;
   struct card_job request; /* the same for a synchronous request */
-  uint32_t moved;   /* blocks that earlier jobs of the transfer have moved */
+  uint32_t moved;   /* blocks that the transfer's earlier jobs have moved */
   uint32_t passed;  /* the same, with this job's blocks */
   uint32_t checked; /* blocks of the transfer that `crc` covers */
   uint32_t crc;

@@ -14,7 +14,7 @@ int lane_write(void *context, uint32_t block, const void *data, uint32_t count);
 int lane_flush(void *context);
 void lane_submit(void *context, struct poet_transfer *transfer);
 void lane_usage(void *context, struct poet_usage *usage);
-/* Has a transfer ended since the last call? */
+/* Return true if a transfer has ended since the last call. */
 bool lane_noticed(void);
 /* Call chip_sleep, and count the time as asleep. */
 void lane_sleep(void);

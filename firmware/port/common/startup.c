@@ -64,7 +64,7 @@ static void hex(char *to, uint32_t value, int digits) {
   }
 }
 
-/* Send program counter and link register at the fault, then restart. */
+/* Send the program counter and the link register at the fault, then restart. */
 __attribute__((used)) void report_fault(uint32_t at, uint32_t from) {
   static char text[] = "poet: fault 00 at 00000000, from 00000000\r\n";
   uint32_t exception;

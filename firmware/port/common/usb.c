@@ -27,7 +27,7 @@ enum {
   TO_HOST = 0x80, /* bit of bmRequestType */
 };
 
-/* bmRequestType and bRequest as one number. */
+/* Values of bmRequestType and bRequest, combined into one number. */
 enum {
   GET_STATUS_DEVICE = 0x8000,
   GET_STATUS_INTERFACE = 0x8100,
@@ -120,7 +120,7 @@ static uint16_t descriptor(uint16_t type_index) {
 static uint16_t get(const struct request *r) {
   const bool interface = usb.configuration && r->index < USB_INTERFACES;
   switch (r->what) {
-  case GET_STATUS_DEVICE: /* powered by the bus, no remote wake-up */
+  case GET_STATUS_DEVICE: /* bus-powered, without remote wake-up */
     return answer_byte(0, 2);
   case GET_STATUS_INTERFACE:
     return interface ? answer_byte(0, 2) : 0;

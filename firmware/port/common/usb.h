@@ -30,7 +30,7 @@
 
 /* Endpoint addresses; bit 0x80 means IN, to the host. */
 enum {
-  USB_PACKET = 64, /* packet size of every endpoint except NOTICE */
+  USB_PACKET = 64, /* packet size in bytes, for all endpoints except NOTICE */
   USB_NOTICE_PACKET = 16,
   USB_CONTROL_OUT = 0x00,
   USB_CONTROL_IN = 0x80,

@@ -23,7 +23,7 @@ enum {
 
 extern const uint8_t usb_device[18], usb_configuration[67], usb_languages[4];
 
-/* The data endpoints have been opened, perhaps again, or closed. */
+/* The data endpoints have been opened, opened again, or closed. */
 void usb_serial_configure(bool configured);
 /* A program on the host has opened the port, or closed it. */
 void usb_serial_open(bool open);

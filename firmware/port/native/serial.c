@@ -78,7 +78,8 @@ const char *native_serial_listen(const char *where) {
   if (inet_pton(AF_INET, address, &at.sin_addr) != 1) {
     return NULL;
   }
-  signal(SIGPIPE, SIG_IGN); /* a closed connection is noticed when reading */
+  /* the next read finds that the connection is closed */
+  signal(SIGPIPE, SIG_IGN);
   listener = socket(AF_INET, SOCK_STREAM, 0);
   if (listener < 0 || !hold(listener) ||
       setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
@@ -107,7 +108,7 @@ static void hang_up(void) {
 static bool keep_alive(void) {
   const int on = 1;
   bool done = !setsockopt(line, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-#ifdef TCP_KEEPIDLE /* other systems use their default times */
+#ifdef TCP_KEEPIDLE /* other systems keep their default times for this */
   const int idle_s = 15, interval_s = 5, times = 3;
   done = done &&
          !setsockopt(line, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s) &&

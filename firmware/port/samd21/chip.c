@@ -81,7 +81,7 @@ void samd21_interrupt(unsigned irq, unsigned priority) {
 }
 
 /* ARMv6-M cannot mask by priority, so each interrupt is disabled. The barriers
- * make sure that none is taken after this function. */
+ * make sure that no interrupt is taken after this function. */
 uint32_t chip_lock_lane(void) {
   const uint32_t lane = 1u << IRQ_DMAC | 1u << IRQ_TC4;
   const uint32_t was = NVIC_ISER & lane;

@@ -93,7 +93,8 @@ void chip_usb_configure(bool configured) {
   open(number(USB_DATA_IN), configured ? USB_BULK(TAKE) | USB_BULK(SEND) : 0);
 }
 
-/* Is a newer SETUP pending, so that this request is abandoned? */
+/* Return true if a newer SETUP is pending, so that this request is
+ * abandoned. */
 static bool outdated(uint8_t endpoint) {
   return number(endpoint) == 0 && (USB_EPINTFLAG(0) & USB_RXSTP);
 }

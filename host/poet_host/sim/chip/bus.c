@@ -3,8 +3,8 @@
    State, in struct machine: `events`, each with the tick at which it fires;
    `regions`, the registers of peripherals; `guard`, RAM that must not be
    accessed for a while. `deadline` is the tick at which core.c must look at
-   events again. It may be too early but never too late: every change that could
-   make something due earlier lowers it. */
+   events again. `deadline` may be too early but never too late: every change
+   that could make an event due earlier lowers it. */
 #include "machine.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* machine.c - creating, loading, resetting and reading a machine.
+/* machine.c - creates, loads, resets and reads a machine.
 
    machine_create makes the core, its memory and the system control space; the
    chip (samd21.c, nrf52840.c) then adds its peripherals. machine_reset resets

@@ -27,7 +27,7 @@ static const struct region unmodelled[] = {
     {.name = "QSPI", .base = 0x40029000, .size_bytes = 0x1000},
     {0}};
 
-/* FICR: DEVICEID at 0x060; UICR is erased. */
+/* Fill in FICR with DEVICEID at 0x060. UICR stays erased. */
 static void fill_factory(struct nrf52840 *chip) {
   memset(chip->factory, 0xff, sizeof chip->factory);
   memcpy(chip->factory + 0x60, chip->config.device_id, 8);

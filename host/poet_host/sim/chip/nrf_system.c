@@ -1,7 +1,6 @@
 /* nrf_system.c - NVMC and GPIO (chapters of these names): the instruction
-   cache, and the pins, of which only the card's select has an effect.
-   Programming the flash is not modelled. State: struct nrf_nvmc and struct
-   nrf_gpio. */
+   cache, and the pins. Only the card's select pin has an effect. Programming
+   the flash is not modelled. State: struct nrf_nvmc and struct nrf_gpio. */
 #include "nrf52840.h"
 
 enum {

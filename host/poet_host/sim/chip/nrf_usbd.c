@@ -4,7 +4,8 @@
    State: struct nrf_usbd. Each endpoint and direction has a buffer for one
    packet (struct nrf_pipe) between the bus (nrf_usbd_bus.c) and EasyDMA.
    `moving` is the pipe whose packet EasyDMA moves, until the event `moved`.
-   While it is set, or before `ready`, most registers must not be accessed. */
+   While `moving` is set, or before `ready` is set, most registers must not be
+   accessed. */
 #include "nrf_usbd.h"
 
 #include <string.h>

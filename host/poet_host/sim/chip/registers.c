@@ -1,5 +1,5 @@
-/* registers.c - reads and writes by the tables of registers.h. It keeps no
-   state: the fields are in the models. */
+/* registers.c - reads and writes registers according to the tables of
+   registers.h. It keeps no state: the fields are in the models. */
 #include "registers.h"
 
 #include <string.h>

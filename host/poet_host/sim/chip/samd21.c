@@ -26,7 +26,8 @@ static const struct region unmodelled[] = {
     {.name = "I2S", .base = 0x42005000, .size_bytes = 0x400},
     {0}};
 
-/* Calibration row and serial number (sections 10.3.2 and 10.3.3). */
+/* Fill in the calibration row and the serial number (sections 10.3.2 and
+   10.3.3). */
 static void fill_auxiliary(struct samd21 *chip) {
   /* USB: TRANSN 9, TRANSP 25 and TRIM 6 are plausible values */
   static const uint32_t pads = 9 << 13 | 25 << 18 | 6 << 23;

@@ -93,7 +93,7 @@ static void schedule(struct samd21_tc *t) {
   }
 }
 
-/* Set the flags of compares and overflows that had no event. */
+/* Set the flags of compares and overflows that were not scheduled as events. */
 static void catch_up(struct samd21_tc *t) {
   uint64_t now = t->chip->m->now;
   for (unsigned k = 0; k < 3; k++)

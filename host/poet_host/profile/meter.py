@@ -194,7 +194,10 @@ def _periods(active: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _matching(periods: Sequence[tuple[int, int]], wanted_ms: Sequence[float]) -> int:
-    """Return the index of the first of the latest periods that are as long as the states."""
+    """Return the index of the period in which the board held the first state.
+
+    If periods in several places of the log are as long as the states, the latest ones count.
+    """
     lengths = [(end - begin) * BIN_MS for begin, end in periods]
     for start in range(len(periods) - len(wanted_ms), -1, -1):
         if all(

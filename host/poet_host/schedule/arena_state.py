@@ -1,7 +1,7 @@
-"""State of a board's arena and transfers during a plan. It refuses statements that break a rule.
+"""State of a board's arena and transfers during a plan. Statements that break a rule are refused.
 
-Encoder and decoder use this class. So both see the same residents, and the same transfers that a
-statement must wait for. The class checks all rules of "What a reader refuses" in FORMAT.md.
+Encoder and decoder both use the class ArenaState. So both have the same list of residents, and wait
+for the same transfers. The class checks all rules of "What a reader refuses" in FORMAT.md.
 """
 
 from bisect import insort
@@ -11,7 +11,7 @@ from .model import KEEP, NEXT, ONCE, PAGE, PLACE_NONE, STORED, Model
 
 
 class RuleError(ValueError):
-    """A statement that a board would refuse; the text names the rule."""
+    """A board would refuse a statement. The message says which rule the statement breaks."""
 
 
 @dataclass(frozen=True, order=True)
@@ -24,15 +24,15 @@ class Resident:
 
 
 class ArenaState:
-    """State after each statement of a plan. A tensor is its number in the model part."""
+    """State after each statement of a plan. Tensors are identified by numbers of the model part."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.residents: list[Resident] = []  # sorted by offset
-        self.next_tensor = model.stored_count  # lowest tensor that was never computed
+        self.next_tensor = model.stored_count  # lowest number of a tensor not computed so far
         self.last_output: int | None = None
-        self.queued = 0  # transfers since the begin of the step
-        self.finished = 0  # transfers that a wait has covered
+        self.queued = 0  # number of transfers queued since the begin of the step
+        self.finished = 0  # number of transfers that have ended for certain, after a wait
         self.peak_bytes = 0
         self.resident_max = 0
         self.queue_max = 0
@@ -40,8 +40,8 @@ class ArenaState:
         self._on_storage = {
             i for i, t in enumerate(model.tensors) if t.flags & STORED and t.place != PLACE_NONE
         }
-        self._arrival: dict[int, int] = {}  # number of the last page-in
-        self._transfer: dict[int, int] = {}  # number of the last transfer, either way
+        self._arrival: dict[int, int] = {}  # tensor -> number of its last page-in
+        self._transfer: dict[int, int] = {}  # tensor -> number of its last page-in or page-out
 
     @property
     def unfinished(self) -> int:
@@ -66,7 +66,7 @@ class ArenaState:
         return low
 
     def before_compute(self, tensor: int) -> int:
-        """Return the number of the transfer that must be finished first, or 0."""
+        """Return the number of the transfer that must end before the compute, or 0."""
         op = self.model.operator(tensor)
         needed = [self._arrival.get(i, 0) for i in op.inputs]
         if op.overwrites is not None:
@@ -74,11 +74,11 @@ class ArenaState:
         return max(needed, default=0)
 
     def before_free(self, tensor: int) -> int:
-        """Return the number of the transfer that must be finished first, or 0."""
+        """Return the number of the transfer that must end before the free, or 0."""
         return self._transfer.get(tensor, 0)
 
     def begin_compute(self, tensor: int) -> None:
-        """Check a compute. Next, call `take` or `overwrite`, and `end_compute`."""
+        """Check a compute statement. Then call `take` or `overwrite`, and at last `end_compute`."""
         if not self.model.stored_count <= tensor < len(self.model.tensors):
             raise RuleError(f"tensor {tensor} has no operator")
         if tensor > self.next_tensor:
@@ -103,7 +103,7 @@ class ArenaState:
         self.resident_max = max(self.resident_max, len(self.residents))
 
     def overwrite(self, tensor: int) -> None:
-        """Give the output the memory of the input that it overwrites."""
+        """Let the output `tensor` take the memory of the input that it overwrites."""
         over = self.model.operator(tensor).overwrites
         assert over is not None
         old = self._where.pop(over)
@@ -111,7 +111,7 @@ class ArenaState:
         self._insert(Resident(old.offset, old.end, tensor))
 
     def end_compute(self, tensor: int) -> None:
-        """Release the workspace and note the output."""
+        """Release the workspace, and store `tensor` as the latest output."""
         self.residents = [r for r in self.residents if r.tensor is not None]
         self.next_tensor = max(self.next_tensor, tensor + 1)
         self.last_output = tensor

@@ -2,7 +2,7 @@
 
 
 def width(count: int) -> int:
-    """Return the number of bits of an index into `count` items; 0 if count <= 1."""
+    """Return the number of bits that an index into `count` items needs: 0 if `count` <= 1."""
     return max(count - 1, 0).bit_length()
 
 
@@ -21,7 +21,7 @@ class BitWriter:
         self.length += bits
 
     def code(self, pattern: str) -> None:
-        """Append a pattern of `0` and `1`, as FORMAT.md writes it, first bit first."""
+        """Append a pattern of the digits 0 and 1, as FORMAT.md writes it. The first comes first."""
         for bit in pattern:
             self.put(int(bit), 1)
 
@@ -67,5 +67,5 @@ class BitReader:
 
     @property
     def rest(self) -> int:
-        """The unread bits as a number: 0 if all of them are 0."""
+        """Return the unread bits as a number, which is 0 if all these bits are 0."""
         return self._value >> self.position

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_meta(schedule: "Schedule", where: str) -> None:
-    """Check the meta part as far as readers use it. Raises BadInput that begins with `where`."""
+    """Check what readers use of the meta part. Messages of BadInput begin with `where`."""
     model = schedule.model
     meta = convert(schedule.meta, ScheduleMeta, f"{where}, meta part", extra=True)
     names = [tensor.name for tensor in meta.tensors]
@@ -39,7 +39,7 @@ def check_meta(schedule: "Schedule", where: str) -> None:
 
 
 def _check_costs(graph: CostGraph, names: list[str], model: Model) -> None:
-    """Raise BadInput if the costs belong to other tensors or operators than the model's."""
+    """Raise BadInput if the costs are for other tensors or operators than those of the model."""
     nodes = numbered(graph.nodes)
     number = {graph.nodes.index(node): i for i, node in enumerate(nodes)}
     same = [node.name for node in nodes] == names

@@ -13,7 +13,7 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait until at most `remaining` transfers are unfinished."""
+    """A statement that waits until at most `remaining` transfers are unfinished."""
 
     remaining: int
 
@@ -21,8 +21,8 @@ class Wait:
 def decode(schedule: Schedule) -> tuple[Statement | Wait, ...]:
     """Return all statements in order, without `end`.
 
-    Waits are included. A free that is part of a compute is a statement of its own here. Every
-    compute has an offset, also one that overwrites its input. Raises BadInput if a board would
+    Waits are included. If a free is part of a compute, it is returned as a separate statement.
+    Every compute has an offset, even if it overwrites its input. Raises BadInput if a board would
     refuse the statements.
     """
     decoder = _Decoder(schedule)
@@ -138,7 +138,7 @@ class _Decoder:
 
     def _resident(self) -> int:
         tensor = self.state.residents[self._position()].tensor
-        assert tensor is not None  # a workspace lives only within its compute
+        assert tensor is not None  # a workspace is released when its compute ends
         return tensor
 
     def _place(self, size_bytes: int) -> int:

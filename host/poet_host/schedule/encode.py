@@ -20,7 +20,7 @@ from .model import Model, Operator, model_bytes, read_model, with_crc
 from .schedule import Schedule
 
 _C = isa.constants()
-QUEUE_CAPACITY = 8  # transfers that a board queues, if its HELLO is not known
+QUEUE_CAPACITY = 8  # most transfers that a board queues, if its HELLO is unknown
 
 
 def encode(
@@ -31,10 +31,10 @@ def encode(
 ) -> Schedule:
     """Return the schedule of a placed plan of `graph`.
 
-    `meta` (model, options, seed, board, keep_everything, ...) is added to the meta part, which
-    also names the graph, its tensors and the plan's costs. `queue_capacity`: most transfers
-    that the board queues at once. Raises BadInput for a plan without offsets or a graph that no
-    board can run, PoetError if the plan breaks a rule of the format.
+    `meta` (model, options, seed, board, keep_everything, ...) is added to the meta part. The meta
+    part also has the names of the graph and its tensors, and the plan's costs. `queue_capacity`:
+    most transfers that the board queues at once. Raises BadInput for a plan without offsets, or for
+    a graph that no board can run. Raises PoetError if the plan breaks a rule of the format.
     """
     nodes = numbered(graph)
     about = {"name": graph.name, "data": graph.data, "label": graph.label}
@@ -52,7 +52,7 @@ def encode_costs(
     meta: Mapping[str, Any] | None = None,
     queue_capacity: int = QUEUE_CAPACITY,
 ) -> Schedule:
-    """Return the schedule of a plan for a cost graph. Its kernels are `none`: boards refuse it."""
+    """Return the schedule of a plan for a cost graph. Boards refuse it: all kernels are `none`."""
     nodes = numbered(graph.nodes)
     known = {"graph": {"name": graph.name}, "tensors": [{"name": node.name} for node in nodes]}
     return _encode(model_of_costs(graph), known, plan, meta, queue_capacity)
@@ -79,14 +79,15 @@ def _encode(
         if key in whole:
             raise BadInput(f"meta: {key} is set by encode: choose another key")
         whole[key] = value
-    # As a reader will see it: tuples become lists. A value that JSON does not have fails here.
+    # Convert the meta part to JSON and back, so that tuples become lists, as for a reader. A value
+    # that JSON cannot store raises an error here.
     schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)), origin)
     _compare(schedule, plan.statements)
     return schedule
 
 
 def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
-    """Decode the schedule and compare. Raises PoetError if a statement differs from the plan."""
+    """Decode the schedule. Raises PoetError if a statement differs from that of the plan."""
     decoded = [s for s in decode(schedule) if not isinstance(s, Wait)]
     for i, (mine, planned) in enumerate(zip(decoded, statements, strict=True)):
         offset = planned.offset if planned.offset is not None else mine.offset
@@ -98,7 +99,7 @@ def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
 
 
 class _Encoder:
-    """Write the statements of one plan. `state` is the board's state after each statement."""
+    """Writes the statements of a plan. `state` is the board's state after the last statement."""
 
     def __init__(
         self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int
@@ -109,7 +110,7 @@ class _Encoder:
         self.capacity = capacity
         self.state = ArenaState(model)
         self.out = BitWriter()
-        self.count = 0  # statements written, waits included
+        self.count = 0  # number of statements written so far, with waits
         self.arena_bytes = self._arena_bytes()
 
     def plan_part(self) -> bytes:
@@ -142,7 +143,7 @@ class _Encoder:
         return with_crc(header + bits)
 
     def _arena_bytes(self) -> int:
-        """Return the highest end of a tensor or workspace. The width of raw offsets follows."""
+        """Return the highest end of a tensor or workspace. It limits the bits of raw offsets."""
         top = 0
         for i, statement in enumerate(self.statements):
             number = self._number(statement)
@@ -160,7 +161,7 @@ class _Encoder:
         return top
 
     def _statement(self, statement: Statement, index: int) -> int:
-        """Write a statement and the frees that are part of it; return how many were written."""
+        """Write a statement and the frees that are part of it. Return the number of both."""
         number = self._number(statement)
         self.count += 1
         if statement.op == "compute":
@@ -210,7 +211,10 @@ class _Encoder:
         return 1 + self._folded_frees((*op.freeable, number), index + 1)
 
     def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
-        """Write one bit for each candidate: 1 if the next statement of the plan frees it."""
+        """Write one bit for each candidate: 1 if the plan's next statement frees this tensor.
+
+        Return the number of frees.
+        """
         folded = 0
         for tensor in candidates:
             follows = (
@@ -247,7 +251,7 @@ class _Encoder:
         self.out.put(position, width(len(self.state.residents)))
 
     def _wait_for(self, transfer: int) -> None:
-        """Write a wait that ends when this transfer is finished, if it may be unfinished."""
+        """If a transfer may be unfinished, write a wait until this transfer has ended."""
         if transfer > self.state.finished:
             self._wait(self.state.queued - transfer)
 
@@ -273,7 +277,7 @@ class _Encoder:
 
     @staticmethod
     def _placed(statement: Statement, index: int, what: str = "offset") -> int:
-        """Return a statement's offset, or its workspace's. Raises BadInput if it has none."""
+        """Return the field `what` of a statement. Raises BadInput if this offset is missing."""
         offset: int | None = getattr(statement, what)
         if offset is None:
             raise BadInput(

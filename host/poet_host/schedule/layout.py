@@ -1,6 +1,6 @@
 """Lay out tensors on storage, in the areas that schedules/FORMAT.md defines.
 
-This file also turns graphs into the tables of the model part, and numbers the tensors.
+This file also numbers the tensors of a graph, and converts the graph to tables of the model part.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,13 +30,13 @@ from .model import (
 )
 
 TWO_SLOTS = (CURRENT, INPUT)
-ERASE_BLOCKS = 64  # most blocks in an erase group of an SD card
+ERASE_BLOCKS = 64  # largest number of blocks in an erase group of an SD card
 _N = TypeVar("_N", Node, CostNode)
 _ATTRS = isa.field_types("poet_op").keys() - set(STRUCTURE)
 
 
 def numbered(nodes: Iterable[_N]) -> list[_N]:
-    """Sort nodes by tensor number: stored nodes first, then the others in execution order."""
+    """Sort nodes by tensor number: first stored nodes, then computed nodes in execution order."""
     return sorted(nodes, key=lambda node: not node.stored)
 
 
@@ -95,9 +95,9 @@ def _operator(graph: Graph, node: Node, number: Mapping[str, int]) -> Operator:
 
 
 def model_of_costs(graph: CostGraph) -> Model:
-    """Return the tables of a cost graph. Boards refuse them, but plans are encoded as usual.
+    """Return the tables of a cost graph. Boards refuse these tables, but plans can be encoded.
 
-    Sizes are rounded up to a multiple of 4, as the offsets of the placement are.
+    Sizes are rounded up to a multiple of 4 bytes, because offsets in RAM are multiples of 4.
     """
     if not graph.storage and any(node.stored or node.keep for node in graph.nodes):
         raise BadInput(
@@ -125,15 +125,15 @@ def model_of_costs(graph: CostGraph) -> Model:
 
 
 def rounded(size_bytes: int) -> int:
-    """Round up to whole floats, as tensors and offsets are."""
+    """Return a size rounded up to a multiple of 4 bytes, the size of a float."""
     return -(-size_bytes // 4) * 4
 
 
 def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[int, int]) -> Model:
-    """Assign blocks to every tensor; `renews` maps NEXT tensors to CURRENT tensors.
+    """Assign storage blocks to every tensor. `renews` maps NEXT tensors to CURRENT tensors.
 
-    Stored tensors of different places never share an erase group. A step thus never writes into
-    the group of a tensor that only the host can write again.
+    Stored tensors with different values of `place` never share an erase group. So a step never
+    writes into the erase group of a tensor that only the host can restore.
     """
     placed: dict[int, Tensor] = {}
     end, last = 0, None

@@ -22,20 +22,20 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One statement. None means that the statement has no such value."""
+    """The values in a statement's line. None means that the statement does not have a value."""
 
     index: int
     statement: str
     tensor: str
     size_bytes: int | None
     offset: int | None
-    ram_bytes: int | None  # in use after the statement
-    begin_us: float | None  # both times follow from the schedule's costs
+    ram_bytes: int | None  # RAM in use after the statement
+    begin_us: float | None  # `begin_us` and `time_us` are computed from the schedule's costs
     time_us: float | None
-    what: str  # operator, or reason of a wait
+    what: str  # the operator of a compute, or what a wait waits for
 
 
-# Columns of numbers, by their headings without units.
+# Headings, without units, of the columns that hold numbers.
 _NUMBERS = ("#", "begins", "takes", "took", "bytes", "at", "RAM used")
 NAME_WIDTH = 60  # characters; the middle of longer tensor names is left out
 SHORT_US = 10_000  # a shorter step is listed in microseconds, not milliseconds
@@ -43,7 +43,7 @@ SHORT_US = 10_000  # a shorter step is listed in microseconds, not milliseconds
 
 @dataclass(frozen=True)
 class Unit:
-    """Unit of the times in a step: microseconds for fast boards, whose milliseconds round to 0."""
+    """Unit of the times in a step: microseconds if the step is short, otherwise milliseconds."""
 
     name: str
     us: float
@@ -58,11 +58,11 @@ def unit_of(step_us: float) -> Unit:
 
 
 def listing(schedule: Schedule, took_us: Mapping[int, float] | None = None) -> str:
-    """Return header, storage, and each statement with its tensor, offset and the RAM in use.
+    """Return the lines of a listing: a header, then each statement with tensor, offset and RAM.
 
-    Begin and time of each statement are listed if the schedule has costs. `took_us`: measured
-    times by index of the statement; they get their own column. Raises BadInput if the statements
-    break a rule.
+    If the schedule has costs, the begin and time of each statement are listed too. `took_us`:
+    measured times by index of the statement, for a separate column. Raises BadInput if the
+    statements break a rule.
     """
     found = rows(schedule)
     ends_us = max((row.begin_us + (row.time_us or 0) for row in found if row.begin_us), default=0.0)
@@ -77,7 +77,7 @@ def _cells(
     times = (f"begins {unit.name}", f"takes {unit.name}") if timed else ()
     measured_in = unit_of(
         sum(took_us.values()) if took_us else 0.0
-    )  # maybe measured on another board
+    )  # these times may be from another board, so they may need another unit
     took = (f"took {measured_in.name}",) if took_us is not None else ()
     yield "#", *times, *took, "statement", "tensor", "bytes", "at", "RAM used", "what"
     for row in found:
@@ -194,8 +194,8 @@ def _waited_for(remaining: int) -> str:
 def operator_text(schedule: Schedule, tensor: int, statement: Statement | None = None) -> str:
     """Return the operator of a tensor as `kernel(inputs)`.
 
-    In a cost graph, which has no kernels, return `from inputs`. With a compute statement, the text
-    also has the size and offset of the workspace.
+    In a cost graph, which has no kernels, return `from inputs`. If `statement` is a compute, the
+    text also has the size and offset of the workspace.
     """
     op, names = schedule.model.operator(tensor), schedule.names
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
@@ -214,7 +214,7 @@ def operator_text(schedule: Schedule, tensor: int, statement: Statement | None =
 
 
 def _table(table: list[tuple[str, ...]]) -> Iterator[str]:
-    """Align the columns: numbers to the right, text to the left."""
+    """Yield the lines of a table. Numbers are aligned to the right, text to the left."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     plain = [name.removesuffix(" ms").removesuffix(" us") for name in table[0]]
     numeric = [column for column, name in enumerate(plain) if name in _NUMBERS]

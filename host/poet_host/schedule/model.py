@@ -1,4 +1,4 @@
-"""The model part of a schedule: its tables of tensors and operators, written and read."""
+"""Write and read the model part of a schedule, which has tables of tensors and operators."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ PLACE_NONE, PAGE, FIXED, CURRENT, NEXT, INPUT = (
 )
 STORED, KEEP, ONCE, LOSS = (_C[f"POET_FLAG_{name}"] for name in ("STORED", "KEEP", "ONCE", "LOSS"))
 
-# The CRC of a part covers all bytes after the crc field, so most of the header too.
+# The CRC of a part covers all bytes after the field `crc`, and so most of the header.
 _AFTER_CRC = isa.ffi().offsetof("struct poet_model", "crc") + 4
 
 # Fields of poet_op that connect operators and tensors; all others are attributes.
@@ -27,22 +27,22 @@ STRUCTURE = ("kernel", "sink", "input_count", "output", "overwrites", "input")
 
 @dataclass(frozen=True)
 class Tensor:
-    """One poet_tensor. In a Model, stored tensors come first."""
+    """One record poet_tensor. In a Model, stored tensors come before computed tensors."""
 
     size_bytes: int
     place: int  # a POET_PLACE_*
     flags: int  # POET_FLAG_*, or-ed
-    block: int = 0  # first block in the data area
+    block: int = 0  # the tensor's first block, counted in the data area
 
     @property
     def blocks(self) -> int:
-        """Blocks of one slot or page, trailer included."""
+        """Return the number of blocks that one slot or page of the tensor takes, with trailer."""
         return -(-(self.size_bytes + _C["POET_TRAILER"]) // BLOCK)
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One poet_op."""
+    """One record poet_op."""
 
     kernel: int  # code in isa.def
     inputs: tuple[int, ...]  # tensor numbers
@@ -52,12 +52,12 @@ class Operator:
 
     @property
     def workspace_bytes(self) -> int:
-        # No kernel needs a workspace yet. It is meant for buffers of operators that stream data.
+        # No kernel needs a workspace yet. Kernels that stream data would have their buffers there.
         return int(self.attrs.get("workspace_bytes", 0))
 
     @cached_property
     def freeable(self) -> tuple[int, ...]:
-        """Inputs in the order of the bits that free them after a compute."""
+        """Return the inputs that a compute can free, in the order of the bits that free them."""
         return tuple(i for i in dict.fromkeys(self.inputs) if i != self.overwrites)
 
 
@@ -66,10 +66,10 @@ class Model:
     """The content of a model part."""
 
     tensors: tuple[Tensor, ...]
-    operators: tuple[Operator, ...]  # of the computed tensors, in order
-    slot_stride: int  # blocks from a first slot to its second
-    data_blocks: int  # blocks of the data area
-    crc: int = 0  # of the part's bytes
+    operators: tuple[Operator, ...]  # one for each computed tensor, in the order of tensors
+    slot_stride: int  # distance, in blocks, from a tensor's first slot to its second slot
+    data_blocks: int  # number of blocks in the data area
+    crc: int = 0  # CRC-32 of the model part
 
     @property
     def stored_count(self) -> int:
@@ -81,7 +81,7 @@ class Model:
 
 
 def model_bytes(model: Model) -> bytes:
-    """Return the model part. `model.crc` is not used: it follows from the other fields."""
+    """Return the model part. `model.crc` is not used: the CRC is computed from other fields."""
     if len(model.tensors) >= NONE:
         raise BadInput(
             f"the graph has {len(model.tensors):,} tensors: a schedule has at most {NONE - 1:,}"
@@ -116,9 +116,10 @@ def with_crc(part: bytes) -> bytes:
 
 
 def read_model(part: bytes, where: str) -> Model:
-    """Return the tables of a model part, which must have the length `part_size`.
+    """Return the tables of a model part. `part` must have the length that `part_size` returns.
 
-    Raises BadInput that begins with `where` if a header field, the CRC or a table rule is wrong.
+    Raises BadInput if a header field or the CRC is wrong, or if a table breaks a rule. The message
+    begins with `where`.
     """
     size = isa.record_size("poet_model")
     header = isa.unpack("poet_model", part[:size])
@@ -147,7 +148,7 @@ def read_model(part: bytes, where: str) -> Model:
 
 
 def part_size(header: Mapping[str, int]) -> int:
-    """Return the bytes of the model part that begins with this poet_model record."""
+    """Return the size, in bytes, of the model part that begins with a poet_model record."""
     computed = max(header["tensor_count"] - header["stored_count"], 0)
     return (
         isa.record_size("poet_model")
@@ -175,7 +176,7 @@ def _operator(row: dict[str, Any]) -> Operator:
 
 
 def _check(model: Model, header: Mapping[str, int], where: str) -> None:
-    """Check the rules of FORMAT.md that decoding depends on; boards check all rules."""
+    """Check only those rules of FORMAT.md that decoding depends on. Boards check all rules."""
 
     def require(holds: bool, what: str) -> None:
         if not holds:

@@ -15,8 +15,8 @@ from .schedule import Schedule
 def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
     """Return the schedule with another `learning_rate`, `momentum` or `weight_decay`.
 
-    None keeps a rate. Raises BadInput for a rate that the schedule was solved without: momentum
-    needs tensors in the plan, and so may weight decay.
+    A rate of None stays the same. Raises BadInput for a rate that was not used when the schedule
+    was solved: momentum needs additional tensors in the plan, and weight decay may need some too.
     """
     given = {name: rate for name, rate in rates.items() if rate is not None}
     if not given:
@@ -44,7 +44,7 @@ def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
 
 
 def _changed(node: Node, given: Mapping[str, float], used: set[str]) -> Node:
-    """Return a node with the new values of its rates. Add the names of these rates to `used`."""
+    """Return a node with the values of `given` for its rates. Add these rates' names to `used`."""
     mine = [name for name in given if name in _rates_of(node)]
     used.update(mine)
     return replace(node, attrs={**node.attrs, **{name: given[name] for name in mine}})

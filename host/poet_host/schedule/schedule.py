@@ -23,13 +23,13 @@ _C = isa.constants()
 class PlanHeader:
     """The poet_plan_header of a plan part."""
 
-    crc: int  # of the part; identifies the plan on a board
-    model_crc: int  # of the model part that it belongs to
+    crc: int  # CRC-32 of the plan part; identifies the plan on a board
+    model_crc: int  # CRC-32 of the model part that the plan belongs to
     arena_bytes: int  # RAM for tensors
     statement_count: int
     bit_bytes: int  # bytes of the statements
-    resident_max: int  # most tensors in RAM at once
-    queue_max: int  # most transfers queued at once
+    resident_max: int  # largest number of tensors and workspaces in RAM at the same time
+    queue_max: int  # largest number of unfinished transfers at the same time
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Schedule:
 
     model_part: bytes
     plan_part: bytes
-    meta: Mapping[str, Any]  # plain JSON: tensor names, source and costs of the schedule
+    meta: Mapping[str, Any]  # plain JSON: names of tensors, source and costs of the schedule
     origin: bytes = field(default=b"", repr=False)  # the .onnx file of an imported model
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ class Schedule:
 
     @cached_property
     def graph(self) -> Graph:
-        """The training graph, with stored nodes first. Raises BadInput if it is a cost graph."""
+        """Return the training graph, stored nodes first. Raises BadInput for a cost graph."""
         return graph_of(self)
 
     @cached_property
@@ -62,7 +62,7 @@ class Schedule:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Tensor names, in the order of tensor numbers."""
+        """Return the names of the tensors, in the order of tensor numbers."""
         return tuple(tensor["name"] for tensor in self.meta["tensors"])
 
     def to_bytes(self) -> bytes:
@@ -76,15 +76,15 @@ class Schedule:
 
     @staticmethod
     def load(path: Path | str) -> "Schedule":
-        """Read a .poet file. Raises BadInput if it is missing, damaged or another kind of file."""
+        """Read a .poet file. Raises BadInput if it is missing, damaged or of another format."""
         return parse(read_bytes(path), str(path))
 
 
 def parse(data: bytes, where: str = "schedule") -> Schedule:
-    """Return the schedule in the bytes of a .poet file. Raises BadInput that begins with `where`.
+    """Return the schedule in `data`, the content of a .poet file.
 
-    Checks magic numbers, versions, every CRC, that the parts belong together, and the meta part.
-    `decode` checks the statements.
+    Raises BadInput if a magic number, a version, a CRC or the meta part is wrong, or if the parts
+    do not belong together. The message begins with `where`. Statements are checked by `decode`.
     """
     model_header = _header(data, 0, "poet_model", "POET_MODEL_MAGIC", where)
     plan_at = part_size(model_header)

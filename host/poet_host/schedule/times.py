@@ -1,4 +1,4 @@
-"""Times of statements, from the rules of a plan and the costs that it was solved with."""
+"""Times of statements, computed from the rules of plans and the costs of a schedule."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,13 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class Timed:
-    """Times of one statement, in microseconds from the begin of the step."""
+    """Times of one statement, in microseconds after the begin of the step."""
 
-    reached_us: float  # when the processor reaches the statement
-    begin_us: float  # when its lane begins it, after waits; of a free: when its wait begins
-    end_us: float  # when its lane has finished it
+    reached_us: float  # time when the processor reaches the statement
+    # Time when the processor or the transfer lane begins the statement, after all waits. For a
+    # free, it is the time when the wait begins.
+    begin_us: float
+    end_us: float  # time when the processor or the transfer lane has finished the statement
 
 
 def costs_of_schedule(schedule: Schedule) -> CostGraph:
@@ -31,7 +33,7 @@ def costs_of_schedule(schedule: Schedule) -> CostGraph:
 def planned_times(
     graph: CostGraph, statements: Sequence[Statement | Wait]
 ) -> tuple[Timed | None, ...]:
-    """Return the times of each statement. A wait has None: other statements include their waits."""
+    """Return the times of each statement, or None for a wait: other statements include waits."""
     number = {node.name: i for i, node in enumerate(graph.nodes)}
     clock = Clock(graph)
     times: list[Timed | None] = []

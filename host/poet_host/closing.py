@@ -1,10 +1,10 @@
-"""A base class for objects that own something to close."""
+"""A base class for objects that must be closed after use."""
 
 from typing import Self
 
 
 class Closing:
-    """A context manager whose end calls `close`."""
+    """A context manager that calls `close` at the end of its `with` block."""
 
     def close(self) -> None:
         raise NotImplementedError

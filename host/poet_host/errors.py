@@ -1,28 +1,27 @@
-"""The errors a user may meet, each with its exit code.
+"""The errors that a user may meet, each with its exit code.
 
-A message says what happened, where, and what to try. The command line prints
-it as one sentence and exits with `exit_code`; anything that is not a PoetError
-is a defect of this program.
+A message states what happened, where, and what to try. The command line prints the message and
+exits with `exit_code`. An exception that is not a PoetError is a defect of this program.
 """
 
 import json
 import re
 from collections.abc import Sequence
 
-QUOTED_CHARACTERS = 60  # in a message, of a name, text or number from a file
+QUOTED_CHARACTERS = 60  # limit of a name, text or number from a file in a message
 _REASON_CHARACTERS = 200
-_WORD_CHARACTERS = 256  # of a word that is not quoted, such as a path
+_WORD_CHARACTERS = 256  # limit of a word that is not quoted, such as a path
 _LINE_CHARACTERS = 1500
 
 
 def quoted(value: object) -> str:
-    """Write a value from a file in one line of about QUOTED_CHARACTERS, a text in quotes."""
+    """Return a value from a file as one line of about QUOTED_CHARACTERS. Text gets quotes."""
     if isinstance(value, str):
         text = shortened(value)
         return json.dumps(text, ensure_ascii=not text.isprintable())
     try:
         return shortened(repr(value))
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
+    except ValueError:  # Python cannot write a whole number of more than 4,300 digits
         return "a number of thousands of digits"
 
 
@@ -33,7 +32,7 @@ def named(name: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:
-    """The first names of a list for a message, and how many more there are."""
+    """Return the first names of a list for a message, and the number of the other names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(named(name) for name in names[:most]) + more
 
@@ -44,7 +43,7 @@ def reason(error: Exception) -> str:
 
 
 def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:
-    """Return the text; if it is longer than `limit`, leave out its middle."""
+    """Return the text. If the text is longer than `limit`, leave out its middle."""
     half = (limit - 3) // 2
     return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"
 
@@ -54,13 +53,13 @@ def _printable(text: str) -> str:
 
 
 def _bounded(message: str) -> str:
-    """Shorten long words and lines, so that a message is readable whatever names it contains."""
+    """Shorten the long words and lines of a message, so that long names do not fill the screen."""
     words = re.sub(rf"\S{{{_WORD_CHARACTERS},}}", lambda word: shortened(word[0]), message)
     return "\n".join(shortened(line, _LINE_CHARACTERS) for line in _printable(words).split("\n"))
 
 
 class PoetError(Exception):
-    """Something failed that is not the user's input (exit code 1)."""
+    """An error that is not caused by the user's input (exit code 1)."""
 
     exit_code = 1
 
@@ -75,7 +74,7 @@ class BadInput(PoetError):
 
 
 class PoetWarning(UserWarning):
-    """Something that a user should know now, although nothing failed."""
+    """A warning: the user should know this now, although nothing failed."""
 
 
 class NoDevice(PoetError):
@@ -101,13 +100,13 @@ class Infeasible(PoetError):
 
 
 class OutOfTime(PoetError):
-    """No plan was found within the time limit, and none was proved impossible."""
+    """No plan was found within the time limit. It is not proved that no plan exists."""
 
     exit_code = 7
 
 
 class BoardError(PoetError):
-    """The board refused a request; `name` is the name of the error in wire.def.
+    """The board refused a request. `name` is the error's name in wire.def.
 
     If the schedule or the storage does not fit the board, the exit code is that of BadInput.
     """

@@ -1,4 +1,4 @@
-"""Read files with errors that name the file, and write files whole or not at all."""
+"""Read and write files. Errors name the file; a file is written completely or not at all."""
 
 import json
 import os
@@ -11,10 +11,11 @@ from .errors import BadInput, PoetError, quoted, reason
 
 
 def write_whole(path: Path | str, data: bytes | str) -> None:
-    """Write under a temporary name next to `path`, then rename: never half a file.
+    """Write a file completely: write under a temporary name next to `path`, then rename.
 
-    A symbolic link stays: the file to which it points is replaced. Devices and pipes are written in
-    place. Text is written as UTF-8. Raises PoetError if the file cannot be written.
+    If `path` is a symbolic link, the file to which it points is replaced. Data for devices and
+    pipes is written directly. Text is written as UTF-8. Raises PoetError if the file cannot be
+    written.
     """
     path = Path(path)
     raw = data.encode("utf-8") if isinstance(data, str) else data
@@ -24,7 +25,7 @@ def write_whole(path: Path | str, data: bytes | str) -> None:
             path.write_bytes(raw)
             return
         path = Path(os.path.realpath(path))
-        # A short name, since the file's name may already have the greatest length allowed.
+        # The temporary name is short: the file's own name may already have the greatest length.
         handle, name = tempfile.mkstemp(prefix=".poet-", dir=path.parent)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
@@ -45,7 +46,7 @@ def write_whole(path: Path | str, data: bytes | str) -> None:
 
 
 def rename_whole(temporary: Path, path: Path) -> None:
-    """Rename a finished file to `path`, so that a power cut afterwards does not undo it.
+    """Rename a finished file to `path`, so that a later power cut does not undo the renaming.
 
     Raises BadInput if `path` is a folder.
     """
@@ -61,19 +62,22 @@ def rename_whole(temporary: Path, path: Path) -> None:
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:
-    """Write all data to an unbuffered file, which may take only a part at once. Raises OSError."""
+    """Write all data to an unbuffered file, part by part if one call cannot write all of it.
+
+    Raises OSError if the file cannot be written.
+    """
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether the path is a device or a pipe, such as /dev/stdout: it cannot be replaced."""
+    """Return whether a path is a device or pipe (/dev/stdout), which a file must not replace."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """Return the bytes of a file. Raises BadInput that names the file."""
+    """Return the bytes of a file. Raises BadInput, with the file's name, if that fails."""
     if not isinstance(path, str | os.PathLike):
         raise BadInput(f"pass the path of a file, not a {type(path).__name__}")
     try:
@@ -83,7 +87,10 @@ def read_bytes(path: Path | str) -> bytes:
 
 
 def read_text(path: Path | str) -> str:
-    """Return the UTF-8 text of a file, without a byte order mark. Raises BadInput that names it."""
+    """Return the UTF-8 text of a file, without a byte order mark.
+
+    Raises BadInput, with the file's name, if that fails.
+    """
     try:
         return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -93,14 +100,15 @@ def read_text(path: Path | str) -> str:
 
 
 def read_json(path: Path | str) -> Any:
-    """The value in a JSON file; raises BadInput as parse_json does."""
+    """Return the value in a JSON file. Raises BadInput as `parse_json` does."""
     return parse_json(read_text(path), str(path))
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """The value of a JSON text; raises BadInput that begins with `where` and names the line.
+    """Return the value of a JSON text. Raises BadInput if the text is not valid JSON.
 
-    A key that an object has twice is an error: one of the two values would be lost.
+    The error begins with `where` and names the line. An object with the same key twice is an error,
+    since one of the two values would be lost.
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -122,12 +130,12 @@ def parse_json(text: str | bytes, where: str) -> Any:
         raise BadInput(f"{where} is not a text in UTF-8: check the file") from error
     except RecursionError as error:
         raise BadInput(f"{where}: JSON nested too deeply: check the file") from error
-    except ValueError as error:  # whole numbers of thousands of digits
+    except ValueError as error:  # a whole number has thousands of digits
         raise BadInput(f"{where}: a number has too many digits: check the file") from error
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """The table of a TOML text; raises BadInput that begins with `where`."""
+    """Return the table of a TOML text. Raises BadInput, which begins with `where`, if invalid."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -135,7 +143,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
 
 def _mode_of(path: Path) -> int:
-    """The permissions of the file to be replaced, or of a new file."""
+    """Return the permissions of the file at `path`; if there is no file, those of a new file."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -1,7 +1,7 @@
 """The rows and records of firmware/include/poet, which C and Python share.
 
-Statements, sinks, kernels and shapes are rows of `isa.def`, messages and errors
-rows of `wire.def`. Record layouts come from `records.h` through cffi.
+Statements, sinks, kernels and shapes are rows of `isa.def`. Messages and errors are rows of
+`wire.def`. Record layouts come from `records.h` through cffi.
 """
 
 import re
@@ -20,12 +20,12 @@ _ROW = re.compile(r"^(\w+)\((.+?)\)$", re.M | re.S)
 _COLUMN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",]+))\s*(?:,|$)')
 _WINDOW = ("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w")
 SIZES = ("n", "c", "h", "w", "k", "oh", "ow", *_WINDOW, "groups", "variant")
-INTEGERS = "LJ"  # letters of int32 operands
+INTEGERS = "LJ"  # letters of the operands whose elements are int32
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a .def file. `columns` are the columns after the name, without quotes."""
+    """One row of a .def file. `columns` has the columns after the name, without quotes."""
 
     macro: str
     code: int
@@ -34,21 +34,21 @@ class Row:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the operands. `?`: the operand may be missing. `+`: the operands of the sink."""
+        """Return the operands' names. `?`: the operand may be missing. `+`: the sink's operands."""
         return tuple(self.columns[0].split())
 
 
 class Kernel(Row):
-    """A row of an operator; isa.def explains its columns."""
+    """The row of an operator. isa.def explains the columns."""
 
     @property
     def letters(self) -> str:
-        """The letter of each input's shape, without the inputs of the sink."""
+        """Return the letter of each input's shape, without the inputs of the sink."""
         return self.columns[1].partition(">")[0].rstrip("+").upper()
 
     @property
     def output(self) -> str:
-        """The letter of the output's shape."""
+        """Return the letter of the output's shape."""
         return self.columns[1][-1:]
 
     @property
@@ -57,7 +57,7 @@ class Kernel(Row):
 
     @property
     def in_place(self) -> int | None:
-        """The index of the input whose memory the output always takes; None: no such input."""
+        """Return the index of the input whose memory the output always takes; None without one."""
         _, must, number = self.columns[2].partition("MUST_")
         return int(number) - 1 if must else None
 
@@ -67,7 +67,7 @@ class Kernel(Row):
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
-        """Fields of `struct poet_op` that the kernel reads."""
+        """Return the fields of `struct poet_op` that the kernel reads."""
         extra = self.columns[3].split()
         letters = self.letters + self.output
         named = " ".join(axis for letter in letters for axis in axes(letter))
@@ -80,7 +80,7 @@ class Kernel(Row):
 
     @cached_property
     def work(self) -> dict[str, str]:
-        """Formulas of the column `work`, by unit."""
+        """Return the formulas of the column `work`, by unit."""
         terms = (term.split() for term in self.columns[4].split(", ") if term)
         return {unit: formula for formula, unit in terms}
 
@@ -91,7 +91,7 @@ def _header_text(name: str) -> str:
 
 @cache
 def _raw_rows(file: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Macro and columns of every row of a .def file."""
+    """Return the macro and the columns of every row of a .def file."""
     text = re.sub(r"/\*.*?\*/", "", _header_text(file), flags=re.S)
     return tuple(
         (macro, tuple(quoted or bare for quoted, bare in _COLUMN.findall(columns)))
@@ -101,7 +101,7 @@ def _raw_rows(file: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 @cache
 def rows(macro: str) -> tuple[Row, ...]:
-    """All rows of STATEMENT, SINK, KERNEL (isa.def), MESSAGE or ERROR (wire.def)."""
+    """Return all rows of a macro: STATEMENT, SINK, KERNEL (isa.def), MESSAGE, ERROR (wire.def)."""
     found = _raw_rows("wire.def" if macro in ("MESSAGE", "ERROR") else "isa.def")
     return tuple(
         Row(macro, int(code), name, tuple(columns))
@@ -112,12 +112,12 @@ def rows(macro: str) -> tuple[Row, ...]:
 
 @cache
 def kernels() -> dict[str, Kernel]:
-    """The operators that a board can run, by name."""
+    """Return the operators that a board can run, by name."""
     return {row.name: Kernel(**vars(row)) for row in rows("KERNEL") if row.code}
 
 
 def attributes(kernel: str, sink: str) -> tuple[str, ...]:
-    """Fields of `struct poet_op` that a kernel with this sink reads."""
+    """Return the fields of `struct poet_op` that a kernel with this sink reads."""
     return (*kernels()[kernel].fields, *by_name("SINK")[sink].columns[1].split())
 
 
@@ -133,7 +133,7 @@ def axes(letter: str) -> tuple[str, ...]:
 
 
 def shape(letter: str, attributes: Mapping[str, int | float]) -> tuple[int, ...]:
-    """The shape of an operand, from fields of `struct poet_op`; a missing one is 0."""
+    """Return the shape of an operand, from fields of `struct poet_op`. A missing field is 0."""
 
     def size(name: str) -> int:
         return int(attributes.get(name, 0))
@@ -146,7 +146,7 @@ def shape(letter: str, attributes: Mapping[str, int | float]) -> tuple[int, ...]
 
 
 def formula_value(formula: str, value: Callable[[str], int]) -> int:
-    """Compute a formula of numbers, names and + * /; `value` returns the value of a name."""
+    """Compute a formula of numbers, names and + * /. `value` returns the number for a name."""
     if "+" in formula:
         return sum(formula_value(part, value) for part in formula.split("+"))
     if "*" in formula:
@@ -168,7 +168,7 @@ def by_code(macro: str) -> dict[int, Row]:
 
 @cache
 def fingerprint_text() -> bytes:
-    """The rows as C stringifies them, one per line: macro, code, name, operands."""
+    """Return the rows as C turns them into text, one per line: macro, code, name, operands."""
     return "".join(
         f"{row.macro} {row.code} {row.name} {row.columns[0]}\n"
         for macro in ("STATEMENT", "SINK", "KERNEL")
@@ -182,7 +182,7 @@ def fingerprint() -> int:
 
 @cache
 def ffi() -> cffi.FFI:
-    """A cffi instance that knows every struct of records.h."""
+    """Return a cffi instance that knows every struct of records.h."""
     found = cffi.FFI()
     plain = [
         line
@@ -195,7 +195,7 @@ def ffi() -> cffi.FFI:
 
 @cache
 def constants() -> dict[str, int]:
-    """Every `#define POET_X number` of records.h."""
+    """Return the number of every `#define POET_X number` in records.h, by name."""
     pattern = re.compile(r"^#define (POET_\w+) (0x[0-9a-fA-F]+|\d+)u?\b", re.M)
     return {found[1]: int(found[2], 0) for found in pattern.finditer(_header_text("records.h"))}
 
@@ -207,7 +207,10 @@ def field_types(name: str) -> dict[str, str]:
 
 
 def names_in_use(name: str, used: Collection[str]) -> list[str]:
-    """Return one name for each field of a record: a name in `used`, else the first name."""
+    """Return one name for each place in a record. Fields at the same place share memory.
+
+    If one of them is in `used`, its name is returned, otherwise the first name.
+    """
     chosen: dict[int, str] = {}
     for field, about in ffi().typeof(f"struct {name}").fields:
         if field in used or about.offset not in chosen:
@@ -220,7 +223,7 @@ def record_size(name: str) -> int:
 
 
 def pack(name: str, **values: Any) -> bytes:
-    """Return a record of records.h as bytes; fields not passed are 0."""
+    """Return a record of records.h as bytes. Fields that are not passed are 0."""
     record = ffi().new(f"struct {name} *")
     for field, value in values.items():
         setattr(record, field, value.encode("ascii") if isinstance(value, str) else value)
@@ -235,7 +238,7 @@ def pack_op(
     overwrites: int | None,
     attrs: Mapping[str, int | float],
 ) -> bytes:
-    """A poet_op: codes, tensor numbers, and its other fields by name."""
+    """Return a poet_op as bytes. `attrs` are the fields that have no parameter of their own."""
     none = constants()["POET_NONE"]
     return pack(
         "poet_op",
@@ -250,7 +253,7 @@ def pack_op(
 
 
 def unpack(name: str, data: bytes | memoryview) -> dict[str, Any]:
-    """The fields of one record; raises ValueError if the length is wrong."""
+    """Return the fields of one record, by name. Raises ValueError if the length is wrong."""
     if len(data) != record_size(name):
         raise ValueError(f"{name} has {record_size(name)} bytes, not {len(data)}")
     record = ffi().new(f"struct {name} *")

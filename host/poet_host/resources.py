@@ -6,6 +6,6 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def resource(name: str) -> Path:
-    """Path of `firmware`, `boards` or `schedules`, in a wheel or in a checkout."""
+    """Return the path of `firmware`, `boards` or `schedules`, in a wheel or in a checkout."""
     packaged = _PACKAGE / name
     return packaged if packaged.exists() else _PACKAGE.parents[1] / name

@@ -1,4 +1,4 @@
-"""Convert values from files to typed values: a dataclass is the schema of its format."""
+"""Convert values from files to typed values. For each format, a dataclass is the schema."""
 
 import re
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ _T = TypeVar("_T")
 _Keys = tuple[str | int, ...]  # the keys that lead to a value inside another value
 
 LARGEST_WHOLE = 1 << 53  # beyond it, sums of bytes are no longer exact in a solver
-LARGEST = 1e303  # of any number, so that sums are finite
-LARGEST_AMOUNT = 1e30  # of a number that is multiplied
+LARGEST = 1e303  # limit of any number, so that sums are finite
+LARGEST_AMOUNT = 1e30  # limit of a number that is multiplied by others
 
 Amount = Annotated[float, Meta(ge=0, le=LARGEST_AMOUNT)]  # a time, a power, a rate
 Count = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]  # bytes, or a number of things
@@ -51,7 +51,7 @@ def convert(
 
 
 def _place_and_problem(text: str) -> tuple[str, str]:
-    """Return the place and the problem in a message of msgspec, in the words of our messages."""
+    """Return the place and the problem that a message of msgspec names, in this project's words."""
     found = re.fullmatch(r"(.*?)(?: - at (?:`key` in )?`(\$.*)`)?", text, re.DOTALL)
     problem, place = (found[1], found[2] or "$") if found else (text, "$")
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", problem):
@@ -65,12 +65,12 @@ def _message(where: str, place: str, problem: str) -> str:
 
 
 def _path(keys: _Keys) -> str:
-    """Write the place of a value as msgspec does: $.steps[3].loss."""
+    """Return the place of a value in the notation of msgspec: $.steps[3].loss."""
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{named(key)}" for key in keys)
 
 
 def _unsound(value: Any, at: _Keys = ()) -> Iterator[tuple[_Keys, str]]:
-    """Yield the place and the problem of each part of a value that none of our formats allows."""
+    """Yield the place and the problem of each part of a value that no format here allows."""
     if isinstance(value, dict):
         for key, one in value.items():
             if not _is_unicode(key):
@@ -110,9 +110,9 @@ def _odd_keys(
 
 
 def of_format(value: Any, name: str, version: int, where: str, advice: str) -> dict[str, Any]:
-    """Return a JSON object of our format `name`, without the keys "format" and "version".
+    """Return a JSON object of the format `name`, without the keys "format" and "version".
 
-    Raises BadInput that ends with `advice` if the object has another format or version.
+    Raises BadInput if the object has another format or version. The error ends with `advice`.
     """
     if not isinstance(value, dict) or value.get("format") != name:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people write them: 24576, "24KiB", "64MiB"."""
+"""Read numbers of bytes as people write them: 24576, "24KiB", "64MiB"."""
 
 import re
 from fractions import Fraction
@@ -15,9 +15,9 @@ _UNITS = {
 
 
 def size_bytes(text: str, what: str, also: str = "") -> int:
-    """Return the bytes of `24576`, `24KiB`, `24KB` or `1MiB`.
+    """Return the number of bytes that a text such as `24576`, `24KiB`, `24KB` or `1MiB` states.
 
-    An error names the size `what`, and ends its advice with `also`.
+    `what` is the name of the size in an error. `also` is added at the end of an error's advice.
     """
     what = f"{what} {text!r}"
     found = SIZE.fullmatch(text.strip())
@@ -40,7 +40,10 @@ def bounded(size: int, what: str) -> int:
 
 
 def as_bytes(size: int | str, what: str) -> int:
-    """Return the bytes of a number or of a text such as "64KiB". An error names the size `what`."""
+    """Return the bytes that a number, or a text such as "64KiB", states.
+
+    `what` is the name of the size in an error.
+    """
     if isinstance(size, str):
         return size_bytes(size, what)
     if not isinstance(size, Integral) or isinstance(size, bool):

@@ -23,7 +23,7 @@ from .energy import energy_uj
 from .run import Step
 from .train import Training
 
-MAX_STEPS = 256  # many, since a card pauses only in few of them
+MAX_STEPS = 256  # enough steps to see the rare pauses of a card
 MAX_TIME_US = 10e6  # when the steps have taken this long, no more steps run
 FASTEST_SHARE = 4  # on a computer the fastest quarter of the steps is used
 _PAGES = ("page_in", "page_out")

@@ -21,7 +21,7 @@ class Found:
     early_plan: Candidate | None = None  # by the primal search, before the bound search starts
     bound_plan: Candidate | None = None  # by the bound search
     late_plan: Candidate | None = None  # by the primal search, after the bound search starts
-    fastest: Candidate | None = None  # the plan of least time, regardless of energy
+    fastest: Candidate | None = None  # the fastest plan found, regardless of its energy
     bound_uj: float = 0.0  # lower bound of the energy of all plans
     is_interrupted: bool = False  # by Ctrl-C
     is_exhausted: bool = False  # the searches have ended by themselves, before the time limit

@@ -49,10 +49,8 @@ BASELINE_TIME_SHARE_DEADLINE = 0.15  # the same with a deadline, which needs ear
 
 MAX_TIME_WEIGHTS = 8  # tried for a deadline
 TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6  # after each try, factor = factor ** decay
-WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = (
-    0.1,
-    0.4,
-)  # of the time left: a weight, a depth limit
+# Shares of the time left, for each weight and for each depth limit:
+WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = 0.1, 0.4
 
 NEIGHBOURHOOD_DEPTHS, MAX_NEIGHBOURHOOD_COLUMNS = (16, 6, 4, 3, 2), 40_000
 NEIGHBOURHOOD_SHARE = 0.1  # share of the stages in the first neighbourhood

@@ -71,9 +71,7 @@ class SlotModel:
     run: list[int] = field(default_factory=list)  # column of x by slot; -1: the slot must run
     written: dict[int, int] = field(default_factory=dict)  # column of o, by tensor
     touches: list[list[_Touch]] = field(default_factory=list)  # by tensor
-    held_at_start: dict[int, int] = field(
-        default_factory=dict
-    )  # column of h before touch 0, by tensor
+    held_at_start: dict[int, int] = field(default_factory=dict)  # column of h at first, by tensor
 
 
 def build(

@@ -29,7 +29,7 @@ from .workers import POOL, Channel
 Method = Literal["poet", "poet-paging", "poet-remat"]
 DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may take hours
 NO_DEADLINE_TIME_SHARE = 0.3  # share of the time for a first search without the deadline
-RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4  # kept to order the transfers at the end
+RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4  # time kept to order transfers at the end
 MAX_TRANSFER_ORDER_S = 5.0
 
 Report = Callable[[Found], None]

@@ -135,7 +135,8 @@ data_options = _all_of(
         help="Hold out this share of the samples, such as 0.2. --seed determines which samples.",
     ),
     click.option(
-        "--header", type=click.BOOL, metavar="yes|no",
+        "--header", type=click.Choice(("yes", "no")),
+        callback=lambda _, __, chosen: chosen and chosen == "yes",
         show_default="yes if that row has only words",
         help="Treat the first row of a .csv file as a header row.",
     ),

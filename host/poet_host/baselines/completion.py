@@ -162,7 +162,7 @@ def _hold(
     graph: CostGraph, gaps: Sequence[_Gap], used: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     ram_bytes: int,
 ) -> tuple[set[tuple[int, int]], int]:  # fmt: skip
-    """Return the gaps (node, begin) in which a tensor stays in RAM, and how often one leaves."""
+    """Return the gaps (node, begin) in which tensors stay in RAM, and the number of exits."""
 
     def worth(gap: _Gap) -> float:
         node = graph.nodes[gap.node]
@@ -216,7 +216,7 @@ def _statements(
     stays: Sequence[_Stay],
     paged: dict[int, list[int]],
 ) -> tuple[Statement, ...]:
-    """Make the statements of events: each with page-ins of stored tensors before, frees after."""
+    """Make the statements of events. Add page-ins before the events, and frees after them."""
     nodes = graph.nodes
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}

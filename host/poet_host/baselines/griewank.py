@@ -56,7 +56,7 @@ def revolve(chain: Chain, checkpoints: int) -> Walk:
 
 
 def _split(steps: int, checkpoints: int) -> int:
-    """Return the steps m to the next checkpoint with the least m + t(l - m, c - 1) + t(m, c)."""
+    """Return the steps m to the next checkpoint that minimise m + t(l - m, c - 1) + t(m, c)."""
     if checkpoints == 1:
         return steps - 1
     return min(

@@ -69,7 +69,7 @@ def links_of(chain: Chain, weigh: Weigh = energy) -> Links:
 
 
 def _last_groups(chain: Chain) -> dict[int, tuple[int, int]]:
-    """Return for each backward tensor that another group uses: its group, its last user's group."""
+    """Return (own group, last user's group) of each backward tensor that another group uses."""
     made = {i: g for g, group in enumerate(chain.groups) for i in group}
     used: dict[int, int] = {}
     for g, group in enumerate(chain.groups):

@@ -51,7 +51,7 @@ class _Failure:
 def cheapest_plan(
     drafts: Drafts, problem: Problem, settings: Settings, *, every: bool = True
 ) -> Plan:
-    """Make a verified plan from the cheapest draft that fits the deadline and, placed, the RAM.
+    """Make a verified plan from the cheapest draft that meets the deadline and fits RAM if placed.
 
     Stored tensors leave RAM between uses if that makes the plan cheaper. The plan's note says so.
 

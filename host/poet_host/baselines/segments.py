@@ -7,7 +7,7 @@ from .method import Draft
 
 
 def segmented(chain: Chain, ends: Sequence[int]) -> Draft:
-    """Make the schedule of a chain in segments, which end with the blocks `ends` and the chain.
+    """Make the schedule of a chain in segments. A segment ends after each block in `ends`.
 
     In the forward pass, only the outputs of segments stay, and the last segment is taped. In the
     backward pass, each other segment is recomputed from the output of the segment before, and

@@ -40,7 +40,7 @@ def bytes_of(
 ) -> int:
     """Return the bytes that tensors and a workspace take, one after another at aligned offsets.
 
-    The one with the most padding comes last, where its padding does not count.
+    The block with the most padding comes last, where its padding does not count.
     """
     sizes = [graph.nodes[i].bytes for i in tensors]
     sizes += [workspace_bytes] if workspace_bytes else []

@@ -79,7 +79,7 @@ class BoundSearch(Search):
     def raise_bound(self, bound_uj: float) -> None:
         """Emit the bound if it is higher than before.
 
-        It is at most the incumbent's energy, since the model contains no plan of more energy.
+        The emitted bound is at most the incumbent's energy: the model lacks plans of more energy.
         """
         bound_uj = min(bound_uj, self.incumbent_uj)
         if bound_uj > self.bound_uj:
@@ -109,7 +109,7 @@ class BoundSearch(Search):
     def solve_integer(self) -> bool:
         """Solve the integer program, and add the conflicts that its solution violates.
 
-        Return whether there are any.
+        Return whether the solution violates any.
         """
         task, model = self.task, self.model
 

@@ -75,7 +75,10 @@ def _held(stage: Stage, i: int) -> Iterator[Term]:
 
 
 def violated_single(model: StageModel, values: Values, max_count: int) -> list[Conflict]:
-    """Return the worst conflicts of one recomputation each that a fractional solution violates."""
+    """Return the conflicts that a fractional solution violates, the worst first.
+
+    Each is a conflict of one recomputation. At most `max_count` conflicts are returned.
+    """
     nodes, found = model.graph.nodes, []
     for index, stage in enumerate(model.stages):
         held = _held_shares(stage, values)

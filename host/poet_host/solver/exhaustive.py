@@ -120,7 +120,7 @@ class _Search:
     def moves(self, state: _State) -> Iterator[tuple[tuple[Event, ...], _State]]:
         """Yield each event that creates or pages out a tensor, with the frees before it.
 
-        Each comes with the state after it.
+        The second element of each pair is the state after the event.
         """
         for i, node in enumerate(self.nodes):
             bit = 1 << i
@@ -193,7 +193,7 @@ class _Search:
         return _Clock(p, x, tuple(arrival), tuple(written))
 
     def is_dominated(self, seen: dict[_State, list[tuple[float, ...]]], label: _Label) -> bool:
-        """Return whether a label visited before has the same state, and no time of it is later.
+        """Return whether a label visited before reaches the same state, with no clock later.
 
         Labels are visited in the order of energy, so a label visited before costs no more.
         """

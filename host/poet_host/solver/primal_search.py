@@ -236,7 +236,7 @@ class PrimalSearch(Search):
                 return
 
     def add_conflicts(self, model: StageModel, values: Values) -> bool:
-        """Forbid the new conflicts that a solution violates. Return whether there are any."""
+        """Forbid the new conflicts that a solution violates. Return whether it violates any."""
         found = [
             it for it in conflicts.violated_sets(model, values) if it not in self.known_conflicts
         ]

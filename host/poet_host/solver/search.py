@@ -102,7 +102,7 @@ def unavoidable_uj(graph: CostGraph) -> float:
 
 
 def _time_weighted(node: CostNode, weight: float) -> CostNode:
-    """Return the node with weighted times added to energies; if infinite, times replace them."""
+    """Return the node with weighted times added to energies. Infinite weight: times only."""
     energy, time = (0.0, 1.0) if weight == INFINITY else (1.0, weight)
     return replace(
         node,

@@ -19,7 +19,7 @@ class Settings:
     # Give each tensor a fixed offset. Otherwise only the sum of bytes in RAM is bounded.
     placed: bool = True
     progress: Progress | None = None
-    # For a seed plan: return only a plan of less energy than this. If none is found, skip reasons.
+    # For a seed plan: return only a plan with less energy. If there is none, give no reason.
     below_uj: float | None = None
 
 

@@ -61,7 +61,10 @@ def smallest_ram_bytes(task: Task) -> int | None:
 
 
 def _has_plan(task: Task, ram_bytes: int) -> bool:
-    """Return whether a plan of any energy is found within `ram_bytes`. Ctrl-C ends the search."""
+    """Return whether a plan of any energy is found within `ram_bytes`.
+
+    Raises KeyboardInterrupt if Ctrl-C ended the search.
+    """
     graph = task.problem.graph
     free = tuple(_without_energy(node) for node in task.graph.nodes)
     found = Found()

@@ -142,7 +142,7 @@ def _variables(model: SlotModel) -> None:
 
 
 def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
-    """Return whether the slot before must run and leaves the tensor in RAM: it is not paged in."""
+    """Return whether the slot before must run and leaves the tensor in RAM (no page-in needed)."""
     if q == 0:
         return False
     before = touches[q - 1]

@@ -209,7 +209,7 @@ def test_the_guide_to_boards(poet_host: Command) -> None:
         ports = {
             "/dev/ttyACM0": "native",
             "sim:rpi4b": "native",
-            "socket://127.0.0.1:3333": far.port,
+            "socket://TOKEN@127.0.0.1:3333": far.port,
             "--board planned": "--board mkr1000",
         }
         done = follow("how-to/real-board.md", poet_host, ports, ("flash",))

@@ -1,17 +1,19 @@
 """Boards that run Linux: the native port, cross-compiled and run by QEMU; boards on a network."""
 
 import platform
+import re
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import poet_host as poet
 import pytest
-from poet_host.device import device as devices
+from poet_host.device import link
 from poet_host.device.device import connect
-from poet_host.errors import BadInput, NoDevice, PoetError
+from poet_host.errors import BadInput, LinkBroken, NoDevice, PoetError
 from poet_host.firmware_build.native import build_native, linux_boards
 from poet_host.sim.native import NativeBoard
 from support import whole_runs as runs
@@ -101,19 +103,19 @@ def test_a_missing_emulator_is_an_error_with_advice(
 @pytest.fixture
 def far(storage: Path) -> Iterator[NativeBoard]:
     with NativeBoard(storage, board="native", listen="0") as board:
-        assert board.port.startswith("socket://127.0.0.1:")
+        assert re.fullmatch(r"socket://[0-9a-f]{32}@127\.0\.0\.1:\d+", board.port)
         yield board
 
 
 def test_hosts_take_turns_at_a_socket(far: NativeBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not far.is_emulated
-    monkeypatch.setattr(devices, "CONNECT_PATIENCE_S", 0.5)
+    monkeypatch.setattr(link, "TOKEN_WAIT_S", 0.5)
     for _ in range(3):
         with connect(far.port) as device:
             device.format()
             device.probe_write(0, bytes(4000))
-    with connect(far.port), pytest.raises(NoDevice):
-        connect(far.port, timeout_s=0.2, patience_s=0.5)
+    with connect(far.port), pytest.raises(NoDevice, match="another host"):
+        connect(far.port)
     with connect(far.port) as device:
         assert device.info.board == "native"
 
@@ -126,6 +128,73 @@ def test_a_board_serves_on_after_a_host_hangs_up(far: NativeBoard) -> None:
     with connect(far.port) as device:
         device.format()
     assert far.ended is None
+
+
+def _where(far: NativeBoard) -> tuple[str, int]:
+    host, _, number = far.port.rpartition("@")[2].partition(":")
+    return host, int(number)
+
+
+def test_a_host_needs_the_token(far: NativeBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = far.port.removeprefix("socket://").partition("@")[0]
+    monkeypatch.delenv("POET_TOKEN", raising=False)
+    url = "socket://{}:{}".format(*_where(far))
+    wrong = (token[:-1], token + "0", "x", "0" * 32, "y" * 5000, f"{token}\n\0")
+    for text in (f"socket://{other}@{url.removeprefix('socket://')}" for other in wrong):
+        with pytest.raises(NoDevice, match="has another token") as refused:
+            connect(text)
+        assert "@127" not in str(refused.value)
+        assert refused.value.exit_code == 3
+    with pytest.raises(NoDevice, match="asks for a token"):
+        connect(url)
+    monkeypatch.setenv("POET_TOKEN", token)
+    with connect(url) as device:
+        assert token not in device.link.port
+    monkeypatch.setenv("POET_TOKEN", "wrong")
+    with connect(far.port) as device:  # the URL precedes the variable
+        device.format()
+
+
+def test_a_token_can_be_chosen(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POET_TOKEN", "a-token_of-24-Characters")
+    with NativeBoard(storage, listen="0") as board:
+        assert board.port.startswith("socket://a-token_of-24-Characters@")
+        with connect("socket://{}:{}".format(*_where(board))) as device:
+            device.format()
+    for unfit in ("short", "x" * 65, "with a space in it", "with@another:sign"):
+        monkeypatch.setenv("POET_TOKEN", unfit)
+        with pytest.raises(BadInput, match="POET_TOKEN must have"):
+            NativeBoard(storage, listen="0")
+
+
+def test_a_token_may_come_in_pieces(far: NativeBoard) -> None:
+    token = far.port.removeprefix("socket://").partition("@")[0]
+    with socket.create_connection(_where(far)) as host:
+        for byte in f"poet {token}\n".encode():
+            host.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            host.sendall(bytes([byte]))
+        assert host.recv(100) == b"poet yes\n"
+    with socket.create_connection(_where(far)) as host:
+        host.sendall(b"poet " + b"x" * 100_000)
+        assert host.recv(100) == b"poet no\n"
+
+
+def test_hosts_that_keep_silent_do_not_keep_others_out(storage: Path) -> None:
+    """About 6 s: without a token for 3 s, with it for the idle time, while another host waits."""
+    with NativeBoard(storage, listen="0", idle_s=1) as board:
+        with socket.create_connection(_where(board)):  # a stranger
+            begin = time.monotonic()
+            with connect(board.port) as device:
+                device.format()
+            assert 1 < time.monotonic() - begin < 5
+        with connect(board.port) as first:
+            time.sleep(1.5)
+            first.format()  # nobody else waits
+            with connect(board.port) as second:
+                second.format()
+            with pytest.raises(LinkBroken):
+                first.format()
+        assert board.ended is None
 
 
 def test_training_over_a_socket_has_the_same_bits(card: Path) -> None:

@@ -9,8 +9,10 @@
  * like a power cut, which leaves the last committed step.
  *
  *   poet-native --storage FILE --arena BYTES [--board NAME] [--id TEXT]
- *               [--listen [ADDRESS:]PORT] [--alone]
+ *               [--listen [ADDRESS:]PORT] [--idle SECONDS] [--alone]
  *
+ * With --listen, hosts must know the token in the URL that it prints. The
+ * variable POET_TOKEN of the environment sets it; else it is random.
  * With --alone it trains by the job on its card before it serves requests.
  */
 #define _GNU_SOURCE
@@ -43,6 +45,7 @@ enum {
   FRAME = 4096,
   TICK_HZ = 10 * 1000 * 1000,
   WATCH_MS = 200,
+  IDLE_S = 60, /* after which a silent host makes way for the next one */
   USAGE = 2,
   RED_ZONE = 4096, /* bytes after the arena that must not be used */
 };
@@ -79,7 +82,8 @@ static int usage(const char *why) {
   fprintf(stderr,
           "poet-native: %s\n"
           "usage: poet-native --storage FILE --arena BYTES [--board NAME] "
-          "[--id TEXT] [--listen [ADDRESS:]PORT] [--alone]\n",
+          "[--id TEXT] [--listen [ADDRESS:]PORT] [--idle SECONDS] "
+          "[--alone]\n",
           why);
   return USAGE;
 }
@@ -91,6 +95,7 @@ int main(int argc, char **argv) {
       {"arena", required_argument, 0, 'a'},
       {"board", required_argument, 0, 'b'},
       {"id", required_argument, 0, 'i'},
+      {"idle", required_argument, 0, 't'},
       {"listen", required_argument, 0, 'l'},
       {0, 0, 0, 0}};
   struct poet_port port = {.board = "native",
@@ -121,7 +126,8 @@ int main(int argc, char **argv) {
       .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = FRAME};
   const char *storage = NULL, *listen = NULL;
   char *rest = "";
-  unsigned long arena_bytes = 0;
+  char *idle_rest = "";
+  unsigned long arena_bytes = 0, idle_s = IDLE_S;
   bool alone = false;
   int option;
 
@@ -147,6 +153,9 @@ int main(int argc, char **argv) {
     case 'l':
       listen = optarg;
       break;
+    case 't':
+      idle_s = strtoul(optarg, &idle_rest, 10);
+      break;
     case 'i':
       port.unique_id = optarg;
       break;
@@ -157,6 +166,12 @@ int main(int argc, char **argv) {
   if (!storage || optind < argc || *rest || arena_bytes < 4 ||
       arena_bytes > UINT32_MAX - 3) {
     return usage("a storage file and an arena of at least 4 bytes are needed");
+  }
+  if (*idle_rest || !idle_s || idle_s > UINT32_MAX) {
+    return usage("--idle needs a number of seconds, at least 1");
+  }
+  if (listen && !native_serial_token(getenv("POET_TOKEN"))) {
+    return usage(TOKEN_RULE);
   }
   memory.arena_bytes = (uint32_t)arena_bytes;
   memory.arena = mmap(NULL, arena_bytes + RED_ZONE, PROT_READ | PROT_WRITE,
@@ -171,8 +186,8 @@ int main(int argc, char **argv) {
     fprintf(stderr, "poet-native: another board uses %s\n", storage);
     return USAGE;
   }
-  const char *path =
-      listen ? native_serial_listen(listen) : native_serial_start();
+  const char *path = listen ? native_serial_listen(listen, (uint32_t)idle_s)
+                            : native_serial_start();
   if (!path) {
     perror(listen ? "poet-native: cannot listen there"
                   : "poet-native: no pseudo-terminal");

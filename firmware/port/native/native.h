@@ -22,9 +22,15 @@ void native_usage(void *context, struct poet_usage *usage);
  * returns the path of its other side, or NULL. native_serial_listen opens a
  * socket at `[ADDRESS:]PORT` and returns its URL, or NULL with errno set.
  * Without ADDRESS, only this computer can connect. PORT 0 takes any free
- * port. */
+ * port. A host that sends nothing for `idle_s` seconds is disconnected when
+ * another one waits. Call native_serial_token first: it sets the token that
+ * hosts must know, a random one for NULL, and returns false if the token
+ * breaks TOKEN_RULE. */
+#define TOKEN_RULE                                                             \
+  "POET_TOKEN must have 16 to 64 characters, only letters, digits, - and _"
 const char *native_serial_start(void);
-const char *native_serial_listen(const char *where);
+bool native_serial_token(const char *token);
+const char *native_serial_listen(const char *where, uint32_t idle_s);
 size_t native_receive(void *context, uint8_t *data, size_t size,
                       uint32_t wait_ms);
 void native_send(void *context, const uint8_t *data, size_t size);

@@ -3,9 +3,17 @@
  * pseudo-terminal in raw mode, or a socket for a host on another computer, one
  * host at a time.
  *
+ * A host at the socket first sends the line "poet TOKEN". The answer is the
+ * line "poet yes", or "poet no" and the end of the connection. The token is not
+ * encrypted: ssh encrypts the whole connection.
+ *
  * State: `line`, the connection to the host, and `listener`, the socket that
  * accepts hosts; -1 if closed. With a pseudo-terminal `line` stays open. Bytes
- * that arrive while nobody reads are buffered by the system.
+ * that arrive while nobody reads are buffered by the system. `wanted` is the
+ * first line that a host must send, from _listen on. `first` has the first
+ * `first_size` bytes of that line of this host; `admitted` or
+ * `refused` is set at its end. `last_ms` is when the host connected, or, once
+ * it is admitted, when bytes arrived last.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -20,15 +28,37 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "native.h"
 
-/* Time for which a host that reads nothing may delay the board. */
-enum { SEND_MS = 1000 };
+enum {
+  SEND_MS = 1000,  /* for which a host that reads nothing may delay the board */
+  TOKEN_MS = 3000, /* for which a host may keep its token back */
+  WAITING = 8,     /* hosts that may wait for their turn */
+  TOKEN_LEAST = 16,
+  TOKEN_MOST = 64,
+  RANDOM_BYTES = 16,
+};
+
+#define HEAD "poet "
+enum { HEAD_SIZE = sizeof HEAD - 1, FIRST_MOST = HEAD_SIZE + TOKEN_MOST + 1 };
 
 static int line = -1;     /* connection to the host */
 static int listener = -1; /* socket for new connections */
+static char wanted[FIRST_MOST + 1];
+static char first[FIRST_MOST];
+static size_t first_size;
+static bool admitted, refused;
+static uint64_t last_ms;
+static uint64_t idle_ms; /* after which a silent host makes way for the next */
+
+static uint64_t now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
 
 /* Make a file descriptor non-blocking and private to this process. */
 static bool hold(int file) {
@@ -55,8 +85,33 @@ const char *native_serial_start(void) {
   return path;
 }
 
-const char *native_serial_listen(const char *where) {
-  static char url[sizeof "socket://255.255.255.255:65535"];
+bool native_serial_token(const char *token) {
+  char drawn[2 * RANDOM_BYTES + 1];
+  if (!token) {
+    uint8_t bytes[RANDOM_BYTES] = {0};
+    const int source = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (source < 0 || read(source, bytes, sizeof bytes) != sizeof bytes) {
+      return false;
+    }
+    close(source);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+      snprintf(drawn + 2 * i, 3, "%02x", bytes[i]);
+    }
+    token = drawn;
+  }
+  const size_t size = strlen(token);
+  if (size < TOKEN_LEAST || size > TOKEN_MOST ||
+      strspn(token, "0123456789abcdefghijklmnopqrstuvwxyz"
+                    "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_") != size) {
+    return false;
+  }
+  snprintf(wanted, sizeof wanted, HEAD "%s\n", token);
+  return true;
+}
+
+const char *native_serial_listen(const char *where, uint32_t idle_s) {
+  static char url[sizeof "socket://@255.255.255.255:65535" + TOKEN_MOST];
+  const int token_size = (int)strlen(wanted) - HEAD_SIZE - 1;
   struct sockaddr_in at = {.sin_family = AF_INET};
   socklen_t size = sizeof at;
   char address[INET_ADDRSTRLEN] = "127.0.0.1";
@@ -83,11 +138,14 @@ const char *native_serial_listen(const char *where) {
   listener = socket(AF_INET, SOCK_STREAM, 0);
   if (listener < 0 || !hold(listener) ||
       setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
-      bind(listener, (struct sockaddr *)&at, size) || listen(listener, 1) ||
+      bind(listener, (struct sockaddr *)&at, size) ||
+      listen(listener, WAITING) ||
       getsockname(listener, (struct sockaddr *)&at, &size)) {
     return NULL;
   }
-  snprintf(url, sizeof url, "socket://%s:%u", address, ntohs(at.sin_port));
+  idle_ms = (uint64_t)idle_s * 1000;
+  snprintf(url, sizeof url, "socket://%.*s@%s:%u", token_size,
+           wanted + HEAD_SIZE, address, ntohs(at.sin_port));
   return url;
 }
 
@@ -126,6 +184,9 @@ static void answer(uint32_t wait_ms) {
     return;
   }
   line = accept(listener, NULL, NULL);
+  first_size = 0;
+  admitted = refused = false;
+  last_ms = now_ms();
   /* TCP_NODELAY, because requests and replies are short and alternate. */
   if (line >= 0 &&
       (!hold(line) ||
@@ -135,9 +196,58 @@ static void answer(uint32_t wait_ms) {
   }
 }
 
+/* Is `first` what it must be? Takes the same time wherever the two differ. */
+static bool token_is_right(void) {
+  const size_t size = strlen(wanted);
+  volatile unsigned other = first_size != size;
+  for (size_t i = 0; i < size; i++) {
+    other |= (unsigned char)(first[i] ^ wanted[i]);
+  }
+  return !other;
+}
+
+/* Receive the host's first line, and answer it. After a wrong one, what else
+ * arrives is dropped until the host closes its side or TOKEN_MS are over: to
+ * close this side with unread bytes would take the answer back. */
+static void admit(const uint8_t *data, size_t size) {
+  static const char yes[] = HEAD "yes\n", no[] = HEAD "no\n";
+  const size_t room = refused ? 0 : sizeof first - first_size;
+  const size_t taken = size < room ? size : room;
+  if (!taken) {
+    return;
+  }
+  memcpy(first + first_size, data, taken);
+  first_size += taken;
+  if (first_size < sizeof first && first[first_size - 1] != '\n' &&
+      !memcmp(first, HEAD, first_size < HEAD_SIZE ? first_size : HEAD_SIZE)) {
+    return; /* there is more to come */
+  }
+  admitted = token_is_right();
+  refused = !admitted;
+  if (admitted) {
+    native_send(NULL, (const uint8_t *)yes, sizeof yes - 1);
+  } else {
+    native_send(NULL, (const uint8_t *)no, sizeof no - 1);
+    shutdown(line, SHUT_WR);
+  }
+}
+
+/* Hang up on a host that keeps its token back, and on one that sends nothing
+ * while another one waits. */
+static void end_silence(void) {
+  const uint64_t silent_ms = now_ms() - last_ms;
+  if (admitted ? silent_ms >= idle_ms && ready(listener, POLLIN, 0)
+               : silent_ms >= TOKEN_MS) {
+    hang_up();
+  }
+}
+
 size_t native_receive(void *context, uint8_t *data, size_t size,
                       uint32_t wait_ms) {
   (void)context;
+  if (listener >= 0 && line >= 0) {
+    end_silence();
+  }
   if (line < 0) {
     answer(wait_ms);
   }
@@ -148,7 +258,15 @@ size_t native_receive(void *context, uint8_t *data, size_t size,
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
     hang_up();
   }
-  return got > 0 ? (size_t)got : 0;
+  if (got <= 0) {
+    return 0;
+  }
+  if (listener >= 0 && !admitted) {
+    admit(data, (size_t)got);
+    return 0;
+  }
+  last_ms = now_ms();
+  return (size_t)got;
 }
 
 void native_send(void *context, const uint8_t *data, size_t size) {
@@ -158,6 +276,7 @@ void native_send(void *context, const uint8_t *data, size_t size) {
     if (put > 0) {
       data += put;
       size -= (size_t)put;
+      last_ms = now_ms(); /* a host may be silent while the board works */
     } else if (errno != EAGAIN && errno != EINTR) {
       return;
     }

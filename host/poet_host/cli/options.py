@@ -58,7 +58,7 @@ profile_option = click.option(
 )  # fmt: skip
 port_option = click.option(
     "--port", "-p", required=True, metavar="PORT", shell_complete=completion.ports,
-    help="Port of the board: a device (/dev/ttyACM0), a pyserial URL (socket://host:port) or "
+    help="Port of the board: a device (/dev/ttyACM0), a pyserial URL (socket://TOKEN@host:port) or "
     "`auto`. `native` and `sim:BOARD` start a board on this computer for this command only; "
     "`sim:BOARD:usb` connects to the USB port of that board.",
 )  # fmt: skip

@@ -26,8 +26,9 @@ from .signals import stop_requests
 @click.option(
     "--listen", metavar="[ADDRESS:]PORT", show_default="a serial port",
     help="Listen at a TCP port, for hosts on other computers. Without an ADDRESS, only this "
-    "computer can connect. Everybody who can connect can use the board. Only for native and boards "
-    "that run Linux.",
+    "computer can connect. Hosts need the token in the printed URL. The variable POET_TOKEN sets "
+    "it; else it is random. A host without a request for 60 s is disconnected when another one "
+    "waits. Only for native and boards that run Linux.",
 )  # fmt: skip
 @click.option(
     "--card-fault", "faults", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]",

@@ -1,6 +1,7 @@
 """A framed serial link to a board; requests are repeated until their reply arrives."""
 
 import errno
+import os
 import socket
 import time
 from collections import deque
@@ -21,19 +22,24 @@ BAUD_RATE = 1_000_000  # baud rate of the firmware's UART; a pty and USB ignore 
 STARTED_HERE = ("native", "auto", *(f"sim:{name}" for name in names()))
 POLL_S = 0.05  # longest time that one read of the port blocks
 LONGEST_PAUSE_S = 10.0  # longest pause between two pings
+TOKEN_WAIT_S = 5.0  # longest wait for the answer to a token, which another host may delay
+TOKEN_VARIABLE = "POET_TOKEN"
+_ADMITTED, _REFUSED = b"poet yes\n", b"poet no\n"  # firmware/port/native/serial.c
 MAX_GARBAGE = 1 << 16  # more bytes than this without a zero are not a frame
 
 
 class Link(Closing):
     """One open port. It sends one request at a time, and matches replies by sequence and code.
 
+    `port`: a serial port, or a URL of pyserial. A board at a socket asks for a token, which stands
+    in the URL (socket://TOKEN@host:port) or in the variable POET_TOKEN of the environment.
     `timeout_s`: time to wait for a reply before the request is sent again. `patience_s`: longest
     time without a reply. A board is silent while a kernel runs, so slow and simulated boards need
     more. Raises NoDevice until the board has answered once, LinkBroken after that.
     """
 
     def __init__(self, port: str, *, timeout_s: float = 1.0, patience_s: float = 60.0) -> None:
-        self.port = port
+        self.port, token = _without_token(port)
         self.timeout_s = timeout_s
         self.patience_s = patience_s
         self.answered = False
@@ -44,10 +50,38 @@ class Link(Closing):
         self._long: tuple[int, int] | None = None  # (sequence, code) of request_long's reply
         self._early: bytes | None = None  # request_long's reply, if other requests received it
         self._foreign_bytes = 0
-        self._serial = _open(port, patience_s)
+        self._serial = _open(self.port, patience_s)
+        if token:
+            self._present(token)
 
     def close(self) -> None:
         self._serial.close()
+
+    def _present(self, token: str) -> None:
+        """Send the token that a board at a socket asks for. Raises NoDevice if it is refused."""
+        answer = b""
+        give_up = time.monotonic() + TOKEN_WAIT_S
+        try:
+            self._serial.write(b"poet " + token.encode() + b"\n")
+            while not answer.endswith(b"\n") and time.monotonic() < give_up:
+                answer += self._serial.read(1)
+        except (OSError, serial.SerialException):
+            pass  # the board has hung up
+        if answer == _ADMITTED:
+            return
+        self.close()
+        if answer == _REFUSED:
+            raise self._refused("has another token")
+        raise NoDevice(
+            f"the board at {self.port} does not answer to its token: another host may use it, so "
+            "try again when that host has ended, or check the port's number"
+        )
+
+    def _refused(self, why: str) -> NoDevice:
+        return NoDevice(
+            f"the board at {self.port} {why}: use the URL that it printed at its start, "
+            f"socket://TOKEN@host:port, or set {TOKEN_VARIABLE}"
+        )
 
     def request(self, code: int, payload: bytes, patience_s: float | None = None) -> bytes:
         """Send a request, repeat it until its reply arrives, and return the reply's payload."""
@@ -189,7 +223,18 @@ class Link(Closing):
                 f"the board at {self.port} went away ({error}): plug it in and run again. The "
                 "last committed step is kept"
             )
+        if _REFUSED in self._received:
+            return self._refused("asks for a token")
         return NoDevice(f"{self.port} went away before a board answered ({error})")
+
+
+def _without_token(port: str) -> tuple[str, str]:
+    """Return the URL of a socket without its token, and the token; other ports as they are."""
+    scheme, _, rest = port.partition("://")
+    if scheme != "socket":
+        return port, ""
+    token, _, where = rest.rpartition("@")
+    return f"socket://{where}", token or os.environ.get(TOKEN_VARIABLE, "").strip()
 
 
 def _open(port: str, patience_s: float) -> Any:

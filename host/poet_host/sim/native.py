@@ -51,8 +51,9 @@ class NativeBoard(Closing):
 
     `board` is `native`, or one of `linux_boards`, whose program then runs. If the storage file is
     missing, foreign or too small, the board reports this as `storage_status` in HELLO. `listen`:
-    [ADDRESS:]PORT of a socket that replaces the serial port. `alone`: train by the job on the card,
-    if there is one, before the first request of a host.
+    [ADDRESS:]PORT of a socket that replaces the serial port; then `port` is its URL, with the token
+    that hosts need. `idle_s`: seconds after which a silent host makes way for the next one there.
+    `alone`: train by the job on the card, if there is one, before the first request of a host.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class NativeBoard(Closing):
         board: str = "native",
         listen: str | None = None,
         alone: bool = False,
+        idle_s: int = 60,
     ) -> None:
         target = load_board(board).target
         program = build_native(sanitize, target)
@@ -72,8 +74,9 @@ class NativeBoard(Closing):
         command = [*launcher, str(program), "--storage", str(storage)]
         command += ["--arena", str(arena_bytes), "--board", board, "--id", unique_id]
         command += ["--alone"] if alone else []
+        command += [] if listen is None else ["--listen", listen, "--idle", str(idle_s)]
         self.process = subprocess.Popen(
-            command if listen is None else [*command, "--listen", listen],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -87,6 +90,10 @@ class NativeBoard(Closing):
             if "cannot listen there" in message:
                 raise BadInput(
                     f"{listen}: {message.strip()}: name a free port of this computer, such as 3333"
+                )
+            if "POET_TOKEN must" in message:
+                raise BadInput(
+                    f"{message.splitlines()[0]}: change it, or unset it for a random one"
                 )
             raise PoetError(f"the native board did not start: {message.strip()}")
 

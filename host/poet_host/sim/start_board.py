@@ -41,8 +41,8 @@ def start_board(
 
     Simulated chips have fixed RAM and ports. All other boards accept `arena_bytes` (RAM for
     tensors, as 65536 or "64KiB") and `listen` ([ADDRESS:]PORT of a socket that replaces the serial
-    port). Only simulated chips accept `faults` of the card, and `usb`, which connects by the chip's
-    USB.
+    port, and whose URL has the token that hosts need). Only simulated chips accept `faults` of the
+    card, and `usb`, which connects by the chip's USB.
     """
     facts = load_board(board)
     check_system()

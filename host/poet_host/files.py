@@ -2,63 +2,64 @@
 
 import json
 import os
-import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from .errors import BadInput, PoetError, quoted, reason
+from .temporary import temporary_file
 
 
-def write_whole(path: Path | str, data: bytes | str) -> None:
+def write_whole(path: Path | str, data: bytes | str, mode: int | None = None) -> None:
     """Write a file completely: write under a temporary name next to `path`, then rename.
 
     If `path` is a symbolic link, the file to which it points is replaced. Data for devices and
-    pipes is written directly. Text is written as UTF-8. Raises PoetError if the file cannot be
-    written.
+    pipes is written directly. Text is written as UTF-8. `mode`: permissions of the file (None:
+    those of the replaced file, or of a new file). Raises PoetError if the file cannot be written.
     """
     path = Path(path)
     raw = data.encode("utf-8") if isinstance(data, str) else data
-    temporary: Path | None = None
     try:
         if is_stream(path):
             path.write_bytes(raw)
             return
-        path = Path(os.path.realpath(path))
-        # The temporary name is short: the file's own name may already have the greatest length.
-        handle, name = tempfile.mkstemp(prefix=".poet-", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(_mode_of(path))
-        rename_whole(temporary, path)
-        temporary = None
+        with replacement(path, mode) as new:
+            new.write_bytes(raw)
     except OSError as error:
         raise PoetError(
             f"{path} cannot be written ({_reason(error)}): choose a path in a folder that exists "
             "and that you may write to"
         ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
-def rename_whole(temporary: Path, path: Path) -> None:
-    """Rename a finished file to `path`, so that a later power cut does not undo the renaming.
+@contextmanager
+def replacement(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """Yield the path of a new file on the same disk. After the block it is given the name `path`.
 
-    Raises BadInput if `path` is a folder.
+    If the block fails, or the process is killed, `path` stays as it was. After the block, a power
+    cut does not take the file back. Raises BadInput if `path` is a folder, OSError if it cannot be
+    written.
     """
+    path = Path(os.path.realpath(path))
     if path.is_dir():
         raise BadInput(f"{path} cannot be written: it is a folder")
-    temporary.replace(path)
-    if os.name != "nt":  # Windows cannot open folders
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    with temporary_file(path.parent, ".poet-writing-") as new:
+        yield new
+        with new.open("rb+") as file:
+            os.fsync(file.fileno())
+        if mode is None and path.exists():
+            mode = path.stat().st_mode & 0o777
+        if mode is not None:
+            new.chmod(mode)
+        new.replace(path)
+        if os.name != "nt":  # Windows cannot open folders
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:
@@ -140,15 +141,6 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{where}: this is not TOML ({reason(error)}): check the file") from error
-
-
-def _mode_of(path: Path) -> int:
-    """Return the permissions of the file at `path`; if there is no file, those of a new file."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def _reason(error: OSError) -> str:

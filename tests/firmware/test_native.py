@@ -29,6 +29,7 @@ from poet_host.reference.step import run_step
 from poet_host.resources import resource
 from poet_host.schedule.encode import encode
 from poet_host.sim.native import NativeBoard, create_storage
+from poet_host.sim.start_board import prepare_storage
 from support import toy
 from support.memory_board import card
 from support.overlap import Overlap
@@ -113,7 +114,7 @@ def test_storage_files_need_room_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no room"):
         create_storage(tmp_path / "card", 2048 * 512)
     with pytest.raises(BadInput, match="no-such-folder"):
-        create_storage(tmp_path / "no-such-folder" / "card", CARD_BYTES)
+        prepare_storage(tmp_path / "no-such-folder" / "card", CARD_BYTES)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -34,7 +34,7 @@ from ..run.run import Run
 from ..run.train import Diverged
 from ..run.weights import load_weights, save_weights, step_of_weights
 from ..schedule.schedule import Schedule
-from ..sim.start_board import prepare_storage, start_board
+from ..sim.start_board import new_storage as new_storage, prepare_storage, start_board
 from .connection import Connection, arena_for as arena_for, connect, runs_here as runs_here
 
 # The command line uses the names imported as `name as name`. They are not part of the public API.

@@ -23,8 +23,8 @@ def build(board: str, file: Path, as_json: bool) -> None:
     """
     check_writable(file)
     program = build_for(board)
-    write_whole(file, program.read_bytes())
-    file.chmod(program.stat().st_mode)
-    say(f"wrote {file}: {file.stat().st_size:,} bytes")
+    image = program.read_bytes()
+    write_whole(file, image, program.stat().st_mode & 0o777)
+    say(f"wrote {file}: {len(image):,} bytes")
     if as_json:
-        emit({"board": board, "file": str(file), "bytes": file.stat().st_size})
+        emit({"board": board, "file": str(file), "bytes": len(image)})

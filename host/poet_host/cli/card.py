@@ -1,5 +1,6 @@
 """The command `card`."""
 
+from contextlib import nullcontext
 from math import isfinite
 from pathlib import Path
 
@@ -45,7 +46,8 @@ def card() -> None:
 @click.option(
     "--output", "-o", "image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     show_default="the card in the board at --port",
-    help="Write to this card image, and create it if it does not exist. Copy it to a card with dd.",
+    help="Write to this card image, and create it if it does not exist. It changes when all is "
+    "written. Copy it to a card with dd.",
 )  # fmt: skip
 @_port_option
 @duration_options
@@ -116,26 +118,21 @@ def write(
             f"nothing is left to train: step {first:,} is already done, and training ends after "
             f"step {last:,}"
         )
-    if is_new and image:
-        api.prepare_storage(image, api.card_image_bytes(loaded, dataset, seed, first, last))
-    try:
-        with (
-            api.connect(
-                port or "native",
-                storage=image or storage,
-                arena_bytes=api.arena_for(loaded, port, None),
-            ) as connection,
-            progress(f"writing {graph.name} and {dataset.name}") as report,
-        ):
-            state = api.write_card(
-                loaded, connection, dataset, steps=last, seed=seed, weights=initial,
-                first_step=first, resume=from_card, erase_card=erase_card,
-                progress=lambda done, total: report(done, total, "bytes"),
-            )  # fmt: skip
-    except BaseException:
-        if is_new and image:
-            image.unlink(missing_ok=True)
-        raise
+    size_bytes = None
+    if is_new:
+        size_bytes = api.card_image_bytes(loaded, dataset, seed, first, last)
+    with (
+        api.new_storage(image, size_bytes) if image else nullcontext(storage) as file,
+        api.connect(
+            port or "native", storage=file, arena_bytes=api.arena_for(loaded, port, None)
+        ) as connection,
+        progress(f"writing {graph.name} and {dataset.name}") as report,
+    ):
+        state = api.write_card(
+            loaded, connection, dataset, steps=last, seed=seed, weights=initial, first_step=first,
+            resume=from_card, erase_card=erase_card,
+            progress=lambda done, total: report(done, total, "bytes"),
+        )  # fmt: skip
     where = str(image) if image else f"the card of the board at {port}"
     say_classes(state.classes)
     say(f"wrote {where}: steps {state.first + 1:,} to {state.last:,} of {graph.name}")

@@ -1,7 +1,10 @@
 """The native board: the firmware as a process on this computer, with a file as its card."""
 
+import os
 import struct
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .. import isa
@@ -9,19 +12,21 @@ from ..closing import Closing
 from ..device.board import load_board
 from ..errors import BadInput, PoetError
 from ..firmware_build.native import build_native, runner
+from ..temporary import locked
 
 DEFAULT_ARENA_BYTES = 24 * 1024
 BLOCK_BYTES = isa.constants()["POET_BLOCK"]
 PARTITION_TYPE = isa.constants()["POET_PARTITION_TYPE"]
 PARTITION_START = 2048  # in blocks; partitioning tools choose this value
 MOST_BLOCKS = 0xFFFFFFFF  # an MBR counts blocks with 32 bits
+_COPY_BYTES = 1 << 16  # of a card image, copied at a time
 
 
 def create_storage(path: Path, size_bytes: int) -> None:
     """Write an empty card image: an MBR, and one poet partition that fills the rest.
 
     The file is sparse. Device.format writes a store to the partition. Raises BadInput if the size
-    is too small or too large, or if the folder has no write permission.
+    is too small or too large, OSError if the file cannot be written.
     """
     blocks = size_bytes // BLOCK_BYTES - PARTITION_START
     if size_bytes // BLOCK_BYTES > MOST_BLOCKS:
@@ -36,14 +41,30 @@ def create_storage(path: Path, size_bytes: int) -> None:
         )
     entry = struct.pack("<BxxxBxxxII", 0, PARTITION_TYPE, PARTITION_START, blocks)
     mbr = bytes(446) + entry + bytes(48) + b"\x55\xaa"
-    try:
-        with path.open("wb") as file:
-            file.write(mbr)
-            file.truncate(size_bytes // BLOCK_BYTES * BLOCK_BYTES)
-    except OSError as error:
-        raise BadInput(
-            f"cannot write the storage file {path} ({error.strerror}): choose another folder"
-        ) from error
+    with path.open("wb") as file:
+        file.write(mbr)
+        file.truncate(size_bytes // BLOCK_BYTES * BLOCK_BYTES)
+
+
+@contextmanager
+def copy_storage(path: Path, copy: Path) -> Iterator[None]:
+    """Copy a card image, and keep boards from using the image until the end of a `with` block.
+
+    Blocks of zeros need no space in the copy. Raises PoetError if a board uses the image, OSError
+    if a file cannot be read or written.
+    """
+    zeros = bytes(_COPY_BYTES)
+    with path.open("rb+") as image:
+        if not locked(image.fileno()):
+            raise PoetError(f"another board uses {path}: stop that board, or name another image")
+        with copy.open("wb") as file:
+            while data := image.read(_COPY_BYTES):
+                if data == zeros:
+                    file.seek(len(data), os.SEEK_CUR)
+                else:
+                    file.write(data)
+            file.truncate()
+        yield
 
 
 class NativeBoard(Closing):

@@ -5,21 +5,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from shutil import disk_usage
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 
 from ..device import device as devices
 from ..device.board import load_board
-from ..errors import BadInput
-from ..files import rename_whole
+from ..errors import BadInput, PoetError
+from ..files import replacement
 from ..firmware_build.bare_metal import build_firmware
 from ..firmware_build.native import check_system, linux_boards
 from ..firmware_build.recipe import simulated_boards
 from ..sizes import as_bytes
+from ..temporary import remove_leftovers, temporary_file
 from .board import SimulatedBoard
-from .native import NativeBoard, create_storage
+from .native import NativeBoard, copy_storage, create_storage
 from .simulated_chip import CardFault
 
 TEMPORARY_STORAGE_BYTES = 1 << 30  # a sparse file: only written blocks need space
+_TEMPORARY_CARD = "poet-card-"  # start of the names of the folders that temporary cards are in
 
 
 def start_board(
@@ -76,9 +78,7 @@ def _running(
 ) -> Iterator[NativeBoard | SimulatedBoard]:
     with ExitStack() as stack:
         if storage is None:
-            temporary = TemporaryDirectory(prefix="poet-", dir=_temporary_folder())
-            card = Path(stack.enter_context(temporary)) / "card.img"
-            prepare_storage(card, TEMPORARY_STORAGE_BYTES)
+            card = stack.enter_context(_temporary_card())
         elif not (card := Path(storage)).is_file():
             raise BadInput(
                 f"there is no storage file {card}: make one with `poet-host storage prepare {card}`"
@@ -88,16 +88,27 @@ def _running(
         yield running
 
 
-def _temporary_folder() -> Path | None:
-    """Return a folder in RAM if it has room, else None.
+@contextmanager
+def _temporary_card() -> Iterator[Path]:
+    """Yield a card image, in RAM if it has room, else on a disk; delete it after the block.
 
-    A temporary card need not survive a power cut. On a disk, a commit would take longer than the
-    rest of a small step.
+    It need not survive a power cut. On a disk, a commit would take longer than the rest of a small
+    step.
     """
     memory = Path("/dev/shm")
-    if os.access(memory, os.W_OK) and disk_usage(memory).free >= TEMPORARY_STORAGE_BYTES:
-        return memory
-    return None
+    remove_leftovers(memory, _TEMPORARY_CARD)
+    in_memory = os.access(memory, os.W_OK) and disk_usage(memory).free >= TEMPORARY_STORAGE_BYTES
+    folder = memory if in_memory else Path(gettempdir())
+    with ExitStack() as stack:
+        try:
+            card = stack.enter_context(temporary_file(folder, _TEMPORARY_CARD))
+            _prepare(card, TEMPORARY_STORAGE_BYTES)
+        except OSError as error:
+            raise PoetError(
+                f"a temporary card cannot be written to {folder} ({error.strerror}): free some "
+                "space there, or name a card image with --storage"
+            ) from error
+        yield card
 
 
 def prepare_storage(path: Path | str, size_bytes: int | str) -> None:
@@ -106,19 +117,40 @@ def prepare_storage(path: Path | str, size_bytes: int | str) -> None:
     A file at `path` is replaced when the image is complete. Raises BoardError if the image is too
     small for a store.
     """
+    with new_storage(Path(path), size_bytes):
+        pass
+
+
+@contextmanager
+def new_storage(path: Path, size_bytes: int | str | None) -> Iterator[Path]:
+    """Yield a card image for the block to write. After the block it is given the name `path`.
+
+    If the block fails, or the process is killed, a file at `path` stays as it was. The image is
+    empty and has `size_bytes`; None: it is a copy of the image at `path`, which no board may use
+    meanwhile.
+    """
     check_system()
-    target = Path(os.path.realpath(path))
-    with TemporaryDirectory(prefix=".poet-", dir=_writable(target.parent)) as folder:
-        image = Path(folder) / "card.img"
-        create_storage(image, as_bytes(size_bytes, "a card of"))
-        with NativeBoard(image) as board, devices.connect(board.port) as device:
-            device.format()
-        rename_whole(image, target)
-
-
-def _writable(folder: Path) -> Path:
+    folder = Path(os.path.realpath(path)).parent
     if not os.access(folder, os.W_OK | os.X_OK):
         raise BadInput(
             f"{folder} is not a folder with write permission: choose another folder for the image"
         )
-    return folder
+    try:
+        with ExitStack() as stack:
+            image = stack.enter_context(replacement(path))
+            if size_bytes is None:
+                stack.enter_context(copy_storage(path, image))
+            else:
+                _prepare(image, size_bytes)
+            yield image
+    except OSError as error:
+        raise PoetError(
+            f"{path} cannot be written ({error.strerror}): free some space, or choose another "
+            "folder"
+        ) from error
+
+
+def _prepare(image: Path, size_bytes: int | str) -> None:
+    create_storage(image, as_bytes(size_bytes, "a card of"))
+    with NativeBoard(image) as board, devices.connect(board.port) as device:
+        device.format()

@@ -82,7 +82,7 @@ def _conv2d(
     groups: int = 1,
     bias: bool = True,
 ) -> Spec:
-    """x (N, C, H, W) -> (N, channels, OH, OW). A depthwise convolution has groups = C."""
+    """Convolve x (N, C, H, W) -> (N, channels, OH, OW). If groups = C, this is depthwise."""
     a = _window(_image(x), kernel, stride, padding)
     a |= {"k": checked_count(channels, "channels"), "groups": checked_count(groups, "groups")}
     if a["c"] % groups or channels % groups or groups > 65535:
@@ -95,7 +95,7 @@ def _conv2d(
 
 
 def _linear(x: Shape, features: int, *, bias: bool = True) -> Spec:
-    """x (N, C) -> (N, features), or (N, L, C) -> (N, L, features)."""
+    """Apply a linear layer: x (N, C) -> (N, features), or (N, L, C) -> (N, L, features)."""
     if len(x) not in (2, 3):
         raise ValueError(
             "the input must have the shape (batch, features) or (batch, length, features): flatten "
@@ -113,7 +113,7 @@ def _weight_and_bias(weight: Shape, bias: bool) -> dict[str, Parameter]:
 
 
 def _batchnorm2d(x: Shape, *, epsilon: float = 1e-5, momentum: float = 0.1) -> Spec:
-    """x (N, C, H, W). `momentum` is the weight of the batch in the new running statistics."""
+    """Normalise x (N, C, H, W). `momentum`: weight of the batch in the new running statistics."""
     a = _image(x)
     if not 0 < epsilon < 1 or not 0 <= momentum <= 1:
         raise ValueError(
@@ -136,13 +136,13 @@ def _avgpool2d(
     padding: Padding = 0,
     count_padding: bool = True,
 ) -> Spec:
-    """The same as `_pool2d`. Without `count_padding`, the mean of a window excludes padding."""
+    """Replace windows by their mean; see `_pool2d`. Padding counts only with `count_padding`."""
     spec = _pool2d(x, kernel, stride=stride, padding=padding)
     return replace(spec, fields={**spec.fields, "variant": int(not count_padding)})
 
 
 def _pool2d(x: Shape, kernel: Pair, *, stride: Pair | None = None, padding: Padding = 0) -> Spec:
-    """x (N, C, H, W) -> (N, C, OH, OW). The default stride is the kernel's size."""
+    """Pool windows of x (N, C, H, W) -> (N, C, OH, OW). The default stride is the kernel's size."""
     a = _window(_image(x), kernel, kernel if stride is None else stride, padding)
     if 2 * a["pad_h"] > a["kernel_h"] or 2 * a["pad_w"] > a["kernel_w"]:
         raise ValueError(f"padding {padding} is more than half of the kernel size {kernel}")
@@ -150,19 +150,22 @@ def _pool2d(x: Shape, kernel: Pair, *, stride: Pair | None = None, padding: Padd
 
 
 def _global_avgpool(x: Shape) -> Spec:
-    """x (N, C, H, W) -> (N, C)."""
+    """Average each channel: x (N, C, H, W) -> (N, C)."""
     return Spec(x[:2], _image(x))
 
 
 def _dropout(x: Shape, probability: float, *, seed: int = 0, key: int = 0) -> Spec:
-    """The mask depends on (seed, step, key, index) alone, so a recomputed mask is the same."""
+    """Set elements of x to 0 at random.
+
+    The mask depends on (seed, step, key, index) alone, so a recomputed mask is the same.
+    """
     if not 0 <= probability < 1:
         raise ValueError(f"`probability` ({probability}) must be at least 0 and less than 1")
     return Spec(x, sizes_of(x) | {"probability": probability, "seed": seed, "key": key})
 
 
 def _softmax_xent(x: Shape) -> Spec:
-    """x (N, classes) or (N, L, classes), int32 labels (N) or (N, L) -> mean cross-entropy."""
+    """Mean cross-entropy of x (N, classes) or (N, L, classes) and int32 labels (N) or (N, L)."""
     if len(x) not in (2, 3):
         raise ValueError(
             "the input must have the shape (batch, classes) or (batch, length, classes): flatten "
@@ -172,7 +175,7 @@ def _softmax_xent(x: Shape) -> Spec:
 
 
 def _mse(x: Shape) -> Spec:
-    """x and targets of the same shape -> mean of the squared differences, one float."""
+    """Mean of the squared differences of x and targets of the same shape, as one float."""
     return Spec((1,), sizes_of(x), label=(x, "float32"))
 
 

@@ -32,7 +32,7 @@ def _matmul(
     transpose_b: bool = False,
     factor: float = 1.0,
 ) -> Spec:
-    """a (..., M, K) and b (..., K, N), or one b (K, N) for all of a -> factor * a b (..., M, N).
+    """Multiply a (..., M, K) by b (..., K, N) or by one b (K, N). The result is (..., M, N).
 
     With `transpose_a`, a is (..., K, M). With `transpose_b`, b is (..., N, K).
     """
@@ -64,7 +64,7 @@ def _matmul(
 
 
 def _scores(q: Shape, k: Shape, heads: int, *, factor: float | None = None) -> Spec:
-    """Queries (N, L, D) and keys (N, S, D) -> factor * q k^T of each head, (N, heads, L, S).
+    """Multiply queries (N, L, D) by keys (N, S, D): factor * q k^T per head, (N, heads, L, S).
 
     The default factor is 1 / sqrt(D / heads).
     """
@@ -81,7 +81,7 @@ def _scores(q: Shape, k: Shape, heads: int, *, factor: float | None = None) -> S
 
 
 def _context(p: Shape, v: Shape) -> Spec:
-    """Weights (N, heads, L, S) and values (N, S, D) -> p v of each head, (N, L, D)."""
+    """Multiply weights p (N, heads, L, S) by values v (N, S, D): p v of each head, (N, L, D)."""
     if len(p) != 4 or len(v) != 3 or p[0] != v[0] or p[3] != v[1]:
         raise ValueError(
             "weights must have the shape (batch, heads, L, S), and values the shape (batch, S, "
@@ -140,7 +140,7 @@ _PRODUCT_GRADIENTS = (
 
 
 def _softmax(x: Shape, *, causal: bool = False) -> Spec:
-    """Softmax over the last axis. If causal, row i of the last two axes uses columns 0 to i."""
+    """Apply softmax along the last axis. If causal, row i of a matrix uses columns 0 to i only."""
     if len(x) < 2 or (causal and len(x) < 3):
         raise ValueError(
             "the input must have at least 2 dimensions, and a causal softmax needs at least 3"
@@ -151,7 +151,7 @@ def _softmax(x: Shape, *, causal: bool = False) -> Spec:
 
 
 def _masked_softmax(x: Shape, mask: Shape, *, causal: bool = False) -> Spec:
-    """Softmax over the last axis of x (N, ..., L), without elements whose mask (N, L) is 0."""
+    """Apply softmax along the last axis of x (N, ..., L), except where the mask (N, L) is 0."""
     if mask != (x[0], x[-1]):
         raise ValueError(f"the mask must have the shape {(x[0], x[-1])}")
     if len(x) < 3:
@@ -160,7 +160,7 @@ def _masked_softmax(x: Shape, mask: Shape, *, causal: bool = False) -> Spec:
 
 
 def _layernorm(x: Shape, *, axes: int = 1, epsilon: float = 1e-5) -> Spec:
-    """Layer normalisation over the last `axes` axes, then scale and shift."""
+    """Normalise x over its last `axes` axes, then scale and shift it."""
     if not 0 < axes <= len(x):
         raise ValueError(f"`axes` ({axes}) must be from 1 to {len(x)}")
     if not 0 < epsilon < 1:
@@ -172,7 +172,7 @@ def _layernorm(x: Shape, *, axes: int = 1, epsilon: float = 1e-5) -> Spec:
 
 
 def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1.0) -> Spec:
-    """Tokens (...) int32 -> rows of the table, (..., features).
+    """Look up tokens (...) int32 in a table. The result is rows of the table (..., features).
 
     The first values of the table are normally distributed with the standard deviation `deviation`.
     """
@@ -184,7 +184,7 @@ def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1
 
 
 def _gather(x: Shape, weight: Shape) -> Spec:
-    """Tokens (...) int32 and a table (V, D) -> its rows (..., D)."""
+    """Look up tokens (...) int32 in a table (V, D). The result is rows of the table (..., D)."""
     if len(weight) != 2:
         raise ValueError("the table must have 2 dimensions (rows, features)")
     return Spec((*x, weight[1]), {"n": prod(x), "c": weight[1], "k": weight[0]})

@@ -52,7 +52,7 @@ def _bits(axes: Sequence[object]) -> int:
 
 
 def _two(a: Shape, b: Shape) -> Spec:
-    """Broadcast as in NumPy: shapes are aligned at the end, and an axis of size 1 is repeated."""
+    """Broadcast a and b as in NumPy: align shapes at the end, and repeat axes of size 1."""
     if a == b:
         return Spec(a, sizes_of(a) | {"variant": 0})
     rank = max(len(a), len(b))
@@ -99,21 +99,21 @@ def _summed(name: str, operand: int, factor: float) -> Rule:
 
 
 def _scale(x: Shape, factor: float) -> Spec:
-    """x times a constant."""
+    """Multiply x by a constant."""
     if not isfinite(factor):
         raise ValueError(f"`factor` ({factor}) must be finite")
     return Spec(x, sizes_of(x) | {"variant": 0, "factor": factor})
 
 
 def _clip(x: Shape, low: float, high: float) -> Spec:
-    """x between the bounds `low` and `high`, which may be infinite."""
+    """Limit x to the bounds `low` and `high`, which may be infinite."""
     if isnan(low) or isnan(high) or low > high:
         raise ValueError(f"`low` ({low}) must not be more than `high` ({high})")
     return Spec(x, sizes_of(x) | {"lower_bound": low, "upper_bound": high})
 
 
 def _gelu(x: Shape, *, approximate: str = "none") -> Spec:
-    """Gelu of x, which is exact, or approximated if `approximate` is "tanh", as in PyTorch."""
+    """Apply gelu to x. It is exact, or approximated if `approximate` is "tanh", as in PyTorch."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f'`approximate` ({approximate!r}) must be "none" or "tanh"')
     return Spec(x, sizes_of(x) | {"variant": int(approximate == "tanh")})
@@ -139,17 +139,17 @@ def _over(x: Shape, axes: int | tuple[int, ...], keepdims: bool, mean: bool) -> 
 
 
 def _mean(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Spec:
-    """The mean over one axis or several."""
+    """Compute the mean of x over one or several axes."""
     return _over(x, axes, keepdims, mean=True)
 
 
 def _sum(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Spec:
-    """The sum over one axis or several."""
+    """Compute the sum of x over one or several axes."""
     return _over(x, axes, keepdims, mean=False)
 
 
 def _expand(x: Shape, shape: tuple[int, ...]) -> Spec:
-    """x repeated along its axes of size 1, and along axes added in front."""
+    """Repeat x along its axes of size 1, and along new axes in front of them."""
     own = (1,) * (len(shape) - len(x)) + x
     if len(own) != len(shape) or any(a not in (1, b) for a, b in zip(own, shape, strict=True)):
         raise ValueError(f"the input cannot be repeated to the shape {shape}")
@@ -158,12 +158,12 @@ def _expand(x: Shape, shape: tuple[int, ...]) -> Spec:
 
 
 def _flatten(x: Shape) -> Spec:
-    """x (N, C, H, W) -> (N, C * H * W), in the same memory."""
+    """Reshape x (N, C, H, W) to (N, C * H * W), in the same memory."""
     return Spec((x[0], prod(x[1:])), {})
 
 
 def _reshape(x: Shape, shape: tuple[int, ...]) -> Spec:
-    """x in another shape, in the same memory. One size may be -1."""
+    """Reshape x to `shape`, in the same memory. One size may be -1: it fits the other sizes."""
     known = prod(size for size in shape if size != -1)
     if shape.count(-1) > 1 or known <= 0 or any(size < -1 for size in shape):
         raise ValueError(f"each size in shape {shape} must be 1 or more, but one size may be -1")
@@ -174,7 +174,7 @@ def _reshape(x: Shape, shape: tuple[int, ...]) -> Spec:
 
 
 def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
-    """Axis i of the output is axis order[i] of x."""
+    """Transpose x: axis i of the output is axis order[i] of x."""
     rank = len(x)
     order = tuple(axis_of(axis, rank) for axis in order)
     if sorted(order) != list(range(rank)):
@@ -222,7 +222,7 @@ def _concat(a: Shape, b: Shape, axis: int) -> Spec:
 
 
 def _slice(x: Shape, axis: int, begin: int, end: int) -> Spec:
-    """Elements `begin` to `end` - 1 of x along one axis."""
+    """Select the elements `begin` to `end` - 1 of x along one axis."""
     axis = axis_of(axis, len(x))
     if not 0 <= begin < end <= x[axis]:
         raise ValueError(
@@ -243,7 +243,7 @@ def _pad(x: Shape, axis: int, before: int, after: int) -> Spec:
 
 
 def _parameter(shape: Shape, *, start: str = "zeros", trainable: bool = True) -> Spec:
-    """A stored tensor without a kernel. If it is not `trainable`, it keeps its values."""
+    """Add a stored tensor, which needs no kernel. Without `trainable`, it keeps its values."""
     for size in shape:
         checked_count(size, "a size")
     if not shape:

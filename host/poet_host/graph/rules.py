@@ -94,7 +94,7 @@ def of_one_kernel(
 
 
 def elementwise(x: Shape) -> Spec:
-    """x -> y of the same shape."""
+    """Describe an operator whose output has the shape of its input."""
     return Spec(x, sizes_of(x))
 
 

@@ -205,7 +205,8 @@ def _batchnorm(node: ImportedNode) -> Tensor:
         name=name,
         parameters=parameters,
         epsilon=node.attribute("epsilon", 1e-5),
-        momentum=round(1 - node.attribute("momentum", 0.9), 6),  # in ONNX the old value's weight
+        # In ONNX, momentum is the weight of the old value; here it is that of the new value.
+        momentum=round(1 - node.attribute("momentum", 0.9), 6),
     )
     return Tensor(y.name, x.shape)
 

@@ -111,7 +111,7 @@ def distinct(graph: Graph) -> list[Node]:
 
 @dataclass(frozen=True)
 class _Places:
-    """Offsets of an operator's tensors in the arena. The tensors lie one after the other."""
+    """Offsets in the arena of an operator's tensors, which lie one after the other."""
 
     inputs: tuple[int, ...]
     output: int

@@ -32,7 +32,7 @@ def _matmul(
     transpose_b: bool = False,
     factor: float = 1.0,
 ) -> Spec:
-    """Multiply a (..., M, K) by b (..., K, N) or by one b (K, N). The result is (..., M, N).
+    """Multiply a (..., M, K) by b (..., K, N) or by one b (K, N): factor * a b, (..., M, N).
 
     With `transpose_a`, a is (..., K, M). With `transpose_b`, b is (..., N, K).
     """

@@ -44,7 +44,7 @@ def replacement(path: Path, mode: int | None = None) -> Iterator[Path]:
     """
     path = Path(os.path.realpath(path))
     if path.is_dir():
-        raise BadInput(f"{path} cannot be written: it is a folder")
+        raise BadInput(f"{path} cannot be written: the path is a folder")
     with temporary_file(path.parent, ".poet-writing-") as new:
         yield new
         with new.open("rb+") as file:
@@ -130,7 +130,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
     except UnicodeDecodeError as error:
         raise BadInput(f"{where} is not a text in UTF-8: check the file") from error
     except RecursionError as error:
-        raise BadInput(f"{where}: JSON nested too deeply: check the file") from error
+        raise BadInput(f"{where}: the JSON is nested too deeply: check the file") from error
     except ValueError as error:  # a whole number has thousands of digits
         raise BadInput(f"{where}: a number has too many digits: check the file") from error
 

@@ -116,7 +116,7 @@ def of_format(value: Any, name: str, version: int, where: str, advice: str) -> d
     """
     if not isinstance(value, dict) or value.get("format") != name:
         raise BadInput(
-            f'{where} is no {name.removeprefix("poet-")} ("format" is not "{name}"): {advice}'
+            f'{where} is not a {name.removeprefix("poet-")} ("format" is not "{name}"): {advice}'
         )
     found = value.get("version")
     if found != version or isinstance(found, bool):

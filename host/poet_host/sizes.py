@@ -24,9 +24,12 @@ def size_bytes(text: str, what: str, also: str = "") -> int:
     unit = found[2].lower() if found else ""
     if found and unit in ("k", "m", "g"):
         binary, decimal = (f"{found[1]}{unit.upper()}{end}" for end in ("iB", "B"))
-        raise BadInput(f"{what}: write {binary} (by 1024) or {decimal} (by 1000)")
+        raise BadInput(f"{what}: write {binary} (powers of 1024) or {decimal} (powers of 1000)")
     if not found or unit not in _UNITS:
-        raise BadInput(f"{what}: write bytes, such as 24576, or 24KiB, or 64MiB{also}")
+        raise BadInput(
+            f"{what}: write a number of bytes, such as 24576, or a size, such as 24KiB or "
+            f"64MiB{also}"
+        )
     size = Fraction(found[1]) * _UNITS[unit]
     if size.denominator != 1:
         raise BadInput(f"{what} is not a whole number of bytes: write bytes, such as 24576{also}")
@@ -35,7 +38,7 @@ def size_bytes(text: str, what: str, also: str = "") -> int:
 
 def bounded(size: int, what: str) -> int:
     if size > LARGEST_WHOLE:
-        raise BadInput(f"{what}: the most is {LARGEST_WHOLE:,} bytes")
+        raise BadInput(f"{what}: at most {LARGEST_WHOLE:,} bytes are possible")
     return size
 
 
@@ -47,5 +50,7 @@ def as_bytes(size: int | str, what: str) -> int:
     if isinstance(size, str):
         return size_bytes(size, what)
     if not isinstance(size, Integral) or isinstance(size, bool):
-        raise BadInput(f"{what} {size!r}: write bytes, such as 24576, or 24KiB")
+        raise BadInput(
+            f"{what} {size!r}: write a number of bytes, such as 24576, or a size, such as 24KiB"
+        )
     return int(size)

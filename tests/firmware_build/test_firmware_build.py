@@ -308,10 +308,10 @@ def test_large_frames_are_seen(core: str, size_bytes: int, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (LOOP, "the stack has no bound: [fg] calls [fg] calls [fg]"),
-        (ALLOCA, "reset_handler .* stack pointer .*: no bound"),
-        (POINTER, "what reset_handler may call through a pointer"),
-        (TAKEN, "who calls h through a pointer"),
+        (LOOP, "no known bound, because [fg] calls [fg] calls [fg]"),
+        (ALLOCA, "reset_handler .* stack pointer .* bound"),
+        (POINTER, "functions reset_handler may call through a pointer"),
+        (TAKEN, "call h through a pointer"),
     ],
 )
 def test_what_has_no_bound_is_refused(core: str, body: str, message: str, tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_fault_handler_that_resets_the_stack_adds_nothing(core: str, tmp_path:
     assert bound(400, resets) == bound(400, FAULT)
     assert bound(400, resets.replace("mov sp, r3", "nop")) == bound(400, FAULT) + 200 + 8
     assert bound(8, resets) == 200 + 8  # the report alone
-    with pytest.raises(BadInput, match="sets the stack pointer from a register: no bound"):
+    with pytest.raises(BadInput, match="sets the stack pointer from a register"):
         bound(8, REPORT % "0x20001234")
 
 
@@ -355,7 +355,7 @@ def test_damaged_images_are_refused(tmp_path: Path) -> None:
     head = bytearray(good[:52])
     head[44:46] = bytes(2)  # no program headers
     damages = [(good[: len(good) // 2], "damaged"), (good[:100], "damaged"), (head, "damaged")]
-    damages += [(head + good[52:], "nothing to load"), (b"", "not a 32-bit")]
+    damages += [(head + good[52:], "no segment"), (b"", "not a 32-bit")]
     for data, words in damages:
         path.write_bytes(data)
         with pytest.raises(BadInput, match=words):

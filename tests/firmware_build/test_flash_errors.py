@@ -126,7 +126,7 @@ def test_another_board_that_answers_is_an_error(desk: Desk) -> None:
     with answering("mkr1000") as board, pytest.raises(PoetError, match=message):
         write(DK, board.port)
     foreign = isa.fingerprint_text().replace(b"relu", b"rolu", 1)
-    message = r"written, but .* other operators"
+    message = r"written, but .* operators"
     with FakeBoard(rows=foreign) as board, pytest.raises(BoardError, match=message):
         write(DK, board.port)
 

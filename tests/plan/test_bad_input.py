@@ -140,7 +140,7 @@ def test_an_error_about_a_strange_name_is_one_line(
 
 BAD_LIMITS: dict[tuple[str, str], str] = {
     **{("--ram", text): "RAM budget" for text in ("", "nan", "inf", "1e9", "0x10", "64.5.5", "-1")},
-    ("--ram", str(MOST_BYTES + 1)): f"the most is {MOST_BYTES:,} bytes",
+    ("--ram", str(MOST_BYTES + 1)): f"{MOST_BYTES:,} bytes",
     ("--ram", "9" * 5000): "RAM budget",
     **{("--deadline", text): "deadline" for text in ("", "nan", "inf", "0", "-1x", "1e999", "0x")},
     **{("--deadline-us", text): "positive number" for text in ("nan", "inf", "-inf", "0", "-1")},

@@ -104,8 +104,8 @@ def test_a_loss_of_nan_is_an_error() -> None:
     ("how", "message"),
     [
         ({"half": "held-out"}, "held out"),
-        ({"half": "best"}, "there is no half 'best': choose one of held-out, training"),
-        ({"samples": 0}, "0 samples"),
+        ({"half": "best"}, "half 'best' of the data"),
+        ({"samples": 0}, "samples to evaluate is 0"),
     ],
 )
 def test_missing_samples_are_refused(how: Any, message: str) -> None:
@@ -167,7 +167,7 @@ def test_evaluation_does_not_change_the_card(trained: tuple[Path, Schedule]) -> 
 def test_a_card_of_another_model_is_refused_and_unchanged(trained: tuple[Path, Schedule]) -> None:
     card, _ = trained
     before = card.read_bytes()
-    with pytest.raises(BadInput, match="no trained weights of resnet-digits"):
+    with pytest.raises(BadInput, match=r"weights of .*resnet-digits"):
         of_card(card, runs.schedule(runs.digits(0.9, 0.0005)))
     assert card.read_bytes() == before
 

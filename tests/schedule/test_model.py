@@ -127,7 +127,7 @@ def changed(name: str, **change: Any) -> Graph:
         (lambda: changed("z", op="magic"), "no board has the operator magic"),
         (lambda: changed("z", sink="magic"), "the sink magic"),
         (lambda: changed("w1", updates="v1"), "v1 is updated, but is not a stored"),
-        (lambda: changed("dz", inputs=("z",) * 9), "dz: it has 9 inputs"),
+        (lambda: changed("dz", inputs=("z",) * 9), "dz: .* 9 inputs"),
     ],
 )
 def test_graphs_that_no_board_can_run(graph: Callable[[], Graph], message: str) -> None:

@@ -126,5 +126,7 @@ def parse_board(name: str, text: str, where: str) -> Board:
     """Return the board that a board.toml describes. Messages of errors begin with `where`."""
     table = parse_toml(text, where)
     if "name" in table:
-        raise BadInput(f"{where}, at $.name: the folder's name is the board's: delete the key")
+        raise BadInput(
+            f"{where}, at $.name: the name of the folder is the name of the board: delete the key"
+        )
     return convert({**table, "name": name}, Board, where)

@@ -49,15 +49,15 @@ class Device(Closing):
         self.info = self._first_hello()
         if self.info.version != _C["POET_VERSION"]:
             raise BoardError(
-                f"the firmware of {self.info.board} has version {self.info.version}, this "
-                f"poet-host version {_C['POET_VERSION']}: flash the firmware of this version",
+                f"the firmware of {self.info.board} has version {self.info.version}, but this "
+                f"poet-host has version {_C['POET_VERSION']}: flash the firmware of this poet-host",
                 "bad_version",
                 self.info.version,
             )
         if self.info.fingerprint != isa.fingerprint():
             raise BoardError(
-                f"the firmware of {self.info.board} has other operators than this poet-host: "
-                f"{self._differing_rows()}; flash the firmware of this version",
+                f"the firmware of {self.info.board} and this poet-host have different operators: "
+                f"{self._differing_rows()}. Flash the firmware of this poet-host",
                 "bad_fingerprint",
                 self.info.fingerprint,
             )
@@ -118,7 +118,9 @@ class Device(Closing):
             values = {"object": object, "tensor": tensor, "offset": start + done, "bytes": piece}
             following = int(self._request("write", **values)["next"]) - start
             if not done < following <= done + len(piece):
-                raise self._invalid(f"write: expects offset {following} after {done}")
+                raise self._invalid(
+                    f"after {done} bytes of a write, the board expects offset {following}"
+                )
             done = following
             if progress:
                 progress(done, len(data))
@@ -133,7 +135,7 @@ class Device(Closing):
             values = {"object": object, "tensor": tensor, "offset": offset, "count": count}
             piece = self._request("read", **values)["bytes"]
             if len(piece) != count:
-                raise self._invalid(f"{len(piece)} bytes instead of {count}")
+                raise self._invalid(f"a read returned {len(piece)} bytes instead of {count}")
             data += piece
         return bytes(data)
 
@@ -197,7 +199,7 @@ class Device(Closing):
         records: list[Any] = []
         while piece := self._request("trace", first=len(records))["bytes"]:
             if len(piece) % size:
-                raise self._invalid("an incomplete trace record")
+                raise self._invalid("the trace ends within a record")
             for at in range(0, len(piece), size):
                 fields = isa.unpack("poet_trace", piece[at : at + size])
                 records.append(record_type("poet_trace")(**fields))
@@ -339,4 +341,4 @@ def connect(port: str, *, timeout_s: float = 1.0, patience_s: float = 60.0) -> D
         except NoDevice as error:
             tried.append(str(error))
     found = f" ({'; '.join(tried)})" if tried else ": this computer has no serial port"
-    raise NoDevice(f"no board answers on any port{found}; plug one in, or name its port")
+    raise NoDevice(f"no board answers on any port{found}. Plug in a board, or name its port")

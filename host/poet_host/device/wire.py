@@ -89,7 +89,7 @@ def unpack(fields: Sequence[Field], payload: bytes) -> dict[str, Any]:
         number = _TYPES.get(field.type)
         size = struct.calcsize(number) if number else isa.record_size(field.type)
         if at + size > len(payload):
-            raise WireError(f"the payload ends before {field.name}")
+            raise WireError(f"the payload ends before the field {field.name}")
         raw = payload[at : at + size]
         if number:
             values[field.name] = struct.unpack(number, raw)[0]
@@ -97,7 +97,7 @@ def unpack(fields: Sequence[Field], payload: bytes) -> dict[str, Any]:
             values[field.name] = record_type(field.type)(**isa.unpack(field.type, raw))
         at += size
     if at != len(payload):
-        raise WireError(f"{len(payload) - at} bytes after the last field")
+        raise WireError(f"the payload has {len(payload) - at} bytes after its last field")
     return values
 
 

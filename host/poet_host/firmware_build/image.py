@@ -65,7 +65,7 @@ def read_elf(path: Path) -> Image:
     except (struct.error, IndexError, ValueError) as error:
         raise BadInput(f"{path} is a damaged ELF image: build it again") from error
     if not image.segments:
-        raise BadInput(f"{path} has nothing to load: use a linked image")
+        raise BadInput(f"{path} has no segment to load into memory: use a linked image")
     return image
 
 

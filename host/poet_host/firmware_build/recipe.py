@@ -63,7 +63,7 @@ def recipe(board: str) -> Recipe:
     path = resource("boards") / board / "chip.toml"
     chip = parse_toml(read_text(path), str(path)).get("chip")
     if not isinstance(chip, str) or chip not in table["core"]:
-        raise BadInput(f"{path}, at $.chip: it must be one of {', '.join(table['core'])}")
+        raise BadInput(f"{path}, at $.chip: the chip must be one of {', '.join(table['core'])}")
 
     def paths(names: list[str]) -> tuple[Path, ...]:
         return tuple(firmware / name.format(chip=chip) for name in names)

@@ -86,13 +86,14 @@ class _Bound:
         callers = {f.name for f in self.functions.values() if f.calls_pointer} - set(self.rule_of)
         if called:
             raise BadInput(
-                f"firmware/calls.toml does not list who calls {', '.join(sorted(called))} "
-                "through a pointer: add it to a group"
+                "firmware/calls.toml does not list which functions call "
+                f"{', '.join(sorted(called))} through a pointer: add the functions "
+                "that are called to a group"
             )
         if callers:
             raise BadInput(
-                f"firmware/calls.toml does not list what {', '.join(sorted(callers))} may call "
-                "through a pointer: add it to a rule"
+                f"firmware/calls.toml does not list which functions {', '.join(sorted(callers))} "
+                f"may call through a pointer: add a rule for these callers"
             )
 
     def _targets(self, name: str, entered: tuple[str, ...]) -> set[int]:
@@ -116,8 +117,9 @@ class _Bound:
         if key in self.path:
             way = [self.functions[at].name for at, _ in self.path[self.path.index(key) :]]
             raise BadInput(
-                f"the stack has no bound: {' calls '.join((*way, function.name))}: if the number "
-                "of these calls is limited, list it under `again` in firmware/calls.toml"
+                f"the stack has no known bound, because {' calls '.join((*way, function.name))}. "
+                "If the number of these calls is limited, list one of the functions under `again` "
+                "in firmware/calls.toml"
             )
         if key not in self.known:
             self.path.append(key)
@@ -175,7 +177,9 @@ def _addresses_in_pointers(image: Image, known: dict[int, Function]) -> set[int]
     if not image.pointers:
         raise BadInput("the image has no relocations: link with --emit-relocs")
     if image.split_pointers:
-        raise BadInput("the image builds addresses from two halves (movw): the stack has no bound")
+        raise BadInput(
+            "the image builds addresses from two halves (movw), so the stack has no known bound"
+        )
     at, size = image.objects["vectors"]
     words = {
         word & ~1
@@ -265,7 +269,10 @@ def _pushed(
         if first & 0xFF87 == 0x4485:  # ADD SP, Rm: an earlier LDR has loaded a constant into Rm
             return max(0, -_constant(name, address, first >> 3 & 15, start, code))
         if first & 0xFF87 == 0x4685:  # MOV SP, Rm
-            raise BadInput(f"{name} sets the stack pointer from a register: no bound is known")
+            raise BadInput(
+                f"the function {name} sets the stack pointer from a register, so its use of the "
+                "stack has no known bound"
+            )
         return 0
     if first == 0xE92D:  # PUSH.W
         return 4 * second.bit_count()
@@ -280,7 +287,10 @@ def _pushed(
     if first & 0xFBFF == 0xF2AD and second & 0x8F00 == 0x0D00:  # SUBW SP, SP, #
         return (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 0xFF
     if first & 0xFFEF in (0xEBAD, 0xEB0D) and second & 0x0F00 == 0x0D00:
-        raise BadInput(f"{name} lowers the stack pointer by a register: no bound is known")
+        raise BadInput(
+            f"the function {name} lowers the stack pointer by a register, so its use of the stack "
+            "has no known bound"
+        )
     return 0
 
 
@@ -300,7 +310,10 @@ def _constant(name: str, address: int, register: int, start: int, code: bytes) -
         if half & 0xFF00 == 0x4800 | register << 8:
             literal = (at + 4 & ~3) + 4 * (half & 0xFF) - start
             return int.from_bytes(code[literal : literal + 4], "little", signed=True)
-    raise BadInput(f"{name} moves the stack pointer by a register: no bound is known")
+    raise BadInput(
+        f"the function {name} moves the stack pointer by a register, so its use of the stack has "
+        "no known bound"
+    )
 
 
 def _calls_pointer(first: int, second: int | None) -> bool:

@@ -84,8 +84,8 @@ def write_image(
     loading = loading_of(board)
     if start != loading.start:
         raise BadInput(
-            f"the image begins at 0x{start:x}, but {board.name} needs an image at "
-            f"0x{loading.start:x}: use an image for {board.name}"
+            f"the image begins at address 0x{start:x}, but {board.name} needs an image that begins "
+            f"at 0x{loading.start:x}: use an image for {board.name}"
         )
     name, program = find_tool(board, tool)
     if port == "auto":
@@ -267,9 +267,9 @@ def enter_boot_loader(port: str, loading: Loading, report: Report) -> str:
             return port
     if vanished:
         raise NoDevice(
-            f"{port} went away, but no boot loader has appeared within {TOUCH_WAIT_S:g} s "
-            f"({ports_here()}): press the board's reset button twice, quickly, and name the port "
-            "that appears with --upload-port"
+            f"{port} disappeared, but no boot loader has appeared within {TOUCH_WAIT_S:g} s "
+            f"({ports_here()}): press the reset button of the board twice, quickly, and name the "
+            "port that appears with --upload-port"
         )
     return port  # this may be a boot loader whose USB ids are not known
 
@@ -305,7 +305,9 @@ def _only_port(board: Board) -> str:
     if len(matching) == 1:
         return matching[0]
     which = f"{len(matching)} ports have" if matching else "no port has"
-    raise NoDevice(f"{which} the USB ids of {board.name} ({ports_here()}): name one with --port")
+    raise NoDevice(
+        f"{which} the USB ids of {board.name} ({ports_here()}): name one port with --port"
+    )
 
 
 def _usb_ports(board: Board) -> dict[str, str]:
@@ -383,7 +385,7 @@ def _back_at(board: Board, port: str, before: dict[str, str]) -> str:
 def _checked(board: Board, port: str, device: Device) -> Any:
     if device.info.board != board.name:
         raise PoetError(
-            f"the image was written, but {device.info.board} answers at {port}, not "
-            f"{board.name}: name with --port the port of the board that was flashed"
+            f"the image was written, but {device.info.board} answers at {port}, not {board.name}: "
+            "use --port to name the port of the board that was flashed"
         )
     return device.info

@@ -77,7 +77,7 @@ def _dump_node(graph: CostGraph, node: CostNode) -> dict[str, Any]:
 
 def _name(row: Any, where: str) -> str:
     if not isinstance(row, dict):
-        raise BadInput(f"{where}: must be a JSON object")
+        raise BadInput(f"{where}: the value must be a JSON object")
     return convert(row.get("name"), Name, f'{where}, "name"')
 
 
@@ -89,14 +89,15 @@ def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where
     for name in names:
         if name not in order:
             raise BadInput(
-                f"{where}: its input {quoted(name)} is not the name of an earlier node. List "
-                "every node after its inputs (a graph with a cycle has no such order)"
+                f"{where}: the input {quoted(name)} is not the name of an earlier node. List every "
+                "node after its inputs (a graph with a cycle has no such order)"
             )
     positions: dict[str, Any] = {"inputs": list(dict.fromkeys(order[name] for name in names))}
     if "overwrites" in row:
         if row["overwrites"] not in names:
             raise BadInput(
-                f"{where}: overwrites {quoted(row['overwrites'])}, which is not one of its inputs"
+                f"{where}: the node overwrites {quoted(row['overwrites'])}, which is not one of "
+                "its inputs"
             )
         positions["overwrites"] = order[row["overwrites"]]
     if row.get("stored") is True and names:
@@ -117,6 +118,6 @@ def _check_size(nodes: list[CostNode], where: str) -> None:
     if node.overwrites is not None and nodes[node.overwrites].bytes != node.bytes:
         other = nodes[node.overwrites]
         raise BadInput(
-            f"{where}: has {node.bytes} bytes, but overwrites {quoted(other.name)} of "
+            f"{where}: the node has {node.bytes} bytes, but overwrites {quoted(other.name)} of "
             f"{other.bytes} bytes. Both sizes must be equal"
         )

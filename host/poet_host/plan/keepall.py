@@ -93,8 +93,8 @@ class _Builder:
             return
         over = self.graph.nodes[node.overwrites].name
         raise BadInput(
-            f'{self.graph.name}, node "{node.name}": overwrites "{over}", which a later node '
-            f'needs. Without storage, "{over}" cannot be paged in again'
+            f'{self.graph.name}, node "{node.name}": the node overwrites "{over}", which a later '
+            f'node needs. Without storage, "{over}" cannot be paged in again'
         )
 
     def _free(self, tensors: Sequence[int]) -> None:

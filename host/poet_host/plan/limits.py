@@ -31,15 +31,15 @@ def problem_of(
     if ram is not None:
         budget = ram_bytes(ram, keep.peak_bytes if keep else None)
     elif profile is None:
-        raise BadInput(f"{costs.name} is a cost graph, which has no board: give --ram")
+        raise BadInput(f"{costs.name} is a cost graph, which has no board: add --ram")
     elif profile.board not in names():
-        raise BadInput(f"the profile's board {profile.board} is unknown: give --ram")
+        raise BadInput(f"the board of the profile, {profile.board}, is unknown: add --ram")
     else:
         budget = load_board(profile.board).arena_bytes
     if profile is not None and budget < MIN_RAM_BYTES:
         raise BadInput(
-            f"RAM budget {ram!r} is {budget:,} bytes, less than the size of one number: write "
-            f"bytes, such as 24576{_OR_A_SHARE}"
+            f"RAM budget {ram!r} is {budget:,} bytes, but one number needs more: write bytes, such "
+            f"as 24576{_OR_A_SHARE}"
         )
     return Problem(costs, budget, deadline_us(deadline, keep.time_us if keep else None), profile)
 
@@ -86,8 +86,8 @@ def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | 
     found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(x|ms|us)?", str(text).strip(), re.I)
     if not found:
         raise BadInput(
-            f"deadline {text!r}: write milliseconds, such as 15, or a multiple of "
-            "keep-everything's time, such as 1.2x, or none"
+            f"deadline {text!r}: write milliseconds, such as 15, or a multiple of the step time "
+            "when every tensor stays in RAM, such as 1.2x, or none"
         )
     number, unit = float(found[1]), (found[2] or "").lower()
     if unit == "x" and keep_all_us is None:

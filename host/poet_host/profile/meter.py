@@ -156,7 +156,7 @@ def powers(times_ms: Array, currents_ua: Array, states: Sequence[State], supply_
     found = Power(compute_uw, storage["read"], storage["write"], base_uw)
     if min(found.compute_uw, found.page_in_uw, found.page_out_uw, found.base_uw) < 0:
         raise BadInput(
-            "the meter's log shows less current in a state than at rest: power the SD card "
+            "the log of the meter shows less current in a state than at rest: power the SD card "
             "through the meter too"
         )
     return found
@@ -208,6 +208,6 @@ def _matching(periods: Sequence[tuple[int, int]], wanted_ms: Sequence[float]) ->
     seen = ", ".join(f"{length / 1e3:.2f}" for length in lengths[:12]) or "none"
     held = ", ".join(f"{wanted / 1e3:.2f}" for wanted in wanted_ms)
     raise BadInput(
-        f"the meter's log does not show the board's states of {held} s, but periods of {seen} s: "
-        "start recording before the command starts, and stop when it asks for the log"
+        f"the board held its states for {held} s, but the log of the meter shows periods of {seen} "
+        "s. Start recording before the command starts, and stop when the command asks for the log"
     )

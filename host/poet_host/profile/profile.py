@@ -185,8 +185,8 @@ class Profile:
         """Return `other`, a newer profile of this board, with the operators of both profiles."""
         if (self.board, self.kind) != (other.board, other.kind):
             raise BadInput(
-                f"one profile is of {self.board} ({self.kind}), the other of {other.board} "
-                f"({other.kind}): keep them in two files"
+                f"one profile is of the board {self.board} ({self.kind}), the other of "
+                f"{other.board} ({other.kind}): keep them in two files"
             )
         operators = {**self.operators, **other.operators}
         metered = self.metered or other.metered

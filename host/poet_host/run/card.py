@@ -197,8 +197,8 @@ def check_replaceable(
     job = read_job(device)
     if job and job.committed < job.last:
         raise BadInput(
-            f"the card holds a job that trains alone until step {job.last}: continue from it with "
-            "--resume, or delete it with --erase-card"
+            f"the card holds a job that trains without a host until step {job.last}: continue that "
+            "job with --resume, or delete it with --erase-card"
         )
     return None
 
@@ -251,8 +251,8 @@ def resumed(device: Device, schedule: Schedule) -> Resumed:
         return Resumed(found.step, classes)
     if not _same_weights(found, graph):
         raise BadInput(
-            f"the card holds no trained weights of {graph.name} as in this schedule, but weights "
-            f"of {found.described(graph)}. Name the schedule that trained them, or another card"
+            f"the card holds weights of {found.described(graph)}, which do not fit {graph.name} of "
+            "this schedule. Name the schedule that trained those weights, or another card"
         )
     return Resumed(found.step, classes, SavedWeights(_in_own_layout(device, found, graph), classes))
 
@@ -270,8 +270,9 @@ def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
     model = read_model(model_part, "the model on the card")
     if model.crc != found.model_crc:
         raise BadInput(
-            "the weights on the card belong to another model than the card's: another schedule was "
-            "loaded since. Read them with `card read` and the schedule that trained them"
+            "the weights on the card belong to another model than the one on the card, because "
+            "another schedule was loaded since. Read the weights with `card read` and the schedule "
+            "that trained them"
         )
     try:
         device.load(model_part, plan_part)

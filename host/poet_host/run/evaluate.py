@@ -100,7 +100,7 @@ def evaluate(
     not finite.
     """
     if samples is not None and samples < 1:
-        raise BadInput(f"{samples} samples to evaluate: choose 1 or more")
+        raise BadInput(f"the number of samples to evaluate is {samples}: choose 1 or more")
     graph, half = data.graph, half_of(data, half)
     x, y = (data.x_test, data.y_test) if half == "held-out" else (data.x, data.y)
     assert x is not None
@@ -133,7 +133,10 @@ def evaluate(
 def _check_weights(graph: Graph, weights: Weights) -> None:
     for node in weight_nodes(graph):
         if node.name not in weights:
-            raise BadInput(f"weights: {node.name} of {graph.name} is missing: all are needed")
+            raise BadInput(
+                f"weights: {node.name} of {graph.name} is missing, but an evaluation needs all "
+                "weights"
+            )
         if weights[node.name].shape != node.shape:
             raise BadInput(
                 f"weights: {node.name} has shape {weights[node.name].shape}, but {graph.name} has "
@@ -144,7 +147,9 @@ def _check_weights(graph: Graph, weights: Weights) -> None:
 def half_of(dataset: Dataset, half: Half | None) -> Half:
     """Return the checked `half`. None: "held-out" if samples are held out, otherwise "training"."""
     if half not in (None, *get_args(Half)):
-        raise BadInput(f"there is no half {half!r}: choose one of {', '.join(get_args(Half))}")
+        raise BadInput(
+            f"there is no half {half!r} of the data: choose one of {', '.join(get_args(Half))}"
+        )
     if dataset.x_test is not None:
         return half or "held-out"
     if half == "held-out":

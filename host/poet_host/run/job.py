@@ -164,4 +164,4 @@ def _room(device: Device) -> int:
         if error.name == "bad_object":
             return error.detail
         raise
-    raise AssertionError("the board accepts a read beyond the end of every job")
+    raise AssertionError("the board accepts a read beyond the end of the largest job")

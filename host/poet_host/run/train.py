@@ -62,9 +62,11 @@ class StartingPoint:
     def __post_init__(self) -> None:
         check_seed(self.seed)
         if not 0 <= self.first_step < NOTHING_COMMITTED:
-            raise BadInput(f"first_step {self.first_step}: pass the number of steps that are done")
+            raise BadInput(
+                f"first_step is {self.first_step}: pass the number of steps that are already done"
+            )
         if self.resume and self.weights is not None:
-            raise BadInput("a resumed run starts from the board's weights: leave out other weights")
+            raise BadInput("a resumed run starts from the weights on the board: omit `weights`")
 
     @property
     def classes(self) -> Classes:
@@ -121,8 +123,8 @@ class Training:
             raise Diverged(step + 1, self.finish("not_finite")) from error
         except LinkBroken as error:
             raise LinkBroken(
-                f"{error}; the board's storage holds the weights of step {step} or {step + 1}: "
-                "connect the board again and train with --resume"
+                f"{error}. The storage of the board holds the weights of step {step} or "
+                f"{step + 1}: connect the board again and train with --resume"
             ) from error
         self.done.append(_step(device, result))
         self.committed += 1
@@ -256,7 +258,8 @@ def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping
     for name, array in (weights or {}).items():
         if name not in values:
             raise BadInput(
-                f"weights: {graph.name} has no parameter {name}; it has {listed(list(values))}"
+                f"weights: {graph.name} has no parameter {name}. Its parameters are "
+                f"{listed(list(values))}"
             )
         if array.shape != values[name].shape:
             raise BadInput(

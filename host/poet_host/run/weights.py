@@ -92,7 +92,7 @@ def _classes(path: Path | str) -> Classes:
     try:
         return classes_from_json(_about(path).get("classes"))
     except (BadInput, ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"the names of its classes are damaged ({reason(error)})") from error
+        raise BadInput(f"the class names in the file are damaged ({reason(error)})") from error
 
 
 def _about(path: Path | str) -> dict[str, Any]:

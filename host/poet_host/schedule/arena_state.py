@@ -97,7 +97,10 @@ class ArenaState:
             raise RuleError(f"offset {offset} is not a multiple of 4")
         for old in self.residents:
             if old.offset < new.end and new.offset < old.end:
-                raise RuleError(f"[{new.offset}, {new.end}) overlaps [{old.offset}, {old.end})")
+                raise RuleError(
+                    f"the new bytes [{new.offset}, {new.end}) overlap the bytes [{old.offset}, "
+                    f"{old.end}) that are in use"
+                )
         self._insert(new)
         self.peak_bytes = max(self.peak_bytes, new.end)
         self.resident_max = max(self.resident_max, len(self.residents))
@@ -139,7 +142,8 @@ class ArenaState:
     def wait(self, remaining: int) -> None:
         if self.unfinished <= remaining:
             raise RuleError(
-                f"a wait until {remaining} transfers are unfinished: only {self.unfinished} are now"
+                f"the statement waits until {remaining} transfers are unfinished, but only "
+                f"{self.unfinished} are unfinished already"
             )
         self.finished = self.queued - remaining
 

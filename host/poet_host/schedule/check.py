@@ -31,7 +31,9 @@ def check_meta(schedule: "Schedule", where: str) -> None:
             graph = schedule.graph
             for node, tensor in zip(graph, model.tensors, strict=True):
                 if node.size_bytes != tensor.size_bytes:
-                    raise BadInput(f"tensor {quoted(node.name)}: its shape and size do not agree")
+                    raise BadInput(
+                        f"the shape and the size of tensor {quoted(node.name)} do not agree"
+                    )
             check_starts(graph)
     except BadInput as error:
         reason = str(error).replace("\n", "\\n")  # names may contain a line break

@@ -55,7 +55,10 @@ class _Decoder:
         counted = (state.peak_bytes, len(self.statements), state.resident_max, state.queue_max)
         stated = (header.arena_bytes, header.statement_count, header.resident_max, header.queue_max)
         if counted != stated:
-            raise RuleError(f"the header states {stated}, the statements have {counted}")
+            raise RuleError(
+                f"the header states {stated}, but the statements have {counted} (bytes of arena, "
+                "statements, tensors in RAM, queued transfers)"
+            )
         return tuple(self.statements)
 
     def _next(self) -> bool:
@@ -68,7 +71,7 @@ class _Decoder:
             tensor = self._tensor()
             if again:
                 if tensor >= state.next_tensor:
-                    raise RuleError(f"tensor {tensor} is recomputed before it is computed")
+                    raise RuleError(f"tensor {tensor} is recomputed before its first computation")
                 self._compute(tensor)
             else:
                 offset = self._place(self.model.tensors[tensor].size_bytes)
@@ -77,7 +80,9 @@ class _Decoder:
         elif get(1) == 0:
             if get(1) == 0:
                 if state.last_output is None:
-                    raise RuleError("page-out of the last output before any compute")
+                    raise RuleError(
+                        "a statement pages out the latest output, but nothing has been computed yet"
+                    )
                 self._page_out(state.last_output)
             elif get(1) == 0:
                 self._page_out(self._resident())
@@ -133,7 +138,9 @@ class _Decoder:
         count = len(self.state.residents)
         position = self.bits.get(width(count))
         if position >= count:
-            raise RuleError(f"there is no resident {position} of {count}")
+            raise RuleError(
+                f"resident {position} does not exist: only {count} residents are in RAM"
+            )
         return position
 
     def _resident(self) -> int:
@@ -149,5 +156,5 @@ class _Decoder:
         else:
             offset = 4 * self.bits.get(width(-(-self.header.arena_bytes // 4)))
         if offset + size_bytes > self.header.arena_bytes:
-            raise RuleError(f"[{offset}, {offset + size_bytes}) is outside the arena")
+            raise RuleError(f"the bytes [{offset}, {offset + size_bytes}) are outside the arena")
         return offset

@@ -77,7 +77,7 @@ def _encode(
     whole = {"format": "poet-schedule", **known, "plan": plan_to_json(plan, statements=False)}
     for key, value in (meta or {}).items():
         if key in whole:
-            raise BadInput(f"meta: {key} is set by encode: choose another key")
+            raise BadInput(f"meta: `encode` sets the key {key} itself: choose another key")
         whole[key] = value
     # Convert the meta part to JSON and back, so that tuples become lists, as for a reader. A value
     # that JSON cannot store raises an error here.

@@ -81,7 +81,7 @@ def _operator(graph: Graph, node: Node, number: Mapping[str, int]) -> Operator:
     if node.op not in kernels or node.sink not in sinks:
         raise BadInput(f"{where}: no board has the operator {node.op} with the sink {node.sink}")
     if len(node.inputs) > MAX_INPUTS:
-        raise BadInput(f"{where}: it has {len(node.inputs)} inputs: use at most {MAX_INPUTS}")
+        raise BadInput(f"{where}: the node has {len(node.inputs)} inputs: use at most {MAX_INPUTS}")
     unknown = sorted(set(node.attrs) - _ATTRS)
     if unknown:
         raise BadInput(f"{where}: poet_op has no field {unknown[0]}")
@@ -110,10 +110,12 @@ def model_of_costs(graph: CostGraph) -> Model:
     for node in order:
         where = f"graph {graph.name}, node {node.name}"
         if node.bytes == 0:
-            raise BadInput(f"{where}: it has 0 bytes: a tensor of a schedule needs at least 1")
+            raise BadInput(
+                f"{where}: the tensor has 0 bytes, but a tensor of a schedule needs at least 1"
+            )
         inputs = tuple(number[graph.nodes[i].name] for i in dict.fromkeys(node.inputs))
         if len(inputs) > MAX_INPUTS:
-            raise BadInput(f"{where}: it has {len(inputs)} inputs: use at most {MAX_INPUTS}")
+            raise BadInput(f"{where}: the node has {len(inputs)} inputs: use at most {MAX_INPUTS}")
         flags = (STORED * node.stored) | (KEEP * node.keep) | (ONCE * node.once)
         place = FIXED if node.stored else PAGE if graph.storage else PLACE_NONE
         tensors.append(Tensor(rounded(node.bytes), place, flags))

@@ -129,7 +129,10 @@ def read_model(part: bytes, where: str) -> Model:
             f"{_C['POET_VERSION']}: use the poet-host that wrote it, or solve again"
         )
     if header["crc"] != part_crc(part):
-        raise BadInput(f"{where} is damaged (CRC of the model part): copy it again, or solve again")
+        raise BadInput(
+            f"{where} is damaged (the CRC of the model part is wrong): copy it again, or solve "
+            "again"
+        )
     if header["fingerprint"] != isa.fingerprint():
         raise BadInput(
             f"{where} was made for other operators than this poet-host has: use the version "

@@ -95,11 +95,15 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
     if len(data) > end:
         origin, end = _unpacked(data, end, "POET_ORIGIN_MAGIC", "origin part", where)
     if len(data) > end:
-        raise BadInput(f"{where} is damaged (bytes after its end): copy it again, or solve again")
+        raise BadInput(
+            f"{where} is damaged (it has bytes after its end): copy it again, or solve again"
+        )
 
     model = read_model(data[:plan_at], where)
     if part_crc(data[plan_at:meta_at]) != plan_header["crc"]:
-        raise BadInput(f"{where} is damaged (CRC of the plan part): copy it again, or solve again")
+        raise BadInput(
+            f"{where} is damaged (the CRC of the plan part is wrong): copy it again, or solve again"
+        )
     if plan_header["model_crc"] != model.crc:
         raise BadInput(f"{where}: the plan belongs to another model: solve again")
     meta = parse_json(text, f"{where}, meta part")
@@ -120,7 +124,9 @@ def _unpacked(data: bytes, at: int, magic: str, part: str, where: str) -> tuple[
     begin = at + isa.record_size("poet_meta")
     content = data[begin : begin + header["bytes"]]
     if len(content) != header["bytes"] or zlib.crc32(content) != header["crc"]:
-        raise BadInput(f"{where} is damaged (CRC of the {part}): copy it again, or solve again")
+        raise BadInput(
+            f"{where} is damaged (the CRC of the {part} is wrong): copy it again, or solve again"
+        )
     return content, begin + len(content)
 
 
@@ -128,7 +134,7 @@ def _header(data: bytes, at: int, record: str, magic: str, where: str) -> dict[s
     end = at + isa.record_size(record)
     if data[at : at + 4] != _C[magic].to_bytes(4, "little"):
         if at == 0:
-            raise BadInput(f"{where} is not a .poet file: name one that `solve` wrote")
+            raise BadInput(f"{where} is not a .poet file: name a file that `solve` wrote")
         raise BadInput(f"{where} is damaged ({record} is missing): copy it again, or solve again")
     if len(data) < end:
         raise BadInput(f"{where} ends too early: copy it again, or solve again")

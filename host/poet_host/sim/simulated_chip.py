@@ -228,7 +228,8 @@ class SimulatedChip:
         if self._usb and state != self.lib.USB_READY:
             reason = self.ffi.string(self.lib.machine_usb_complaint(self.machine)).decode()
             raise PoetError(
-                f"the program is not a serial port on USB: {reason or 'it does not connect'}"
+                "the program does not act as a serial port on USB: "
+                f"{reason or 'it does not connect'}"
             )
 
     def set_card_present(self, present: bool) -> None:

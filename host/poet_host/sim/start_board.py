@@ -58,10 +58,13 @@ def start_board(
         ("USB", usb, chips),
     ):
         if given and board not in boards:
-            raise BadInput(f"{board} has no option {option}: choose {' or '.join(boards)}")
+            raise BadInput(f"{board} has no option {option}: only {' or '.join(boards)} has it")
     size_bytes = facts.arena_bytes if arena_bytes is None else as_bytes(arena_bytes, "an arena of")
     if not 4 <= size_bytes < 2**32:
-        raise BadInput(f"an arena of {size_bytes:,} bytes: use at least 4, and less than 4 GiB")
+        raise BadInput(
+            f"an arena of {size_bytes:,} bytes is impossible: use at least 4 bytes, and less than "
+            "4 GiB"
+        )
 
     def start(card: Path) -> NativeBoard | SimulatedBoard:
         if board in programs:

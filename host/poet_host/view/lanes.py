@@ -130,17 +130,17 @@ def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -
         about = ("wait", "") if isinstance(known, Wait) else known and (known.op, known.node)
         if about != (traced.op, traced.node):
             raise BadInput(
-                f"{where}: statement {number} of its trace is "
-                f"{named(f'{traced.op} {traced.node}')}, unlike in the schedule: use the schedule "
+                f"{where}: statement {number} of the trace is "
+                f"{named(f'{traced.op} {traced.node}')}, but not in the schedule: use the schedule "
                 "that the run was trained with"
             )
     if len(by_number) < len(run.trace):
-        raise BadInput(f"{where}: its trace has a statement twice: train again")
+        raise BadInput(f"{where}: the trace contains a statement twice: train again")
     if missing := len(statements) - len(by_number):
         steps = len(run.steps) * -(-len(statements) // len(by_number))
         raise BadInput(
-            f"{where}: {missing} of {len(statements)} statements were never traced, because its "
-            f"board traces few per step: train {steps} steps or more"
+            f"{where}: {missing} of {len(statements)} statements were never traced, because the "
+            f"board traces only some statements in each step: train {steps} steps or more"
         )
 
 

@@ -202,6 +202,7 @@ static void account(struct poet *p) {
   p->result.asleep_ticks = after.asleep - p->before.asleep;
   p->result.reading_ticks = after.reading - p->before.reading;
   p->result.writing_ticks = after.writing - p->before.writing;
+  p->result.storage_retries = after.retries - p->before.retries;
 }
 
 int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,

@@ -162,7 +162,8 @@ class MemoryBoard:
 
     def _usage(self, _: Any, usage: Any) -> None:
         """A board that never sleeps, and whose card takes a tick for each block."""
-        usage.asleep, usage.reading, usage.writing = 0, self.reads, self.writes
+        usage.asleep = usage.retries = 0
+        usage.reading, usage.writing = self.reads, self.writes
 
     def _stray(self, block: int, count: int) -> None:
         first, blocks = self.state.partition, self.state.partition_blocks

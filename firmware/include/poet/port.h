@@ -41,12 +41,14 @@ struct poet_transfer {
   struct poet_transfer *next; /* link of the port's own queue */
 };
 
-/* Times in ticks since the port started. They wrap around at 2^32. */
+/* Times in ticks, and a count, since the port started. They wrap around at
+ * 2^32. */
 struct poet_usage {
   uint32_t asleep; /* time that the processor slept, for any reason */
   /* time that storage was read, by transfers or synchronously */
   uint32_t reading;
   uint32_t writing; /* time that storage was written, by both */
+  uint32_t retries; /* how often storage was accessed again after an error */
 };
 
 struct poet_port {

@@ -267,8 +267,9 @@ struct poet_step_result {
   uint32_t overhead_writing_ticks;
   uint32_t peak_bytes; /* high-water mark of the arena, found by painting it */
   uint32_t trace_records;
+  uint32_t storage_retries; /* how often storage was accessed again */
 };
-POET_LAYOUT(poet_step_result, 60);
+POET_LAYOUT(poet_step_result, 64);
 
 struct poet_trace {
   uint16_t statement; /* index in the plan */

@@ -1,189 +1,51 @@
 /*
- * card.c - an SD card in SPI mode: initialisation, and jobs of many blocks. The
- * sections are those of the SD Physical Layer Specification.
+ * card.c - jobs of many blocks on an SD card in SPI mode, and what follows an
+ * error. The sections are those of the SD Physical Layer Specification.
  *
  * Each function starts one exchange and names the function that its interrupt
  * calls next (sd_bus.h). A job passes through them in this order:
  *
- *   card_start -> initialise -> ... -> cid_came -> next_block   if not ready
+ *   card_start -> card_initialise -> ... -> card_begin   if not ready
  *   card_start -> start_transfer -> transfer_block ... -> stop -> end
- *   first error: give_up -> initialise -> ..., then from block `index` again
+ *   an error of a block: failed -> stop -> ... -> retry -> start_transfer
+ *   any other error: card_give_up -> retry -> card_initialise -> ...
  *
- * State: struct card. `job`, `index`, `started` and `retried` are valid from
+ * State: struct card. The fields from `job` to `faulty` are valid from
  * card_start to the job's `ended`. The other fields describe the card that was
  * initialised last and stay for later jobs.
  *
- * Why a written block is safe: a block has passed only after the card accepted
- * it and is no longer busy, and a job ends only after the busy time of its stop
- * token. Before any write after an error, the CID is compared, so that a card
- * that was swapped is never written.
+ * Why a written block is safe: the card has accepted it and is no longer busy,
+ * and after the stop token CMD13 reports no error of any block since CMD25.
+ * After a refused block the card says how many it has written (ACMD22), and the
+ * job continues there. After any other error it continues at the block of that
+ * CMD25. The CID of a card that was initialised again is compared first, so
+ * that a card that was swapped is never written.
  */
 #include "card.h"
 
 #include <string.h>
 
+#include "card_parts.h"
 #include "chip.h"
 #include "poet/records.h"
-#include "sd_bus.h"
 
 enum {
-  IDLE_LIMIT_US = 300 * 1000,
-  INIT_LIMIT_US = 1500 * 1000,
-  R1_IDLE = 1,
-  R1_ILLEGAL = 4,
   TOKEN_MANY = 0xfc,
   TOKEN_STOP = 0xfd,
+  STOP_SIZE = 10, /* a free byte, the token, and N_BR of up to 8 */
   DATA_ACCEPTED = 5,
   DATA_MASK = 0x1f,
-  REGISTER = 16,
+  RETRIES = 3,           /* of a block */
+  BLOCKS_PER_RETRY = 16, /* a long job may have one more for this many */
 };
 
-static struct {
-  const struct card_job *job; /* NULL: none runs */
-  uint32_t index;             /* block of the job that is being moved */
-  bool started;               /* a multi-block transfer runs on the card */
-  bool retried;               /* the job has been restarted once */
-  bool ready;                 /* the card is initialised */
-  bool version2, high_capacity;
-  uint8_t known_cid[REGISTER]; /* of the card that was mounted */
-  uint8_t bytes[REGISTER];     /* CSD, then CID, as received */
-  uint32_t blocks;             /* capacity; 0: no card */
-  uint32_t since;              /* start of the initialisation: ticks */
-} card;
+struct card card;
 
-static void give_up(void);
-static void next_block(void);
-
-/* -- initialisation (7.2.1, 7.2.2) -- */
-
-static void enter_idle(void);
-static void ask_ready(void);
-
-/* A mount accepts any card. A job accepts only the card that was mounted. */
-static void cid_came(void) {
-  const bool other = memcmp(card.bytes, card.known_cid, REGISTER) != 0;
-  if (!card.job->count) {
-    memcpy(card.known_cid, card.bytes, REGISTER);
-  } else if (other) {
-    card.retried = true; /* no second attempt: the card was swapped */
-    give_up();
-    return;
-  }
-  card.ready = true;
-  next_block();
-}
-
-static void cid_answered(void) {
-  if (sd_bus.r1) {
-    give_up();
-  } else {
-    sd_receive(card.bytes, REGISTER, false, NULL, cid_came, give_up);
-  }
-}
-
-/* Capacity in blocks of 512 bytes, from the CSD register (5.3). */
-static uint32_t csd_blocks(const uint8_t *csd) {
-  if (csd[0] >> 6) { /* version 2 */
-    const uint32_t size =
-        (uint32_t)(csd[7] & 63) << 16 | (uint32_t)csd[8] << 8 | csd[9];
-    return (size + 1) * 1024;
-  }
-  const uint32_t size =
-      (uint32_t)(csd[6] & 3) << 10 | (uint32_t)csd[7] << 2 | csd[8] >> 6;
-  const uint32_t multiplier = (uint32_t)(csd[9] & 3) << 1 | csd[10] >> 7;
-  const uint32_t length = csd[5] & 15; /* READ_BL_LEN */
-  return length < 9 ? 0 : (size + 1) << (multiplier + 2 + length - 9);
-}
-
-static void csd_came(void) {
-  card.blocks = csd_blocks(card.bytes);
-  sd_command(SD_CID, 0, cid_answered);
-}
-
-static void csd_answered(void) {
-  if (sd_bus.r1) {
-    give_up();
-  } else {
-    sd_receive(card.bytes, REGISTER, false, NULL, csd_came, give_up);
-  }
-}
-
-static void capacity_known(void) {
-  card.high_capacity = (sd_bus.tail[0] & 0x40) != 0;
-  if (sd_bus.r1 & ~R1_IDLE) { /* some cards still report idle here */
-    give_up();
-  } else {
-    chip_spi_speed(true);
-    sd_command(SD_CSD, 0, csd_answered);
-  }
-}
-
-static void crc_is_on(void) {
-  if (sd_bus.r1) {
-    give_up();
-  } else {
-    sd_command(SD_OCR, 0, capacity_known);
-  }
-}
-
-static void asked_ready(void) {
-  if (sd_bus.r1 == 0) {
-    sd_command(SD_CRC, 1, crc_is_on);
-  } else if (sd_bus.r1 != R1_IDLE ||
-             chip_ticks() - card.since > INIT_LIMIT_US) {
-    give_up();
-  } else {
-    sd_after(1000, ask_ready);
-  }
-}
-
-static void application(void) {
-  sd_command(SD_OP_COND, card.version2 ? 1u << 30 : 0, asked_ready);
-}
-
-static void ask_ready(void) {
-  sd_command(SD_APPLICATION, 0, application);
-}
-
-static void version_known(void) {
-  card.version2 = !(sd_bus.r1 & R1_ILLEGAL);
-  if (card.version2 && (sd_bus.tail[2] & 15) != 1) {
-    give_up(); /* the card does not support this voltage */
-  } else {
-    ask_ready();
-  }
-}
-
-static void idle_entered(void) {
-  if (sd_bus.r1 == R1_IDLE) {
-    sd_command(SD_IF_COND, 0x1aa, version_known);
-  } else if (chip_ticks() - card.since > IDLE_LIMIT_US) {
-    give_up();
-  } else {
-    enter_idle();
-  }
-}
-
-static void clocks_given(void) {
-  chip_spi_select(true);
-  sd_command(SD_GO_IDLE, 0, idle_entered);
-}
-
-/* At least 74 clocks while not selected, then CMD0. */
-static void enter_idle(void) {
-  chip_spi_select(false);
+void card_send_stop_token(sd_step *then) {
   memset(sd_bus.out, 0xff, sizeof sd_bus.out);
-  sd_exchange(SD_CHUNK, clocks_given);
+  sd_bus.out[1] = TOKEN_STOP;
+  sd_exchange(STOP_SIZE, then);
 }
-
-static void initialise(void) {
-  card.ready = card.started = false;
-  card.since = chip_ticks();
-  chip_spi_speed(false);
-  enter_idle();
-}
-
-/* -- jobs -- */
 
 static void end(int error) {
   const struct card_job *job = card.job;
@@ -192,41 +54,130 @@ static void end(int error) {
   job->ended(error);
 }
 
-/* After the first error of a job, initialise the card and continue. After the
- * second, the job fails. A job that only initialises fails at once. */
-static void give_up(void) {
+void card_lose(void) {
   card.ready = false;
-  if (card.retried || !card.job->count) {
-    card.blocks = 0;
-    end(-1);
+  card.blocks = 0;
+  end(-1);
+}
+
+static void start_transfer(void);
+
+/* Continue at block `index`. The second retry of a block initialises the card
+ * first. A job that only initialises has no retry. */
+static void retry(void) {
+  const uint32_t count = card.job->count;
+  if (card.index > card.failed_at) {
+    card.block_retries = 0;
+  }
+  card.failed_at = card.index;
+  card.faulty = false;
+  if (!count || card.block_retries == RETRIES ||
+      card.job_retries >= RETRIES + count / BLOCKS_PER_RETRY) {
+    card_lose();
+    return;
+  }
+  card.block_retries++;
+  card.job_retries++;
+  card.retries++;
+  if (card.ready && card.block_retries == 1) {
+    start_transfer();
   } else {
-    card.retried = true;
-    initialise();
+    card_initialise();
   }
 }
 
-static void stopped(void) {
-  end(0);
+void card_give_up(void) {
+  card.ready = false;
+  if (card.job->write) {
+    card.index = card.base;
+  }
+  retry();
+}
+
+/* If the card's number cannot be right, begin at CMD25 again. */
+static void written_came(void) {
+  const uint32_t written = (uint32_t)card.bytes[0] << 24 |
+                           (uint32_t)card.bytes[1] << 16 |
+                           (uint32_t)card.bytes[2] << 8 | card.bytes[3];
+  const uint32_t passed = card.index - card.base;
+  card.index = card.base + (written <= passed ? written : 0);
+  retry();
+}
+
+static void written_answered(void) {
+  if (sd_bus.r1) {
+    card_give_up();
+  } else {
+    sd_register(card.bytes, 4, written_came, card_give_up);
+  }
+}
+
+static void ask_written(void) {
+  sd_command(SD_WRITTEN, 0, written_answered);
+}
+
+/* R2: errors of the write, in the byte after R1. If the card refused no block,
+ * any of them may have failed. */
+static void status_came(void) {
+  if (sd_bus.r1) {
+    card_give_up();
+  } else if (card.faulty) {
+    sd_command(SD_APPLICATION, 0, ask_written);
+  } else if (sd_bus.tail[0]) {
+    card.index = card.base;
+    retry();
+  } else {
+    end(0);
+  }
+}
+
+static void ask_status(void) {
+  sd_command(SD_STATUS, 0, status_came);
+}
+
+static void read_stopped(void) {
+  if (card.faulty) {
+    retry();
+  } else {
+    end(0);
+  }
 }
 
 static void stop_asked(void) {
-  sd_wait(true, stopped, give_up);
+  sd_wait(true, card.job->write ? ask_status : read_stopped, card_give_up);
 }
 
-/* End a multi-block transfer after its last block. */
+static void stop_command(void) {
+  sd_command(SD_STOP, 0, stop_asked);
+}
+
+/* After a block that it has refused, a card may understand CMD12 only
+ * (7.3.3.1). Other cards take it for an illegal command. */
+static void refused_stop_asked(void) {
+  sd_wait(true, stop_command, card_give_up);
+}
+
+/* End a multi-block transfer after its last block, or after an error. */
 static void stop(void) {
-  if (card.job->write) {
-    sd_bus.out[0] = TOKEN_STOP;
-    sd_bus.out[1] = 0xff;
-    sd_exchange(2, stop_asked);
+  if (!card.job->write) {
+    stop_command();
   } else {
-    sd_command(SD_STOP, 0, stop_asked);
+    card_send_stop_token(card.faulty ? refused_stop_asked : stop_asked);
   }
 }
 
+/* Block `index` has failed. */
+static void failed(void) {
+  card.faulty = true;
+  stop();
+}
+
+static void transfer_block(void);
+
 static void passed(void) {
-  if (card.job->passed(card.index++)) {
-    next_block();
+  const bool more = card.job->passed(card.index++);
+  if (more && card.index < card.job->count) {
+    transfer_block();
   } else {
     stop();
   }
@@ -234,9 +185,9 @@ static void passed(void) {
 
 static void data_answered(void) {
   if ((sd_bus.in[2] & DATA_MASK) == DATA_ACCEPTED) {
-    sd_wait(false, passed, give_up);
+    sd_wait(false, passed, card_give_up);
   } else {
-    give_up();
+    failed();
   }
 }
 
@@ -264,14 +215,14 @@ static void transfer_block(void) {
     sd_bus.out[1] = TOKEN_MANY;
     sd_exchange(2, token_sent);
   } else {
-    sd_receive(card.job->place(card.index), POET_BLOCK,
-               card.index + 1 < card.job->count, data_comes, passed, give_up);
+    sd_receive(card.job->place(card.index), card.index + 1 < card.job->count,
+               data_comes, passed, failed);
   }
 }
 
 static void transfer_answered(void) {
   if (sd_bus.r1) {
-    give_up();
+    card_give_up();
   } else {
     transfer_block();
   }
@@ -279,21 +230,15 @@ static void transfer_answered(void) {
 
 static void start_transfer(void) {
   const uint32_t block = card.job->block + card.index;
-  card.started = true;
+  card.base = card.index;
   sd_command(card.job->write ? SD_WRITE_MANY : SD_READ_MANY,
              card.high_capacity ? block : block * POET_BLOCK,
              transfer_answered);
 }
 
-static void next_block(void) {
+void card_begin(void) {
   if (card.index < card.job->count) {
-    if (card.started) {
-      transfer_block();
-    } else {
-      start_transfer();
-    }
-  } else if (card.started) {
-    stop();
+    start_transfer();
   } else {
     end(0);
   }
@@ -301,16 +246,21 @@ static void next_block(void) {
 
 void card_start(const struct card_job *job) {
   card.job = job;
-  card.index = 0;
-  card.retried = card.started = false;
+  card.index = card.base = card.failed_at = card.job_retries = 0;
+  card.block_retries = 0;
+  card.faulty = false;
   if (card.ready && job->count) {
     chip_spi_select(true);
     start_transfer();
   } else {
-    initialise();
+    card_initialise();
   }
 }
 
 uint32_t card_blocks(void) {
   return card.blocks;
+}
+
+uint32_t card_retries(void) {
+  return card.retries;
 }

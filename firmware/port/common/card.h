@@ -3,9 +3,10 @@
  *
  * A job reads or writes consecutive blocks. It needs no thread: each exchange
  * ends in an interrupt that starts the next one, and a timer interrupt polls a
- * busy card. The processor computes meanwhile. After an error the job
- * initialises the card once and continues at the same block. After a second
- * error, or if the card was swapped, the job ends with an error.
+ * busy card. The processor computes meanwhile. After an error the job stops the
+ * transfer and continues at the first block that the card has not written. A
+ * block may fail three times, and a long job a few times more in all. Then, or
+ * if the card was swapped, the job ends with an error.
  */
 #ifndef POET_CARD_H
 #define POET_CARD_H
@@ -23,8 +24,9 @@ struct card_job {
   /* Called while DMA moves a block: the first `count` blocks of the job are
    * final and can be processed. */
   void (*meanwhile)(uint32_t count);
-  /* Called when block `index` has been written or has arrived. If the result is
-   * false, the job ends here. */
+  /* Called when the card has accepted block `index`, or when the block has
+   * arrived. If the result is false, the job ends here. After an error, blocks
+   * that have passed may be written again. */
   bool (*passed)(uint32_t index);
   /* Called when the job has ended. `error` is 0, or -1 after an error. The
    * function may start the next job. */
@@ -37,5 +39,7 @@ void card_start(const struct card_job *job);
 /* Return the number of blocks of the card that was initialised last, or 0 if no
  * card answered. */
 uint32_t card_blocks(void);
+/* Return how often jobs were continued after an error, since the start. */
+uint32_t card_retries(void);
 
 #endif

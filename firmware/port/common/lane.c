@@ -211,8 +211,8 @@ int lane_write(void *context, uint32_t block, const void *data,
   return request(block, (uint8_t *)(uintptr_t)data, count, true);
 }
 
-/* Nothing to do: a write ends only when the card is no longer busy, and then
- * its blocks are safe. */
+/* Nothing to do: a write ends only when the card is no longer busy and has
+ * reported that it has programmed all blocks. Then they are safe. */
 int lane_flush(void *context) {
   (void)context;
   return 0;
@@ -242,6 +242,7 @@ void lane_usage(void *context, struct poet_usage *usage) {
   (void)context;
   const uint32_t was = chip_lock();
   *usage = lane.usage;
+  usage->retries = card_retries();
   chip_unlock(was);
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "chip.h"
+#include "poet/records.h"
 
 enum {
   RESPONSE_AT = 7,   /* after one free byte and the command's six */
@@ -68,11 +69,13 @@ static uint8_t crc7(const uint8_t *data, uint32_t size) {
 
 /* -- commands -- */
 
-/* The response begins at the first byte with bit 7 clear. */
+/* The response begins at the first byte with bit 7 clear (7.3.2.1). */
 static void response(void) {
   uint32_t at = RESPONSE_AT;
   if (sd_bus.out[1] == (0x40 | SD_STOP)) {
     at++; /* skip the stuff byte (7.5.2.3) */
+  } else if (sd_bus.in[at - 1] != 0xff) {
+    at = COMMAND_SIZE; /* busy: zeros do not answer */
   }
   while (at < COMMAND_SIZE && (sd_bus.in[at] & 0x80)) {
     at++;
@@ -86,9 +89,20 @@ static void response(void) {
   sd_bus.answered();
 }
 
-/* One free byte, six bytes of command, and space for the longest response. */
+static void send_command(void) {
+  const bool is_long = sd_bus.out[1] == (0x40 | SD_IF_COND);
+  sd_exchange(is_long ? SD_CHUNK : COMMAND_SIZE, response);
+}
+
+/* From an interrupt: a call from `search` would need more stack. */
+static void stays_busy(void) {
+  sd_bus.r1 = 0xff;
+  sd_after(1, sd_bus.answered);
+}
+
+/* One free byte, six bytes of command, and space for the longest response. A
+ * busy card ignores commands. CMD0 and CMD12 go to cards in any state. */
 void sd_command(uint8_t index, uint32_t argument, sd_step *answered) {
-  const bool is_long = index == SD_IF_COND || index == SD_OCR;
   memset(sd_bus.out, 0xff, sizeof sd_bus.out);
   sd_bus.out[1] = (uint8_t)(0x40 | index);
   for (int i = 0; i < 4; i++) {
@@ -96,17 +110,22 @@ void sd_command(uint8_t index, uint32_t argument, sd_step *answered) {
   }
   sd_bus.out[6] = (uint8_t)(crc7(sd_bus.out + 1, 5) | 1);
   sd_bus.answered = answered;
-  sd_exchange(is_long ? SD_CHUNK : COMMAND_SIZE, response);
+  if (index == SD_GO_IDLE || index == SD_STOP) {
+    send_command();
+  } else {
+    sd_wait(true, send_command, stays_busy);
+  }
 }
 
 /* -- polling for a token, or for the end of busy -- */
 
 static void look(void);
 
-/* Search the bytes that were received and not yet used. */
+/* Search the bytes that were received and not yet used: for a byte that is not
+ * 0xff, or at the end of busy for one that is. */
 static void search(void) {
-  const uint8_t idle = sd_bus.token ? 0xff : 0;
-  while (sd_bus.at < sd_bus.end && sd_bus.in[sd_bus.at] == idle) {
+  while (sd_bus.at < sd_bus.end &&
+         (sd_bus.in[sd_bus.at] == 0xff) == (sd_bus.token != 0)) {
     sd_bus.at++;
   }
   if (sd_bus.at < sd_bus.end && sd_bus.token &&
@@ -128,9 +147,10 @@ static void looked(void) {
   search();
 }
 
+/* `out` is left alone: it may hold a command. */
 static void look(void) {
-  memset(sd_bus.out, 0xff, LOOK);
-  sd_exchange(LOOK, looked);
+  sd_bus.then = looked;
+  chip_spi_exchange(NULL, sd_bus.in, LOOK, 0);
 }
 
 static void await(uint8_t token, uint32_t limit_us, sd_step *found,
@@ -151,7 +171,7 @@ void sd_wait(bool at_once, sd_step *found, sd_step *failed) {
   }
 }
 
-/* -- a data block: its first bytes may have come together with its token -- */
+/* -- data: its first bytes may have come together with its token -- */
 
 static void crc_came(void) {
   const uint16_t sent = (uint16_t)(sd_bus.in[0] << 8 | sd_bus.in[1]);
@@ -174,20 +194,50 @@ static void token_came(void) {
   const uint32_t have = (uint32_t)(sd_bus.end - sd_bus.at);
   memcpy(sd_bus.into, sd_bus.in + sd_bus.at, have);
   sd_bus.then = data_came;
-  chip_spi_exchange(NULL, sd_bus.into + have, sd_bus.size - have,
+  chip_spi_exchange(NULL, sd_bus.into + have, POET_BLOCK - have,
                     crc16(0, sd_bus.into, have));
-  if (sd_bus.meanwhile) {
-    sd_bus.meanwhile();
-  }
+  sd_bus.meanwhile();
 }
 
-void sd_receive(uint8_t *into, uint16_t size, bool more, sd_step *meanwhile,
-                sd_step *came, sd_step *failed) {
+void sd_receive(uint8_t *into, bool more, sd_step *meanwhile, sd_step *came,
+                sd_step *failed) {
   sd_bus.into = into;
-  sd_bus.size = size;
   sd_bus.more = more;
   sd_bus.meanwhile = meanwhile;
   sd_bus.came = came;
   await(TOKEN_BLOCK, READ_LIMIT_US, token_came, failed);
+  search();
+}
+
+/* The CRC of bytes that end with their CRC is 0. */
+static void register_came(void) {
+  if (crc16(0, sd_bus.into, sd_bus.size)) {
+    sd_bus.failed();
+  } else {
+    sd_bus.came();
+  }
+}
+
+/* The call of register_came needs less stack from an interrupt than from here.
+ */
+static void register_token(void) {
+  uint32_t have = (uint32_t)(sd_bus.end - sd_bus.at);
+  if (have > sd_bus.size) {
+    have = sd_bus.size;
+  }
+  memcpy(sd_bus.into, sd_bus.in + sd_bus.at, have);
+  sd_bus.then = register_came;
+  if (have < sd_bus.size) {
+    chip_spi_exchange(NULL, sd_bus.into + have, sd_bus.size - have, 0);
+  } else {
+    chip_spi_exchange(NULL, sd_bus.in, 1, 0);
+  }
+}
+
+void sd_register(uint8_t *into, uint8_t size, sd_step *came, sd_step *failed) {
+  sd_bus.into = into;
+  sd_bus.size = size + CRC_SIZE;
+  sd_bus.came = came;
+  await(TOKEN_BLOCK, READ_LIMIT_US, register_token, failed);
   search();
 }

@@ -16,11 +16,12 @@ enum {
   SD_CSD = 9,
   SD_CID = 10,
   SD_STOP = 12,
+  SD_STATUS = 13,
   SD_READ_MANY = 18,
+  SD_WRITTEN = 22, /* after SD_APPLICATION: number of well written blocks */
   SD_WRITE_MANY = 25,
   SD_OP_COND = 41,
   SD_APPLICATION = 55,
-  SD_OCR = 58,
   SD_CRC = 59,
 };
 
@@ -33,10 +34,11 @@ extern struct sd_bus {
 
   sd_step *then; /* called by the next interrupt */
   sd_step *answered, *found, *meanwhile, *came, *failed;
-  uint8_t token;      /* token to search for; 0: the end of busy */
-  uint8_t at, end;    /* unused bytes of `in` */
-  bool more;          /* another block may follow at once */
-  uint16_t size, crc; /* of the data block; CRC-16 of what has arrived */
+  uint8_t token;   /* token to search for; 0: the end of busy */
+  uint8_t at, end; /* unused bytes of `in` */
+  bool more;       /* another block may follow at once */
+  uint8_t size;    /* of a register, with its CRC */
+  uint16_t crc;    /* CRC-16 of the block that has arrived */
   uint8_t *into;
   uint32_t since, limit_us; /* start of the search, and its time limit */
 } sd_bus;
@@ -45,14 +47,17 @@ extern struct sd_bus {
 void sd_exchange(uint32_t size, sd_step *then);
 /* Call `then` after a pause. */
 void sd_after(uint32_t us, sd_step *then);
-/* Send a command; `answered` finds the response in r1 and tail. */
+/* Wait until the card is ready and send a command; `answered` finds the
+ * response in r1 and tail. CMD0 and CMD12 do not wait. */
 void sd_command(uint8_t index, uint32_t argument, sd_step *answered);
-/* Wait for a data block and receive it. `meanwhile`, unless NULL, is called
+/* Wait for a block of POET_BLOCK bytes and receive it. `meanwhile` is called
  * while DMA moves its bytes. `failed` is called instead of `came` after an
  * error token, a wrong CRC, or when the card's time limit has passed. */
-void sd_receive(uint8_t *into, uint16_t size, bool more, sd_step *meanwhile,
-                sd_step *came, sd_step *failed);
-/* Wait for the end of busy; poll at once, or after a pause. */
+void sd_receive(uint8_t *into, bool more, sd_step *meanwhile, sd_step *came,
+                sd_step *failed);
+/* The same for a register of `size` bytes. `into` has 2 more, for its CRC. */
+void sd_register(uint8_t *into, uint8_t size, sd_step *came, sd_step *failed);
+/* Wait for the end of busy, a byte 0xff; poll at once, or after a pause. */
 void sd_wait(bool at_once, sd_step *found, sd_step *failed);
 
 #endif

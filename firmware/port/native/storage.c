@@ -168,5 +168,5 @@ void native_idle(void *context) {
 
 void native_usage(void *context, struct poet_usage *usage) {
   (void)context;
-  *usage = (struct poet_usage){lane.asleep, lane.reading, lane.writing};
+  *usage = (struct poet_usage){lane.asleep, lane.reading, lane.writing, 0};
 }

@@ -51,9 +51,11 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
   last.crc = crc;
   if (out) {
     memcpy(bounce, out, size);
+  } else if (!in) { /* without either, nothing would be sent */
+    memset(bounce, 0xff, size);
   }
   SPIM_TXD_PTR = (uint32_t)(uintptr_t)bounce;
-  SPIM_TXD_MAXCNT = out ? size : 0;
+  SPIM_TXD_MAXCNT = out || !in ? size : 0;
   SPIM_RXD_PTR = (uint32_t)(uintptr_t)in;
   SPIM_RXD_MAXCNT = in ? size : 0;
   SPIM_EVENTS_END = 0; /* clear it before START, which sets it */

@@ -104,6 +104,7 @@ void samd21_spi_start(void) {
   PORT_DIRSET(SELECT_GROUP) = 1u << SELECT_PIN;
   SERCOM_CTRLB(SPI) = SERCOM_RXEN;
   SERCOM_CTRLA(SPI) = SERCOM_SPI_HOST | SERCOM_OUTPUT(0) | SERCOM_INPUT(3);
+  chip_spi_speed(false); /* enables it */
   DMAC_BASEADDR = address(base);
   DMAC_WRBADDR = address(written_back);
   DMAC_CTRL = DMAC_ENABLE | DMAC_LEVELS;

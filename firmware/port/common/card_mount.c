@@ -1,0 +1,197 @@
+/*
+ * card_mount.c - the SD card's way from any state to its first command. The
+ * sections are those of the SD Physical Layer Specification.
+ *
+ * Each function starts one exchange and names the function that its interrupt
+ * calls next (sd_bus.h), in this order, from the end of the file to its begin:
+ *
+ *   card_initialise -> clocks_given -> stop_old_write -> go_idle (CMD0)
+ *   -> ask_ready -> crc_sent -> csd_came -> cid_came -> card_begin
+ *
+ * State: struct card (card_parts.h). `since` is the start of the time limit of
+ * CMD0, then of ACMD41.
+ */
+#include <string.h>
+
+#include "card_parts.h"
+#include "chip.h"
+
+enum {
+  IDLE_LIMIT_US = 300 * 1000,
+  INIT_LIMIT_US = 1500 * 1000,
+  R1_IDLE = 1,
+  R1_ILLEGAL = 4,
+};
+
+static void enter_idle(void);
+static void ask_ready(void);
+
+/* A mount accepts any card. A job accepts only the card that was mounted. */
+static void cid_came(void) {
+  const bool other = memcmp(card.bytes, card.known_cid, REGISTER) != 0;
+  if (!card.job->count) {
+    memcpy(card.known_cid, card.bytes, REGISTER);
+  } else if (other) {
+    card_lose();
+    return;
+  }
+  card.ready = true;
+  card_begin();
+}
+
+static void cid_answered(void) {
+  if (sd_bus.r1) {
+    card_give_up();
+  } else {
+    sd_register(card.bytes, REGISTER, cid_came, card_give_up);
+  }
+}
+
+/* Capacity in blocks of 512 bytes, from the CSD register (5.3). */
+static uint32_t csd_blocks(const uint8_t *csd) {
+  if (csd[0] >> 6) { /* version 2 */
+    const uint32_t size =
+        (uint32_t)(csd[7] & 63) << 16 | (uint32_t)csd[8] << 8 | csd[9];
+    return (size + 1) * 1024;
+  }
+  const uint32_t size =
+      (uint32_t)(csd[6] & 3) << 10 | (uint32_t)csd[7] << 2 | csd[8] >> 6;
+  const uint32_t multiplier = (uint32_t)(csd[9] & 3) << 1 | csd[10] >> 7;
+  const uint32_t length = csd[5] & 15; /* READ_BL_LEN */
+  return length < 9 ? 0 : (size + 1) << (multiplier + 2 + length - 9);
+}
+
+/* Version 2 is that of high capacity. OCR says the same, but without a CRC. */
+static void csd_came(void) {
+  card.high_capacity = card.bytes[0] >> 6 != 0;
+  card.blocks = csd_blocks(card.bytes);
+  sd_command(SD_CID, 0, cid_answered);
+}
+
+static void csd_answered(void) {
+  if (sd_bus.r1) {
+    card_give_up();
+  } else {
+    sd_register(card.bytes, REGISTER, csd_came, card_give_up);
+  }
+}
+
+/* Deselect the card and give it 8 clocks, so that it ignores whatever the pins
+ * do while the SPI changes its speed. */
+static void deselect(sd_step *then) {
+  chip_spi_select(false);
+  memset(sd_bus.out, 0xff, sizeof sd_bus.out);
+  sd_exchange(1, then);
+}
+
+static void hurry(void) {
+  chip_spi_speed(true);
+  chip_spi_select(true);
+  sd_command(SD_CSD, 0, csd_answered);
+}
+
+static void crc_is_on(void) {
+  if (sd_bus.r1) {
+    card_give_up();
+  } else {
+    deselect(hurry);
+  }
+}
+
+/* Until CRCs are on, the card does not see that a command was damaged. The
+ * second CMD59 shows that the first was not. */
+static void crc_sent(void) {
+  sd_command(SD_CRC, 1, crc_is_on);
+}
+
+static void asked_ready(void) {
+  if (sd_bus.r1 == 0) {
+    sd_command(SD_CRC, 1, crc_sent);
+  } else if (sd_bus.r1 != R1_IDLE ||
+             chip_ticks() - card.since > INIT_LIMIT_US) {
+    card_give_up();
+  } else {
+    sd_after(1000, ask_ready);
+  }
+}
+
+static void application(void) {
+  sd_command(SD_OP_COND, card.version2 ? 1u << 30 : 0, asked_ready);
+}
+
+static void ask_ready(void) {
+  sd_command(SD_APPLICATION, 0, application);
+}
+
+static void version_known(void) {
+  card.version2 = !(sd_bus.r1 & R1_ILLEGAL);
+  if (card.version2 && (sd_bus.tail[2] & 15) != 1) {
+    card_give_up(); /* the card does not support this voltage */
+  } else {
+    ask_ready();
+  }
+}
+
+static void idle_entered(void) {
+  if (sd_bus.r1 == R1_IDLE) {
+    card.since = chip_ticks();
+    sd_command(SD_IF_COND, 0x1aa, version_known);
+  } else if (chip_ticks() - card.since > IDLE_LIMIT_US) {
+    card_lose(); /* no card, or it does not answer */
+  } else {
+    enter_idle();
+  }
+}
+
+static void go_idle(void) {
+  sd_command(SD_GO_IDLE, 0, idle_entered);
+}
+
+static void old_transfer_stopped(void) {
+  sd_wait(true, go_idle, go_idle);
+}
+
+static void stop_by_command(void) {
+  sd_command(SD_STOP, 0, old_transfer_stopped);
+}
+
+static void old_write_stopped(void) {
+  sd_wait(true, stop_by_command, stop_by_command);
+}
+
+static void stop_old_write(void) {
+  card_send_stop_token(old_write_stopped);
+}
+
+static void block_completed(void) {
+  sd_wait(true, stop_old_write, stop_old_write);
+}
+
+/* If only the processor was reset, the card may still be in a write, at any
+ * byte. Then many cards understand no command. So complete the block: its CRC
+ * is wrong, and the card drops it. Then stop the write by the token and, for
+ * cards that now understand only that, by CMD12. Wait while the card is busy:
+ * CMD0 would interrupt its programming. */
+static void clocks_given(void) {
+  chip_spi_select(true);
+  sd_bus.then = block_completed;
+  chip_spi_exchange(NULL, NULL, CHIP_EXCHANGE_MAX, 0);
+}
+
+/* At least 74 clocks while not selected, then CMD0. */
+static void enter_idle(void) {
+  chip_spi_select(false);
+  memset(sd_bus.out, 0xff, sizeof sd_bus.out);
+  sd_exchange(SD_CHUNK, clocks_given);
+}
+
+static void slow_down(void) {
+  chip_spi_speed(false);
+  enter_idle();
+}
+
+void card_initialise(void) {
+  card.ready = false;
+  card.since = chip_ticks();
+  deselect(slow_down);
+}

@@ -271,6 +271,8 @@ def _facts(
             ("- for the commit and the host", _ms(run.overhead_us)),
             ("- for the schedule", _ms(run.measured_time_us)),
         ]
+        if run.storage_retries:
+            rows.append(("retries of the card (check its contacts)", f"{run.storage_retries:,}"))
         if is_predicted:
             rows.append(("- for the schedule, predicted by solve", _ms(run.predicted_time_us)))
         if run.deadline_us is not None:

@@ -39,9 +39,10 @@ class Step:
     writing_us: float  # time in which storage was written
     serving_us: float  # time in which the board answered its host and received the next batch
     peak_bytes: int
-    overhead_asleep_us: float = 0.0  # the part of asleep_us that belongs to the overhead
-    overhead_reading_us: float = 0.0  # the part of reading_us that belongs to the overhead
-    overhead_writing_us: float = 0.0  # the part of writing_us that belongs to the overhead
+    overhead_asleep_us: float = 0.0  # the part of asleep_us that is overhead; likewise the others
+    overhead_reading_us: float = 0.0
+    overhead_writing_us: float = 0.0
+    storage_retries: int = 0  # accesses again after an error of the card
 
     @property
     def overhead_us(self) -> float:
@@ -102,6 +103,10 @@ class Run:
         return f"<Run {self.model} on {self.board}: {len(self.steps)} steps{losses}, {self.ended}>"
 
     @property
+    def storage_retries(self) -> int:
+        return sum(step.storage_retries for step in self.steps)
+
+    @property
     def peak_bytes(self) -> int:
         """Return the highest number of arena bytes used. The board paints the arena to find it."""
         return max((step.peak_bytes for step in self.steps), default=0)
@@ -157,6 +162,7 @@ class Run:
             "version": VERSION,
             **named,
             "peak_bytes": self.peak_bytes,
+            "storage_retries": self.storage_retries,
             "time_us": self.time_us,
             "overhead_us": self.overhead_us,
             "deadline_missed": self.deadline_missed_steps > 0,

@@ -288,4 +288,5 @@ def _step(device: Device, result: Any) -> Step:
         overhead_reading_us=device.us(result.overhead_reading_ticks),
         overhead_writing_us=device.us(result.overhead_writing_ticks),
         peak_bytes=result.peak_bytes,
+        storage_retries=result.storage_retries,
     )

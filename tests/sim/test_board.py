@@ -12,7 +12,7 @@ from poet_host.errors import BadInput, PoetError
 from poet_host.firmware_build.recipe import simulated_boards
 from poet_host.resources import resource
 from poet_host.sim.board import SimulatedBoard
-from poet_host.sim.chipfile import load_chip, parse_chip
+from poet_host.sim.chipfile import load_card, load_cards, load_chip, parse_cards, parse_chip
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
 from support.sim_helper import build, needs_compiler
 
@@ -155,13 +155,14 @@ def test_user_errors(tmp_path: Path, echo: Path, storage: Path) -> None:
 
 
 CHIP = (resource("boards") / "mkr1000" / "chip.toml").read_text(encoding="utf-8")
+CARDS = (resource("firmware").parent / "host/poet_host/sim/cards.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", simulated_boards())
 def test_every_chip_is_complete(name: str) -> None:
     found = load_chip(name)
     assert found.chip in ("samd21", "nrf52840")
-    assert found.card.init_us > 0
+    assert load_card(found.card).strict
 
 
 @pytest.mark.parametrize(
@@ -170,10 +171,6 @@ def test_every_chip_is_complete(name: str) -> None:
         ("[wiring]", "[wiring", "not TOML"),
         ('chip = "samd21"', 'chip = "z80"', r"\$\.chip: "),
         ('chip = "samd21"', 'chip = "nrf52840"', r"wiring, at \$\."),
-        ("[card]", "[cart]", r"\$\.card: "),
-        ("write_us = 660", "", r"\$\.card\.write_us: "),
-        ("write_us = 660", f"write_us = {10**400}", r"\$\.card\.write_us: "),
-        ("response_bytes = 1", "response_bytes = 9", r"\$\.card\.response_bytes: "),
         ('"PA16"', '"PA99"', r"wiring, at \$\.spi\.pins\[0\]: "),
         ("sercom = 5", "sercom = 1.5", r"wiring, at \$\.uart\.sercom: "),
         ("card_select =", "card_chosen =", r"wiring, at \$\.card_select: "),
@@ -184,3 +181,29 @@ def test_an_error_names_the_wrong_key(old: str, new: str, place: str) -> None:
     with pytest.raises(BadInput, match=place) as caught:
         parse_chip(CHIP.replace(old, new, 1), "chip.toml")
     assert str(caught.value).startswith("chip.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("\n[strict]", "\n[strict", "not TOML"),
+        ("\nwrite_us = 660", "", r"strict, .*write_us"),
+        ("write_us = 660", f"write_us = {10**400}", r"strict, at \$\.write_us: "),
+        ("response_bytes = 1", "response_bytes = 9", r"strict, at \$\.response_bytes: "),
+        ("busy_bytes = 8", "busy_bytes = 9", r"no-name, at \$\.busy_bytes: "),
+        ("burst_us = 3550", "burst = 3550", r"samsung-evo, .*burst"),
+    ],
+)
+def test_an_error_names_the_wrong_card_and_key(old: str, new: str, place: str) -> None:
+    assert old in CARDS
+    with pytest.raises(BadInput, match=place) as caught:
+        parse_cards(CARDS.replace(old, new, 1), "cards.toml")
+    assert str(caught.value).startswith("cards.toml")
+
+
+def test_cards_have_the_rules_of_the_strict_one_unless_they_say_otherwise() -> None:
+    cards = load_cards()
+    assert [name for name, card in cards.items() if not card.strict] == ["kind"]
+    assert len(cards) >= 5
+    with pytest.raises(BadInput, match="no card fast: choose one of strict, kind"):
+        load_card("fast")

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from poet_host import resources
 from poet_host.device import wire
-from poet_host.device.device import Device, connect
 from poet_host.errors import BadInput, BoardError, LinkBroken, NoDevice
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.image import read_elf
-from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.native import create_storage
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
 from support.sim_helper import needs_compiler
-from support.toy_boards import load, prepare, truth, weights_of
+from support.toy_boards import load, prepare, running, truth, weights_of
 
 pytestmark = needs_compiler
 BOARDS = ["mkr1000", "nrf52840_dk"]
 both = pytest.mark.parametrize("name", BOARDS)
 HELLO = wire.frame(1, wire.messages()["hello"].code, b"")
-
-
-@contextmanager
-def running(
-    name: str, storage: Path | None, *faults: CardFault, **card: int
-) -> Iterator[tuple[SimulatedBoard, Device]]:
-    seed, image = card.pop("seed", 1), build_firmware(name)
-    with (
-        SimulatedBoard(name, image, storage, faults=faults, card=card, seed=seed) as board,
-        connect(board.port) as device,
-    ):
-        yield board, device
 
 
 @both

@@ -23,7 +23,7 @@ def test_the_driver_works_on_the_card_of_qemu(tmp_path: Path) -> None:
         f"-I{common}",
         f"-I{FIRMWARE / 'include'}",
         f"-I{FOLDER}",
-        *(str(common / name) for name in ("card.c", "sd_bus.c")),
+        *(str(common / name) for name in ("card.c", "card_mount.c", "sd_bus.c")),
     ]
     elf = build("m3", "card_on_qemu.c", tmp_path, *options)
     image = tmp_path / "card.img"

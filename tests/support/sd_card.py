@@ -18,6 +18,9 @@ SETTINGS = {
     "write_next_us": 200,
     "erase_us": 1000,
     "stop_us": 50,
+    "busy_bytes": 1,
+    "strict": 1,
+    "au_size": 9,
     "erase_group_blocks": 128,
     "seed": 7,
 }

@@ -1,9 +1,15 @@
 """Boards that train the toy: in RAM, and as processes at a port."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
-from poet_host.device.device import TENSOR, Device
+from poet_host.device.device import TENSOR, Device, connect
+from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.schedule.schedule import Schedule
+from poet_host.sim.board import SimulatedBoard
+from poet_host.sim.simulated_chip import CardFault
 from support import toy
 from support.memory_board import BLOCK, PARTITION, MemoryBoard, card
 
@@ -68,3 +74,16 @@ def prepare(device: Device, kind: str = "frugal", seed: int = 1) -> None:
 def weights_of(device: Device) -> tuple[bytes, bytes]:
     w, v = toy.SIZES[toy.W], toy.SIZES[toy.V]
     return device.read(TENSOR, toy.W, w), device.read(TENSOR, toy.V, v)
+
+
+@contextmanager
+def running(
+    name: str, storage: Path | None, /, *faults: CardFault, seed: int = 1, **card: int | str
+) -> Iterator[tuple[SimulatedBoard, Device]]:
+    """Start a simulated board and connect to it. `card`: see SimulatedBoard."""
+    image = build_firmware(name)
+    with (
+        SimulatedBoard(name, image, storage, faults=faults, card=card, seed=seed) as board,
+        connect(board.port) as device,
+    ):
+        yield board, device

@@ -8,6 +8,7 @@ import click
 from .. import api
 from ..errors import PoetError
 from ..sim.board import POWER_CUT
+from ..sim.chipfile import DEFAULT_CARD, load_cards
 from ..sim.simulated_chip import FAULT_KINDS, CardFault
 from ..sizes import size_bytes
 from . import completion
@@ -36,8 +37,13 @@ from .signals import stop_requests
     help="Make TIMES accesses of the card fail, from access number FIRST on. Each block that is "
     "read or written is one access; the first one has number 1. KIND: "
     f"{', '.join(FAULT_KINDS)}. ARGUMENT depends on KIND: the delay in microseconds of a slow "
-    "block, the number of bytes that a torn write keeps, or 1 if a power cut destroys the "
-    "erase group.",
+    "block, the number of bytes that a torn write keeps, the number of blocks that a misdirected "
+    "write is too far, the bit that a flipped write inverts, the number of blocks until a late "
+    "error is reported (0: only in the status), or 1 if a power cut destroys the erase group.",
+)  # fmt: skip
+@click.option(
+    "--card", metavar="NAME", show_default=f"that of the board, {DEFAULT_CARD}",
+    help="Simulate this card. NAME: " + ", ".join(load_cards()) + ".",
 )  # fmt: skip
 @click.option("--usb", is_flag=True, help="Connect to the USB of the chip, not to its UART.")
 @storage_option
@@ -47,6 +53,7 @@ def simulate(
     arena: str | None,
     listen: str | None,
     faults: tuple[str, ...],
+    card: str | None,
     usb: bool,
     storage: Path | None,
     as_json: bool,
@@ -60,7 +67,9 @@ def simulate(
     card_faults = [CardFault.parse(text) for text in faults]
     with (
         stop_requests("stopping the board") as signal_received,
-        api.start_board(board, storage, size, card_faults, listen, alone=True, usb=usb) as running,
+        api.start_board(
+            board, storage, size, card_faults, listen, alone=True, usb=usb, card_name=card
+        ) as running,
     ):
         if as_json:
             emit({"port": running.port})

@@ -44,9 +44,9 @@ class SimulatedBoard(Closing):
 
     `storage`: image of the card (None: no card). `faults`: faults of the card, the same in every
     run. `seed` varies the card's times. `card`: fields of sdcard_config (chip/api.h) that replace
-    those of chip.toml. `alone`: the board starts without a host, and trains by the job on its card
-    if there is one. `usb`: the port is that of the chip's USB, not of its UART. The board ends with
-    its parent process.
+    those of the card of chip.toml, or of the card `name` in cards.toml. `alone`: the board starts
+    without a host, and trains by the job on its card if there is one. `usb`: the port is that of
+    the chip's USB, not of its UART. The board ends with its parent process.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SimulatedBoard(Closing):
         storage: Path | None,
         *,
         faults: Sequence[CardFault] = (),
-        card: Mapping[str, int] | None = None,
+        card: Mapping[str, int | str] | None = None,
         seed: int = 1,
         usb: bool = False,
         alone: bool = False,

@@ -1,10 +1,12 @@
-"""Schema of boards/<name>/chip.toml: chip, wiring and card of a simulated board."""
+"""Schema of boards/<name>/chip.toml, a simulated board, and of cards.toml, simulated cards."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from ..errors import BadInput
 from ..files import parse_toml, read_text
 from ..resources import resource
 from ..schema import convert
@@ -14,6 +16,8 @@ _Pins = Annotated[tuple[Pin, ...], Meta(min_length=1, max_length=4)]
 _Select = Annotated[int, Meta(ge=0, le=3)]
 _Microseconds = Annotated[int, Meta(ge=0, le=10**9)]
 _Count = Annotated[int, Meta(ge=0, lt=2**32)]
+_CARDS = Path(__file__).parent / "cards.toml"
+DEFAULT_CARD = "strict"
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Card:
     """The times and properties of a card: struct sdcard_config in chip/api.h, without the seed."""
 
     high_capacity: bool
+    strict: bool
+    stopped_by_command: bool
     response_bytes: Annotated[int, Meta(ge=1, le=8)]
     init_us: _Microseconds
     read_first_us: _Microseconds
@@ -57,10 +63,14 @@ class Card:
     write_next_us: _Microseconds
     erase_us: _Microseconds
     stop_us: _Microseconds
+    busy_bytes: Annotated[int, Meta(ge=0, le=8)]
     spread_percent: Annotated[int, Meta(ge=0, le=1000)]
     stall_one_in: _Count
     stall_us: _Microseconds
+    burst_blocks: _Count
+    burst_us: _Microseconds
     erase_group_blocks: Annotated[int, Meta(ge=1, lt=2**32)]
+    au_size: Annotated[int, Meta(ge=1, le=15)]
 
 
 @dataclass(frozen=True)
@@ -69,13 +79,35 @@ class ChipFile:
 
     chip: Literal["samd21", "nrf52840"]
     wiring: dict[str, Any]  # checked against the chip's class in WIRINGS
-    card: Card
+    card: str = DEFAULT_CARD  # name in cards.toml
 
 
 WIRINGS: dict[str, type[Samd21Wiring] | type[Nrf52840Wiring]] = {
     "samd21": Samd21Wiring,
     "nrf52840": Nrf52840Wiring,
 }
+
+
+def load_cards() -> dict[str, Card]:
+    """Read all simulated cards, by name."""
+    return parse_cards(read_text(_CARDS), str(_CARDS))
+
+
+def parse_cards(text: str, where: str) -> dict[str, Card]:
+    """Read the text of cards.toml. What a card does not state is as in its first card."""
+    tables = parse_toml(text, where)
+    first = next(iter(tables.values()))
+    return {
+        name: convert(first | table, Card, f"{where}, {name}") for name, table in tables.items()
+    }
+
+
+def load_card(name: str) -> Card:
+    """Read a simulated card. Raises BadInput with the names of all cards."""
+    cards = load_cards()
+    if name not in cards:
+        raise BadInput(f"there is no card {name}: choose one of {', '.join(cards)}")
+    return cards[name]
 
 
 def load_chip(board: str) -> ChipFile:

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import BadInput, PoetError
 from ..firmware_build.recipe import simulated_boards
 from .chip_library import chips
-from .chipfile import load_chip
+from .chipfile import load_card, load_chip
 from .elf import load_elf
 
 RESULTS = ("slice", "idle", "breakpoint", "reset", "power cut", "fault")
@@ -22,7 +22,11 @@ FAULT_KINDS = (
     "read_crc",
     "write_crc",
     "write_error",
+    "late_error",
     "torn_write",
+    "dropped_write",
+    "misdirected_write",
+    "flipped_write",
     "removed",
     "swapped",
     "power_cut",
@@ -40,8 +44,9 @@ class CardFault:
     kind: str  # one of FAULT_KINDS
     first: int  # number of the first block that has the fault
     times: int = 1  # number of such blocks
-    # Slow block: microseconds. Torn write: bytes that are kept. Power cut: 1 if the erase group is
-    # destroyed too.
+    # Slow block: microseconds. Torn write: bytes that are kept. Misdirected write: blocks that it
+    # is too far. Flipped write: the bit, 0 to 4095. Late error: blocks until it is reported; 0:
+    # only in the status. Power cut: 1 if the erase group is destroyed too.
     argument: int = 0
 
     def __post_init__(self) -> None:
@@ -100,7 +105,7 @@ class Settings:
     elf: str
     storage: str | None
     faults: tuple[CardFault, ...]
-    card: dict[str, int]
+    card: dict[str, int | str]
     seed: int
     usb: bool
     alone: bool
@@ -124,9 +129,9 @@ def _pads(values: dict[str, Any]) -> dict[str, Any]:
 class SimulatedChip:
     """One chip, in this process and thread. board.SimulatedBoard runs it in a separate process.
 
-    `card`: fields of sdcard_config (chip/api.h) that replace those of chip.toml. `usb`: the chip is
-    plugged into a host's USB, so `give` and `take` use the USB port instead of the UART. `machine`:
-    the struct machine of chip/api.h.
+    `card`: fields of sdcard_config (chip/api.h) that replace those of the card of chip.toml, or of
+    the card `name` in cards.toml. `usb`: the chip is plugged into a host's USB, so `give` and
+    `take` use the USB port instead of the UART. `machine`: the struct machine of chip/api.h.
     """
 
     def __init__(
@@ -136,7 +141,7 @@ class SimulatedChip:
         storage: Path | None,
         *,
         faults: Sequence[CardFault] = (),
-        card: Mapping[str, int] | None = None,
+        card: Mapping[str, int | str] | None = None,
         seed: int = 1,
         usb: bool = False,
     ) -> None:
@@ -146,12 +151,14 @@ class SimulatedChip:
             )
         facts = load_chip(board)
         self.ffi, self.lib = chips()
-        settings = asdict(facts.card) | dict(card or {}) | {"seed": seed}
+        replaced = dict(card or {})
+        kind = load_card(str(replaced.pop("name", facts.card)))
+        settings = asdict(kind) | replaced | {"seed": seed}
         self.card = self._card(storage, settings) if storage else self.ffi.NULL
         for fault in faults:
-            kind = getattr(self.lib, f"CARD_{fault.kind.upper()}")
+            code = getattr(self.lib, f"CARD_{fault.kind.upper()}")
             if not self.lib.sdcard_add_fault(
-                self.card, kind, fault.first, fault.times, fault.argument
+                self.card, code, fault.first, fault.times, fault.argument
             ):
                 raise BadInput(f"a card can have 32 faults, not {len(faults)}: remove some")
         self._chip, self._wiring, self._seed = facts.chip, facts.wiring, seed
@@ -167,7 +174,7 @@ class SimulatedChip:
         return self.ffi.gc(card, self.lib.sdcard_free)
 
     def reset(self) -> None:
-        """Power the chip on again, and start the program at its reset vector."""
+        """Reset the chip, and start the program. The card keeps its power and its state."""
         wiring = self._wiring
         if self._chip == "samd21":
             config = {

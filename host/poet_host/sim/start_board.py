@@ -17,6 +17,7 @@ from ..firmware_build.recipe import simulated_boards
 from ..sizes import as_bytes
 from ..temporary import remove_leftovers, temporary_file
 from .board import SimulatedBoard
+from .chipfile import load_card
 from .native import NativeBoard, copy_storage, create_storage
 from .simulated_chip import CardFault
 
@@ -33,6 +34,7 @@ def start_board(
     *,
     alone: bool = False,
     usb: bool = False,
+    card_name: str | None = None,
 ) -> AbstractContextManager[NativeBoard | SimulatedBoard]:
     """Run a board on this computer until the end of a `with` block.
 
@@ -44,7 +46,8 @@ def start_board(
     Simulated chips have fixed RAM and ports. All other boards accept `arena_bytes` (RAM for
     tensors, as 65536 or "64KiB") and `listen` ([ADDRESS:]PORT of a socket that replaces the serial
     port, and whose URL has the token that hosts need). Only simulated chips accept `faults` of the
-    card, and `usb`, which connects by the chip's USB.
+    card, `card_name` (of sim/cards.toml; None for that of the board), and `usb`, which connects by
+    the chip's USB.
     """
     facts = load_board(board)
     check_system()
@@ -55,10 +58,13 @@ def start_board(
         ("arena size", arena_bytes is not None, programs),
         ("socket", listen is not None, programs),
         ("card faults", faults, chips),
+        ("card", card_name is not None, chips),
         ("USB", usb, chips),
     ):
         if given and board not in boards:
             raise BadInput(f"{board} has no option {option}: only {' or '.join(boards)} has it")
+    if card_name is not None:
+        load_card(card_name)
     size_bytes = facts.arena_bytes if arena_bytes is None else as_bytes(arena_bytes, "an arena of")
     if not 4 <= size_bytes < 2**32:
         raise BadInput(
@@ -70,7 +76,8 @@ def start_board(
         if board in programs:
             return NativeBoard(card, size_bytes, board=board, listen=listen, alone=alone)
         image = build_firmware(board)
-        return SimulatedBoard(board, image, card, faults=faults, alone=alone, usb=usb)
+        chosen = {} if card_name is None else {"name": card_name}
+        return SimulatedBoard(board, image, card, faults=faults, card=chosen, alone=alone, usb=usb)
 
     return _running(storage, start)
 

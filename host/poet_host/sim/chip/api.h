@@ -56,21 +56,32 @@ void machine_irq(struct machine *m, unsigned irq, bool level);
 /* -- the SD card -- */
 
 enum card_fault {
-  CARD_SLOW_READ,   /* the data come `argument` microseconds later */
-  CARD_SLOW_WRITE,  /* the card is busy for `argument` more microseconds */
-  CARD_READ_ERROR,  /* an error token instead of the data */
-  CARD_READ_CRC,    /* one bit of the data arrives wrong */
-  CARD_WRITE_CRC,   /* the card receives a wrong CRC and drops the block */
-  CARD_WRITE_ERROR, /* the card refuses the block */
-  CARD_TORN_WRITE,  /* only the first `argument` bytes are stored; no error */
-  CARD_REMOVED,     /* the card is removed at this block */
-  CARD_SWAPPED,     /* an empty card replaces the card at this block */
-  CARD_POWER_CUT,   /* the power fails while this block is programmed;
-                       `argument` 1: its erase group is lost too */
+  CARD_SLOW_READ,     /* the data come `argument` microseconds later */
+  CARD_SLOW_WRITE,    /* the card is busy for `argument` more microseconds */
+  CARD_READ_ERROR,    /* an error token instead of the data */
+  CARD_READ_CRC,      /* one bit of the data arrives wrong */
+  CARD_WRITE_CRC,     /* the card receives a wrong CRC and drops the block */
+  CARD_WRITE_ERROR,   /* the card refuses the block */
+  CARD_TORN_WRITE,    /* only the first `argument` bytes are stored; no error */
+  CARD_DROPPED_WRITE, /* nothing is stored; no error */
+  CARD_MISDIRECTED_WRITE, /* stored `argument` blocks further on; no error */
+  CARD_FLIPPED_WRITE,     /* bit `argument` is stored inverted; no error */
+  CARD_LATE_ERROR, /* this block and the rest of its write are not stored: the
+                      data response of the block `argument` later reports it,
+                      or, if there is none or it is 0, only CMD13 */
+  CARD_REMOVED,    /* the card is removed at this block */
+  CARD_SWAPPED,    /* an empty card replaces the card at this block */
+  CARD_POWER_CUT,  /* the power fails while this block is programmed;
+                      `argument` 1: its erase group is lost too */
 };
 
 struct sdcard_config {
   bool high_capacity;
+  /* Within a write it understands only tokens. After a block that it refused it
+     ignores all others, and understands the stop token and CMD12. It ignores
+     CMD0 while it is busy. */
+  bool strict;
+  bool stopped_by_command; /* after a refused block, only by CMD12 */
   uint32_t response_bytes; /* N_CR: bytes before a response, 1..8 */
   uint32_t init_us;        /* from the first ACMD41 until ready */
   uint32_t read_first_us;  /* access time of the first block of a read */
@@ -79,10 +90,15 @@ struct sdcard_config {
   uint32_t write_next_us;  /* busy after a block of a multi-block write */
   uint32_t erase_us;       /* additional time at the first block of a group */
   uint32_t stop_us;        /* busy after a multi-block transfer is stopped */
+  uint32_t busy_bytes;     /* N_BR: bytes from a stop token to busy, 0..8 */
   uint32_t spread_percent; /* largest random increase of each time */
   uint32_t stall_one_in;   /* one of this many writes stalls; 0: none */
   uint32_t stall_us;       /* additional busy time of such a write */
-  uint32_t erase_group_blocks;
+  uint32_t burst_blocks;   /* blocks that the card buffers and then programs at
+                              once; 0: it does not buffer */
+  uint32_t burst_us;       /* additional busy time then */
+  uint32_t erase_group_blocks; /* what a power cut can destroy */
+  uint32_t au_size; /* code of the allocation unit in the SD Status; 9: 4 MiB */
   uint64_t seed;
 };
 
@@ -105,6 +121,9 @@ void sdcard_free(struct sdcard *card);
 bool sdcard_add_fault(struct sdcard *card, enum card_fault kind, uint64_t first,
                       uint64_t times, uint32_t argument);
 void sdcard_set_present(struct sdcard *card, bool present);
+/* The host was reset, and its clock begins at 0 again. The card keeps its power
+   and its state; it is deselected. */
+void sdcard_new_host(struct sdcard *card);
 void sdcard_select(struct sdcard *card, bool selected, uint64_t now_ns);
 /* Exchange one byte; `now_ns` is its end, `byte_ns` its duration. */
 uint8_t sdcard_exchange(struct sdcard *card, uint8_t mosi, uint64_t now_ns,

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sdcard.h"
+
 enum { FLASH_BYTES = 1024 * 1024, RAM_BYTES = 256 * 1024 };
 
 static const struct region unmodelled[] = {
@@ -43,6 +45,8 @@ struct machine *nrf52840_new(const struct nrf52840_config *config,
   chip->m = m;
   chip->config = *config;
   m->card = card;
+  if (card)
+    sdcard_new_host(card);
   m->chip = chip;
   m->unmodelled = unmodelled;
   machine_window(m, 0x40000000, 0x30000);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sdcard.h"
+
 enum { FLASH_BYTES = 256 * 1024, RAM_BYTES = 32 * 1024 };
 
 static const struct region unmodelled[] = {
@@ -50,6 +52,8 @@ struct machine *samd21_new(const struct samd21_config *config,
   chip->m = m;
   chip->config = *config;
   m->card = card;
+  if (card)
+    sdcard_new_host(card);
   m->chip = chip;
   m->unmodelled = unmodelled;
   machine_window(m, 0x40000000, 0x10000);

@@ -5,8 +5,8 @@
    the byte to send: a response, busy, or data, in this order. Then it handles
    the received byte. Times are absolute (`busy_until_ns`, `data_ready_ns`), so
    the card needs no events. A violation by the host is kept as a complaint, and
-   the machine stops with it, except after a swap, of which the host cannot
-   know.
+   the machine stops with it, except after a swap or a reset of the host, which
+   then cannot know the card's state.
  */
 #include "sdcard.h"
 
@@ -34,6 +34,8 @@ void sd_reset(struct sdcard *card) {
   card->busy_until_ns = 0;
   card->application = card->crc_on = card->saw_cmd8 = false;
   card->initialising = card->many = false;
+  card->refused = card->failed = false;
+  card->status = 0;
   card->last_erase_group = UINT64_MAX;
   card->erase_first = card->erase_last = UINT64_MAX;
 }
@@ -71,6 +73,23 @@ void sdcard_set_present(struct sdcard *card, bool present) {
     card->surprise = true;
   }
   card->present = present;
+}
+
+static uint64_t since(uint64_t time_ns, uint64_t start_ns) {
+  return time_ns > start_ns ? time_ns - start_ns : 0;
+}
+
+void sdcard_new_host(struct sdcard *card) {
+  uint64_t start_ns = card->last_ns;
+  card->selected = false;
+  card->command_bytes = 0;
+  card->response_at = card->response_end = 0;
+  card->busy_until_ns = since(card->busy_until_ns, start_ns);
+  card->data_ready_ns = since(card->data_ready_ns, start_ns);
+  card->ready_ns = since(card->ready_ns, start_ns);
+  card->active_since_ns = since(card->active_since_ns, start_ns);
+  card->last_ns = 0;
+  card->surprise = card->state > SD_IDLE;
 }
 
 const char *sdcard_complaint(const struct sdcard *card) {
@@ -176,22 +195,45 @@ static void answer(struct sdcard *card, uint8_t byte) {
   card->response_end = 1;
 }
 
+static uint8_t refuse(struct sdcard *card, uint8_t response, uint8_t status) {
+  card->refused = card->config.strict && card->many;
+  card->status |= status;
+  return response;
+}
+
 static uint8_t judge_block(struct sdcard *card, uint64_t now_ns) {
   uint64_t ordinal = card->counts.writes + 1;
+  const struct sd_fault *late = sd_fault_at(card, CARD_LATE_ERROR, ordinal);
   uint16_t crc = (uint16_t)(card->data[SD_BLOCK_BYTES] << 8 |
                             card->data[SD_BLOCK_BYTES + 1]);
   bool wrong = card->crc_on && crc != sd_crc16(card->data, SD_BLOCK_BYTES);
   if (wrong || sd_fault_at(card, CARD_WRITE_CRC, ordinal)) {
     card->counts.crc_errors++;
     card->counts.writes += !wrong;
-    return DATA_CRC_ERROR;
+    return refuse(card, DATA_CRC_ERROR, 0);
+  }
+  if (card->block >= card->blocks) {
+    card->counts.writes++;
+    return refuse(card, DATA_WRITE_ERROR, R2_OUT_OF_RANGE);
   }
   if (sd_fault_at(card, CARD_WRITE_ERROR, ordinal) ||
-      card->block >= card->blocks) {
+      (card->failed && ordinal == card->report_at)) {
     card->counts.writes++;
-    return DATA_WRITE_ERROR;
+    return refuse(card, DATA_WRITE_ERROR, R2_ERROR);
   }
-  card->busy_until_ns = now_ns + sdstore_program(card, card->block, card->data);
+  if (late && !card->failed) {
+    card->failed = true;
+    card->status |= R2_ERROR;
+    card->report_at = late->argument ? ordinal + late->argument : 0;
+  }
+  if (card->failed) {
+    card->counts.writes++;
+    card->busy_until_ns = now_ns + sdstore_busy_ns(card, card->block);
+  } else {
+    card->busy_until_ns =
+        now_ns + sdstore_program(card, card->block, card->data);
+    card->written++;
+  }
   card->block++;
   return DATA_ACCEPTED;
 }
@@ -208,7 +250,7 @@ static void block_received(struct sdcard *card, uint64_t now_ns) {
     swap_card(card);
     return;
   }
-  answer(card, judge_block(card, now_ns));
+  answer(card, card->refused ? DATA_WRITE_ERROR : judge_block(card, now_ns));
   card->state = card->many ? SD_WAIT_TOKEN : SD_READY;
   if (!card->many)
     sd_activity(card, false,
@@ -220,8 +262,12 @@ static void token_received(struct sdcard *card, uint8_t byte, uint64_t now_ns) {
     card->state = SD_RECEIVING;
     card->data_at = 0;
   } else if (card->many && byte == TOKEN_STOP) {
+    if (card->refused && card->config.stopped_by_command)
+      return;
     card->state = SD_READY;
-    answer(card, 0xff); /* N_BR */
+    card->response_at = 0;
+    card->response_end = card->config.busy_bytes;
+    memset(card->response, 0xff, card->response_end);
     card->busy_until_ns = now_ns + sd_varied_ns(card, card->config.stop_us);
     sd_activity(card, false, card->busy_until_ns);
   } else {
@@ -241,15 +287,22 @@ static uint8_t next_output(struct sdcard *card, uint64_t now_ns) {
   return 0xff;
 }
 
+/* A strict card takes what comes within a write for tokens. CMD12 is the only
+   command that it understands there, after a block that it refused. */
+static bool takes_commands(const struct sdcard *card) {
+  return card->state != SD_WAIT_TOKEN || !card->config.strict || card->refused;
+}
+
 static void take_input(struct sdcard *card, uint8_t mosi, uint64_t now_ns) {
   if (card->state == SD_RECEIVING) {
     card->data[card->data_at++] = mosi;
     if (card->data_at == SD_BLOCK_BYTES + 2)
       block_received(card, now_ns);
-  } else if (card->command_bytes || (mosi & 0xc0) == 0x40) {
+  } else if (takes_commands(card) &&
+             (card->command_bytes || (mosi & 0xc0) == 0x40)) {
     card->command[card->command_bytes++] = mosi;
     if (card->command_bytes == 6)
-      sd_command(card, now_ns);
+      sd_obey(card, now_ns);
   } else if (card->state == SD_WAIT_TOKEN && mosi != 0xff) {
     if (now_ns < card->busy_until_ns)
       sd_complain(card, "a data token while the card was busy");
@@ -259,7 +312,7 @@ static void take_input(struct sdcard *card, uint8_t mosi, uint64_t now_ns) {
 }
 
 void sdcard_select(struct sdcard *card, bool selected, uint64_t now_ns) {
-  (void)now_ns;
+  card->last_ns = now_ns;
   if (card->selected && !selected) {
     card->command_bytes = 0;
     card->response_at = card->response_end = 0;
@@ -271,6 +324,7 @@ void sdcard_select(struct sdcard *card, bool selected, uint64_t now_ns) {
 
 uint8_t sdcard_exchange(struct sdcard *card, uint8_t mosi, uint64_t now_ns,
                         uint64_t byte_ns) {
+  card->last_ns = now_ns;
   if (!card->present)
     return 0xff;
   if (!card->selected) {

@@ -10,7 +10,13 @@
 
 enum {
   SD_BLOCK_BYTES = 512,
+  SD_STATUS_BYTES = 64,
   SD_FAULTS = 32,
+};
+
+enum { /* second byte of R2 (7.3.2.3) */
+       R2_ERROR = 4,
+       R2_OUT_OF_RANGE = 128,
 };
 
 struct sd_fault {
@@ -52,13 +58,18 @@ struct sdcard {
   unsigned command_bytes;
   uint8_t response[32]; /* with the N_CR bytes before it */
   unsigned response_at, response_end;
-  uint64_t busy_until_ns;
+  uint64_t busy_until_ns, last_ns; /* last_ns: latest time of the host */
 
   uint8_t data[1 + SD_BLOCK_BYTES + 2];
   unsigned data_at, data_end;
   uint64_t data_ready_ns;
   bool many;          /* a multi-block transfer */
   bool sending_block; /* a block; not a register */
+  bool refused;       /* a block of this write was refused */
+  bool failed;        /* a block of this write was not stored, unnoticed */
+  uint64_t report_at; /* the write of this number reports that; 0: none */
+  uint32_t written;   /* blocks of the latest write that were stored */
+  uint8_t status;     /* second byte of R2: errors not yet reported */
   uint64_t block;
   uint64_t last_erase_group;
   uint64_t erase_first, erase_last;
@@ -76,11 +87,14 @@ const struct sd_fault *sd_fault_at(const struct sdcard *card,
 /* Program a block; returns its busy time in nanoseconds. */
 uint64_t sdstore_program(struct sdcard *card, uint64_t block,
                          const uint8_t *data);
+/* Busy time of the latest block, which was to go to this place. */
+uint64_t sdstore_busy_ns(struct sdcard *card, uint64_t block);
 void sdstore_erase(struct sdcard *card, uint64_t first, uint64_t last);
 /* `us` with the card's random increase, in nanoseconds. */
 uint64_t sd_varied_ns(struct sdcard *card, uint32_t us);
 void sd_csd(const struct sdcard *card, uint8_t csd[16]);
 void sd_cid(const struct sdcard *card, uint8_t cid[16]);
+void sd_status(const struct sdcard *card, uint8_t status[SD_STATUS_BYTES]);
 
 /* -- between sdcard.c and sdcommand.c -- */
 void sd_reset(struct sdcard *card);
@@ -89,4 +103,4 @@ void sd_complain(struct sdcard *card, const char *text);
 void sd_send(struct sdcard *card, const uint8_t *bytes, unsigned size_bytes);
 void sd_start_reading(struct sdcard *card, uint64_t now_ns, uint32_t us);
 /* A whole command has arrived. */
-void sd_command(struct sdcard *card, uint64_t now_ns);
+void sd_obey(struct sdcard *card, uint64_t now_ns);

@@ -1,5 +1,5 @@
 /* sdcommand.c - commands and their responses (sections 7.2, 7.3 of the
-   specification). sd_command handles a whole command of six bytes: it checks
+   specification). sd_obey handles a whole command of six bytes: it checks
    CRC and state, changes the state, and queues N_CR bytes and the response. An
    uninitialised card accepts only CMD0, then the commands of initialisation. */
 #include "sdcard.h"
@@ -58,10 +58,27 @@ static void start_transfer(struct sdcard *card, uint32_t argument, bool write,
     return;
   card->many = many;
   card->writing = write;
+  card->refused = card->failed = false;
+  if (write)
+    card->written = 0;
   card->state = write ? SD_WAIT_TOKEN : SD_SENDING;
   sd_activity(card, true, now_ns);
   if (!write)
     sd_start_reading(card, now_ns, card->config.read_first_us);
+}
+
+static void respond_r2(struct sdcard *card) {
+  uint8_t bytes[2] = {idle_bit(card), card->status};
+  respond(card, bytes, 2);
+  card->status = 0; /* reported */
+}
+
+static void send_bytes(struct sdcard *card, const uint8_t *bytes, unsigned size,
+                       uint64_t now_ns) {
+  sd_send(card, bytes, size);
+  card->data_ready_ns = now_ns;
+  card->many = card->sending_block = false;
+  card->state = SD_SENDING;
 }
 
 static void send_register(struct sdcard *card, bool csd, uint64_t now_ns) {
@@ -71,10 +88,22 @@ static void send_register(struct sdcard *card, bool csd, uint64_t now_ns) {
   else
     sd_cid(card, bytes);
   respond_r1(card, 0);
-  sd_send(card, bytes, sizeof bytes);
-  card->data_ready_ns = now_ns;
-  card->many = card->sending_block = false;
-  card->state = SD_SENDING;
+  send_bytes(card, bytes, sizeof bytes, now_ns);
+}
+
+static void send_written(struct sdcard *card, uint64_t now_ns) {
+  uint32_t count = card->written;
+  uint8_t bytes[4] = {(uint8_t)(count >> 24), (uint8_t)(count >> 16),
+                      (uint8_t)(count >> 8), (uint8_t)count};
+  respond_r1(card, 0);
+  send_bytes(card, bytes, sizeof bytes, now_ns);
+}
+
+static void send_sd_status(struct sdcard *card, uint64_t now_ns) {
+  uint8_t bytes[SD_STATUS_BYTES];
+  sd_status(card, bytes);
+  respond_r2(card);
+  send_bytes(card, bytes, sizeof bytes, now_ns);
 }
 
 static void stop_transmission(struct sdcard *card, uint64_t now_ns) {
@@ -119,6 +148,10 @@ static void application_command(struct sdcard *card, unsigned index,
                                 uint32_t argument, uint64_t now_ns) {
   if (index == 41)
     send_op_cond(card, argument, now_ns);
+  else if (index == 13 && card->state == SD_READY)
+    send_sd_status(card, now_ns);
+  else if (index == 22 && card->state == SD_READY)
+    send_written(card, now_ns);
   else if (index == 23 && card->state == SD_READY)
     respond_r1(card, 0); /* number of blocks to erase first: only a hint */
   else
@@ -127,7 +160,6 @@ static void application_command(struct sdcard *card, unsigned index,
 
 static void ready_command(struct sdcard *card, unsigned index,
                           uint32_t argument, uint64_t now_ns) {
-  const uint8_t r2[2] = {0, 0};
   switch (index) {
   case 9:
   case 10:
@@ -137,7 +169,7 @@ static void ready_command(struct sdcard *card, unsigned index,
     stop_transmission(card, now_ns);
     break;
   case 13:
-    respond(card, r2, 2);
+    respond_r2(card);
     break;
   case 16:
     respond_r1(card, argument == SD_BLOCK_BYTES ? 0 : R1_PARAMETER);
@@ -197,7 +229,7 @@ static void execute(struct sdcard *card, unsigned index, uint32_t argument,
   }
 }
 
-void sd_command(struct sdcard *card, uint64_t now_ns) {
+void sd_obey(struct sdcard *card, uint64_t now_ns) {
   unsigned index = card->command[0] & 0x3f;
   uint32_t argument = (uint32_t)card->command[1] << 24 |
                       (uint32_t)card->command[2] << 16 |
@@ -213,10 +245,13 @@ void sd_command(struct sdcard *card, uint64_t now_ns) {
     respond_r1(card, R1_CRC);
     return;
   }
-  if (index != 0 && now_ns < card->busy_until_ns) {
-    sd_complain(card, "a command while the card was busy");
+  if (now_ns < card->busy_until_ns && (index != 0 || card->config.strict)) {
+    if (index != 0)
+      sd_complain(card, "a command while the card was busy");
     return;
   }
+  if (card->state == SD_WAIT_TOKEN && card->config.strict && index != 12)
+    return;
   if (card->state == SD_SENDING && index != 12 && index != 0)
     sd_complain(card, "a command other than CMD12 while the card sent data");
   execute(card, index, argument, now_ns);

@@ -117,19 +117,35 @@ static void lose_erase_group(struct sdcard *card, uint64_t block) {
 uint64_t sdstore_program(struct sdcard *card, uint64_t block,
                          const uint8_t *data) {
   uint64_t ordinal = ++card->counts.writes;
-  const struct sdcard_config *config = &card->config;
   const struct sd_fault *torn = sd_fault_at(card, CARD_TORN_WRITE, ordinal);
-  const struct sd_fault *slow = sd_fault_at(card, CARD_SLOW_WRITE, ordinal);
   const struct sd_fault *cut = sd_fault_at(card, CARD_POWER_CUT, ordinal);
+  const struct sd_fault *astray =
+      sd_fault_at(card, CARD_MISDIRECTED_WRITE, ordinal);
+  const struct sd_fault *flip = sd_fault_at(card, CARD_FLIPPED_WRITE, ordinal);
+  uint64_t to = block + (astray ? astray->argument : 0);
   size_t kept = torn ? torn->argument : SD_BLOCK_BYTES;
+  if (sd_fault_at(card, CARD_DROPPED_WRITE, ordinal) || to >= card->blocks) {
+    kept = 0;
+    to = block;
+  }
   if (cut) {
     card->power_lost = true;
     if (cut->argument)
       lose_erase_group(card, block);
     kept = draw(card) % (SD_BLOCK_BYTES + 1);
   }
-  memcpy(bytes_of(card, block), data,
+  memcpy(bytes_of(card, to), data,
          kept < SD_BLOCK_BYTES ? kept : SD_BLOCK_BYTES);
+  if (flip)
+    bytes_of(card, to)[flip->argument / 8 % SD_BLOCK_BYTES] ^=
+        (uint8_t)(1u << flip->argument % 8);
+  return sdstore_busy_ns(card, block);
+}
+
+uint64_t sdstore_busy_ns(struct sdcard *card, uint64_t block) {
+  const struct sdcard_config *config = &card->config;
+  const struct sd_fault *slow =
+      sd_fault_at(card, CARD_SLOW_WRITE, card->counts.writes);
   uint64_t ns =
       sd_varied_ns(card, card->many ? config->write_next_us : config->write_us);
   uint64_t group = block / config->erase_group_blocks;
@@ -138,6 +154,8 @@ uint64_t sdstore_program(struct sdcard *card, uint64_t block,
   card->last_erase_group = group;
   if (config->stall_one_in && draw(card) % config->stall_one_in == 0)
     ns += config->stall_us * (uint64_t)1000;
+  if (config->burst_blocks && card->counts.writes % config->burst_blocks == 0)
+    ns += sd_varied_ns(card, config->burst_us);
   return ns + (slow ? slow->argument * (uint64_t)1000 : 0);
 }
 
@@ -168,9 +186,9 @@ void sd_csd(const struct sdcard *card, uint8_t csd[16]) {
     put_bits(csd, 73, 62, size);
     put_bits(csd, 49, 47, mult);
   }
-  put_bits(csd, 46, 46, 1);                                   /* ERASE_BLK_EN */
-  put_bits(csd, 45, 39, card->config.erase_group_blocks - 1); /* SECTOR_SIZE */
-  put_bits(csd, 25, 22, 9);                                   /* WRITE_BL_LEN */
+  put_bits(csd, 46, 46, 1);    /* ERASE_BLK_EN */
+  put_bits(csd, 45, 39, 0x7f); /* SECTOR_SIZE */
+  put_bits(csd, 25, 22, 9);    /* WRITE_BL_LEN */
   csd[15] = (uint8_t)(sd_crc7(csd, 15) << 1 | 1);
 }
 
@@ -181,6 +199,12 @@ void sd_cid(const struct sdcard *card, uint8_t cid[16]) {
   cid[8] = 0x10;
   cid[12] = card->blank ? 2 : 1; /* serial number: which card it is */
   cid[15] = (uint8_t)(sd_crc7(cid, 15) << 1 | 1);
+}
+
+/* SD Status (4.10.2): AU_SIZE is bits 431 to 428. */
+void sd_status(const struct sdcard *card, uint8_t status[SD_STATUS_BYTES]) {
+  memset(status, 0, SD_STATUS_BYTES);
+  status[63 - 431 / 8] = (uint8_t)(card->config.au_size << 4);
 }
 
 uint8_t sd_crc7(const uint8_t *data, uint32_t size_bytes) {

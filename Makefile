@@ -7,6 +7,7 @@
 # make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper.py)
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
+# make fuzz-card     a disturbed wire between SD driver and card, sanitizers on (SEED, SECONDS)
 # make schedules     the examples in schedules/, solved again
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
 # make ledger        the table of that in docs/reference/memory.md, made again
@@ -25,8 +26,8 @@ RECIPE = $(BIN)/python -c 'from poet_host.firmware_build.recipe import *; made =
 SKIPPED := bench firmware_build hardware sim
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo cross check test lint format bench bench-solver paper fuzz fuzz-usb schedules firmware ledger \
-  docs wheel clean
+.PHONY: demo cross check test lint format bench bench-solver paper fuzz fuzz-usb fuzz-card schedules \
+  firmware ledger docs wheel clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -75,6 +76,9 @@ fuzz: $(VENV)/dev.stamp
 
 fuzz-usb: $(VENV)/dev.stamp
 	$(BIN)/python tests/support/usb_layer.py $(SEED) -$(SECONDS)
+
+fuzz-card: $(VENV)/dev.stamp
+	PYTHONPATH=tests $(BIN)/python -m support.card_bench $(SEED) -$(SECONDS)
 
 schedules: $(VENV)/run.stamp
 	$(BIN)/poet-host solve resnet-digits --board mkr1000 --ram 24KiB --time-limit 120 \

@@ -9,7 +9,7 @@ from poet_host.resources import resource
 from support.usb_layer import FLAGS, SANITIZE
 
 PROGRAM = """
-#include "card.c"
+#include "card_mount.c"
 
 #include <stdio.h>
 
@@ -25,7 +25,7 @@ int main(void) {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """card.c with the undefined-behaviour sanitizer, without the functions that use the bus."""
+    """card_mount.c with the undefined-behaviour sanitizer, without what uses the bus."""
     folder = tmp_path_factory.mktemp("csd")
     (folder / "csd.c").write_text(PROGRAM)
     firmware = resource("firmware")

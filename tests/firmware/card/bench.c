@@ -1,0 +1,195 @@
+/* The chip between driver and card: exchanges take their time on the wire, and
+   interrupts come while the processor sleeps. */
+#include "bench.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "card.h"
+#include "chip.h"
+#include "lane.h"
+
+enum { SLOW_NS = 20000, FAST_NS = 667, LONGEST_US = 60 * 1000 * 1000 };
+
+struct bench bench;
+
+static struct {
+  jmp_buf reset;
+  uint64_t byte_ns, alarm_ns;
+  bool exchanged, selected;
+  uint16_t crc;
+} chip;
+
+void driver_reset(void);
+
+void rule(bool kept, const char *what) {
+  if (!kept) {
+    fprintf(stderr, "a rule of the driver is broken: %s\n", what);
+    abort();
+  }
+}
+
+/* -- chip.h -- */
+
+uint32_t chip_ticks(void) {
+  return (uint32_t)(bench.now_ns / 1000);
+}
+
+void chip_alarm(uint32_t us) {
+  chip.alarm_ns = us ? bench.now_ns + us * (uint64_t)1000 : 0;
+}
+
+void chip_spi_speed(bool fast) {
+  rule(!chip.selected, "the speed changes while the card is not selected");
+  chip.byte_ns = fast ? FAST_NS : SLOW_NS;
+}
+
+void chip_spi_select(bool selected) {
+  chip.selected = selected;
+  sdcard_select(bench.card, selected, bench.now_ns);
+}
+
+static uint16_t crc16(uint16_t crc, const uint8_t *bytes, uint32_t size) {
+  for (uint32_t i = 0; i < size; i++) {
+    crc = (uint16_t)(crc ^ bytes[i] << 8);
+    for (int bit = 0; bit < 8; bit++)
+      crc = (uint16_t)(crc << 1 ^ (crc & 0x8000 ? 0x1021 : 0));
+  }
+  return crc;
+}
+
+void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
+                       uint16_t crc) {
+  uint8_t sent[CHIP_EXCHANGE_MAX], got[CHIP_EXCHANGE_MAX];
+  rule(size && size <= CHIP_EXCHANGE_MAX, "exchanges have 1 to 514 bytes");
+  rule(!chip.exchanged, "one exchange at a time");
+  rule(chip.byte_ns, "the speed is set before the first exchange");
+  memset(sent, 0xff, size);
+  if (out)
+    memcpy(sent, out, size);
+  if (bench.from_host)
+    bench.from_host(sent, size);
+  for (uint32_t i = 0; i < size && bench.bytes != bench.cut_at; i++) {
+    bench.now_ns += chip.byte_ns;
+    got[i] = sdcard_exchange(bench.card, sent[i], bench.now_ns, chip.byte_ns);
+    bench.bytes++;
+  }
+  if (bench.bytes == bench.cut_at)
+    return;
+  if (bench.from_card)
+    bench.from_card(got, size);
+  if (in)
+    memcpy(in, got, size);
+  chip.crc = crc16(crc, out ? out : got, size);
+  chip.exchanged = true;
+}
+
+uint16_t chip_spi_crc(void) {
+  return chip.crc;
+}
+
+uint32_t chip_lock(void) {
+  return 0;
+}
+
+void chip_unlock(uint32_t was) {
+  (void)was;
+}
+
+uint32_t chip_lock_lane(void) {
+  return 0;
+}
+
+void chip_unlock_lane(uint32_t was) {
+  (void)was;
+}
+
+void chip_sleep(void) {
+  if (bench.bytes == bench.cut_at)
+    longjmp(chip.reset, 1);
+  rule(bench_us() < LONGEST_US, "an access ends within a minute");
+  if (chip.exchanged) {
+    chip.exchanged = false;
+    card_exchanged();
+  } else {
+    rule(chip.alarm_ns, "something will wake the processor");
+    bench.now_ns = chip.alarm_ns;
+    chip.alarm_ns = 0;
+    card_alarm();
+  }
+}
+
+/* -- bench.h -- */
+
+bool bench_start(const char *image, const struct sdcard_config *config) {
+  if (bench.card)
+    sdcard_free(bench.card);
+  bench.card = sdcard_new(image, config);
+  if (bench.card)
+    bench_reset();
+  return bench.card;
+}
+
+void bench_reset(void) {
+  memset(&chip, 0, sizeof chip);
+  chip.byte_ns = SLOW_NS;
+  bench.now_ns = bench.started_ns = bench.bytes = 0;
+  bench.cut_at = UINT64_MAX;
+  driver_reset();
+  sdcard_new_host(bench.card);
+}
+
+static void begin(void) {
+  bench.started_ns = bench.now_ns;
+}
+
+uint32_t bench_mount(void) {
+  begin();
+  return lane_storage_blocks(NULL);
+}
+
+int bench_write(uint32_t block, uint32_t count, const uint8_t *data,
+                uint64_t cut) {
+  begin();
+  bench.cut_at = cut == UINT64_MAX ? cut : bench.bytes + cut;
+  if (setjmp(chip.reset)) {
+    bench_reset();
+    return 1;
+  }
+  const int error = lane_write(NULL, block, data, count);
+  bench.cut_at = UINT64_MAX;
+  return error;
+}
+
+int bench_read(uint32_t block, uint32_t count, uint8_t *data) {
+  begin();
+  return lane_read(NULL, block, data, count);
+}
+
+int bench_transfer(uint32_t block, uint8_t *data, uint32_t size_bytes,
+                   bool write) {
+  struct poet_transfer transfer = {.data = data,
+                                   .size_bytes = size_bytes,
+                                   .block = block,
+                                   .owner = block,
+                                   .write = write};
+  begin();
+  lane_submit(NULL, &transfer);
+  while (!atomic_load(&transfer.done))
+    lane_sleep();
+  return transfer.status;
+}
+
+uint32_t bench_retries(void) {
+  return card_retries();
+}
+
+struct sdcard *bench_card(void) {
+  return bench.card;
+}
+
+uint64_t bench_us(void) {
+  return (bench.now_ns - bench.started_ns) / 1000;
+}

@@ -1,0 +1,257 @@
+/* The SD driver on a wire that disturbs bytes, with a processor that is reset.
+
+       fuzz SEED ROUNDS     the same every time
+       fuzz SEED -SECONDS   as long as that, seed after seed
+
+   With -DLIBFUZZER, clang's libFuzzer chooses what happens instead of SEED.
+   Rules, in addition to those of bench.c: what an access returns without error
+   is right, unless bytes were forged so that a CRC may pass; and when the wire
+   is good again, the card mounts, reads and writes. Sanitizers see the rest. */
+#define _GNU_SOURCE /* memfd_create */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+enum {
+  BLOCK = 512,
+  BLOCKS = 1024,
+  USED = 32,
+  MOST = 4,
+  ACCESSES = 6,
+  RARE = 24,
+  SEEN = 7
+};
+enum { MOUNTED, READ, WRITTEN, MOVED, FAILED, RESET, DISTURBED };
+
+static const char *const names[SEEN] = {"mounted", "read",  "written",  "moved",
+                                        "failed",  "reset", "disturbed"};
+static uint64_t seen[SEEN];
+static uint32_t rare;          /* one disturbance in this many exchanges */
+static bool may_forge, forged; /* by disturbances that a CRC may not find */
+static uint8_t expected[USED + MOST][BLOCK];
+static char image[64];
+static uint8_t *content; /* of the image: shared memory */
+
+#ifdef LIBFUZZER
+static const uint8_t *input;
+static size_t left;
+
+static uint32_t any(uint32_t below) { /* without input: nothing happens */
+  if (!left)
+    return below - 1;
+  left--;
+  return *input++ % below;
+}
+#else
+static uint64_t state;
+
+static uint32_t any(uint32_t below) { /* xorshift64* (Vigna, 2016) */
+  state ^= state >> 12;
+  state ^= state << 25;
+  state ^= state >> 27;
+  return (uint32_t)((state * 0x2545f4914f6cdd1du) >> 33) % below;
+}
+#endif
+
+/* One flipped bit, which a CRC always finds. */
+static void flip(uint8_t *bytes, uint32_t size) {
+  const uint32_t at = (any(256) << 8 | any(256)) % size;
+  bytes[at] ^= (uint8_t)(1u << any(8));
+}
+
+static void from_host(uint8_t *bytes, uint32_t size) {
+  if (any(rare) == 0) {
+    seen[DISTURBED]++;
+    flip(bytes, size);
+  }
+}
+
+static void from_card(uint8_t *bytes, uint32_t size) {
+  if (any(rare))
+    return;
+  const uint32_t what = any(may_forge ? 6 : 3);
+  seen[DISTURBED]++;
+  if (what < 2) {
+    flip(bytes, size);
+  } else if (what == 2) { /* the card is out, or its line floats */
+    memset(bytes, 0xff, size);
+  } else if (what == 3) { /* the CRC of zeros is zero */
+    memset(bytes, 0, size);
+    forged = true;
+  } else if (what == 4) {
+    bytes[any(256) % size] = (uint8_t)any(256);
+    forged = true;
+  } else {
+    for (uint32_t i = 0; i < size; i++)
+      bytes[i] = (uint8_t)any(256);
+    forged = true;
+  }
+}
+
+static void disturb(bool on) {
+  bench.from_host = on ? from_host : NULL;
+  bench.from_card = on ? from_card : NULL;
+}
+
+static void fill(uint8_t *data, uint32_t size) {
+  const uint32_t begin = any(256);
+  for (uint32_t i = 0; i < size; i++)
+    data[i] = (uint8_t)(begin + i * 7 + i / BLOCK);
+}
+
+static void add_fault(void) {
+  static const enum card_fault kinds[] = {CARD_READ_ERROR, CARD_READ_CRC,
+                                          CARD_WRITE_CRC,  CARD_WRITE_ERROR,
+                                          CARD_LATE_ERROR, CARD_SLOW_WRITE};
+  const enum card_fault kind = kinds[any(6)];
+  sdcard_add_fault(bench.card, kind, 1 + any(12), 1 + any(3),
+                   kind == CARD_SLOW_WRITE ? 200000 : any(3));
+}
+
+/* What the driver has reported as written is on the card. */
+static void write_blocks(uint32_t block, uint32_t count, uint8_t *data) {
+  fill(data, count * BLOCK);
+  const uint64_t cut = any(RARE) ? UINT64_MAX : any(256) * 16 + any(16);
+  const int result = bench_write(block, count, data, cut);
+  if (result == 0) {
+    seen[WRITTEN]++;
+    rule(forged || !memcmp(content + block * BLOCK, data, count * BLOCK),
+         "a written block is on the card");
+  }
+  seen[FAILED] += result < 0;
+  seen[RESET] += result > 0;
+  memcpy(expected, content, sizeof expected);
+}
+
+static void read_blocks(uint32_t block, uint32_t count, uint8_t *data) {
+  if (bench_read(block, count, data)) {
+    seen[FAILED]++;
+  } else {
+    seen[READ]++;
+    rule(forged || !memcmp(expected[block], data, count * BLOCK),
+         "a block that was read is that of the card");
+  }
+}
+
+static void move(uint32_t block, uint32_t count, uint8_t *data) {
+  const uint32_t size = (count * BLOCK - 8 - any(200)) & ~3u;
+  fill(data, size);
+  uint8_t *copy = malloc(size);
+  if (bench_transfer(block, data, size, true) ||
+      bench_transfer(block, copy, size, false)) {
+    seen[FAILED]++;
+  } else {
+    seen[MOVED]++;
+    rule(forged || !memcmp(copy, data, size), "a tensor comes back");
+  }
+  free(copy);
+  memcpy(expected, content, sizeof expected);
+}
+
+static void play(void) {
+  const struct sdcard_config config = {.high_capacity = any(2),
+                                       .strict = true,
+                                       .stopped_by_command = any(2),
+                                       .response_bytes = 1 + any(8),
+                                       .init_us = 300,
+                                       .read_first_us = 100,
+                                       .read_next_us = any(60),
+                                       .write_us = 200,
+                                       .write_next_us = 200,
+                                       .stop_us = any(200),
+                                       .busy_bytes = any(9),
+                                       .erase_group_blocks = 64,
+                                       .au_size = 9,
+                                       .seed = 1};
+  rule(bench_start(image, &config), "the card starts");
+  memcpy(expected, content, sizeof expected);
+  forged = false;
+  may_forge = any(4) == 0;
+  rare = 16u << any(7);
+  seen[MOUNTED] += bench_mount() == BLOCKS;
+  disturb(true);
+  for (uint32_t i = 0; i < ACCESSES; i++) {
+    const uint32_t block = any(USED), count = 1 + any(MOST);
+    uint8_t *data = malloc(count * BLOCK); /* a sanitizer sees its end */
+    switch (any(5)) {
+    case 0:
+      seen[MOUNTED] += bench_mount() == BLOCKS;
+      break;
+    case 1:
+      read_blocks(block, count, data);
+      break;
+    case 2:
+      move(block, count, data);
+      break;
+    case 3:
+      add_fault();
+      break;
+    default:
+      write_blocks(block, count, data);
+    }
+    free(data);
+  }
+  disturb(false);
+  forged = false;
+  uint8_t data[MOST * BLOCK], got[MOST * BLOCK];
+  fill(data, sizeof data);
+  bench_reset();
+  /* Forged bytes may have been commands, of CRC checks for one. */
+  rule(bench_mount() == BLOCKS, "a good wire mounts the card");
+  for (int i = 0; i < 8; i++) /* faults of the card may be left */
+    if (!bench_write(0, MOST, data, UINT64_MAX) && !bench_read(0, MOST, got)) {
+      rule(!memcmp(data, got, sizeof got),
+           "a good wire brings the right bytes");
+      return;
+    } else {
+      bench_mount();
+    }
+  rule(false, "a good wire reads and writes");
+}
+
+static void prepare(void) {
+  const int file = memfd_create("card", 0);
+  rule(file >= 0 && !ftruncate(file, BLOCKS * BLOCK), "memory for the card");
+  content = mmap(NULL, BLOCKS * BLOCK, PROT_READ, MAP_SHARED, file, 0);
+  rule(content != MAP_FAILED, "memory for the card");
+  snprintf(image, sizeof image, "/proc/self/fd/%d", file);
+}
+
+#ifdef LIBFUZZER
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  if (!content)
+    prepare();
+  input = data;
+  left = size;
+  play();
+  return 0;
+}
+#else
+int main(int count, char **arguments) {
+  if (count != 3) {
+    fprintf(stderr, "usage: %s SEED ROUNDS | SEED -SECONDS\n", arguments[0]);
+    return 2;
+  }
+  const uint64_t first = strtoull(arguments[1], NULL, 10);
+  const long long limit = atoll(arguments[2]);
+  const time_t end = time(NULL) + (time_t)(limit < 0 ? -limit : 0);
+  uint64_t rounds = 0;
+  prepare();
+  while (limit < 0 ? time(NULL) < end : rounds < (uint64_t)limit) {
+    fprintf(stderr, "\r%" PRIu64, first + rounds); /* to repeat it */
+    state = (first + rounds++) * 0x9e3779b97f4a7c15u + 1;
+    play();
+  }
+  printf("rounds %" PRIu64 "\n", rounds);
+  for (unsigned i = 0; i < SEEN; i++)
+    printf("%s %" PRIu64 "\n", names[i], seen[i]);
+  return 0;
+}
+#endif

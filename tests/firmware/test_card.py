@@ -1,0 +1,225 @@
+"""The SD driver of the bare-metal boards, on this computer: resets within a write, and recovery.
+
+The simulated card counts blocks from its start, so faults come at the block that a test names.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from poet_host.sim.chipfile import load_cards
+from support.card_bench import BLOCK, COMMON, CardBench, compile_bench
+from support.usb_layer import SANITIZE
+
+Maker = Callable[..., CardBench]
+OLD, NEW = (bytes((k * 13 + i * 7) % 251 for i in range(3 * BLOCK)) for k in (1, 2))
+LONG = bytes((i // BLOCK * 31 + i * 7) % 253 for i in range(64 * BLOCK))
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("card") / "bench.so"
+    compile_bench(target, "-fPIC", "-shared", fuzz=False)
+    return target
+
+
+@pytest.fixture
+def bench(library: Path, tmp_path: Path) -> Maker:
+    return lambda *name, **changed: CardBench(library, tmp_path, *name, **changed)
+
+
+def lost_after_a_reset(card: CardBench) -> list[int]:
+    """Reset the processor after each byte of a write. After how many is the card not mounted?"""
+    lost: list[int] = []
+    cut = 0
+    while True:
+        card.power_on()
+        assert card.mount()
+        assert card.write(5, OLD) == 0
+        result = card.write(5, NEW, cut)
+        if result == 0:
+            assert cut > 3 * BLOCK
+            return lost
+        assert result == 1
+        if card.mount():
+            for k in range(3):  # each block is the old one or the new one
+                block = slice(k * BLOCK, (k + 1) * BLOCK)
+                assert card.read(5 + k, 1) in (OLD[block], NEW[block])
+            assert card.write(5, NEW) == 0
+            assert card.read(5, 3) == NEW
+        else:
+            lost.append(cut)
+        assert card.complaint == ""
+        cut += 1
+
+
+@pytest.mark.parametrize("name", load_cards())
+def test_a_reset_at_any_byte_of_a_write_mounts_again(bench: Maker, name: str) -> None:
+    assert lost_after_a_reset(bench(name)) == []
+
+
+def test_strict_cards_are_lost_by_a_driver_that_does_not_stop_the_write(tmp_path: Path) -> None:
+    """What the driver did before: 74 clocks, then CMD0."""
+    common = tmp_path / "common"
+    shutil.copytree(COMMON, common)
+    text = (common / "card_mount.c").read_text()
+    rule = (
+        "  sd_bus.then = block_completed;\n  chip_spi_exchange(NULL, NULL, CHIP_EXCHANGE_MAX, 0);\n"
+    )
+    assert rule in text
+    unused = "  (void)block_completed;\n  go_idle();\n"
+    (common / "card_mount.c").write_text(text.replace(rule, unused))
+    library, cards = tmp_path / "bench.so", tmp_path / "cards"
+    cards.mkdir()
+    compile_bench(library, "-fPIC", "-shared", fuzz=False, common=common)
+    assert len(lost_after_a_reset(CardBench(library, cards))) > 3 * BLOCK
+    assert lost_after_a_reset(CardBench(library, cards, "kind")) == []
+
+
+FAULTS = [  # kind, first block, times, argument, retries
+    ("write_crc", 8, 1, 0, 1),
+    ("write_crc", 8, 3, 0, 3),
+    ("write_error", 8, 1, 0, 1),
+    ("write_error", 64, 2, 0, 2),
+    ("late_error", 8, 1, 1, 1),
+    ("late_error", 8, 1, 20, 1),
+    ("late_error", 8, 1, 0, 1),  # only CMD13 reports it
+    ("late_error", 64, 1, 0, 1),
+    ("slow_write", 8, 1, 240_000, 0),
+]
+
+
+@pytest.mark.parametrize("name", load_cards())
+@pytest.mark.parametrize(("kind", "first", "times", "argument", "retries"), FAULTS)
+def test_errors_of_a_write_are_repaired(
+    bench: Maker, name: str, kind: str, first: int, times: int, argument: int, retries: int
+) -> None:
+    card = bench(name)
+    assert card.mount()
+    card.fault(kind, first, times, argument)
+    assert card.write(10, LONG) == 0
+    assert card.stored(10, 64) == LONG
+    assert card.read(10, 64) == LONG
+    assert (card.retries, card.complaint) == (retries, "")
+
+
+@pytest.mark.parametrize(("kind", "times"), [("read_crc", 3), ("read_error", 3), ("read_error", 1)])
+def test_errors_of_a_read_are_repaired(bench: Maker, kind: str, times: int) -> None:
+    card = bench()
+    assert card.mount()
+    assert card.write(10, LONG) == 0
+    card.fault(kind, 8, times)
+    assert card.read(10, 64) == LONG
+    assert (card.retries, card.complaint) == (times, "")
+
+
+def test_only_blocks_that_were_not_written_are_sent_again(bench: Maker) -> None:
+    card = bench()
+    assert card.mount()
+    card.fault("late_error", 60, 1, 3)
+    before = card.counts.writes
+    assert card.write(10, LONG) == 0
+    assert card.counts.writes - before == 64 + 4  # from block 60 on: ACMD22 says 59
+
+
+@pytest.mark.parametrize("kind", ["write_crc", "write_error"])
+def test_a_long_job_may_have_many_errors_but_not_too_many(bench: Maker, kind: str) -> None:
+    card = bench()
+    assert card.mount()
+    for k in range(3 + 64 // 16):
+        card.fault(kind, 5 + 8 * k)
+    assert card.write(10, LONG) == 0
+    assert card.retries == 7
+    card.power_on()
+    assert card.mount()
+    for k in range(3 + 64 // 16 + 1):
+        card.fault(kind, 5 + 8 * k)
+    assert card.write(10, LONG) == -1
+
+
+def test_a_block_that_always_fails_ends_the_job(bench: Maker) -> None:
+    card = bench()
+    assert card.mount()
+    card.fault("write_error", 8, 1000)
+    assert card.write(10, LONG) == -1
+    assert card.retries == 3
+    assert card.stored(10, 7) == LONG[: 7 * BLOCK]
+    assert card.mount(), "it is mounted as after a power cut"
+
+
+def test_a_swapped_card_is_not_written(bench: Maker) -> None:
+    card = bench()
+    assert card.mount()
+    card.fault("swapped", 8)
+    assert card.write(10, LONG) == -1
+    assert card.stored(10, 8) == LONG[: 7 * BLOCK] + bytes(BLOCK)
+
+
+def test_a_transfer_is_repaired_and_its_crc_stays_right(bench: Maker) -> None:
+    card = bench()
+    assert card.mount()
+    data = card.ffi.new("uint8_t[]", LONG[:20_002])
+    for kind in ("write_crc", "late_error"):
+        card.fault(kind, card.counts.writes + 8)
+        assert card.lib.bench_transfer(10, data, 20_000, True) == 0
+        got = card.ffi.new("uint8_t[20000]")
+        card.fault("read_crc", card.counts.reads + 8)
+        assert card.lib.bench_transfer(10, got, 20_000, False) == 0
+        assert bytes(got) == LONG[:20_000]
+    assert card.retries == 4
+
+
+def test_a_card_that_is_late_to_be_busy_loses_no_time(bench: Maker) -> None:
+    for bytes_late in range(9):
+        card = bench(busy_bytes=bytes_late, stop_us=5000)
+        assert card.mount()
+        assert card.write(10, NEW) == 0
+        assert card.lib.bench_us() > 5000, "the write ends after the busy time"
+        assert card.read(10, 3) == NEW
+        assert (card.retries, card.complaint) == (0, "")
+
+
+# -- a wire that disturbs bytes --
+
+
+def fuzz(program: Path, seed: int, limit: int) -> subprocess.CompletedProcess[str]:
+    command = [program, str(seed), str(limit)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_no_disturbance_of_the_wire_goes_unnoticed(tmp_path: Path) -> None:
+    """20 seconds with new rounds each day, sanitizers on; `make fuzz-card` goes on for longer."""
+    program = tmp_path / "fuzz"
+    compile_bench(program, *SANITIZE, fuzz=True)
+    done = fuzz(program, int(time.time()) // 86_400 * 10**6, -20)
+    assert done.returncode == 0, done.stderr[-2000:]
+    counts = {name: int(count) for name, count in map(str.split, done.stdout.splitlines())}
+    assert min(counts.values()) > counts["rounds"] // 100 > 10, counts
+
+
+@pytest.mark.parametrize(
+    ("file", "rule", "replaced"),
+    [
+        ("card.c", "if (sd_bus.tail[0]) {", "if (false) {"),
+        ("card.c", "(written <= passed ? written : 0)", "(passed + 0 * written)"),
+        ("card.c", "if (card.job->write) {", "if (false) {"),
+        ("sd_bus.c", "sd_bus.in[at - 1] != 0xff", "false"),
+        ("sd_bus.c", "sent != sd_bus.crc", "false && sent"),
+    ],
+)
+def test_the_fuzzer_sees_a_driver_that_forgets_a_rule(
+    tmp_path: Path, file: str, rule: str, replaced: str
+) -> None:
+    common = tmp_path / "common"
+    shutil.copytree(COMMON, common)
+    text = (common / file).read_text()
+    assert rule in text
+    (common / file).write_text(text.replace(rule, replaced, 1))
+    program = tmp_path / "fuzz"
+    compile_bench(program, *SANITIZE, fuzz=True, common=common)
+    assert "a rule of the driver is broken" in fuzz(program, 1, 20_000).stderr

@@ -43,7 +43,10 @@ class Kernel(Row):
 
     @property
     def letters(self) -> str:
-        """Return the letter of each input's shape, without the inputs of the sink."""
+        """Return one letter for each operand: the letter of its shape.
+
+        The operands of the sink are left out.
+        """
         return self.columns[1].partition(">")[0].rstrip("+").upper()
 
     @property

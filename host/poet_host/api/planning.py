@@ -196,8 +196,8 @@ def encode(
         raise Infeasible(why_no_plan(graph, plan), plan.smallest_ram_bytes)
     if plan.status == "unknown":
         raise OutOfTime(
-            "the time limit ended before a plan was found, or a proof that no plan exists: allow "
-            "more time"
+            "the time limit ended before the search found a plan, or proved that none exists: "
+            "allow more time"
         )
     if plan.problem is None:
         raise BadInput("this plan does not come from poet.solve: call encode(graph, profile, plan)")

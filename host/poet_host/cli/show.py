@@ -25,7 +25,7 @@ from .options import check_writable, json_option, output, schedule_argument
 @schedule_argument
 @click.option(
     "--run", "run_path", type=click.Path(path_type=Path), metavar="RUN.json", show_default="none",
-    help="Show the measurements of a run too. This file is from `poet-host train --run` with the "
+    help="Show the measurements of a run too. `train` writes this file with `--run`, from the "
     "same schedule.",
 )  # fmt: skip
 @output(

@@ -60,8 +60,8 @@ def simulate(
 ) -> int:
     """Start BOARD on this computer and print its serial port.
 
-    BOARD is native, a board whose chip is simulated (mkr1000), or a board that runs Linux (rpi4b,
-    run by QEMU). The board runs until Ctrl-C.
+    BOARD is one of: `native`; a board whose chip is simulated (mkr1000); a Linux board, which QEMU
+    runs (rpi4b). The board runs until Ctrl-C.
     """
     size = None if arena is None else size_bytes(arena, "--arena")
     card_faults = [CardFault.parse(text) for text in faults]

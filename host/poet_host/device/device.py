@@ -41,7 +41,7 @@ class Device(Closing):
     The constructor reads the board's poet_hello into `info`, and stops a step that the board still
     runs. It raises NoDevice if no board answers, and BoardError if the board's rows of isa.def and
     wire.def differ from this program's. Every method raises BoardError if the board refuses a
-    request. The message contains the meaning and the advice of wire.def.
+    request. The message contains the meaning of the error and the advice, both from wire.def.
     """
 
     def __init__(self, link: Link) -> None:

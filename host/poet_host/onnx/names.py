@@ -105,7 +105,7 @@ def _split_merged(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
     """Give each layer its own copy of an initialiser that an exporter merged; return the copies.
 
     An initialiser counts as merged if all its numbers are equal, or if layers of the same kind in
-    different modules read it. Such layers are copies of one layer, with equal weights.
+    different modules read it. In a model of copies of one layer, equal weights are stored once.
     """
     even = {
         name: value

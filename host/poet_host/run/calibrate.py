@@ -170,7 +170,9 @@ def _reading(observed: Observed, traced_us: float) -> float:
 
 
 def _gaps(records: Sequence[Any], tick_us: float) -> Iterable[tuple[str, int, float]]:
-    """Yield each processor statement's kind, the number of pages before it, and the gap in us."""
+    """Yield, for each processor statement after the first: its kind, the number of page statements
+    since the previous processor statement, and the time between these two in us.
+    """
     names = {row.code: row.name for row in isa.rows("STATEMENT")}
     end, pages = None, 0
     for record in records:

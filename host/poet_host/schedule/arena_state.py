@@ -78,7 +78,7 @@ class ArenaState:
         return self._transfer.get(tensor, 0)
 
     def begin_compute(self, tensor: int) -> None:
-        """Check a compute statement. Then call `take` or `overwrite`, and at last `end_compute`."""
+        """Check a compute. The caller then calls `take` or `overwrite`, and `end_compute`."""
         if not self.model.stored_count <= tensor < len(self.model.tensors):
             raise RuleError(f"tensor {tensor} has no operator")
         if tensor > self.next_tensor:
@@ -142,8 +142,8 @@ class ArenaState:
     def wait(self, remaining: int) -> None:
         if self.unfinished <= remaining:
             raise RuleError(
-                f"the statement waits until {remaining} transfers are unfinished, but only "
-                f"{self.unfinished} are unfinished already"
+                f"the statement waits until at most {remaining} transfers are unfinished, but it "
+                f"has nothing to wait for: {self.unfinished} are unfinished"
             )
         self.finished = self.queued - remaining
 

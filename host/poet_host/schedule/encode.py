@@ -79,7 +79,7 @@ def _encode(
         if key in whole:
             raise BadInput(f"meta: `encode` sets the key {key} itself: choose another key")
         whole[key] = value
-    # Convert the meta part to JSON and back, so that tuples become lists, as for a reader. A value
+    # Convert the meta part to JSON and back, so that tuples become lists, as in a file. A value
     # that JSON cannot store raises an error here.
     schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)), origin)
     _compare(schedule, plan.statements)

@@ -296,7 +296,7 @@ class PrimalSearch(Search):
             factor **= TIME_WEIGHT_DECAY
 
     def search_with_weight(self, weight_uj_per_us: float) -> Candidate | None:
-        """Return the best plan for the weighted objective. Try it for the deadline, too."""
+        """Search the best plan for the weighted objective. Also try it under the deadline."""
         ends_at = time.monotonic() + self.task.left_s * WEIGHTED_TIME_SHARE
         task = replace(
             self.task.time_weighted(weight_uj_per_us), ends_at=min(ends_at, self.task.ends_at)

@@ -56,7 +56,7 @@ const struct reg nrf_usbd_errata_registers[] = {
     {MOVING_LATCH, 4, PLAIN, OF_USBD(moving_latch)},
     {0}};
 
-/* -- a block next to USBD's, which a key unlocks -- */
+/* -- the locked registers next to those of USBD; a key unlocks them -- */
 
 static bool turn_key(void *owner, uint32_t value) {
   struct nrf_usbd *u = owner;

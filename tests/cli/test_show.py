@@ -100,7 +100,7 @@ def test_wrong_runs_are_refused(
     schedule, run = trained
     trace = json.loads(run.read_text())["trace"]
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"plan_crc": 1}, "plan 00000001"),
+        ({"plan_crc": 1}, "00000001"),
         ({"trace": []}, "no trace"),
         ({"trace": trace[3:]}, "3 of "),
         ({"trace": [*trace[1:], {**trace[0], "node": "fc"}]}, "statement 0"),

@@ -345,5 +345,5 @@ def test_bad_plan(what: str) -> None:
 
 @pytest.mark.parametrize("value", [None, [], "plan"])
 def test_no_plan_at_all(value: object) -> None:
-    with pytest.raises(BadInput, match="no plan"):
+    with pytest.raises(BadInput, match="not a plan"):
         plan_from_json(value)

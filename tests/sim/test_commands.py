@@ -108,9 +108,13 @@ def test_permanent_faults_of_a_card_are_errors(schedule: Path, card: Path, fault
         assert words in ended.json["error"]
 
 
+# What these faults leave on the card is tested in test_card_rules.py.
+FALSE_WRITES = {"dropped_write", "misdirected_write", "flipped_write", "late_error"}
+
+
 def test_every_kind_of_fault_is_tested() -> None:
     tested = {fault.partition(":")[0] for fault in (*TRANSIENT, *FATAL, "power_cut")}
-    assert tested == set(FAULT_KINDS)
+    assert tested | FALSE_WRITES == set(FAULT_KINDS)
 
 
 @pytest.mark.parametrize("lost", ["0", "1"])

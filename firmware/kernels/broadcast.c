@@ -35,7 +35,8 @@ static struct steps steps_of(const uint32_t size[4], uint32_t axes) {
   return steps;
 }
 
-/* Return the offset of element `i` of a tensor with these sizes and steps. */
+/* Return the offset, in floats, of element `i` of a tensor with the given sizes
+ * and steps. */
 static uint32_t place_of(uint32_t i, const uint32_t size[4],
                          const struct steps *steps) {
   uint32_t place = 0;
@@ -47,8 +48,8 @@ static uint32_t place_of(uint32_t i, const uint32_t size[4],
 
 enum combination { ADD, SUB, MUL };
 
-/* Combine `count` elements of a and b. The steps from one element to the next
- * are in floats. */
+/* Combine `count` elements of a and b. The steps, from one element to the next,
+ * are numbers of floats. */
 static void combine_row(enum combination kind, float *y, const float *a,
                         uint32_t a_step, const float *b, uint32_t b_step,
                         uint32_t count) {
@@ -105,8 +106,8 @@ void poet_scale(const struct poet_call *call) {
   combine(call, MUL, call->op->variant & 15u, &call->op->factor, 15);
 }
 
-/* Return the sum of x * z over axes of these sizes, or the sum of x if z is
- * NULL. */
+/* Return the sum of x * z along axes of the given sizes, or the sum of x if z
+ * is NULL. */
 static float sum_of(const uint32_t size[4], const float *x,
                     const struct steps *x_steps, const float *z,
                     const struct steps *z_steps) {
@@ -129,9 +130,9 @@ static float sum_of(const uint32_t size[4], const float *x,
   return sum;
 }
 
-/* Sum x, or x * z if z is not NULL, along the axes in the low half of
- * `variant`. z has size 1 along the axes in the high half. `inputs` is the
- * number of the kernel's own inputs. */
+/* Sum x, or x * z if z is not NULL, along the axes whose bits are set in the
+ * low half of `variant`. z has size 1 along the axes whose bits are set in the
+ * high half. `inputs` is the number of the kernel's own inputs. */
 static void reduce(const struct poet_call *call, const float *z,
                    uint32_t inputs) {
   const struct poet_op *op = call->op;

@@ -4,16 +4,17 @@
  * Shapes name the fields of struct poet_op. Output channel k reads the c /
  * groups input channels of its group. The outer loops select planes; the inner
  * functions add one element of the window at a time, over all outputs for which
- * it lies inside of the input. So padding costs no time, and each output sums
- * its terms in the order of kernel.h: over c / groups, kernel_h, kernel_w.
+ * this element lies inside of the input. So padding costs no time, and each
+ * output sums its terms in the order of kernel.h: over c / groups, kernel_h,
+ * kernel_w.
  */
 #include <string.h>
 
 #include "poet/kernel.h"
 #include "sink.h"
 
-/* One element of the window, and the outputs for which it lies inside of the
- * input and not in the padding: rows row_begin to row_end - 1, columns
+/* One element of the window, and the outputs for which this element lies inside
+ * of the input and not in the padding: rows row_begin to row_end - 1, columns
  * column_begin to column_end - 1. For output (row, column), the window element
  * lies on element row * stride_h * w + column * stride_w + shift of the input
  * plane, modulo 2^32: `shift` may be negative. */
@@ -104,7 +105,7 @@ void poet_conv2d(const struct poet_call *call) {
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
 
   for (uint32_t n = 0; n < op->n; n++) {
-    /* shape: (k, c / groups, kernel_h, kernel_w) */
+    /* weights, of shape (k, c / groups, kernel_h, kernel_w) */
     const float *weight = call->in[1];
     for (uint32_t k = 0; k < op->k; k++) {
       const uint32_t first_c = k / group_k * group_c;
@@ -131,7 +132,7 @@ void poet_conv2d(const struct poet_call *call) {
 void poet_conv2d_grad_input(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *dy = call->in[0]; /* (n, k, oh, ow) */
-  /* shape: (k, c / groups, kernel_h, kernel_w) */
+  /* weights, of shape (k, c / groups, kernel_h, kernel_w) */
   const float *w = call->in[1];
   float *dx = call->out; /* (n, c, h, w) */
   const uint32_t x_plane = op->h * op->w, y_plane = op->oh * op->ow;

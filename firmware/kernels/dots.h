@@ -6,8 +6,8 @@
 
 #define POET_DOTS 4u
 
-/* One row, and the columns that are multiplied with it. Steps are counted in
- * floats. */
+/* One row, and the columns that are multiplied with the row. Steps are numbers
+ * of floats. */
 struct poet_dots {
   const float *a;          /* the row, (count) */
   const float *b;          /* the first column, (count) */

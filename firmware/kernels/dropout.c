@@ -32,7 +32,7 @@ void poet_dropout(const struct poet_call *call) {
   const uint32_t count = poet_elements(op);
   const float probability = op->probability;
   const float scale = 1.0f / (1.0f - probability);
-  /* The part of the hash that is the same for all elements. */
+  /* Compute the part of the hash that is the same for all elements. */
   const uint32_t stream = absorb(absorb(op->seed, call->step), op->key);
 
   for (uint32_t i = 0; i < count; i++) {

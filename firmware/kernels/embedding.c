@@ -6,8 +6,8 @@
 #include "poet/kernel.h"
 #include "sink.h"
 
-/* A token outside of the table makes its row NaN, so that the loss stops the
- * step. */
+/* The row of a token outside of the table becomes NaN. Then the loss becomes
+ * NaN too, and the step stops. */
 void poet_embedding(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t *tokens = call->in[0]; /* (n) */
@@ -26,7 +26,8 @@ void poet_embedding(const struct poet_call *call) {
   }
 }
 
-#define TOGETHER 8u /* number of columns of a row that are summed together */
+/* number of columns that are summed in one pass over the tokens */
+#define TOGETHER 8u
 
 /* Row k of the gradient is the sum of dy over all tokens equal to k. The sink
  * receives every row, also the rows that no token selects. */

@@ -1,6 +1,6 @@
-/* layernorm.c - normalisation of each of n rows by its own mean and standard
- * deviation, and its gradients. `stats` holds the n means, then the n
- * reciprocal standard deviations. */
+/* layernorm.c - layer normalisation: each of n rows is normalised by its own
+ * mean and standard deviation. The gradients are here too. `stats` holds the n
+ * means, then the n reciprocal standard deviations. */
 #include <math.h>
 
 #include "poet/kernel.h"

@@ -2,8 +2,9 @@
  * mathf.c - exp, log, tanh, erf and others, with the same bits on every target.
  *
  * Each function reduces its argument to a small range, then evaluates a
- * polynomial in Horner's form. The coefficients are our own minimax fits of the
- * relative error. mathf.h states the largest error of each function.
+ * polynomial in Horner's form. The coefficients are our own minimax fits: they
+ * minimise the largest relative error. mathf.h states the largest error of each
+ * function.
  */
 #include "mathf.h"
 
@@ -136,7 +137,7 @@ float poet_erff(float x) {
   return isnan(x) ? x : with_sign_of(x, 1.0f - poet_exp(-q));
 }
 
-/* The argument of exp is never positive, so that it cannot overflow. */
+/* The argument of exp is never positive, so exp cannot overflow. */
 float poet_logistic(float x) {
   const float e = poet_exp(x < 0.0f ? x : -x);
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);

@@ -1,5 +1,5 @@
-/* mathf.h - our own mathematical functions: libraries round theirs
- * differently. */
+/* mathf.h - mathematical functions that round alike on every target, unlike
+ * those of C libraries. */
 #ifndef POET_MATHF_H
 #define POET_MATHF_H
 

@@ -2,9 +2,9 @@
  * matmul.c - matrix products y (h, w) = a (h, k) * b (k, w), one for each
  * sample (n) and head (groups).
  *
- * A matrix is described by steps through memory. If an operand is transposed,
- * or if heads lie side by side in a row, only the steps differ. So attention
- * and all its gradients need only this kernel.
+ * A matrix is described by steps: the distances in memory between its elements.
+ * If an operand is transposed, or if heads lie side by side in a row, only the
+ * steps differ. So attention and all its gradients need only this kernel.
  */
 #include "dots.h"
 #include "poet/kernel.h"
@@ -17,8 +17,8 @@ struct matrix {
 };
 
 /* Return the steps of a (rows, columns) matrix. Flag 1: the matrix is stored
- * transposed. Flag 4: a stored row of each head is followed by the same row of
- * the next head. */
+ * transposed. Flag 4: in memory, each row of a head is followed by the same row
+ * of the next head. */
 static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                                uint32_t columns, uint32_t flags) {
   const uint32_t width = flags & 1 ? rows : columns;

@@ -1,5 +1,5 @@
-/* sink.c - the sinks of isa.def. An update in place reads and writes only the
- * elements of this call, so a kernel may pass its gradient in pieces. */
+/* sink.c - the sinks of isa.def. A call reads and writes only the elements
+ * whose gradient it receives, so a kernel may pass its gradient in pieces. */
 #include "sink.h"
 
 #include <stddef.h>

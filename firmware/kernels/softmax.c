@@ -35,7 +35,7 @@ void poet_softmax(const struct poet_call *call) {
       y[w] = seen ? poet_exp(x[w] - top) : 0.0f;
       sum += y[w];
     }
-    /* The elements of a row without visible elements stay 0. */
+    /* If a row has no visible elements, all its results stay 0. */
     for (uint32_t w = 0; w < op->w && sum != 0.0f; w++) {
       y[w] /= sum;
     }

@@ -1,5 +1,5 @@
-/* table.c - a constant table in flash: the function of each kernel, by the
- * kernel's code in isa.def. */
+/* table.c - a constant table in flash, which maps the code of each kernel in
+ * isa.def to the kernel's function. */
 #include <stddef.h>
 
 #include "poet/kernel.h"

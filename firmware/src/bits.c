@@ -3,9 +3,9 @@
  * storage through the cache.
  *
  * State: decoder.bit, .bits and .held. The lowest `held` bits of `bits` are the
- * next bits of the stream, and `bit` is the position of the first of them.
- * poet_decode_start clears all three. Reading past the end of the stream is
- * refused as bad_plan.
+ * next bits of the stream; `bit` is the position of the first of these bits.
+ * poet_decode_start clears all three. Reading past the end of the stream is the
+ * error bad_plan.
  */
 #include "runtime.h"
 
@@ -21,7 +21,8 @@ uint32_t poet_bit_width(uint32_t count) {
   return width;
 }
 
-/* Read the next bytes. No bits are held, so `bit` is at the start of a byte. */
+/* Read the next bytes of the plan. `held` is 0, so `bit` is at the start of a
+ * byte. */
 static int refill(struct poet *p) {
   struct poet_decoder *d = &p->decoder;
   const uint32_t at = d->bit / 8, left = p->plan.bit_bytes - at;

@@ -1,11 +1,11 @@
 /*
- * cobs.c - consistent overhead byte stuffing: a frame without zeros, ended by a
- * zero.
+ * cobs.c - consistent overhead byte stuffing (COBS). The encoded bytes of a
+ * frame contain no zero, and a zero marks the end of the frame.
  *
- * The frame is a chain of runs. Each run begins with a code byte: the distance
- * to the next code byte. A code up to 254 stands for a zero after its run,
- * except at the end of the frame. A code of 255 begins a full run of 254 bytes
- * and stands for no zero. No state is kept between calls.
+ * The frame is a chain of runs. Each run begins with a code byte, which is the
+ * distance to the next code byte. A code up to 254 stands for a zero after its
+ * run, except at the end of the frame. A code of 255 begins a run of 254 bytes,
+ * the longest one, and stands for no zero. No state is kept between calls.
  */
 #include <string.h>
 
@@ -30,7 +30,8 @@ uint32_t poet_cobs_decode(uint8_t *data, uint32_t size) {
   return to;
 }
 
-/* Collects bytes, because a call of the port for each byte would be slow. */
+/* A buffer that collects bytes, because a call of the port's `send` for each
+ * byte would be slow. */
 struct gather {
   const struct poet_port *port;
   uint32_t size;
@@ -60,8 +61,8 @@ void poet_cobs_send(const struct poet_port *port, const uint8_t *data,
       put(&g, data[from + i]);
     }
     from += run;
-    /* Skip the zero that this run stands for. A full run stands for none. At
-     * the end of the data there is none to skip. */
+    /* Skip the zero that this run stands for. The longest run stands for no
+     * zero, and at the end of the data no zero follows. */
     more = from < size;
     if (more && run < RUN) {
       from++;

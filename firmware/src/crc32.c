@@ -2,8 +2,8 @@
  * crc32.c - CRC-32 with the reflected polynomial 0xedb88320, as in zlib and
  * Ethernet, one byte at a time with a table.
  *
- * It keeps no state: the caller passes the last result in. The preprocessor
- * computes the table, so that it is a constant of 1 KiB in flash.
+ * It keeps no state: the caller passes the result for the earlier bytes. The
+ * preprocessor computes the table, so that it is a constant of 1 KiB in flash.
  */
 #include "poet/poet.h"
 

@@ -1,22 +1,24 @@
 /*
- * decoder.c - one pass over the plan, statement by statement. It decodes a
- * statement and checks every rule of FORMAT.md against the state so far.
+ * decoder.c - one pass over the plan, statement by statement. It decodes each
+ * statement and checks that the statement obeys the rules of FORMAT.md.
  *
  * Interface:
  * - poet_decode_start sets the decoder to the start of the plan.
- * - poet_decode returns the next statement, or refuses it. poet_load only
- *   decodes, poet_step also executes each statement before it decodes the next.
- *   The checks are the same, so both agree about every plan.
+ * - poet_decode returns the next statement, or an error if the statement breaks
+ *   a rule. poet_load only decodes. poet_step also executes each statement
+ *   before it decodes the next one. The checks are the same, so both functions
+ *   agree about every plan.
  *
  * State, valid from poet_decode_start to the end of the load or step:
  * - decoder: position in the bit stream, and counts.
  * - memory.residents: the tensors in RAM (arena.c).
  * - memory.bitmap: bit i is set if the content that tensor i has in this step
- *   is on storage. At the start, these are the stored tensors.
- * - memory.queue, entries decoder.finished to decoder.queued - 1: transfers
- *   that no wait has covered. The decoder reads and sets only their tensor and
- *   direction; the other fields belong to the pager.
- * - op: the operator of the last compute. Its frees follow as statements.
+ *   is on storage. At the start, only the bits of the stored tensors are set.
+ * - memory.queue, entries decoder.finished to decoder.queued - 1: transfers for
+ *   whose end no `wait` statement has waited. The decoder reads and sets only
+ *   their tensor and direction; the other fields belong to the pager.
+ * - op: the operator of the last compute statement. The tensors that this
+ *   statement frees follow as `free` statements.
  *
  * Memory safety does not depend on poet_load. Storage may return other bytes
  * during a step, so each pass checks offsets, sizes and records again.
@@ -54,8 +56,8 @@ static void put_on_storage(struct poet *p, uint32_t tensor, uint8_t flags) {
 }
 
 /* Return true if a transfer of the tensor is unfinished. With `arrivals`, only
- * transfers into RAM count: reading a tensor that is still being written out is
- * harmless. */
+ * transfers into RAM count: a tensor may be read in RAM while it is still being
+ * written to storage. */
 static bool in_flight(struct poet *p, uint32_t tensor, bool arrivals) {
   for (uint32_t i = p->decoder.finished; i != p->decoder.queued; i++) {
     const struct poet_transfer *transfer = poet_queue_slot(p, i);
@@ -66,7 +68,7 @@ static bool in_flight(struct poet *p, uint32_t tensor, bool arrivals) {
   return false;
 }
 
-/* Reserve a queue entry, which poet_page completes. */
+/* Reserve a queue entry. poet_page fills in its other fields. */
 static int enqueue(struct poet *p, uint16_t tensor, bool write) {
   struct poet_decoder *d = &p->decoder;
   const uint32_t unfinished = d->queued - d->finished;
@@ -91,7 +93,7 @@ static int take_tensor(struct poet *p, uint32_t *tensor) {
 }
 
 /* Check that the inputs of p->op are in RAM, have arrived, and have the sizes
- * that the kernel reads. The input that is overwritten must not have any
+ * that the kernel reads. An input that the output overwrites must not have any
  * unfinished transfer. */
 static int check_inputs(struct poet *p, struct poet_statement *s) {
   for (uint32_t i = 0; i < p->op.input_count; i++) {
@@ -109,9 +111,9 @@ static int check_inputs(struct poet *p, struct poet_statement *s) {
   return 0;
 }
 
-/* Place workspace and output. The workspace is a resident while the output is
- * placed, so that they cannot overlap. It is removed from the residents after
- * the statement. */
+/* Place workspace and output in the arena. The workspace is in the list of
+ * residents while the output is placed, so that they cannot overlap. Then the
+ * workspace is removed from the list. */
 static int place_output(struct poet *p, struct poet_statement *s) {
   uint32_t workspace = p->op.workspace_bytes;
   s->workspace = 0;
@@ -160,7 +162,8 @@ static int take_frees(struct poet *p) {
   return 0;
 }
 
-/* Compare the record of the output tensor with its operator, p->op. */
+/* Compare the record of the output tensor with p->op, the operator that
+ * computes it. */
 static int check_output(struct poet *p, struct poet_statement *s, bool again) {
   TRY(poet_read_tensor(p, s->tensor, &s->record));
   if (again && (s->record.flags & POET_FLAG_ONCE)) {
@@ -181,8 +184,9 @@ static int compute(struct poet *p, struct poet_statement *s, uint32_t tensor,
   s->tensor = (uint16_t)tensor;
   s->size_bytes = poet_operand_bytes(&p->op, p->op.input_count);
   s->loss = tensor == p->loss;
-  /* This check runs only when loading. A step avoids this read: there the size
-   * comes from the operator's record, which was checked when it was read. */
+  /* This check, which reads the record of the tensor, runs only while a
+   * schedule is loaded. A step takes the size from the operator's record, which
+   * was checked when it was read. */
   if (!p->loaded) {
     TRY(check_output(p, s, again));
   }
@@ -258,8 +262,8 @@ static int release(struct poet *p, struct poet_statement *s, uint32_t index) {
   return 0;
 }
 
-/* Return the next `free` statement that was encoded together with the last
- * compute. */
+/* Return the next `free` statement of those that were encoded together with the
+ * last compute statement. */
 static int release_next(struct poet *p, struct poet_statement *s) {
   uint32_t i = 0;
   while (!(p->decoder.frees >> i & 1)) {
@@ -332,8 +336,8 @@ static int statement(struct poet *p, struct poet_statement *s) {
   }
 }
 
-/* `statement` is incremented only after the statement is accepted, because
- * poet_refuse reports this index. */
+/* Increment decoder.statement only after the statement is accepted, because
+ * poet_refuse reports this index as `detail`. */
 int poet_decode(struct poet *p, struct poet_statement *s) {
   TRY(statement(p, s));
   s->index = p->decoder.statement++;

@@ -7,7 +7,8 @@
  * for the host and for a repeated request.
  *
  * Order in a step:
- * - A NEXT tensor is checked to be finite before its page_out is queued.
+ * - Before the page_out of a NEXT tensor is queued, all values of this tensor
+ *   are checked to be finite.
  * - `end` waits for all transfers, then commits: the commit record must not be
  *   on storage before the tensors that it names.
  * - After an error there is no commit, so the last committed step stays. The
@@ -20,8 +21,8 @@
 #include "poet/kernel.h"
 #include "runtime.h"
 
-/* With POET_POISON the address sanitizer reports a use of arena memory that the
- * plan has freed. */
+/* If POET_POISON is defined, the address sanitizer reports every use of arena
+ * memory that the plan has freed. */
 #ifdef POET_POISON
 #include <sanitizer/asan_interface.h>
 #define HIDE(p, offset, size)                                                  \
@@ -61,7 +62,8 @@ static void paint(struct poet *p) {
   }
 }
 
-/* Return the highest end of the arena bytes written since paint(). */
+/* Return the number of arena bytes up to the highest one written since
+ * paint(). */
 static uint32_t high_water(const struct poet *p) {
   uint32_t height = watched(p);
   uint32_t word = PAINT;
@@ -114,7 +116,8 @@ static int commit(struct poet *p) {
 }
 
 /* A parameter that is not finite must never be committed: training could not
- * continue from it, and the next step would overwrite the last good values. */
+ * continue with it, and the step after it would overwrite the last good
+ * values. */
 static int check_renewed(struct poet *p, const struct poet_statement *s) {
   const uint32_t exponent = 0x7f800000u;
   const uint8_t *at = p->memory.arena + s->offset;
@@ -176,7 +179,7 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
   paint(p);
   /* The transfer lane writes the data area and does not update the cache. */
   poet_forget(p, POET_DATA_BLOCK);
-  poet_decode_start(p); /* overwrites the bitmap, so staging ends */
+  poet_decode_start(p); /* overwrites the bitmap that staging uses */
   p->submitted = 0;
   p->retired = 0;
   p->staging = false;
@@ -189,8 +192,8 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
   p->result = (struct poet_step_result){.step = step};
   p->status = (struct poet_status){.running = 1, .step = step};
   HIDE(p, 0, p->memory.arena_bytes);
-  /* These two lines come last, so that the preparation above is not counted in
-   * the step. */
+  /* The next two lines come last, so that the preparation above is not counted
+   * in the step. */
   p->port->usage(p->port->context, &p->before);
   p->started = now(p);
 }
@@ -215,8 +218,7 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
     return poet_fail(p, POET_ERROR_wrong_step, p->committed.step);
   }
   if (step == p->committed.step) {
-    /* After a restart, nothing but the commit record is known about that
-     * step. */
+    /* After a restart, only the commit record of that step is known. */
     if (p->result.step != step) {
       p->result =
           (struct poet_step_result){.step = step, .loss = p->committed.loss};
@@ -226,7 +228,9 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   }
   start(p, step, trace_first, trace_count);
   const int error = run(p);
-  poet_drain(p); /* first, because transfers still use arena and queue */
+  /* Wait first, because unfinished transfers still use the arena and the
+   * queue. */
+  poet_drain(p);
   account(p);
   SHOW(p, 0, p->memory.arena_bytes);
   p->result.peak_bytes = high_water(p);

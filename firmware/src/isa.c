@@ -2,8 +2,8 @@
  * isa.c - the rows of isa.def as text, and their CRC-32, the fingerprint.
  *
  * The preprocessor builds the text in flash: one line per row with its macro,
- * code, name and operands. Hosts read it to name the rows that differ from
- * theirs. poet_host/isa.py builds the same text.
+ * code, name and operands. A host reads this text to name the rows in which the
+ * board differs from the host. poet_host/isa.py builds the same text.
  */
 #include "poet/poet.h"
 

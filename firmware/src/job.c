@@ -1,14 +1,14 @@
 /*
  * job.c - training by a job on the card, without a host.
  *
- * State: none in RAM beyond the caller's struct poet_job. The position in the
- * job follows from the committed step, so after a power cut poet_job_open
- * continues at the right step.
+ * State: only the caller's struct poet_job. The position in the job follows
+ * from the committed step, so after a power cut poet_job_open continues at the
+ * right step.
  *
- * Order, for a power cut at any moment:
+ * Why a power cut at any moment does no harm:
  * - A step's commit record holds its loss. poet_job_next writes that loss into
  *   the job before it prepares the next step, whose commit replaces the record.
- *   After a restart it writes the same loss again.
+ *   After a restart, poet_job_next writes the same loss again.
  * - The batch goes to the INPUT slots of the next step. If the write is cut
  *   short, the next poet_job_next repeats it.
  *
@@ -18,8 +18,8 @@
 #include "runtime.h"
 
 /* Compare the sample numbers of all steps with their CRC. Each pass reads as
- * many numbers as the arena holds. This may take long, so a host can stop it as
- * it stops a step. */
+ * many numbers as the arena holds. The check may take long, so a host can stop
+ * the check, as it can stop a step. */
 static int check_order(struct poet *p, const struct poet_job *job) {
   uint32_t left = 4 * job->steps * job->batch, at = POET_BLOCK, crc = 0;
   int error = 0;

@@ -1,11 +1,11 @@
 /*
  * load.c - load a schedule: check headers, CRCs and tables, then decode the
- * whole plan once, with the decoder that a step uses. This file also contains
- * poet_init and poet_hello, the description of the board.
+ * whole plan once, with the same decoder that a step uses. This file also
+ * contains poet_init and poet_hello, the description of the board.
  *
  * State: loaded, model, plan, kept_at_start and loss. poet_load sets `loaded`
- * last, so an error or a power cut on the way leaves no schedule. poet_reset
- * (store.c) clears them.
+ * last, so after an error or a power cut during the load, no schedule is
+ * loaded. poet_reset (store.c) clears these fields.
  */
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * State: model (the header), kept_at_start and loss. poet_check_model sets
  * them; they are valid while a schedule is loaded. The records of tensors and
  * operators stay on storage and are read one at a time, through the cache.
- * poet_check_model also uses memory.bitmap, which nothing else needs then.
+ * poet_check_model also uses memory.bitmap, which is not in use at that time.
  */
 #include "runtime.h"
 
@@ -19,7 +19,8 @@ uint32_t poet_job_block(uint32_t data_blocks) {
                                POET_ERASE_BLOCKS * POET_ERASE_BLOCKS;
 }
 
-/* Without a commit the parity is 1, so that the first commit uses slot 0. */
+/* Before the model's first commit, the parity is 1, so that this commit uses
+ * the first slots. */
 uint32_t poet_parity(const struct poet *p) {
   return poet_committed(p) ? p->committed.parity : 1;
 }
@@ -78,9 +79,9 @@ int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
                                  : poet_fail(p, POET_ERROR_bad_table, output);
 }
 
-/* The end of each area of FORMAT.md, after the tensors checked so far. The
- * slots of an area lie in the order of the records. So one number for each area
- * is enough to show that no two slots overlap. */
+/* For each area of FORMAT.md, the end of the slots that were checked so far.
+ * The slots of an area must lie in the order of the records. So one number for
+ * each area is enough to show that no two slots overlap. */
 struct layout {
   uint32_t stored_end; /* end of the first slots */
   uint32_t second_end; /* end of the second slots */

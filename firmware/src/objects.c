@@ -1,20 +1,21 @@
 /*
  * objects.c - the objects that a host reads and writes: the parts of a
- * schedule, tensors, a job. Also the commit that makes written tensors the
- * weights of a step.
+ * schedule, tensors, a job. This file also contains poet_begin, whose commit
+ * makes written tensors the weights of a step.
  *
  * State: `staging`, `verified` and, while staging, memory.bitmap: bit i is set
- * if CURRENT tensor i has been written since the last begin. A step ends
- * staging, because its decoder needs the bitmap.
+ * if CURRENT tensor i has been written since the last poet_begin. A step ends
+ * staging, because the decoder of the step needs the bitmap.
  *
  * Why the last commit survives a power cut during an upload:
- * - A CURRENT tensor is written to its other slot.
+ * - A CURRENT tensor is written to its other slot, which is not the current
+ *   one.
  * - poet_begin completes all other slots and checks their CRCs. Only then does
- *   it commit, which makes them the current ones.
- * - Another model may use the same blocks for other tensors. So before
- *   the first tensor of that model is written, a newer commit record that names
- *   no step ends the old commit. Then no tensor is taken for one of the old
- *   model.
+ *   it commit, which makes these slots the current ones.
+ * - Another model may use the same blocks for other tensors. So before the
+ *   first tensor of that model is written, a newer commit record without a step
+ *   replaces the old commit. Then no tensor can be mistaken for a tensor of the
+ *   old model.
  */
 #include <string.h>
 
@@ -68,9 +69,9 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
   TRY(poet_read_tensor(p, number, &place->tensor));
-  /* For an INPUT tensor, use the other slot while a step reads the current
-   * slot. For a CURRENT tensor, use the other slot to write, or to read bytes
-   * that were written since poet_begin. */
+  /* For an INPUT tensor, use the other slot if a step is running, because the
+   * step reads the current slot. For a CURRENT tensor, use the other slot to
+   * write, or to read bytes that were written since poet_begin. */
   const bool other = place->tensor.place == POET_PLACE_INPUT
                          ? p->status.running
                          : write || is_staged(p, number);
@@ -106,8 +107,8 @@ static int verify(struct poet *p, uint32_t block,
              : poet_fail(p, POET_ERROR_page_damaged, number);
 }
 
-/* Write the trailer of a slot. The CRC is computed from storage, because the
- * data came in several requests. */
+/* Write the trailer of a slot. The data may have arrived in several requests,
+ * so the CRC is computed from the bytes on storage. */
 static int seal(struct poet *p, uint32_t block,
                 const struct poet_tensor *tensor) {
   uint32_t trailer[2] = {0, tensor->block};
@@ -125,8 +126,8 @@ static void clear_bitmap(struct poet *p) {
 static int write_tensor(struct poet *p, const struct place *place,
                         uint16_t number, uint32_t offset, const void *from,
                         uint32_t size) {
-  /* End the commit of another model before that model's slots are
-   * overwritten. */
+  /* If the newest commit belongs to another model, replace it before slots of
+   * that model are overwritten. */
   if (p->committed.step != POET_NO_STEP && !poet_committed(p)) {
     TRY(poet_commit(p, (struct poet_commit){.step = POET_NO_STEP}));
   }
@@ -226,8 +227,9 @@ static int copy(struct poet *p, uint32_t from, uint32_t to,
   return 0;
 }
 
-/* Complete the other slots: a tensor that was not written gets a copy of its
- * current slot there. Then check the CRC of each of these slots. */
+/* Complete the other slots: for a tensor that was not written, copy its current
+ * slot to its other slot. Then check the CRCs of the CURRENT tensors in these
+ * slots. */
 static int complete_other_slots(struct poet *p) {
   const uint32_t parity = poet_parity(p);
   for (uint32_t i = 0; i < p->model.stored_count; i++) {

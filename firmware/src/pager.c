@@ -6,11 +6,11 @@
  *   retired <= submitted <= decoder.queued
  *
  * The decoder fills in tensor and direction of entry `queued`. poet_page
- * completes the entry and submits it. From then on it belongs to the port until
- * the port sets `done`, and poet_retire checks its result.
+ * completes the entry and submits it. From then on, the entry belongs to the
+ * port until the port sets `done`. Then poet_retire checks the entry's result.
  *
- * An entry is reused only after a wait has retired it: the decoder refuses a
- * plan with more unfinished transfers than entries. The port sets `done` with
+ * An entry is reused only after poet_retire has checked it: the decoder refuses
+ * a plan with more unfinished transfers than entries. The port sets `done` with
  * release order and is_done reads it with acquire order. So the data, trailer
  * and status are complete when `done` is seen.
  */
@@ -126,16 +126,16 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
   if (transfer->write && !p->port->lane_checks) {
     poet_transfer_check(transfer, 0, 0);
   }
-  /* Set all fields before submit: from then on, the entry belongs to the
-   * port. */
+  /* Set all fields before the call of `submit`: after it, the entry belongs to
+   * the port. */
   transfer->status = 0;
   transfer->next = NULL;
   atomic_store_explicit(&transfer->done, 0, memory_order_relaxed);
   p->port->submit(p->port->context, transfer);
 }
 
-/* Read the record of the next operator before the lane becomes busy. Later, the
- * read would wait for the transfer. */
+/* Read the record of the next operator into the cache before the transfer
+ * starts. A later read would have to wait for the transfer. */
 static int read_ahead(struct poet *p) {
   const uint16_t next = p->decoder.next_operator;
   const bool idle = p->submitted == p->retired ||

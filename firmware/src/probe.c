@@ -1,10 +1,10 @@
 /*
- * probe.c - measurements: one operator, transfers, commits. None needs a
+ * probe.c - measure an operator, transfers and commits. No measurement needs a
  * schedule.
  *
  * State: none. The measurements use the arena, queue entry 0 and the last
- * blocks of the partition that no loaded or committed model uses. So they
- * change neither weights nor schedule, and a power cut leaves both.
+ * blocks of the partition that no loaded or committed model uses. So the
+ * weights and the schedule stay unchanged, even if the power is cut.
  */
 #include <string.h>
 
@@ -52,11 +52,13 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
   return 0;
 }
 
-/* Transfers rotate through several erase groups, as those of a step do. */
+/* Measured transfers use several erase groups in turn, as the transfers of a
+ * step do. */
 enum { SCRATCH_BLOCKS = 4 * POET_ERASE_BLOCKS };
 
-/* Count the last blocks of the partition that no model uses, up to the larger
- * of SCRATCH_BLOCKS and `least`. Refuse if there are fewer than `least`. */
+/* Count the blocks at the end of the partition that no model uses, up to the
+ * larger of SCRATCH_BLOCKS and `least`. Fail if there are fewer than
+ * `least`. */
 static int scratch(struct poet *p, uint32_t least, uint32_t *count) {
   TRY(poet_ready(p));
   const uint32_t all = p->store.total_blocks - POET_DATA_BLOCK;
@@ -68,7 +70,7 @@ static int scratch(struct poet *p, uint32_t least, uint32_t *count) {
     return poet_fail(p, POET_ERROR_storage_small,
                      POET_DATA_BLOCK + used + least);
   }
-  poet_forget(p, 0); /* the caller bypasses the cache when it writes */
+  poet_forget(p, 0); /* because the caller writes without the cache */
   *count = all - used < SCRATCH_BLOCKS ? all - used : SCRATCH_BLOCKS;
   if (*count < least) {
     *count = least;

@@ -1,10 +1,10 @@
 /*
  * runtime.h - functions that the runtime's files share, lowest layer first.
  *
- * A file uses only files of lower layers: crc, cobs and isa are below the files
- * in this list. Above them are load, interpreter, objects, job, probe and
- * server, in that order (tests/firmware/test_layers.py). The functions of these
- * nine files are in poet.h and server.h.
+ * A file uses only files of lower layers. Below the files in this list are crc,
+ * cobs and isa. Above the files in this list are load, interpreter, objects,
+ * job, probe and server, in that order (tests/firmware/test_layers.py). The
+ * functions of these nine files are in poet.h and server.h.
  *
  * All state is in struct poet (poet.h), which the caller owns. A function that
  * returns int returns 0 or a negative POET_ERROR_*.
@@ -18,9 +18,9 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records as stored");
 
 #define POET_NO_STEP 0xffffffffu
-#define POET_OUTPUT_BIT 8u /* bit of the output in poet_decoder.frees */
+#define POET_OUTPUT_BIT 8u /* bit for the output in poet_decoder.frees */
 
-/* Set `detail` to the number that locates the error, and return `error`. */
+/* Set p->detail to the number that locates the error, and return `error`. */
 static inline int poet_fail(struct poet *p, int error, uint32_t detail) {
   p->detail = detail;
   return error;
@@ -43,14 +43,15 @@ uint32_t poet_operand_bytes(const struct poet_op *op, uint32_t index);
 
 /* ---- progress.c ---- */
 
-/* Record a statement or transfer, if the host asked for its trace. `begin` and
- * `end` are ticks. */
+/* Record a statement or transfer, if it is one of those that the host wants to
+ * trace. `begin` and `end` are ticks. */
 void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
                 uint32_t begin, uint32_t end);
 /* Call poet.poll, unless it is NULL. Return a number other than 0 if the step
  * must stop. */
 int poet_asked_to_stop(struct poet *p);
-/* Add the port's usage since `before` to the overhead of the step. */
+/* Add the difference between the port's usage now and `before` to the overhead
+ * of the step. */
 void poet_count_overhead(struct poet *p, const struct poet_usage *before);
 
 /* ---- store.c: `block` is the number of a block of the partition ---- */
@@ -60,10 +61,10 @@ void poet_count_overhead(struct poet *p, const struct poet_usage *before);
 int poet_ready(struct poet *p);
 /* Return true if the newest commit belongs to the loaded model. */
 bool poet_committed(const struct poet *p);
-/* Write a commit record. The function sets its fields magic, sequence and
- * crc. */
+/* Write a commit record. The function itself sets the fields magic, sequence
+ * and crc. */
 int poet_commit(struct poet *p, struct poet_commit commit);
-/* Remove the blocks from `block` on from the cache. */
+/* Remove `block` and all later blocks from the cache. */
 void poet_forget(struct poet *p, uint32_t block);
 /* Read a block into the cache. */
 int poet_fetch(struct poet *p, uint32_t block);
@@ -83,9 +84,9 @@ int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
 uint32_t poet_tensor_blocks(uint32_t size_bytes);
 /* Return the first block of a job after a data area of `data_blocks` blocks. */
 uint32_t poet_job_block(uint32_t data_blocks);
-/* Return the first block, counted in the partition, of the slot from which a
- * tensor is read, or to which it is written. `parity` is the number of the
- * current slots, 0 or 1. */
+/* Return the first block of the slot from which a tensor is read, or to which
+ * it is written. The block is counted from the start of the partition. `parity`
+ * is the number of the current slots, 0 or 1. */
 uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
                    uint32_t parity);
 /* Return the number of the current slots: 0 or 1. */
@@ -100,8 +101,8 @@ int poet_check_model(struct poet *p, uint32_t model_bytes);
 
 /* ---- bits.c ---- */
 
-/* Return the error bad_plan, with the statement that is being decoded as
- * `detail`. */
+/* Return the error bad_plan. Set `detail` to the index of the statement that is
+ * being decoded. */
 int poet_refuse(struct poet *p);
 /* Return the number of bits that a number below `count` needs. */
 uint32_t poet_bit_width(uint32_t count);
@@ -128,19 +129,21 @@ int poet_place(struct poet *p, uint16_t tensor, uint32_t size_bytes,
 /* Remove entry `index` from the list of residents. */
 void poet_drop(struct poet *p, uint32_t index);
 
-/* A decoded statement. Which fields are valid depends on its code. */
+/* A decoded statement. The field `code` determines which other fields are
+ * valid. */
 struct poet_statement {
   uint32_t index; /* index of the statement in the plan */
   uint8_t code;   /* POET_STATEMENT_* */
   uint8_t zero;
-  /* the output of a compute, or the tensor that is transferred or freed */
+  /* the tensor that is computed, transferred or freed */
   uint16_t tensor;
   uint32_t offset;             /* arena offset of `tensor` */
   uint32_t size_bytes;         /* size of `tensor` */
   uint32_t workspace;          /* arena offset of the workspace */
   uint32_t input[POET_INPUTS]; /* arena offsets of the inputs */
-  struct poet_tensor record;   /* for page_in and page_out: of `tensor` */
-  /* true: the output begins with the step's loss */
+  /* for page_in and page_out: the record of `tensor` */
+  struct poet_tensor record;
+  /* true: `tensor` begins with the step's loss */
   bool loss;
 };
 
@@ -156,7 +159,7 @@ int poet_judge(struct poet *p, struct poet_transfer *transfer);
 /* Wait until transfers 0 to until - 1 of the step have ended, or until one of
  * them fails. Return 0 or its error. */
 int poet_retire(struct poet *p, uint32_t until);
-/* Wait for all submitted transfers; ignore their errors. */
+/* Wait until all submitted transfers have ended; ignore their errors. */
 void poet_drain(struct poet *p);
 /* Return the queue entry of transfer `number` of the step. */
 struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);

@@ -9,8 +9,8 @@
  * handle_step:
  * - `received` and `overlong` are reset before a request is answered, because
  *   the next frame is then received into the same buffer.
- * - handle_step keeps nothing in `frame`: it builds its reply on the stack.
- * - dispatch() and poet_write refuse what would disturb the step.
+ * - handle_step keeps nothing in `frame`: it builds the reply on the stack.
+ * - dispatch() and poet_write refuse all requests that would disturb the step.
  *
  * A request that is lost or repeated does no harm: the host repeats it until a
  * reply with its sequence number arrives.
@@ -22,7 +22,7 @@
 
 enum { HEAD = 2, CRC = 4, STATUS = 6, REPLY = 0x80, REPLIED = 1 };
 
-/* A request whose payload is read field by field, and the buffer for the
+/* A request, whose payload is read field by field, and the buffer for its
  * reply. */
 struct request {
   struct poet_server *server;
@@ -338,7 +338,7 @@ static void answer(struct poet_server *server, uint32_t received) {
   }
 }
 
-/* Use the received bytes up to the end of a frame, or all of them. */
+/* Append received bytes to `frame`. At the end of a frame, answer the frame. */
 static void take_input(struct poet_server *server) {
   const uint8_t *data = server->input + server->input_next;
   const uint32_t left = server->input_size - server->input_next;
@@ -354,8 +354,8 @@ static void take_input(struct poet_server *server) {
   if (!zero) {
     return;
   }
-  /* Reset both before answer(): if this request starts a step, the next frame
-   * arrives here before answer() returns. */
+  /* Reset `received` and `overlong` before answer(): if this request starts a
+   * step, the next frame arrives here before answer() returns. */
   const uint32_t received = server->overlong ? 0 : server->received;
   server->received = 0;
   server->overlong = false;

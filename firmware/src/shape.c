@@ -1,6 +1,6 @@
 /*
- * shape.c - the operands that an operator's record describes, and their sizes,
- * from the rows of isa.def.
+ * shape.c - the number and sizes of the operands that an operator's record
+ * describes, by the rows of isa.def.
  *
  * It keeps no state and trusts no field of the record. The decoder and probe.c
  * compare these sizes with the operands in the arena before a kernel runs, so
@@ -47,8 +47,8 @@ static uint32_t bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return (uint32_t)product;
 }
 
-/* Return the bytes of x if its size is 1 along the axes in the bit set
- * `axes`. */
+/* Return the bytes of a tensor with the sizes of x, but with size 1 along each
+ * axis whose bit is set in `axes`. */
 static uint32_t without(const struct poet_op *op, uint32_t axes) {
   return bytes(axes & 1 ? 1 : op->n, axes & 2 ? 1 : op->c, axes & 4 ? 1 : op->h,
                axes & 8 ? 1 : op->w);
@@ -58,7 +58,8 @@ static uint32_t letter_bytes(const struct poet_op *op, int letter) {
   const uint32_t n = op->n, c = op->c, h = op->h, w = op->w;
   const uint32_t k = op->k, oh = op->oh, ow = op->ow, groups = op->groups;
   const uint32_t kernel_h = op->kernel_h, kernel_w = op->kernel_w;
-  switch (letter) { /* c + k cannot overflow: both inputs are sound */
+  /* c + k cannot overflow if the sizes of both inputs are valid */
+  switch (letter) {
 #define SHAPE(letter, axis_0, axis_1, axis_2, axis_3)                          \
   case letter:                                                                 \
     return bytes(axis_0, axis_1, axis_2, axis_3);
@@ -74,9 +75,9 @@ static uint32_t letter_bytes(const struct poet_op *op, int letter) {
 }
 
 /* Return true if `out` windows can lie over `size` elements with `pad` elements
- * of padding before them. The last window must overlap the elements. If the
- * padding is at least as wide as the window, the last window may instead lie in
- * padding of that width after the elements. */
+ * of padding before them. The last window must overlap the elements. But if
+ * `pad` is at least as wide as the window, the last window may also lie in
+ * `pad` elements of padding after the elements. */
 static bool slides(uint32_t size, uint32_t out, uint32_t window,
                    uint32_t stride, uint32_t pad) {
   const uint32_t last = pad < window ? size + pad - 1 : size + 2 * pad - window;
@@ -123,7 +124,8 @@ static bool sink_is_sound(const struct poet_op *op, uint32_t own) {
   case POET_SINK_accumulate:
   case POET_SINK_sgd:
     return extra == 1;
-  case POET_SINK_momentum: /* only weight decay needs the weights */
+  /* without weight decay, the weights may be missing */
+  case POET_SINK_momentum:
     return extra == 2 || (extra == 1 && op->weight_decay == 0.0f);
   default:
     return false;
@@ -131,8 +133,8 @@ static bool sink_is_sound(const struct poet_op *op, uint32_t own) {
 }
 
 /* Return true if the overwritten tensor occurs once among the inputs, as an
- * input whose bit is set in `may`. If `must` is false, the operator may also
- * overwrite nothing. */
+ * input whose bit is set in `may`. If `must` is false, it is also correct that
+ * the operator overwrites no input. */
 static bool overwriting_is_sound(const struct poet_op *op, uint32_t may,
                                  bool must) {
   uint32_t found = 0;

@@ -1,6 +1,5 @@
 /*
- * store.c - the partition on storage: find it, format it, read and write it,
- * commit.
+ * store.c - find, format, read and write the partition on storage, and commit.
  *
  * Interface:
  * - Before a request uses storage, poet_ready mounts it if needed.
@@ -11,15 +10,18 @@
  * State: partition, store and committed, valid while storage_status is 0, and
  * the cache. A cache entry equals its block on storage, or is empty: writes go
  * through to storage at once. The transfer lane bypasses the cache, so a step
- * drops the data area from it first (interpreter.c).
+ * first removes the blocks of the data area from the cache (interpreter.c).
  *
  * Why a power cut leaves the last committed step:
  * - A step writes only pages and slots that are not current.
- * - poet_commit flushes them, then writes its record, then flushes again. So a
- *   record on storage implies that all its tensors are there.
- * - The record replaces the older one of two, in another erase group. If that
- *   write is torn, the newer record is still whole.
- * - poet_mount takes the record with a valid CRC and the greatest sequence.
+ * - poet_commit flushes the tensors, then writes the commit record, then
+ *   flushes again. So if a record is on storage, all tensors of its step are
+ *   there too.
+ * - There are two records, in different erase groups, and poet_commit replaces
+ *   the older one. If that write is cut short, the newer record is still
+ *   complete.
+ * - Of the records with a valid CRC, poet_mount takes the one with the greatest
+ *   sequence number.
  */
 #include <string.h>
 
@@ -53,8 +55,8 @@ static int failed(struct poet *p, int error) {
 }
 
 /* Return the entry that holds `block`. If there is none, empty the least
- * recently used entry and return it. Ages are differences of counts, so that
- * `cache_uses` may wrap around. */
+ * recently used entry and return it. Entries are compared by their age,
+ * cache_uses - used, so that `cache_uses` may wrap around. */
 static struct poet_cache *cached(struct poet *p, uint32_t block) {
   struct poet_cache *found = &p->memory.cache[p->cache_last];
   if (found->block == block) {
@@ -86,7 +88,7 @@ static int read_block(struct poet *p, uint32_t block,
                       1)) {
       return failed(p, POET_ERROR_storage_failed);
     }
-    /* after the read: after an error, the entry is empty */
+    /* set only after the read, so that the entry is empty if the read fails */
     cache->block = block;
   }
   *where = cache;
@@ -195,7 +197,8 @@ static int find_partition(struct poet *p) {
     return failed(p, POET_ERROR_no_storage);
   }
   TRY(read_block(p, 0, &cache));
-  cache->block = POET_NO_BLOCK; /* the MBR is outside of the partition */
+  /* drop the MBR: it is outside of the partition */
+  cache->block = POET_NO_BLOCK;
   const uint8_t *mbr = (const uint8_t *)cache->words;
   const uint8_t *entry = mbr + TABLE;
   while (entry < mbr + END && entry[TYPE] != POET_PARTITION_TYPE) {
@@ -219,8 +222,8 @@ static int find_partition(struct poet *p) {
   return 0;
 }
 
-/* Write even and odd records in turn, so that the previous record is never
- * touched. */
+/* Write the records to two blocks in turn, so that the previous record is never
+ * overwritten. */
 static uint32_t commit_block(uint32_t sequence) {
   return POET_COMMIT_BLOCK + POET_ERASE_BLOCKS * (sequence & 1);
 }
@@ -274,8 +277,8 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
   }
   store.identity = p->store.identity + 1 + p->port->ticks(p->port->context);
   store.crc = poet_crc(0, &store, offsetof(struct poet_store, crc));
-  /* Zero the commit records first, and flush. A format cut short then leaves a
-   * store without a commit, never a new store with an old commit. */
+  /* Zero the commit records first, and flush. If the power is then cut, the
+   * store has no commit. A new store can never have an old commit. */
   TRY(write_record(p, commit_block(0), &store, 0));
   TRY(write_record(p, commit_block(1), &store, 0));
   TRY(flush(p));

@@ -15,9 +15,10 @@
  *                4 + i is set, z has size 1 along axis i
  *   transpose    axis i of y is axis (variant >> 2 * i) & 3 of x
  *   matmul       the flags 1 (for a) and 2 (for b) exchange the last two axes;
- *                then 4 (a), 8 (b) and 16 (y) exchange the middle two axes
+ *                then the flags 4 (for a), 8 (for b) and 16 (for y) exchange
+ *                the middle two axes
  *
- * A slice begins at channel oh. For the grad_bias of linear, oh = ow = 1.
+ * A slice begins at channel oh. For the grad_bias of linear, oh and ow are 1.
  *
  * Numbers are exact: float32, round to nearest, each operation rounded
  * separately (compile with -ffp-contract=off), no double. A sum is one
@@ -42,7 +43,7 @@
  *   softmax, _grad       over w; a masked element adds 0
  *   layernorm_stats, _grad_input    over c; the variance in a second pass
  *   layernorm_grad_weight    over n
- *   embedding_grad       over the n whose token is the row
+ *   embedding_grad       over those n whose token selects the row
  *
  * Formulas, evaluated in the order of the brackets, with m = (float)(n * h *
  * w):
@@ -52,24 +53,26 @@
  *   batchnorm_stats      mean = (sum x) / m, var = (sum (x - mean)^2) / m
  *   batchnorm_running    (1 - update_rate) * old + update_rate * new, where new
  *                        is the mean or, for the variance,
- *                        var * (m / (m - 1)), or var if m = 1
+ *                        var * (m / (m - 1)); if m = 1, new is var
  *   batchnorm_grad_input (gamma * rstd) * ((dy - sums[0] / m)
  *                                          - xhat * (sums[1] / m))
  *   batchnorm_grad_input_frozen    dy * (gamma * rstd)
- *   avgpool2d            sum / (kernel_h * kernel_w), gradient likewise;
- *                        `variant` 1: divided by the elements that are not
- *                        padding
+ *   avgpool2d            sum / (kernel_h * kernel_w) or, with `variant` 1,
+ *                        sum / number of elements that are not padding; the
+ *                        gradient has the same divisor
  *   dropout              x * (1 / (1 - p)) where the element's uniform number
  *                        is >= p (dropout.c), else 0; p = probability
  *   softmax_xent         mean of log(sum exp(x - max)) - (x[label] - max)
  *   softmax_xent_grad    (exp(x - max) / sum - (1 at the label)) / n
  *   mse_grad             (x - target) * (2 / elements)
- *   scale, reduce, reduce_product, matmul    the element or sum * factor
+ *   scale                x * factor
+ *   reduce, reduce_product, matmul    sum * factor
  *   clip                 lower_bound <= y <= upper_bound
  *   sigmoid_grad         dy * (y * (1 - y))
  *   tanh_grad            dy * (1 - y * y)
- *   gelu                 0.5 x * (1 + t), t = erf(x * sqrt(1/2)), by `variant`
- *                        1 t = tanh(sqrt(2/pi) * (x + 0.044715 * (x * x * x)))
+ *   gelu                 0.5 x * (1 + t), t = erf(x * sqrt(1/2)) or, with
+ *                        `variant` 1,
+ *                        t = tanh(sqrt(2/pi) * (x + 0.044715 * (x * x * x)))
  *   softmax              exp(x - max) / sum of the visible elements; 0 for
  *                        the others. An element is visible if its mask is not
  *                        0 and, with `variant` 1, w <= h
@@ -96,11 +99,12 @@
 
 struct poet_call {
   const struct poet_op *op;
-  /* the op->input_count input tensors, in the order of isa.def */
+  /* pointers to the input tensors, in the order of isa.def; op->input_count of
+   * them are valid */
   const void *in[POET_INPUTS];
   void *out;
   void *workspace;
-  uint32_t step; /* number of the training step; dropout and Adam use it */
+  uint32_t step; /* number of the training step, for dropout and Adam */
 };
 
 typedef void poet_kernel_fn(const struct poet_call *call);

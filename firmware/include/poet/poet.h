@@ -13,9 +13,9 @@
  *
  * Functions return 0 or a negative POET_ERROR_*. After an error, the field
  * `detail` of struct poet is a number that locates the error; the comment of
- * each function explains it. The library has no heap and no globals. A schedule
- * that poet_load has accepted cannot fault in poet_step, even if the storage
- * later returns other bytes.
+ * each function explains this number. The library has no heap and no globals. A
+ * schedule that poet_load has accepted cannot fault in poet_step, even if the
+ * storage later returns other bytes.
  *
  * Every request may be repeated. A power cut at any moment leaves the weights
  * of the last committed step (store.c says how). The library reads and writes
@@ -68,10 +68,11 @@ struct poet_resident {
 
 /* One cached block of storage. */
 struct poet_cache {
-  /* number of the cached block, counted in the partition; POET_NO_BLOCK: this
-   * entry is empty */
+  /* number of the cached block, counted from the start of the partition;
+   * POET_NO_BLOCK: the entry is empty */
   uint32_t block;
-  uint32_t used; /* value of poet.cache_uses at this entry's last use */
+  /* value that poet.cache_uses had when this entry was last used */
+  uint32_t used;
   uint32_t words[POET_BLOCK / 4];
 };
 #define POET_NO_BLOCK 0xffffffffu
@@ -97,21 +98,22 @@ struct poet_memory {
   uint16_t trace_capacity;
 };
 
-/* The position of the decoder in the plan, and the state after all statements
- * before that position. `queued`, `finished`, poet.submitted and poet.retired
- * count transfers since the start of the step. All four wrap around at 2^32. */
+/* The decoder's position in the plan, and the state after all statements
+ * decoded so far. `queued`, `finished`, poet.submitted and poet.retired count
+ * transfers since the start of the step. These four counts wrap around at
+ * 2^32. */
 struct poet_decoder {
   uint32_t bit; /* index of the next bit in the plan's bit stream */
-  /* the next bits of the plan, already read; only the lowest `held` are
-   * valid */
+  /* bits of the plan that are read but not yet decoded; only the lowest `held`
+   * bits are valid */
   uint32_t bits;
   uint32_t statement;  /* index of the next statement */
   uint32_t peak_bytes; /* highest end of a resident */
   uint32_t queued;     /* transfers that the plan has queued */
-  /* number of queued transfers that a wait has covered */
+  /* number of transfers for whose end a `wait` statement has waited */
   uint32_t finished;
-  /* number of the tensor that the next compute makes, unless that compute
-   * repeats an earlier one */
+  /* number of the tensor that the next compute statement computes, unless that
+   * statement recomputes an earlier tensor */
   uint16_t next_operator;
   /* number of valid entries in poet_memory.residents */
   uint16_t resident_count;
@@ -119,9 +121,11 @@ struct poet_decoder {
   uint16_t queue_max;    /* most unfinished transfers */
   /* number of tensors with the flag KEEP that are on storage */
   uint16_t kept;
-  uint16_t last_output; /* output tensor of the last compute, or POET_NONE */
-  /* tensors that the next statements free: bit i for input i of poet.op, bit 8
-   * for the output of poet.op */
+  /* output tensor of the last compute statement; POET_NONE: none was decoded
+   * yet */
+  uint16_t last_output;
+  /* which tensors the next `free` statements free: bit i for input i of
+   * poet.op, bit 8 for the output of poet.op */
   uint16_t frees;
   uint16_t held; /* number of valid bits in `bits` */
 };
@@ -129,12 +133,12 @@ struct poet_decoder {
 struct poet {
   const struct poet_port *port;
   struct poet_memory memory;
-  /* where the last error is: number of a tensor or a statement, or a size */
+  /* number that locates the last error: a tensor, a statement or a size */
   uint32_t detail;
 
   /* The library calls `poll` between statements of a step and while the step
-   * waits for transfers. A result other than 0 stops the step. NULL: there is
-   * nothing to call. */
+   * waits for transfers. A result other than 0 stops the step. NULL: no
+   * function is called. */
   int (*poll)(void *context);
   void *poll_context;
 
@@ -143,7 +147,7 @@ struct poet {
   uint32_t partition;     /* first block of the partition on the card */
   uint32_t partition_blocks;
   struct poet_store store;
-  /* newest commit record; if there is none, its `step` is POET_NO_STEP */
+  /* newest commit record; `step` is POET_NO_STEP if the card has no commit */
   struct poet_commit committed;
   uint32_t cache_uses; /* number of cache accesses so far */
   uint32_t cache_last; /* index of the entry used last */
@@ -160,11 +164,10 @@ struct poet {
   /* true: memory.bitmap marks the CURRENT tensors that were written since the
    * last poet_begin */
   bool staging;
-  /* number of the tensor whose slot poet_read has checked by its CRC, or
-   * POET_NONE */
+  /* number of the tensor whose CRC poet_read has found correct, or POET_NONE */
   uint32_t verified;
 
-  /* State of a step. poet_load uses the decoder too, while no step runs. */
+  /* State of a step. poet_load also uses `decoder`, but never during a step. */
   struct poet_decoder decoder;
   struct poet_op op;  /* operator of the last compute */
   uint32_t submitted; /* transfers passed to the port */
@@ -172,12 +175,12 @@ struct poet {
   uint32_t retired;
   uint32_t started;         /* port ticks at the start of the step */
   struct poet_usage before; /* the port's usage at the start of the step */
-  /* arena bytes from this offset on still hold the paint value */
+  /* all arena bytes from this offset to the end still have the paint value */
   uint32_t dirty_bytes;
   uint16_t trace_first; /* first statement to trace */
   uint16_t trace_count; /* number of statements to trace */
   struct poet_status status;
-  /* result of the running step, or else of the last one */
+  /* result of the running step; if no step runs, of the last step */
   struct poet_step_result result;
 };
 
@@ -187,7 +190,8 @@ void poet_init(struct poet *p, const struct poet_port *port,
 
 /* Find the partition and its newest commit, and unload the schedule. Every
  * function that needs storage calls poet_mount first if storage_status is not
- * 0. After storage_small, `detail` is the number of missing blocks. */
+ * 0. After the error storage_small, `detail` is the number of missing
+ * blocks. */
 int poet_mount(struct poet *p);
 
 /* Write an empty store that uses the first `total_blocks` blocks of the
@@ -201,11 +205,11 @@ void poet_hello(struct poet *p, struct poet_hello *hello);
 /* Write bytes of an object (POET_OBJECT_*).
  *
  * Writing the last byte of a tensor completes it: the library then reads the
- * tensor back from storage and writes its CRC after it. Bytes of a CURRENT
- * tensor take effect at poet_begin; until then the committed values stay. Bytes
- * of an INPUT tensor are for the next step. While a step runs, `poll` may call
- * this function, but only for INPUT tensors. They are then for the step after
- * the running one.
+ * tensor back from storage and writes the CRC after the data. Bytes of a
+ * CURRENT tensor take effect at poet_begin; until then the committed values
+ * stay. Bytes of an INPUT tensor are for the next step. While a step runs,
+ * `poll` may call this function, but only for INPUT tensors. Such bytes are for
+ * the step after the running one.
  *
  * Writing a model or plan part unloads the schedule. The first tensor written
  * for another model invalidates the commit of the previous model. */
@@ -213,8 +217,8 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
                const void *from, uint32_t size);
 
 /* Read bytes of an object. If a CURRENT tensor was written since the last
- * poet_begin, the written bytes are read, otherwise the committed values. A
- * tensor whose CRC is wrong is refused. */
+ * poet_begin, the written bytes are read; otherwise, the committed values are
+ * read. The function refuses to read a tensor whose CRC is wrong. */
 int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
               void *to, uint32_t size);
 
@@ -231,21 +235,23 @@ int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
 
 /* Commit the written tensors as the weights after `step` steps. CURRENT tensors
  * that were not written keep their committed values. After an error, `detail`
- * is a CURRENT tensor that was never written or is damaged. */
+ * is the number of a CURRENT tensor that was never written or is damaged. */
 int poet_begin(struct poet *p, uint32_t step);
 
 /* Run training step `step`, which must follow the committed step. If `step` is
  * the committed step, return its result again. Record `trace_count` statements,
- * beginning with statement `trace_first`. After an error, `detail` is the
- * committed step or the damaged tensor. */
+ * beginning with statement `trace_first`. After wrong_step, `detail` is the
+ * committed step. After page_damaged or not_finite, it is the number of the
+ * tensor. */
 int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
               uint16_t trace_count, struct poet_step_result *result);
 
-/* Training without a host. poet_job_open loads the schedule that the job on
+/* Train without a host. poet_job_open loads the schedule that the job on
  * storage names, and writes the board's name into the job. poet_job_next writes
- * the loss of the last step and the batch of the next step. Then poet_step(p,
- * p->committed.step + 1, ...) trains on that batch. If the error is not a
- * storage error, the card has no job, or the job has no steps left. */
+ * the loss of the last step and the batch of the next step to storage. Then
+ * poet_step(p, p->committed.step + 1, ...) trains on that batch. The error
+ * no_schedule means that the card has no job, or that the job has no steps
+ * left. */
 int poet_job_open(struct poet *p, struct poet_job *job);
 int poet_job_next(struct poet *p, const struct poet_job *job);
 
@@ -260,7 +266,7 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
                   uint32_t *ticks);
 
 /* Measure storage. poet_probe_transfer moves the first bytes of the arena to or
- * from the last blocks of the partition, in several erase groups.
+ * from the last blocks of the partition, which lie in several erase groups.
  * poet_probe_commit writes and flushes such blocks as a commit does. Both
  * functions fail with storage_small if a model uses those blocks. `ticks` is
  * the time of the transfers in the transfer lane, or of the commits.

@@ -1,7 +1,7 @@
 /*
  * port.h - everything that the runtime needs from a chip or operating system.
  *
- * A port fills in one struct poet_port. No other part of the library knows a
+ * A port fills in one struct poet_port. No other part of the library uses a
  * register or a system call. Blocks have POET_BLOCK bytes and are numbered from
  * the start of the card or file. Functions return 0 or a negative POET_ERROR_*.
  */
@@ -27,28 +27,30 @@ struct poet_transfer {
   uint8_t *data;
   uint32_t size_bytes;
   uint32_t block; /* first block of the tensor's slot */
-  /* two words read from storage or written to it: CRC-32 of the data, then
-   * `owner` */
+  /* the trailer that is read from storage or written to storage: CRC-32 of the
+   * data, then `owner` */
   uint32_t trailer[2];
-  uint32_t owner;     /* value that the trailer's second word must have */
+  uint32_t owner;     /* second word of the trailer: poet_tensor.block */
   uint32_t begin;     /* ticks when the port started the transfer */
   uint32_t end;       /* ticks when the transfer finished */
   uint32_t statement; /* index of the statement that queued the transfer */
   uint16_t tensor;
-  int16_t status; /* 0 or POET_ERROR_*; valid once `done` is set */
+  int16_t status; /* result: 0 or POET_ERROR_*; valid once `done` is set */
   uint8_t write;  /* 1: RAM to storage */
   atomic_uchar done;
   struct poet_transfer *next; /* link of the port's own queue */
 };
 
-/* Times in ticks, and a count, since the port started. They wrap around at
- * 2^32. */
+/* Three times in ticks and one count, all since the start of the port. They
+ * wrap around at 2^32. */
 struct poet_usage {
   uint32_t asleep; /* time that the processor slept, for any reason */
-  /* time that storage was read, by transfers or synchronously */
+  /* time in which storage was read, by transfers and by synchronous calls */
   uint32_t reading;
-  uint32_t writing; /* time that storage was written, by both */
-  uint32_t retries; /* how often storage was accessed again after an error */
+  /* time in which storage was written, by transfers and by synchronous calls */
+  uint32_t writing;
+  /* number of storage accesses that were repeated after an error */
+  uint32_t retries;
 };
 
 struct poet_port {
@@ -67,14 +69,17 @@ struct poet_port {
   void (*idle)(void *context);
 
   /* Return the number of blocks of the storage, or 0 if there is no storage.
-   * Called at every mount, so that a card may be inserted later. */
+   * The library calls this function at every mount, so that a card may be
+   * inserted later. */
   uint32_t (*storage_blocks)(void *context);
-  /* Read or write `count` blocks, and return at the end of the access. Allowed
-   * while transfers are queued: the port then puts the access between two
-   * transfers, or between two blocks of a transfer. */
+  /* Read or write `count` blocks, and return at the end of the access. The
+   * library may call these functions while transfers are queued: the port then
+   * puts the access between two transfers, or between two blocks of a
+   * transfer. */
   int (*read)(void *context, uint32_t block, void *data, uint32_t count);
   int (*write)(void *context, uint32_t block, const void *data, uint32_t count);
-  /* Return only when everything written before survives a power cut. */
+  /* Return only when all data written before this call would survive a power
+   * cut. */
   int (*flush)(void *context);
   /* Queue a transfer and return. A port without a transfer engine calls
    * poet_transfer_run here. */
@@ -84,10 +89,10 @@ struct poet_port {
    * out of RAM and after a transfer into RAM. */
   bool lane_checks;
 
-  /* Only the serial application uses these. `receive` waits at most `wait_ms`
-   * for the first byte and returns the number of bytes stored. The port buffers
-   * at least one frame between calls. `send` returns when the bytes are on
-   * their way, or when the host does not accept them. */
+  /* Only the serial application uses `receive` and `send`. `receive` waits at
+   * most `wait_ms` for the first byte and returns the number of bytes stored.
+   * The port buffers at least one frame between calls. `send` returns when the
+   * bytes are on their way, or when the host does not accept them. */
   size_t (*receive)(void *context, uint8_t *data, size_t size,
                     uint32_t wait_ms);
   void (*send)(void *context, const uint8_t *data, size_t size);

@@ -18,8 +18,8 @@
 #define POET_NONE 0xffffu         /* no tensor */
 #define POET_INPUTS 8             /* maximum inputs of an operator */
 #define POET_BLOCK 512u           /* bytes of a storage block */
-#define POET_TRAILER 8u           /* size of the trailer: CRC u32, block u32 */
-#define POET_PARTITION_TYPE 0xdau /* our partition's type in the card's MBR */
+#define POET_TRAILER 8u           /* bytes of a trailer: CRC u32, block u32 */
+#define POET_PARTITION_TYPE 0xdau /* type of poet's partition in an MBR */
 #define POET_MODEL_MAGIC 0x4d544f50u  /* "POTM" */
 #define POET_PLAN_MAGIC 0x50544f50u   /* "POTP" */
 #define POET_META_MAGIC 0x4a544f50u   /* "POTJ" */
@@ -35,27 +35,30 @@
 /* Values of poet_tensor.place: where a tensor lies on storage. */
 #define POET_PLACE_NONE 0    /* never on storage */
 #define POET_PLACE_PAGE 1    /* page, valid only within one step */
-#define POET_PLACE_FIXED 2   /* frozen: one slot, which the host writes */
-#define POET_PLACE_CURRENT 3 /* the slot with the last committed value */
-#define POET_PLACE_NEXT 4    /* the slot that the next commit selects */
-#define POET_PLACE_INPUT 5   /* two slots: this step's and the next step's */
+#define POET_PLACE_FIXED 2   /* frozen: in one slot, which the host writes */
+#define POET_PLACE_CURRENT 3 /* in the slot with the committed value */
+#define POET_PLACE_NEXT 4    /* in the slot that the commit makes current */
+#define POET_PLACE_INPUT 5   /* in two slots: for this and the next step */
 
 /* Objects that the messages `write`, `read` and `checksum` can name. */
 #define POET_OBJECT_MODEL 0
 #define POET_OBJECT_PLAN 1
 #define POET_OBJECT_TENSOR 2 /* a FIXED, CURRENT or INPUT tensor */
-#define POET_OBJECT_ARENA 3  /* the arena, between steps; no checksum */
-#define POET_OBJECT_JOB 4    /* job of a board that trains without a host */
+/* the arena: `read` and `write` work only between steps, `checksum` never
+ * works */
+#define POET_OBJECT_ARENA 3
+#define POET_OBJECT_JOB 4 /* a job: training without a host */
 
-#define POET_FLAG_STORED 1 /* on storage when a step starts; not computed */
-#define POET_FLAG_KEEP 2   /* the tensor must be on storage at a step's end */
-#define POET_FLAG_ONCE 4   /* an update: never recomputed */
-#define POET_FLAG_LOSS 8   /* the tensor's first float is the step's loss */
+/* the tensor is on storage when a step starts, and no operator computes it */
+#define POET_FLAG_STORED 1
+#define POET_FLAG_KEEP 2 /* the tensor must be on storage when a step ends */
+#define POET_FLAG_ONCE 4 /* an update: never recomputed */
+#define POET_FLAG_LOSS 8 /* the tensor's first float is the step's loss */
 
-/* The model part consists of one poet_model, tensor_count times poet_tensor,
- * and tensor_count - stored_count times poet_op. The stored tensors come first.
- * Each later tensor i (i >= stored_count) is computed by operator i -
- * stored_count. */
+/* The model part consists of one poet_model, then a poet_tensor for each
+ * tensor, then a poet_op for each tensor that is not stored. The stored tensors
+ * come first. Each later tensor i (i >= stored_count) is computed by operator i
+ * - stored_count. */
 struct poet_model {
   uint32_t magic;
   uint32_t crc; /* CRC-32 of the model part after this field */
@@ -102,15 +105,15 @@ struct poet_op {
   float learning_rate;
   union {
     float momentum;    /* for the sink `momentum` */
-    float beta;        /* for averages: weight of all earlier steps */
+    float beta;        /* for averages: weight of all steps before */
     float update_rate; /* for running statistics: weight of this step */
     float upper_bound; /* for clip */
   };
   float weight_decay;
   union {
-    float epsilon;     /* for norms and adam_step: avoids a division by 0 */
+    float epsilon;     /* for norms and adam_step: prevents a division by 0 */
     float probability; /* for dropout */
-    /* for scale, reduce and matmul: multiplies each result */
+    /* for scale, reduce and matmul: each result is multiplied by it */
     float factor;
     float lower_bound; /* for clip */
   };
@@ -137,8 +140,9 @@ struct poet_plan_header {
 POET_LAYOUT(poet_plan_header, 28);
 
 /* In a .poet file, this record and `bytes` bytes of UTF-8 JSON follow the plan
- * part: names, initial values, the solver's claims. They are not sent to the
- * board. A note on the card is the same record, followed by compressed JSON. */
+ * part. The JSON has names, initial values and the solver's claims. Neither the
+ * record nor the JSON is sent to the board. A note on the card is the same
+ * record, followed by compressed JSON. */
 struct poet_meta {
   uint32_t magic;
   uint32_t crc; /* CRC-32 of the JSON bytes */
@@ -151,8 +155,8 @@ struct poet_store {
   uint32_t magic;
   uint16_t version;
   uint16_t zero;
-  /* number of blocks that the store uses, from the first block of the partition
-   * on */
+  /* number of blocks that the store uses, beginning with the first block of the
+   * partition */
   uint32_t total_blocks;
   uint32_t identity; /* changes with every format */
   uint32_t crc;      /* of the fields above */
@@ -164,24 +168,25 @@ POET_LAYOUT(poet_store, 20);
  * commit. A card wears out before the sequence number reaches 2^32. */
 struct poet_commit {
   uint32_t magic;
-  uint32_t sequence; /* one more than in the previous record */
-  /* number of steps after which the weights have these values; 0: the host has
-   * written them */
+  uint32_t sequence; /* one more than in the previous commit */
+  /* number of steps that have led to these weights; 0: the host has written
+   * them */
   uint32_t step;
-  /* CRC of the model that owns the tensors; 0: no model */
+  /* CRC of the model to which the tensors belong; 0: no model */
   uint32_t model_crc;
-  /* size of that model's data area; the blocks after it are unused */
+  /* number of blocks of the model's data area; no tensor lies after this
+   * area */
   uint32_t data_blocks;
-  /* which slots are current: 0 the first slots, 1 the second slots */
+  /* which slots are current: 0 means the first slots, 1 the second slots */
   uint32_t parity;
   float loss;   /* loss of step `step` */
   uint32_t crc; /* of the fields above */
 };
 POET_LAYOUT(poet_commit, 32);
 
-/* A job: training without a host. It begins at the first erase group after the
- * data area, and poet_begin deletes it. Blocks count from the job's first
- * block:
+/* A job for a board that trains without a host. It begins at the first erase
+ * group after the data area, and poet_begin deletes it. Blocks count from the
+ * job's first block:
  *
  *   0             this record, in a block of its own
  *   1             steps * batch u32: numbers of the samples, step by step
@@ -207,8 +212,8 @@ struct poet_job {
 };
 POET_LAYOUT(poet_job, 52);
 
-/* The log that the board writes: its name when it starts the job, and the loss
- * of each step before the next step begins. */
+/* The log of a job, which the board writes: the board's name when the job
+ * starts, then the loss of each step before the next step begins. */
 struct poet_job_log {
   /* name of the board that runs the job; zeros: no board has started it */
   char board[16];
@@ -227,7 +232,7 @@ struct poet_hello {
   uint32_t committed_step; /* 0xffffffff: nothing committed */
   /* CRC of the committed model; 0: no model is committed */
   uint32_t committed_model;
-  uint32_t loaded_plan; /* CRC of the loaded plan; 0: none is loaded */
+  uint32_t loaded_plan; /* CRC of the loaded plan; 0: no plan is loaded */
   uint16_t frame_bytes; /* largest payload of a request or reply */
   uint16_t resident_capacity;
   uint16_t tensor_capacity;
@@ -239,7 +244,7 @@ POET_LAYOUT(poet_hello, 76);
 
 struct poet_facts {
   uint32_t statement_count;
-  /* highest end of the arena bytes in use, found by validation; equals
+  /* number of arena bytes that the plan uses, found by validation; equals
    * arena_bytes of the plan */
   uint32_t peak_bytes;
   uint16_t resident_max;
@@ -256,8 +261,8 @@ struct poet_step_result {
   /* total time of the transfers, in the transfer lane */
   uint32_t transfer_ticks;
   uint32_t asleep_ticks;  /* time that the processor slept */
-  uint32_t reading_ticks; /* time that storage was read, for any purpose */
-  uint32_t writing_ticks; /* time that storage was written */
+  uint32_t reading_ticks; /* time in which storage was read, for any purpose */
+  uint32_t writing_ticks; /* time in which storage was written */
   uint32_t serving_ticks; /* time spent on the host's requests */
   /* Overhead is work that is not in the plan: the commit, and answers to the
    * host. The next three fields are the parts of asleep_ticks, reading_ticks
@@ -265,9 +270,11 @@ struct poet_step_result {
   uint32_t overhead_asleep_ticks;
   uint32_t overhead_reading_ticks;
   uint32_t overhead_writing_ticks;
-  uint32_t peak_bytes; /* high-water mark of the arena, found by painting it */
+  /* number of arena bytes up to the highest one that the step has written,
+   * found by painting the arena before the step */
+  uint32_t peak_bytes;
   uint32_t trace_records;
-  uint32_t storage_retries; /* how often storage was accessed again */
+  uint32_t storage_retries; /* number of repeated storage accesses */
 };
 POET_LAYOUT(poet_step_result, 64);
 

@@ -21,21 +21,23 @@
 
 struct poet_server {
   struct poet *poet;
-  uint8_t *frame;       /* POET_FRAME_BUFFER(frame_bytes) bytes, aligned to 4 */
+  /* buffer of POET_FRAME_BUFFER(frame_bytes) bytes, aligned to 4 */
+  uint8_t *frame;
   uint32_t frame_bytes; /* largest payload */
 
   /* number of bytes of the current frame that are in `frame` */
   uint32_t received;
-  bool overlong;                   /* the current frame is too long: drop it */
-  uint8_t input[64];               /* bytes from the port */
+  bool overlong;     /* the current frame is too long and will be dropped */
+  uint8_t input[64]; /* bytes from the port */
   uint32_t input_size, input_next; /* number of valid bytes; next index */
 
   bool attended; /* a valid request has arrived since the start */
-  /* a step runs, and its poll function calls poet_serve */
+  /* true: a step runs, and the step's poll function calls poet_serve */
   bool stepping;
-  bool stop;             /* a host requested a reset during the step */
-  uint32_t step;         /* number of the running step */
-  uint8_t step_sequence; /* sequence number of the last request for this step */
+  bool stop;     /* a host has requested a reset during the running step */
+  uint32_t step; /* number of the running step */
+  /* sequence number of the latest request for the running step */
+  uint8_t step_sequence;
 };
 
 /* Answer the requests that arrive within `wait_ms`. Call this function in a
@@ -43,9 +45,9 @@ struct poet_server {
 void poet_serve(struct poet_server *server, uint32_t wait_ms);
 
 /* Train by the job on storage until the job is done, a step fails, or a host
- * requests a reset. Return at once if there is no job with steps left. Requests
- * that arrive meanwhile are answered as during any other step. Call this
- * function when `attended` is still false some time after the start. */
+ * requests a reset. Return at once if there is no job with steps left.
+ * Meanwhile, requests are answered as during any other step. Call this function
+ * when `attended` is still false some time after the start. */
 void poet_serve_alone(struct poet_server *server);
 
 /* COBS means consistent overhead byte stuffing. poet_cobs_decode works in place

@@ -1,6 +1,6 @@
 /*
- * card.c - jobs of many blocks on an SD card in SPI mode, and what follows an
- * error. The sections are those of the SD Physical Layer Specification.
+ * card.c - jobs of many blocks on an SD card in SPI mode, and the handling of
+ * their errors. The sections are those of the SD Physical Layer Specification.
  *
  * Each function starts one exchange and names the function that its interrupt
  * calls next (sd_bus.h). A job passes through them in this order:
@@ -12,14 +12,15 @@
  *
  * State: struct card. The fields from `job` to `faulty` are valid from
  * card_start to the job's `ended`. The other fields describe the card that was
- * initialised last and stay for later jobs.
+ * initialised last. Later jobs use them too.
  *
  * Why a written block is safe: the card has accepted it and is no longer busy,
- * and after the stop token CMD13 reports no error of any block since CMD25.
- * After a refused block the card says how many it has written (ACMD22), and the
- * job continues there. After any other error it continues at the block of that
- * CMD25. The CID of a card that was initialised again is compared first, so
- * that a card that was swapped is never written.
+ * and after the stop token CMD13 reports no error of any block since CMD25. If
+ * the card refuses a block, ACMD22 returns the number of blocks that are
+ * written, and the job continues after them. After any other error, the job
+ * continues at the first block since CMD25. If the card had to be initialised
+ * again, its CID is compared first, so that the job never writes to another
+ * card.
  */
 #include "card.h"
 
@@ -32,11 +33,12 @@
 enum {
   TOKEN_MANY = 0xfc,
   TOKEN_STOP = 0xfd,
-  STOP_SIZE = 10, /* a free byte, the token, and N_BR of up to 8 */
+  STOP_SIZE = 10, /* bytes: a free one, the token, and N_BR of up to 8 */
   DATA_ACCEPTED = 5,
   DATA_MASK = 0x1f,
-  RETRIES = 3,           /* of a block */
-  BLOCKS_PER_RETRY = 16, /* a long job may have one more for this many */
+  RETRIES = 3, /* of a block */
+  /* a job has one more retry for each group of this many blocks */
+  BLOCKS_PER_RETRY = 16,
 };
 
 struct card card;
@@ -62,8 +64,8 @@ void card_lose(void) {
 
 static void start_transfer(void);
 
-/* Continue at block `index`. The second retry of a block initialises the card
- * first. A job that only initialises has no retry. */
+/* Continue at block `index`. From the second retry of a block on, initialise
+ * the card first. A job that only initialises the card is not retried. */
 static void retry(void) {
   const uint32_t count = card.job->count;
   if (card.index > card.failed_at) {
@@ -94,7 +96,8 @@ void card_give_up(void) {
   retry();
 }
 
-/* If the card's number cannot be right, begin at CMD25 again. */
+/* Continue after the blocks that the card reports as written since CMD25. If
+ * this number is too large to be right, write all of these blocks again. */
 static void written_came(void) {
   const uint32_t written = (uint32_t)card.bytes[0] << 24 |
                            (uint32_t)card.bytes[1] << 16 |
@@ -116,8 +119,9 @@ static void ask_written(void) {
   sd_command(SD_WRITTEN, 0, written_answered);
 }
 
-/* R2: errors of the write, in the byte after R1. If the card refused no block,
- * any of them may have failed. */
+/* CMD13 answers with R2: the byte after R1 has the errors of the write. If it
+ * has an error although the card refused no block, any block since CMD25 may
+ * have failed. */
 static void status_came(void) {
   if (sd_bus.r1) {
     card_give_up();
@@ -151,8 +155,8 @@ static void stop_command(void) {
   sd_command(SD_STOP, 0, stop_asked);
 }
 
-/* After a block that it has refused, a card may understand CMD12 only
- * (7.3.3.1). Other cards take it for an illegal command. */
+/* After it has refused a block, a card may understand only CMD12 (7.3.3.1).
+ * Other cards then treat CMD12 as an illegal command. */
 static void refused_stop_asked(void) {
   sd_wait(true, stop_command, card_give_up);
 }
@@ -200,7 +204,9 @@ static void data_sent(void) {
 }
 
 static void token_sent(void) {
-  sd_bus.then = data_sent; /* before the exchange: its interrupt calls it */
+  /* Set `then` before the exchange starts: the interrupt at the end calls
+   * `then`. */
+  sd_bus.then = data_sent;
   chip_spi_exchange(card.job->place(card.index), NULL, POET_BLOCK, 0);
   card.job->meanwhile(card.index + 1);
 }

@@ -5,8 +5,8 @@
  * ends in an interrupt that starts the next one, and a timer interrupt polls a
  * busy card. The processor computes meanwhile. After an error the job stops the
  * transfer and continues at the first block that the card has not written. A
- * block may fail three times, and a long job a few times more in all. Then, or
- * if the card was swapped, the job ends with an error.
+ * job ends with an error if one block needs more than three retries, if all
+ * blocks together need too many retries, or if the card was swapped.
  */
 #ifndef POET_CARD_H
 #define POET_CARD_H
@@ -16,7 +16,8 @@
 
 struct card_job {
   uint32_t block;
-  /* number of blocks; 0: only initialise the card, and accept any card */
+  /* number of blocks; 0: the job only initialises the card, and accepts any
+   * card */
   uint32_t count;
   bool write;
   /* Return the address in RAM of block `index` of the job. */
@@ -25,8 +26,9 @@ struct card_job {
    * final and can be processed. */
   void (*meanwhile)(uint32_t count);
   /* Called when the card has accepted block `index`, or when the block has
-   * arrived. If the result is false, the job ends here. After an error, blocks
-   * that have passed may be written again. */
+   * arrived. If the result is false, the job ends after this block. After an
+   * error, the job may write blocks again for which this function was already
+   * called. */
   bool (*passed)(uint32_t index);
   /* Called when the job has ended. `error` is 0, or -1 after an error. The
    * function may start the next job. */
@@ -39,7 +41,7 @@ void card_start(const struct card_job *job);
 /* Return the number of blocks of the card that was initialised last, or 0 if no
  * card answered. */
 uint32_t card_blocks(void);
-/* Return how often jobs were continued after an error, since the start. */
+/* Return the number of retries after errors, of all jobs since the start. */
 uint32_t card_retries(void);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * card_mount.c - the SD card's way from any state to its first command. The
- * sections are those of the SD Physical Layer Specification.
+ * card_mount.c - bring the SD card from any state to the state in which it
+ * executes jobs. The sections are those of the SD Physical Layer Specification.
  *
  * Each function starts one exchange and names the function that its interrupt
- * calls next (sd_bus.h), in this order, from the end of the file to its begin:
+ * calls next (sd_bus.h). They run in this order, which is the reverse of the
+ * order in the file:
  *
  *   card_initialise -> clocks_given -> stop_old_write -> go_idle (CMD0)
  *   -> ask_ready -> crc_sent -> csd_came -> cid_came -> card_begin
@@ -26,7 +27,8 @@ enum {
 static void enter_idle(void);
 static void ask_ready(void);
 
-/* A mount accepts any card. A job accepts only the card that was mounted. */
+/* A job without blocks mounts the card and accepts any card. Other jobs accept
+ * only the card that was mounted. */
 static void cid_came(void) {
   const bool other = memcmp(card.bytes, card.known_cid, REGISTER) != 0;
   if (!card.job->count) {
@@ -47,7 +49,7 @@ static void cid_answered(void) {
   }
 }
 
-/* Capacity in blocks of 512 bytes, from the CSD register (5.3). */
+/* Return the capacity, in blocks of 512 bytes, from the CSD register (5.3). */
 static uint32_t csd_blocks(const uint8_t *csd) {
   if (csd[0] >> 6) { /* version 2 */
     const uint32_t size =
@@ -61,7 +63,8 @@ static uint32_t csd_blocks(const uint8_t *csd) {
   return length < 9 ? 0 : (size + 1) << (multiplier + 2 + length - 9);
 }
 
-/* Version 2 is that of high capacity. OCR says the same, but without a CRC. */
+/* A CSD register of version 2 means high capacity. The OCR register has the
+ * same information, but without a CRC. */
 static void csd_came(void) {
   card.high_capacity = card.bytes[0] >> 6 != 0;
   card.blocks = csd_blocks(card.bytes);
@@ -98,8 +101,8 @@ static void crc_is_on(void) {
   }
 }
 
-/* Until CRCs are on, the card does not see that a command was damaged. The
- * second CMD59 shows that the first was not. */
+/* CMD59 turns CRCs on. Until then, the card cannot detect that a command is
+ * damaged, so CMD59 is sent twice. */
 static void crc_sent(void) {
   sd_command(SD_CRC, 1, crc_is_on);
 }
@@ -169,16 +172,16 @@ static void block_completed(void) {
 
 /* If only the processor was reset, the card may still be in a write, at any
  * byte. Then many cards understand no command. So complete the block: its CRC
- * is wrong, and the card drops it. Then stop the write by the token and, for
- * cards that now understand only that, by CMD12. Wait while the card is busy:
- * CMD0 would interrupt its programming. */
+ * is wrong, so the card drops the block. Then stop the write with the stop
+ * token and also with CMD12, because some cards now understand only CMD12. Wait
+ * while the card is busy: CMD0 would interrupt the programming of the card. */
 static void clocks_given(void) {
   chip_spi_select(true);
   sd_bus.then = block_completed;
   chip_spi_exchange(NULL, NULL, CHIP_EXCHANGE_MAX, 0);
 }
 
-/* At least 74 clocks while not selected, then CMD0. */
+/* Give the card at least 74 clocks while it is not selected, and then CMD0. */
 static void enter_idle(void) {
   chip_spi_select(false);
   memset(sd_bus.out, 0xff, sizeof sd_bus.out);

@@ -1,5 +1,6 @@
 /*
- * chip.h - what the portable part of a bare-metal port needs from its chip.
+ * chip.h - the functions that the portable part of a bare-metal port needs from
+ * a chip.
  *
  * An image contains the code of one chip. This code provides the functions
  * chip_*, and its interrupts call the functions card_*. All these interrupts
@@ -12,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The board's name, which is its folder in boards/. The build defines it. */
+/* The board's name, which is also the name of its folder in boards/. The build
+ * defines this macro. */
 #define BOARD_TEXT(name) #name
 #define BOARD_NAMED(name) BOARD_TEXT(name)
 #define BOARD_NAME BOARD_NAMED(POET_BOARD)
@@ -23,7 +25,8 @@
 /* Start clocks, pins, timer, UART, SPI and USB controller (usb.h), and enable
  * their interrupts. */
 void chip_start(void);
-/* Write a text of at least 8 characters, different on each chip, and a zero. */
+/* Write a text that is different on each chip: at least 8 characters and a
+ * terminating zero. */
 void chip_unique_id(char text[17]);
 
 /* Return the time of a free-running clock of CHIP_TICK_HZ. The clock wraps
@@ -34,7 +37,8 @@ uint32_t chip_ticks(void);
 void chip_alarm(uint32_t us);
 void chip_wake(uint32_t us);
 
-/* Set the SPI clock of the card: full speed, or at most 400 kHz. */
+/* Set the SPI clock of the card: full speed if `fast`, otherwise at most 400
+ * kHz. */
 void chip_spi_speed(bool fast);
 void chip_spi_select(bool selected);
 /* Exchange 1 to CHIP_EXCHANGE_MAX bytes by DMA, then call card_exchanged from
@@ -51,12 +55,13 @@ uint16_t chip_spi_crc(void);
 uint32_t chip_uart_receive(uint8_t *data, uint32_t size);
 bool chip_uart_waiting(void);
 void chip_uart_send(const uint8_t *data, uint32_t size);
-/* Send a text without interrupts, after a fault. */
+/* Send a text after a fault, without the use of interrupts. */
 void chip_last_words(const char *text);
 /* Reset the chip. */
 _Noreturn void chip_restart(void);
 
-/* Lock out all interrupts. Returns the previous state, for chip_unlock. */
+/* Lock out all interrupts. Return the previous state, which chip_unlock
+ * restores. */
 #ifdef __arm__
 static inline uint32_t chip_lock(void) {
   uint32_t was;
@@ -71,18 +76,18 @@ static inline void chip_unlock(uint32_t was) {
 static inline void chip_sleep(void) {
   __asm volatile("dsb\n wfi" ::: "memory");
 }
-#else /* tests on another processor define these */
+#else /* tests on other processors define these */
 uint32_t chip_lock(void);
 void chip_unlock(uint32_t was);
 void chip_sleep(void);
 #endif
 
-/* Lock out the lane's interrupts, but not the interrupt of the UART: a lock may
- * last longer than a byte on the line. */
+/* Lock out the lane's interrupts, but not the interrupt of the UART: the lock
+ * may last longer than the UART takes to receive a byte. */
 uint32_t chip_lock_lane(void);
 void chip_unlock_lane(uint32_t was);
 
-/* Called by the chip from interrupts; defined in sd_bus.c. */
+/* The chip's interrupts call these functions, which sd_bus.c defines. */
 void card_exchanged(void);
 void card_alarm(void);
 

@@ -32,11 +32,11 @@ static struct {
   struct poet_transfer *last;  /* valid while `first` is not NULL */
   volatile bool busy;          /* the card has a job */
   volatile bool asked;         /* a synchronous job waits or runs */
-  /* a transfer has ended since the last lane_noticed */
+  /* true: a transfer has ended since the last call of lane_noticed */
   volatile bool event;
   int result;    /* result of the synchronous job */
   uint8_t *data; /* bytes of the synchronous job */
-  /* card job of a transfer; must not change until the job ends */
+  /* the card job of a transfer; it must not change until the job ends */
   struct card_job job;
   struct card_job request; /* the same for a synchronous request */
   uint32_t moved;   /* blocks that the transfer's earlier jobs have moved */
@@ -62,10 +62,11 @@ static void ended(const struct card_job *job) {
   lane.busy = false;
 }
 
-/* -- a transfer: whole blocks directly, the last ones through `bounce` -- */
+/* -- transfers: full blocks move directly, others through `bounce` -- */
 
-/* Add blocks to the CRC while DMA moves the next one. A block that is repeated
- * after an error is below `checked` and is not added twice. */
+/* Add blocks to the CRC while DMA moves the next one. The index of a block that
+ * is repeated after an error is below `checked`, so the block is not added
+ * twice. */
 static void transfer_meanwhile(uint32_t count) {
   const struct poet_transfer *transfer = lane.first;
   count += lane.moved;
@@ -105,7 +106,9 @@ static void transfer_ended(int error) {
   struct poet_transfer *transfer = lane.first;
   ended(&lane.job);
   if (!error && lane.passed < poet_transfer_blocks(transfer)) {
-    lane.moved = lane.passed; /* a synchronous job goes first; continue later */
+    /* A synchronous job runs next; later the transfer continues at block
+     * `moved`. */
+    lane.moved = lane.passed;
     start_next();
     return;
   }
@@ -114,7 +117,9 @@ static void transfer_ended(int error) {
     transfer_meanwhile(poet_transfer_whole(transfer));
     poet_transfer_check(transfer, lane.crc, lane.checked);
   }
-  lane.first = transfer->next; /* while the transfer is still the lane's */
+  /* Remove the transfer from the list before `done` is set: then the library
+   * may reuse the transfer. */
+  lane.first = transfer->next;
   transfer->end = chip_ticks();
   lane.event = true;
   lane.moved = 0;
@@ -211,8 +216,8 @@ int lane_write(void *context, uint32_t block, const void *data,
   return request(block, (uint8_t *)(uintptr_t)data, count, true);
 }
 
-/* Nothing to do: a write ends only when the card is no longer busy and has
- * reported that it has programmed all blocks. Then they are safe. */
+/* Nothing is left to do: a write ends only when the card is no longer busy and
+ * has reported that it has programmed all blocks. */
 int lane_flush(void *context) {
   (void)context;
   return 0;

@@ -16,7 +16,7 @@ void lane_submit(void *context, struct poet_transfer *transfer);
 void lane_usage(void *context, struct poet_usage *usage);
 /* Return true if a transfer has ended since the last call. */
 bool lane_noticed(void);
-/* Call chip_sleep, and count the time as asleep. */
+/* Call chip_sleep, and add the time to the usage `asleep`. */
 void lane_sleep(void);
 
 #endif

@@ -3,8 +3,8 @@
  *
  * State: `port`, the port that the host uses, and the USB session in which it
  * was chosen. Both change only in link_waiting, which the thread calls before
- * it reads. A reply goes to the port of its request, unless `port` has
- * changed in between.
+ * it reads. So a reply goes to the port from which its request came, unless
+ * `port` has changed since.
  */
 #include "link.h"
 

@@ -3,9 +3,10 @@
  *
  * The first port to receive a byte becomes the active link (USB: while a
  * program has the port open). Bytes on the other port are dropped. Opening or
- * closing the USB port resets the choice; a bus reset and a pulled cable close
- * it too. While the bus is suspended, a byte on the UART makes the UART the
- * link: a chip that cannot detect the cable sees a pulled cable as suspended.
+ * closing the USB port resets the choice. A bus reset or a pulled cable also
+ * closes the USB port. While the bus is suspended, a byte on the UART makes the
+ * UART the link: a chip that cannot detect the cable sees a pulled cable as
+ * suspended.
  */
 #ifndef POET_LINK_H
 #define POET_LINK_H
@@ -13,13 +14,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Return true if the link has received bytes. If there is no link yet, choose
- * it first. */
+/* Return true if the link has received bytes. If no port is the active link
+ * yet, choose one first. */
 bool link_waiting(void);
 /* Take at most `size` received bytes, and return their number. */
 uint32_t link_receive(uint8_t *data, uint32_t size);
 void link_send(const uint8_t *data, uint32_t size);
-/* Send on both ports without interrupts, after a fault. */
+/* Send on both ports after a fault, without the use of interrupts. */
 void link_last_words(const char *text);
 
 #endif

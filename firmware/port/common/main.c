@@ -4,8 +4,8 @@
  * chip's sizes.h.
  *
  * State: all memory of the library. It is in static arrays, which are always
- * valid. The arena lies in a section of its own, so that the ledger can measure
- * it.
+ * valid. The arena lies in a section of its own, so that its size can be
+ * measured.
  *
  * The functions idle() and await_input() check for work and sleep with
  * interrupts locked out. An interrupt after the check still wakes the core, so
@@ -22,7 +22,7 @@ enum {
   IDLE_US = 10 * 1000,
   FOREVER_MS = 0xffffffff / 1000,
   /* Before the board trains alone, it waits ATTEND_TIMES times for a host.
-   * Noise on the line ends one wait early, so there are several waits. */
+   * Noise on the line can end a wait early, so one wait is not enough. */
   ATTEND_MS = 750,
   ATTEND_TIMES = 4
 };

@@ -1,11 +1,12 @@
 /*
  * ring.h - buffer for bytes that a UART receives while the thread is busy: a
  * kernel may run long, and the line has no flow control. It has space for one
- * frame of full length and a short one. Bytes that arrive when it is full are
- * dropped; their frame then fails its CRC and the host repeats it.
+ * frame of full length and one short frame. When the buffer is full, bytes that
+ * arrive are dropped. The CRC of their frame is then wrong, and the host
+ * repeats the frame.
  *
- * The interrupt alone moves `head` and the thread alone moves `tail`, each
- * after the byte was stored or copied. So neither needs a lock.
+ * Only the interrupt changes `head`, after it has stored a byte. Only the
+ * thread changes `tail`, after it has copied a byte. So no lock is needed.
  */
 #ifndef POET_RING_H
 #define POET_RING_H

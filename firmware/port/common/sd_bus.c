@@ -2,11 +2,11 @@
  * sd_bus.c - single exchanges with an SD card in SPI mode: commands, data
  * blocks, and the search for a token or the end of busy.
  *
- * State: struct sd_bus, one exchange at a time. `then` is what the next
- * interrupt calls, from DMA (card_exchanged) or timer (card_alarm). It is set
- * before the exchange or the timer starts, because the interrupt may come at
- * once. The other function pointers stay valid until the operation that set
- * them ends.
+ * State: struct sd_bus, one exchange at a time. `then` is the function that the
+ * next interrupt calls, from DMA (card_exchanged) or from the timer
+ * (card_alarm). It is set before the exchange or the timer starts, because the
+ * interrupt may come at once. The other function pointers are valid until the
+ * end of the operation that has set them.
  */
 #include "sd_bus.h"
 
@@ -16,8 +16,11 @@
 #include "poet/records.h"
 
 enum {
-  RESPONSE_AT = 7,   /* after one free byte and the command's six */
-  COMMAND_SIZE = 17, /* these 7, N_CR of up to 8, and the response */
+  /* lowest index of a response: after one free byte and six bytes of command */
+  RESPONSE_AT = 7,
+  /* bytes of a command's exchange: RESPONSE_AT bytes, N_CR of up to 8 bytes,
+   * and the response */
+  COMMAND_SIZE = 17,
   CRC_SIZE = 2,
   LOOK = 8,          /* bytes exchanged to poll for a token or for busy */
   READ_LOOK_US = 30, /* pause between two polls for a token */
@@ -94,14 +97,16 @@ static void send_command(void) {
   sd_exchange(is_long ? SD_CHUNK : COMMAND_SIZE, response);
 }
 
-/* From an interrupt: a call from `search` would need more stack. */
+/* Report from a timer interrupt that the card stays busy: a direct call from
+ * `search` would need more stack. */
 static void stays_busy(void) {
   sd_bus.r1 = 0xff;
   sd_after(1, sd_bus.answered);
 }
 
-/* One free byte, six bytes of command, and space for the longest response. A
- * busy card ignores commands. CMD0 and CMD12 go to cards in any state. */
+/* Exchange one free byte, six bytes of command, and as many bytes as the
+ * longest response needs. A busy card ignores commands, so wait first. Only
+ * CMD0 and CMD12 are sent to a card in any state. */
 void sd_command(uint8_t index, uint32_t argument, sd_step *answered) {
   memset(sd_bus.out, 0xff, sizeof sd_bus.out);
   sd_bus.out[1] = (uint8_t)(0x40 | index);
@@ -121,8 +126,8 @@ void sd_command(uint8_t index, uint32_t argument, sd_step *answered) {
 
 static void look(void);
 
-/* Search the bytes that were received and not yet used: for a byte that is not
- * 0xff, or at the end of busy for one that is. */
+/* Search the received bytes that are not used yet. A token is a byte other than
+ * 0xff. The end of busy is a byte 0xff. */
 static void search(void) {
   while (sd_bus.at < sd_bus.end &&
          (sd_bus.in[sd_bus.at] == 0xff) == (sd_bus.token != 0)) {
@@ -147,7 +152,7 @@ static void looked(void) {
   search();
 }
 
-/* `out` is left alone: it may hold a command. */
+/* Do not use `out`: it may hold a command that is still to be sent. */
 static void look(void) {
   sd_bus.then = looked;
   chip_spi_exchange(NULL, sd_bus.in, LOOK, 0);
@@ -171,7 +176,7 @@ void sd_wait(bool at_once, sd_step *found, sd_step *failed) {
   }
 }
 
-/* -- data: its first bytes may have come together with its token -- */
+/* -- data: the first bytes may arrive in the same exchange as the token -- */
 
 static void crc_came(void) {
   const uint16_t sent = (uint16_t)(sd_bus.in[0] << 8 | sd_bus.in[1]);
@@ -184,7 +189,7 @@ static void crc_came(void) {
 
 static void data_came(void) {
   sd_bus.crc = chip_spi_crc();
-  sd_bus.at = CRC_SIZE; /* the next token may follow the CRC at once */
+  sd_bus.at = CRC_SIZE; /* the token of the next block may follow at once */
   sd_bus.end = sd_bus.more ? CRC_SIZE + LOOK : CRC_SIZE;
   memset(sd_bus.out, 0xff, CRC_SIZE + LOOK);
   sd_exchange(sd_bus.end, crc_came);
@@ -209,7 +214,8 @@ void sd_receive(uint8_t *into, bool more, sd_step *meanwhile, sd_step *came,
   search();
 }
 
-/* The CRC of bytes that end with their CRC is 0. */
+/* Check the received register: the CRC over its bytes and the CRC that follows
+ * them must be 0. */
 static void register_came(void) {
   if (crc16(0, sd_bus.into, sd_bus.size)) {
     sd_bus.failed();
@@ -218,8 +224,8 @@ static void register_came(void) {
   }
 }
 
-/* The call of register_came needs less stack from an interrupt than from here.
- */
+/* Let an interrupt call register_came, at the end of an exchange: a direct call
+ * would need more stack. */
 static void register_token(void) {
   uint32_t have = (uint32_t)(sd_bus.end - sd_bus.at);
   if (have > sd_bus.size) {

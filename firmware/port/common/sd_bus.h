@@ -18,7 +18,7 @@ enum {
   SD_STOP = 12,
   SD_STATUS = 13,
   SD_READ_MANY = 18,
-  SD_WRITTEN = 22, /* after SD_APPLICATION: number of well written blocks */
+  SD_WRITTEN = 22, /* after SD_APPLICATION: read the number of blocks written */
   SD_WRITE_MANY = 25,
   SD_OP_COND = 41,
   SD_APPLICATION = 55,
@@ -28,17 +28,17 @@ enum {
 typedef void sd_step(void);
 
 extern struct sd_bus {
-  uint8_t r1;      /* response to the last command; 0xff: none */
+  uint8_t r1;      /* response to the last command; 0xff: no response */
   uint8_t tail[4]; /* bytes after r1 in a long response */
   uint8_t out[SD_CHUNK], in[SD_CHUNK];
 
   sd_step *then; /* called by the next interrupt */
   sd_step *answered, *found, *meanwhile, *came, *failed;
-  uint8_t token;   /* token to search for; 0: the end of busy */
+  uint8_t token;   /* token to search for; 0: search for the end of busy */
   uint8_t at, end; /* unused bytes of `in` */
   bool more;       /* another block may follow at once */
   uint8_t size;    /* of a register, with its CRC */
-  uint16_t crc;    /* CRC-16 of the block that has arrived */
+  uint16_t crc;    /* CRC-16 computed over the received block */
   uint8_t *into;
   uint32_t since, limit_us; /* start of the search, and its time limit */
 } sd_bus;
@@ -48,16 +48,19 @@ void sd_exchange(uint32_t size, sd_step *then);
 /* Call `then` after a pause. */
 void sd_after(uint32_t us, sd_step *then);
 /* Wait until the card is ready and send a command; `answered` finds the
- * response in r1 and tail. CMD0 and CMD12 do not wait. */
+ * response in r1 and tail. CMD0 and CMD12 are sent without waiting. */
 void sd_command(uint8_t index, uint32_t argument, sd_step *answered);
 /* Wait for a block of POET_BLOCK bytes and receive it. `meanwhile` is called
- * while DMA moves its bytes. `failed` is called instead of `came` after an
- * error token, a wrong CRC, or when the card's time limit has passed. */
+ * while DMA moves the bytes of the block. `came` is called at the end. `failed`
+ * is called instead after an error token or a wrong CRC, or if the card exceeds
+ * its time limit. */
 void sd_receive(uint8_t *into, bool more, sd_step *meanwhile, sd_step *came,
                 sd_step *failed);
-/* The same for a register of `size` bytes. `into` has 2 more, for its CRC. */
+/* Wait for a register of `size` bytes and receive it. `into` needs space for 2
+ * more bytes, the CRC of the register. */
 void sd_register(uint8_t *into, uint8_t size, sd_step *came, sd_step *failed);
-/* Wait for the end of busy, a byte 0xff; poll at once, or after a pause. */
+/* Wait until the card is no longer busy and sends a byte 0xff. If `at_once` is
+ * false, begin to poll after a pause. */
 void sd_wait(bool at_once, sd_step *found, sd_step *failed);
 
 #endif

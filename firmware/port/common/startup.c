@@ -18,8 +18,8 @@ extern uint32_t data_start[], data_end[], data_load[], bss_start[], bss_end[];
 extern uint32_t __stack_limit[];
 int main(void);
 
-/* Copy words, or write zeros if `from` is NULL. Volatile, because the compiler
- * would otherwise call memcpy. */
+/* Copy words, or write zeros if `from` is NULL. The pointers are volatile,
+ * because the compiler would otherwise replace the loop by a call of memcpy. */
 static void copy(volatile uint32_t *to, const volatile uint32_t *from,
                  uintptr_t bytes) {
   for (uintptr_t i = 0; i < bytes / 4; i++) {

@@ -1,4 +1,4 @@
-/* startup.h - the handlers that every vector table names. */
+/* startup.h - handlers that are entries of every chip's vector table. */
 #ifndef POET_STARTUP_H
 #define POET_STARTUP_H
 

@@ -4,12 +4,12 @@
  *
  * State: struct usb. `configuration`, `halted` and `line_coding` are valid
  * until the next bus reset. `stage`, `data`, `left`, `wants_more` and `full`
- * describe the control transfer in progress; a new SETUP packet replaces it at
- * any time.
+ * describe the control transfer in progress; a new SETUP packet may end this
+ * transfer at any time.
  *
- * Order: `address` and `touched` take effect only after the status stage. The
- * host's packets of that stage still use the old address, and it must see its
- * request succeed before the board restarts.
+ * Order: `address` and `touched` take effect only after the status stage.
+ * During that stage, the host still uses the old address. It must also see that
+ * its request has succeeded before the board restarts.
  *
  * All functions run at the interrupt level of the controller, except usb_start.
  */
@@ -22,12 +22,12 @@
 enum {
   HALT = 0, /* the feature of an endpoint */
   DTR = 1,
-  LINE_CODING_SIZE = 7, /* baud rate u32, stop bits, parity, data bits */
+  LINE_CODING_SIZE = 7, /* bytes: baud rate u32, stop bits, parity, data bits */
   TOUCH_BAUD = 1200,
   TO_HOST = 0x80, /* bit of bmRequestType */
 };
 
-/* Values of bmRequestType and bRequest, combined into one number. */
+/* Requests: bmRequestType and bRequest, combined into one number. */
 enum {
   GET_STATUS_DEVICE = 0x8000,
   GET_STATUS_INTERFACE = 0x8100,
@@ -53,14 +53,15 @@ static struct {
   const char *texts[USB_TEXTS];
   const uint8_t *data; /* next byte for the host */
   uint16_t left;       /* bytes from there on */
-  /* the host asked for more bytes than there are: if the last packet is full,
-   * an empty one must follow */
+  /* the host has requested more bytes than the answer has: if the last packet
+   * is full, an empty packet must follow */
   bool wants_more;
   bool full; /* true: the packet being sent has USB_PACKET bytes */
   enum stage stage;
   uint8_t configuration; /* 0: not configured */
   uint8_t halted;        /* endpoints, see endpoint_bit */
-  /* address to set after the status stage, with bit 7 set; 0: none */
+  /* address to use after the status stage, with bit 7 set; 0: the address
+   * stays */
   uint8_t address;
   /* true: restart into the boot loader after the status stage */
   bool touched;
@@ -71,7 +72,8 @@ struct request {
   uint16_t what, value, index, length;
 };
 
-/* Return the bit of an endpoint in `halted`, or 0 for an unknown endpoint. */
+/* Return the bit in `halted` that belongs to an endpoint. Return 0 if the
+ * endpoint is unknown. */
 static uint8_t endpoint_bit(uint16_t address) {
   return address == USB_NOTICE_IN  ? 1
          : address == USB_DATA_OUT ? 2
@@ -79,7 +81,8 @@ static uint8_t endpoint_bit(uint16_t address) {
                                    : 0;
 }
 
-/* Set the answer to a request, and return its size; 0 means refused. */
+/* Set the answer to a request, and return the size of the answer. The size 0
+ * refuses the request. */
 static uint16_t answer(const void *data, uint16_t size) {
   usb.data = data;
   return size;
@@ -120,7 +123,7 @@ static uint16_t descriptor(uint16_t type_index) {
 static uint16_t get(const struct request *r) {
   const bool interface = usb.configuration && r->index < USB_INTERFACES;
   switch (r->what) {
-  case GET_STATUS_DEVICE: /* bus-powered, without remote wake-up */
+  case GET_STATUS_DEVICE: /* status: bus-powered, without remote wake-up */
     return answer_byte(0, 2);
   case GET_STATUS_INTERFACE:
     return interface ? answer_byte(0, 2) : 0;
@@ -214,7 +217,7 @@ static void stall(void) {
   chip_usb_stall(USB_CONTROL_OUT, true);
 }
 
-/* Start the status stage. The stage is set first, because chip_usb_status may
+/* Start the status stage. usb.stage is set first, because chip_usb_status may
  * call usb_status_ended itself. */
 static void end(bool in) {
   usb.stage = STATUS_STAGE;
@@ -236,7 +239,7 @@ void usb_setup(const uint8_t packet[8]) {
   struct request r;
   memcpy(&r, packet, sizeof r);
   r.what = (uint16_t)(r.what << 8 | r.what >> 8);
-  /* Abandon the previous transfer, if one is unfinished: USB 2.0, 5.5.5. */
+  /* A SETUP packet ends an unfinished control transfer: USB 2.0, 5.5.5. */
   usb.stage = NOTHING;
   usb.address = 0;
   usb.touched = false;

@@ -10,9 +10,9 @@
  *         or                chip_usb_stall(0, true), until the next SETUP
  *
  * The chip calls the functions usb_* below from one interrupt level, that of
- * the card (chip.h). So these calls never nest, and never come while the thread
- * holds chip_lock. chip_usb_* are called at that level, or from the thread with
- * interrupts locked out.
+ * the card (chip.h). So these calls never interrupt each other, and never occur
+ * while the thread holds chip_lock. chip_usb_* are called at that level, or
+ * from the thread with interrupts locked out.
  */
 #ifndef POET_USB_H
 #define POET_USB_H
@@ -34,7 +34,7 @@ enum {
   USB_NOTICE_PACKET = 16,
   USB_CONTROL_OUT = 0x00,
   USB_CONTROL_IN = 0x80,
-  /* interrupt endpoint: CDC requires it, but it is never used */
+  /* interrupt endpoint: required by CDC, but never used */
   USB_NOTICE_IN = 0x81,
   USB_DATA_OUT = 0x02, /* bulk */
   USB_DATA_IN = 0x82,  /* bulk */
@@ -55,11 +55,11 @@ bool usb_is_suspended(void);
 bool usb_waiting(void);
 /* Take at most `size` received bytes, and return their number. */
 uint32_t usb_receive(uint8_t *data, uint32_t size);
-/* Send bytes. Returns when they are on their way, or when the host has fetched
- * nothing for a second. Returns at once if the port is closed. */
+/* Send bytes. Return when the bytes are on their way, or when the host has
+ * fetched nothing for a second. Return at once if the port is closed. */
 void usb_send(const uint8_t *data, uint32_t size);
-/* Send without interrupts, after a fault, and wait until the host has the
- * bytes. */
+/* Send a text after a fault, without the use of interrupts. Wait until the host
+ * has received the text. */
 void usb_last_words(const char *text);
 
 /* -- called by the chip -- */
@@ -67,36 +67,37 @@ void usb_last_words(const char *text);
 /* The bus was reset, or the cable is out. The device has address 0, and only
  * the control endpoint is open. All buffers passed to the chip are free. */
 void usb_reset(void);
-/* A SETUP packet has arrived. If it comes during an earlier control transfer,
- * that transfer ends, and buffers passed to endpoint 0 are free. */
+/* A SETUP packet has arrived. If another control transfer is unfinished, it
+ * ends, and the buffers that were passed to endpoint 0 are free. */
 void usb_setup(const uint8_t packet[8]);
 /* The packet passed to chip_usb_send has reached the host. */
 void usb_sent(uint8_t endpoint);
 /* A packet has arrived in the buffer passed to chip_usb_receive. If the host
- * ends a control read early, the chip does not report it and answers NAK until
- * the next SETUP. */
+ * ends a control read early, the chip does not call this function, and answers
+ * NAK until the next SETUP. */
 void usb_received(uint8_t endpoint, uint32_t size);
-/* The status stage is complete. A controller that does not report this calls
- * the function from chip_usb_status. */
+/* The status stage is complete. If the controller does not report this event,
+ * chip_usb_status calls the function. */
 void usb_status_ended(void);
 /* The bus has been idle for 3 ms, or is active again. */
 void usb_suspend(bool suspended);
 
 /* -- provided by the chip -- */
 
-/* Connect the pull-up. Called once, when clocks and interrupt are ready. A chip
- * that detects the cable connects the pull-up whenever the cable is in. */
+/* Connect the pull-up. This function is called once, when clocks and interrupt
+ * are ready. A chip that detects the cable connects the pull-up whenever the
+ * cable is in. */
 void chip_usb_attach(void);
-/* Use this address from now on; called from usb_status_ended. Does nothing if
- * the hardware executes SET_ADDRESS itself. */
+/* Use this address from now on. The caller is usb_status_ended. If the hardware
+ * itself executes SET_ADDRESS, this function does nothing. */
 void chip_usb_address(uint8_t address);
 /* True: open NOTICE, DATA_OUT and DATA_IN. Each begins with DATA0, not halted
  * and without a buffer. False: close them. In both cases, buffers that were
  * passed to these endpoints earlier are free. */
 void chip_usb_configure(bool configured);
 /* Send a packet of 0 to USB_PACKET bytes. `data` must be in RAM, aligned to 4,
- * and must not change until usb_sent. Each endpoint sends only one packet at a
- * time. */
+ * and must not change until the call of usb_sent. Each endpoint sends only one
+ * packet at a time. */
 void chip_usb_send(uint8_t endpoint, const uint8_t *data, uint32_t size);
 /* Receive one packet into `data`: USB_PACKET bytes, aligned to 4. Without a
  * buffer the endpoint answers NAK. */
@@ -104,15 +105,17 @@ void chip_usb_receive(uint8_t endpoint, uint8_t *data);
 /* Run the status stage of a control transfer: send an empty packet to the host
  * if `in`, otherwise receive one from the host. */
 void chip_usb_status(bool in);
-/* Endpoint 0: answer STALL until the next SETUP; the hardware then ends the
- * STALL. Other endpoints: answer STALL, or stop doing so and continue with
- * DATA0. Buffers passed to the endpoint stay in use. */
+/* On endpoint 0, answer STALL until the next SETUP, at which the hardware ends
+ * the STALL. On other endpoints, answer STALL or, if `stalled` is false, end
+ * the STALL and continue with DATA0. Buffers passed to the endpoint stay in
+ * use. */
 void chip_usb_stall(uint8_t endpoint, bool stalled);
-/* Restart into the boot loader: a program has opened the port with 1200 baud
- * and closed it. Called from usb_status_ended. The function need not return. It
- * does nothing on a chip without a boot loader. */
+/* Restart into the boot loader, because a program has opened the port with 1200
+ * baud and closed it. The caller is usb_status_ended. The function need not
+ * return. On a chip without a boot loader, it does nothing. */
 void chip_usb_touched(void);
-/* Do the work of the USB interrupt once. After a fault, interrupts are off. */
+/* Do the work of the USB interrupt once. This function is called after a fault,
+ * when interrupts are off. */
 void chip_usb_poll(void);
 
 #endif

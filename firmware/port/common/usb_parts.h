@@ -29,8 +29,7 @@ void usb_serial_configure(bool configured);
 void usb_serial_open(bool open);
 bool usb_serial_is_open(void);
 
-/* The portable part calls these from usb_sent and usb_received, for the data
- * endpoints. */
+/* usb_sent and usb_received call these functions, for the data endpoints. */
 void usb_serial_sent(void);
 void usb_serial_received(uint32_t size);
 

@@ -3,16 +3,17 @@
  * packet buffers: the controller owns one while the thread uses the other.
  *
  * State: struct port. Interrupts change it, so the thread holds chip_lock while
- * it uses the buffers. `out` comes from the host, `in` goes to it (USB names
- * directions as the host sees them):
- * - out[out_given] is the controller's while `listening`; out[out_read] is the
- *   thread's, from byte out_at on. out_size says which buffers hold bytes.
- * - in[in_filled] is filled by the thread; the other one is the controller's
- *   while `sending`.
+ * it uses the buffers. `out` holds bytes from the host, and `in` holds bytes
+ * for the host (USB names directions as the host sees them):
+ * - The controller owns out[out_given] while `listening` is set. The thread
+ *   owns out[out_read], from byte out_at on. out_size says which buffers hold
+ *   bytes.
+ * - The thread fills in[in_filled]. The controller owns the other `in` buffer
+ *   while `sending` is set.
  *
  * Order: a buffer's size is set after its bytes are complete, and set to 0
- * after the thread has copied them; only then is it passed to the controller
- * again.
+ * after the thread has copied the bytes. Only then is the buffer passed to the
+ * controller again.
  */
 #include <string.h>
 
@@ -34,7 +35,7 @@ static struct {
   uint8_t session;     /* see usb_session */
   bool listening;      /* the controller has out[out_given] */
   bool sending;        /* the controller is sending in[in_filled ^ 1] */
-  bool was_full;       /* the last packet sent was full: an empty one follows */
+  bool was_full;       /* a full packet was sent: another must follow */
   bool configured, suspended, open;
   bool timed_out; /* the host has fetched nothing for PATIENCE_US */
 } port;
@@ -81,7 +82,8 @@ uint32_t usb_receive(uint8_t *data, uint32_t size) {
 
 /* -- to the host -- */
 
-/* Send the bytes that wait. After a full packet, an empty one marks the end. */
+/* Send the bytes that wait. If none wait after a full packet, send an empty
+ * packet, which marks the end. */
 static void send_filled(void) {
   if (port.configured && !port.sending && (port.in_size || port.was_full)) {
     port.sending = true;
@@ -111,8 +113,8 @@ static uint32_t fill(const void *data, uint32_t size) {
   return count;
 }
 
-/* Wait until the buffer has space. Interrupts are locked out, except for a
- * moment after one has woken the core. */
+/* Wait until the buffer has space. Interrupts stay locked out, except for a
+ * moment each time an interrupt has woken the core. */
 static void wait_for_room(uint32_t was) {
   const uint32_t since = chip_ticks();
   chip_wake(PATIENCE_US);

@@ -1,7 +1,8 @@
 /*
  * main.c - the native board: the firmware as a process, on the host or on Linux
- * boards. Its serial port is a pty, or a socket for hosts on other computers;
- * the first line on stdout is its path. Its card is a file.
+ * boards. The serial port of the board is a pty, or a socket for hosts on other
+ * computers. The first line on stdout is the path of the pty or the URL of the
+ * socket. The card of the board is a file.
  *
  * State: all tables of the library are static; the arena is mapped at start.
  * The process ends with SIGTERM, SIGINT, SIGKILL, or when its parent ends. It
@@ -11,9 +12,10 @@
  *   poet-native --storage FILE --arena BYTES [--board NAME] [--id TEXT]
  *               [--listen [ADDRESS:]PORT] [--idle SECONDS] [--alone]
  *
- * With --listen, hosts must know the token in the URL that it prints. The
- * variable POET_TOKEN of the environment sets it; else it is random.
- * With --alone it trains by the job on its card before it serves requests.
+ * With --listen, hosts must know the token in the printed URL. The environment
+ * variable POET_TOKEN sets the token; without this variable, the token is
+ * random. With --alone, the board trains by the job on its card before it
+ * serves requests.
  */
 #define _GNU_SOURCE
 #include <getopt.h>
@@ -38,16 +40,18 @@ enum {
   QUEUE = 64,
   TRACE = 32768,
 #ifdef POET_POISON
-  CACHE = 1, /* only in tests: almost every access reads storage */
+  CACHE = 1, /* for tests: then almost every access reads storage */
 #else
   CACHE = 64,
 #endif
   FRAME = 4096,
   TICK_HZ = 10 * 1000 * 1000,
   WATCH_MS = 200,
-  IDLE_S = 60, /* after which a silent host makes way for the next one */
+  /* a host that is silent for this time is disconnected if another host
+   * waits */
+  IDLE_S = 60,
   USAGE = 2,
-  RED_ZONE = 4096, /* bytes after the arena that must not be used */
+  RED_ZONE = 4096, /* bytes after the arena that no code may use */
 };
 
 static struct poet_resident residents[RESIDENTS];
@@ -67,9 +71,10 @@ static uint32_t ticks(void *context) {
                     (uint64_t)t.tv_nsec / (1000000000 / TICK_HZ));
 }
 
-/* Called often, also during a step, so this function also checks whether the
- * parent process has ended. PR_SET_PDEATHSIG is not enough: that signal comes
- * when the thread that started this process ends. */
+/* Receive bytes. This function is called often, even during a step, so it also
+ * checks whether the parent process has ended. PR_SET_PDEATHSIG is no
+ * substitute: that signal comes when the thread that has started this process
+ * ends. */
 static size_t receive(void *context, uint8_t *data, size_t size,
                       uint32_t wait_ms) {
   if (getppid() != parent) {

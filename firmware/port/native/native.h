@@ -21,11 +21,11 @@ void native_usage(void *context, struct poet_usage *usage);
 /* serial.c: the serial port. native_serial_start opens a pseudo-terminal and
  * returns the path of its other side, or NULL. native_serial_listen opens a
  * socket at `[ADDRESS:]PORT` and returns its URL, or NULL with errno set.
- * Without ADDRESS, only this computer can connect. PORT 0 takes any free
- * port. A host that sends nothing for `idle_s` seconds is disconnected when
- * another one waits. Call native_serial_token first: it sets the token that
- * hosts must know, a random one for NULL, and returns false if the token
- * breaks TOKEN_RULE. */
+ * Without ADDRESS, only this computer can connect. PORT 0 takes any free port.
+ * A host that sends nothing for `idle_s` seconds is disconnected if another
+ * host waits. Call native_serial_token first: it sets the token that hosts must
+ * know. If its argument is NULL, the token is random. It returns false if the
+ * token breaks TOKEN_RULE. */
 #define TOKEN_RULE                                                             \
   "POET_TOKEN must have 16 to 64 characters, only letters, digits, - and _"
 const char *native_serial_start(void);

@@ -8,12 +8,12 @@
  * encrypted: ssh encrypts the whole connection.
  *
  * State: `line`, the connection to the host, and `listener`, the socket that
- * accepts hosts; -1 if closed. With a pseudo-terminal `line` stays open. Bytes
- * that arrive while nobody reads are buffered by the system. `wanted` is the
- * first line that a host must send, from _listen on. `first` has the first
- * `first_size` bytes of that line of this host; `admitted` or
- * `refused` is set at its end. `last_ms` is when the host connected, or, once
- * it is admitted, when bytes arrived last.
+ * accepts hosts; -1 if closed. With a pseudo-terminal, `line` stays open. The
+ * system buffers bytes that arrive while no code reads. `wanted` is the first
+ * line that a host must send; native_serial_token sets it. `first` has the
+ * bytes that the host has sent of its first line, `first_size` so far. At the
+ * end of that line, `admitted` or `refused` is set. `last_ms` is the time when
+ * the host connected or, if later, when bytes were last received or sent.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -34,8 +34,9 @@
 #include "native.h"
 
 enum {
-  SEND_MS = 1000,  /* for which a host that reads nothing may delay the board */
-  TOKEN_MS = 3000, /* for which a host may keep its token back */
+  /* longest time for which a host that reads nothing delays the board */
+  SEND_MS = 1000,
+  TOKEN_MS = 3000, /* time within which a host must send its token */
   WAITING = 8,     /* hosts that may wait for their turn */
   TOKEN_LEAST = 16,
   TOKEN_MOST = 64,
@@ -52,7 +53,8 @@ static char first[FIRST_MOST];
 static size_t first_size;
 static bool admitted, refused;
 static uint64_t last_ms;
-static uint64_t idle_ms; /* after which a silent host makes way for the next */
+/* a host that is silent for this time is disconnected if another host waits */
+static uint64_t idle_ms;
 
 static uint64_t now_ms(void) {
   struct timespec t;
@@ -65,8 +67,8 @@ static bool hold(int file) {
   return !fcntl(file, F_SETFL, O_NONBLOCK) && !fcntl(file, F_SETFD, FD_CLOEXEC);
 }
 
-/* The slave side stays open here too. Otherwise the master would report an end
- * of file whenever the host closes it. */
+/* This process keeps the slave side open too. Otherwise the master would report
+ * an end of file whenever the host closes the slave side. */
 const char *native_serial_start(void) {
   struct termios raw;
   line = posix_openpt(O_RDWR | O_NOCTTY);
@@ -133,7 +135,7 @@ const char *native_serial_listen(const char *where, uint32_t idle_s) {
   if (inet_pton(AF_INET, address, &at.sin_addr) != 1) {
     return NULL;
   }
-  /* the next read finds that the connection is closed */
+  /* Ignore SIGPIPE: the next read finds that the connection is closed. */
   signal(SIGPIPE, SIG_IGN);
   listener = socket(AF_INET, SOCK_STREAM, 0);
   if (listener < 0 || !hold(listener) ||
@@ -154,7 +156,8 @@ static int ready(int file, short events, int wait_ms) {
   return poll(&one, 1, wait_ms) > 0;
 }
 
-/* Close the connection; the next host may connect. Not for a pty. */
+/* Close the connection, so that the next host can connect. A pseudo-terminal
+ * stays open. */
 static void hang_up(void) {
   if (listener >= 0) {
     close(line);
@@ -162,11 +165,12 @@ static void hang_up(void) {
   }
 }
 
-/* If the host's computer loses its power, the line is free after 30 s. */
+/* Make the system close the connection if the host's computer loses its power:
+ * `line` is then free after 30 s. */
 static bool keep_alive(void) {
   const int on = 1;
   bool done = !setsockopt(line, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-#ifdef TCP_KEEPIDLE /* other systems keep their default times for this */
+#ifdef TCP_KEEPIDLE /* other systems use their default times */
   const int idle_s = 15, interval_s = 5, times = 3;
   done = done &&
          !setsockopt(line, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s) &&
@@ -187,7 +191,7 @@ static void answer(uint32_t wait_ms) {
   first_size = 0;
   admitted = refused = false;
   last_ms = now_ms();
-  /* TCP_NODELAY, because requests and replies are short and alternate. */
+  /* Set TCP_NODELAY, because requests and replies are short and alternate. */
   if (line >= 0 &&
       (!hold(line) ||
        setsockopt(line, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) ||
@@ -196,7 +200,8 @@ static void answer(uint32_t wait_ms) {
   }
 }
 
-/* Is `first` what it must be? Takes the same time wherever the two differ. */
+/* Return true if `first` equals `wanted`. The comparison takes the same time
+ * wherever the two differ. */
 static bool token_is_right(void) {
   const size_t size = strlen(wanted);
   volatile unsigned other = first_size != size;
@@ -206,9 +211,9 @@ static bool token_is_right(void) {
   return !other;
 }
 
-/* Receive the host's first line, and answer it. After a wrong one, what else
- * arrives is dropped until the host closes its side or TOKEN_MS are over: to
- * close this side with unread bytes would take the answer back. */
+/* Receive the host's first line, and answer it. After a wrong line, drop all
+ * further bytes until the host closes its side or TOKEN_MS have passed: if this
+ * side were closed with unread bytes, the host might lose the answer. */
 static void admit(const uint8_t *data, size_t size) {
   static const char yes[] = HEAD "yes\n", no[] = HEAD "no\n";
   const size_t room = refused ? 0 : sizeof first - first_size;
@@ -232,8 +237,8 @@ static void admit(const uint8_t *data, size_t size) {
   }
 }
 
-/* Hang up on a host that keeps its token back, and on one that sends nothing
- * while another one waits. */
+/* Disconnect a host that does not send its token in time. Also disconnect a
+ * silent host if another host waits. */
 static void end_silence(void) {
   const uint64_t silent_ms = now_ms() - last_ms;
   if (admitted ? silent_ms >= idle_ms && ready(listener, POLLIN, 0)
@@ -276,7 +281,9 @@ void native_send(void *context, const uint8_t *data, size_t size) {
     if (put > 0) {
       data += put;
       size -= (size_t)put;
-      last_ms = now_ms(); /* a host may be silent while the board works */
+      /* A host that receives bytes is not silent: it may be waiting for the
+       * board. */
+      last_ms = now_ms();
     } else if (errno != EAGAIN && errno != EINTR) {
       return;
     }

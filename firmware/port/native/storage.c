@@ -4,11 +4,12 @@
  * State: struct lane. `first`, `last`, `completed` and `noticed` are used only
  * with `mutex` locked. `asleep`, `reading` and `writing` are atomic, because
  * both threads read and write storage. `file` is -1 until the file has been
- * opened: every mount tries again, so the file may appear later. A lock on the
- * file keeps two boards from writing to it.
+ * opened. Every mount tries to open it again, so the file may appear later. A
+ * lock on the file keeps two boards from writing to it.
  *
- * Order: a transfer leaves the queue before it runs, and `completed` is counted
- * after its `done` is set. So idle cannot miss the end of a transfer.
+ * Order: a transfer leaves the queue before it runs, and `completed` is
+ * incremented after `done` of the transfer is set. So native_idle cannot miss
+ * the end of a transfer.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -41,7 +42,7 @@ static uint32_t now(void) {
   return lane.port->ticks(NULL);
 }
 
-/* Body of the lane's thread: run the queue's transfers for ever. */
+/* The lane's thread: run transfers of the queue in an endless loop. */
 static void *run(void *unused) {
   static uint32_t bounce[POET_BLOCK / 4];
   (void)unused;

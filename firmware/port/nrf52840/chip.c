@@ -2,8 +2,8 @@
  * chip.c - nRF52840: clocks, timer and UART of the development kit.
  *
  * State: `ring` and `incoming`, written by the UART's interrupt: DMA fills one
- * of two single-byte buffers while the other is emptied. `sending` belongs to
- * DMA while `sent` is false.
+ * of two single-byte buffers while the other is emptied. DMA owns `sending`
+ * while `sent` is false.
  *
  * Order: the crystal runs before the UART starts, which needs its accuracy. An
  * event register is cleared before the task that sets it is started, or before
@@ -30,7 +30,7 @@ enum {
 
 static struct ring ring;
 static struct {
-  uint8_t bytes[2]; /* DMA fills one while the interrupt reads the other */
+  uint8_t bytes[2]; /* DMA fills one byte while the interrupt reads the other */
   uint8_t which;    /* the one that DMA fills */
 } incoming;
 
@@ -61,7 +61,7 @@ static uint32_t address(const volatile void *pointer) {
   return (uint32_t)(uintptr_t)pointer;
 }
 
-/* -- TIMER1: 32 bits at 1 MHz; compares are alarm and wake-up -- */
+/* -- TIMER1: a 32-bit counter at 1 MHz, with alarm and wake-up -- */
 
 static void start_timer(void) {
   TIMER_BITMODE = TIMER_32_BITS;
@@ -70,7 +70,8 @@ static void start_timer(void) {
   nrf52840_interrupt(IRQ_TIMER1, LANE_PRIORITY);
 }
 
-/* The capture register is shared, so no interrupt may come in between. */
+/* Interrupts use the same capture register, so none may come between capture
+ * and read. */
 uint32_t chip_ticks(void) {
   const uint32_t was = chip_lock();
   TIMER_TASKS_CAPTURE(NOW) = 1;
@@ -116,8 +117,7 @@ void timer1_handler(void) {
   }
 }
 
-/* -- UART: buffers of one byte, so that the end of a frame is seen at once --
- */
+/* -- UART: buffers of one byte, so that no byte waits for a second one -- */
 
 static void start_uart(void) {
   /* Pull-up: while the debugger is off, the pin would float and look like
@@ -141,7 +141,7 @@ void uarte0_handler(void) {
     ring_put(&ring, incoming.bytes[incoming.which]);
     incoming.which ^= 1;
   }
-  if (UARTE_EVENTS_RXSTARTED) { /* DMA has latched the pointer: set the next */
+  if (UARTE_EVENTS_RXSTARTED) { /* DMA has copied the pointer: set the next */
     UARTE_EVENTS_RXSTARTED = 0;
     UARTE_RXD_PTR = address(&incoming.bytes[incoming.which ^ 1]);
   }

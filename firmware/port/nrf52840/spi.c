@@ -2,8 +2,8 @@
  * spi.c - nRF52840: the card's SPI on SPIM3, at 16 MHz.
  *
  * State: `bounce`, the bytes being sent, and `last`, the bytes whose CRC
- * chip_spi_crc computes afterwards. Both are valid from chip_spi_exchange to
- * the next one.
+ * chip_spi_crc computes afterwards. Both are valid until the next call of
+ * chip_spi_exchange.
  *
  * Anomaly 198: SPIM3 may send wrong data while another master uses the same RAM
  * block. So bytes to send are copied to `bounce`, alone in a block of its own.
@@ -51,19 +51,19 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
   last.crc = crc;
   if (out) {
     memcpy(bounce, out, size);
-  } else if (!in) { /* without either, nothing would be sent */
+  } else if (!in) { /* without `out` and `in`, send 0xff */
     memset(bounce, 0xff, size);
   }
   SPIM_TXD_PTR = (uint32_t)(uintptr_t)bounce;
   SPIM_TXD_MAXCNT = out || !in ? size : 0;
   SPIM_RXD_PTR = (uint32_t)(uintptr_t)in;
   SPIM_RXD_MAXCNT = in ? size : 0;
-  SPIM_EVENTS_END = 0; /* clear it before START, which sets it */
+  SPIM_EVENTS_END = 0; /* clear the event before the exchange, which sets it */
   SPIM_TASKS_START = 1;
 }
 
-/* CRC-16 (x^16 + x^12 + x^5 + 1): ONE(b) of the byte b, TWO(b) of b and a zero
- * byte. */
+/* CRC-16 (x^16 + x^12 + x^5 + 1): ONE(b) is the CRC of the byte b, TWO(b) is
+ * the CRC of b and a zero byte. */
 #define FOLDED(t) ((uint16_t)((t) << 12 ^ (t) << 5 ^ (t)))
 #define ONE(b) FOLDED((b) ^ (b) >> 4)
 #define TWO(b) ((uint16_t)(ONE(b) << 8 ^ ONE(ONE(b) >> 8)))

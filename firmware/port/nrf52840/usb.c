@@ -3,14 +3,14 @@
  * endpoint and direction. EasyDMA moves packets between those buffers and RAM,
  * one at a time. A move takes microseconds, so the code waits for its end.
  *
- * State: struct controller. `came` marks packets in the controller's buffers
- * that wait for a buffer in RAM; `into` holds those buffers. A packet is moved
- * as soon as the packet and its buffer in RAM are both there (fetch).
+ * State: struct controller. `came` marks packets that wait in the controller's
+ * buffers; `into` points to buffers in RAM that wait for packets. fetch() moves
+ * a packet as soon as the packet and its buffer in RAM are both there.
  *
  * Order:
  * - Within an interrupt, a SETUP is handled last, because it ends all earlier
- *   requests. Once a SETUP is pending, nothing for an older request is started
- *   (outdated).
+ *   requests. Once a SETUP is pending, nothing is started for an older request
+ *   (function `outdated`).
  * - An event is cleared before the task that sets it is started.
  *
  * Anomalies 171, 187, 199 and 211 are worked around as in Nordic's nrfx.
@@ -35,7 +35,7 @@ static struct {
   bool odd;                 /* EasyDMA has moved an odd total number of bytes */
   bool control_in;          /* the data stage of the current request is IN */
   bool sets_address;        /* the controller itself answers this request */
-  uint8_t came;             /* bit n: an OUT packet of endpoint n waits */
+  uint8_t came;             /* bit n: an OUT packet for endpoint n waits */
   uint8_t *into[ENDPOINTS]; /* RAM for these packets, or NULL */
 } controller;
 
@@ -50,7 +50,7 @@ static bool take(volatile uint32_t *event) {
 static void move(volatile uint32_t *task, volatile uint32_t *ended,
                  uint32_t size) {
   *ended = 0;
-  USBD_MOVING = 0x82; /* anomaly 199: or the host's next packet may get lost */
+  USBD_MOVING = 0x82; /* anomaly 199: avoids losing the host's next packet */
   *task = 1;
   while (!*ended) {
   }
@@ -83,7 +83,7 @@ static void fetch(unsigned n) {
 /* -- on and off -- */
 
 /* Write a register that a key unlocks. Each write of the key toggles the lock,
- * so no interrupt may come in between. */
+ * so no interrupt may come between the writes. */
 static void write_hidden(volatile uint32_t *hidden, uint32_t value) {
   const uint32_t was = chip_lock();
   const bool locked = USBD_HIDDEN_KEY == 0;
@@ -119,7 +119,7 @@ static void disable(void) {
   if (controller.ready) {
     USBD_USBPULLUP = 0;
   }
-  if (controller.odd) { /* without this, the first move after a restart fails */
+  if (controller.odd) { /* otherwise the first move after a restart fails */
     move_in(0, (const uint8_t *)&spare, 1);
   }
   USBD_ENABLE = 0;
@@ -131,8 +131,9 @@ static void disable(void) {
   usb_reset();
 }
 
-/* The cable's 5 V start the regulator: enable the controller. Connect to the
- * bus when both are ready. The crystal is running already. */
+/* When the cable supplies 5 V, the regulator starts: then enable the
+ * controller. Connect to the bus when regulator and controller are ready. The
+ * crystal is running already. */
 static void follow_supply(void) {
   const uint32_t supply = POWER_USBREGSTATUS;
   if (!(supply & POWER_VBUSDETECT)) {
@@ -257,7 +258,7 @@ static void restart(uint8_t endpoint) {
   USBD_DTOGGLE = USBD_DATA0 | endpoint;
 }
 
-/* Drop a packet that waits for the host, as nrfx does. */
+/* Drop a packet that waits until the host fetches it, as nrfx does. */
 static void disarm(uint8_t endpoint) {
   USBD_TEST_SELECT = 0x7b6 + 2 * ((endpoint & NUMBER) - 1u);
   USBD_TEST_VALUE |= 1u << 1;

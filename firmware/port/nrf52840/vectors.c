@@ -8,7 +8,8 @@ enum { VECTORS = 16 + 48 };
 
 extern handler *const vectors[VECTORS];
 
-/* Entries with a handler of their own replace fault_handler. */
+/* fault_handler is the default of every entry. Entries for other handlers
+ * replace it. */
 #pragma GCC diagnostic ignored "-Woverride-init"
 __attribute__((section(".vectors"), used)) handler *const vectors[VECTORS] = {
     [2 ... VECTORS - 1] = fault_handler,

@@ -24,7 +24,9 @@ enum {
   UART_BAUD = 3, /* 48 MHz / 16 / 3: 1 Mbaud */
   ALARM = 0,     /* compare channels of TC4 */
   WAKE = 1,
-  SOONEST_US = 4, /* the counter must not pass the value before it is set */
+  /* shortest time to a match: the counter must not pass the compare value
+   * before the value is set */
+  SOONEST_US = 4,
 };
 
 static struct ring ring;
@@ -80,8 +82,9 @@ void samd21_interrupt(unsigned irq, unsigned priority) {
   NVIC_ISER = 1u << irq;
 }
 
-/* ARMv6-M cannot mask by priority, so each interrupt is disabled. The barriers
- * make sure that no interrupt is taken after this function. */
+/* ARMv6-M cannot mask interrupts by priority, so disable each interrupt of the
+ * lane. The barriers make sure that none of them is taken after this
+ * function. */
 uint32_t chip_lock_lane(void) {
   const uint32_t lane = 1u << IRQ_DMAC | 1u << IRQ_TC4;
   const uint32_t was = NVIC_ISER & lane;
@@ -95,7 +98,7 @@ void chip_unlock_lane(uint32_t was) {
   NVIC_ISER = was;
 }
 
-/* -- TC4 and TC5: 32 bits at 1 MHz; compares are alarm and wake-up -- */
+/* -- TC4 and TC5: a 32-bit counter at 1 MHz, with alarm and wake-up -- */
 
 static void timer_wait(void) {
   while (TC4_STATUS & TC_SYNCBUSY) {
@@ -130,7 +133,7 @@ static void compare(unsigned channel, uint32_t us) {
   const uint32_t was = chip_lock();
   TC4_CC(channel) = chip_ticks() + (us < SOONEST_US ? SOONEST_US : us);
   timer_wait();
-  /* Clear an old match before the interrupt is enabled, not after. */
+  /* Clear the flag of an old match before the interrupt is enabled. */
   TC4_INTFLAG = (uint8_t)TC_MC(channel);
   TC4_INTENSET = (uint8_t)TC_MC(channel);
   chip_unlock(was);

@@ -2,15 +2,16 @@
 #ifndef POET_SAMD21_PARTS_H
 #define POET_SAMD21_PARTS_H
 
-/* Interrupt priorities (chip.h). The interrupt with the lower number interrupts
- * the other one. */
+/* Interrupt priorities (chip.h). An interrupt with a lower number can interrupt
+ * one with a higher number. */
 enum {
   LINE_PRIORITY = 0x40, /* the UART: a byte must be fetched within 10 us */
   LANE_PRIORITY = 0x80, /* card, timer and USB */
 };
 
-/* Connect a generic clock channel to a generator. Connect a pin to a
- * peripheral. Set an interrupt's priority and enable it. */
+/* samd21_clock connects a generic clock channel to a generator. samd21_pin
+ * connects a pin to a peripheral. samd21_interrupt sets an interrupt's priority
+ * and enables the interrupt. */
 void samd21_clock(unsigned channel, unsigned from);
 void samd21_pin(unsigned pin, unsigned function);
 void samd21_interrupt(unsigned irq, unsigned priority);

@@ -129,12 +129,13 @@
 struct dma_descriptor { /* 20.10 */
   uint16_t control;
   uint16_t count;
-  uint32_t source;      /* end address, if the address is incremented */
+  uint32_t source;      /* end of the source, if BTCTRL_SRCINC is set */
   uint32_t destination; /* likewise */
   uint32_t next;
 };
 
-/* 32: USB, as a device. Bank 0 of an endpoint receives, bank 1 sends. */
+/* Section 32: USB, in device mode. Bank 0 of an endpoint receives, bank 1
+ * sends. */
 #define USB_CTRLA REG8(0x41005000)
 #define USB_SYNCBUSY REG8(0x41005002)
 #define USB_QOSCTRL REG8(0x41005003)
@@ -153,7 +154,7 @@ struct dma_descriptor { /* 20.10 */
 #define USB_EPINTENSET(n) REG8(0x41005109 + 0x20 * (n))
 #define USB_SWRST 1u
 #define USB_ENABLE 2u
-#define USB_QOS_HIGH 0xfu /* memory access with priority over the core */
+#define USB_QOS_HIGH 0xfu /* USB has memory priority over the core */
 #define USB_FULL_SPEED 0u
 #define USB_ADDEN 0x80u
 #define USB_FSM_SUSPEND 4u
@@ -192,7 +193,8 @@ struct usb_bank { /* 32.8.4 */
 #define IRQ_SERCOM5 14u
 #define IRQ_TC4 19u
 
-/* 10.3.2: calibration of the USB pads; 10.3.3: serial number */
+/* Section 10.3.2: calibration of the USB pads. Section 10.3.3: serial
+ * number. */
 #define USB_CALIBRATION REG32(0x00806024)
 #define SERIAL_WORD_0 REG32(0x0080a00c)
 #define SERIAL_WORD_3 REG32(0x0080a048)

@@ -87,11 +87,12 @@ uint16_t chip_spi_crc(void) {
   return (uint16_t)DMAC_CRCCHKSUM;
 }
 
-/* Only the receiving channel interrupts: it ends after the sending one. */
+/* Only the receiving channel causes an interrupt, because it ends after the
+ * sending channel. */
 void dmac_handler(void) {
   DMAC_CHID = RECEIVE;
   DMAC_CHINTFLAG = DMAC_TCMPL;
-  card_exchanged(); /* called last: it may start the next exchange */
+  card_exchanged(); /* last, because it may start another exchange */
 }
 
 void samd21_spi_start(void) {

@@ -10,10 +10,11 @@
  * `status` is set during the status stage.
  *
  * Order:
- * - A bank's address and size are written before BKRDY hands it over.
+ * - A bank's address and size are written before BKRDY passes the bank to the
+ *   hardware.
  * - A SETUP packet may arrive at any time and cannot be refused. So its buffer
- *   is always ready (await_setup), and no data for an older request is handed
- *   to endpoint 0 once a SETUP is pending (outdated).
+ *   is always ready (await_setup), and no data for an older request is passed
+ *   to endpoint 0 once a SETUP is pending (function `outdated`).
  * - RXSTP is cleared after the packet has been copied: the controller accepts
  *   no other SETUP before that.
  */
@@ -53,7 +54,7 @@ static struct usb_bank *bank(uint8_t endpoint) {
  * SETUP that arrives during a data stage goes to the buffer for data. */
 static void await_setup(void) {
   struct usb_bank *to = bank(USB_CONTROL_OUT);
-  /* set before the address, because a SETUP may come at once */
+  /* Set the size before the address, because a SETUP may arrive at once. */
   to->packet_size = USB_SIZE_8;
   to->address = (uint32_t)(uintptr_t)controller.setup;
 }
@@ -148,7 +149,7 @@ void chip_usb_touched(void) {
 
 /* -- interrupt -- */
 
-/* Handle the end of a stage that came before any pending SETUP. */
+/* Handle the end of a stage. If a SETUP is pending, it has arrived since. */
 static void stage_ended(unsigned flags) {
   if (controller.status) {
     controller.status = false;
@@ -200,8 +201,8 @@ static void transfers(unsigned n) {
 }
 
 /* Reset, suspend or resume of the bus. The state is read after the flags are
- * cleared, so that no resume is lost. Of suspend and resume, only the one that
- * can come next is enabled. */
+ * cleared, so that no resume is lost. Of the interrupts for suspend and resume,
+ * only the one that can come next is enabled. */
 static void bus_event(unsigned flags) {
   USB_INTFLAG = (uint16_t)flags;
   if (flags & USB_EORST) {

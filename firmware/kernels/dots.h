@@ -1,4 +1,4 @@
-/* dots.h - dot products, several at a time. */
+/* dots.h - compute dot products, several at a time. */
 #ifndef POET_DOTS_H
 #define POET_DOTS_H
 

@@ -53,7 +53,8 @@ static void maxpool(const struct poet_call *call, const float *dy) {
   const struct poet_op *op = call->op;
   const uint32_t size = op->h * op->w;
   const float *x = call->in[0]; /* (n, c, h, w) */
-  float *out = call->out;       /* (n, c, oh, ow); gradient: (n, c, h, w) */
+  /* output (n, c, oh, ow), or gradient of the input (n, c, h, w) */
+  float *out = call->out;
 
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
     if (dy != NULL) {

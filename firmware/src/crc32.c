@@ -7,7 +7,8 @@
  */
 #include "poet/poet.h"
 
-/* CRC is linear: the entry of a byte is the XOR of the entries of its bits. */
+/* CRC is linear: the table entry of a byte is the XOR of the entries of its
+ * bits. */
 #define BIT(n, i, value) (((n) >> (i) & 1) ? value : 0)
 #define BYTE(n)                                                                \
   (BIT(n, 7, 0xedb88320u) ^ BIT(n, 6, 0x76dc4190u) ^ BIT(n, 5, 0x3b6e20c8u) ^  \

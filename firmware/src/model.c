@@ -91,8 +91,8 @@ struct layout {
   uint32_t keep_count;
 };
 
-/* Move `end` past these blocks. Return false if the blocks overlap earlier ones
- * or exceed `limit`. */
+/* Move `end` to the end of the given blocks. Return false if the blocks overlap
+ * earlier ones or exceed `limit`. */
 static bool range_is_free(uint32_t *end, uint32_t block, uint32_t blocks,
                           uint32_t limit) {
   if (block < *end || block > limit || blocks > limit - block) {

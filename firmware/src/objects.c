@@ -163,7 +163,8 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
     if (object != POET_OBJECT_TENSOR) {
       return POET_ERROR_busy;
     }
-    TRY(p->storage_status); /* mounting would unload the running schedule */
+    /* Do not mount the storage now: that would unload the running schedule. */
+    TRY(p->storage_status);
   }
   if (object == POET_OBJECT_ARENA) {
     return copy_arena(p, offset, NULL, from, size);

@@ -70,7 +70,8 @@ static int scratch(struct poet *p, uint32_t least, uint32_t *count) {
     return poet_fail(p, POET_ERROR_storage_small,
                      POET_DATA_BLOCK + used + least);
   }
-  poet_forget(p, 0); /* because the caller writes without the cache */
+  /* Empty the cache, because the caller writes to storage without it. */
+  poet_forget(p, 0);
   *count = all - used < SCRATCH_BLOCKS ? all - used : SCRATCH_BLOCKS;
   if (*count < least) {
     *count = least;

@@ -18,7 +18,8 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records as stored");
 
 #define POET_NO_STEP 0xffffffffu
-#define POET_OUTPUT_BIT 8u /* bit for the output in poet_decoder.frees */
+/* index of the output's bit in poet_decoder.frees */
+#define POET_OUTPUT_BIT 8u
 
 /* Set p->detail to the number that locates the error, and return `error`. */
 static inline int poet_fail(struct poet *p, int error, uint32_t detail) {
@@ -94,7 +95,8 @@ uint32_t poet_parity(const struct poet *p);
 int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to);
 /* Read and check the record of the operator that computes tensor `output`. */
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to);
-/* Read the blocks that hold the record of this operator into the cache. */
+/* Read the record of the operator that computes tensor `output` into the
+ * cache. */
 int poet_fetch_op(struct poet *p, uint32_t output);
 /* Validate the model part, and set model, kept_at_start and loss. */
 int poet_check_model(struct poet *p, uint32_t model_bytes);

@@ -175,7 +175,8 @@ struct poet {
   uint32_t retired;
   uint32_t started;         /* port ticks at the start of the step */
   struct poet_usage before; /* the port's usage at the start of the step */
-  /* all arena bytes from this offset to the end still have the paint value */
+  /* from this offset on, no arena byte has changed since the arena was
+   * painted */
   uint32_t dirty_bytes;
   uint16_t trace_first; /* first statement to trace */
   uint16_t trace_count; /* number of statements to trace */

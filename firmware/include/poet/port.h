@@ -30,7 +30,8 @@ struct poet_transfer {
   /* the trailer that is read from storage or written to storage: CRC-32 of the
    * data, then `owner` */
   uint32_t trailer[2];
-  uint32_t owner;     /* second word of the trailer: poet_tensor.block */
+  /* second word of the trailer: field `block` of the tensor's poet_tensor */
+  uint32_t owner;
   uint32_t begin;     /* ticks when the port started the transfer */
   uint32_t end;       /* ticks when the transfer finished */
   uint32_t statement; /* index of the statement that queued the transfer */

@@ -33,12 +33,17 @@
 #define POET_VERSION 1
 
 /* Values of poet_tensor.place: where a tensor lies on storage. */
-#define POET_PLACE_NONE 0    /* never on storage */
-#define POET_PLACE_PAGE 1    /* page, valid only within one step */
-#define POET_PLACE_FIXED 2   /* frozen: in one slot, which the host writes */
-#define POET_PLACE_CURRENT 3 /* in the slot with the committed value */
-#define POET_PLACE_NEXT 4    /* in the slot that the commit makes current */
-#define POET_PLACE_INPUT 5   /* in two slots: for this and the next step */
+#define POET_PLACE_NONE 0 /* never on storage */
+#define POET_PLACE_PAGE 1 /* page, valid only within one step */
+/* frozen tensor with one slot, which the host writes */
+#define POET_PLACE_FIXED 2
+/* tensor with two slots; its value is in the slot that is current */
+#define POET_PLACE_CURRENT 3
+/* new value of a CURRENT tensor, in the slot that the step's commit makes
+ * current */
+#define POET_PLACE_NEXT 4
+/* input with two slots: one for this step, one for the next step */
+#define POET_PLACE_INPUT 5
 
 /* Objects that the messages `write`, `read` and `checksum` can name. */
 #define POET_OBJECT_MODEL 0

@@ -33,7 +33,9 @@
 enum {
   TOKEN_MANY = 0xfc,
   TOKEN_STOP = 0xfd,
-  STOP_SIZE = 10, /* bytes: a free one, the token, and N_BR of up to 8 */
+  /* bytes that stop a write: a free byte, the stop token, and N_BR of up to 8
+   * bytes */
+  STOP_SIZE = 10,
   DATA_ACCEPTED = 5,
   DATA_MASK = 0x1f,
   RETRIES = 3, /* of a block */

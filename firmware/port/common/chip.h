@@ -47,7 +47,7 @@ void chip_spi_select(bool selected);
  * `out` is NULL, with `crc` as its start value. */
 void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
                        uint16_t crc);
-/* Return the CRC of the last exchange, after card_exchanged. */
+/* Return the CRC of the last exchange, once card_exchanged has been called. */
 uint16_t chip_spi_crc(void);
 
 /* The UART. chip_uart_receive takes at most `size` received bytes and returns
@@ -76,7 +76,7 @@ static inline void chip_unlock(uint32_t was) {
 static inline void chip_sleep(void) {
   __asm volatile("dsb\n wfi" ::: "memory");
 }
-#else /* tests on other processors define these */
+#else /* tests on other processors define these functions */
 uint32_t chip_lock(void);
 void chip_unlock(uint32_t was);
 void chip_sleep(void);

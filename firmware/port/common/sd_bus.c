@@ -22,7 +22,7 @@ enum {
    * and the response */
   COMMAND_SIZE = 17,
   CRC_SIZE = 2,
-  LOOK = 8,          /* bytes exchanged to poll for a token or for busy */
+  LOOK = 8,          /* bytes of one poll for a token or the end of busy */
   READ_LOOK_US = 30, /* pause between two polls for a token */
   BUSY_LOOK_US = 80, /* pause between two polls for busy */
   READ_LIMIT_US = 300 * 1000, /* the specification says 100 ms ... */

@@ -27,8 +27,8 @@ static void copy(volatile uint32_t *to, const volatile uint32_t *from,
   }
 }
 
-/* Fill the unused stack. Words that keep this value were never used: debuggers
- * and tests read them. */
+/* Fill the unused stack with a constant. Words that keep this value were never
+ * used: debuggers and tests look for them. */
 static void paint_stack(void) {
   const uint32_t *sp;
   __asm volatile("mov %0, sp" : "=r"(sp));

@@ -23,7 +23,7 @@ enum {
   INTERRUPT = 3,
 
   POWERED_BY_BUS = 0x80,
-  CURRENT_2MA = 250, /* 500 mA: enough while a card is written */
+  CURRENT_2MA = 250, /* 500 mA: enough to write to a card */
   LINE_CODING_AND_STATE = 2,
 };
 

@@ -40,7 +40,7 @@ enum {
   QUEUE = 64,
   TRACE = 32768,
 #ifdef POET_POISON
-  CACHE = 1, /* for tests: then almost every access reads storage */
+  CACHE = 1, /* for tests: almost every access then reads storage */
 #else
   CACHE = 64,
 #endif
@@ -137,8 +137,8 @@ int main(int argc, char **argv) {
   int option;
 
   parent = getppid();
-  /* A shell ignores these signals for background jobs, and child processes
-   * inherit this setting. */
+  /* Restore the default action: a shell makes background jobs ignore these
+   * signals, and child processes inherit this setting. */
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
   while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {

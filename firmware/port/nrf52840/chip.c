@@ -141,8 +141,9 @@ void uarte0_handler(void) {
     ring_put(&ring, incoming.bytes[incoming.which]);
     incoming.which ^= 1;
   }
-  if (UARTE_EVENTS_RXSTARTED) { /* DMA has copied the pointer: set the next */
+  if (UARTE_EVENTS_RXSTARTED) {
     UARTE_EVENTS_RXSTARTED = 0;
+    /* DMA has copied the pointer, so set the pointer for the next byte. */
     UARTE_RXD_PTR = address(&incoming.bytes[incoming.which ^ 1]);
   }
   if (UARTE_EVENTS_ENDTX) {

@@ -119,7 +119,9 @@ static void disable(void) {
   if (controller.ready) {
     USBD_USBPULLUP = 0;
   }
-  if (controller.odd) { /* otherwise the first move after a restart fails */
+  if (controller.odd) {
+    /* Make the number of moved bytes even. If it stays odd, the first move
+     * after a restart fails. */
     move_in(0, (const uint8_t *)&spare, 1);
   }
   USBD_ENABLE = 0;

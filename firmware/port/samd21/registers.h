@@ -129,7 +129,7 @@
 struct dma_descriptor { /* 20.10 */
   uint16_t control;
   uint16_t count;
-  uint32_t source;      /* end of the source, if BTCTRL_SRCINC is set */
+  uint32_t source;      /* end address of the source if BTCTRL_SRCINC is set */
   uint32_t destination; /* likewise */
   uint32_t next;
 };

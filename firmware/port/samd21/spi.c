@@ -92,7 +92,8 @@ uint16_t chip_spi_crc(void) {
 void dmac_handler(void) {
   DMAC_CHID = RECEIVE;
   DMAC_CHINTFLAG = DMAC_TCMPL;
-  card_exchanged(); /* last, because it may start another exchange */
+  /* Call card_exchanged last, because it may start another exchange. */
+  card_exchanged();
 }
 
 void samd21_spi_start(void) {

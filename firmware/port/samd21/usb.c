@@ -34,7 +34,7 @@ enum {
 
 static struct {
   struct usb_bank banks[ENDPOINTS][2];
-  uint32_t setup[3]; /* a SETUP packet, then its CRC if the bank was larger */
+  uint32_t setup[3]; /* a SETUP packet, and its CRC if the bank has space */
   bool status;       /* the status stage is in progress */
 } controller;
 
@@ -149,7 +149,8 @@ void chip_usb_touched(void) {
 
 /* -- interrupt -- */
 
-/* Handle the end of a stage. If a SETUP is pending, it has arrived since. */
+/* Handle the end of a stage. If a SETUP is pending, it arrived after the end of
+ * the stage. */
 static void stage_ended(unsigned flags) {
   if (controller.status) {
     controller.status = false;

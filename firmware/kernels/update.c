@@ -1,6 +1,6 @@
 /* update.c - optimiser steps that are separate operators. Each operand has
  * poet_elements(op) elements. Except for poet_apply_gradient, the output
- * overwrites the value that it updates. */
+ * overwrites the value that the operator updates. */
 #include <math.h>
 #include <stddef.h>
 

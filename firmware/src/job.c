@@ -6,9 +6,10 @@
  * right step.
  *
  * Why a power cut at any moment does no harm:
- * - A step's commit record holds its loss. poet_job_next writes that loss into
- *   the job before it prepares the next step, whose commit replaces the record.
- *   After a restart, poet_job_next writes the same loss again.
+ * - The commit record of a step holds the step's loss. poet_job_next writes
+ *   that loss into the job before it prepares the next step, whose commit
+ *   replaces the record. After a restart, poet_job_next writes the same loss
+ *   again.
  * - The batch goes to the INPUT slots of the next step. If the write is cut
  *   short, the next poet_job_next repeats it.
  *

@@ -13,9 +13,9 @@
  *
  * Functions return 0 or a negative POET_ERROR_*. After an error, the field
  * `detail` of struct poet is a number that locates the error; the comment of
- * each function explains this number. The library has no heap and no globals. A
- * schedule that poet_load has accepted cannot fault in poet_step, even if the
- * storage later returns other bytes.
+ * each function explains this number. The library has no heap and no globals.
+ * After poet_load has accepted a schedule, poet_step cannot cause a memory
+ * fault, even if the storage later returns other bytes.
  *
  * Every request may be repeated. A power cut at any moment leaves the weights
  * of the last committed step (store.c says how). The library reads and writes

@@ -3,7 +3,7 @@
  *
  * State: none before main. Order in reset_handler: the FPU is enabled before
  * any code may use it; then the stack is painted, then .data is copied and .bss
- * cleared. Nothing before that may use a variable.
+ * cleared. No code before these steps may use a variable.
  */
 #include <stddef.h>
 #include <stdint.h>

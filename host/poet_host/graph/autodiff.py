@@ -1,9 +1,9 @@
 """Autodiff: makes the graph of one training step from a forward model.
 
-The backward pass visits the layers in reverse. Each gradient that is needed, of an input or of a
-parameter, is computed by one kernel. If a parameter has only one gradient in a step, this kernel
-also updates the parameter in place. `conv1:grad` is the gradient of the loss with respect to
-`conv1`; `conv1.weight:new` is the weight after the step.
+The backward pass visits the layers in reverse. One kernel computes each gradient that is needed.
+Where possible, the kernel that computes the only gradient of a parameter also applies the update in
+place. `conv1:grad` is the gradient of the loss with respect to `conv1`. `conv1.weight:new` is the
+weight after the step.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from .optimisers import (
 from .rules import Fields, Operator, Rule, Shape, sizes_of
 
 MOMENTUM = ":momentum"
-AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # Adam's two averages, named as in PyTorch
+AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # suffixes of Adam's averages, as in PyTorch
 BATCHNORM = ("train", "frozen")
 
 
@@ -35,9 +35,9 @@ def training_graph(
 ) -> Graph:
     """Return the graph of one training step of `model` on one batch.
 
-    `train` chooses the parameters that learn: "all", "last:N" (those of the last N layers with
+    `train` selects the parameters to train: "all", "last:N" (those of the last N layers with
     parameters) or a glob pattern of names. A batchnorm without a trained parameter uses its running
-    statistics and does not change them. With `batchnorm` "frozen", this holds for every batchnorm.
+    statistics and does not change them. If `batchnorm` is "frozen", no batchnorm is trained.
     """
     step = _Step(model, optimiser, trained_parameters(model, train, batchnorm))
     for layer in model.layers:
@@ -57,9 +57,9 @@ def training_graph(
 
 
 def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> frozenset[str]:
-    """Return the names of parameters that `train` chooses. Raises BadInput if there are none."""
+    """Return the names of the parameters to train. Raises BadInput if `train` selects none."""
     if batchnorm not in BATCHNORM:
-        raise BadInput(f"batchnorm {batchnorm!r}: choose one of {', '.join(BATCHNORM)}")
+        raise BadInput(f"`batchnorm` is {batchnorm!r}: choose one of {', '.join(BATCHNORM)}")
     owners: dict[str, list[str]] = {}
     names: dict[str, None] = {}
     for layer in model.layers:
@@ -71,22 +71,22 @@ def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> fr
             owners[layer.name] = own
             names |= dict.fromkeys(own)
     if not names:
-        raise BadInput(f"model {model.name} has no parameters, so it cannot be trained")
+        raise BadInput(f"model {model.name} has no parameters to train")
     if not isinstance(train, str):
-        raise BadInput(f"train {train!r}: write `all`, `last:N` or a pattern of parameter names")
+        raise BadInput(f"`train` is {train!r}: write all, last:N or a pattern of parameter names")
     if train.startswith("last:"):
         count = train.removeprefix("last:")
         if not count.isdecimal() or not 1 <= int(count) <= len(owners):
             raise BadInput(
-                f"train {train!r}: {model.name} has {len(owners)} layers with parameters; "
-                f"write last:1 to last:{len(owners)}"
+                f"`train` is {train!r}, but {model.name} has {len(owners)} layers with "
+                f"parameters: write a value from last:1 to last:{len(owners)}"
             )
         return frozenset(name for own in list(owners.values())[-int(count) :] for name in own)
     chosen = frozenset(name for name in names if train == "all" or fnmatchcase(name, train))
     if not chosen:
         raise BadInput(
-            f"train {train!r}: no parameter of {model.name} has such a name. Its parameters are "
-            f"{listed(list(names))}"
+            f"`train` is {train!r}, which matches no parameter of {model.name}. The parameters "
+            f"are {listed(list(names))}"
         )
     return chosen
 
@@ -101,12 +101,12 @@ class _Step:
         self._optimiser = optimiser
         self._trained = trained
         self._shapes = {layer.name: layer.shape for layer in model.layers}
-        self._operands: dict[str, dict[str, str]] = {}  # for each layer: operand -> node
+        self._operands: dict[str, dict[str, str]] = {}  # layer -> operand -> name of its node
         self._needed = self._with_gradient(model)
         self._uses = self._gradients_expected(model)
         self._arrived: Counter[str] = Counter()
-        self._gradient: dict[str, str] = {}  # tensor or parameter -> sum of its gradients so far
-        self._sums: set[str] = set()  # nodes that only sum the gradients of a parameter
+        self._gradient: dict[str, str] = {}  # name -> node with the sum of its gradients so far
+        self._sums: set[str] = set()  # gradients to which a kernel may add in place
 
     def _with_gradient(self, model: Model) -> set[str]:
         """Return the names of the layers whose output depends on a trained parameter."""
@@ -118,7 +118,7 @@ class _Step:
         return needed
 
     def _gradients_expected(self, model: Model) -> Counter[str]:
-        """Count the gradients to be summed for each needed layer and each trained parameter."""
+        """Count the gradients to sum for each layer in `_needed` and each trained parameter."""
         names: list[str] = []
         for layer in model.layers:
             row = OPERATORS[layer.kind]
@@ -152,9 +152,9 @@ class _Step:
                 self._make(layer, rule, "forward")
 
     def backward(self, layer: Layer) -> None:
-        """Add the gradients of a layer, and the updates of its parameters as early as possible.
+        """Add the gradients of a layer, and update its parameters as early as possible.
 
-        A parameter is updated after the last kernel of the layer that reads it.
+        If several kernels of the layer read a parameter, the last of them runs before the update.
         """
         if layer.name not in self._needed:
             return
@@ -209,7 +209,7 @@ class _Step:
         self._gradient[tensor] = gradient
 
     def _gradient_of_parameter(self, layer: Layer, rule: Rule, w: Node, fuse: bool) -> None:
-        """Add a gradient of `w` to the sum of earlier ones. If `fuse`, the last one updates `w`."""
+        """Add a gradient of `w` to the earlier ones. If `fuse` is True, the last updates `w`."""
         sinks = bool(rule.kernel) and _has_sink(rule.kernel)
         if self._uses[w.name] == 1 and sinks and fuse:
             self._update(w, rule.kernel, self._inputs(layer, rule), _fields(layer, rule))
@@ -244,9 +244,9 @@ class _Step:
             self._update(w, "apply_gradient", (gradient,), sizes_of(w.shape))
 
     def _free(self, name: str, rule: Rule) -> str:
-        """Return `name`, or a longer name if a node already has the name `name`.
+        """Return `name`, or a longer name if `name` is already used.
 
-        This happens if the same tensor is two operands of a layer.
+        `name` is already used if both operands of a layer are the same tensor.
         """
         taken = any(node.name == name for node in self.nodes)
         return f"{name}:{rule.makes}" if taken else name
@@ -255,7 +255,7 @@ class _Step:
         return self._add(name, "add", both, sizes_of(shape) | {"variant": 0}, "backward", shape)
 
     def _update(self, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields) -> None:
-        """Add the update of `w` and of its optimiser state. `kernel` computes the gradient."""
+        """Update `w` and its optimiser state. `kernel` computes the gradient of `w`."""
         by = self._optimiser
         decayed = (w.name,) if by.weight_decay else ()
         if isinstance(by, Adam):
@@ -271,7 +271,7 @@ class _Step:
     def _adam(
         self, by: Adam, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields
     ) -> None:
-        """Add Adam's update. Both averages read the gradient, so the gradient is a node."""
+        """Add Adam's update. The gradient needs its own node, because both averages read it."""
         sizes, decayed = sizes_of(w.shape), (w.name,) if by.weight_decay else ()
         if kernel == "apply_gradient":
             gradient = inputs[0]
@@ -312,7 +312,7 @@ class _Step:
         )
 
     def _make(self, layer: Layer, rule: Rule, phase: Phase) -> None:
-        """Add a tensor that other rules of the layer read, such as batchnorm's statistics."""
+        """Add a tensor that other kernels of the layer read, such as batchnorm's statistics."""
         assert rule.shape is not None
         name, shape = f"{layer.name}:{rule.makes}", rule.shape(layer.fields)
         self._operands[layer.name][rule.makes] = self._by_rule(name, layer, rule, phase, shape)
@@ -323,7 +323,7 @@ class _Step:
         return self._add(name, rule.kernel, inputs, fields, phase, shape, sink=sink)
 
     def _inputs(self, layer: Layer, rule: Rule) -> tuple[str, ...]:
-        """Return the nodes that a rule reads, without optional operands that the layer lacks."""
+        """Return the nodes that a rule reads. Optional operands may be missing."""
         operands = self._operands[layer.name]
         optional = {name for name in rule.names if f"{name}?" in rule.operands.split()}
         return tuple(operands[n] for n in rule.names if n in operands or n not in optional)
@@ -371,7 +371,7 @@ def _fields(layer: Layer, rule: Rule) -> Fields:
 
 
 def _sums_in_place(nodes: Sequence[Node]) -> list[Node]:
-    """Let each sum of gradients overwrite an operand that no other node reads, if it has one."""
+    """Let each sum of gradients overwrite one of its operands, if no other node reads it."""
     readers = Counter(name for node in nodes for name in node.inputs)
     result = []
     for node in nodes:

@@ -1,9 +1,9 @@
 """BERT of any size that classifies texts: Devlin et al., 2019, arXiv 1810.04805.
 
-A block normalises after each sum. Its feed-forward layers use gelu and four times the width. The
-pooler reads the first token. There are no token types and no dropout: texts have one segment, and
-models for boards are small. Token 0 is padding, which attention masks. `transformer` is a model of
-one block without the embedding.
+Each block applies layer normalisation after each residual sum. Its feed-forward part uses gelu and
+is four times as wide as the block. The pooler reads the first token only. Token types are left out,
+because a text has one segment. Dropout is left out, because models for boards are small. Token 0 is
+padding, which attention ignores. `transformer` is a model of one block without an embedding.
 """
 
 from .builder import Builder, Model, Tensor
@@ -23,7 +23,7 @@ def bert(
     heads: int,
     classes: int,
 ) -> Model:
-    """Return a classifier. Its input is tokens (batch, length), int32 from 0 to words - 1."""
+    """Return a text classifier. It reads int32 tokens (batch, length) from 0 to words - 1."""
     b = Builder(name, (batch, length), "int32")
     x = b.embedding(b.data, words, width, deviation=DEVIATION, name="word")
     position = b.parameter((length, width), start=f"normal:{DEVIATION}", name="position")
@@ -37,9 +37,9 @@ def bert(
 def transformer(
     name: str, batch: int, *, length: int, width: int, heads: int, classes: int
 ) -> Model:
-    """Return a classifier of one block. Its input is embedded tokens (batch, length, width).
+    """Return a classifier of one block, which reads embedded tokens (batch, length, width).
 
-    The texts have no padding.
+    Attention reads all tokens: padding is not masked.
     """
     b = Builder(name, (batch, length, width))
     return _classify(b, _block(b, b.data, heads, "block1"), classes)
@@ -53,7 +53,7 @@ def _classify(b: Builder, x: Tensor, classes: int) -> Model:
 
 
 def _block(b: Builder, x: Tensor, heads: int, name: str, mask: Tensor | None = None) -> Tensor:
-    """Add one block. If `mask` (the tokens) is passed, attention ignores tokens that are 0."""
+    """Add one block. If `mask` contains the tokens, attention ignores each token that is 0."""
     width = x.shape[2]
     q, k, v = (b.linear(x, width, name=f"{name}.{part}") for part in ("query", "key", "value"))
     scores = b.attention_scores(q, k, heads, name=f"{name}.scores")

@@ -4,8 +4,7 @@
     x = b.relu(b.conv2d(b.data, 8, 3, padding=1, name="conv1"))
     model = b.model(b.softmax_xent(b.linear(b.flatten(x), 10, name="fc")))
 
-Every row of operators.OPERATORS is a method of Builder. The options of this method are those of the
-row's `spec`.
+Each row of operators.OPERATORS is a method of Builder. Its options are those of the row's `spec`.
 """
 
 import re
@@ -19,7 +18,7 @@ from .graph import Node
 from .operators import OPERATORS
 from .rules import Fields, Shape, Spec
 
-_NAME = re.compile(r"\w[\w.-]*")  # no colon: names that autodiff makes contain one
+_NAME = re.compile(r"\w[\w.-]*")  # no colon, which autodiff uses in its names
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Tensor:
     """The data of a model, or the output of one of its layers."""
 
     name: str  # name of the node that computes the tensor
-    shape: Shape  # may differ from the node's shape, because a reshape adds no node
+    shape: Shape  # may differ from the shape of the node, because a reshape adds no node
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Layer:
 
     @property
     def is_parameter(self) -> bool:
-        """Return True if the layer is only a stored tensor: no kernel computes its output."""
+        """Return True if the output of the layer is a stored tensor, which no kernel computes."""
         return not OPERATORS[self.kind].forward
 
     @property
@@ -54,7 +53,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Model:
-    """A forward model. The last layer is the loss. `origin` is the same as in Graph."""
+    """A forward model. The last layer is the loss. `origin` is the .onnx file, if imported."""
 
     name: str
     data: Node
@@ -69,7 +68,7 @@ class Model:
 
     @property
     def parameters(self) -> tuple[Node, ...]:
-        """Return parameters and running statistics, each once, in the order of the layers."""
+        """Return parameters and running statistics in layer order, without duplicates."""
         return tuple(
             {p.name: p for layer in self.layers for p in layer.parameters.values()}.values()
         )
@@ -78,18 +77,18 @@ class Model:
 class Builder:
     """Collects the layers of a model.
 
-    Raises BadInput for a wrong layer, with the layer's name and the shapes of its inputs.
+    Raises BadInput for a wrong layer. The message has the layer's name and its input shapes.
     """
 
     def __init__(
         self, name: str, data: Shape, dtype: Literal["float32", "int32"] = "float32"
     ) -> None:
-        """Start a model. `data` is the shape of a batch, samples first. Tokens have dtype int32."""
+        """Start a model. The shape of a batch is `data` (samples, ...). Tokens are int32."""
         if len(data) not in (2, 3, 4) or not all(isinstance(d, int) and d > 0 for d in data):
             raise BadInput(
-                f"model {name}: the data has shape {data}. All sizes must be 1 or more, and the "
-                "shape one of (batch, features), (batch, length, features), (batch, channels, "
-                "length) and (batch, channels, height, width)"
+                f"model {name}: the data has shape {data}. All sizes must be 1 or more. The shape "
+                "must be (batch, features), (batch, length, features), (batch, channels, length) "
+                "or (batch, channels, height, width)"
             )
         self._name = name
         self._data = Node("data", data, role="data", dtype=dtype)
@@ -121,9 +120,9 @@ class Builder:
     ) -> Tensor:
         """Add an operator and return its output.
 
-        `share` names an earlier layer: both layers use the parameters of the earlier one.
-        `parameters` maps names in the operator's row to nodes, which replace the nodes that the
-        layer would make. If such a node belongs to another layer, both layers share the node.
+        `share` is the name of an earlier layer, whose parameters the new layer uses too.
+        `parameters` maps the names of parameters, such as "weight", to nodes. The layer uses these
+        nodes instead of new ones. It may share them with other layers.
         """
         if kind not in OPERATORS:
             raise BadInput(f"model {self._name}: {_no_operator(kind)}")
@@ -132,14 +131,14 @@ class Builder:
         row = OPERATORS[kind]
         if not _NAME.fullmatch(name) or name in self._names:
             legal = "must have only letters, digits, _ . -, and not begin with . or -"
-            problem = "is used twice" if name in self._names else legal
-            raise BadInput(f"{where}: the name {problem}")
+            problem = "is used already" if name in self._names else legal
+            raise BadInput(f"{where}: the name of the layer {problem}")
         for tensor in inputs:
             if not isinstance(tensor, Tensor) or tensor.name not in self._names:
-                raise BadInput(f"{where}: {tensor!r} is not a tensor of this model")
+                raise BadInput(f"{where}: the input {tensor!r} is not a tensor of this model")
         for slot, tensor in zip(row.inputs, inputs, strict=False):
             if not row.forward:
-                break  # the operator only changes the shape, so any type is allowed
+                break  # a layer that only changes the shape accepts any type
             if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.tokens):
                 needs = "tokens (int32 data)" if slot in row.tokens else "float32"
                 raise BadInput(f"{where}: the input `{slot}` must be {needs}, not {tensor.name}")
@@ -162,13 +161,13 @@ class Builder:
             if own is None or own.shape != given.shape:
                 needs = f": it must have the shape {own.shape}" if own else ""
                 raise BadInput(
-                    f"{where}: {given.name} of shape {given.shape} cannot be `{slot}` of this "
-                    f"layer{needs}"
+                    f"{where}: the node {given.name} of shape {given.shape} cannot be the "
+                    f"parameter `{slot}` of this layer{needs}"
                 )
             nodes[slot] = self._new_or_same(where, given)
         for node in (*nodes.values(), Node(name, spec.shape)):
             if prod(node.shape) * 4 >= 2**32:
-                raise BadInput(f"{where}: {node.name} of shape {node.shape} exceeds 4 GiB")
+                raise BadInput(f"{where}: {node.name} of shape {node.shape} is larger than 4 GiB")
         if spec.label:
             inputs = (*inputs, self._new_label(where, spec))
         self._names |= {name, *(node.name for node in nodes.values())}
@@ -176,13 +175,16 @@ class Builder:
         return Tensor(self._layers[-1].output, spec.shape)
 
     def model(self, loss: Tensor) -> Model:
-        """Return the finished model. Raises BadInput for a layer whose output nothing uses."""
+        """Return the finished model. Raises BadInput if no layer uses the output of a layer."""
         if not self._layers or self._layers[-1].name != loss.name or self._label is None:
-            raise BadInput(f"model {self._name}: the last layer must be the loss")
+            raise BadInput(
+                f"model {self._name}: the last layer must be a loss, and `Builder.model` must get "
+                "the output of this layer"
+            )
         used = {tensor.name for layer in self._layers for tensor in layer.inputs} | {loss.name}
         for name in ("data", *(layer.output for layer in self._layers)):
             if name not in used:
-                raise BadInput(f"model {self._name}: no layer uses {name}")
+                raise BadInput(f"model {self._name}: no layer uses {name}, so use or remove it")
         return Model(self._name, self._data, self._label, tuple(self._layers))
 
     def _free_name(self, kind: str) -> str:
@@ -193,29 +195,36 @@ class Builder:
         owner = next((layer for layer in self._layers if layer.name == share), None)
         if owner is None or owner.kind != kind:
             raise BadInput(
-                f"{where}: no earlier layer is a {kind} with the name {share}, so its parameters "
-                "cannot be shared"
+                f"{where}: `share` must name an earlier {kind} layer, but no such layer has the "
+                f"name {share}"
             )
         if not OPERATORS[kind].shareable:
             raise BadInput(
                 f"{where}: a layer cannot share the running statistics of {share}: omit `share`"
             )
         theirs = {slot: node.shape for slot, node in owner.parameters.items()}
-        if theirs != {slot: node.shape for slot, node in own.items()}:
-            raise BadInput(f"{where}: the parameters of {share} have other shapes: {theirs}")
+        needed = {slot: node.shape for slot, node in own.items()}
+        if theirs != needed:
+            raise BadInput(
+                f"{where}: the parameters of {share} cannot be shared. Their shapes are {theirs}, "
+                f"but this layer needs {needed}"
+            )
         return dict(owner.parameters)
 
     def _new_or_same(self, where: str, given: Node) -> Node:
         nodes = (node for layer in self._layers for node in layer.parameters.values())
         same = next((node for node in nodes if node.name == given.name), None)
         if same != given if same else given.name in self._names:
-            raise BadInput(f"{where}: the name {given.name} is used twice")
+            raise BadInput(
+                f"{where}: the parameter {given.name} has the name of another node: rename one of "
+                "them"
+            )
         return given
 
     def _new_label(self, where: str, spec: Spec) -> Tensor:
         assert spec.label is not None
         if self._label is not None:
-            raise BadInput(f"{where}: the model has a loss already")
+            raise BadInput(f"{where}: the model has a loss already: remove one of them")
         shape, dtype = spec.label
         self._label = Node("label", shape, role="data", dtype=dtype)
         return Tensor("label", shape)

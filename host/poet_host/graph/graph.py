@@ -1,8 +1,8 @@
 """Graph: one training step as tensors and operators in execution order.
 
 A node is one tensor. A *stored* node is on storage when the step begins: data, parameters,
-optimiser state. Every other node is the output of one kernel. Every Graph obeys the laws that make
-a step exact under any schedule; `Graph.check` checks these laws.
+optimiser state. Every other node is the output of one kernel. `Graph.check` checks the rules that
+every Graph obeys. Under these rules, every schedule of a step computes the same result.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,9 +34,9 @@ class Node:
     inputs: tuple[str, ...] = ()
     attrs: Mapping[str, int | float] = field(default_factory=dict)  # fields of `struct poet_op`
     sink: str = "none"  # the name of a SINK row in isa.def
-    overwrites: str | None = None  # the input whose memory the output takes
-    # Name of the stored node that gets the value of this node. A node that updates a stored node is
-    # computed once, and its value is on storage when the step ends.
+    overwrites: str | None = None  # name of the input whose memory the output reuses
+    # Name of the stored node that gets the value of this node.
+    # With this field, the node is computed only once, and is on storage when the step ends.
     updates: str | None = None
     dtype: Literal["float32", "int32"] = "float32"
     start: str = ""
@@ -61,7 +61,7 @@ class Graph:
     loss: str
     logits: str
     origin: bytes = field(default=b"", repr=False)  # the .onnx file of an imported model
-    lost: tuple[str, ...] = ()  # parameters of the PyTorch module that files of weights lack
+    lost: tuple[str, ...] = ()  # parameters of the PyTorch module that no file of weights has
     made_up: tuple[str, ...] = ()  # trained tensors that the PyTorch module does not have
 
     def __post_init__(self) -> None:
@@ -91,35 +91,46 @@ class Graph:
         return tuple(node for node in self.nodes if node.name in updated)
 
     def check(self) -> None:
-        """Raise BadInput, with the node's name, if a node breaks a law of a training graph."""
+        """Raise BadInput if a node breaks a rule of graphs. The message names the node."""
         seen: set[str] = set()
         overwritten: dict[str, str] = {}
         for node in self.nodes:
             where = f"graph {self.name}, node {node.name}"
             if node.name in seen:
-                raise BadInput(f"{where}: the name is used twice")
+                raise BadInput(f"{where}: another node has the same name: rename one of them")
             for name in node.inputs:
                 if name not in seen:
-                    raise BadInput(f"{where}: the input {name} is not computed before the node")
+                    raise BadInput(f"{where}: the input {name} is not an earlier node")
                 if name in overwritten:
                     raise BadInput(
-                        f"{where}: the input {name} was overwritten by {overwritten[name]}"
+                        f"{where}: the node cannot read {name}, because the earlier node "
+                        f"{overwritten[name]} overwrites {name}"
                     )
-            if node.stored != (node.op == "none"):
-                raise BadInput(f"{where}: a node must be either stored or computed")
+            if node.stored and node.op != "none":
+                raise BadInput(
+                    f"{where}: the node has both the role {node.role} of a stored node and the "
+                    f"operator {node.op}: remove one of them"
+                )
+            if not node.stored and node.op == "none":
+                raise BadInput(f"{where}: the node has no operator: add one, or set another role")
             if node.overwrites is not None:
                 if node.overwrites not in node.inputs:
                     raise BadInput(
-                        f"{where}: the node overwrites {node.overwrites}, but does not read it"
+                        f"{where}: the node overwrites {node.overwrites}, which is not one of its "
+                        "inputs"
                     )
                 if self.by_name[node.overwrites].size_bytes != node.size_bytes:
                     raise BadInput(
-                        f"{where}: the node overwrites {node.overwrites}, which has another size"
+                        f"{where}: the node overwrites {node.overwrites}, so both must have the "
+                        "same size"
                     )
                 overwritten[node.overwrites] = node.name
             if node.updates is not None and node.updates not in node.inputs:
-                raise BadInput(f"{where}: the node updates {node.updates}, but does not read it")
+                raise BadInput(
+                    f"{where}: the node updates {node.updates}, which is not one of its inputs"
+                )
             seen.add(node.name)
-        for name in (self.data, self.label, self.loss, self.logits):
+        for key in ("data", "label", "loss", "logits"):
+            name = getattr(self, key)
             if name not in seen:
-                raise BadInput(f"graph {self.name}: there is no node {name}")
+                raise BadInput(f"graph {self.name}: `{key}` names {name}, which is not a node")

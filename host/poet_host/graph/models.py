@@ -1,4 +1,4 @@
-"""Built-in models. Each is a function of the batch, with a default batch and optimiser."""
+"""Built-in models. Each has a default batch size and a default optimiser."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ class BuiltIn:
     """A built-in model and its defaults."""
 
     description: str
-    forward: Callable[..., Model]  # its arguments are the batch and, for texts, the length
+    forward: Callable[..., Model]  # takes the batch size and, for texts, the sequence length
     batch: int
     optimiser: Sgd
     texts: bool = False  # True if the model reads texts
 
 
 def _conv_norm(b: Builder, x: Tensor, channels: int, kernel: int, name: str, tag: str) -> Tensor:
-    """Add a convolution that keeps the image's size and has no bias, then batchnorm and relu."""
+    """Add a convolution without bias that keeps the image size, then batchnorm and relu."""
     x = b.conv2d(x, channels, kernel, padding=kernel // 2, bias=False, name=f"{name}conv{tag}")
     return b.relu(b.batchnorm2d(x, name=f"{name}bn{tag}"), name=f"{name}relu{tag}")
 
@@ -41,7 +41,7 @@ def _residual_block(
     bias: bool = False,
     shortcut_norm: bool = True,
 ) -> Tensor:
-    """Add two 3x3 convolutions, and add x to their output (projected 1x1 if the shapes differ)."""
+    """Add a residual block of two 3x3 convolutions. The shortcut is x or a 1x1 convolution of x."""
 
     def conv(x: Tensor, kernel: int, stride: int, tag: str) -> Tensor:
         padding, full_name = kernel // 2, f"{name}.{tag}"
@@ -59,7 +59,7 @@ def _residual_block(
 
 
 def _classify(b: Builder, x: Tensor) -> Model:
-    """Add a linear layer to 10 classes and the cross-entropy loss. Return the model."""
+    """Add a linear layer for 10 classes and the cross-entropy loss. Return the model."""
     return b.model(b.softmax_xent(b.linear(x, 10, name="fc"), name="loss"))
 
 
@@ -86,7 +86,7 @@ def lenet_digits(batch: int) -> Model:
 
 
 def resnet8_cifar(batch: int) -> Model:
-    """Return ResNet-8 of MLPerf Tiny's image classification, but with symmetric padding."""
+    """Return the ResNet-8 of MLPerf Tiny (image classification) with symmetric padding."""
     b = Builder("resnet8-cifar", data=(batch, 3, 32, 32))
     x = b.batchnorm2d(b.conv2d(b.data, 16, 3, padding=1, name="conv1"), name="bn1")
     x = b.relu(x, name="relu1")
@@ -98,7 +98,7 @@ def resnet8_cifar(batch: int) -> Model:
 
 
 def resnet18_cifar(batch: int) -> Model:
-    """Return the ResNet of the paper's repository (16, 32, 64 channels), with real shortcuts."""
+    """Return the ResNet of the POET paper's code: 16, 32, 64 channels, shortcuts in all blocks."""
     b = Builder("resnet18-cifar", data=(batch, 3, 32, 32))
     x = _conv_norm(b, b.data, 16, 3, "", "1")
     for i, channels in enumerate((16, 32, 64), 1):
@@ -109,7 +109,7 @@ def resnet18_cifar(batch: int) -> Model:
 
 
 def vgg16_cifar(batch: int) -> Model:
-    """Return VGG-16 as in the paper's repository: no batchnorm, classifier of 4096 features."""
+    """Return VGG-16 as in the POET paper's code: no batchnorm, linear layers of 4096 features."""
     b = Builder("vgg16-cifar", data=(batch, 3, 32, 32))
     x = b.data
     stages = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
@@ -126,7 +126,7 @@ def vgg16_cifar(batch: int) -> Model:
 
 
 def linear(batch: int) -> Model:
-    """Return the paper's six linear layers for 28x28 images, each followed by a relu."""
+    """Return the POET paper's six linear layers for 28x28 images. A relu follows each layer."""
     b = Builder("linear", data=(batch, 784))
     x = b.data
     for i, features in enumerate((10, 120, 100, 200, 10, 10), 1):
@@ -135,9 +135,9 @@ def linear(batch: int) -> Model:
 
 
 def transformer(batch: int) -> Model:
-    """Return the paper's model: one block of BERT's sizes.
+    """Return the POET paper's transformer: one block with the sizes of BERT base.
 
-    Attention, softmax and normalisation are real.
+    It includes attention, softmax and normalisation.
     """
     return one_block("transformer", batch, length=512, width=768, heads=12, classes=10)
 
@@ -145,20 +145,20 @@ def transformer(batch: int) -> Model:
 def bert_micro(batch: int, length: int = 64) -> Model:
     """Return a BERT for boards with 200 KiB of RAM.
 
-    At batch 1, the embedding table takes 128 KiB, and the gradient of gelu needs 192 KiB.
+    At batch size 1, the embedding table takes 128 KiB. The kernel gelu_grad needs 192 KiB.
     """
     sizes = {"words": 512, "width": 64, "blocks": 2, "heads": 2}
     return bert("bert-micro", batch, length=length, **sizes, classes=10)
 
 
 def bert_tiny(batch: int, length: int = 128) -> Model:
-    """Return a BERT of the sizes of google/bert_uncased_L-2_H-128_A-2, for texts of 128 tokens."""
+    """Return a BERT of the same sizes as google/bert_uncased_L-2_H-128_A-2, with 10 classes."""
     sizes = {"words": 30_522, "width": 128, "blocks": 2, "heads": 2}
     return bert("bert-tiny", batch, length=length, **sizes, classes=10)
 
 
 def bert_base(batch: int, length: int = 512) -> Model:
-    """Return a BERT of the sizes of bert-base-uncased, for texts of its maximum length."""
+    """Return a BERT of the same sizes as bert-base-uncased, with 10 classes."""
     sizes = {"words": 30_522, "width": 768, "blocks": 12, "heads": 12}
     return bert("bert-base", batch, length=length, **sizes, classes=10)
 
@@ -210,7 +210,7 @@ MODELS = {
 def load(name: str, options: TrainingOptions = DEFAULTS) -> Graph:
     """Return the training graph of a built-in model.
 
-    Raises BadInput for an unknown name, an impossible number, or a sequence length for a model that
+    Raises BadInput for an unknown name, an invalid option, or a sequence length for a model that
     does not read texts.
     """
     built_in, length = find(name), options.sequence_length
@@ -222,11 +222,11 @@ def load(name: str, options: TrainingOptions = DEFAULTS) -> Graph:
     sizes = {}
     if length is not None:
         if not built_in.texts:
-            raise BadInput(f"model {name} does not read texts: omit its sequence length")
+            raise BadInput(f"model {name} does not read texts: omit the sequence length")
         if not 1 <= length <= MAX_LENGTH:
             raise BadInput(
                 f"model {name}: the sequence length is {length} tokens, but must be from 1 to "
-                f"{MAX_LENGTH}"
+                f"{MAX_LENGTH:,}"
             )
         sizes["length"] = length
     model = built_in.forward(options.batch or built_in.batch, **sizes)
@@ -234,7 +234,7 @@ def load(name: str, options: TrainingOptions = DEFAULTS) -> Graph:
 
 
 def find(name: str) -> BuiltIn:
-    """Return a built-in model. If `name` is unknown, raises BadInput with the closest name."""
+    """Return a built-in model. Raises BadInput if `name` is unknown, and suggests a name."""
     if name not in MODELS:
         close = get_close_matches(name, MODELS, 1)
         hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(MODELS)}"

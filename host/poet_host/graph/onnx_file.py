@@ -23,7 +23,8 @@ def onnx_package() -> ModuleType:
         import onnx.shape_inference
     except ImportError as error:
         raise BadInput(
-            f".onnx models need the package onnx ({error}): pip install 'poet-host[onnx]'"
+            f"cannot import the package onnx, which .onnx models need ({error}): run pip install "
+            "'poet-host[onnx]'"
         ) from error
     return onnx
 
@@ -39,7 +40,7 @@ def initial_values(data: bytes) -> dict[str, Array]:
         return {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     except onnx_errors(onnx) as error:
         raise BadInput(
-            f"{where} holds no readable weights ({reason(error)}): solve again"
+            f"the weights of {where} cannot be read ({reason(error)}): solve again"
         ) from error
 
 

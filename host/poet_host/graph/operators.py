@@ -1,4 +1,4 @@
-"""The table of operators: shape, parameters, kernels and gradient of each.
+"""The table of operators: the shape, parameters, kernels and gradient of each operator.
 
 rules.py describes the parts of a row. This file has the rows of convolutional networks.
 operators_tensor.py and operators_attention.py have the other rows.
@@ -34,7 +34,7 @@ def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
 
 
 def _sides(padding: Padding) -> tuple[tuple[int, int], ...]:
-    """Return the padding before and after the image: along the height, then along the width."""
+    """Return the padding as ((top, bottom), (left, right))."""
     if isinstance(padding, tuple) and any(isinstance(side, tuple) for side in padding):
         sides = tuple(_pair(side, "padding", 0) for side in padding)
         if len(sides) == 2:
@@ -49,7 +49,7 @@ def _image(shape: Shape) -> dict[str, int]:
 
 
 def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding) -> dict[str, int]:
-    """Return the fields of a sliding window, and the output's height and width, rounded down."""
+    """Return `sizes` with the fields of a window and the output size, which is rounded down."""
     found = dict(sizes)
     axes = zip(
         "hw", _pair(kernel, "kernel", 1), _pair(stride, "stride", 1), _sides(padding), strict=True
@@ -58,7 +58,7 @@ def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding)
         size = sizes[axis]
         if taps > size + before + after:
             raise ValueError(
-                f"a kernel of size {taps} does not fit an input of size {size} with padding "
+                f"a kernel of size {taps} does not fit into an input of size {size} with padding "
                 f"{padding}"
             )
         found |= {f"kernel_{axis}": taps, f"stride_{axis}": step, f"pad_{axis}": before}
@@ -66,8 +66,8 @@ def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding)
         last = (found[f"o{axis}"] - 1) * step  # firmware/src/shape.c has the same check
         if last >= size + before if before < taps else last + taps > size + 2 * before:
             raise ValueError(
-                f"with padding {padding}, the last windows lie outside the input, which has size "
-                f"{size}"
+                f"padding {padding} is too large: the last windows lie outside the input, which "
+                f"has size {size}"
             )
     return found
 
@@ -82,7 +82,7 @@ def _conv2d(
     groups: int = 1,
     bias: bool = True,
 ) -> Spec:
-    """Convolve x (N, C, H, W) -> (N, channels, OH, OW). If groups = C, this is depthwise."""
+    """Convolve x (N, C, H, W) -> (N, channels, OH, OW). With groups = C, it is depthwise."""
     a = _window(_image(x), kernel, stride, padding)
     a |= {"k": checked_count(channels, "channels"), "groups": checked_count(groups, "groups")}
     if a["c"] % groups or channels % groups or groups > 65535:
@@ -113,12 +113,12 @@ def _weight_and_bias(weight: Shape, bias: bool) -> dict[str, Parameter]:
 
 
 def _batchnorm2d(x: Shape, *, epsilon: float = 1e-5, momentum: float = 0.1) -> Spec:
-    """Normalise x (N, C, H, W). `momentum`: weight of the batch in the new running statistics."""
+    """Normalise x (N, C, H, W). `momentum` is the batch's weight in the running statistics."""
     a = _image(x)
     if not 0 < epsilon < 1 or not 0 <= momentum <= 1:
         raise ValueError(
-            f"`epsilon` ({epsilon}) must be above 0 and below 1, and `momentum` ({momentum}) from "
-            "0 to 1"
+            f"`epsilon` ({epsilon}) must be above 0 and below 1, and `momentum` ({momentum}) must "
+            "be from 0 to 1"
         )
     parameters = {
         "weight": Parameter((a["c"],), "ones"),
@@ -136,13 +136,13 @@ def _avgpool2d(
     padding: Padding = 0,
     count_padding: bool = True,
 ) -> Spec:
-    """Replace windows by their mean; see `_pool2d`. Padding counts only with `count_padding`."""
+    """Average each window of x. `count_padding`: True if the mean includes the padding."""
     spec = _pool2d(x, kernel, stride=stride, padding=padding)
     return replace(spec, fields={**spec.fields, "variant": int(not count_padding)})
 
 
 def _pool2d(x: Shape, kernel: Pair, *, stride: Pair | None = None, padding: Padding = 0) -> Spec:
-    """Pool windows of x (N, C, H, W) -> (N, C, OH, OW). The default stride is the kernel's size."""
+    """Pool windows of x (N, C, H, W) -> (N, C, OH, OW). By default, the stride is `kernel`."""
     a = _window(_image(x), kernel, kernel if stride is None else stride, padding)
     if 2 * a["pad_h"] > a["kernel_h"] or 2 * a["pad_w"] > a["kernel_w"]:
         raise ValueError(f"padding {padding} is more than half of the kernel size {kernel}")
@@ -157,7 +157,7 @@ def _global_avgpool(x: Shape) -> Spec:
 def _dropout(x: Shape, probability: float, *, seed: int = 0, key: int = 0) -> Spec:
     """Set elements of x to 0 at random.
 
-    The mask depends on (seed, step, key, index) alone, so a recomputed mask is the same.
+    The mask depends only on (seed, step, key, index), so recomputing it gives the same mask.
     """
     if not 0 <= probability < 1:
         raise ValueError(f"`probability` ({probability}) must be at least 0 and less than 1")
@@ -165,7 +165,7 @@ def _dropout(x: Shape, probability: float, *, seed: int = 0, key: int = 0) -> Sp
 
 
 def _softmax_xent(x: Shape) -> Spec:
-    """Mean cross-entropy of x (N, classes) or (N, L, classes) and int32 labels (N) or (N, L)."""
+    """Compute the mean cross-entropy of x (..., classes) and int32 labels (...)."""
     if len(x) not in (2, 3):
         raise ValueError(
             "the input must have the shape (batch, classes) or (batch, length, classes): flatten "
@@ -175,7 +175,7 @@ def _softmax_xent(x: Shape) -> Spec:
 
 
 def _mse(x: Shape) -> Spec:
-    """Mean of the squared differences of x and targets of the same shape, as one float."""
+    """Compute the mean squared difference between x and targets of the same shape."""
     return Spec((1,), sizes_of(x), label=(x, "float32"))
 
 

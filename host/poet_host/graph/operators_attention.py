@@ -6,15 +6,16 @@ from math import isfinite, prod, sqrt
 
 from .rules import Fields, Operator, Parameter, Rule, Shape, Spec, checked_count
 
-# Bits of matmul's variant. TRANSPOSED: a or b is stored with its last two axes exchanged. SPLIT: a,
-# b or y is stored with all heads in each row.
+# Bits of the field `variant` of matmul, for its operands a and b and its output y.
+# TRANSPOSED: the operand is stored with its last two axes exchanged.
+# SPLIT: the tensor is stored with all heads in each row.
 _A_TRANSPOSED, _B_TRANSPOSED, _A_SPLIT, _B_SPLIT, _Y_SPLIT = 1, 2, 4, 8, 16
 
 
 def _product(
     y: Shape, n: int, heads: int, sizes: tuple[int, int, int], factor: float, variant: int
 ) -> Spec:
-    """Return a matrix product. `sizes`: rows of y, columns of y, and number of terms in a sum."""
+    """Describe a matrix product y. `sizes` has its rows, its columns and the terms of a sum."""
     h, w, k = sizes
     if not isfinite(factor):
         raise ValueError(f"`factor` ({factor}) must be finite")
@@ -32,9 +33,9 @@ def _matmul(
     transpose_b: bool = False,
     factor: float = 1.0,
 ) -> Spec:
-    """Multiply a (..., M, K) by b (..., K, N) or by one b (K, N): factor * a b, (..., M, N).
+    """Compute factor * a b of shape (..., M, N) from a (..., M, K) and b (..., K, N) or (K, N).
 
-    With `transpose_a`, a is (..., K, M). With `transpose_b`, b is (..., N, K).
+    With `transpose_a`, a has the shape (..., K, M). With `transpose_b`, b has (..., N, K).
     """
     if len(a) < 2 or len(b) < 2:
         raise ValueError("both inputs must have at least 2 dimensions")
@@ -64,14 +65,14 @@ def _matmul(
 
 
 def _scores(q: Shape, k: Shape, heads: int, *, factor: float | None = None) -> Spec:
-    """Multiply queries (N, L, D) by keys (N, S, D): factor * q k^T per head, (N, heads, L, S).
+    """Compute factor * q k^T for each head, from queries q (N, L, D) and keys k (N, S, D).
 
-    The default factor is 1 / sqrt(D / heads).
+    The result has the shape (N, heads, L, S). The default factor is 1 / sqrt(D / heads).
     """
     if len(q) != 3 or len(k) != 3 or q[0] != k[0] or q[2] != k[2]:
         raise ValueError(
-            "queries and keys must have shapes (batch, length, width), with the same batch and "
-            "width"
+            "queries and keys must have the shape (batch, length, width), with the same batch and "
+            "the same width"
         )
     width = _head_width(q[2], heads)
     factor = 1 / sqrt(width) if factor is None else factor
@@ -81,11 +82,11 @@ def _scores(q: Shape, k: Shape, heads: int, *, factor: float | None = None) -> S
 
 
 def _context(p: Shape, v: Shape) -> Spec:
-    """Multiply weights p (N, heads, L, S) by values v (N, S, D): p v of each head, (N, L, D)."""
+    """Compute p v (N, L, D) for each head, from weights p (N, heads, L, S), values v (N, S, D)."""
     if len(p) != 4 or len(v) != 3 or p[0] != v[0] or p[3] != v[1]:
         raise ValueError(
-            "weights must have the shape (batch, heads, L, S), and values the shape (batch, S, "
-            "width)"
+            "weights must have the shape (batch, heads, L, S), and values must have the shape "
+            "(batch, S, width)"
         )
     width = _head_width(v[2], p[1])
     sizes = (p[2], width, p[3])
@@ -98,9 +99,9 @@ def _head_width(width: int, heads: int) -> int:
     return width // heads
 
 
-# For each operand of a product: the fields with its rows and columns in the forward product, and
-# its two bits in the field `variant`.
+# The fields that hold the rows and the columns of each operand in the forward product.
 _SIZES = {"a": ("h", "k"), "b": ("k", "w"), "dy": ("h", "w")}
+# For each operand, its bits in the field `variant` of the forward product.
 _TRANSPOSED = {"a": _A_TRANSPOSED, "b": _B_TRANSPOSED, "dy": 0}
 _SPLIT = {"a": _A_SPLIT, "b": _B_SPLIT, "dy": _Y_SPLIT}
 
@@ -108,8 +109,8 @@ _SPLIT = {"a": _A_SPLIT, "b": _B_SPLIT, "dy": _Y_SPLIT}
 def _gradient(makes: str, left: str, right: str, flip: str, *, stored_transposed: bool) -> Rule:
     """Return the rule that computes the gradient of `makes` as the product of `left` and `right`.
 
-    `flip` names the operand that this product transposes. `stored_transposed`: True if the rule is
-    for an operand `makes` that is stored transposed, False if it is for one that is not.
+    `flip` names the operand that this product transposes. If `stored_transposed` is True, the rule
+    applies only if `makes` is stored transposed; otherwise, only if `makes` is not transposed.
     """
 
     def fields(f: Fields) -> Fields:
@@ -140,10 +141,10 @@ _PRODUCT_GRADIENTS = (
 
 
 def _softmax(x: Shape, *, causal: bool = False) -> Spec:
-    """Apply softmax along the last axis. If causal, row i of a matrix uses columns 0 to i only."""
+    """Apply softmax along the last axis. If `causal`, row i uses columns 0 to i only."""
     if len(x) < 2 or (causal and len(x) < 3):
         raise ValueError(
-            "the input must have at least 2 dimensions, and a causal softmax needs at least 3"
+            "the input must have at least 2 dimensions, or at least 3 for a causal softmax"
         )
     lead = x[:-2] if len(x) > 2 else x[:1]
     sizes = {"n": lead[0], "c": prod(lead[1:]), "h": x[-2] if len(x) > 2 else 1, "w": x[-1]}
@@ -151,7 +152,7 @@ def _softmax(x: Shape, *, causal: bool = False) -> Spec:
 
 
 def _masked_softmax(x: Shape, mask: Shape, *, causal: bool = False) -> Spec:
-    """Apply softmax along the last axis of x (N, ..., L), except where the mask (N, L) is 0."""
+    """Apply softmax along the last axis of x (N, ..., L), but not where the mask (N, L) is 0."""
     if mask != (x[0], x[-1]):
         raise ValueError(f"the mask must have the shape {(x[0], x[-1])}")
     if len(x) < 3:
@@ -172,7 +173,7 @@ def _layernorm(x: Shape, *, axes: int = 1, epsilon: float = 1e-5) -> Spec:
 
 
 def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1.0) -> Spec:
-    """Look up tokens (...) int32 in a table. The result is rows of the table (..., features).
+    """Replace each int32 token of x (...) by its row of a table: (..., features).
 
     The first values of the table are normally distributed with the standard deviation `deviation`.
     """
@@ -184,7 +185,7 @@ def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1
 
 
 def _gather(x: Shape, weight: Shape) -> Spec:
-    """Look up tokens (...) int32 in a table (V, D). The result is rows of the table (..., D)."""
+    """Replace each int32 token of x (...) by its row of the table `weight` (V, D): (..., D)."""
     if len(weight) != 2:
         raise ValueError("the table must have 2 dimensions (rows, features)")
     return Spec((*x, weight[1]), {"n": prod(x), "c": weight[1], "k": weight[0]})

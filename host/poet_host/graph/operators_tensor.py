@@ -32,27 +32,27 @@ def _grouped(shape: Shape, marks: Sequence[Mark]) -> tuple[list[int], list[Mark]
     groups = [(mark, [size for size, _ in of]) for mark, of in groupby(pairs, lambda pair: pair[1])]
     if len(groups) > 4:
         raise ValueError(
-            "the axes form more than 4 groups: reshape to fewer axes. Neighbouring axes that the "
-            "operator treats alike are one group"
+            "the axes form more than 4 groups: reshape the input to fewer axes. Neighbouring axes "
+            "that the operator treats alike form one group"
         )
     return [prod(sizes) for _, sizes in groups], [mark for mark, _ in groups]
 
 
 def _last(sizes: Sequence[int]) -> dict[str, int]:
-    """Return the fields n, c, h, w. `sizes` are the last of these fields; the others are 1."""
+    """Return the fields n, c, h, w. The last fields are `sizes`; the fields before are 1."""
     return dict(zip("nchw", (*[1] * (4 - len(sizes)), *sizes), strict=True))
 
 
 def _bits(axes: Sequence[object]) -> int:
     """Return a number whose bit i is set if axis i of (n, c, h, w) is marked.
 
-    `axes` are the marks of the last axes. The axes before them are not marked.
+    `axes` has the marks of the last axes. All axes before these are not marked.
     """
     return sum(1 << i for i, marked in enumerate(axes, 4 - len(axes)) if marked)
 
 
 def _two(a: Shape, b: Shape) -> Spec:
-    """Broadcast a and b as in NumPy: align shapes at the end, and repeat axes of size 1."""
+    """Broadcast a and b as in NumPy: align their last axes, and repeat axes of size 1."""
     if a == b:
         return Spec(a, sizes_of(a) | {"variant": 0})
     rank = max(len(a), len(b))
@@ -77,7 +77,7 @@ def _axes(f: Fields, operand: int) -> int:
 
 
 def _swapped(f: Fields) -> Fields:
-    """Return the fields for the gradient of `b`: `a` and `b` are exchanged, and the factor is 1."""
+    """Return the fields for the gradient of `b`: exchange `a` and `b`, and set the factor to 1."""
     return {**f, "variant": _axes(f, 1) | _axes(f, 0) << 4, "factor": 1.0}
 
 
@@ -113,16 +113,16 @@ def _clip(x: Shape, low: float, high: float) -> Spec:
 
 
 def _gelu(x: Shape, *, approximate: str = "none") -> Spec:
-    """Apply gelu to x. It is exact, or approximated if `approximate` is "tanh", as in PyTorch."""
+    """Apply gelu to x: exactly, or with the tanh approximation if `approximate` is "tanh"."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f'`approximate` ({approximate!r}) must be "none" or "tanh"')
     return Spec(x, sizes_of(x) | {"variant": int(approximate == "tanh")})
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Return the index of an axis from the front. Raises ValueError if the axis does not exist."""
+    """Return `axis` as an index from 0. Raises ValueError if the axis does not exist."""
     if not isinstance(axis, int) or not -rank <= axis < rank:
-        raise ValueError(f"axis {axis!r} must be from {-rank} to {rank - 1}")
+        raise ValueError(f"axis {axis!r} does not exist: use an axis from {-rank} to {rank - 1}")
     return axis % rank
 
 
@@ -149,10 +149,10 @@ def _sum(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Sp
 
 
 def _expand(x: Shape, shape: tuple[int, ...]) -> Spec:
-    """Repeat x along its axes of size 1, and along new axes in front of them."""
+    """Broadcast x to `shape`: repeat axes of size 1, and add new axes in front."""
     own = (1,) * (len(shape) - len(x)) + x
     if len(own) != len(shape) or any(a not in (1, b) for a, b in zip(own, shape, strict=True)):
-        raise ValueError(f"the input cannot be repeated to the shape {shape}")
+        raise ValueError(f"an input of shape {x} cannot be broadcast to the shape {shape}")
     sizes, marks = _grouped(shape, [a != b for a, b in zip(own, shape, strict=True)])
     return Spec(shape, _last(sizes) | {"variant": _bits(marks), "factor": 1.0})
 
@@ -163,13 +163,13 @@ def _flatten(x: Shape) -> Spec:
 
 
 def _reshape(x: Shape, shape: tuple[int, ...]) -> Spec:
-    """Reshape x to `shape`, in the same memory. One size may be -1: it fits the other sizes."""
+    """Reshape x to `shape`, in the same memory. One size may be -1: it follows from the others."""
     known = prod(size for size in shape if size != -1)
     if shape.count(-1) > 1 or known <= 0 or any(size < -1 for size in shape):
-        raise ValueError(f"each size in shape {shape} must be 1 or more, but one size may be -1")
+        raise ValueError(f"each size of the shape {shape} must be 1 or more, but one may be -1")
     whole = tuple(prod(x) // known if size == -1 else size for size in shape)
     if prod(whole) != prod(x):
-        raise ValueError(f"{prod(x)} elements do not fill the shape {shape}")
+        raise ValueError(f"the input has {prod(x)} elements, so it cannot have the shape {shape}")
     return Spec(whole, {})
 
 
@@ -189,8 +189,8 @@ def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
             runs.append([axis])
     if len(runs) > 4:
         raise ValueError(
-            "the new order splits the axes into more than 4 groups: reshape to fewer axes. Axes "
-            "that stay neighbours are one group"
+            "`order` splits the axes into more than 4 groups: reshape the input to fewer axes. "
+            "Axes that stay neighbours form one group"
         )
     places = sorted(runs)
     first = 4 - len(runs)
@@ -208,7 +208,7 @@ def _inverse_order(f: Fields) -> Fields:
 
 
 def _around(x: Shape, axis: int) -> dict[str, int]:
-    """Return the fields of x: c is `axis`, n merges all axes before it, h all axes after it."""
+    """Return the fields of x: n for all axes before `axis`, c for `axis`, h for all axes after."""
     return {"n": prod(x[:axis]), "c": x[axis], "h": prod(x[axis + 1 :]), "w": 1}
 
 
@@ -226,8 +226,8 @@ def _slice(x: Shape, axis: int, begin: int, end: int) -> Spec:
     axis = axis_of(axis, len(x))
     if not 0 <= begin < end <= x[axis]:
         raise ValueError(
-            f"`begin` ({begin}) and `end` ({end}) must select at least one element, and lie in the "
-            f"range 0..{x[axis]}"
+            f"`begin` ({begin}) and `end` ({end}) must select at least one element in the range "
+            f"from 0 to {x[axis]}"
         )
     shape = (*x[:axis], end - begin, *x[axis + 1 :])
     return Spec(shape, _around(x, axis) | {"k": end - begin, "oh": begin})
@@ -243,7 +243,7 @@ def _pad(x: Shape, axis: int, before: int, after: int) -> Spec:
 
 
 def _parameter(shape: Shape, *, start: str = "zeros", trainable: bool = True) -> Spec:
-    """Add a stored tensor, which needs no kernel. Without `trainable`, it keeps its values."""
+    """Add a stored tensor. If `trainable` is False, training does not change the tensor."""
     for size in shape:
         checked_count(size, "a size")
     if not shape:
@@ -253,7 +253,7 @@ def _parameter(shape: Shape, *, start: str = "zeros", trainable: bool = True) ->
 
 
 def _part(*, begin: Callable[[Fields], float], count: Callable[[Fields], float]) -> Change:
-    """Return a function from the fields of a concatenation to those of a slice of its gradient."""
+    """Return a function that converts the fields of `concat` to those of its gradient `slice`."""
     return lambda f: {**f, "c": f["c"] + f["k"], "k": count(f), "oh": begin(f)}
 
 

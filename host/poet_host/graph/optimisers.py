@@ -1,4 +1,4 @@
-"""Optimisers and their rates. autodiff.py adds their operators to the graph."""
+"""Optimisers and their rates. autodiff.py adds the operators of the optimiser to a graph."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,13 +7,16 @@ from numbers import Real
 from ..errors import BadInput
 
 OPTIMISERS = ("sgd", "momentum", "adam")
-MAX_FLOAT32 = 3.4e38  # the boards compute with float32
-MAX_BETA = 0.99999  # up to this beta, the error of 1 - beta in float32 is below 1 %
+MAX_FLOAT32 = 3.4e38  # largest rate: boards compute with float32
+MAX_BETA = 0.99999  # up to this value, the float32 error of 1 - beta is below 1 %
 
 
 @dataclass(frozen=True)
 class Sgd:
-    """v' = momentum * v + (g + weight_decay * w), w' = w - learning_rate * v', as in PyTorch."""
+    """SGD as in PyTorch, with the gradient g of a weight w and the state v.
+
+    v' = momentum * v + (g + weight_decay * w); w' = w - learning_rate * v'.
+    """
 
     learning_rate: float
     momentum: float = 0.0
@@ -27,9 +30,9 @@ class Sgd:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam of Kingma and Ba (2015), as in PyTorch. Weight decay is added to the gradient.
+    """Adam (Kingma and Ba, 2015) as in PyTorch. Weight decay is added to the gradient.
 
-    The two averages are stored with their bias correction applied.
+    The stored averages already include the bias correction.
     """
 
     learning_rate: float = 0.001
@@ -48,7 +51,7 @@ class Adam:
 def _check(rates: Mapping[str, object]) -> None:
     for name, value in rates.items():
         if not isinstance(value, Real) or not 0 <= float(value) <= MAX_FLOAT32:
-            raise BadInput(f"{name} is {value!r}: it must be a number, 0 or more and finite")
+            raise BadInput(f"{name} is {value!r}: it must be a finite number, 0 or more")
 
 
 Optimiser = Sgd | Adam
@@ -57,12 +60,12 @@ Optimiser = Sgd | Adam
 def optimiser(default: Optimiser, name: str | None, **given: float | None) -> Optimiser:
     """Return the optimiser `name` (one of OPTIMISERS), or `default` if `name` is None.
 
-    `given` are the optimiser's rates. A rate of None keeps its default, which is 0.9 for momentum
-    and 0.001 for Adam's learning rate. Raises BadInput for a rate that the optimiser does not have.
+    `given` has the optimiser's rates. If a rate is None, the default is used: 0.9 for momentum,
+    0.001 for Adam's learning rate. Raises BadInput for a rate that the optimiser does not have.
     """
     changed = {field: value for field, value in given.items() if value is not None}
     if name is not None and name not in OPTIMISERS:
-        raise BadInput(f"optimizer {name!r}: choose one of {', '.join(OPTIMISERS)}")
+        raise BadInput(f"`optimizer` is {name!r}: choose one of {', '.join(OPTIMISERS)}")
     if name == "sgd" and changed.get("momentum"):
         raise BadInput("sgd has no option `momentum`: choose the optimizer `momentum`")
     if name == "adam" or (name is None and isinstance(default, Adam)):

@@ -3,9 +3,9 @@
 Each rule of a row names one kernel. `Rule("x", "conv2d_grad_input", "dy weight")` means that the
 kernel conv2d_grad_input computes the gradient of `x` from `dy` and `weight`. Operands are the
 inputs of the row (`x`, `a`, `b`, `label`), its parameters, its output `y`, the gradient `dy` of
-`y`, and tensors that other rules of the row compute. An operand with `?` is left out if the layer
-does not have it. A value that nothing reads is not computed. isa.def defines what a kernel reads
-and how much work it does.
+`y`, and tensors that other rules of the row compute. An operand with `?` is optional: the rule
+leaves it out if the layer does not have it. A rule is not used if nothing needs its result. isa.def
+defines the inputs and the work of each kernel.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ Padding = Pair | tuple[tuple[int, int], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A stored tensor of a layer. By its role, a gradient or a rule of the row updates it."""
+    """A stored tensor of a layer. Only a tensor with the role "parameter" can be trained."""
 
     shape: Shape
     start: str
@@ -43,16 +43,17 @@ class Spec:
 class Rule:
     """A kernel and its operands.
 
-    The kernel computes `y`, a gradient, the next value of a state, or a tensor that such kernels
-    read.
+    The kernel computes the output `y`, a gradient, the next value of a state, or a tensor that
+    other kernels of the row read.
     """
 
     makes: str
-    kernel: str  # "" if the result is the operand itself
+    kernel: str  # "" if the result is the operand, so that no kernel runs
     operands: str
-    # Shape of the result. It is needed only for a tensor that other rules read.
+    # Shape of the result. It is needed only if other rules of the row read the result.
     shape: Callable[[Fields], Shape] | None = None
-    fields: Callable[[Fields], Fields] | None = None  # makes the kernel's fields from the layer's
+    # Converts the fields of the layer to the fields of the kernel. None: both are the same.
+    fields: Callable[[Fields], Fields] | None = None
     when: Callable[[Fields], bool] | None = None  # the rule applies only if this returns True
 
     @property
@@ -65,17 +66,17 @@ class Rule:
 class Operator:
     """A row of the table of operators.
 
-    Without a forward rule, the operator's output is its input in another shape.
+    If `forward` is empty, no kernel runs: the output is the input in another shape, or a parameter.
     """
 
     spec: Callable[..., Spec]  # takes input shapes and options; raises ValueError with the reason
     forward: tuple[Rule, ...]
     backward: tuple[Rule, ...] = ()
     inputs: tuple[str, ...] = ("x",)
-    frozen: str | None = None  # the row to use if no parameter of the layer is trained
+    frozen: str | None = None  # name of the row for a layer without a trained parameter
     shareable: bool = True  # True if two layers may use the same parameters
     tokens: tuple[str, ...] = ()  # inputs of type int32; only the model's data has this type
-    onnx: str = ""  # ONNX operator that is the same and has one input; its attributes are options
+    onnx: str = ""  # equal ONNX operator with one input, whose attributes are the options
 
     @property
     def is_loss(self) -> bool:
@@ -85,16 +86,16 @@ class Operator:
 def of_one_kernel(
     kernel: str, spec: Callable[..., Spec], gradient_reads: str, onnx: str = ""
 ) -> Operator:
-    """Return the row of an operator with the input `x` and one forward kernel, `kernel`.
+    """Return the row of an operator with the input `x` and the forward kernel `kernel`.
 
-    The gradient of `x` is computed by the kernel with the suffix `_grad`.
+    The kernel `kernel` + "_grad" computes the gradient of `x`.
     """
     backward = (Rule("x", f"{kernel}_grad", gradient_reads),)
     return Operator(spec, (Rule("y", kernel, "x"),), backward, onnx=onnx)
 
 
 def elementwise(x: Shape) -> Spec:
-    """Describe an operator whose output has the shape of its input."""
+    """Describe an operator whose output has the same shape as its input."""
     return Spec(x, sizes_of(x))
 
 
@@ -106,9 +107,9 @@ def checked_count(value: int, what: str) -> int:
 
 
 def sizes_of(shape: Shape) -> dict[str, int]:
-    """Return the fields n, c, h, w of a tensor. Missing axes are 1.
+    """Return the fields n, c, h, w of a tensor. The sizes of missing axes are 1.
 
-    If there are more than 4 axes, n is the product of all but the last 3.
+    If the tensor has more than 4 axes, n is the product of all axes except the last 3.
     """
     if len(shape) > 4:
         shape = (prod(shape[:-3]), *shape[-3:])

@@ -2,8 +2,8 @@
 
 Names and layout in a file may differ from those in a graph. In a graph, a linear weight is
 (outputs, inputs), even if the file has (inputs, outputs). The running mean and variance of a
-batchnorm are the rows of one tensor. If a model is imported, the `start` of its parameters is a
-Source as text. So schedules store it like every other `start`.
+batchnorm are the rows of one tensor. The field `start` of an imported parameter is a Source,
+written as text. Schedules store this text like every other `start`.
 """
 
 import json
@@ -28,19 +28,19 @@ _MODEL = "model:"
 
 @dataclass(frozen=True)
 class Source:
-    """Tensors of a file, all of the shape `shape`. Several are the rows of one graph tensor."""
+    """Tensors of a file that hold one graph tensor. If there are several, each holds one row."""
 
     names: tuple[str, ...]
-    shape: tuple[Count, ...]
+    shape: tuple[Count, ...]  # of each tensor in the file
     transposed: bool = False  # True if the file has the axes in reverse order
-    computed: bool = False  # True if a node of the user's file computes the tensor
+    computed: bool = False  # True if the user's model computes the tensor by a node
 
     def with_axes_reversed(self) -> "Source":
-        """Return the source for a tensor of the graph that has the axes in reverse order."""
+        """Return the source for the same tensor with its axes reversed in the graph."""
         return replace(self, transposed=not self.transposed)
 
     def start(self) -> str:
-        """Return the `start` of a node that gets its first value from these tensors of a file."""
+        """Return this source as text, for the field `start` of a node."""
         about: dict[str, Any] = {
             "names": self.names, "shape": self.shape, "transposed": self.transposed
         }  # fmt: skip
@@ -48,12 +48,12 @@ class Source:
         return _MODEL + json.dumps(about, separators=(",", ":"))
 
     def ours(self, tensors: Sequence[Array], shape: tuple[int, ...]) -> Array:
-        """Return the file's tensors as one tensor of the graph, of `shape`."""
+        """Convert tensors of the file to one graph tensor of shape `shape`."""
         parts = [tensor.T if self.transposed else tensor for tensor in tensors]
         return np.stack(parts).reshape(shape)
 
     def theirs(self, value: Array) -> dict[str, Array]:
-        """Return a tensor of the graph as the file's tensors, by name."""
+        """Convert a graph tensor to the tensors of the file, by name."""
         shape = self.shape[::-1] if self.transposed else self.shape
         parts = value.reshape((len(self.names), *shape))
         return {
@@ -70,7 +70,7 @@ def is_given(node: Node) -> bool:
 def source_of(graph: Graph, node: Node) -> Source:
     """Return the names and the layout that a parameter or state has in files.
 
-    A state of the optimiser, `fc.weight:momentum` in a graph, is `momentum:fc.weight` in files.
+    The optimiser state `fc.weight:momentum` of a graph has the name `momentum:fc.weight` in files.
     Raises BadInput if the node's name or `start` does not fit the graph.
     """
     where = f"graph {graph.name}, node {quoted(node.name)}"
@@ -78,7 +78,8 @@ def source_of(graph: Graph, node: Node) -> Source:
         name, *kinds = node.name.split(":")
         if len(kinds) != 1 or name not in graph.by_name:
             raise BadInput(
-                f"{where}: the node is an optimiser state of a tensor that the graph does not have"
+                f"{where}: the node is an optimiser state, but the graph has no node for its "
+                "parameter"
             )
         source = source_of(graph, graph[name])
         return replace(source, names=tuple(f"{kinds[0]}:{name}" for name in source.names))
@@ -91,7 +92,6 @@ def source_of(graph: Graph, node: Node) -> Source:
         source = Source((f"{base}.running_mean", f"{base}.running_var"), node.shape[1:])
     if len(source.names) * prod(source.shape) != prod(node.shape):
         raise BadInput(
-            f"{where}: the start values and the shape of the node differ in their number of "
-            "elements"
+            f"{where}: the number of start values differs from the number of elements of the node"
         )
     return source

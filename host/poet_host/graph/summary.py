@@ -17,7 +17,7 @@ class Layer:
     name: str
     kind: str  # its kernel
     shape: tuple[int, ...]  # shape of the layer's output, the batch first
-    parameters: int  # number of weights; weights that an earlier layer also reads do not count
+    parameters: int  # number of weights, except those that an earlier layer also reads
     macs: int  # multiply-accumulates of the layer's forward pass, for one sample
     trained: str  # "yes", "no" or "partly"; empty if the layer has no parameters
     frozen: tuple[str, ...]  # names of the parameters that are not trained
@@ -41,7 +41,7 @@ class Summary:
 
 
 def summary_of(graph: Graph) -> Summary:
-    """Return the layers of `graph` and its training options."""
+    """Return the summary of a training graph."""
     trainable = {node.name for node in graph.trainable}
     stored = {node.name: node for node in graph if node.role in ("parameter", "state")}
     seen: set[str] = set()
@@ -77,7 +77,7 @@ def _layer(graph: Graph, node: Node, own: list[Node], trainable: set[str]) -> La
     learn = {tensor.name in trainable for tensor in parameters}
     frozen = tuple(tensor.name for tensor in parameters if tensor.name not in trainable)
     statistics = ""
-    # Running statistics are a stored node; statistics of the batch are a computed node.
+    # If the statistics are a stored node, they are running statistics, so batchnorm is frozen.
     if node.op == "batchnorm":
         statistics = "frozen" if graph[node.inputs[1]].stored else "by the batch"
     return Layer(

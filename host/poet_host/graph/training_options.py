@@ -17,12 +17,12 @@ class TrainingOptions:
 
     batch: int | None = None  # samples in a step
     sequence_length: int | None = None  # tokens of a text
-    loss: str | None = None  # loss of an .onnx model: a row of onnx.importer.LOSSES
+    loss: str | None = None  # loss of an .onnx model: a name of onnx.importer.LOSSES
     optimizer: str | None = None  # a name of OPTIMISERS
     learning_rate: float | None = None
     momentum: float | None = None
     weight_decay: float | None = None
-    train: str | None = None  # parameters that learn: "all", "last:N" or a pattern of names
+    train: str | None = None  # parameters to train: "all", "last:N" or a pattern of names
     batchnorm: str | None = None  # "train" or "frozen"
 
     def given(self) -> dict[str, object]:
@@ -30,15 +30,15 @@ class TrainingOptions:
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def check_batch(self, where: str) -> None:
-        """Raise BadInput if the batch is impossible. The message begins with `where`."""
+        """Raise BadInput if the batch size is invalid. The message begins with `where`."""
         batch = self.batch
         if batch is not None and (type(batch) is not int or not 1 <= batch <= MAX_BATCH):
             raise BadInput(f"{where}: a batch must have 1 to {MAX_BATCH} samples, not {batch!r}")
 
     def training_graph(self, model: Model, default: Optimiser) -> Graph:
-        """Return the training graph of a forward model, with the chosen optimiser or `default`.
+        """Return the training graph of a forward model. `default` is used without `optimizer`.
 
-        Raises BadInput for a rate that the optimiser does not have, and in the same cases as
+        Raises BadInput for a rate that the optimiser does not have, and for all errors of
         autodiff.training_graph.
         """
         chosen = optimiser(

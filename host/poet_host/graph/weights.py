@@ -30,7 +30,7 @@ def weight_nodes(graph: Graph) -> tuple[Node, ...]:
 
 
 def is_constant(graph: Graph, node: Node) -> bool:
-    """Return True for a state that never changes and that files of weights do not contain."""
+    """Return True for a state that never changes. Files of weights do not contain such a state."""
     if node.role != "state":
         return False
     plain = node.start in ("zeros", "ones") or source_of(graph, node).computed
@@ -40,7 +40,8 @@ def is_constant(graph: Graph, node: Node) -> bool:
 def start_values(graph: Graph, seed: int) -> dict[str, Array]:
     """Return the first value of every parameter and state, by node name.
 
-    For an imported model, they are in its file. Other values depend on (seed, node name) alone.
+    The values of an imported model are in its .onnx file. All other values depend only on `seed`
+    and the node's name.
     """
     return _starts(graph, weight_nodes(graph), seed)
 
@@ -58,8 +59,8 @@ def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array
     missing = [name for name in source.names if name not in given]
     if missing:
         raise BadInput(
-            f"graph {graph.name}, node {node.name}: the model's file has no tensor {missing[0]}: "
-            "solve again"
+            f"graph {graph.name}, node {node.name}: the .onnx file of the model has no tensor "
+            f"{missing[0]}: solve again"
         )
     tensors = [given[name] for name in source.names]
     if other := [tensor.shape for tensor in tensors if tensor.shape != source.shape]:
@@ -69,7 +70,7 @@ def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array
 
 
 def check_starts(graph: Graph) -> None:
-    """Raise BadInput, with the node's name, if the `start` of a node does not define a value."""
+    """Raise BadInput if the `start` of a node is invalid. The message names the node."""
     for node in weight_nodes(graph):
         source_of(graph, node)
         if not is_given(node):
@@ -77,7 +78,7 @@ def check_starts(graph: Graph) -> None:
 
 
 def _kind_and_size(graph: Graph, node: Node) -> tuple[str, float]:
-    """Return the kind of a node's start, and its fan-in or deviation (0 if it has neither)."""
+    """Split `start`: "normal:0.02" gives ("normal", 0.02), "zeros" gives ("zeros", 0)."""
     kind, _, argument = node.start.partition(":")
     with suppress(ValueError):
         size = float(argument or 0)
@@ -89,8 +90,8 @@ def _kind_and_size(graph: Graph, node: Node) -> tuple[str, float]:
         ):
             return kind, size
     raise BadInput(
-        f"graph {graph.name}, node {node.name}: the method to initialise the values, "
-        f"{quoted(node.start)}, is unknown"
+        f"graph {graph.name}, node {node.name}: `start` is {quoted(node.start)}, but must be "
+        "zeros, ones, running, normal:DEVIATION or kaiming:FAN_IN"
     )
 
 
@@ -113,13 +114,13 @@ def to_named(
 ) -> dict[str, Array]:
     """Convert the values of a graph, by node name, to the tensors of a file, by tensor name.
 
-    With `constants`, nodes are included for which `is_constant` is True; a file of weights does not
-    have them. Raises BadInput for a tensor that is missing, of another shape, or not finite.
+    If `constants` is False, the nodes for which `is_constant` is True are left out, as in a file of
+    weights. Raises BadInput for a tensor that is missing, of another shape, or not finite.
     """
     named: dict[str, Array] = {}
     for node in weight_nodes(graph):
         if node.name not in values:
-            raise BadInput(f"weights of {graph.name}: {node.name} is missing")
+            raise BadInput(f"weights of {graph.name}: the tensor {node.name} is missing")
         value = np.asarray(values[node.name])
         if value.shape != node.shape:
             raise BadInput(_wrong_shape(graph, node.name, value.shape, node.shape))
@@ -133,8 +134,9 @@ def to_named(
 def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
     """Convert the tensors of a file, by tensor name, to the values of a graph, by node name.
 
-    Weights may come from another optimiser: if the file has no states, the states start at zero.
-    States that this graph does not have are ignored. Constants keep their values.
+    The file may come from training with another optimiser. If it has no states of this
+    optimiser, they start at zero. States of another optimiser are ignored. Constants keep their
+    first values.
     Raises BadInput for a tensor that is missing, unknown, of another shape or type, or not finite.
     """
     nodes = weight_nodes(graph)
@@ -149,7 +151,7 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
     )
     if extra:
         raise BadInput(
-            f"weights: {graph.name} has no tensor {listed(extra)}. Its tensors are "
+            f"weights: {graph.name} does not have these tensors: {listed(extra)}. The model has "
             f"{listed(sorted(known))}"
         )
     has_states = any(name.startswith(_STATES) for name in named.keys() & known)
@@ -157,7 +159,7 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
         name for name in known - named.keys() if has_states or not name.startswith(_STATES)
     )
     if missing:
-        raise BadInput(f"weights: the file has no {listed(missing)}, which {graph.name} needs")
+        raise BadInput(f"weights: these tensors of {graph.name} are missing: {listed(missing)}")
     return _starts(graph, constants.values(), 0) | {
         node.name: source.ours(
             [_part(graph, name, named, source.shape) for name in source.names], node.shape

@@ -1,4 +1,4 @@
-"""The work of an operator: counts from which its time is estimated.
+"""Counts of the work of an operator, from which the time of the operator is estimated.
 
 The column `work` of isa.def has the formulas. Only arithmetic that the kernel really does is
 counted: padding adds nothing.
@@ -22,10 +22,10 @@ class Work:
 
 
 def work_of(node: Node, graph: Graph) -> Work:
-    """Return the work of `node`. A stored node has none. A field that the node lacks counts as 0.
+    """Return the work of `node`, which is 0 for a stored node.
 
-    In `bytes`, each input (or the part that the kernel reads) is read once, and the output is
-    written once. The addition of a bias is not counted.
+    `bytes` counts one read of each input (or of the part that the kernel reads) and one write of
+    the output. The addition of a bias is not counted.
     """
     if node.stored:
         return Work()
@@ -52,7 +52,7 @@ def _value(name: str, node: Node) -> int:
 
     An upper-case letter is the number of elements of an operand. `taps` is the number of pairs of
     an output element and an input element in its window. `rows` is the number of loops over rows of
-    these pairs. Every other name is a field of the node.
+    these pairs. Every other name is a field of the node, or 0 if the node does not have this field.
     """
     if name.isupper():
         return prod(isa.shape(name, node.attrs))
@@ -70,7 +70,7 @@ def _planes(node: Node) -> int:
 
 
 def _inside(node: Node, axis: str) -> int:
-    """Count the pairs (output, element of its window) along one axis, but not those in padding."""
+    """Count the pairs of an output and an input in its window along one axis, without padding."""
     fields = (axis, f"o{axis}", f"kernel_{axis}", f"stride_{axis}", f"pad_{axis}")
     size, out, window, stride, pad = (int(node.attrs.get(field, 0)) for field in fields)
     return sum(0 <= o * stride + at - pad < size for o in range(out) for at in range(window))

@@ -1,4 +1,4 @@
-"""Kernels in NumPy that compute elements one by one, broadcast, sum along axes or move elements."""
+"""Kernels in NumPy: elementwise functions, broadcasting, sums along axes, moves of elements."""
 
 import numpy as np
 
@@ -91,7 +91,7 @@ def dropout(op: Op, x: Array) -> Array:
     return np.where(uniform.reshape(x.shape) >= op.probability, scaled, f32(0))
 
 
-# Kernels that repeat operands along axes, and the sums along axes that are their gradients.
+# The next kernels repeat operands along axes. Their gradients are sums along these axes.
 
 
 @kernel

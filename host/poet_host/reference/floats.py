@@ -1,6 +1,6 @@
 """Float32 functions with exactly defined results: sums, exp, log, tanh, erf, random words.
 
-They do the operations of firmware/kernels/mathf.c and dropout.c in the same order. np.sum and
+They perform the operations of firmware/kernels/mathf.c and dropout.c in the same order. np.sum and
 np.exp cannot replace these functions, because NumPy's rounding differs between processors.
 """
 
@@ -32,7 +32,7 @@ _ONE, _SQRT_HALF = 0x3F800000, 0x3F3504F3  # bits of the floats 1 and sqrt(1/2)
 
 
 def ordered_sum(terms: Array, axes: int = 1) -> Array:
-    """Sum over the last `axes` axes. The sum starts at 0 and adds elements in memory order."""
+    """Sum over the last `axes` axes. Elements are added to 0 in the order of memory."""
     flat = terms.reshape(*terms.shape[: terms.ndim - axes], -1)
     total: Array = np.add.accumulate(flat, axis=-1)[..., -1] + f32(0)
     return total
@@ -119,7 +119,10 @@ def _rotate_left(word: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
 
 
 def murmur3(seed: int, *words: int | NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return MurmurHash3_x86_32 of little-endian 32-bit words. An array has one hash per item."""
+    """Return MurmurHash3_x86_32 of little-endian 32-bit words.
+
+    If a word is an array, the result has one hash for each of its items.
+    """
     hashed: NDArray[np.uint32] = np.array([seed], dtype=np.uint32)
     for word in words:
         mixed = np.atleast_1d(np.asarray(word, dtype=np.uint32)) * np.uint32(0xCC9E2D51)

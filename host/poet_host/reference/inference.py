@@ -14,20 +14,20 @@ from .step import run_kernel
 
 Array = NDArray[np.float32]
 
-_CHUNK = 64  # samples that are computed at once; this limits the memory of large models
+_CHUNK = 64  # samples to compute at once: limits the memory for large models
 
 
 def evaluation(graph: Graph) -> tuple[Node, ...]:
     """Return the forward operators that compute the logits, in execution order.
 
-    Batchnorm reads its running statistics. Dropout is left out. The operators' sizes are for the
-    batch of training.
+    Batchnorm reads its running statistics. Dropout is left out. The operators have the batch size
+    of training.
     """
     return _towards(graph, graph.logits)[0]
 
 
 def inference(graph: Graph) -> Graph:
-    """Return a graph that contains only the operators of `evaluation` and the loss."""
+    """Return a graph with only the operators of `evaluation` and the operator of the loss."""
     nodes, instead = _towards(graph, graph.loss)
     read = {graph.data, graph.label, *(name for node in nodes for name in node.inputs)}
     return replace(
@@ -39,7 +39,7 @@ def inference(graph: Graph) -> Graph:
 
 
 def _towards(graph: Graph, wanted: str) -> tuple[tuple[Node, ...], dict[str, str]]:
-    """Return the operators that compute `wanted`, and the replacements of tensors left out."""
+    """Return the operators that compute `wanted`, and a map: omitted tensor -> replacement."""
     # Running statistics replace batch statistics. The input of a dropout replaces its output.
     instead = {node.inputs[0]: node.inputs[1] for node in graph if node.op == "batchnorm_running"}
     nodes: list[Node] = []
@@ -81,7 +81,7 @@ def _takes_any_number(graph: Graph, nodes: tuple[Node, ...]) -> bool:
         letters = kernel.letters + kernel.output
         in_rows = {letter for letter in letters if axes(letter)[0] == "n"}
         if "ORDER" in kernel.rules or (node.attrs.get("variant") and {*"ABR"} & in_rows):
-            return False  # the operator moves, repeats or sums rows
+            return False  # a row of the output does not depend on one sample alone
         if any("n" in axes(letter) for letter in {*letters} - in_rows):
             return False
         operands = zip(kernel.letters, node.inputs, strict=False)
@@ -115,7 +115,7 @@ def _run(
 
 
 def _answer(graph: Graph) -> tuple[int, ...]:
-    """Return the shape of one sample's logits. If rows are not samples, the shape has one axis."""
+    """Return the shape of one sample's logits: one axis if their rows are not samples."""
     count, *shape = graph[graph.logits].shape
     if count == graph.batch:
         return tuple(shape)

@@ -1,4 +1,4 @@
-"""All kernels of isa.def in NumPy. `KERNELS` has them by name.
+"""All kernels of isa.def in NumPy. `KERNELS` maps their names to functions.
 
 A kernel takes an `Op` and its inputs, which have the shapes of isa.def. Each sum adds its terms in
 the order that firmware/include/poet/kernel.h defines. So one vector operation adds one term to all

@@ -10,9 +10,9 @@ Labels = NDArray[np.int32]
 
 
 def _exponentials(logits: Array) -> tuple[Array, Array, Array]:
-    """Return three arrays: d (n, c), which is the logits minus the sample's largest one, e^d, sums.
+    """Return d (n, c), e^d (n, c) and, for each sample, the sum of e^d (n, 1).
 
-    The sums (n, 1) are those of e^d for each sample.
+    d is the logits minus the largest logit of the sample.
     """
     below = logits - logits.max(axis=1, keepdims=True)
     powers = exp(below)

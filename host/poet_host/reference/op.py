@@ -1,4 +1,4 @@
-"""The operator's record and the table of kernels, which all kernels in NumPy use."""
+"""The record of an operator, and the table of all kernels in NumPy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,11 +74,11 @@ KERNELS: dict[str, Callable[..., Array]] = {}
 
 
 def kernel(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Register a function in `KERNELS`. The function has the name of a row of isa.def."""
+    """Add a function to `KERNELS`. The function must have the name of a kernel of isa.def."""
     KERNELS[function.__name__] = function
     return function
 
 
 def by_channel(x: Array) -> Array:
-    """View (n, c, h, w) as (c, n * h * w)."""
+    """Convert an array (n, c, h, w) to (c, n * h * w)."""
     return np.moveaxis(x, 1, 0).reshape(x.shape[1], -1)

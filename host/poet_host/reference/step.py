@@ -25,10 +25,10 @@ def run_kernel(
 ) -> Array:
     """Return the output of one operator.
 
-    `op` and `sink` are names of rows of isa.def. `attrs` are fields of `struct poet_op`; a missing
+    `op` and `sink` are names of rows of isa.def. `attrs` has fields of `struct poet_op`; a missing
     field is 0. `inputs` are in the order of isa.def: the kernel's inputs, then the sink's inputs.
-    `shape` is the shape of the result, by default the shape of the output in isa.def.
-    Raises ValueError if an input's size does not fit `attrs`, or its type does not fit isa.def.
+    `shape` is the shape of the result. The default is the shape of the output in isa.def.
+    Raises ValueError if an input does not have the size that `attrs` define, or has a wrong type.
     """
     kernel = isa.kernels()[op]
     own = min(len(kernel.letters), len(inputs))
@@ -36,7 +36,7 @@ def run_kernel(
     for i, (letter, array) in enumerate(zip(kernel.letters, inputs, strict=False)):
         wanted = np.int32 if letter in isa.INTEGERS else np.float32
         if array.dtype != wanted:
-            raise ValueError(f"{op}: input {i} is {array.dtype}, not {wanted.__name__}")
+            raise ValueError(f"{op}: input {i} is {array.dtype}, but must be {wanted.__name__}")
         operands.append(array.reshape(isa.shape(letter, attrs)))
     fields = {name: f32(v) if name in _FLOATS else int(v) for name, v in attrs.items()}
     record = Op(step=step, **fields)  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def run_kernel(
 def run_step(
     graph: Graph, stored: Mapping[str, NDArray[Any]], step: int
 ) -> dict[str, NDArray[Any]]:
-    """Return the value of every node in a training step. `stored` are the stored nodes' values."""
+    """Return the values of all nodes of a step. `stored` has the values of stored nodes."""
     values: dict[str, NDArray[Any]] = {}
     for node in graph:
         if node.stored:
@@ -64,7 +64,7 @@ def run_step(
 
 
 def _into_sink(sink: str, op: Op, gradient: Array, extra: Sequence[Array]) -> Array:
-    """Apply the sink to a gradient. Return the result, which has the gradient's shape."""
+    """Apply a sink of isa.def to a gradient. Return the result, which has the same shape."""
     old = [array.reshape(gradient.shape) for array in extra]
 
     def decayed(w: int) -> Array:
@@ -78,4 +78,4 @@ def _into_sink(sink: str, op: Op, gradient: Array, extra: Sequence[Array]) -> Ar
         return old[0] - op.learning_rate * decayed(0)
     if sink == "momentum":
         return op.momentum * old[0] + decayed(1)
-    raise ValueError(f"a parameter's gradient cannot go into sink {sink}")
+    raise ValueError(f"sink {sink} takes no gradient: choose store, accumulate, sgd or momentum")

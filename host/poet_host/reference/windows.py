@@ -12,10 +12,10 @@ from .op import Op, kernel
 def _meeting(
     at: int, stride: int, pad: int, in_size: int, out_size: int
 ) -> tuple[slice, slice] | None:
-    """Return a slice of outputs, and a slice of inputs with one input for each of these outputs.
+    """Return the outputs whose window element `at` is not in the padding, as a slice.
 
-    An output is in the slice if element `at` of its window is inside the input. The input at this
-    element is in the other slice. Return None if there is no such output.
+    A second slice contains the input at this element for each of these outputs. Return None if
+    element `at` is in the padding for all outputs.
     """
     first = max(0, -((at - pad) // stride))
     end = min(out_size, (in_size - 1 + pad - at) // stride + 1)
@@ -26,7 +26,7 @@ def _meeting(
 
 
 def _taps(op: Op) -> list[tuple[tuple[int, int], tuple[Any, ...], tuple[Any, ...]]]:
-    """Return ((kh, kw), index into outputs, index into inputs) for each element of the window."""
+    """Return ((kh, kw), index of outputs, index of inputs) for each element of the window."""
     found = []
     for kh in range(op.kernel_h):
         for kw in range(op.kernel_w):
@@ -38,7 +38,7 @@ def _taps(op: Op) -> list[tuple[tuple[int, int], tuple[Any, ...], tuple[Any, ...
 
 
 def _clipped(stride: int, pad: int, size: int, kernel: int, out: int) -> list[tuple[slice, slice]]:
-    """Return two slices for each output: window elements inside the input, and their inputs."""
+    """Return two slices for each output: its window without padding, and the inputs in it."""
     found = []
     for start in range(-pad, out * stride - pad, stride):
         begin, end = max(0, start), max(0, start, min(size, start + kernel))
@@ -111,7 +111,7 @@ def _largest(op: Op, x: Array) -> tuple[Array, NDArray[np.int64]]:
 
 
 def _areas(op: Op) -> Array | np.float32:
-    """Return the number by which the sum of each window is divided."""
+    """Return the divisor for the sum of each window, which makes the sum a mean."""
     if not op.variant:
         return f32(op.kernel_h * op.kernel_w)
     inside = np.zeros(op.pooled_shape[2:], f32)
@@ -132,7 +132,7 @@ def avgpool2d(op: Op, x: Array) -> Array:
 def avgpool2d_grad(op: Op, dy: Array) -> Array:
     share: Array = dy / _areas(op)
     dx = np.zeros(op.input_shape, f32)
-    for _, outputs, inputs in reversed(_taps(op)):  # windows are added in ascending order
+    for _, outputs, inputs in reversed(_taps(op)):  # each input adds its windows in ascending order
         dx[inputs] += share[outputs]
     return dx
 

@@ -1,7 +1,8 @@
-"""State of a board's arena and transfers during a plan. Statements that break a rule are refused.
+"""State of a board's arena (RAM for tensors) and transfers during a plan.
 
-Encoder and decoder both use the class ArenaState. So both have the same list of residents, and wait
-for the same transfers. The class checks all rules of "What a reader refuses" in FORMAT.md.
+The encoder and the decoder both use the class ArenaState. So both have the same list of residents
+(tensors in RAM), and wait for the same transfers. ArenaState refuses statements that break a rule.
+The section "What a reader refuses" of FORMAT.md lists the rules.
 """
 
 from bisect import insort
@@ -11,7 +12,7 @@ from .model import KEEP, NEXT, ONCE, PAGE, PLACE_NONE, STORED, Model
 
 
 class RuleError(ValueError):
-    """A board would refuse a statement. The message says which rule the statement breaks."""
+    """Raised for a statement that a board would refuse. The message says which rule it breaks."""
 
 
 @dataclass(frozen=True, order=True)
@@ -24,15 +25,15 @@ class Resident:
 
 
 class ArenaState:
-    """State after each statement of a plan. Tensors are identified by numbers of the model part."""
+    """State after each statement of a plan. Tensors have the numbers of the model part."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.residents: list[Resident] = []  # sorted by offset
-        self.next_tensor = model.stored_count  # lowest number of a tensor not computed so far
+        self.next_tensor = model.stored_count  # lowest number of a tensor not yet computed
         self.last_output: int | None = None
         self.queued = 0  # number of transfers queued since the begin of the step
-        self.finished = 0  # number of transfers that have ended for certain, after a wait
+        self.finished = 0  # number of transfers whose end a wait has ensured
         self.peak_bytes = 0
         self.resident_max = 0
         self.queue_max = 0
@@ -52,12 +53,12 @@ class ArenaState:
         return self._where[tensor].offset
 
     def position(self, tensor: int) -> int:
-        """Return the index of a tensor in the list of residents."""
+        """Return the index of a tensor in `residents`, the list of tensors in RAM."""
         self._must_be_in_ram(tensor)
         return self.residents.index(self._where[tensor])
 
     def first_fit(self, size_bytes: int) -> int:
-        """Return the lowest offset at which `size_bytes` fit between the residents."""
+        """Return the lowest offset of a gap of `size_bytes` between the tensors in RAM."""
         low = 0
         for resident in self.residents:
             if low + size_bytes <= resident.offset:
@@ -66,7 +67,7 @@ class ArenaState:
         return low
 
     def before_compute(self, tensor: int) -> int:
-        """Return the number of the transfer that must end before the compute, or 0."""
+        """Return the number of the last transfer that a compute must wait for, or 0."""
         op = self.model.operator(tensor)
         needed = [self._arrival.get(i, 0) for i in op.inputs]
         if op.overwrites is not None:
@@ -74,17 +75,17 @@ class ArenaState:
         return max(needed, default=0)
 
     def before_free(self, tensor: int) -> int:
-        """Return the number of the transfer that must end before the free, or 0."""
+        """Return the number of the last transfer that a free must wait for, or 0."""
         return self._transfer.get(tensor, 0)
 
     def begin_compute(self, tensor: int) -> None:
-        """Check a compute. The caller then calls `take` or `overwrite`, and `end_compute`."""
+        """Check a compute. Then call `take` or `overwrite`, and finally `end_compute`."""
         if not self.model.stored_count <= tensor < len(self.model.tensors):
-            raise RuleError(f"tensor {tensor} has no operator")
+            raise RuleError(f"tensor {tensor} cannot be computed, because it has no operator")
         if tensor > self.next_tensor:
-            raise RuleError(f"tensor {tensor} is computed before tensor {self.next_tensor}")
+            raise RuleError(f"tensor {self.next_tensor} must be computed before tensor {tensor}")
         if tensor < self.next_tensor and self.model.tensors[tensor].flags & ONCE:
-            raise RuleError(f"tensor {tensor}, an update, is computed twice")
+            raise RuleError(f"tensor {tensor} is computed twice, but has the flag ONCE")
         self._must_be_new(tensor)
         for i in self.model.operator(tensor).inputs:
             self._must_be_in_ram(i)
@@ -94,12 +95,12 @@ class ArenaState:
         """Occupy a range of the arena for a tensor, or for a workspace (None)."""
         new = Resident(offset, offset + size_bytes, tensor)
         if offset < 0 or offset % 4:
-            raise RuleError(f"offset {offset} is not a multiple of 4")
+            raise RuleError(f"the offset {offset} must be a multiple of 4, and at least 0")
         for old in self.residents:
             if old.offset < new.end and new.offset < old.end:
                 raise RuleError(
-                    f"the new bytes [{new.offset}, {new.end}) overlap the bytes [{old.offset}, "
-                    f"{old.end}) that are in use"
+                    f"a statement takes the bytes [{new.offset}, {new.end}), but the bytes "
+                    f"[{old.offset}, {old.end}) are in use already"
                 )
         self._insert(new)
         self.peak_bytes = max(self.peak_bytes, new.end)
@@ -114,7 +115,7 @@ class ArenaState:
         self._insert(Resident(old.offset, old.end, tensor))
 
     def end_compute(self, tensor: int) -> None:
-        """Release the workspace, and store `tensor` as the latest output."""
+        """Release the workspace, and remember `tensor` as the latest output."""
         self.residents = [r for r in self.residents if r.tensor is not None]
         self.next_tensor = max(self.next_tensor, tensor + 1)
         self.last_output = tensor
@@ -122,7 +123,7 @@ class ArenaState:
     def page_in(self, tensor: int, offset: int) -> None:
         self._must_be_new(tensor)
         if tensor not in self._on_storage:
-            raise RuleError(f"tensor {tensor} is paged in, but is not on storage")
+            raise RuleError(f"tensor {tensor} cannot be paged in, because it is not on storage")
         self.take(offset, self.model.tensors[tensor].size_bytes, tensor)
         self._queue(tensor)
         self._arrival[tensor] = self.queued
@@ -130,7 +131,7 @@ class ArenaState:
     def page_out(self, tensor: int) -> None:
         self._must_be_in_ram(tensor)
         if self.model.tensors[tensor].place not in (PAGE, NEXT):
-            raise RuleError(f"tensor {tensor} has no page on storage, so it cannot be paged out")
+            raise RuleError(f"tensor {tensor} cannot be paged out: it has no page on storage")
         self._queue(tensor)
         self._on_storage.add(tensor)
 
@@ -142,17 +143,17 @@ class ArenaState:
     def wait(self, remaining: int) -> None:
         if self.unfinished <= remaining:
             raise RuleError(
-                f"the statement waits until at most {remaining} transfers are unfinished, but it "
-                f"has nothing to wait for: {self.unfinished} are unfinished"
+                f"a wait until at most {remaining} transfers are unfinished has no effect, because "
+                f"only {self.unfinished} are unfinished"
             )
         self.finished = self.queued - remaining
 
     def end(self) -> None:
         if self.next_tensor != len(self.model.tensors):
-            raise RuleError(f"tensor {self.next_tensor} is never computed")
+            raise RuleError(f"the plan never computes tensor {self.next_tensor}")
         for i, tensor in enumerate(self.model.tensors):
             if tensor.flags & KEEP and i not in self._on_storage:
-                raise RuleError(f"tensor {i} must be on storage at the end, but is not")
+                raise RuleError(f"at the end, tensor {i} must be on storage, but is not")
 
     def _queue(self, tensor: int) -> None:
         self.queued += 1
@@ -166,12 +167,14 @@ class ArenaState:
 
     def _must_be_new(self, tensor: int) -> None:
         if tensor in self._where:
-            raise RuleError(f"tensor {tensor} is in RAM already")
+            raise RuleError(
+                f"tensor {tensor} is in RAM already: free it before it is created again"
+            )
 
     def _must_be_in_ram(self, tensor: int) -> None:
         if tensor not in self._where:
-            raise RuleError(f"tensor {tensor} is not in RAM")
+            raise RuleError(f"a statement needs tensor {tensor}, which is not in RAM")
 
     def _must_be_finished(self, transfer: int, what: str) -> None:
         if transfer > self.finished:
-            raise RuleError(f"{what} while transfer {transfer} may be unfinished")
+            raise RuleError(f"the {what} must wait until transfer {transfer} has finished")

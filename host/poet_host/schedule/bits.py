@@ -2,7 +2,7 @@
 
 
 def width(count: int) -> int:
-    """Return the number of bits that an index into `count` items needs: 0 if `count` <= 1."""
+    """Return the number of bits of an index into `count` items: 0 if `count` is 0 or 1."""
     return max(count - 1, 0).bit_length()
 
 
@@ -14,14 +14,14 @@ class BitWriter:
         self.length = 0
 
     def put(self, value: int, bits: int) -> None:
-        """Append `value` as a number of `bits` bits."""
+        """Append `value` in `bits` bits. Raises ValueError if it does not fit."""
         if not 0 <= value < 1 << bits:
-            raise ValueError(f"{value} does not fit {bits} bits")
+            raise ValueError(f"the value {value} does not fit into {bits} bits")
         self._value |= value << self.length
         self.length += bits
 
     def code(self, pattern: str) -> None:
-        """Append a pattern of the digits 0 and 1, as FORMAT.md writes it. The first comes first."""
+        """Append the bits of a pattern of FORMAT.md, such as "1100", from left to right."""
         for bit in pattern:
             self.put(int(bit), 1)
 
@@ -37,7 +37,7 @@ class BitWriter:
 
 
 class BitsError(ValueError):
-    """The stream ends within a statement, or holds a number that is too large."""
+    """The bit stream ends within a statement, or a number in the stream is too large."""
 
 
 class BitReader:
@@ -49,23 +49,23 @@ class BitReader:
         self.position = 0
 
     def get(self, bits: int) -> int:
-        """Read a number of `bits` bits. Raises BitsError at the end of the stream."""
+        """Read a number of `bits` bits. Raises BitsError if fewer bits are left."""
         if self.position + bits > self.length:
-            raise BitsError("the statements end without `end`")
+            raise BitsError("the bits end before the statement `end`")
         value = (self._value >> self.position) & ((1 << bits) - 1)
         self.position += bits
         return value
 
     def gamma(self) -> int:
-        """Read u(value). Raises BitsError if it has more than 32 bits."""
+        """Read the Elias gamma code of value + 1. Raises BitsError for more than 32 bits."""
         low_bits = 0
         while self.get(1) == 0:
             low_bits += 1
             if low_bits > 31:
-                raise BitsError("a number has more than 32 bits")
+                raise BitsError("a number in a statement has more than 32 bits")
         return (1 << low_bits) + self.get(low_bits) - 1
 
     @property
     def rest(self) -> int:
-        """Return the unread bits as a number, which is 0 if all these bits are 0."""
+        """Return the unread bits as one number: 0 if all of them are 0."""
         return self._value >> self.position

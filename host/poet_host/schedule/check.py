@@ -1,4 +1,4 @@
-"""Check the meta part of a schedule, and that it describes the tensors of the model part."""
+"""Check the meta part of a schedule, also against the tensors of the model part."""
 
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def check_meta(schedule: "Schedule", where: str) -> None:
-    """Check what readers use of the meta part. Messages of BadInput begin with `where`."""
+    """Check the meta part. Raises BadInput with a message that begins with `where`."""
     model = schedule.model
     meta = convert(schedule.meta, ScheduleMeta, f"{where}, meta part", extra=True)
     names = [tensor.name for tensor in meta.tensors]
     if len(names) != len(model.tensors) or len(set(names)) < len(names):
-        raise BadInput(f"{where}: the meta part does not name the model's tensors: solve again")
+        raise BadInput(f"{where}: the meta part must name each tensor once: solve again")
     try:
         plan_from_json(meta.plan, "plan")
         if costs := schedule.meta.get("costs"):
@@ -32,16 +32,16 @@ def check_meta(schedule: "Schedule", where: str) -> None:
             for node, tensor in zip(graph, model.tensors, strict=True):
                 if node.size_bytes != tensor.size_bytes:
                     raise BadInput(
-                        f"the shape and the size of tensor {quoted(node.name)} do not agree"
+                        f"the shape of tensor {quoted(node.name)} does not match its size"
                     )
             check_starts(graph)
     except BadInput as error:
-        reason = str(error).replace("\n", "\\n")  # names may contain a line break
+        reason = str(error).replace("\n", "\\n")  # the error may quote a name with a line break
         raise BadInput(f"{where}, meta part: {reason}: solve again") from error
 
 
 def _check_costs(graph: CostGraph, names: list[str], model: Model) -> None:
-    """Raise BadInput if the costs are for other tensors or operators than those of the model."""
+    """Raise BadInput unless the costs have the same tensors and operators as the model."""
     nodes = numbered(graph.nodes)
     number = {graph.nodes.index(node): i for i, node in enumerate(nodes)}
     same = [node.name for node in nodes] == names
@@ -54,4 +54,4 @@ def _check_costs(graph: CostGraph, names: list[str], model: Model) -> None:
                 same &= {number[j] for j in node.inputs} == set(op.inputs)
                 same &= op.overwrites == (None if over is None else number[over])
     if not same:
-        raise BadInput("the costs belong to another graph")
+        raise BadInput("`costs` and the model part have different tensors or operators")

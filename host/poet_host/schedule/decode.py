@@ -21,9 +21,9 @@ class Wait:
 def decode(schedule: Schedule) -> tuple[Statement | Wait, ...]:
     """Return all statements in order, without `end`.
 
-    Waits are included. If a free is part of a compute, it is returned as a separate statement.
-    Every compute has an offset, even if it overwrites its input. Raises BadInput if a board would
-    refuse the statements.
+    The result includes waits, and a separate statement for each free that is part of a compute.
+    Every compute has an offset, even if its output overwrites an input. Raises BadInput if a board
+    would refuse the statements.
     """
     decoder = _Decoder(schedule)
     try:
@@ -51,18 +51,18 @@ class _Decoder:
         state, header = self.state, self.header
         state.end()
         if self.bits.rest or self.bits.length - self.bits.position > 7:
-            raise RuleError("there are bits after `end`")
+            raise RuleError("only 0 bits up to the next byte may follow the statement `end`")
         counted = (state.peak_bytes, len(self.statements), state.resident_max, state.queue_max)
         stated = (header.arena_bytes, header.statement_count, header.resident_max, header.queue_max)
         if counted != stated:
             raise RuleError(
-                f"the header states {stated}, but the statements have {counted} (bytes of arena, "
-                "statements, tensors in RAM, queued transfers)"
+                f"the header has {stated}, but the statements need {counted}, as (bytes of arena, "
+                "statements, most tensors in RAM, most queued transfers)"
             )
         return tuple(self.statements)
 
     def _next(self) -> bool:
-        """Read one statement. Return False at `end`."""
+        """Read one statement. Return False if it is `end`, otherwise True."""
         get, state = self.bits.get, self.state
         if get(1) == 0:
             self._compute(state.next_tensor)
@@ -71,7 +71,7 @@ class _Decoder:
             tensor = self._tensor()
             if again:
                 if tensor >= state.next_tensor:
-                    raise RuleError(f"tensor {tensor} is recomputed before its first computation")
+                    raise RuleError(f"tensor {tensor} is recomputed, but has not been computed yet")
                 self._compute(tensor)
             else:
                 offset = self._place(self.model.tensors[tensor].size_bytes)
@@ -131,7 +131,7 @@ class _Decoder:
     def _tensor(self) -> int:
         tensor = self.bits.get(width(len(self.model.tensors)))
         if tensor >= len(self.model.tensors):
-            raise RuleError(f"there is no tensor {tensor}")
+            raise RuleError(f"the model has no tensor with the number {tensor}")
         return tensor
 
     def _position(self) -> int:
@@ -139,7 +139,8 @@ class _Decoder:
         position = self.bits.get(width(count))
         if position >= count:
             raise RuleError(
-                f"resident {position} does not exist: only {count} residents are in RAM"
+                f"position {position} is not in the list of tensors in RAM, which has {count} "
+                "entries"
             )
         return position
 
@@ -156,5 +157,8 @@ class _Decoder:
         else:
             offset = 4 * self.bits.get(width(-(-self.header.arena_bytes // 4)))
         if offset + size_bytes > self.header.arena_bytes:
-            raise RuleError(f"the bytes [{offset}, {offset + size_bytes}) are outside the arena")
+            raise RuleError(
+                f"the bytes [{offset}, {offset + size_bytes}) are outside the arena of "
+                f"{self.header.arena_bytes} bytes"
+            )
         return offset

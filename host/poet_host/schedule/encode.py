@@ -20,7 +20,7 @@ from .model import Model, Operator, model_bytes, read_model, with_crc
 from .schedule import Schedule
 
 _C = isa.constants()
-QUEUE_CAPACITY = 8  # most transfers that a board queues, if its HELLO is unknown
+QUEUE_CAPACITY = 8  # default for boards whose HELLO message is unknown
 
 
 def encode(
@@ -29,12 +29,13 @@ def encode(
     meta: Mapping[str, Any] | None = None,
     queue_capacity: int = QUEUE_CAPACITY,
 ) -> Schedule:
-    """Return the schedule of a placed plan of `graph`.
+    """Return the schedule of a plan of `graph` that has offsets.
 
     `meta` (model, options, seed, board, keep_everything, ...) is added to the meta part. The meta
-    part also has the names of the graph and its tensors, and the plan's costs. `queue_capacity`:
-    most transfers that the board queues at once. Raises BadInput for a plan without offsets, or for
-    a graph that no board can run. Raises PoetError if the plan breaks a rule of the format.
+    part also has the names of the graph and its tensors, and the plan's costs. `queue_capacity` is
+    the largest number of transfers that the board queues. Raises BadInput for a plan without
+    offsets, or for a graph that no board can run. Raises PoetError if the plan breaks a rule of the
+    format.
     """
     nodes = numbered(graph)
     about = {"name": graph.name, "data": graph.data, "label": graph.label}
@@ -52,7 +53,7 @@ def encode_costs(
     meta: Mapping[str, Any] | None = None,
     queue_capacity: int = QUEUE_CAPACITY,
 ) -> Schedule:
-    """Return the schedule of a plan for a cost graph. Boards refuse it: all kernels are `none`."""
+    """Return the schedule of a plan for a cost graph. It has no kernels, so boards refuse it."""
     nodes = numbered(graph.nodes)
     known = {"graph": {"name": graph.name}, "tensors": [{"name": node.name} for node in nodes]}
     return _encode(model_of_costs(graph), known, plan, meta, queue_capacity)
@@ -67,7 +68,7 @@ def _encode(
     origin: bytes = b"",
 ) -> Schedule:
     if not plan.statements:
-        raise BadInput(f"the plan has no statements (its status is {plan.status})")
+        raise BadInput(f"a plan without statements has no schedule: its status is {plan.status}")
     if queue_capacity < 1:
         raise BadInput(f"queue_capacity is {queue_capacity}: it must be at least 1")
     part = model_bytes(tables)
@@ -77,29 +78,29 @@ def _encode(
     whole = {"format": "poet-schedule", **known, "plan": plan_to_json(plan, statements=False)}
     for key, value in (meta or {}).items():
         if key in whole:
-            raise BadInput(f"meta: `encode` sets the key {key} itself: choose another key")
+            raise BadInput(f"`meta` has the key {key}, which `encode` sets: choose another key")
         whole[key] = value
-    # Convert the meta part to JSON and back, so that tuples become lists, as in a file. A value
-    # that JSON cannot store raises an error here.
+    # Convert the meta part to JSON and back: then it has lists instead of tuples, as in a file.
+    # `json.dumps` raises an error for a value that JSON cannot store.
     schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)), origin)
     _compare(schedule, plan.statements)
     return schedule
 
 
 def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
-    """Decode the schedule. Raises PoetError if a statement differs from that of the plan."""
+    """Decode the schedule. Raises PoetError if its statements are not those of the plan."""
     decoded = [s for s in decode(schedule) if not isinstance(s, Wait)]
     for i, (mine, planned) in enumerate(zip(decoded, statements, strict=True)):
         offset = planned.offset if planned.offset is not None else mine.offset
         if mine != replace(planned, offset=offset):
             raise PoetError(
-                f"the schedule decodes to another plan at statement {i} ({planned} became {mine}): "
-                "this is a defect of poet-host, please report it"
+                f"statement {i} of the plan, {planned}, was encoded as {mine}: this is a defect of "
+                "poet-host, please report it"
             )
 
 
 class _Encoder:
-    """Writes the statements of a plan. `state` is the board's state after the last statement."""
+    """Writes the statements of a plan. `state` is the board's state after those written so far."""
 
     def __init__(
         self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int
@@ -110,7 +111,7 @@ class _Encoder:
         self.capacity = capacity
         self.state = ArenaState(model)
         self.out = BitWriter()
-        self.count = 0  # number of statements written so far, with waits
+        self.count = 0  # number of statements written so far, including waits
         self.arena_bytes = self._arena_bytes()
 
     def plan_part(self) -> bytes:
@@ -143,7 +144,10 @@ class _Encoder:
         return with_crc(header + bits)
 
     def _arena_bytes(self) -> int:
-        """Return the highest end of a tensor or workspace. It limits the bits of raw offsets."""
+        """Return the highest end of a tensor or workspace, in bytes.
+
+        It determines the number of bits of an offset that is written as a number.
+        """
         top = 0
         for i, statement in enumerate(self.statements):
             number = self._number(statement)
@@ -161,7 +165,7 @@ class _Encoder:
         return top
 
     def _statement(self, statement: Statement, index: int) -> int:
-        """Write a statement and the frees that are part of it. Return the number of both."""
+        """Write a statement, and the frees that are part of it. Return the number of statements."""
         number = self._number(statement)
         self.count += 1
         if statement.op == "compute":
@@ -211,9 +215,9 @@ class _Encoder:
         return 1 + self._folded_frees((*op.freeable, number), index + 1)
 
     def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
-        """Write one bit for each candidate: 1 if the plan's next statement frees this tensor.
+        """Write one bit for each candidate: 1 if the plan's next statement frees it without a wait.
 
-        Return the number of frees.
+        Return the number of these frees.
         """
         folded = 0
         for tensor in candidates:
@@ -241,7 +245,7 @@ class _Encoder:
                 self.out.put(i, width(len(residents)))
                 return
         if offset < 0 or offset % 4:
-            raise RuleError(f"offset {offset} is not a multiple of 4")
+            raise RuleError(f"the offset {offset} must be a multiple of 4, and at least 0")
         self.out.code("11")
         self.out.put(offset // 4, width(self.arena_bytes // 4))
 
@@ -251,7 +255,7 @@ class _Encoder:
         self.out.put(position, width(len(self.state.residents)))
 
     def _wait_for(self, transfer: int) -> None:
-        """If a transfer may be unfinished, write a wait until this transfer has ended."""
+        """Write a wait for the end of a transfer, unless an earlier wait includes this transfer."""
         if transfer > self.state.finished:
             self._wait(self.state.queued - transfer)
 
@@ -267,17 +271,17 @@ class _Encoder:
 
     def _number(self, statement: Statement) -> int:
         if statement.node not in self.numbers:
-            raise PoetError(f"the plan names {statement.node}, which is not in the graph")
+            raise PoetError(f"the plan uses {statement.node}, which is not a node of the graph")
         return self.numbers[statement.node]
 
     def _operator(self, number: int, statement: Statement) -> Operator:
         if number < self.model.stored_count:
-            raise PoetError(f"the plan computes {statement.node}, which is a stored tensor")
+            raise PoetError(f"the plan cannot compute {statement.node}, which is a stored tensor")
         return self.model.operator(number)
 
     @staticmethod
     def _placed(statement: Statement, index: int, what: str = "offset") -> int:
-        """Return the field `what` of a statement. Raises BadInput if this offset is missing."""
+        """Return the offset in the field `what` of a statement. Raises BadInput if it is None."""
         offset: int | None = getattr(statement, what)
         if offset is None:
             raise BadInput(

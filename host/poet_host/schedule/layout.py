@@ -1,6 +1,6 @@
 """Lay out tensors on storage, in the areas that schedules/FORMAT.md defines.
 
-This file also numbers the tensors of a graph, and converts the graph to tables of the model part.
+This file also numbers the tensors of a graph, and makes the tables of the model part.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,22 +41,23 @@ def numbered(nodes: Iterable[_N]) -> list[_N]:
 
 
 def model_of_graph(graph: Graph) -> Model:
-    """Return the tables of a training graph. Raises BadInput if no board can run the graph."""
+    """Return the tables for a training graph. Raises BadInput if no board can run the graph."""
     nodes = numbered(graph)
     number = {node.name: i for i, node in enumerate(nodes)}
     renewed = [node.updates for node in nodes if node.updates is not None]
     for name in renewed:
         if renewed.count(name) > 1:
-            raise BadInput(f"graph {graph.name}: {name} is updated twice in a step")
+            raise BadInput(f"graph {graph.name}: several nodes update {name}, but only one may")
         if not graph[name].stored:
-            raise BadInput(f"graph {graph.name}: {name} is updated, but is not a stored tensor")
+            raise BadInput(f"graph {graph.name}: a node updates {name}, which is not a stored node")
     tensors = []
     for node in nodes:
         if node.updates is not None:
             place, flags = NEXT, KEEP | ONCE
             if graph[node.updates].size_bytes != node.size_bytes:
                 raise BadInput(
-                    f"graph {graph.name}: {node.name} and the tensor that it updates differ in size"
+                    f"graph {graph.name}: {node.name} updates {node.updates}, so both must have "
+                    "the same size"
                 )
         elif node.stored:
             place, flags = _stored_place(graph, node, renewed), STORED
@@ -79,12 +80,14 @@ def _operator(graph: Graph, node: Node, number: Mapping[str, int]) -> Operator:
     where = f"graph {graph.name}, node {node.name}"
     kernels, sinks = isa.by_name("KERNEL"), isa.by_name("SINK")
     if node.op not in kernels or node.sink not in sinks:
-        raise BadInput(f"{where}: no board has the operator {node.op} with the sink {node.sink}")
+        raise BadInput(
+            f"{where}: no board has both the operator {node.op} and the sink {node.sink}"
+        )
     if len(node.inputs) > MAX_INPUTS:
         raise BadInput(f"{where}: the node has {len(node.inputs)} inputs: use at most {MAX_INPUTS}")
     unknown = sorted(set(node.attrs) - _ATTRS)
     if unknown:
-        raise BadInput(f"{where}: poet_op has no field {unknown[0]}")
+        raise BadInput(f"{where}: the attribute {unknown[0]} is not a field of `struct poet_op`")
     return Operator(
         kernels[node.op].code,
         tuple(number[name] for name in node.inputs),
@@ -95,14 +98,14 @@ def _operator(graph: Graph, node: Node, number: Mapping[str, int]) -> Operator:
 
 
 def model_of_costs(graph: CostGraph) -> Model:
-    """Return the tables of a cost graph. Boards refuse these tables, but plans can be encoded.
+    """Return the tables for a cost graph. Plans can use them, but boards refuse them.
 
     Sizes are rounded up to a multiple of 4 bytes, because offsets in RAM are multiples of 4.
     """
     if not graph.storage and any(node.stored or node.keep for node in graph.nodes):
         raise BadInput(
-            f"graph {graph.name}: it has stored or kept tensors, but its board has no storage, so "
-            "a schedule is impossible: save the plan alone with --plan"
+            f"graph {graph.name}: some tensors must be on storage, but the board has no storage. "
+            "No schedule is possible: save only the plan, with --plan"
         )
     order = numbered(graph.nodes)
     number = {node.name: i for i, node in enumerate(order)}
@@ -111,7 +114,7 @@ def model_of_costs(graph: CostGraph) -> Model:
         where = f"graph {graph.name}, node {node.name}"
         if node.bytes == 0:
             raise BadInput(
-                f"{where}: the tensor has 0 bytes, but a tensor of a schedule needs at least 1"
+                f"{where}: the tensor has 0 bytes, but each tensor of a schedule needs at least 1"
             )
         inputs = tuple(number[graph.nodes[i].name] for i in dict.fromkeys(node.inputs))
         if len(inputs) > MAX_INPUTS:
@@ -132,10 +135,10 @@ def rounded(size_bytes: int) -> int:
 
 
 def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[int, int]) -> Model:
-    """Assign storage blocks to every tensor. `renews` maps NEXT tensors to CURRENT tensors.
+    """Assign storage blocks to every tensor. `renews` maps each NEXT tensor to its CURRENT tensor.
 
     Stored tensors with different values of `place` never share an erase group. So a step never
-    writes into the erase group of a tensor that only the host can restore.
+    writes into an erase group with a tensor that only the host can restore.
     """
     placed: dict[int, Tensor] = {}
     end, last = 0, None

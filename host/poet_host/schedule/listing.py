@@ -22,7 +22,7 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Row:
-    """The values in a statement's line. None means that the statement does not have a value."""
+    """The values in the line of a statement. A value is None if the statement does not have it."""
 
     index: int
     statement: str
@@ -32,18 +32,18 @@ class Row:
     ram_bytes: int | None  # RAM in use after the statement
     begin_us: float | None  # `begin_us` and `time_us` are computed from the schedule's costs
     time_us: float | None
-    what: str  # the operator of a compute, or what a wait waits for
+    what: str  # the operator of a compute, or the transfers of a wait
 
 
 # Headings, without units, of the columns that hold numbers.
 _NUMBERS = ("#", "begins", "takes", "took", "bytes", "at", "RAM used")
-NAME_WIDTH = 60  # characters; the middle of longer tensor names is left out
+NAME_WIDTH = 60  # in characters; longer tensor names are shortened
 SHORT_US = 10_000  # a shorter step is listed in microseconds, not milliseconds
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Unit of the times in a step: microseconds if the step is short, otherwise milliseconds."""
+    """Unit of times in a listing: microseconds for a short step, otherwise milliseconds."""
 
     name: str
     us: float
@@ -58,11 +58,11 @@ def unit_of(step_us: float) -> Unit:
 
 
 def listing(schedule: Schedule, took_us: Mapping[int, float] | None = None) -> str:
-    """Return the lines of a listing: a header, then each statement with tensor, offset and RAM.
+    """Return a listing: a header, then one line for each statement with tensor, offset and RAM.
 
-    If the schedule has costs, the begin and time of each statement are listed too. `took_us`:
-    measured times by index of the statement, for a separate column. Raises BadInput if the
-    statements break a rule.
+    If the schedule has costs, the line also has the planned begin and time. If `took_us` has
+    measured times by statement index, they get their own column. Raises BadInput if the statements
+    break a rule.
     """
     found = rows(schedule)
     ends_us = max((row.begin_us + (row.time_us or 0) for row in found if row.begin_us), default=0.0)
@@ -75,9 +75,8 @@ def _cells(
     found: tuple[Row, ...], unit: Unit, timed: bool, took_us: Mapping[int, float] | None
 ) -> Iterator[tuple[str, ...]]:
     times = (f"begins {unit.name}", f"takes {unit.name}") if timed else ()
-    measured_in = unit_of(
-        sum(took_us.values()) if took_us else 0.0
-    )  # these times may be from another board, so they may need another unit
+    # Measured times may come from a slower board than planned times, and so need another unit.
+    measured_in = unit_of(sum(took_us.values()) if took_us else 0.0)
     took = (f"took {measured_in.name}",) if took_us is not None else ()
     yield "#", *times, *took, "statement", "tensor", "bytes", "at", "RAM used", "what"
     for row in found:
@@ -137,7 +136,7 @@ def _storage(model: Model) -> Iterator[str]:
 
 
 def rows(schedule: Schedule) -> tuple[Row, ...]:
-    """Return all statements in order. Raises BadInput if they break a rule."""
+    """Return one row for each statement, in order. Raises BadInput if a statement breaks a rule."""
     statements = decode(schedule)
     times: tuple[Timed | None, ...] = (None,) * len(statements)
     if schedule.meta.get("costs"):
@@ -151,7 +150,7 @@ def _rows(
     model, names = schedule.model, schedule.names
     number = {name: i for i, name in enumerate(names)}
     resident: set[int] = set()
-    left_us: dict[int, float] = {}  # when each tensor left RAM
+    left_us: dict[int, float] = {}  # tensor -> time at which it left RAM
     computed: set[int] = set()
     unit = unit_of(max((timed.end_us for timed in times if timed), default=0.0))
     ram_bytes = 0
@@ -194,8 +193,8 @@ def _waited_for(remaining: int) -> str:
 def operator_text(schedule: Schedule, tensor: int, statement: Statement | None = None) -> str:
     """Return the operator of a tensor as `kernel(inputs)`.
 
-    In a cost graph, which has no kernels, return `from inputs`. If `statement` is a compute, the
-    text also has the size and offset of the workspace.
+    A cost graph has no kernels, so the text is then `from inputs`. If `statement` is a compute, the
+    text also has the size and the offset of the workspace.
     """
     op, names = schedule.model.operator(tensor), schedule.names
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name

@@ -1,4 +1,4 @@
-"""Schema of the meta part of a .poet file. Keys that the schema does not have are allowed."""
+"""Schema of the meta part of a .poet file. The meta part may have other keys too."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ _Size = Annotated[int, Meta(ge=1, lt=2**32)]
 
 @dataclass(frozen=True)
 class TensorMeta:
-    """A tensor of a training graph. The other fields of the tensor's Node are in the model part."""
+    """A tensor of a training graph. The model part has the other fields of the tensor's Node."""
 
     name: Name
     shape: tuple[_Size, ...]
@@ -25,7 +25,7 @@ class TensorMeta:
 
 @dataclass(frozen=True)
 class GraphMeta:
-    """Names of a training graph and of its nodes. onnx/returning.py explains `lost`, `made_up`."""
+    """Names of a training graph and of its nodes. onnx/returning.py sets `lost` and `made_up`."""
 
     name: str
     data: Name
@@ -38,7 +38,7 @@ class GraphMeta:
 
 @dataclass(frozen=True)
 class TrainingMeta:
-    """The meta part of a training graph. `tensors` are in the order of their numbers."""
+    """The meta part of a schedule of a training graph. `tensors` are in order of number."""
 
     graph: GraphMeta
     tensors: tuple[TensorMeta, ...]
@@ -66,6 +66,6 @@ class ScheduleMeta:
 
     graph: NameOnly
     tensors: tuple[NameOnly, ...]
-    plan: dict[str, Any]  # the content of a plan.json, but without statements
+    plan: dict[str, Any]  # a plan as JSON, without its statements
     board: str | None = None
     keep_everything: KeptEverything | None = None

@@ -18,31 +18,31 @@ PLACE_NONE, PAGE, FIXED, CURRENT, NEXT, INPUT = (
 )
 STORED, KEEP, ONCE, LOSS = (_C[f"POET_FLAG_{name}"] for name in ("STORED", "KEEP", "ONCE", "LOSS"))
 
-# The CRC of a part covers all bytes after the field `crc`, and so most of the header.
+# The CRC of a part is computed from all bytes after the field `crc` of its header.
 _AFTER_CRC = isa.ffi().offsetof("struct poet_model", "crc") + 4
 
-# Fields of poet_op that connect operators and tensors; all others are attributes.
+# Fields of poet_op that are not attributes of an operator.
 STRUCTURE = ("kernel", "sink", "input_count", "output", "overwrites", "input")
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One record poet_tensor. In a Model, stored tensors come before computed tensors."""
+    """The record `poet_tensor`. In a Model, stored tensors come before computed tensors."""
 
     size_bytes: int
     place: int  # a POET_PLACE_*
     flags: int  # POET_FLAG_*, or-ed
-    block: int = 0  # the tensor's first block, counted in the data area
+    block: int = 0  # number of the tensor's first block in the data area
 
     @property
     def blocks(self) -> int:
-        """Return the number of blocks that one slot or page of the tensor takes, with trailer."""
+        """Return the number of blocks for one copy of the tensor with its trailer."""
         return -(-(self.size_bytes + _C["POET_TRAILER"]) // BLOCK)
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One record poet_op."""
+    """The record `poet_op`."""
 
     kernel: int  # code in isa.def
     inputs: tuple[int, ...]  # tensor numbers
@@ -52,12 +52,12 @@ class Operator:
 
     @property
     def workspace_bytes(self) -> int:
-        # No kernel needs a workspace yet. Kernels that stream data would have their buffers there.
+        # No kernel needs a workspace yet. A kernel that streams data would keep its buffers there.
         return int(self.attrs.get("workspace_bytes", 0))
 
     @cached_property
     def freeable(self) -> tuple[int, ...]:
-        """Return the inputs that a compute can free, in the order of the bits that free them."""
+        """Return the inputs that a compute can free, in the order of their bits in a statement."""
         return tuple(i for i in dict.fromkeys(self.inputs) if i != self.overwrites)
 
 
@@ -76,15 +76,15 @@ class Model:
         return len(self.tensors) - len(self.operators)
 
     def operator(self, tensor: int) -> Operator:
-        """Return the operator that computes a tensor, which must not be stored."""
+        """Return the operator that computes a tensor. `tensor` must not be a stored tensor."""
         return self.operators[tensor - self.stored_count]
 
 
 def model_bytes(model: Model) -> bytes:
-    """Return the model part. `model.crc` is not used: the CRC is computed from other fields."""
+    """Return the model part. Its CRC is computed: `model.crc` is ignored."""
     if len(model.tensors) >= NONE:
         raise BadInput(
-            f"the graph has {len(model.tensors):,} tensors: a schedule has at most {NONE - 1:,}"
+            f"the graph has {len(model.tensors):,} tensors, but a schedule has at most {NONE - 1:,}"
         )
     rows = [isa.pack("poet_tensor", **vars(tensor)) for tensor in model.tensors]
     rows += [
@@ -106,12 +106,12 @@ def model_bytes(model: Model) -> bytes:
 
 
 def part_crc(part: bytes) -> int:
-    """Return the CRC-32 of all bytes after the crc field of a model or plan part."""
+    """Return the CRC-32 of all bytes after the field `crc` of a model or plan part."""
     return zlib.crc32(part[_AFTER_CRC:])
 
 
 def with_crc(part: bytes) -> bytes:
-    """Return a model or plan part with its crc field filled in."""
+    """Return a model or plan part with the correct value in its field `crc`."""
     return part[: _AFTER_CRC - 4] + part_crc(part).to_bytes(4, "little") + part[_AFTER_CRC:]
 
 
@@ -126,7 +126,7 @@ def read_model(part: bytes, where: str) -> Model:
     if header["version"] != _C["POET_VERSION"]:
         raise BadInput(
             f"{where} has version {header['version']}, but this program reads version "
-            f"{_C['POET_VERSION']}: use the poet-host that wrote it, or solve again"
+            f"{_C['POET_VERSION']}: use the version that wrote the file, or solve again"
         )
     if header["crc"] != part_crc(part):
         raise BadInput(
@@ -135,8 +135,8 @@ def read_model(part: bytes, where: str) -> Model:
         )
     if header["fingerprint"] != isa.fingerprint():
         raise BadInput(
-            f"{where} was made for other operators than this poet-host has: use the version "
-            "that wrote it, or solve again"
+            f"{where} was made for other operators than this version of poet-host has: use the "
+            "version that wrote the file, or solve again"
         )
     tensors = tuple(
         Tensor(row["size_bytes"], row["place"], row["flags"], row["block"])
@@ -151,7 +151,7 @@ def read_model(part: bytes, where: str) -> Model:
 
 
 def part_size(header: Mapping[str, int]) -> int:
-    """Return the size, in bytes, of the model part that begins with a poet_model record."""
+    """Return the size of a model part in bytes. `header` is the record at its start."""
     computed = max(header["tensor_count"] - header["stored_count"], 0)
     return (
         isa.record_size("poet_model")
@@ -179,11 +179,11 @@ def _operator(row: dict[str, Any]) -> Operator:
 
 
 def _check(model: Model, header: Mapping[str, int], where: str) -> None:
-    """Check only those rules of FORMAT.md that decoding depends on. Boards check all rules."""
+    """Check the rules of FORMAT.md that decoding relies on. Boards check all rules."""
 
     def require(holds: bool, what: str) -> None:
         if not holds:
-            raise BadInput(f"{where} breaks a rule of the format ({what}): solve again")
+            raise BadInput(f"{where} breaks a rule of the format (wrong {what}): solve again")
 
     require(header["stored_count"] <= header["tensor_count"], "stored_count")
     require(header["keep_count"] == sum(1 for t in model.tensors if t.flags & KEEP), "keep_count")

@@ -1,4 +1,4 @@
-"""Change the optimiser's rates in a schedule. The plan stays the same: nothing is solved."""
+"""Change the optimiser's rates in a schedule. The plan stays the same."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,8 +15,8 @@ from .schedule import Schedule
 def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
     """Return the schedule with another `learning_rate`, `momentum` or `weight_decay`.
 
-    A rate of None stays the same. Raises BadInput for a rate that was not used when the schedule
-    was solved: momentum needs additional tensors in the plan, and weight decay may need some too.
+    If a rate is None, the schedule keeps its rate. Raises BadInput if the schedule was solved
+    without a given rate, because momentum and weight decay may need additional tensors in the plan.
     """
     given = {name: rate for name, rate in rates.items() if rate is not None}
     if not given:
@@ -29,8 +29,8 @@ def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
         if name not in used:
             option = "--" + name.replace("_", "-")
             raise BadInput(
-                f"schedule of {graph.name}: it was solved without {name.replace('_', ' ')}, so "
-                f"{option} cannot change it. Solve again with {option}"
+                f"the schedule of {graph.name} was solved without {name.replace('_', ' ')}, so "
+                f"{option} cannot change it: solve again with {option}"
             )
     part = model_bytes(model_of_graph(replace(graph, nodes=nodes)))
     size = isa.record_size("poet_plan_header")
@@ -44,14 +44,14 @@ def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
 
 
 def _changed(node: Node, given: Mapping[str, float], used: set[str]) -> Node:
-    """Return a node with the values of `given` for its rates. Add these rates' names to `used`."""
+    """Return the node with the rates in `given`. Add the names of its changed rates to `used`."""
     mine = [name for name in given if name in _rates_of(node)]
     used.update(mine)
     return replace(node, attrs={**node.attrs, **{name: given[name] for name in mine}})
 
 
 def _rates_of(node: Node) -> tuple[str, ...]:
-    """Return the optimiser's rates that a node applies (kernels/sink.c, kernels/update.c)."""
+    """Return the names of the rates that a node uses (see kernels/sink.c, kernels/update.c)."""
     decays = bool(node.attrs.get("weight_decay"))
     if node.sink == "sgd":
         return ("learning_rate", "weight_decay")

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def graph_of(schedule: "Schedule") -> Graph:
-    """Return the graph that was encoded, with stored nodes first and floats as float32.
+    """Return the training graph of a schedule: stored nodes first, floats rounded to float32.
 
     Raises BadInput for a schedule of a cost graph, or if the meta part does not describe a graph.
     """
     model = schedule.model
     if any(op.kernel == 0 for op in model.operators):
         raise BadInput(
-            f"schedule of {quoted(schedule.meta['graph']['name'])}: it was solved from costs alone,"
-            " so no board can run it: solve a model"
+            f"the schedule of {quoted(schedule.meta['graph']['name'])} was solved from costs alone,"
+            " so it has no kernels to run: solve a model instead"
         )
     meta = convert(schedule.meta, TrainingMeta, "the schedule's meta part", extra=True)
     names = tuple(row.name for row in meta.tensors)
@@ -41,7 +41,8 @@ def _node(number: int, row: TensorMeta, model: Model, names: tuple[str, ...]) ->
         renewed = next(same_block, None)
         if renewed is None:
             raise BadInput(
-                f"tensor {quoted(row.name)} does not update any of its inputs: solve again"
+                f"tensor {quoted(row.name)} must update one of its inputs, but updates none: "
+                "solve again"
             )
     return Node(
         **vars(row),

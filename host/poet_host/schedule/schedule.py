@@ -21,7 +21,7 @@ _C = isa.constants()
 
 @dataclass(frozen=True)
 class PlanHeader:
-    """The poet_plan_header of a plan part."""
+    """The record `poet_plan_header`, with which a plan part begins."""
 
     crc: int  # CRC-32 of the plan part; identifies the plan on a board
     model_crc: int  # CRC-32 of the model part that the plan belongs to
@@ -34,11 +34,11 @@ class PlanHeader:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The parts of a .poet file. `encode`, `parse` and `load` make and check them."""
+    """The parts of a .poet file. `encode`, `parse` and `load` return a checked Schedule."""
 
     model_part: bytes
     plan_part: bytes
-    meta: Mapping[str, Any]  # plain JSON: names of tensors, source and costs of the schedule
+    meta: Mapping[str, Any]  # JSON: names of tensors, model, options, board, costs, ...
     origin: bytes = field(default=b"", repr=False)  # the .onnx file of an imported model
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ class Schedule:
 
     @cached_property
     def graph(self) -> Graph:
-        """Return the training graph, stored nodes first. Raises BadInput for a cost graph."""
+        """Return the training graph with stored nodes first. Raises BadInput for a cost graph."""
         return graph_of(self)
 
     @cached_property
@@ -96,7 +96,7 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
         origin, end = _unpacked(data, end, "POET_ORIGIN_MAGIC", "origin part", where)
     if len(data) > end:
         raise BadInput(
-            f"{where} is damaged (it has bytes after its end): copy it again, or solve again"
+            f"{where} is damaged (other bytes follow its last part): copy it again, or solve again"
         )
 
     model = read_model(data[:plan_at], where)
@@ -105,7 +105,7 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
             f"{where} is damaged (the CRC of the plan part is wrong): copy it again, or solve again"
         )
     if plan_header["model_crc"] != model.crc:
-        raise BadInput(f"{where}: the plan belongs to another model: solve again")
+        raise BadInput(f"{where}: the plan part belongs to another model: solve again")
     meta = parse_json(text, f"{where}, meta part")
     schedule = Schedule(data[:plan_at], data[plan_at:meta_at], meta, origin)
     check_meta(schedule, where)
@@ -113,13 +113,13 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
 
 
 def _packed(magic: str, content: bytes) -> bytes:
-    """Return a part that only the host reads: a poet_meta record, then the content."""
+    """Return a meta or origin part: the record `poet_meta`, then the content."""
     record = isa.pack("poet_meta", magic=_C[magic], crc=zlib.crc32(content), bytes=len(content))
     return record + content
 
 
 def _unpacked(data: bytes, at: int, magic: str, part: str, where: str) -> tuple[bytes, int]:
-    """Return the content of a part that only the host reads, and the offset of its end."""
+    """Return the content of a meta or origin part, and the offset of its end."""
     header = _header(data, at, "poet_meta", magic, where)
     begin = at + isa.record_size("poet_meta")
     content = data[begin : begin + header["bytes"]]
@@ -135,7 +135,9 @@ def _header(data: bytes, at: int, record: str, magic: str, where: str) -> dict[s
     if data[at : at + 4] != _C[magic].to_bytes(4, "little"):
         if at == 0:
             raise BadInput(f"{where} is not a .poet file: name a file that `solve` wrote")
-        raise BadInput(f"{where} is damaged ({record} is missing): copy it again, or solve again")
+        raise BadInput(
+            f"{where} is damaged (the record {record} is missing): copy it again, or solve again"
+        )
     if len(data) < end:
-        raise BadInput(f"{where} ends too early: copy it again, or solve again")
+        raise BadInput(f"{where} is incomplete: copy it again, or solve again")
     return isa.unpack(record, data[at:end])

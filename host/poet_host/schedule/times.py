@@ -14,11 +14,11 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class Timed:
-    """Times of one statement, in microseconds after the begin of the step."""
+    """Times of one statement, in microseconds since the beginning of the step."""
 
     reached_us: float  # time when the processor reaches the statement
-    # Time when the processor or the transfer lane begins the statement, after all waits. For a
-    # free, it is the time when the wait begins.
+    # Time at which the statement begins, after all its waits.
+    # For a `free`, it is the time at which the wait begins.
     begin_us: float
     end_us: float  # time when the processor or the transfer lane has finished the statement
 
@@ -26,14 +26,14 @@ class Timed:
 def costs_of_schedule(schedule: Schedule) -> CostGraph:
     """Return the costs that a schedule was solved with. Raises BadInput if it has none."""
     if not schedule.meta.get("costs"):
-        raise BadInput("the schedule has no costs of its statements: solve it again")
+        raise BadInput("the schedule does not contain the costs of its statements: solve again")
     return parse_cost_graph(schedule.meta["costs"], "the schedule's costs")
 
 
 def planned_times(
     graph: CostGraph, statements: Sequence[Statement | Wait]
 ) -> tuple[Timed | None, ...]:
-    """Return the times of each statement, or None for a wait: other statements include waits."""
+    """Return the times of each statement. It is None for a wait: others include its time."""
     number = {node.name: i for i, node in enumerate(graph.nodes)}
     clock = Clock(graph)
     times: list[Timed | None] = []

@@ -314,7 +314,7 @@ def test_train_that_chooses_nothing_is_refused(train: str) -> None:
     b = small()
     x = b.flatten(b.conv2d(b.data, 2, 1, name="conv"))
     model = b.model(b.mse(b.linear(x, 3, name="fc")))
-    message = f"train {re.escape(repr(train))}: .*(conv.weight|last:1 to last:2)"
+    message = f"`train` is {re.escape(repr(train))}.*(conv.weight|last:1 to last:2)"
     with pytest.raises(BadInput, match=message):
         training_graph(model, Sgd(0.1), train)
 

@@ -101,20 +101,24 @@ MISTAKES: list[tuple[str, Mistake, str]] = [
     ("running momentum", lambda b: b.batchnorm2d(b.data, momentum=1.5), "`momentum` (1.5)"),
     ("foreign tensor", lambda b: b.relu(Tensor("x", (2, 4, 6, 5))), "not a tensor of this model"),
     ("no tensor", lambda b: b.relu(3), "not a tensor of this model"),
-    ("name twice", lambda b: b.relu(b.relu(b.data, name="a"), name="a"), "the name is used twice"),
+    (
+        "name twice",
+        lambda b: b.relu(b.relu(b.data, name="a"), name="a"),
+        "of the layer is used",
+    ),
     ("name of ours", lambda b: b.relu(b.data, name="a:grad"), "only letters"),
-    ("share nothing", lambda b: b.conv2d(b.data, 8, 3, share="x"), "conv2d with the name x"),
+    ("share nothing", lambda b: b.conv2d(b.data, 8, 3, share="x"), "has the name x"),
     (
         "share shapes",
         lambda b: b.conv2d(b.conv2d(b.data, 8, 3, name="a"), 8, 3, share="a"),
-        "other shapes",
+        "the parameters of a",
     ),
     (
         "share statistics",
         lambda b: b.batchnorm2d(b.batchnorm2d(b.data, name="a"), share="a"),
         "statistics of a",
     ),
-    ("huge", lambda b: b.linear(b.flatten(b.data), 2**30), "exceeds 4 GiB"),
+    ("huge", lambda b: b.linear(b.flatten(b.data), 2**30), "4 GiB"),
 ]
 
 
@@ -143,10 +147,10 @@ def test_data_of_wrong_shape_is_refused(shape: tuple[int, ...]) -> None:
 
 def test_a_model_ends_with_its_one_loss_and_uses_every_layer() -> None:
     b = builder(2, 3)
-    with pytest.raises(BadInput, match="the last layer must be the loss"):
+    with pytest.raises(BadInput, match=r"model m: .*loss"):
         b.model(b.linear(b.data, 3))
     loss = b.mse(b.linear(b.data, 3, name="fc"))
-    with pytest.raises(BadInput, match="uses linear1"):
+    with pytest.raises(BadInput, match=r"model m: .*linear1"):
         b.model(loss)
     with pytest.raises(BadInput, match="a loss already"):
         b.mse(b.data)
@@ -157,7 +161,7 @@ def test_a_model_ends_with_its_one_loss_and_uses_every_layer() -> None:
     early = builder(2, 3)
     loss = early.mse(early.data)
     early.relu(early.data)
-    with pytest.raises(BadInput, match="the last layer must be the loss"):
+    with pytest.raises(BadInput, match=r"model m: .*loss"):
         early.model(loss)
 
 

@@ -153,7 +153,7 @@ def test_functions_of_one_tensor(name: str) -> None:
 def test_a_tensor_is_repeated_along_any_axes() -> None:
     for shape in ((4,), (3, 1), (2, 1, 1), (1, 3, 4), (2, 3, 4)):
         judge(lambda b, x: b.expand(x, (2, 3, 4)), lambda x: x.expand(2, 3, 4), shape)
-    with pytest.raises(BadInput, match=r"repeated .*\(4, 4\)"):
+    with pytest.raises(BadInput, match=r"broadcast .*\(4, 4\)"):
         judge(lambda b, x: b.expand(x, (4, 4)), lambda x: x, (4, 3))
 
 
@@ -424,11 +424,11 @@ def mistakes(b: Builder, words: Builder) -> list[tuple[Callable[[], Any], str]]:
     return [
         (lambda: b.add(x, b.slice(x, 2, 0, 5)), "along each axis"),
         (lambda: b.transpose(x, (0, 1, 1)), "3 axes"),
-        (lambda: b.transpose(x, (0, 1, 3)), "axis 3 must be from -3 to 2"),
+        (lambda: b.transpose(x, (0, 1, 3)), "axis 3 does not exist"),
         (lambda: b.concat(x, b.slice(x, 2, 0, 5), 1), "the same shape, except along axis 1"),
         (lambda: b.slice(x, 1, 2, 5), "`begin` (2) and `end` (5)"),
         (lambda: b.reshape(x, (-1, -1)), "(-1, -1)"),
-        (lambda: b.reshape(x, (5, -1)), "48 elements do not fill"),
+        (lambda: b.reshape(x, (5, -1)), "48 elements, so it cannot have the shape (5, -1)"),
         (lambda: b.mean(x, ()), "`axes`"),
         (lambda: b.clip(x, 1.0, 0.0), "`low` (1.0)"),
         (lambda: b.gelu(x, approximate="erf"), "`approximate` ('erf')"),

@@ -226,18 +226,18 @@ def test_workspace_and_raw_places() -> None:
 @pytest.mark.parametrize(
     ("at", "new", "message"),
     [
-        (0, [], "w is not in RAM|tensor 0 is not in RAM"),
+        (0, [], "tensor 0, .* not in RAM"),
         (0, [page_in("w", 0), page_in("w", 64)], "in RAM already"),
         (0, [page_in("w", 0), page_in("b", 64)], "not on storage"),
-        (0, [page_in("w", 2)], "not a multiple of 4"),
-        (1, [compute("a", 60)], "overlap"),
-        (1, [compute("b", 64)], "before tensor 1"),
+        (0, [page_in("w", 2)], "offset 2 must be a multiple of 4"),
+        (1, [compute("a", 60)], r"bytes \[60, .* in use"),
+        (1, [compute("b", 64)], "tensor 1 must be computed before"),
         (2, [page_out("w")], "no page on storage"),
         (3, [free("w"), free("w")], "not in RAM"),
         (7, [compute("c", 64), compute("c", 80)], "in RAM already"),
-        (7, [], "never computed"),
+        (7, [], "never computes tensor 3"),
         (10, [], "must be on storage"),
-        (3, [free("nobody")], "names nobody"),
+        (3, [free("nobody")], "uses nobody"),
         (3, [compute("w", 200)], "stored tensor"),
     ],
 )
@@ -264,7 +264,7 @@ def test_unusable_input_is_refused() -> None:
         encode_costs(CHAIN, plan_of(Statement("page_in", "w")))
     with pytest.raises(BadInput, match="no statements"):
         encode_costs(CHAIN, plan_of())
-    with pytest.raises(BadInput, match=r"meta: .*plan"):
+    with pytest.raises(BadInput, match=r"meta.* key plan"):
         encode_costs(CHAIN, CHAIN_PLAN, {"plan": 1})
     with pytest.raises(BadInput, match="0 bytes"):
         encode_costs(CostGraph("g", (CostNode("x", (), 0),)), plan_of(compute("x", 0)))

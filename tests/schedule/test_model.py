@@ -123,10 +123,10 @@ def changed(name: str, **change: Any) -> Graph:
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (lambda: changed("z", attrs={"speed": 1}), "z: poet_op has no field speed"),
-        (lambda: changed("z", op="magic"), "no board has the operator magic"),
+        (lambda: changed("z", attrs={"speed": 1}), "z: .* speed .*poet_op"),
+        (lambda: changed("z", op="magic"), "z: .*operator magic"),
         (lambda: changed("z", sink="magic"), "the sink magic"),
-        (lambda: changed("w1", updates="v1"), "v1 is updated, but is not a stored"),
+        (lambda: changed("w1", updates="v1"), "updates v1, .* not a stored"),
         (lambda: changed("dz", inputs=("z",) * 9), "dz: .* 9 inputs"),
     ],
 )
@@ -142,10 +142,10 @@ def test_an_update_is_as_large_as_what_it_updates() -> None:
         Node("loss", (1,), op="mse", inputs=("x", "x"), attrs={"n": 1, "c": 4, "h": 1, "w": 1}),
         Node("new", (4,), op="add", inputs=("x", "w"), updates="w"),
     )
-    with pytest.raises(BadInput, match=r"new .* differ in size"):
+    with pytest.raises(BadInput, match=r"new updates w, .* size"):
         model_of_graph(Graph("g", nodes, "x", "x", "loss", "loss"))
     twice = (*nodes[:3], *(replace(nodes[3], name=name, shape=(8,)) for name in ("a", "b")))
-    with pytest.raises(BadInput, match="w is updated twice"):
+    with pytest.raises(BadInput, match=r"graph g: several nodes update w"):
         model_of_graph(Graph("g", twice, "x", "x", "loss", "loss"))
 
 

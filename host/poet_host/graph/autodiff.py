@@ -101,12 +101,12 @@ class _Step:
         self._optimiser = optimiser
         self._trained = trained
         self._shapes = {layer.name: layer.shape for layer in model.layers}
-        self._operands: dict[str, dict[str, str]] = {}  # layer -> operand -> name of its node
+        self._operands: dict[str, dict[str, str]] = {}  # layer -> operand -> name of a node
         self._needed = self._with_gradient(model)
         self._uses = self._gradients_expected(model)
         self._arrived: Counter[str] = Counter()
-        self._gradient: dict[str, str] = {}  # name -> node with the sum of its gradients so far
-        self._sums: set[str] = set()  # gradients to which a kernel may add in place
+        self._gradient: dict[str, str] = {}  # tensor -> node with the sum of its gradients so far
+        self._sums: set[str] = set()  # gradients to which later ones may be added in place
 
     def _with_gradient(self, model: Model) -> set[str]:
         """Return the names of the layers whose output depends on a trained parameter."""
@@ -209,7 +209,7 @@ class _Step:
         self._gradient[tensor] = gradient
 
     def _gradient_of_parameter(self, layer: Layer, rule: Rule, w: Node, fuse: bool) -> None:
-        """Add a gradient of `w` to the earlier ones. If `fuse` is True, the last updates `w`."""
+        """Add a gradient of `w` to the earlier ones. If `fuse`, the last gradient updates `w`."""
         sinks = bool(rule.kernel) and _has_sink(rule.kernel)
         if self._uses[w.name] == 1 and sinks and fuse:
             self._update(w, rule.kernel, self._inputs(layer, rule), _fields(layer, rule))
@@ -371,7 +371,7 @@ def _fields(layer: Layer, rule: Rule) -> Fields:
 
 
 def _sums_in_place(nodes: Sequence[Node]) -> list[Node]:
-    """Let each sum of gradients overwrite one of its operands, if no other node reads it."""
+    """Let each sum of gradients overwrite an operand, if no other node reads this operand."""
     readers = Counter(name for node in nodes for name in node.inputs)
     result = []
     for node in nodes:

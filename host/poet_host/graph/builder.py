@@ -53,7 +53,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Model:
-    """A forward model. The last layer is the loss. `origin` is the .onnx file, if imported."""
+    """A forward model. The last layer is the loss. `origin` is the file of an imported model."""
 
     name: str
     data: Node
@@ -83,7 +83,10 @@ class Builder:
     def __init__(
         self, name: str, data: Shape, dtype: Literal["float32", "int32"] = "float32"
     ) -> None:
-        """Start a model. The shape of a batch is `data` (samples, ...). Tokens are int32."""
+        """Start a model. `data` is the shape of a batch, whose first axis counts the samples.
+
+        `dtype` is int32 if the data are tokens.
+        """
         if len(data) not in (2, 3, 4) or not all(isinstance(d, int) and d > 0 for d in data):
             raise BadInput(
                 f"model {name}: the data has shape {data}. All sizes must be 1 or more. The shape "
@@ -122,7 +125,7 @@ class Builder:
 
         `share` is the name of an earlier layer, whose parameters the new layer uses too.
         `parameters` maps the names of parameters, such as "weight", to nodes. The layer uses these
-        nodes instead of new ones. It may share them with other layers.
+        nodes instead of new ones. Other layers may use the same nodes.
         """
         if kind not in OPERATORS:
             raise BadInput(f"model {self._name}: {_no_operator(kind)}")
@@ -175,7 +178,7 @@ class Builder:
         return Tensor(self._layers[-1].output, spec.shape)
 
     def model(self, loss: Tensor) -> Model:
-        """Return the finished model. Raises BadInput if no layer uses the output of a layer."""
+        """Return the finished model. Raises BadInput if the output of a layer is not used."""
         if not self._layers or self._layers[-1].name != loss.name or self._label is None:
             raise BadInput(
                 f"model {self._name}: the last layer must be a loss, and `Builder.model` must get "
@@ -184,7 +187,7 @@ class Builder:
         used = {tensor.name for layer in self._layers for tensor in layer.inputs} | {loss.name}
         for name in ("data", *(layer.output for layer in self._layers)):
             if name not in used:
-                raise BadInput(f"model {self._name}: no layer uses {name}, so use or remove it")
+                raise BadInput(f"model {self._name}: no layer uses {name}: use or remove it")
         return Model(self._name, self._data, self._label, tuple(self._layers))
 
     def _free_name(self, kind: str) -> str:

@@ -2,7 +2,7 @@
 
 A node is one tensor. A *stored* node is on storage when the step begins: data, parameters,
 optimiser state. Every other node is the output of one kernel. `Graph.check` checks the rules that
-every Graph obeys. Under these rules, every schedule of a step computes the same result.
+every Graph obeys. They ensure that every schedule of a step computes the same result.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class Node:
     sink: str = "none"  # the name of a SINK row in isa.def
     overwrites: str | None = None  # name of the input whose memory the output reuses
     # Name of the stored node that gets the value of this node.
-    # With this field, the node is computed only once, and is on storage when the step ends.
+    # Such a node is computed only once, and its value is on storage when the step ends.
     updates: str | None = None
     dtype: Literal["float32", "int32"] = "float32"
     start: str = ""
@@ -61,7 +61,7 @@ class Graph:
     loss: str
     logits: str
     origin: bytes = field(default=b"", repr=False)  # the .onnx file of an imported model
-    lost: tuple[str, ...] = ()  # parameters of the PyTorch module that no file of weights has
+    lost: tuple[str, ...] = ()  # parameters of the PyTorch module that files of weights do not have
     made_up: tuple[str, ...] = ()  # trained tensors that the PyTorch module does not have
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Graph:
                 raise BadInput(f"{where}: another node has the same name: rename one of them")
             for name in node.inputs:
                 if name not in seen:
-                    raise BadInput(f"{where}: the input {name} is not an earlier node")
+                    raise BadInput(f"{where}: the input {name} must be an earlier node, but is not")
                 if name in overwritten:
                     raise BadInput(
                         f"{where}: the node cannot read {name}, because the earlier node "
@@ -112,7 +112,10 @@ class Graph:
                     f"operator {node.op}: remove one of them"
                 )
             if not node.stored and node.op == "none":
-                raise BadInput(f"{where}: the node has no operator: add one, or set another role")
+                raise BadInput(
+                    f"{where}: the node has neither an operator nor the role of a stored node: add "
+                    "one of them"
+                )
             if node.overwrites is not None:
                 if node.overwrites not in node.inputs:
                     raise BadInput(
@@ -133,4 +136,4 @@ class Graph:
         for key in ("data", "label", "loss", "logits"):
             name = getattr(self, key)
             if name not in seen:
-                raise BadInput(f"graph {self.name}: `{key}` names {name}, which is not a node")
+                raise BadInput(f"graph {self.name}: `{key}` is {name}, which is not a node")

@@ -15,7 +15,7 @@ _A_TRANSPOSED, _B_TRANSPOSED, _A_SPLIT, _B_SPLIT, _Y_SPLIT = 1, 2, 4, 8, 16
 def _product(
     y: Shape, n: int, heads: int, sizes: tuple[int, int, int], factor: float, variant: int
 ) -> Spec:
-    """Describe a matrix product y. `sizes` has its rows, its columns and the terms of a sum."""
+    """Describe a matrix product y. `sizes`: rows and columns of y, and terms in each sum."""
     h, w, k = sizes
     if not isfinite(factor):
         raise ValueError(f"`factor` ({factor}) must be finite")
@@ -35,7 +35,7 @@ def _matmul(
 ) -> Spec:
     """Compute factor * a b of shape (..., M, N) from a (..., M, K) and b (..., K, N) or (K, N).
 
-    With `transpose_a`, a has the shape (..., K, M). With `transpose_b`, b has (..., N, K).
+    If `transpose_a`, the shape of a is (..., K, M). If `transpose_b`, that of b is (..., N, K).
     """
     if len(a) < 2 or len(b) < 2:
         raise ValueError("both inputs must have at least 2 dimensions")
@@ -82,7 +82,10 @@ def _scores(q: Shape, k: Shape, heads: int, *, factor: float | None = None) -> S
 
 
 def _context(p: Shape, v: Shape) -> Spec:
-    """Compute p v (N, L, D) for each head, from weights p (N, heads, L, S), values v (N, S, D)."""
+    """Compute p v for each head, from weights p (N, heads, L, S) and values v (N, S, D).
+
+    The result has the shape (N, L, D).
+    """
     if len(p) != 4 or len(v) != 3 or p[0] != v[0] or p[3] != v[1]:
         raise ValueError(
             "weights must have the shape (batch, heads, L, S), and values must have the shape "
@@ -95,7 +98,7 @@ def _context(p: Shape, v: Shape) -> Spec:
 
 def _head_width(width: int, heads: int) -> int:
     if width % checked_count(heads, "heads"):
-        raise ValueError(f"the number of heads ({heads}) must divide the width ({width})")
+        raise ValueError(f"the number of heads ({heads}) must divide the input width ({width})")
     return width // heads
 
 
@@ -173,7 +176,7 @@ def _layernorm(x: Shape, *, axes: int = 1, epsilon: float = 1e-5) -> Spec:
 
 
 def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1.0) -> Spec:
-    """Replace each int32 token of x (...) by its row of a table: (..., features).
+    """Look up the row of each int32 token x (...) in a table. The result is (..., features).
 
     The first values of the table are normally distributed with the standard deviation `deviation`.
     """
@@ -185,7 +188,7 @@ def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1
 
 
 def _gather(x: Shape, weight: Shape) -> Spec:
-    """Replace each int32 token of x (...) by its row of the table `weight` (V, D): (..., D)."""
+    """Look up the row of each int32 token x (...) in a table (V, D). The result is (..., D)."""
     if len(weight) != 2:
         raise ValueError("the table must have 2 dimensions (rows, features)")
     return Spec((*x, weight[1]), {"n": prod(x), "c": weight[1], "k": weight[0]})

@@ -39,7 +39,7 @@ def _grouped(shape: Shape, marks: Sequence[Mark]) -> tuple[list[int], list[Mark]
 
 
 def _last(sizes: Sequence[int]) -> dict[str, int]:
-    """Return the fields n, c, h, w. The last fields are `sizes`; the fields before are 1."""
+    """Return the fields n, c, h, w. The last fields are `sizes`; the fields before them are 1."""
     return dict(zip("nchw", (*[1] * (4 - len(sizes)), *sizes), strict=True))
 
 
@@ -208,7 +208,7 @@ def _inverse_order(f: Fields) -> Fields:
 
 
 def _around(x: Shape, axis: int) -> dict[str, int]:
-    """Return the fields of x: n for all axes before `axis`, c for `axis`, h for all axes after."""
+    """Return the fields of x: n for the axes before `axis`, c for `axis`, h for the axes after."""
     return {"n": prod(x[:axis]), "c": x[axis], "h": prod(x[axis + 1 :]), "w": 1}
 
 

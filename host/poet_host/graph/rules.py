@@ -76,7 +76,7 @@ class Operator:
     frozen: str | None = None  # name of the row for a layer without a trained parameter
     shareable: bool = True  # True if two layers may use the same parameters
     tokens: tuple[str, ...] = ()  # inputs of type int32; only the model's data has this type
-    onnx: str = ""  # equal ONNX operator with one input, whose attributes are the options
+    onnx: str = ""  # equivalent ONNX operator with one input; its attributes become the options
 
     @property
     def is_loss(self) -> bool:

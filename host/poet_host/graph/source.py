@@ -28,12 +28,12 @@ _MODEL = "model:"
 
 @dataclass(frozen=True)
 class Source:
-    """Tensors of a file that hold one graph tensor. If there are several, each holds one row."""
+    """The tensors of a file that hold one graph tensor: the whole tensor, or one row each."""
 
     names: tuple[str, ...]
     shape: tuple[Count, ...]  # of each tensor in the file
     transposed: bool = False  # True if the file has the axes in reverse order
-    computed: bool = False  # True if the user's model computes the tensor by a node
+    computed: bool = False  # True if a node of the user's model computes the tensor
 
     def with_axes_reversed(self) -> "Source":
         """Return the source for the same tensor with its axes reversed in the graph."""

@@ -36,10 +36,10 @@ class TrainingOptions:
             raise BadInput(f"{where}: a batch must have 1 to {MAX_BATCH} samples, not {batch!r}")
 
     def training_graph(self, model: Model, default: Optimiser) -> Graph:
-        """Return the training graph of a forward model. `default` is used without `optimizer`.
+        """Return the training graph of a forward model.
 
-        Raises BadInput for a rate that the optimiser does not have, and for all errors of
-        autodiff.training_graph.
+        If the option `optimizer` is None, the optimiser is `default`. Raises BadInput for a rate
+        that the optimiser does not have, and for all errors of autodiff.training_graph.
         """
         chosen = optimiser(
             default, self.optimizer, learning_rate=self.learning_rate, momentum=self.momentum,

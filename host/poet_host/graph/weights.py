@@ -1,6 +1,6 @@
 """Weights: first values of parameters and optimiser state, and their names in files.
 
-Files have the names and shapes of PyTorch or of the user's model. source.py translates them.
+Files have the names and shapes of PyTorch or of the user's model. source.py converts them.
 """
 
 import zlib
@@ -134,9 +134,8 @@ def to_named(
 def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
     """Convert the tensors of a file, by tensor name, to the values of a graph, by node name.
 
-    The file may come from training with another optimiser. If it has no states of this
-    optimiser, they start at zero. States of another optimiser are ignored. Constants keep their
-    first values.
+    If the file has no optimiser states of this graph, all of them start at zero. States of other
+    optimisers are ignored. Constants keep their first values.
     Raises BadInput for a tensor that is missing, unknown, of another shape or type, or not finite.
     """
     nodes = weight_nodes(graph)

@@ -32,7 +32,7 @@ _ONE, _SQRT_HALF = 0x3F800000, 0x3F3504F3  # bits of the floats 1 and sqrt(1/2)
 
 
 def ordered_sum(terms: Array, axes: int = 1) -> Array:
-    """Sum over the last `axes` axes. Elements are added to 0 in the order of memory."""
+    """Sum over the last `axes` axes. Elements are added in memory order, starting from 0."""
     flat = terms.reshape(*terms.shape[: terms.ndim - axes], -1)
     total: Array = np.add.accumulate(flat, axis=-1)[..., -1] + f32(0)
     return total

@@ -39,7 +39,7 @@ def inference(graph: Graph) -> Graph:
 
 
 def _towards(graph: Graph, wanted: str) -> tuple[tuple[Node, ...], dict[str, str]]:
-    """Return the operators that compute `wanted`, and a map: omitted tensor -> replacement."""
+    """Return the operators that compute `wanted`, and a map of omitted tensors to replacements."""
     # Running statistics replace batch statistics. The input of a dropout replaces its output.
     instead = {node.inputs[0]: node.inputs[1] for node in graph if node.op == "batchnorm_running"}
     nodes: list[Node] = []
@@ -81,7 +81,7 @@ def _takes_any_number(graph: Graph, nodes: tuple[Node, ...]) -> bool:
         letters = kernel.letters + kernel.output
         in_rows = {letter for letter in letters if axes(letter)[0] == "n"}
         if "ORDER" in kernel.rules or (node.attrs.get("variant") and {*"ABR"} & in_rows):
-            return False  # a row of the output does not depend on one sample alone
+            return False  # the operator moves, repeats or sums rows
         if any("n" in axes(letter) for letter in {*letters} - in_rows):
             return False
         operands = zip(kernel.letters, node.inputs, strict=False)
@@ -115,7 +115,10 @@ def _run(
 
 
 def _answer(graph: Graph) -> tuple[int, ...]:
-    """Return the shape of one sample's logits: one axis if their rows are not samples."""
+    """Return the shape of the logits of one sample.
+
+    If the first axis of the logits does not count the samples, the shape has one axis.
+    """
     count, *shape = graph[graph.logits].shape
     if count == graph.batch:
         return tuple(shape)

@@ -12,10 +12,10 @@ from .op import Op, kernel
 def _meeting(
     at: int, stride: int, pad: int, in_size: int, out_size: int
 ) -> tuple[slice, slice] | None:
-    """Return the outputs whose window element `at` is not in the padding, as a slice.
+    """Return a slice of outputs and a slice of inputs along one axis, for one window element.
 
-    A second slice contains the input at this element for each of these outputs. Return None if
-    element `at` is in the padding for all outputs.
+    The first slice has all outputs whose window element `at` is inside the input. The second slice
+    has the input at this element for each of these outputs. Return None if there are no outputs.
     """
     first = max(0, -((at - pad) // stride))
     end = min(out_size, (in_size - 1 + pad - at) // stride + 1)
@@ -111,7 +111,7 @@ def _largest(op: Op, x: Array) -> tuple[Array, NDArray[np.int64]]:
 
 
 def _areas(op: Op) -> Array | np.float32:
-    """Return the divisor for the sum of each window, which makes the sum a mean."""
+    """Return the number of elements in the mean of each window."""
     if not op.variant:
         return f32(op.kernel_h * op.kernel_w)
     inside = np.zeros(op.pooled_shape[2:], f32)

@@ -25,15 +25,15 @@ class Resident:
 
 
 class ArenaState:
-    """State after each statement of a plan. Tensors have the numbers of the model part."""
+    """State after each statement of a plan. Tensors are numbered as in the model part."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.residents: list[Resident] = []  # sorted by offset
         self.next_tensor = model.stored_count  # lowest number of a tensor not yet computed
         self.last_output: int | None = None
-        self.queued = 0  # number of transfers queued since the begin of the step
-        self.finished = 0  # number of transfers whose end a wait has ensured
+        self.queued = 0  # number of transfers queued since the step began
+        self.finished = 0  # number of transfers that waits have waited for
         self.peak_bytes = 0
         self.resident_max = 0
         self.queue_max = 0
@@ -67,7 +67,7 @@ class ArenaState:
         return low
 
     def before_compute(self, tensor: int) -> int:
-        """Return the number of the last transfer that a compute must wait for, or 0."""
+        """Return the number of the last transfer that a compute must wait for, or 0 for none."""
         op = self.model.operator(tensor)
         needed = [self._arrival.get(i, 0) for i in op.inputs]
         if op.overwrites is not None:
@@ -75,11 +75,11 @@ class ArenaState:
         return max(needed, default=0)
 
     def before_free(self, tensor: int) -> int:
-        """Return the number of the last transfer that a free must wait for, or 0."""
+        """Return the number of the last transfer that a free must wait for, or 0 for none."""
         return self._transfer.get(tensor, 0)
 
     def begin_compute(self, tensor: int) -> None:
-        """Check a compute. Then call `take` or `overwrite`, and finally `end_compute`."""
+        """Check a compute. The caller then calls `take` or `overwrite`, then `end_compute`."""
         if not self.model.stored_count <= tensor < len(self.model.tensors):
             raise RuleError(f"tensor {tensor} cannot be computed, because it has no operator")
         if tensor > self.next_tensor:
@@ -167,9 +167,7 @@ class ArenaState:
 
     def _must_be_new(self, tensor: int) -> None:
         if tensor in self._where:
-            raise RuleError(
-                f"tensor {tensor} is in RAM already: free it before it is created again"
-            )
+            raise RuleError(f"tensor {tensor} is in RAM already: free it first")
 
     def _must_be_in_ram(self, tensor: int) -> None:
         if tensor not in self._where:

@@ -22,7 +22,9 @@ def check_meta(schedule: "Schedule", where: str) -> None:
     meta = convert(schedule.meta, ScheduleMeta, f"{where}, meta part", extra=True)
     names = [tensor.name for tensor in meta.tensors]
     if len(names) != len(model.tensors) or len(set(names)) < len(names):
-        raise BadInput(f"{where}: the meta part must name each tensor once: solve again")
+        raise BadInput(
+            f"{where}: the meta part must have a different name for each tensor: solve again"
+        )
     try:
         plan_from_json(meta.plan, "plan")
         if costs := schedule.meta.get("costs"):
@@ -32,7 +34,8 @@ def check_meta(schedule: "Schedule", where: str) -> None:
             for node, tensor in zip(graph, model.tensors, strict=True):
                 if node.size_bytes != tensor.size_bytes:
                     raise BadInput(
-                        f"the shape of tensor {quoted(node.name)} does not match its size"
+                        f"the shape of tensor {quoted(node.name)} does not match its size in "
+                        "the model part"
                     )
             check_starts(graph)
     except BadInput as error:

@@ -56,8 +56,8 @@ class _Decoder:
         stated = (header.arena_bytes, header.statement_count, header.resident_max, header.queue_max)
         if counted != stated:
             raise RuleError(
-                f"the header has {stated}, but the statements need {counted}, as (bytes of arena, "
-                "statements, most tensors in RAM, most queued transfers)"
+                f"the header states {stated}, but the statements need {counted}. The numbers are: "
+                "bytes of arena, statements, most tensors in RAM, most queued transfers"
             )
         return tuple(self.statements)
 

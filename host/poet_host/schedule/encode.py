@@ -68,7 +68,7 @@ def _encode(
     origin: bytes = b"",
 ) -> Schedule:
     if not plan.statements:
-        raise BadInput(f"a plan without statements has no schedule: its status is {plan.status}")
+        raise BadInput(f"the plan has no statements to encode: its status is {plan.status}")
     if queue_capacity < 1:
         raise BadInput(f"queue_capacity is {queue_capacity}: it must be at least 1")
     part = model_bytes(tables)
@@ -100,7 +100,7 @@ def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
 
 
 class _Encoder:
-    """Writes the statements of a plan. `state` is the board's state after those written so far."""
+    """Writes the statements of a plan. `state` is the board's state after the last one written."""
 
     def __init__(
         self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int

@@ -98,7 +98,7 @@ def _operator(graph: Graph, node: Node, number: Mapping[str, int]) -> Operator:
 
 
 def model_of_costs(graph: CostGraph) -> Model:
-    """Return the tables for a cost graph. Plans can use them, but boards refuse them.
+    """Return the tables for a cost graph. A plan can be encoded with them, but boards refuse them.
 
     Sizes are rounded up to a multiple of 4 bytes, because offsets in RAM are multiples of 4.
     """

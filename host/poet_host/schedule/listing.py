@@ -75,7 +75,7 @@ def _cells(
     found: tuple[Row, ...], unit: Unit, timed: bool, took_us: Mapping[int, float] | None
 ) -> Iterator[tuple[str, ...]]:
     times = (f"begins {unit.name}", f"takes {unit.name}") if timed else ()
-    # Measured times may come from a slower board than planned times, and so need another unit.
+    # Planned and measured times may come from different boards, so each may need its own unit.
     measured_in = unit_of(sum(took_us.values()) if took_us else 0.0)
     took = (f"took {measured_in.name}",) if took_us is not None else ()
     yield "#", *times, *took, "statement", "tensor", "bytes", "at", "RAM used", "what"

@@ -38,7 +38,7 @@ class GraphMeta:
 
 @dataclass(frozen=True)
 class TrainingMeta:
-    """The meta part of a schedule of a training graph. `tensors` are in order of number."""
+    """The meta part of a schedule of a training graph. `tensors` are sorted by number."""
 
     graph: GraphMeta
     tensors: tuple[TensorMeta, ...]

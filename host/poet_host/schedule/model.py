@@ -36,7 +36,7 @@ class Tensor:
 
     @property
     def blocks(self) -> int:
-        """Return the number of blocks for one copy of the tensor with its trailer."""
+        """Return the number of storage blocks for one copy of the tensor with its trailer."""
         return -(-(self.size_bytes + _C["POET_TRAILER"]) // BLOCK)
 
 

@@ -21,7 +21,7 @@ _C = isa.constants()
 
 @dataclass(frozen=True)
 class PlanHeader:
-    """The record `poet_plan_header`, with which a plan part begins."""
+    """The record `poet_plan_header` at the start of a plan part."""
 
     crc: int  # CRC-32 of the plan part; identifies the plan on a board
     model_crc: int  # CRC-32 of the model part that the plan belongs to
@@ -76,7 +76,7 @@ class Schedule:
 
     @staticmethod
     def load(path: Path | str) -> "Schedule":
-        """Read a .poet file. Raises BadInput if it is missing, damaged or of another format."""
+        """Read a .poet file. Raises BadInput if the file is missing or not a sound .poet file."""
         return parse(read_bytes(path), str(path))
 
 

@@ -33,7 +33,10 @@ def costs_of_schedule(schedule: Schedule) -> CostGraph:
 def planned_times(
     graph: CostGraph, statements: Sequence[Statement | Wait]
 ) -> tuple[Timed | None, ...]:
-    """Return the times of each statement. It is None for a wait: others include its time."""
+    """Return the times of each statement, but None for each `Wait`.
+
+    The times of the other statements include the waiting.
+    """
     number = {node.name: i for i, node in enumerate(graph.nodes)}
     clock = Clock(graph)
     times: list[Timed | None] = []

@@ -255,7 +255,7 @@ class _Step:
         return self._add(name, "add", both, sizes_of(shape) | {"variant": 0}, "backward", shape)
 
     def _update(self, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields) -> None:
-        """Update `w` and its optimiser state. `kernel` computes the gradient of `w`."""
+        """Add the update of `w` and its state. `kernel` computes the gradient of `w`."""
         by = self._optimiser
         decayed = (w.name,) if by.weight_decay else ()
         if isinstance(by, Adam):

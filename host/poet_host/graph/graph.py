@@ -2,7 +2,7 @@
 
 A node is one tensor. A *stored* node is on storage when the step begins: data, parameters,
 optimiser state. Every other node is the output of one kernel. `Graph.check` checks the rules that
-every Graph obeys. They ensure that every schedule of a step computes the same result.
+every Graph obeys. These rules ensure that every schedule of a step computes the same result.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class Node:
     sink: str = "none"  # the name of a SINK row in isa.def
     overwrites: str | None = None  # name of the input whose memory the output reuses
     # Name of the stored node that gets the value of this node.
-    # Such a node is computed only once, and its value is on storage when the step ends.
+    # A node with `updates` is computed once, and its value is on storage when the step ends.
     updates: str | None = None
     dtype: Literal["float32", "int32"] = "float32"
     start: str = ""

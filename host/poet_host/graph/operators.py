@@ -82,7 +82,7 @@ def _conv2d(
     groups: int = 1,
     bias: bool = True,
 ) -> Spec:
-    """Convolve x (N, C, H, W) -> (N, channels, OH, OW). With groups = C, it is depthwise."""
+    """Convolve x (N, C, H, W) -> (N, channels, OH, OW): depthwise if `groups` is C."""
     a = _window(_image(x), kernel, stride, padding)
     a |= {"k": checked_count(channels, "channels"), "groups": checked_count(groups, "groups")}
     if a["c"] % groups or channels % groups or groups > 65535:

@@ -60,7 +60,7 @@ Optimiser = Sgd | Adam
 def optimiser(default: Optimiser, name: str | None, **given: float | None) -> Optimiser:
     """Return the optimiser `name` (one of OPTIMISERS), or `default` if `name` is None.
 
-    `given` has the optimiser's rates. If a rate is None, the default is used: 0.9 for momentum,
+    `given` has the optimiser's rates. If a rate is None, its default is used: 0.9 for momentum,
     0.001 for Adam's learning rate. Raises BadInput for a rate that the optimiser does not have.
     """
     changed = {field: value for field, value in given.items() if value is not None}

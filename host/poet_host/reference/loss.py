@@ -10,7 +10,7 @@ Labels = NDArray[np.int32]
 
 
 def _exponentials(logits: Array) -> tuple[Array, Array, Array]:
-    """Return d (n, c), e^d (n, c) and, for each sample, the sum of e^d (n, 1).
+    """Return d (n, c), e^d (n, c) and the sums of e^d for each sample (n, 1).
 
     d is the logits minus the largest logit of the sample.
     """

@@ -1,4 +1,4 @@
-"""Check the meta part of a schedule, also against the tensors of the model part."""
+"""Check the meta part of a schedule, and compare it with the tensors of the model part."""
 
 from typing import TYPE_CHECKING
 

@@ -29,7 +29,7 @@ def encode(
     meta: Mapping[str, Any] | None = None,
     queue_capacity: int = QUEUE_CAPACITY,
 ) -> Schedule:
-    """Return the schedule of a plan of `graph` that has offsets.
+    """Return the schedule of a plan of `graph`. The plan must have offsets.
 
     `meta` (model, options, seed, board, keep_everything, ...) is added to the meta part. The meta
     part also has the names of the graph and its tensors, and the plan's costs. `queue_capacity` is
@@ -53,7 +53,10 @@ def encode_costs(
     meta: Mapping[str, Any] | None = None,
     queue_capacity: int = QUEUE_CAPACITY,
 ) -> Schedule:
-    """Return the schedule of a plan for a cost graph. It has no kernels, so boards refuse it."""
+    """Return the schedule of a plan for a cost graph.
+
+    A cost graph has no kernels, so boards refuse the schedule.
+    """
     nodes = numbered(graph.nodes)
     known = {"graph": {"name": graph.name}, "tensors": [{"name": node.name} for node in nodes]}
     return _encode(model_of_costs(graph), known, plan, meta, queue_capacity)

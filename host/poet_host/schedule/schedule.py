@@ -76,7 +76,7 @@ class Schedule:
 
     @staticmethod
     def load(path: Path | str) -> "Schedule":
-        """Read a .poet file. Raises BadInput if the file is missing or not a sound .poet file."""
+        """Read a .poet file. Raises BadInput if it is missing, damaged or not a .poet file."""
         return parse(read_bytes(path), str(path))
 
 

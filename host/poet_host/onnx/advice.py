@@ -28,7 +28,7 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
         "RandomUniformLike",
     ),
 }
-_RUNTIMES = ("com.microsoft", "com.ms.internal")  # domains of graph optimisers
+_RUNTIMES = ("com.microsoft", "com.ms.internal")  # operator domains of graph optimisers
 ADVICE = {op: text for text, ops in _OPERATORS.items() for op in ops}
 
 

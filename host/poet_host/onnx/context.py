@@ -1,4 +1,7 @@
-"""The state of an import: the file's values by name, and the layers, parameters and used names."""
+"""The state of an ONNX import.
+
+It has the tensors of the file by name, the layers and parameters made so far, and the used names.
+"""
 
 import re
 from dataclasses import dataclass, replace
@@ -24,27 +27,27 @@ _LEGAL = re.compile(r"\w[\w.-]*")
 
 
 class Unsupported(Exception):
-    """A node cannot be trained; the message says why, and what to do."""
+    """Raised if a node of the model cannot be trained. The message says why, and what to do."""
 
 
 class Unknown(Exception):
-    """A node reads a tensor that could not be built. The reason is reported already."""
+    """Raised if a node needs the output of a node whose problem is reported already."""
 
 
 @dataclass(frozen=True)
 class Deferred:
-    """A tensor with operations that are not layers yet: scale, transpose, pad, mask.
+    """A tensor with deferred operations (scale, transpose, pad, mask), which no layer does yet.
 
     The node that reads the tensor may do these operations itself, as attention and convolutions do.
-    Otherwise they become layers (Context.materialise).
+    Otherwise Context.materialise adds layers for the operations.
     """
 
     tensor: Tensor
-    order: tuple[int, ...]  # axes of `tensor`, in the new order
+    order: tuple[int, ...]  # axes of `tensor`, in the order after the transpose
     factor: float = 1.0
-    pads: tuple[tuple[int, int], ...] = ()  # padding before and after each axis
+    pads: tuple[tuple[int, int], ...] = ()  # padding (at the beginning, at the end) of each axis
     filling: float = 0.0  # the value of the padding
-    mask: Mask = UNMASKED  # mask of attention scores, which only a softmax may read
+    mask: Mask = UNMASKED  # mask of the tensor, if it has attention scores
 
     @property
     def shape(self) -> Shape:
@@ -58,35 +61,35 @@ class Deferred:
 
 
 def identity(axes: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return the order that keeps every axis in its position."""
+    """Return the order (0, 1, 2, ...), which keeps every axis in its position."""
     return tuple(range(len(axes)))
 
 
 def deferred(tensor: Tensor, **changes: Any) -> Deferred:
-    """Return a Deferred of `tensor`. `changes` are its other fields."""
+    """Return `tensor` as a Deferred. `changes` are values for the other fields of the Deferred."""
     return replace(Deferred(tensor, identity(tensor.shape)), **changes)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A sequence of ONNX: ranges of a tensor along one axis."""
+    """An ONNX sequence of tensors: the parts of one tensor along one axis."""
 
     whole: Deferred
     axis: int
-    ranges: tuple[tuple[int, int], ...]  # begin and end of each part
-    dropped: bool  # True if the axis is removed: it has size 1 in each part
+    ranges: tuple[tuple[int, int], ...]  # (begin, end) of each part along `axis`
+    dropped: bool  # True if each part has size 1 along `axis` and loses this axis
 
 
 Value = Tensor | Deferred | Constant | TokenValues | Parts
 
 
 class Context:
-    """The state of one import."""
+    """The state of the import of one ONNX model."""
 
     def __init__(self, model: OnnxModel, builder: Builder, file_batch: int) -> None:
         self.model = model
         self.builder = builder
-        self.file_batch = file_batch  # the batch for which the file was exported
+        self.file_batch = file_batch  # the batch size for which the file was exported
         self.values: dict[str, Value] = {  # by names in the file
             name: Constant(value, Source((name,), value.shape))
             for name, value in model.constants.items()
@@ -95,10 +98,10 @@ class Context:
         self.computed: dict[str, Array] = {}  # parameters that nodes of the file compute, by name
         self.unknown: set[str] = set()  # tensors of which only the shape is known
         self.problems: dict[str, str] = {}  # first output of a node -> what is wrong with the node
-        # Output of a node -> output of its only reader, if the rule of the node replaces both.
+        # Output of a node -> output of the node's only reader, if one layer replaces both nodes.
         self.fused: dict[str, str] = {}
         self.masks: dict[str, Mask] = {}  # output of a softmax -> mask of the scores that it read
-        self.normalised: set[str] = set()  # tensors that are the data after subtraction, scaling...
+        self.normalised: set[str] = set()  # names of tensors: the data after normalisation
         self.reads_tokens = model.input.dtype.kind in "iu"
         self.texts = sample_texts(builder.data.shape) if self.reads_tokens else ()
         self._parameters: dict[str, Node] = {}  # by their start
@@ -112,9 +115,9 @@ class Context:
         return [node for node in self.model.nodes if name in node.inputs]
 
     def only_reader(self, name: str) -> OnnxNode | None:
-        """Return the node that reads a tensor, if no other node does and it has this input once.
+        """Return the node that reads the tensor `name`, if only one input of one node reads it.
 
-        Return None otherwise, and for the model's output.
+        Otherwise, and for the model's output, return None.
         """
         readers = self.readers(name)
         if len(readers) != 1 or readers[0].inputs.count(name) != 1 or name == self.model.output:
@@ -122,10 +125,10 @@ class Context:
         return readers[0]
 
     def with_batch(self, x: Shape, shape: list[int]) -> list[int]:
-        """Return `shape`, with the batch of the file replaced by the batch of the import.
+        """Return `shape` with the batch size of the import in place of the file's batch size.
 
-        `shape` is the shape that a node of the file makes from a tensor of the shape `x`. The batch
-        is replaced only if it is an axis of its own: in a merged axis it cannot be found.
+        A node of the file changes the shape `x` of a tensor to `shape`. The batch size is replaced
+        only if it has a separate axis: in a merged axis it cannot be found.
         """
         batch = self.builder.data.shape[0]
         for i, size in enumerate(shape):
@@ -135,9 +138,15 @@ class Context:
         return shape
 
     def materialise(self, value: Deferred, name: str) -> Tensor:
-        """Add the layers of the deferred operations, named after `name`; return their output."""
+        """Return `value` as a tensor. Layers are added for its deferred operations.
+
+        The names of these layers begin with `name`.
+        """
         if value.mask:
-            raise Unsupported("the input is masked: only a softmax may read masked scores")
+            raise Unsupported(
+                "only a softmax may read masked attention scores: apply the mask directly before "
+                "the softmax"
+            )
         made = value.tensor
         if value.factor != 1:
             scaled = self.free_name(f"{name}.scaled")
@@ -147,8 +156,8 @@ class Context:
             made = self.builder.layer("transpose", (made,), value.order, name=moved)
         if value.pads and value.filling != 0:
             raise Unsupported(
-                "the input is padded with the least number, which only MaxPool may read: pad with "
-                "zeros"
+                "only MaxPool may read a tensor that is padded with minus infinity or the lowest "
+                "float: pad with zeros"
             )
         for axis, (before, after) in enumerate(value.pads):
             if before or after:
@@ -157,11 +166,11 @@ class Context:
         return made
 
     def is_frozen(self, given: Constant) -> bool:
-        """Return True for a module's buffer or frozen parameter, which PyTorch does not train."""
+        """Return True if the constant is a buffer or a frozen parameter of the PyTorch module."""
         return given.source.names[0] in self.model.frozen
 
     def is_trained(self, given: Constant) -> bool:
-        """Return True if the constant is a known parameter of a module. It may be one number."""
+        """Return True if the constant is known as a trainable parameter of the PyTorch module."""
         return not given.computed and given.source.names[0] in self.model.trained
 
     def parameter(
@@ -172,21 +181,29 @@ class Context:
         shape: Shape,
         role: Role = "parameter",
     ) -> Node:
-        """Return the stored node whose first value is `given`. Several constants are its rows."""
+        """Return the stored node whose first value is `given`.
+
+        If `given` has several constants, each of them is a row of the node.
+        """
         names = tuple(name for constant in given for name in constant.source.names)
         if sum(constant.value.size for constant in given) != prod(shape):
             raise Unsupported(
-                f"{names[0]} has shape {given[0].value.shape}, but `{slot}` needs the shape {shape}"
+                f"the tensor {names[0]} has shape {given[0].value.shape}, but the layer needs "
+                f"shape {shape} for its `{slot}`: export the model again"
             )
         if len({(c.source.shape, c.source.transposed) for c in given}) > 1:
-            raise Unsupported("the running mean and the running variance differ in shape")
+            raise Unsupported(
+                "the running mean and the running variance have different shapes: store both with "
+                "the same shape"
+            )
         computed = any(constant.computed for constant in given)
         file = given[0].source
         start = Source(names, file.shape, file.transposed, computed).start()
         if start not in self._parameters:
             if not all(np.isfinite(constant.value).all() for constant in given):
                 raise Unsupported(
-                    f"{names[0]} contains NaN or infinity: export a model with finite weights"
+                    f"the tensor {names[0]} contains NaN or infinity: export a model with finite "
+                    "weights"
                 )
             role = "state" if any(map(self.is_frozen, given)) else role
             name = names[0]
@@ -200,7 +217,10 @@ class Context:
                     self.computed[constant.source.names[0]] = value
         found = self._parameters[start]
         if found.shape != shape:
-            raise Unsupported(f"{names[0]} is used in two shapes: use a copy of it for each shape")
+            raise Unsupported(
+                f"the tensor {names[0]} is used with two different shapes: store a copy of the "
+                "tensor for each shape"
+            )
         return found
 
     def stored(self, layer: str, given: Constant, role: Role) -> Tensor:
@@ -217,7 +237,7 @@ class Context:
         return kept
 
     def part_of(self, layer: str, given: Constant) -> Tensor:
-        """Return a part of a tensor of the file. The whole tensor is stored and trained."""
+        """Return a part of one of the file's tensors. The whole tensor is stored and trained."""
         assert given.part
         whole = Constant(self.model.constants[given.source.names[0]], given.source)
         kept = self.stored(layer, whole, "parameter")

@@ -1,4 +1,4 @@
-"""A trained graph as an .onnx file: the model that it was imported from, with its new weights."""
+"""Export a trained graph as an .onnx file: the imported model with the trained weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,16 +13,17 @@ from ..graph.weights import to_named, weight_nodes
 
 
 def export(graph: Graph, values: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the bytes of an .onnx file; `values` are parameters and states by node name.
+    """Return the bytes of an .onnx file: the model that was imported, with `values` as weights.
 
-    Raises BadInput for a built-in model, or if the values do not fit the graph.
+    `values` are the parameters and states by node name. Raises BadInput for a built-in model, or if
+    the values do not fit the graph.
     """
     named = to_named(graph, values)
     if not graph.origin:
         raise BadInput(
-            f"{graph.name} is a built-in model: only models imported from ONNX or PyTorch are "
-            "exported. Use the .safetensors file of `train --save-weights`, which has PyTorch's "
-            "names"
+            f"{graph.name} is a built-in model, but only models imported from ONNX or PyTorch can "
+            "be exported to .onnx. Use the .safetensors file that `train --save-weights` writes. "
+            "This file has PyTorch's names"
         )
     onnx = onnx_package()
     proto = onnx.load_model_from_string(graph.origin)

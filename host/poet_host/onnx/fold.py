@@ -1,4 +1,4 @@
-"""Constants of an ONNX model. Nodes that depend on constants alone are computed here, once."""
+"""The constants of an ONNX model. A node that reads only constants is computed on import."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,15 +18,18 @@ _VIEWS = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 @dataclass(frozen=True)
 class Constant:
-    """A known tensor, and the origin of its values in the model's file."""
+    """A tensor with known values, and the tensor of the file from which these values come."""
 
     value: Array
     source: Source
     computed: bool = False  # True if the tensor that `source` names is the output of a node
-    part: tuple[int, int, int] | None = None  # axis, begin, end, if part of an initialiser
+    part: tuple[int, int, int] | None = None  # (axis, begin, end), or None for a whole tensor
 
     def whole(self, name: str) -> "Constant":
-        """Return a part as a separate tensor called `name`. Return other constants unchanged."""
+        """If the constant is a part of a tensor, return it as a separate tensor called `name`.
+
+        Return any other constant unchanged.
+        """
         return computed(name, self.value) if self.part else self
 
     @property
@@ -36,9 +39,9 @@ class Constant:
 
     @property
     def has_file_axes(self) -> bool:
-        """Return True if `value` has the axes of the file's tensor, in the same or reverse order.
+        """Return True if `value` has the file's axes, reversed if `source.transposed` is True.
 
-        The file's tensor may have additional axes of size 1 in front.
+        The tensor in the file may have additional axes of size 1 before these axes.
         """
         file, rank = self.source.shape, self.value.ndim
         front, own = file[: len(file) - rank], file[len(file) - rank :]
@@ -48,7 +51,7 @@ class Constant:
 
 
 def computed(name: str, value: Array) -> Constant:
-    """Return a constant that nodes of the file compute. `name` is the output of the last node."""
+    """Return a constant for `value`, which nodes of the file compute as their output `name`."""
     return Constant(value, Source((name,), value.shape), computed=True)
 
 
@@ -57,7 +60,7 @@ def fold(
 ) -> dict[str, Constant]:
     """Compute the outputs of a node whose inputs are all constants. An omitted input is None.
 
-    Raises an error of any class if the operator cannot be computed.
+    May raise any exception if the operator cannot be computed.
     """
     name, first = node.outputs[0], inputs[0] if inputs else None
     if node.op == "Transpose" and first and first.value.ndim == 2 and first.has_file_axes:
@@ -77,7 +80,10 @@ def fold(
 def _part(
     model: OnnxModel, node: OnnxNode, table: Constant, inputs: Sequence[Constant | None]
 ) -> Constant | None:
-    """Return the part that a node reads of a file's tensor, if the part is a range of one axis."""
+    """Return the part of the tensor `table` that a Slice or Gather node selects.
+
+    Return None if the part is not one range along one axis.
+    """
     plain = not (table.computed or table.part or table.source.transposed)
     if not plain or table.value.dtype != np.float32 or table.value.shape != table.source.shape:
         return None
@@ -113,7 +119,7 @@ def _rows(
     places = evaluate(model, node, [np.arange(size), *others])
     chosen = places[0].reshape(-1)
     if len(chosen) > 1 and (chosen == chosen[0]).all() and _is_only_added(model, node):
-        places[0] = chosen[:1].reshape((1,) * places[0].ndim)  # the addition repeats the row
+        places[0] = chosen[:1].reshape((1,) * places[0].ndim)  # one row: the addition repeats it
         chosen = chosen[:1]
     if not len(chosen) or (chosen != np.arange(chosen[0], chosen[0] + len(chosen))).any():
         return None
@@ -125,7 +131,7 @@ def _rows(
 def _is_only_added(model: OnnxModel, node: OnnxNode) -> bool:
     """Return True if a node's output is only added to tensors that are not constants.
 
-    If a constant with only one row is added, the addition does not repeat the output.
+    Then the output may be a single row instead of equal rows, because the addition repeats it.
     """
     readers = [reader for reader in model.nodes if node.outputs[0] in reader.inputs]
     known = {name for other in model.nodes if not other.inputs for name in other.outputs}

@@ -1,8 +1,8 @@
 """Fuse functions that exporters write as several operators: gelu and layer normalisation.
 
 The functions are recognised by their results. A cone is a set of nodes that compute one tensor from
-one other tensor and constants. The cone is evaluated for a few numbers, and the results are
-compared with those of the function. So the order of the operators does not matter.
+one other tensor and constants. The cone is evaluated for a few inputs, and its results are compared
+with the results of the function. So the order of the operators does not matter.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ Constants = Mapping[str, Array]
 
 _SAMPLES = np.linspace(-4, 4, 33)
 _MAX_NODES = 20  # of a cone
-_CURVES = {"Erf", "Erfc", "Tanh"}  # every gelu contains one of them
+_CURVES = {"Erf", "Erfc", "Tanh"}  # every gelu contains one of these operators
 _NUMPY: dict[str, Callable[..., Array]] = {
     "Add": np.add,
     "Sub": np.subtract,
@@ -51,9 +51,10 @@ def _gelu_tanh(x: Array) -> Array:
 def fused(
     nodes: tuple[OnnxNode, ...], constants: Constants, shapes: Mapping[str, Shape]
 ) -> tuple[OnnxNode, ...]:
-    """Return the nodes. If a cone computes a known function, its last node becomes this function.
+    """Return the nodes. If some nodes together compute a known function, fuse them.
 
-    `shapes` are the known shapes of tensors.
+    The last of these nodes becomes a Gelu or LayerNormalization. `shapes` are the known shapes of
+    tensors, by name.
     """
     nodes = tuple(_over_the_last(node, constants, shapes) for node in nodes)
     makers = {name: node for node in nodes for name in node.outputs}
@@ -71,7 +72,7 @@ def fused(
 
 
 def _over_the_last(node: OnnxNode, constants: Constants, shapes: Mapping[str, Shape]) -> OnnxNode:
-    """Return the node. If it is a mean over the last axis, its axis becomes -1."""
+    """Return the node. If it is a ReduceMean over the last axis alone, its axes become [-1]."""
     rank, axes = len(shapes.get(node.input(0), ())), _axes(node, constants)
     if node.op != "ReduceMean" or not rank or axes != [rank - 1]:
         return node
@@ -86,14 +87,17 @@ def _axes(node: OnnxNode, constants: Constants) -> list[int] | None:
 
 
 def _usable(node: OnnxNode, constants: Constants) -> bool:
-    """Return True if a cone can contain this node."""
+    """Return True if a fused function can contain this node."""
     if node.op != "ReduceMean":
         return node.op in _NUMPY
     return _axes(node, constants) == [-1] and node.attributes.get("keepdims", 1) == 1
 
 
 def _cone(output: str, makers: Mapping[str, OnnxNode], constants: Constants) -> dict[str, OnnxNode]:
-    """Return, by their outputs, the nearest _MAX_NODES usable nodes that `output` depends on."""
+    """Return the usable nodes that `output` depends on, by the names of their outputs.
+
+    If there are more than _MAX_NODES, return only those nearest to `output`.
+    """
     cone: dict[str, OnnxNode] = {}
     waiting = [output]
     while waiting and len(cone) < _MAX_NODES:
@@ -108,7 +112,10 @@ def _cone(output: str, makers: Mapping[str, OnnxNode], constants: Constants) -> 
 def _match(
     output: str, cone: Mapping[str, OnnxNode], constants: Constants
 ) -> tuple[OnnxNode, list[OnnxNode]] | None:
-    """Return a node of a known function that computes `output`, and the nodes that it replaces."""
+    """Return a Gelu or LayerNormalization that computes `output`, and the nodes that it replaces.
+
+    Return None if the nodes in `cone` compute neither function.
+    """
     ops = [node.op for node in cone.values()]
     attributes: dict[str, Any]
     if _CURVES.isdisjoint(ops) and ops.count("ReduceMean") < 2:
@@ -143,9 +150,9 @@ def _match(
 def _between(
     source: str, output: str, cone: Mapping[str, OnnxNode], constants: Constants
 ) -> list[OnnxNode]:
-    """Return the nodes that compute `output` from `source`, in order.
+    """Return the nodes that compute `output` from `source`, in the order of computation.
 
-    Return an empty list if `output` also depends on other tensors that are not constants.
+    Return an empty list if `output` depends on any other tensor that is not a constant.
     """
     ordered: list[OnnxNode] = []
     done = {source}
@@ -182,9 +189,9 @@ def _evaluated(
 def _normed(
     source: str, output: str, nodes: list[OnnxNode], constants: Constants
 ) -> tuple[str, str, float] | None:
-    """Return the names of weight and bias ("" if missing) and epsilon of a layer normalisation.
+    """Return (name of the weight, name of the bias, epsilon) of a layer normalisation.
 
-    Return None if the nodes do not compute a layer normalisation.
+    The name of a missing weight or bias is "". Return None if the nodes compute another function.
     """
     names = dict.fromkeys(n for node in nodes if node.op != "ReduceMean" for n in node.inputs)
     known = {name: constants[name] for name in names if name in constants}
@@ -205,7 +212,7 @@ def _normed(
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield each way (weight, bias) to use up to two constants as weight and bias."""
+    """Yield each pair (weight, bias) that contains all `names`. "" stands for a missing one."""
     for weight in (*names, ""):
         for bias in (*names, ""):
             if {weight, bias} - {""} == set(names) and (weight != bias or not names):

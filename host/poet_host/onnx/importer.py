@@ -1,7 +1,7 @@
 """Import an .onnx model as the graph of its training step. Training starts with the file's weights.
 
-Batch and sequence length can be set. The loss replaces a softmax at the end of the model. Batchnorm
-is trained or frozen. One error lists all nodes that cannot be trained.
+The batch size and the sequence length can be set. The loss replaces a softmax at the end of the
+model. Batchnorm layers can be trained or frozen. One error lists all nodes that cannot be trained.
 """
 
 import re
@@ -32,7 +32,10 @@ _VIEWS = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze")
 
 
 def load(path: Path | str, options: TrainingOptions = DEFAULTS) -> Graph:
-    """Return the training graph of the model in an .onnx file. Raises the errors of `training`."""
+    """Return the training graph of the model in an .onnx file.
+
+    Raises BadInput if the model cannot be read or cannot be trained.
+    """
     return training(read_file(path), Path(path).stem, options)
 
 
@@ -45,14 +48,15 @@ def training(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -
 def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -> Model:
     """Return the forward model, with a loss after its output.
 
-    `options.batch` is the first size of the input. If it is None, the batch is the file's batch, or
-    1 if the file leaves the batch open. `options.sequence_length` is the second size of the input.
-    In the file, this size must be open or the same. If `options.loss` is None, the loss is
-    cross-entropy, and BadInput is raised if the output does not have the shape of classes.
+    `options.batch` is the size of the input's first axis. If it is None, the batch size of the file
+    is used, or 1 if this axis is dynamic in the file. `options.sequence_length` is the size of the
+    input's second axis. In the file, this axis must be dynamic or have the same size. If
+    `options.loss` is None, the loss is cross-entropy, and BadInput is raised if the output does not
+    have the shape of classes.
     """
     loss = options.loss
     if loss not in (None, *LOSSES):
-        raise BadInput(f"loss {loss!r}: choose one of {', '.join(LOSSES)}")
+        raise BadInput(f"the loss {loss!r} is unknown: choose one of {', '.join(LOSSES)}")
     options.check_batch(model.where)
     shape = _shape(model.input, options.batch, options.sequence_length, model.where)
     before = model.input.shape[0]
@@ -61,8 +65,8 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     dtype: Literal["float32", "int32"] = "int32" if model.input.dtype.kind in "iu" else "float32"
     if dtype == "float32" and model.input.dtype != np.float32:
         raise BadInput(
-            f"{model.where}: the type of the input is {model.input.dtype}: export the model in "
-            "float32"
+            f"{model.where}: the model's input has the type {model.input.dtype}: export the model "
+            "in float32"
         )
     builder = Builder(re.sub(r"[^\w.-]+", "-", name), shape, dtype)
     context = Context(model, builder, before if isinstance(before, int) else shape[0])
@@ -82,25 +86,27 @@ def _shape(
     sizes = list(given.shape)
     if not sizes:
         raise BadInput(
-            f"{where}: the input {given.name} has no sizes: export the model with an example input"
+            f"{where}: the model gives no shape for the input {given.name}: export the model with "
+            "an example input"
         )
     sizes[0] = batch or (sizes[0] if isinstance(sizes[0], int) else 1)
     if sequence_length is not None:
         if len(sizes) < 2 or (isinstance(sizes[1], int) and sizes[1] != sequence_length):
             raise BadInput(
                 f"{where}: --sequence-length {sequence_length} does not fit the input {given.name} "
-                f"of shape {_text(given.shape)}: export the model with an open sequence length"
+                f"of shape {_text(given.shape)}: export the model with a dynamic axis for the "
+                "sequence length"
             )
         sizes[1] = sequence_length
     if not isinstance(sizes[1] if len(sizes) > 1 else 1, int) and len(sizes) <= 3:
         raise BadInput(
-            f"{where}: the sequence length of the input {given.name} of shape {_text(given.shape)} "
-            "is open: set --sequence-length"
+            f"{where}: the input {given.name} of shape {_text(given.shape)} has a dynamic axis "
+            "for the sequence length: set the length with --sequence-length"
         )
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         raise BadInput(
-            f"{where}: some sizes of the input {given.name} of shape {_text(given.shape)} are "
-            "open: export the model with fixed sizes, except the batch size"
+            f"{where}: the input {given.name} of shape {_text(given.shape)} has dynamic axes or "
+            "axes of size 0: export the model with fixed sizes for all axes except the batch"
         )
     return tuple(size for size in sizes if isinstance(size, int))
 
@@ -110,12 +116,12 @@ def _text(shape: tuple[Any, ...]) -> str:
 
 
 def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
-    """Raise BadInput if the output is not (batch, classes), or has the shape of the input."""
+    """Raise BadInput if the output is not (batch, classes), or has the same shape as the input."""
     classes = output.shape[1:2] if prod(output.shape[2:]) == 1 else ()
     if output.shape == builder.data.shape or not classes or classes[0] < 2:
         raise BadInput(
-            f"{where}: the input has shape {builder.data.shape} and the output has shape "
-            f"{output.shape}, which does not show the loss function: set --loss, one of "
+            f"{where}: the loss function does not follow from the shapes of the input, "
+            f"{builder.data.shape}, and the output, {output.shape}: set --loss to one of "
             f"{', '.join(LOSSES)}"
         )
 
@@ -123,7 +129,8 @@ def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
 def _drop_softmax(model: OnnxModel) -> bool:
     """Remove a final softmax, or a final sigmoid of one number, because the loss contains it.
 
-    Return True if a node was removed. Nodes after the softmax or sigmoid may only change the shape.
+    Return True if a node was removed. After the removed node, the model may only have nodes that
+    change the shape or the type.
     """
     output, views = model.output, []
     makers = {name: node for node in model.nodes for name in node.outputs}
@@ -144,7 +151,8 @@ def _drop_softmax(model: OnnxModel) -> bool:
 def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
     """Return True for a sigmoid of one number per sample, or for a softmax over the classes.
 
-    The axis of the classes is larger than 1, and all axes after it have size 1.
+    The axis of the classes is not the batch axis, and its size is 2 or more. All later axes have
+    size 1.
     """
     shape = model.shapes.get(node.outputs[0], ())
     if node.op == "Sigmoid":
@@ -157,16 +165,16 @@ def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
 
 
 def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Tensor:
-    """Return the output in the form that the loss reads: no axes of size 1 after the classes.
+    """Return the output in the shape that the loss needs, without axes of size 1 after the classes.
 
-    If the output is a single number, it becomes the logit of the second of two classes. The logit
-    of the first class is 0, so the loss is binary cross-entropy.
+    For cross-entropy, an output of one number per sample becomes the logit of the second of two
+    classes. The logit of the first class is 0, so the loss is binary cross-entropy.
     """
     batch, where = builder.data.shape[0], context.model.where
     if output.shape[0] != batch:
         raise BadInput(
-            f"{where}: the output has shape {output.shape}, but its first size must be the batch "
-            f"size, {batch}: export the model with an open batch size"
+            f"{where}: the output has shape {output.shape}, but its first axis must have the batch "
+            f"size, {batch}: export the model with a dynamic axis for the batch"
         )
     if loss == "cross-entropy" and len(output.shape) > 2 and prod(output.shape[2:]) == 1:
         output = Tensor(output.name, output.shape[:2])
@@ -179,15 +187,18 @@ def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Te
         output = builder.layer("concat", both, 1, name=context.free_name("classes"))
     if loss == "cross-entropy" and (len(output.shape) not in (2, 3) or output.shape[-1] < 2):
         raise BadInput(
-            f"{where}: the output has shape {output.shape}, but cross-entropy needs (batch, "
-            "classes) or (batch, length, classes): use --loss mse, or export the part that outputs "
-            "a number for each class"
+            f"{where}: the output has shape {output.shape}, but cross-entropy needs the shape "
+            "(batch, classes) or (batch, length, classes), with at least 2 classes: use --loss "
+            "mse, or export the part of the model that outputs one number for each class"
         )
     return output
 
 
 def _origin(model: OnnxModel, context: Context) -> bytes:
-    """Return the .onnx file for inference. Parameters that nodes compute become initialisers."""
+    """Return the imported model as an .onnx file for inference.
+
+    If nodes of the file compute a parameter, the parameter becomes an initialiser.
+    """
     onnx = onnx_package()
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
@@ -215,6 +226,6 @@ def _origin(model: OnnxModel, context: Context) -> bytes:
         return bytes(proto.SerializeToString())
     except ValueError as error:
         raise BadInput(
-            f"{model.where}: a schedule contains the model, so the model must be smaller than 2 "
-            f"GiB ({error})"
+            f"{model.where}: the model is too large ({error}). Use a model smaller than 2 GiB, "
+            "because the schedule contains the whole model"
         ) from error

@@ -1,4 +1,4 @@
-"""An ONNX file as plain data: nodes with Python attributes, constants as arrays, shapes.
+"""Read an ONNX file into plain Python data: nodes, constants as arrays, and shapes.
 
 The package `onnx` is imported on first use, so that only users of .onnx models need it.
 """
@@ -25,7 +25,7 @@ Size = int | str | None
 
 @dataclass(frozen=True)
 class OnnxNode:
-    """One operator."""
+    """One operator of an ONNX model."""
 
     name: str
     op: str
@@ -47,9 +47,10 @@ class OnnxInput:
 
 
 class OnnxModel:
-    """A checked model of one input and one output.
+    """A checked ONNX model with one input and one output.
 
-    If `merged`, each layer gets its own copy of a tensor that an exporter merged (names.restore).
+    If `merged` is True, an exporter may have merged equal tensors. Then each layer gets its own
+    copy of such a tensor (names.restore).
     """
 
     def __init__(self, proto: Any, where: str, merged: bool = True) -> None:
@@ -60,7 +61,7 @@ class OnnxModel:
             self._read(onnx)
         except onnx_errors(onnx) as error:
             raise BadInput(
-                f"{where}: this is not a valid model ({reason(error)}): export it again"
+                f"{where}: this is not a valid model ({reason(error)}): export the model again"
             ) from error
 
     def _read(self, onnx: ModuleType) -> None:
@@ -81,7 +82,7 @@ class OnnxModel:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of float32 tensors that ONNX infers from the sizes of the input."""
+        """Return the shapes of float32 tensors, by name, as ONNX infers them from the input."""
         onnx = onnx_package()
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
@@ -94,7 +95,7 @@ class OnnxModel:
             dim.dim_value = size
         try:
             inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-        except onnx_errors(onnx):  # without shapes, fewer problems are reported at once
+        except onnx_errors(onnx):  # without shapes, an error lists fewer of the problems
             return {}
         found = {
             value.name: _sizes(value)
@@ -110,23 +111,24 @@ class OnnxModel:
 
 
 def read_file(path: Path | str) -> OnnxModel:
-    """Read the model in an .onnx file, and tensors that this file stores in other files."""
+    """Read the model in an .onnx file, and the tensors that it stores in other files."""
     onnx = onnx_package()
     if not Path(path).is_file():
         problem = "this is a folder" if Path(path).is_dir() else "the file does not exist"
-        raise BadInput(f"model {path}: {problem}: check the name")
+        raise BadInput(f"model {path}: {problem}: check the path of the model")
     try:
         proto = onnx.load(str(path), load_external_data=False)
     except onnx_errors(onnx) as error:
         raise BadInput(
-            f"model {path}: this .onnx file cannot be read ({reason(error)}): export it again"
+            f"model {path}: this .onnx file cannot be read ({reason(error)}): export the model "
+            "again"
         ) from error
     try:
         onnx.load_external_data_for_model(proto, str(Path(path).parent))
     except onnx_errors(onnx) as error:
         raise BadInput(
-            f"model {path}: the weights in another file cannot be read ({reason(error)}): put that "
-            "file into the same folder, or export the model with external_data=False"
+            f"model {path}: the separate file with the weights cannot be read ({reason(error)}): "
+            "put it into the folder of the .onnx file, or export the model with external_data=False"
         ) from error
     return OnnxModel(proto, f"model {Path(path).name}")
 
@@ -138,18 +140,19 @@ def read_bytes(data: bytes, where: str, merged: bool = True) -> OnnxModel:
 
 def _checked(onnx: ModuleType, proto: Any, where: str, merged: bool) -> Any:
     if not proto.graph.node:
-        raise BadInput(f"{where}: the model has no operators: export it again")
+        raise BadInput(f"{where}: the model has no operators: export the model again")
     opset = _opsets(proto).get("", 0)
     if opset < OLDEST_OPSET:
         raise BadInput(
-            f"{where}: opset {opset} of the model is older than {OLDEST_OPSET}: export it "
-            "again with opset_version=17, or convert it with onnx.version_converter"
+            f"{where}: opset {opset} of the model is older than {OLDEST_OPSET}, the oldest "
+            "supported opset: export the model with opset_version=17, or convert it with "
+            "onnx.version_converter"
         )
     newest = onnx.defs.onnx_opset_version()
     if opset > newest:
         raise BadInput(
-            f"{where}: opset {opset} of the model is newer than {newest}, the newest that "
-            "the package onnx knows: export it again with opset_version=17, or install a newer onnx"
+            f"{where}: opset {opset} of the model is newer than {newest}, the newest opset of the "
+            "installed package onnx: export the model with opset_version=17, or update onnx"
         )
     proto = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
     _check_order(proto.graph, where)
@@ -162,9 +165,10 @@ def _checked(onnx: ModuleType, proto: Any, where: str, merged: bool) -> Any:
 
 
 def _check_order(graph: Any, where: str) -> None:
-    """Check that a node before the first reader computes each tensor, once.
+    """Raise BadInput if a node reads a tensor that no node before it computes.
 
-    This does not apply to inputs and initialisers.
+    Raise BadInput also if a tensor is computed twice, or if a node has no output. Inputs and
+    initialisers exist before the first node.
     """
     known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
     known |= {tensor.values.name for tensor in graph.sparse_initializer}
@@ -172,7 +176,7 @@ def _check_order(graph: Any, where: str) -> None:
     for node in graph.node:
         name = node.name or next(filter(None, node.output), node.op_type)
         if not any(node.output):
-            raise BadInput(f"{where}: the node {name!r} computes nothing: export the model again")
+            raise BadInput(f"{where}: the node {name!r} has no output: export the model again")
         missing = next((name for name in node.input if name not in known | made), None)
         twice = next((name for name in node.output if name and name in known | made), None)
         if missing is not None or twice is not None:
@@ -186,16 +190,17 @@ def _check_order(graph: Any, where: str) -> None:
 
 
 def _opsets(proto: Any) -> dict[str, int]:
-    """Return the version of the operators by domain. The name of ONNX's own domain is empty."""
+    """Return the opset version of each operator domain. The key of ONNX's own domain is ""."""
     return {opset.domain.removeprefix("ai.onnx"): opset.version for opset in proto.opset_import}
 
 
 def _only(found: list[Any], names: list[str], what: str, where: str) -> Any:
     if len(found) != 1:
         listed = ", ".join(names) or "none"
+        meaning = "the data" if what == "input" else "the tensor that the loss reads"
         raise BadInput(
-            f"{where}: it has {len(found)} {what}s ({listed}): export it with one {what}, "
-            + ("the data" if what == "input" else "the input of the loss")
+            f"{where}: the model has {len(found)} {what}s ({listed}), but it must have one: export "
+            f"the model with {meaning} as its only {what}"
         )
     return found[0]
 
@@ -204,14 +209,14 @@ def _nodes(onnx: ModuleType, graph: Any) -> list[OnnxNode]:
     nodes = []
     for number, proto in enumerate(graph.node):
         if not all(isinstance(name, str) for name in (*proto.input, *proto.output, proto.op_type)):
-            raise ValueError("a name in the model is not UTF-8")
+            raise ValueError("the name of a node, tensor or operator is not valid UTF-8")
         domain = "" if proto.domain in ("", "ai.onnx") else f"{proto.domain}."
         nodes.append(
             OnnxNode(
                 proto.name or next(name for name in proto.output if name),
                 domain + proto.op_type,
                 tuple(proto.input),
-                # Omitted outputs get names too: the first output identifies its node.
+                # Omitted outputs get names too, because its first output identifies a node.
                 tuple(name or f"left out:{number}:{i}" for i, name in enumerate(proto.output)),
                 {value.name: _attribute(onnx, value) for value in proto.attribute},
                 module_of(proto),
@@ -243,7 +248,7 @@ def _sizes(proto: Any) -> tuple[Size, ...]:
 
 
 def needed_for(output: str, nodes: Sequence[OnnxNode]) -> tuple[OnnxNode, ...]:
-    """Return the nodes that the output depends on, in their order."""
+    """Return the nodes that `output` depends on, in the order of `nodes`."""
     needed, kept = {output}, []
     for node in reversed(nodes):
         if needed & set(node.outputs):

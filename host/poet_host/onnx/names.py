@@ -1,8 +1,9 @@
-"""Restore the parameters of modules that exporters renamed, merged, transposed or left out.
+"""Restore the parameters of modules after an export, so that trained weights fit the module.
 
-PyTorch's exporters merge equal initialisers, such as the ones and zeros with which batchnorms
-start. They transpose the weights of linear layers, and name them by numbers. Here each parameter
-gets the name and the layout that it has in its module, so that trained weights fit the module.
+PyTorch's exporters merge equal initialisers, such as the first weights (ones) of all
+batchnorms. They transpose the weights of linear layers, and replace the names of these weights by
+numbers. They also omit biases of zeros. Here each parameter gets the name and the layout that it
+has in its module.
 """
 
 import ast
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
 Uses = dict[str, list[tuple[Any, int]]]
-"""By tensor: the nodes that read it, each with the index of its input."""
+"""For each tensor, by name: the nodes that read the tensor, each with the number of the input."""
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _RULE = "pkg.onnxscript.rewriter.rule_name"
@@ -32,7 +33,10 @@ _SLOTS = ("weight", "bias", "running_mean", "running_var")
 
 
 def module_of(node: Any) -> str:
-    """Return the module of a node. For the node /layer1/layer1.0/relu/Relu, it is layer1.0.relu."""
+    """Return the name of a node's module.
+
+    For example, the node /layer1/layer1.0/relu/Relu belongs to the module layer1.0.relu.
+    """
     scopes = _about(node, _SCOPES)
     if scopes is not None:
         *modules, function = ast.literal_eval(scopes)
@@ -49,32 +53,32 @@ def module_of(node: Any) -> str:
 
 
 def _output(node: Any) -> str:
-    """Return the name of a node's first output. Omitted outputs are skipped."""
+    """Return the name of a node's first output that is not omitted."""
     return next((name for name in node.output if name), "")
 
 
 def _about(node: Any, key: str) -> str | None:
-    """Return the value of `key` in the metadata that an exporter wrote for a node."""
+    """Return the value of `key` in the metadata that an exporter wrote for a node, or None."""
     return next((entry.value for entry in node.metadata_props if entry.key == key), None)
 
 
 def is_numbered(name: str) -> bool:
-    """Return True for a number as a name, which an exporter gives to a tensor without a name."""
+    """Return True for a name such as val_3, which an exporter gives to a tensor without a name."""
     return _NUMBERED.fullmatch(name) is not None
 
 
 def is_made_up(name: str) -> bool:
-    """Return True if an exporter made up the name, so that it is not the name in the module."""
+    """Return True if an exporter made up the name, so that the module has no such tensor."""
     return is_numbered(name) or _COMPUTED.fullmatch(name) is not None
 
 
 def is_folded(node: Any) -> bool:
-    """Return True if an exporter folded a batchnorm into this layer and so changed its tensors."""
+    """Return True if an exporter folded a batchnorm into this layer, which changes its weights."""
     return "FuseBatchNorm" in (_about(node, _RULE) or "")
 
 
 def free_name(name: str, taken: set[str]) -> str:
-    """Return `name`, with a number if `name` is taken already. Add the result to `taken`."""
+    """Return `name`, with a number appended if it is in `taken`. Add the result to `taken`."""
     found, number = name, 1
     while found in taken:
         number += 1
@@ -84,10 +88,10 @@ def free_name(name: str, taken: set[str]) -> str:
 
 
 def restore(onnx: ModuleType, graph: Any) -> None:
-    """Restore the parameters in the file's graph. The results of the graph stay the same."""
+    """Restore the parameters of modules in an ONNX graph. The graph computes the same results."""
     arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for value in [value for value in graph.input if value.name in arrays]:
-        graph.input.remove(value)  # its default value, the initialiser, is always used
+        graph.input.remove(value)  # the initialiser of this name is always used
     taken = arrays.keys() | {name for node in graph.node for name in node.output}
     taken |= {value.name for value in (*graph.input, *graph.output)}
     added = _split_merged(graph, arrays, taken)
@@ -105,7 +109,7 @@ def _split_merged(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
     """Give each layer its own copy of an initialiser that an exporter merged; return the copies.
 
     An initialiser counts as merged if all its numbers are equal, or if layers of the same kind in
-    different modules read it. In a model of copies of one layer, equal weights are stored once.
+    different modules read it: an exporter stores the equal weights of copied layers only once.
     """
     even = {
         name: value
@@ -152,7 +156,7 @@ def _give_copies(
     is_copied: bool,
     taken: set[str],
 ) -> list[str]:
-    """Make each layer read a tensor that has the layer's name. Return the new names."""
+    """Let each layer read its own copy of a tensor, named after the layer. Return the new names."""
     own = [layers[_output(node)] for node, _ in readers]
     wanted = [
         f"{layer}.{_slot(node.op_type, i)}" for layer, (node, i) in zip(own, readers, strict=True)
@@ -162,7 +166,7 @@ def _give_copies(
     elif is_copied and own and name.startswith(f"{own[0]}."):
         wanted = [layer + name.removeprefix(own[0]) for layer in own]
     owner = wanted.index(name) if name in wanted else 0
-    # (layer, wanted name) -> (name that is used instead, first node that reads it)
+    # (layer, wanted name of its copy) -> (real name of the copy, first node that reads the copy)
     given: dict[tuple[str, str], tuple[str, Any]] = {}
     made = []
     if readers:
@@ -175,7 +179,7 @@ def _give_copies(
         is_numbered_call = module_of(first) != module_of(node)
         is_same = is_numbered_call or node.op_type in _LAYERS
         if before and (is_same or _add_to_same_weight(graph, first, node)):
-            node.input[i] = before  # the same layer is called a second time
+            node.input[i] = before  # a second call of the same layer reads the same copy
             continue
         node.input[i] = free_name(wanted[place], taken)
         made.append(node.input[i])
@@ -184,7 +188,7 @@ def _give_copies(
 
 
 def _add_to_same_weight(graph: Any, first: Any, second: Any) -> bool:
-    """Return True if two nodes add something to products with the same weight."""
+    """Return True if both nodes add to outputs of MatMul nodes that share a weight."""
     products = [node for node in graph.node if node.op_type == "MatMul"]
     weights = [
         {product.input[1] for product in products if product.output[0] in node.input}
@@ -194,7 +198,10 @@ def _add_to_same_weight(graph: Any, first: Any, second: Any) -> bool:
 
 
 def _omitted_biases(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
-    """Add the zero biases that an exporter removed, as its metadata says. Return them by name."""
+    """Add the biases of zeros that an exporter removed. Return these biases by name.
+
+    The metadata of a node states that its bias was removed.
+    """
     added: Arrays = {}
     of: dict[str, str] = {}
     for node in graph.node:
@@ -214,9 +221,10 @@ def _omitted_biases(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
 
 
 def _layers(graph: Any) -> dict[str, str]:
-    """Return the module of each node, by the node's first output.
+    """Return the name of each node's module, by the node's first output.
 
-    If a module is called repeatedly, the number of the call is removed from the module's name.
+    If a module is called several times, exporters append the number of the call to its name. This
+    number is removed.
     """
     modules = {_output(node): module_of(node) for node in graph.node}
     inside = {
@@ -248,7 +256,7 @@ def _are_copies(
 
 
 def _slot(op: str, number: int) -> str:
-    """Return the name of the parameter that is input `number` of a layer's operator `op`."""
+    """Return the parameter name (weight, bias, ...) of input `number` of the operator `op`."""
     if op == "Transpose":
         return "weight"
     return "bias" if op == "Add" else _SLOTS[(number - 1) % len(_SLOTS)]
@@ -257,10 +265,10 @@ def _slot(op: str, number: int) -> str:
 def _linear_weights(
     onnx: ModuleType, graph: Any, arrays: Arrays, taken: set[str]
 ) -> tuple[Arrays, set[str]]:
-    """Transpose weights of linear layers back. Return the weights, and the names that are replaced.
+    """Transpose the weights of linear layers back to the layout in the module.
 
-    The weights are returned by their names in the modules. If a weight equals the transpose of an
-    embedding table, the layer shares this table.
+    Return the weights by their names in the module, and the names of the initialisers that they
+    replace. If a weight equals the transpose of an embedding table, the layer shares this table.
     """
     added: Arrays = {}
     gone: set[str] = set()
@@ -292,7 +300,10 @@ def _equal(a: NDArray[Any] | None, b: NDArray[Any]) -> bool:
 
 
 def _weight_name(node: Any, following: list[Any], arrays: Arrays) -> str | None:
-    """Return the name of a linear layer's weight in its module. The bias's name determines it."""
+    """Return the name that a linear layer's weight has in its module, or None if it is unknown.
+
+    The name is derived from the name of the layer's bias.
+    """
     module = module_of(node)
     sums = [n for n in following if n.op_type == "Add" and node.output[0] in n.input]
     biases = {name for n in sums for name in n.input if name in arrays} or {f"{module}.bias"}

@@ -1,4 +1,4 @@
-"""One node of an ONNX model. Its rule reads inputs and attributes from it, and adds layers."""
+"""A node of the imported ONNX model. Its import rule reads the inputs and adds layers."""
 
 import re
 from collections.abc import Callable
@@ -27,7 +27,10 @@ _ENDINGS = re.compile(
 
 @dataclass(frozen=True)
 class ImportedNode:
-    """A node of the imported file. Its methods return input `number` as a tensor or constant."""
+    """A node of the imported file. An import rule uses it to read inputs and to add layers.
+
+    The argument `number` of a method is the number of an input, from 0.
+    """
 
     context: Context
     onnx: OnnxNode
@@ -39,7 +42,7 @@ class ImportedNode:
         """Return True if the node has the input `number`."""
         return bool(self.onnx.input(number))
 
-    # Inputs that are computed from the data.
+    # Methods for inputs that are computed from the data.
 
     def is_tensor(self, number: int) -> bool:
         """Return True if the input is computed from the data."""
@@ -53,22 +56,22 @@ class ImportedNode:
         """Return an input that is computed from the data, with its deferred operations."""
         value, name = self._value(number), self.onnx.input(number)
         if isinstance(value, Constant):
-            raise Unsupported(f"the input {name} must not be a constant")
+            raise Unsupported(f"the input {name} is a constant, but must be computed from the data")
         if isinstance(value, TokenValues):
             if not is_data(value, self.context.texts):
                 raise Unsupported(
-                    f"the input {name} is computed from tokens: only embeddings, and masks before "
-                    "a softmax, are supported"
+                    f"the input {name} is computed from tokens, which is supported only for "
+                    "embeddings and for masks before a softmax"
                 )
             value = Tensor(self.context.builder.data.name, value.shape)
         if isinstance(value, Parts):
-            raise Unsupported(f"the input {name} is a sequence of tensors: read one tensor of it")
+            raise Unsupported(f"the input {name} is a sequence: read one tensor with SequenceAt")
         return value if isinstance(value, Deferred) else deferred(value)
 
     def unpadded(self, number: int) -> Deferred:
         """Return an input that is computed from the data, without deferred padding.
 
-        Other operations may be deferred.
+        If the input has deferred padding, layers are added for all its deferred operations.
         """
         value = self.deferred(number)
         return deferred(self._materialised(number, value)) if value.pads else value
@@ -78,8 +81,8 @@ class ImportedNode:
     ) -> tuple[Tensor, tuple[tuple[int, int], ...]]:
         """Return an input that is computed from the data, and the padding that the node must do.
 
-        The node can pad with the value `filling`, but not along samples or channels. Any other
-        padding becomes layers.
+        The node can pad with the value `filling`, but not along the axes of samples and channels.
+        Layers are added for any other padding.
         """
         value = self.deferred(number)
         if not value.pads or any(map(any, value.pads[:2])) or value.filling != filling:
@@ -91,14 +94,17 @@ class ImportedNode:
         return made, value.pads
 
     def parts(self, number: int) -> Parts:
-        """Return an input that is a sequence."""
+        """Return an input that is a sequence of tensors."""
         value = self._value(number)
         if not isinstance(value, Parts):
-            raise Unsupported(f"the input {self.onnx.input(number)} is not a sequence of tensors")
+            raise Unsupported(f"the input {self.onnx.input(number)} must be a sequence of tensors")
         return value
 
     def materialise(self, value: Deferred, name: str = "") -> Tensor:
-        """Add layers for deferred operations. They are named after `name`, or else the node."""
+        """Return `value` as a tensor. Layers are added for its deferred operations.
+
+        The names of the layers begin with `name`, or with the node's name if `name` is empty.
+        """
         return self.context.materialise(value, name or self.name)
 
     def _materialised(self, number: int, value: Deferred) -> Tensor:
@@ -107,14 +113,17 @@ class ImportedNode:
         return made
 
     def is_normalised(self, number: int, first: bool) -> bool:
-        """Return True if the input is the normalised data. With `first`, it may be the raw data."""
+        """Return True if the input is the normalised data of the model.
+
+        If `first` is True, the input may also be the data before normalisation.
+        """
         value = self._value(number)
         tensor = value.tensor if isinstance(value, Deferred) else value
         name = tensor.name if isinstance(tensor, Tensor) else ""
         is_data = first and name == self.context.builder.data.name
         return is_data or name in self.context.normalised
 
-    # Inputs that are constants.
+    # Methods for inputs that are constants.
 
     def constant(self, number: int) -> Constant:
         """Return an input that is a constant."""
@@ -122,27 +131,27 @@ class ImportedNode:
         if not isinstance(value, Constant):
             if name in self.context.unknown:
                 raise Unknown
-            raise Unsupported(f"the input {name} is computed from the data: it must be a constant")
+            raise Unsupported(f"the input {name} is computed from the data, but must be constant")
         return value
 
     def integers(self, number: int, attribute: str) -> list[int] | None:
-        """Return a list that is an input in newer opsets, and an attribute in older opsets."""
+        """Return the integers of an input, or of the attribute that older opsets have instead."""
         if self.has(number):
             return [int(value) for value in self.constant(number).value.reshape(-1)]
         found = self.attribute(attribute)
         return None if found is None else [int(value) for value in found]
 
     def number(self, number: int, attribute: str) -> float | None:
-        """Return a number that is an input in newer opsets, and an attribute in older opsets."""
+        """Return the number of an input, or of the attribute that older opsets have instead."""
         if self.has(number):
             return float(self.constant(number).value.reshape(-1)[0])
         found = self.attribute(attribute)
         return None if found is None else float(found)
 
     def scalar(self, number: int) -> float | None:
-        """Return one of two inputs, if it is a constant single number that is not trained.
+        """Return one of two inputs, if it is a single constant number that is not trained.
 
-        It must not have more axes than the other input, which defines the output's shape.
+        Return None otherwise, or if this number has more axes than the other input.
         """
         value = self._value(number)
         if not isinstance(value, Constant) or not self.is_tensor(1 - number):
@@ -153,21 +162,25 @@ class ImportedNode:
         return float(value.value.reshape(-1)[0])
 
     def weight(self, number: int) -> Constant:
-        """Return a constant that may become a parameter. It must be float32."""
+        """Return a float32 constant that may become a parameter."""
         name = self.onnx.input(number)
         found = self.constant(number).whole(name)
         if found.value.dtype != np.float32:
-            raise Unsupported(f"{name} holds {found.value.dtype}: export the model in float32")
+            raise Unsupported(f"{name} is of type {found.value.dtype}: export the model in float32")
         return found
 
     def matrix(self, number: int, rank: int = 2) -> Constant:
-        """Return a weight with two axes. It may have up to `rank` axes if the first have size 1."""
+        """Return a weight with two axes.
+
+        In the file, it may have up to `rank` axes if all axes before the last two have size 1.
+        """
         found = self.weight(number)
         if 2 < found.value.ndim <= rank and set(found.value.shape[:-2]) == {1}:
             found = replace(found, value=found.value.reshape(found.value.shape[-2:]))
         if found.value.ndim != 2:
             raise Unsupported(
-                f"a weight has the shape {found.value.shape}, but must have 2 dimensions"
+                f"the weight {self.onnx.input(number)} has the shape {found.value.shape}, but must "
+                "have 2 dimensions"
             )
         return found
 
@@ -181,7 +194,7 @@ class ImportedNode:
         """Return an input as a tensor. A constant becomes a stored tensor.
 
         A constant of the file with several numbers is trained, unless `frozen` is True. A single
-        number is trained only with `train_scalar`, or if it is known to be a parameter.
+        number is trained if `train_scalar` is True, or if it is known to be a parameter.
         """
         if self.is_tensor(number):
             return self.tensor(number)
@@ -194,15 +207,18 @@ class ImportedNode:
         return context.stored(self.helper_name("constant"), given, role)
 
     def inverse(self, number: int) -> Tensor:
-        """Return 1 / constant as a stored tensor. The file's node becomes a product with it."""
+        """Return the reciprocal of a constant input as a stored tensor.
+
+        In the file, the division by the constant becomes a product with this tensor.
+        """
         given, old = self.weight(number), self.onnx.input(number)
         name = self.context.free_name(f"{old}.inverse")
         if self.context.is_trained(given):
             raise Unsupported(
-                "the node divides by a trained parameter: multiply by a parameter instead"
+                "division by a trained parameter is not supported: multiply by a parameter instead"
             )
         if not given.value.all():
-            raise Unsupported(f"the divisor {old} contains zeros")
+            raise Unsupported(f"the divisor {old} contains zeros: use a divisor without zeros")
         self.onnx.proto.op_type, self.onnx.proto.input[number] = "Mul", name
         inverse = computed(name, 1 / given.value)
         return self.context.stored(self.helper_name("inverse"), inverse, "state")
@@ -210,7 +226,10 @@ class ImportedNode:
     # Masks.
 
     def sample_values(self, number: int) -> list[Array] | None:
-        """Return an input's value for each sample text, or None if other data influence it."""
+        """Return the value of an input for each sample text.
+
+        Return None if the value depends on more than tokens and constants.
+        """
         value = self._value(number)
         if isinstance(value, TokenValues):
             return list(value.values)
@@ -218,7 +237,7 @@ class ImportedNode:
         return [value.value] * texts if isinstance(value, Constant) else None
 
     def added_mask(self, number: int) -> list[Array] | None:
-        """Return, for each text, which scores an added input hides. None if it is not a mask."""
+        """Return, for each text, True where the input hides a score. None if it is not a mask."""
         values = self.sample_values(number)
         hidden = [value <= LOW for value in values or []]
         if not values or not any(map(np.any, hidden)):
@@ -227,18 +246,21 @@ class ImportedNode:
         return hidden if plain else None
 
     def masked(self, number: int, hidden: list[Array]) -> Deferred:
-        """Return scores with a mask. `hidden` is True for scores that a softmax must ignore."""
+        """Return an input, the scores of an attention, with a mask.
+
+        `hidden` is, for each sample text, True for the scores that a softmax must ignore.
+        """
         scores = self.deferred(number)
         found = mask_of(hidden, self.context.texts, scores.shape)
         if found is None:
             raise Unsupported(
-                "the only supported masks hide padding (token 0) or later tokens: mask the scores "
-                "of a softmax with one of these"
+                "this attention mask is not supported: use a mask before a softmax that hides "
+                "padding (token 0), later tokens, or both"
             )
         return replace(scores, mask=scores.mask | found)
 
     def is_masked(self, number: int, hidden: list[Array]) -> bool:
-        """Return True if the input is from a softmax that masked all positions in `hidden`."""
+        """Return True if the input is the output of a softmax that masked all of `hidden`."""
         weights = self.deferred(number)
         found = mask_of(hidden, self.context.texts, weights.shape)
         if weights.is_transposed:
@@ -246,13 +268,13 @@ class ImportedNode:
         mask = self.context.masks.get(weights.tensor.name, UNMASKED)
         return found is not None and found <= mask
 
-    # The node that reads the output. The rule of this node can also do the work of that node.
+    # Methods for the only reader of this node's output: one layer can do the work of both nodes.
 
     def factor_after(self, rank: int) -> float:
-        """Return the number by which the only reader of the output multiplies it, or else 1.
+        """Return the constant factor by which the only reader of the output multiplies it.
 
-        `rank` is the number of the output's axes. The rule of this node must apply the factor,
-        because the reader then adds no layer.
+        Return 1 if there is no such reader. The rule of this node must apply the factor, because
+        no layer is added for the reader. `rank` is the number of the output's axes.
         """
         output = self.onnx.outputs[0]
         after = self.context.only_reader(output)
@@ -271,11 +293,12 @@ class ImportedNode:
         return 1 / factor if after.op == "Div" else factor
 
     def bias(self, number: int, size: int, axis: int) -> Constant | None:
-        """Return the input, or else the constant that an Add, the only reader, adds along `axis`.
+        """Return the bias of a layer: the input `number`, or a constant that a later Add adds.
 
-        The output has as many axes as the data. The rule of this node must add the constant,
-        because the Add then becomes no layer. Zeros that nodes compute are not a bias: exporters
-        write them for layers without bias.
+        The Add must be the only reader of the output, and add the constant along `axis`. Then no
+        layer is added for the Add. The output must have as many axes as the data. Return None
+        without a bias. Zeros that nodes compute are not a bias: exporters write them for layers
+        without bias.
         """
         found = self.weight(number) if self.has(number) else self._added(size, axis)
         return None if found is None or (found.computed and not found.value.any()) else found
@@ -300,7 +323,7 @@ class ImportedNode:
     def layer(
         self, kind: str, inputs: tuple[Tensor, ...], *positional: Any, **options: Any
     ) -> Tensor:
-        """Add a layer. An error in the layer is reported as an error of the node."""
+        """Add a layer. Raises Unsupported if the layer cannot be added."""
         options["name"] = options.get("name") or self.layer_name()
         try:
             return self.context.builder.layer(kind, inputs, *positional, **options)
@@ -308,12 +331,12 @@ class ImportedNode:
             raise Unsupported(str(error).partition("): ")[2] or str(error)) from error
 
     def parameter(self, layer: str, slot: str, given: Constant, shape: Shape | None = None) -> Node:
-        """Return the stored node of a layer's parameter. Its first value is `given`."""
+        """Return the stored node of a layer's parameter, with `given` as its first value."""
         shape = given.value.shape if shape is None else shape
         return self.context.parameter(layer, slot, (given,), shape)
 
     def untrained(self, layer: str, slot: str, shape: Shape, start: str) -> Node:
-        """Return a parameter that the file does not have. It always keeps its first value."""
+        """Return a parameter that the file does not have. Training does not change its value."""
         return Node(f"{layer}.{slot}", shape, role="state", start=start)
 
     def running(self, layer: str, mean: Constant, variance: Constant) -> Node:
@@ -330,7 +353,10 @@ class ImportedNode:
         return self.context.free_name(f"{self.name}.{what}")
 
     def layer_name(self, *parameters: Constant | None) -> str:
-        """Return an unused name: that of the module with these parameters, or else the node's."""
+        """Return an unused name for a layer: the name of the module that has these parameters.
+
+        If no name of a parameter contains a module, return the name of the node.
+        """
         for name in (given.source.names[0] for given in parameters if given):
             if _ENDINGS.search(name) and plain_name(_ENDINGS.sub("", name)):
                 return self.context.free_name(plain_name(_ENDINGS.sub("", name)))
@@ -339,7 +365,7 @@ class ImportedNode:
     def _value(self, number: int) -> Value:
         name = self.onnx.input(number)
         if not name:
-            raise Unsupported(f"input number {number} is missing")
+            raise Unsupported(f"input {number} (counted from 0) is missing: export the model again")
         if name not in self.context.values:
             if self.context.problems:
                 raise Unknown
@@ -349,7 +375,7 @@ class ImportedNode:
 
 Output = Tensor | Deferred | Constant | Parts | list[Tensor | Deferred]
 Rule = Callable[[ImportedNode], Output]
-"""Adds layers for a node; a list is several outputs."""
+"""Adds layers for a node, and returns its output, or a list if it has several outputs."""
 
 
 def is_scalar(value: Value | None, rank: int) -> TypeGuard[Constant]:

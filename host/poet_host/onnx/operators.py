@@ -1,9 +1,9 @@
-"""The rules of ONNX operators. Each rule is a row of `RULES`: a function that adds layers.
+"""Import rules of ONNX operators: a rule is a function in `RULES` that adds the layers of a node.
 
 A rule takes an ImportedNode and returns the node's output. If the node cannot be trained, the rule
 raises Unsupported, with the reason and what to do. A Tensor is a name and a shape, so a change of
-shape alone adds no layer. This file has layers with weights and windows; tensors.py has operators
-on tensors of any shape.
+shape alone adds no layer. This file has the rules of layers with weights or windows; tensors.py has
+the rules of operators on tensors of any shape.
 """
 
 from math import nan, prod
@@ -19,16 +19,18 @@ from .node import ImportedNode, Rule
 from .tensors import TENSOR_RULES
 from .views import LEFT_OUT, plain
 
-# Orders of the axes (batch, length, heads, width) in attention: for each head, and transposed keys.
+# Orders of (batch, length, heads, width): the first for queries and values, the second for keys.
 _SPLIT, _SPLIT_TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 
 
 def _image(x: Tensor) -> Tensor:
-    """Return a signal (N, C, L) as an image of one row. Return an image unchanged."""
+    """Return a signal (N, C, L) as an image (N, C, 1, L). Return an image unchanged."""
     if len(x.shape) == 3:
         return Tensor(x.name, (*x.shape[:2], 1, x.shape[2]))
     if len(x.shape) != 4:
-        raise Unsupported(f"the input has {len(x.shape)} dimensions: use signals (3) or images (4)")
+        raise Unsupported(
+            f"the input has {len(x.shape)} dimensions: use signals (3 dimensions) or images (4)"
+        )
     return x
 
 
@@ -38,9 +40,9 @@ def _as_before(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor, dict[str, Any]]:
-    """Return the input of a sliding window, and the kernel, stride and padding for an image.
+    """Return the input of a convolution or pooling, and its kernel, stride and padding for images.
 
-    If the input has deferred padding with the value `filling`, the window does this padding.
+    If the input has deferred padding with the value `filling`, the returned padding includes it.
     """
     dilations = node.attribute("dilations") or [1]
     if any(dilation != 1 for dilation in dilations):
@@ -51,7 +53,10 @@ def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor
     x, around = node.with_padding(0, filling)
     stride = tuple(node.attribute("strides") or [1] * len(kernel))
     if len(x.shape) != len(kernel) + 2:
-        raise Unsupported(f"the kernel {kernel} does not fit the input of shape {x.shape}")
+        raise Unsupported(
+            f"the kernel {kernel} needs an input of {len(kernel) + 2} dimensions, but the input "
+            f"has shape {x.shape}"
+        )
     sizes = tuple(n + sum(pad) for n, pad in zip(x.shape[2:], around[2:], strict=True))
     own = _pads(node, sizes, kernel, stride)
     pads = tuple((a + c, b + d) for (a, b), (c, d) in zip(around[2:], own, strict=True))
@@ -68,7 +73,7 @@ def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor
 def _pads(
     node: ImportedNode, sizes: Shape, kernel: Shape, stride: Shape
 ) -> tuple[tuple[int, int], ...]:
-    """Return the padding before and after each axis."""
+    """Return the padding at the beginning and at the end of each axis of the kernel."""
     automatic = node.attribute("auto_pad", "NOTSET")
     if automatic in ("SAME_UPPER", "SAME_LOWER"):
         totals = [
@@ -122,7 +127,7 @@ def _gemm(node: ImportedNode) -> Tensor:
 
 
 def _is_row(given: Constant, size: int) -> bool:
-    """Return True if the constant has one number for each column."""
+    """Return True if the constant has one number for each of `size` columns."""
     return given.value.size == size and given.value.shape[-1:] in ((), (size,))
 
 
@@ -133,9 +138,10 @@ def _matmul(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _product(node: ImportedNode) -> Tensor | Deferred:
-    """Return a product whose second factor is computed from the data.
+    """Add a matrix product whose second factor is computed from the data.
 
-    The kernels of attention read all heads of a row, so transposed heads need no layer.
+    The kernels of attention read tensors (batch, length, heads x width). So they need no layer that
+    moves the axis of the heads.
     """
     if not node.is_tensor(0):
         rank = len(node.deferred(1).order)
@@ -163,18 +169,18 @@ def _product(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _joined(x: Tensor) -> Tensor:
-    """Return x (N, L, heads, D) as (N, L, heads * D)."""
+    """Return `x` of shape (N, L, heads, D) with the shape (N, L, heads * D)."""
     return Tensor(x.name, (*x.shape[:2], x.shape[2] * x.shape[3]))
 
 
 def _is_matrix_transpose(side: Deferred) -> bool:
-    """Return True if only the last two axes are exchanged."""
+    """Return True if `side` only exchanges its last two axes."""
     rank = len(side.order)
     return side.order == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _linear(node: ImportedNode, weight: Constant) -> Tensor:
-    """Apply a weight (outputs, inputs) to the last axis of the data."""
+    """Add a linear layer on the last axis of the data. `weight` has the shape (outputs, inputs)."""
     outputs = weight.value.shape[0]
     return _linear_of(node, node.tensor(0), weight, node.bias(2, outputs, -1))
 
@@ -205,7 +211,7 @@ def _batchnorm(node: ImportedNode) -> Tensor:
         name=name,
         parameters=parameters,
         epsilon=node.attribute("epsilon", 1e-5),
-        # In ONNX, momentum is the weight of the old value; here it is that of the new value.
+        # In ONNX, momentum is the weight of the old value; here it is the weight of the new value.
         momentum=round(1 - node.attribute("momentum", 0.9), 6),
     )
     return Tensor(y.name, x.shape)
@@ -228,7 +234,7 @@ def _layernorm(node: ImportedNode) -> Tensor:
 
 
 def _instancenorm(node: ImportedNode) -> Tensor:
-    """Normalise each channel of each sample by its mean and deviation."""
+    """Normalise each channel of each sample by its own mean and standard deviation."""
     x = node.tensor(0)
     return _normed_groups(node, x, x.shape[1], (x.shape[1], *[1] * (len(x.shape) - 2)))
 
@@ -240,14 +246,14 @@ def _groupnorm(node: ImportedNode) -> Tensor:
             f"the {x.shape[1]} channels of the input cannot be divided into {groups} groups: "
             "choose another num_groups"
         )
-    count = node.weight(1).value.size  # before opset 21, each group has one scale
+    count = node.weight(1).value.size  # before opset 21, one scale for each group
     tail = [1] * (len(x.shape) - 2)
     seen = (groups, 1) if count == groups != x.shape[1] else (x.shape[1], *tail)
     return _normed_groups(node, x, groups, seen)
 
 
 def _normed_groups(node: ImportedNode, x: Tensor, groups: int, seen: Shape) -> Tensor:
-    """Normalise groups of channels, then scale and shift. `seen`: the shape of scale and shift."""
+    """Normalise groups of channels, then scale and shift them with tensors of the shape `seen`."""
     rows = Tensor(x.name, (x.shape[0] * groups, prod(x.shape[1:]) // groups))
     name = node.helper_name("normed")
     fixed = {
@@ -278,8 +284,8 @@ def _pool(kind: str) -> Rule:
             partial, padded = whole != options["padding"], any(map(any, options["padding"]))
             if partial and counts and padded and kind == "avgpool2d":
                 raise Unsupported(
-                    "the node counts padding (count_include_pad) in windows that ceil_mode adds: "
-                    "pad or crop the data to whole windows"
+                    "count_include_pad is not supported for padded data if ceil_mode adds a "
+                    "partial window: pad or crop the data to whole windows"
                 )
             options["padding"] = whole
         if kind == "avgpool2d":
@@ -290,9 +296,9 @@ def _pool(kind: str) -> Rule:
 
 
 def _rounded_up(x: Tensor, window: dict[str, Any]) -> tuple[tuple[int, int], ...]:
-    """Return the padding that completes the last window, if it is partial (ceil_mode).
+    """Return the padding that completes a partial last window on each axis (ceil_mode).
 
-    A window that starts in the padding at the end is left out.
+    A window that would start in the padding at the end is omitted.
     """
     found = []
     axes = (window[name] for name in ("kernel", "stride", "padding"))

@@ -24,11 +24,11 @@ def is_module(model: object) -> bool:
 
 
 def export_module(module: Any, example: Any) -> OnnxModel:
-    """Export the module in training mode: batchnorm, dropout and names are kept.
+    """Export a PyTorch module in training mode, so that batchnorm, dropout and names are kept.
 
     `example` is the module's input: a tensor or array whose first axis is the batch, or a tuple
     that contains only this input. If the older exporter of torch.onnx fails, the newer exporter is
-    tried. If both fail, raises BadInput with the reason of the older exporter.
+    tried. If both fail, BadInput is raised with the reason of the older exporter.
     """
     onnx_package()
     import torch
@@ -40,17 +40,17 @@ def export_module(module: Any, example: Any) -> OnnxModel:
         what = f"{type(example).__name__}"
         what += f" of {len(example)}" if isinstance(example, tuple | list) else ""
         raise BadInput(
-            f"model {type(module).__name__}: poet.load(module, example) needs the module's input, "
-            f"a torch.Tensor whose first axis is the batch, not {what}"
+            f"model {type(module).__name__}: `example` in poet.load(module, example) must be the "
+            f"module's input, a torch.Tensor whose first axis is the batch, not {what}"
         )
     given = given.detach().cpu()
     try:
         data = _traced(torch, module, given)
-    except Exception as error:  # the module runs here and can raise any error
+    except Exception as error:  # the export runs the module, which can raise any error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BadInput(
-            f"model {type(module).__name__}: torch.onnx cannot export it ({reason}): check that "
-            "module(example) runs, and uses operators that ONNX has"
+            f"model {type(module).__name__}: torch.onnx cannot export the module ({reason}): check "
+            "that module(example) runs, and that the module uses only operators that ONNX has"
         ) from error
     # In training mode exporters do not merge tensors.
     model = read_bytes(data, f"model {type(module).__name__}", merged=False)
@@ -73,13 +73,16 @@ def _quiet_logging() -> Iterator[None]:
 
 
 def _traced(torch: Any, module: Any, given: Any) -> bytes:
-    """Return the module in training mode as .onnx, from the older exporter or the newer one."""
+    """Return the module in training mode as the bytes of an .onnx file.
+
+    The newer exporter of torch.onnx is used only if the older exporter fails.
+    """
 
     def copied() -> Any:
-        """Return a copy, because tracing a batchnorm changes its running statistics."""
+        """Return a copy of the module, because tracing changes the statistics of batchnorms."""
         return copy.deepcopy(module).cpu().train()
 
-    # Exporters print long reports when they fail; the error has the reason in one line.
+    # Exporters print long reports when they fail; BadInput has the reason in one line.
     with (
         warnings.catch_warnings(),
         redirect_stdout(io.StringIO()),
@@ -115,7 +118,7 @@ def _traced(torch: Any, module: Any, given: Any) -> bytes:
 
 
 def _as_it_stands(model: OnnxModel, state: Mapping[str, Any]) -> None:
-    """Restore the module's running statistics, which tracing changed."""
+    """Set the model's running statistics to those of the module, because tracing changed them."""
     onnx = onnx_package()
     for tensor in model.proto.graph.initializer:
         if tensor.name in state:

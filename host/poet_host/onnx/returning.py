@@ -1,4 +1,4 @@
-"""Find the trained weights that cannot be loaded into the PyTorch module of a model.
+"""Find trained weights that cannot be loaded back into the PyTorch module of a model.
 
 Exporters compute tensors from several parameters (weight normalisation), fold batchnorm into the
 layer before it, and number tensors without a name. Training changes these tensors, but the module
@@ -14,12 +14,12 @@ from ..graph.weights import is_constant, weight_nodes
 from .model import OnnxModel
 from .names import is_folded, is_made_up
 
-RETURNING = ("lost", "made_up")  # fields of Graph with names of such weights
+RETURNING = ("lost", "made_up")  # fields of Graph: names of weights that do not fit the module
 MOST_NAMES = 20  # in one message
 
 
 def with_returning(graph: Graph, model: OnnxModel) -> Graph:
-    """Return the graph with the names of weights that cannot be loaded into the module."""
+    """Return the graph, with `lost` and `made_up`: names of weights that do not fit the module."""
     folded = {name for node in model.proto.graph.node if is_folded(node) for name in node.input[1:]}
     known = model.trained | model.frozen
     saved: set[str] = set()
@@ -42,7 +42,7 @@ def with_returning(graph: Graph, model: OnnxModel) -> Graph:
 
 
 def notice(graph: Graph) -> str:
-    """Return a warning for the user before training, or an empty text."""
+    """Return a warning about weights that cannot be loaded into the module, or an empty text."""
     lost, made_up = (listed(names, MOST_NAMES) for names in (graph.lost, graph.made_up))
     if lost:
         instead = f" Trained instead: {made_up}." if made_up else ""

@@ -1,4 +1,4 @@
-"""Rules of ONNX operators on tensors of any shape; see operators.py."""
+"""Import rules of ONNX operators on tensors of any shape; operators.py explains the rules."""
 
 from dataclasses import replace
 from inspect import signature
@@ -69,7 +69,7 @@ def _hard_swish(node: ImportedNode) -> Tensor:
 def _hard(node: ImportedNode, slope: float, middle: float) -> Tensor:
     """Return slope * x + middle, limited to the range from 0 to 1."""
     if slope <= 0 or middle <= 0:
-        raise Unsupported(f"alpha ({slope}) and beta ({middle}) must be positive")
+        raise Unsupported(f"`alpha` ({slope}) and `beta` ({middle}) of the node must be positive")
     ends = (-middle / slope, (1 - middle) / slope)
     x = node.layer("clip", (node.tensor(0),), *ends, name=node.helper_name("clip"))
     x = node.layer("scale", (x,), slope / middle, name=node.helper_name("slope"))
@@ -97,7 +97,7 @@ def _bound(which: str) -> Rule:
             if number is not None:
                 low, high = (number, None) if which == "Max" else (None, number)
                 return _clipped(node, low, high, x)
-        raise Unsupported("the inputs must be a tensor and a constant number")
+        raise Unsupported(f"{which} is supported only for a tensor and a constant number")
 
     return rule
 
@@ -118,13 +118,16 @@ def _reduced(kind: str) -> Rule:
 
 
 def _largest(node: ImportedNode) -> Tensor:
-    """Compute ReduceMax by a pooling window over the reduced axes, which are moved to the end."""
+    """Compute ReduceMax by max pooling, with one window over all reduced axes.
+
+    Before the pooling, the reduced axes are moved to the end.
+    """
     x, axes = node.unpadded(0), node.integers(1, "axes") or []
     rank = len(x.shape)
     over = sorted({axis_of(axis, rank) for axis in axes})
     if not over or 0 in over:
         raise Unsupported(
-            "a maximum over the batch is not supported: set `axes` to axes after the batch"
+            "ReduceMax over the batch is not supported: set `axes` to axes after the batch"
         )
     lead = [axis for axis in range(rank) if axis not in over]
     order = tuple(x.order[axis] for axis in (*lead, *over))
@@ -154,7 +157,7 @@ def _add(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _where(node: ImportedNode) -> Tensor | Deferred:
-    """Apply a mask that replaces scores by minus infinity, or outputs of a softmax by zero."""
+    """Apply an attention mask: Where sets scores to minus infinity, or softmax outputs to zero."""
     condition = node.sample_values(0)
     for x, other, allowed in ((1, 2, True), (2, 1, False)):
         fill = node.sample_values(other)
@@ -170,17 +173,20 @@ def _where(node: ImportedNode) -> Tensor | Deferred:
             return node.masked(x, hidden)
         if fill and not any(map(np.any, fill)) and node.is_masked(x, hidden):
             return node.deferred(x)
-    raise Unsupported("the only supported masks hide padding or later tokens before a softmax")
+    raise Unsupported(
+        "Where is supported only as an attention mask before a softmax: it must hide padding "
+        "(token 0) or later tokens"
+    )
 
 
 def _is_nan(node: ImportedNode) -> Constant:
-    """Return False for each number. NaN cannot occur: training stops if the loss is not finite."""
+    """Return False for each element: training stops anyway if NaN makes the loss not finite."""
     shape = node.deferred(0).shape
     return computed(node.onnx.outputs[0], np.zeros(shape, bool))
 
 
 def _arithmetic(node: ImportedNode, kind: str) -> Tensor:
-    """Add a layer of two tensors, or of a tensor and a constant.
+    """Add a layer that computes `kind` from two tensors, or from a tensor and a constant.
 
     A constant that normalises the data is not trained.
     """
@@ -206,7 +212,7 @@ def _div(node: ImportedNode) -> Tensor | Deferred:
     if number:
         return _scaled(node.deferred(0), 1 / number)
     if node.is_tensor(1):
-        raise Unsupported("only division by a constant is supported: multiply instead")
+        raise Unsupported("only division by a constant is supported: use Mul instead")
     return node.layer("mul", (node.tensor(0), node.inverse(1)))
 
 
@@ -219,7 +225,7 @@ def _pow(node: ImportedNode) -> Tensor:
     given = node.constant(1).value
     power = float(given.reshape(-1)[0]) if given.size == 1 else 0.0
     if power not in (1, 2, 3, 4):
-        raise Unsupported("only powers of 1 to 4 are supported: multiply instead")
+        raise Unsupported("the exponent must be 1, 2, 3 or 4: use Mul for other powers")
     x = y = node.tensor(0)
     for left in range(int(power) - 1, 0, -1):
         y = node.layer("mul", (y, x), name=None if left == 1 else node.helper_name("power"))
@@ -238,7 +244,8 @@ def _softmax(node: ImportedNode) -> Tensor | Deferred:
     newer, rank = node.context.model.opsets[""] >= 13, len(x.shape)
     axis = axis_of(node.attribute("axis", -1 if newer else 1), rank)
     rest = prod(x.shape[axis + 1 :])
-    if axis != rank - 1 and (rest == 1 or not newer):  # older opsets: this and later axes
+    # Before opset 13, a softmax is over the axis and all later axes.
+    if axis != rank - 1 and (rest == 1 or not newer):
         whole = node.tensor(0)
         rows = Tensor(whole.name, (prod(x.shape[:axis]), x.shape[axis] * rest))
         return Tensor(node.layer("softmax", (rows,)).name, x.shape)
@@ -265,8 +272,8 @@ def _softmax(node: ImportedNode) -> Tensor | Deferred:
 
 def _log_softmax(node: ImportedNode) -> Tensor:
     raise Unsupported(
-        "this operator is supported only as the last one, over the classes, where the loss "
-        "replaces it: move it to the end of the model, or use Softmax"
+        "LogSoftmax is supported only at the end of the model and over the classes, because there "
+        "the loss replaces it: move it to the end, or use Softmax"
     )
 
 

@@ -1,8 +1,8 @@
-"""Values that a model computes from its tokens: mostly masks, recognised by their effect.
+"""Recognise the attention masks that a model computes from its tokens, by their effect.
 
 Exporters write masks in many ways. So nodes that depend on the tokens alone are evaluated for a few
 sample texts. If the result of a node masks the scores of a softmax, this result is compared with
-the supported masks. They hide padding (token 0, see data/fitted.py) and later tokens.
+the supported masks, which hide padding (token 0, see data/fitted.py), later tokens, or both.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from .model import OnnxModel, OnnxNode
 
 Array = NDArray[Any]
 Mask = frozenset[Literal["future", "padding"]]
-"""The tokens that the queries of an attention do not see."""
+"""The kinds of tokens that an attention mask hides."""
 
-LOW = -1e3  # a score of this or less has no weight: its exp is 0
+LOW = -1e3  # a score of at most LOW has no weight after a softmax
 UNMASKED: Mask = frozenset()
 FUTURE: Mask = frozenset({"future"})
 PADDING: Mask = frozenset({"padding"})
@@ -36,13 +36,13 @@ _OPERATORS = frozenset(
         *("Where", "Xor"),
     )
 )
-# Operators that only change a shape. They are a layer if they read the tokens themselves.
+# Operators that only change a shape. They are not evaluated if they read the tokens directly.
 _VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 
 
 @dataclass(frozen=True)
 class TokenValues:
-    """The values that a tensor has for each sample text. The tensor depends on the tokens alone."""
+    """The value, for each sample text, of a tensor that depends only on tokens and constants."""
 
     values: tuple[Array, ...]
 
@@ -62,9 +62,9 @@ def sample_texts(shape: Shape) -> tuple[Array, ...]:
 def is_evaluable(node: OnnxNode, is_data_alone: bool) -> bool:
     """Return True if a node can be evaluated for the sample texts.
 
-    `is_data_alone`: True if the node reads the tokens themselves, not values computed from tokens.
+    `is_data_alone`: True if the node reads the tokens directly, not values computed from tokens.
     """
-    if is_data_alone and node.op == "Cast":  # a cast to int32 or int64 does nothing
+    if is_data_alone and node.op == "Cast":  # a cast to int32 or int64 keeps the tokens
         return node.attributes["to"] not in (6, 7)
     return node.op in _OPERATORS or (node.op in _VIEWS and not is_data_alone)
 
@@ -72,9 +72,9 @@ def is_evaluable(node: OnnxNode, is_data_alone: bool) -> bool:
 def evaluate_for_texts(
     model: OnnxModel, node: OnnxNode, inputs: Sequence[TokenValues | Constant | None]
 ) -> list[TokenValues]:
-    """Return the outputs of a node for each sample text. `inputs` depend on the tokens alone.
+    """Return the outputs of a node for each sample text. `inputs` are token values and constants.
 
-    Raises an error of any class if the node cannot be evaluated.
+    May raise any exception if the node cannot be evaluated.
     """
     found = []
     for i in range(_SAMPLES):
@@ -85,7 +85,7 @@ def evaluate_for_texts(
 
 
 def is_data(given: TokenValues, texts: Sequence[Array]) -> bool:
-    """Return True if the values are the tokens themselves, as far as the sample texts show."""
+    """Return True if the values equal the tokens of all sample texts."""
     return all(
         value.dtype.kind in "iu"
         and value.size == text.size
@@ -95,7 +95,7 @@ def is_data(given: TokenValues, texts: Sequence[Array]) -> bool:
 
 
 def mask_of(hidden: Sequence[Array], texts: Sequence[Array], scores: Shape) -> Mask | None:
-    """Return the supported mask that hides exactly the scores in `hidden`, or None."""
+    """Return the supported mask that hides exactly the scores in `hidden`, or None without one."""
     of_batch = len(scores) > 2 and all(
         text.ndim == 2 and text.shape[1] == scores[-1] and not scores[0] % len(text)
         for text in texts

@@ -1,7 +1,7 @@
-"""Rules of ONNX operators that only move, select or repeat numbers; see operators.py.
+"""Import rules of ONNX operators that only move, select or repeat numbers.
 
-A Tensor is a name and a shape, so most of these rules add no layer. A Deferred tensor becomes
-layers only if its reader needs them.
+operators.py explains the rules. A Tensor is a name and a shape, so most of these rules add no
+layer. The operations of a Deferred tensor become layers only if the node that reads it needs them.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,12 @@ LEFT_OUT = -inf  # padding that does not change the maximum of a window
 
 
 def plain(x: Deferred) -> Deferred:
-    """Return `x`, which must have no mask: a mask fits only unchanged axes and signs of scores."""
+    """Return `x`. Raises Unsupported if it has a mask, because its axes or signs will change."""
     if x.mask:
-        raise Unsupported("the node changes masked scores: mask them directly before the softmax")
+        raise Unsupported(
+            "the node changes attention scores after the mask: apply the mask directly before the "
+            "softmax"
+        )
     return x
 
 
@@ -38,14 +41,14 @@ def _cast(node: ImportedNode) -> Deferred:
     x, data = node.deferred(0), node.context.model.input.dtype
     tokens = x.tensor.name == node.context.builder.data.name and data.kind in "iu"
     if not tokens and node.attribute("to") not in _FLOATS:
-        raise Unsupported("only float32 is supported: export the model in float32")
+        raise Unsupported("a cast to this type is not supported: export the model in float32")
     return x
 
 
 def _flatten(node: ImportedNode) -> Tensor:
     x = node.tensor(0)
     axis = node.attribute("axis", 1)
-    axis += len(x.shape) if axis < 0 else 0  # the axis may equal the number of axes
+    axis += len(x.shape) if axis < 0 else 0  # `axis` may equal the number of axes
     return Tensor(x.name, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
@@ -60,8 +63,8 @@ def _reshape(node: ImportedNode) -> Tensor:
     shape = tuple(prod(x.shape) // known if size == -1 else size for size in wanted)
     if prod(shape) != prod(x.shape):
         raise Unsupported(
-            f"the node reshapes {x.shape} to {tuple(wanted)}: export the model with an open batch "
-            "size (dynamic axes), or use the batch size of the export"
+            f"the node cannot reshape {x.shape} to {tuple(wanted)}: export the model with a "
+            "dynamic axis for the batch, or use the batch size of the export"
         )
     return Tensor(x.name, shape)
 
@@ -71,12 +74,15 @@ def _squeeze(node: ImportedNode) -> Deferred:
     rank = len(x.shape)
     gone = {axis_of(axis, rank) for axis in axes or (i for i in range(rank) if x.shape[i] == 1)}
     if any(x.shape[axis] != 1 for axis in gone):
-        raise Unsupported(f"the node removes axes {axes} of {x.shape}, which are not all 1")
+        raise Unsupported(
+            f"the node removes the axes {axes} of the shape {x.shape}, but not all of these axes "
+            "have size 1"
+        )
     return _without(plain(x) if gone & {rank - 2, rank - 1} else x, gone)
 
 
 def _without(x: Deferred, axes: set[int]) -> Deferred:
-    """Return `x` without `axes`, which have size 1."""
+    """Return `x` without the axes `axes`, which must have size 1."""
     gone = {x.order[axis] for axis in axes}
     kept = [axis for axis in range(len(x.order)) if axis not in gone]
     shape = tuple(x.tensor.shape[axis] for axis in kept)
@@ -98,7 +104,7 @@ def _transpose(node: ImportedNode) -> Tensor | Deferred:
     whole = tuple(x.order[axis] for axis in order)
     pads = tuple(x.pads[axis] for axis in order) if x.pads else ()
     large = [axis for axis in whole if x.tensor.shape[axis] != 1]
-    if large == sorted(large):  # only axes of size 1 move: no layer
+    if large == sorted(large):  # only axes of size 1 move: needs no layer
         seen = Tensor(x.tensor.name, tuple(x.tensor.shape[axis] for axis in whole))
         return replace(x, tensor=seen, order=tuple(range(len(whole))), pads=pads)
     return replace(x, order=whole, pads=pads)
@@ -110,15 +116,15 @@ def _pad(node: ImportedNode) -> Deferred:
     filling = float(node.constant(2).value.reshape(-1)[0]) if node.has(2) else 0.0
     filling = LEFT_OUT if filling < -3e38 else filling
     if filling not in (0, LEFT_OUT):
-        raise Unsupported(f"the node pads with {filling}: only zeros are supported")
+        raise Unsupported(f"the node pads with {filling}: pad with zeros instead")
     if mode != "constant":
-        raise Unsupported(f"the mode is {mode}: only padding with zeros (constant) is supported")
+        raise Unsupported(f"the padding mode {mode} is not supported: use constant, with zeros")
     axes = [axis_of(axis, rank) for axis in (node.integers(3, "axes") or range(rank))]
     pads = [[0, 0] for _ in range(rank)]
     for axis, *pair in zip(axes, sides[: len(axes)], sides[len(axes) :], strict=True):
         pads[axis] = pair
     if min(map(min, pads)) < 0:
-        raise Unsupported(f"the pads {sides} are negative: slice instead")
+        raise Unsupported(f"the pads {sides} contain negative numbers: use Slice instead")
     if not any(map(any, pads)):
         return x
     if x.pads and x.filling != filling:
@@ -133,7 +139,7 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
         table, tokens = node.matrix(0), node.tensor(1)
         if axis != 0:
             raise Unsupported(
-                f"the node looks up tokens along axis {axis}: only axis 0 is supported"
+                f"the node looks up tokens along axis {axis} of the table: only axis 0 is supported"
             )
         name = node.layer_name(table)
         parameters = {"weight": node.parameter(name, "weight", table)}
@@ -145,7 +151,8 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
     size = x.shape[axis]
     if (chosen >= size).any() or (chosen < -size).any():
         raise Unsupported(
-            f"the indices {chosen.tolist()} are out of range for an axis of size {size}"
+            f"some of the indices {chosen.tolist()} are out of range for an axis of size {size}: "
+            "correct the indices in the model"
         )
     if not chosen.size:
         raise Unsupported(
@@ -154,7 +161,7 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
         )
     indices = [int(index) % size for index in chosen.reshape(-1)]
     if indices != list(range(indices[0], indices[0] + len(indices))):
-        raise Unsupported("the indices are not consecutive: slice instead")
+        raise Unsupported("the indices are not consecutive: use Slice (and Concat) instead")
     part = _part(node, x, axis, indices[0], indices[-1] + 1)
     if chosen.ndim == 0:
         return _without(part, {axis})
@@ -175,7 +182,7 @@ def _slice(node: ImportedNode) -> Deferred:
     begins, ends = node.integers(1, "starts") or [], node.integers(2, "ends") or []
     axes, steps = node.integers(3, "axes") or list(range(len(begins))), node.integers(4, "steps")
     if any(step != 1 for step in steps or []):
-        raise Unsupported(f"the steps are {steps}: only steps of 1 are supported")
+        raise Unsupported(f"the slice has the steps {steps}: only steps of 1 are supported")
     for axis, begin, end in zip(
         (axis_of(a, len(x.shape)) for a in axes), begins, ends, strict=True
     ):
@@ -199,11 +206,11 @@ def _split(node: ImportedNode) -> list[Tensor | Deferred]:
 
 
 def _ranges(size: int, sizes: list[int]) -> tuple[tuple[int, int], ...]:
-    """Return begin and end of each part, if an axis of `size` is split into parts of `sizes`."""
+    """Return (begin, end) of each part when an axis of size `size` is split into `sizes`."""
     if min(sizes) < 1 or sum(sizes) != size:
         raise Unsupported(
-            f"the node splits {size} elements into parts of {sizes}: each part must be 1 or more, "
-            f"and their sum {size}"
+            f"the node splits an axis of size {size} into the sizes {sizes}: each of these must be "
+            f"1 or more, and their sum must be {size}"
         )
     return tuple(pairwise(accumulate(sizes, initial=0)))
 
@@ -225,13 +232,16 @@ def _sequence_at(node: ImportedNode) -> Deferred:
     parts, place = node.parts(0), int(node.constant(1).value)
     count = len(parts.ranges)
     if not -count <= place < count:
-        raise Unsupported(f"the index {place} is out of range for {count} parts")
+        raise Unsupported(f"the index {place} is out of range for a sequence of {count} tensors")
     part = _part(node, parts.whole, parts.axis, *parts.ranges[place])
     return _without(part, {parts.axis}) if parts.dropped else part
 
 
 def _concat(node: ImportedNode) -> Tensor:
-    """Concatenate. A constant that all samples share, such as a class token, is repeated."""
+    """Concatenate the inputs.
+
+    A constant that all samples share, such as a class token, is repeated for each sample.
+    """
     parts = [node.stored(number) for number in range(len(node.onnx.inputs))]
     axis = node.attribute("axis")
     batch = max(part.shape[0] for part in parts)
@@ -242,8 +252,9 @@ def _concat(node: ImportedNode) -> Tensor:
             parts[i] = node.layer("expand", (part,), whole, name=name)
     if axis_of(axis, rank) > 0 and len({part.shape[0] for part in parts}) > 1:
         raise Unsupported(
-            "the node repeats an input to the batch size that is fixed in the file: export the "
-            "model with an open batch size, or use the batch size in the file"
+            "the inputs have different batch sizes, because one of them is repeated to the batch "
+            "size of the export: export the model with a dynamic axis for the batch, or use the "
+            "batch size of the export"
         )
     x = parts[0]
     for part in parts[1:]:
@@ -252,10 +263,10 @@ def _concat(node: ImportedNode) -> Tensor:
 
 
 def _resize(node: ImportedNode) -> Tensor:
-    """Repeat each number. Only integer factors with nearest neighbours are supported."""
+    """Resize by repeating each number: only integer factors with mode nearest are supported."""
     x, policy = node.tensor(0), node.attribute("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
-        raise Unsupported(f"keep_aspect_ratio_policy is {policy}: use stretch")
+        raise Unsupported(f"`keep_aspect_ratio_policy` {policy} is not supported: use stretch")
     rank = len(x.shape)
     axes = [axis_of(axis, rank) for axis in node.attribute("axes") or range(rank)]
     if node.has(3):
@@ -273,16 +284,17 @@ def _resize(node: ImportedNode) -> Tensor:
         _repeats(size, whole, how, nearest) for size, whole in zip(x.shape, wanted, strict=True)
     ):
         raise Unsupported(
-            "the only supported resizing is by integer factors with nearest neighbours: use the "
-            "mode nearest and an integer factor"
+            "this resizing is not supported: use the mode nearest, and integer factors that repeat "
+            "each number equally often"
         )
     return _repeated(node, x, tuple(wanted), each=True)
 
 
 def _repeated(node: ImportedNode, x: Tensor, wanted: Shape, each: bool) -> Tensor:
-    """Repeat x along its axes until it has the shape `wanted`.
+    """Repeat `x` along its axes until it has the shape `wanted`.
 
-    With `each`, every number is repeated (0 0 1 1); otherwise the whole axis is (0 1 0 1).
+    If `each` is True, every number is repeated: 0 1 becomes 0 0 1 1. Otherwise the whole axis is
+    repeated: 0 1 becomes 0 1 0 1.
     """
     pairs = [(size, n // size) for size, n in zip(x.shape, wanted, strict=True)]
     order = (0, 1) if each else (1, 0)
@@ -306,7 +318,7 @@ def _tile(node: ImportedNode) -> Tensor:
 
 
 def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
-    """Return True if a resize to `whole` repeats each of `size` numbers equally often, in order."""
+    """Return True if a resize from `size` to `whole` numbers repeats each number equally often."""
     places = np.arange(whole)
     factor = whole / size
     found = {
@@ -328,7 +340,7 @@ def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
 
 def _expand(node: ImportedNode) -> Tensor | Constant:
     wanted = [int(size) for size in node.constant(1).value]
-    if not node.is_tensor(0):  # see Walk._is_repeated_for_samples
+    if not node.is_tensor(0):  # Concat repeats it: see Walk._is_repeated_for_samples
         return node.constant(0)
     x = node.tensor(0)
     shape = np.broadcast_shapes(x.shape, tuple(node.context.with_batch(x.shape, wanted)))

@@ -1,6 +1,6 @@
 """Walk through an ONNX model: every node becomes layers, a constant, or a reported problem.
 
-Each operator has a rule in operators.py. A rule is a function of an ImportedNode.
+Each supported operator has a rule in operators.py: a function that takes an ImportedNode.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,18 @@ from .tokens import TokenValues, evaluate_for_texts, is_evaluable
 
 
 class Walk:
-    """Builds the layers of a model in `context`."""
+    """Builds the layers of the ONNX model that `context` imports, node by node."""
 
     def __init__(self, context: Context, rules: Mapping[str, Rule]) -> None:
         self.context, self.rules = context, rules
         self.model, self.values, self.problems = context.model, context.values, context.problems
-        self._is_operator_missing = False  # True if an operator of a node has no rule
+        self._is_operator_missing = False  # True if any node has an operator without a rule
 
     def run(self) -> Tensor:
-        """Return the model's output. Raises BadInput with every node that cannot be trained."""
+        """Build all layers and return the model's output.
+
+        Raises BadInput, which lists every node that cannot be trained.
+        """
         model, values = self.model, self.values
         for node in model.nodes:
             self._fold(node)
@@ -42,15 +45,18 @@ class Walk:
             if self._is_operator_missing:
                 listed += f"\n  supported operators: {', '.join(sorted(self.rules))}"
             count = f"{len(self.problems)} of {len(model.nodes)}"
-            raise BadInput(f"{model.where}: {count} nodes cannot be trained here:{listed}")
+            raise BadInput(f"{model.where}: {count} nodes cannot be trained:{listed}")
         found = values.get(model.output)
         if isinstance(found, Parts):
             raise BadInput(
-                f"{model.where}: the output of the model is a sequence of tensors: export one "
-                "tensor of it"
+                f"{model.where}: the output of the model is a sequence of tensors: export the "
+                "model with one tensor as the output"
             )
         if found is None or isinstance(found, Constant | TokenValues):
-            raise BadInput(f"{model.where}: the output of the model does not depend on its input")
+            raise BadInput(
+                f"{model.where}: no layer computes the output of the model from its input: export "
+                "the output of a layer"
+            )
         if isinstance(found, Tensor):
             return found
         try:
@@ -61,7 +67,7 @@ class Walk:
             ) from None
 
     def _fold(self, node: OnnxNode) -> None:
-        """Compute the outputs of a node whose inputs are all constants."""
+        """Compute the outputs of a node if all its inputs are constants."""
         inputs = [self.values.get(name) for name in node.inputs]
         known = [value for value in inputs if value is None or isinstance(value, Constant)]
         missing = any(name and name not in self.values for name in node.inputs)
@@ -75,9 +81,9 @@ class Walk:
             self._report(node, ADVICE.get(node.op, reason))
 
     def _is_repeated_for_samples(self, node: OnnxNode) -> bool:
-        """Return True if a node repeats a tensor of the file for each sample, for a Concat.
+        """Return True if a node repeats a tensor of the file for all samples, only for a Concat.
 
-        The tensor is trained without the repetition. The rule of the Concat repeats it instead.
+        The tensor is trained without the repetition. The rule of Concat repeats it instead.
         """
         first = self.values.get(node.inputs[0]) if node.op == "Expand" else None
         plain = isinstance(first, Constant) and not first.computed and first.value.size > 1
@@ -163,9 +169,9 @@ class Walk:
 
     @cached_property
     def _placeholder(self) -> str:
-        """Return a tensor's name that replaces outputs of nodes with problems.
+        """Return the name of a tensor that replaces the outputs of nodes with problems.
 
-        So the problems of later nodes are found too.
+        With this tensor, the later nodes can be checked, so that one error lists all problems.
         """
         name = self.context.free_name("unknown")
         return self.context.builder.layer("parameter", (), (1,), name=name).name

@@ -1,4 +1,4 @@
-"""Fit the time of operators to their work, for shapes that were not measured."""
+"""Predict the time of operators with unmeasured shapes: fit measured times to the work."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,10 +35,10 @@ class Rates:
 
 
 def fit_rates(points: Sequence[tuple[Work, float]]) -> Rates:
-    """Fit non-negative rates to (work, time in us), with least squares of the relative error.
+    """Fit non-negative rates to `points` (work, time in us) by least squares of the relative error.
 
-    The number of rates above 0 is at most half the number of points, and at least one of them is
-    not the base. Otherwise a few points would lead to wrong times for larger operators.
+    At most half as many rates as points are above 0, and at least one of these rates is not
+    `base_us`. Otherwise a few points would lead to wrong times for larger operators.
     """
     rows = [(1.0, work.macs, work.other_flops, work.bytes, work.loops) for work, _ in points]
     found = _least_squares(rows, [time for _, time in points], least=(1, 2, 3, 4))
@@ -48,9 +48,9 @@ def fit_rates(points: Sequence[tuple[Work, float]]) -> Rates:
 def fit_plane(
     points: Sequence[tuple[float, float]], values: Sequence[float]
 ) -> tuple[float, float, float]:
-    """Fit value = base + slope1 x + slope2 y to points (x, y), as fit_rates does.
+    """Fit value = base + slope1 * x + slope2 * y to the points (x, y), by the method of fit_rates.
 
-    Returns the base and both slopes. None of them is negative.
+    Returns (base, slope1, slope2). All three are 0 or more.
     """
     rows = [(1.0, x, y) for x, y in points]
     base, first, second = _least_squares(rows, values, least=(0, 1))
@@ -60,14 +60,15 @@ def fit_plane(
 def _least_squares(
     rows: Sequence[tuple[float, ...]], values: Sequence[float], least: tuple[int, ...]
 ) -> tuple[float, ...]:
-    """Solve non-negative least squares. Every set of columns is tried, because there are few sets.
+    """Solve non-negative least squares of the relative error by trying every set of columns.
 
-    Each set has at least one of the columns `least`. All `values` are positive.
+    A set contains at least one of the columns in `least`, and at most half as many columns as there
+    are values. All `values` must be positive.
     """
     weight = 1 / np.maximum(np.asarray(values, dtype=float), 1e-9)
     matrix = np.asarray(rows, dtype=float) * weight[:, None]
     target = np.asarray(values, dtype=float) * weight
-    # Columns differ by orders of magnitude. If they were not scaled, precision would be lost.
+    # Scale the columns, because they differ by orders of magnitude: this preserves precision.
     scale = np.maximum(matrix.max(axis=0), 1e-30)
     best, least_error = np.zeros(matrix.shape[1]), float(target @ target)
     for size in range(1, max(1, len(values) // 2) + 1):

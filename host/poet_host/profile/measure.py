@@ -1,7 +1,8 @@
 """Measure a board: the times of each distinct operator, of transfers and of commits.
 
 If a board computes floats in software, the time depends on the numbers. So operators run on the
-values of a real training step. If an operator does not fit the board's arena, its time is fitted.
+values of a real training step. The time of an operator that does not fit the board's arena is
+predicted instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,16 +30,16 @@ from .profile import (
 
 SAMPLES = 7
 SAMPLE_US = 500.0  # shortest time of a sample; a board's clock ticks about once a microsecond
-ENOUGH_US = 50_000.0  # if a sample takes this time, one sample is enough
+ENOUGH_US = 50_000.0  # if a sample takes this long or longer, one sample is enough
 MAX_REPEAT = 65_535  # runs in one request
 MAX_TRANSFER_BLOCKS = 128  # number of blocks in the largest measured transfer
-MOVED_BLOCKS = 256  # blocks moved for each transfer size: the mean then includes a card's pauses
+MOVED_BLOCKS = 256  # moved blocks for each size: enough for a mean with the card's pauses
 COMMITS = 64  # in one sample
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
-Progress = Callable[[int, int, str], None]  # measurements done, total, name of the next one
+Progress = Callable[[int, int, str], None]  # (measurements done, their total, name of the next)
 Array = NDArray[np.generic]
-_Times = tuple[float, float]  # time and processor time of a transfer, in us
+_Times = tuple[float, float]  # (time, processor time) of a transfer, in us
 
 
 def measure(
@@ -101,7 +102,7 @@ def measure(
 
 
 def distinct(graph: Graph) -> list[Node]:
-    """Return one operator for each signature: the first one in the graph."""
+    """Return the first operator of each signature. Operators of one signature take equal time."""
     found: dict[str, Node] = {}
     for node in graph:
         if not node.stored:
@@ -111,7 +112,7 @@ def distinct(graph: Graph) -> list[Node]:
 
 @dataclass(frozen=True)
 class _Places:
-    """Offsets in the arena of an operator's tensors, which lie one after the other."""
+    """Arena offsets of an operator's tensors, which lie one after the other for a measurement."""
 
     inputs: tuple[int, ...]
     output: int
@@ -146,7 +147,7 @@ def _operator_us(device: Device, node: Node, graph: Graph, values: Mapping[str, 
 
 
 def probe_record(node: Node) -> bytes:
-    """Return the poet_op record of an operator, for Device.probe_op."""
+    """Return the poet_op record of an operator, which Device.probe_op needs."""
     order = list(dict.fromkeys(node.inputs))
     return isa.pack_op(
         isa.by_name("KERNEL")[node.op].code,
@@ -159,7 +160,7 @@ def probe_record(node: Node) -> bytes:
 
 
 def _transfer_sizes(arena_bytes: int) -> list[int]:
-    """Return sizes that exactly fill 2^n blocks, and small sizes with a nearly empty last block."""
+    """Return sizes that exactly fill 2^n blocks, and sizes whose last block is nearly empty."""
     most = min(MAX_TRANSFER_BLOCKS, arena_bytes // _BLOCK)
     counts = [2**i for i in range(most.bit_length())]
     full = [count * _BLOCK - _TRAILER for count in counts]
@@ -168,14 +169,14 @@ def _transfer_sizes(arena_bytes: int) -> list[int]:
 
 
 def _transfer(device: Device, write: bool, size_bytes: int) -> _Times:
-    """Return the mean time and mean processor time of a transfer, with the card's pauses."""
+    """Return the mean time and processor time of a transfer (us), including the card's pauses."""
     repeat = -(-MOVED_BLOCKS * _BLOCK // moved_bytes(size_bytes))
     ticks, cpu_ticks = device.probe_transfer(write, size_bytes, repeat=repeat)
     return device.us(ticks) / repeat, device.us(cpu_ticks) / repeat
 
 
 def _lane(found: Mapping[int, Sequence[_Times]]) -> Lane:
-    """Fit the times of transfers, by the sizes of their tensors, to the coefficients of a Lane."""
+    """Return the Lane that fits the measured transfers. `found` has their times by tensor size."""
     sizes = [(moved_bytes(size_bytes), size_bytes % _BLOCK) for size_bytes in found]
     times_us, cpu_us = (
         [_typical([times[kind] for times in samples]) for samples in found.values()]
@@ -200,5 +201,5 @@ def _sampled(device: Device, probe: Callable[[int], int]) -> float:
 
 
 def _typical(samples: Sequence[float]) -> float:
-    """Return the lower quartile of the samples, because other processes can only add time."""
+    """Return the lower quartile of the samples, because other processes can only slow them down."""
     return sorted(samples)[(len(samples) - 1) // 4]

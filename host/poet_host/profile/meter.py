@@ -1,9 +1,9 @@
-"""Powers of a board from a meter's log, as Nordic's Power Profiler exports it.
+"""Compute the powers of a board from the log of a meter (Nordic's Power Profiler).
 
-The board holds each of its states for some seconds, with rests in between. The states are found in
-the log by their duration, so the board needs no wires except those of the meter. The powers are
-computed from the mean current in each state, and from the times in which the processor was awake
-and storage moved data.
+The board holds each of its states (compute, write, read) for some seconds, and rests before and
+after each state. The states are found in the log by their duration, so the board needs no wires
+except those of the meter. The powers are computed from the mean current in each state, and from the
+times in which the processor was awake and storage moved data.
 """
 
 import time
@@ -21,24 +21,24 @@ from ..device.device import Device
 from ..errors import BadInput, reason
 from .profile import Power
 
-STATE_US = 2e6  # shortest time of a state
-REST_S = 1.0  # between states
+STATE_US = 2e6  # planned time of a state
+REST_S = 1.0  # rest between states
 LOOK_S = 0.5  # time between two checks of the log's size
-LONGEST_MS = 24 * 3600e3  # longest log; a wrong time in a log could need too many bins
-LARGEST_UA = 1e9  # largest current in a log
+LONGEST_MS = 24 * 3600e3  # longest accepted log; a wrong time in a log could need too many bins
+LARGEST_UA = 1e9  # largest accepted current
 BIN_MS = 10.0  # currents are averaged over bins of this length
-MERGED_MS = 200.0  # a shorter rest is part of the activity around it
-SHORTEST_MS = 500.0  # shortest period of activity
-LENGTH_TOLERANCE = 0.1  # largest difference of a period and its state, relative to the state
-EDGE = 0.05  # share of a period that is left out at its begin and at its end
-TRANSFER_BYTES = 8184  # size of a transfer in the states that move data
+MERGED_MS = 200.0  # a shorter rest counts as part of the activity around it
+SHORTEST_MS = 500.0  # a shorter period of activity is ignored
+LENGTH_TOLERANCE = 0.1  # accepted difference between the lengths of a period and a state
+EDGE = 0.05  # share of a period to ignore at its beginning and at its end
+TRANSFER_BYTES = 8184  # size of a transfer in the states write and read
 MAX_REPEAT = 65_535  # runs in one request
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class State:
-    """A state that the board has held. The board's clock measures the times."""
+    """A power state that the board has held. All times are by the board's clock."""
 
     name: str
     time_us: float  # duration
@@ -76,7 +76,10 @@ def _compute(device: Device) -> State:
 
 
 def _transfer(name: Literal["write", "read"], device: Device) -> State:
-    """Move data without a pause. The state includes the processor's work between transfers."""
+    """Let the board move data without a pause, and return this state.
+
+    The state's times include the processor's work between the transfers.
+    """
     size = min(TRANSFER_BYTES, int(device.info.arena_bytes) // 4 * 4)
     write = name == "write"
 
@@ -89,7 +92,7 @@ def _transfer(name: Literal["write", "read"], device: Device) -> State:
 
 
 def _long_enough(run_us: Callable[[int], float]) -> int:
-    """Return the number of runs that take STATE_US, but at most MAX_REPEAT."""
+    """Return the number of runs that together take STATE_US, but at most MAX_REPEAT."""
     count, took_us = 4, run_us(4)
     while took_us < STATE_US / 20 and count < MAX_REPEAT:
         count = min(MAX_REPEAT, 4 * count)
@@ -109,7 +112,7 @@ def wait_for(path: Path) -> None:
 
 
 def read_log(path: Path) -> tuple[Array, Array]:
-    """Return the times (ms) and currents (uA) of a log. Raises BadInput, with the file's name.
+    """Return the times (ms) and currents (uA) of a log. Raises BadInput if the log is invalid.
 
     The log has the columns `Timestamp(ms)` and `Current(uA)`. Digital channels are ignored.
     """
@@ -119,23 +122,28 @@ def read_log(path: Path) -> tuple[Array, Array]:
             if names[:2] != ["Timestamp(ms)", "Current(uA)"]:
                 raise BadInput(
                     f"{path} is not a log of a power profiler: its first line must begin with "
-                    "Timestamp(ms),Current(uA). Export it from nRF Connect's Power Profiler"
+                    "Timestamp(ms),Current(uA). Export the log from nRF Connect's Power Profiler"
                 )
             found = np.loadtxt(file, delimiter=",", usecols=(0, 1), ndmin=2)
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read as a meter's log: {reason(error)}") from error
+        raise BadInput(
+            f"{path} cannot be read as a meter's log ({reason(error)}): export the log again"
+        ) from error
     if len(found) < 2 or not np.isfinite(found).all() or (np.diff(found[:, 0]) <= 0).any():
-        raise BadInput(f"{path}: the times must be finite and increase: export the log again")
+        raise BadInput(
+            f"{path}: the log needs two rows or more of finite numbers, and its times must "
+            "increase: export the log again"
+        )
     if not np.ptp(found[:, 0]) <= LONGEST_MS or np.abs(found[:, 1]).max() > LARGEST_UA:
         raise BadInput(
             f"{path}: the log is longer than a day, or has a current above "
-            f"{LARGEST_UA / 1e6:g} A: export it again"
+            f"{LARGEST_UA / 1e6:g} A: export the log again"
         )
     return found[:, 0], found[:, 1]
 
 
 def powers(times_ms: Array, currents_ua: Array, states: Sequence[State], supply_mv: float) -> Power:
-    """Return the powers (uW) of the states in a log. Raises BadInput if a state is missing."""
+    """Return the powers (uW) from a log of `states`. Raises BadInput if the log lacks a state."""
     bins = _binned(times_ms, currents_ua)
     base_ua, threshold_ua = _baseline(bins)
     periods = _periods(bins > threshold_ua)
@@ -156,14 +164,14 @@ def powers(times_ms: Array, currents_ua: Array, states: Sequence[State], supply_
     found = Power(compute_uw, storage["read"], storage["write"], base_uw)
     if min(found.compute_uw, found.page_in_uw, found.page_out_uw, found.base_uw) < 0:
         raise BadInput(
-            "the log of the meter shows less current in a state than at rest: power the SD card "
+            "a power that the meter's log gives for a state is negative: supply the SD card "
             "through the meter too"
         )
     return found
 
 
 def _binned(times_ms: Array, currents_ua: Array) -> Array:
-    """Return the mean current of each bin. A bin without a sample repeats the previous bin."""
+    """Return the mean current of each bin of the log. An empty bin repeats the previous bin."""
     index = ((times_ms - times_ms[0]) / BIN_MS).astype(int)
     count = np.bincount(index)
     total = np.bincount(index, weights=currents_ua)
@@ -174,7 +182,7 @@ def _binned(times_ms: Array, currents_ua: Array) -> Array:
 def _baseline(bins: Array) -> tuple[float, float]:
     """Return the current at rest, and the current above which the board is active.
 
-    Rests fill about a third of the log.
+    The 10th percentile is a current at rest, because rests fill about a third of the log.
     """
     quiet = float(np.percentile(bins, 10))
     threshold = 1.05 * quiet + 50.0
@@ -182,7 +190,7 @@ def _baseline(bins: Array) -> tuple[float, float]:
 
 
 def _periods(active: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return, for each period of activity, its first bin and the bin after its last one."""
+    """Return the periods of activity, each as (its first bin, the bin after its last bin)."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], active, [False])).astype(int)))
     merged: list[tuple[int, int]] = []
     for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
@@ -196,7 +204,8 @@ def _periods(active: NDArray[np.bool_]) -> list[tuple[int, int]]:
 def _matching(periods: Sequence[tuple[int, int]], wanted_ms: Sequence[float]) -> int:
     """Return the index of the period in which the board held the first state.
 
-    If periods in several places of the log are as long as the states, the latest ones count.
+    The periods of the states are recognised by their lengths. If the lengths fit at several places
+    of the log, the latest place counts.
     """
     lengths = [(end - begin) * BIN_MS for begin, end in periods]
     for start in range(len(periods) - len(wanted_ms), -1, -1):
@@ -208,6 +217,6 @@ def _matching(periods: Sequence[tuple[int, int]], wanted_ms: Sequence[float]) ->
     seen = ", ".join(f"{length / 1e3:.2f}" for length in lengths[:12]) or "none"
     held = ", ".join(f"{wanted / 1e3:.2f}" for wanted in wanted_ms)
     raise BadInput(
-        f"the board held its states for {held} s, but the log of the meter shows periods of {seen} "
-        "s. Start recording before the command starts, and stop when the command asks for the log"
+        f"the board held its states for {held} s, but the meter's log shows activity for {seen} s. "
+        "Start recording before the command starts, and stop when the command asks for the log"
     )

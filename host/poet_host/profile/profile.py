@@ -1,7 +1,7 @@
 """Profile: costs of operators and transfers on one board, measured or estimated.
 
-Energy is time x power, above the power of the sleeping board. The processor uses energy while it is
-awake for a kernel or a transfer. The storage uses energy while it moves data.
+Energy is time x power, without the energy of the sleeping board. The processor uses energy while it
+is awake for a kernel or a transfer. The storage uses energy while it moves data.
 """
 
 import json
@@ -43,15 +43,16 @@ class Power:
 class Lane:
     """Coefficients of the time that a transfer in one direction takes.
 
-    A tensor's rest is its bytes after its last whole block. No block is moved while the CRC of the
-    rest is computed, so this CRC adds to the time. Fields `cpu_...` are for processor time.
+    In the fields, `rest` means the bytes of a tensor after its last whole block. No block is moved
+    while the CRC of these bytes is computed, so this CRC adds to the time. Fields `cpu_...` are for
+    processor time.
     """
 
     base_us: Amount  # latency
     us_per_byte: Amount  # time for each byte of the moved blocks
     cpu_base_us: Amount
     cpu_us_per_byte: Amount
-    us_per_rest_byte: Amount = 0.0  # additional time for each byte of the rest
+    us_per_rest_byte: Amount = 0.0  # additional time for each byte after the last whole block
     cpu_us_per_rest_byte: Amount = 0.0
 
     def times_us(self, size_bytes: int) -> tuple[float, float]:
@@ -70,14 +71,14 @@ class StatementCosts:
     """
 
     compute_us: Amount = 0.0
-    page_us: Amount = 0.0  # for a page-in or page-out, and a wait for it
+    page_us: Amount = 0.0  # for a page-in or page-out, and its share of wait statements
     free_us: Amount = 0.0
-    reading: _Share = 0.0  # share of these times in which storage is read and the processor sleeps
+    reading: _Share = 0.0  # share of these times in which the processor sleeps and storage is read
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The measured time of one operator, and its work. They also predict times of other shapes."""
+    """The measured time and the work of one operator. They also predict times of other shapes."""
 
     time_us: Amount
     macs: Count
@@ -92,7 +93,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Costs of moving one tensor from and to storage. Fields `..._cpu_us` are processor time."""
+    """Costs of moving one tensor from and to storage. Fields `..._cpu_us` are processor times."""
 
     page_in_us: float
     page_in_uj: float
@@ -104,19 +105,19 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Profile:
-    """Costs on one board."""
+    """Costs of operators, transfers and commits on one board."""
 
     board: str
     kind: Kind
     power: Power
-    rates: Rates  # estimated rates, which are used if no operator was measured
+    rates: Rates  # estimated rates, used if no operator was measured
     page_in: Lane
     page_out: Lane
     commit_us: Amount
-    # Additional time to write a page, because the card changes to another erase group and back.
+    # Additional time of a page-out, because the card changes to another erase group and back.
     page_turn_us: Amount = 0.0
     statements: StatementCosts = StatementCosts()
-    transfer_queue: _Queue = 8  # most transfers that the board queues at once
+    transfer_queue: _Queue = 8  # largest number of transfers that the board can queue
     metered: bool = False  # True: a meter measured the powers; False: they are from board.toml
     unique_id: str = ""  # unique id of the measured board
     # By `signature`.
@@ -127,7 +128,7 @@ class Profile:
 
     @cached_property
     def fitted(self) -> Mapping[str, Rates]:
-        """Return the fitted rates of each kernel by its name, and of all kernels by the name ""."""
+        """Return the rates fitted to each kernel, by its name; rates of all kernels have key ""."""
         groups: dict[str, list[tuple[Work, float]]] = {}
         for name, measured in self.operators.items():
             for group in (name.partition(" ")[0], ""):
@@ -150,15 +151,15 @@ class Profile:
         return time_us + around_us, energy_uj
 
     def _around_uj(self, time_us: float) -> float:
-        """Return the energy of statements that take `time_us` without kernels and transfers."""
+        """Return the energy (uJ) of statements that take `time_us` in addition to their work."""
         reading, power = self.statements.reading, self.power
         return time_us * ((1 - reading) * power.compute_uw + reading * power.page_in_uw) / 1e6
 
     def transfer(self, size_bytes: int, *, is_page: bool = False) -> Transfer:
-        """Return the costs of a tensor's transfers. Whole blocks are moved, with the trailer.
+        """Return the costs of moving a tensor with its trailer, in whole blocks, from and to storage.
 
-        `is_page`: True if the tensor is not needed after the step. Tensors that are needed after
-        the step lie in other erase groups.
+        `is_page`: True if the tensor is not needed after the step. Such tensors do not share erase
+        groups with tensors that are needed after the step.
         """
         turn_us = self.page_turn_us if is_page else 0.0
         return Transfer(
@@ -185,8 +186,8 @@ class Profile:
         """Return `other`, a newer profile of this board, with the operators of both profiles."""
         if (self.board, self.kind) != (other.board, other.kind):
             raise BadInput(
-                f"one profile is of the board {self.board} ({self.kind}), the other of "
-                f"{other.board} ({other.kind}): keep them in two files"
+                f"a profile of {self.board} ({self.kind}) cannot be merged with a profile of "
+                f"{other.board} ({other.kind}): save them in two files"
             )
         operators = {**self.operators, **other.operators}
         metered = self.metered or other.metered
@@ -201,7 +202,7 @@ class Profile:
 
     @staticmethod
     def load(path: Path | str) -> "Profile":
-        """Read a profile.json. Raises BadInput, with the names of the file and the wrong key."""
+        """Read a profile.json. Raises BadInput, which names the file and the wrong key."""
         return profile_from_json(read_json(path), str(path))
 
 
@@ -211,7 +212,7 @@ def moved_bytes(size_bytes: int) -> int:
 
 
 def signature(node: Node) -> str:
-    """Return a text of all that determines an operator's time: kernel, sink, inputs, sizes."""
+    """Return a text of all that affects an operator's time: kernel, sink, input count, sizes."""
     sizes = [name for name in isa.kernels()[node.op].fields if name in isa.SIZES]
     words = [node.op, node.sink, f"inputs={len(node.inputs)}"]
     words += [f"{name}={int(node.attrs.get(name, 0))}" for name in sizes]
@@ -225,9 +226,9 @@ def estimate_profile(
 ) -> Profile:
     """Return a profile from board.toml alone. `board` is a board or the name of a board.
 
-    If `kind` is "paper", the profile has the POET paper's figures: energy is power x time, no power
-    at rest, two FLOP for a multiply-accumulate. Raises BadInput if the paper has no figures for the
-    board.
+    If `kind` is "paper", the profile uses the figures and the rules of the POET paper: the board at
+    rest needs no power, and a multiply-accumulate counts as two FLOP. Raises BadInput if the paper
+    has no figures for the board.
     """
     board = load_board(board) if isinstance(board, str) else board
     if kind == "paper":
@@ -261,7 +262,7 @@ def estimate_profile(
 
 
 def board_power(board: Board) -> Power:
-    """Return the powers of a board, with the processor's power above its power in sleep."""
+    """Return the powers of a board. The processor's power is its active minus its sleep power."""
     power = board.power
     return Power(
         power.processor_active_uw - power.processor_sleep_uw,
@@ -274,7 +275,7 @@ def board_power(board: Board) -> Power:
 def _paper_profile(board: Board) -> Profile:
     paper = board.paper
     if paper is None:
-        raise BadInput(f"the paper gives no figures for {board.name}: use the estimate")
+        raise BadInput(f"the POET paper has no figures for {board.name}: use the profile `estimate`")
     return Profile(
         board.name,
         "paper",
@@ -290,7 +291,7 @@ def profile_from_json(value: Any, where: str = "profile") -> Profile:
     """Return the profile in a JSON value. Messages of BadInput begin with `where`."""
     plain = of_format(value, FORMAT, VERSION, where, "use a file that `poet-host profile` wrote")
     operators = plain.get("operators")
-    if isinstance(operators, dict):  # operators are checked one by one, so that errors name them
+    if isinstance(operators, dict):  # check operators one by one, so that errors name them
         plain["operators"] = {}
     found = convert(plain, Profile, where, complete=True)
     if not isinstance(operators, dict):

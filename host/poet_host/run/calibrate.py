@@ -1,7 +1,7 @@
 """Run and trace a schedule on a board, to calibrate a profile or to validate its predictions.
 
 A profile's kernels and transfers are measured one by one. The time that a board spends between
-them shows only while the board runs a schedule.
+them can be measured only while the board runs a schedule.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,13 +25,13 @@ from .train import Training
 
 MAX_STEPS = 256  # enough steps to see the rare pauses of a card
 MAX_TIME_US = 10e6  # when the steps have taken this long, no more steps run
-FASTEST_SHARE = 4  # on a computer the fastest quarter of the steps is used
+FASTEST_SHARE = 4  # on a computer, one quarter of the steps is used: the fastest
 _PAGES = ("page_in", "page_out")
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Traced steps of a schedule."""
+    """The measured times of some steps of a schedule, and the traces of their statements."""
 
     steps: tuple[Step, ...]
     records: tuple[tuple[Any, ...], ...]  # the poet_trace records of each step
@@ -40,9 +40,9 @@ class Observed:
 
 
 def observe(training: Training, progress: Progress | None = None) -> Observed:
-    """Run steps until MAX_STEPS or MAX_TIME_US is reached and every statement is traced.
+    """Run steps until every statement is traced, and MAX_STEPS or MAX_TIME_US is reached.
 
-    The first step fills the board's cache and is left out. On a computer, other processes slow
+    The first step fills the board's cache and does not count. On a computer, other processes slow
     steps down, so only the fastest steps are kept.
     """
     training.step()
@@ -66,7 +66,7 @@ def observe(training: Training, progress: Progress | None = None) -> Observed:
 
 
 def fastest(times_us: Sequence[float], windows: int) -> list[int]:
-    """Return for each trace window the indices of the fastest quarter of its steps."""
+    """Return the indices of the fastest quarter of the steps that traced each window."""
     kept: list[int] = []
     for window in range(windows):
         steps = sorted(range(window, len(times_us), windows), key=lambda step: times_us[step])
@@ -77,11 +77,12 @@ def fastest(times_us: Sequence[float], windows: int) -> list[int]:
 def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     """Return the profile with the costs that only a running schedule shows.
 
-    These are the costs of statements, and the extra time of page-outs, compared with page-outs that
-    are measured one after another. A card pauses when a write goes to another erase group than the
-    write before. The extra time of an update's page-out right after another one becomes part of
-    every page-out. The rest of the extra time is shared by the other page-outs (`page_turn_us`). In
-    a schedule without them, the card pauses once, between the commit record and the first update.
+    These are the times between statements, and the extra time of page-outs, compared with a
+    measurement of page-outs alone. A card pauses when a write goes to another erase group than the
+    previous write. If a page-out of an update follows another such page-out, its mean extra time is
+    added to every page-out. The remaining extra time is divided among the page-outs of tensors that
+    are not updates (`page_turn_us`). Without such tensors, it is added to the commit: the card
+    pauses once, between the commit record and the first update.
     """
     outs = _outs(graph, observed)
     expected_us = {
@@ -117,7 +118,7 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
 
 
 def _unattended(lane: Lane) -> Lane:
-    """Return the lane without processor time, since a thread runs its transfers.
+    """Return the lane without processor time, because on a computer a thread runs the transfers.
 
     The time to hand a transfer to the thread is part of the time between statements.
     """
@@ -125,7 +126,7 @@ def _unattended(lane: Lane) -> Lane:
 
 
 def _outs(graph: Graph, observed: Observed) -> dict[int, Node]:
-    """Return the nodes that are paged out, by the index of their statement."""
+    """Return the node of each page-out, by the index of the statement in the schedule."""
     return {
         number: graph[statement.node]
         for number, statement in enumerate(observed.statements)
@@ -134,11 +135,11 @@ def _outs(graph: Graph, observed: Observed) -> dict[int, Node]:
 
 
 def statement_costs(observed: Observed) -> StatementCosts:
-    """Return the mean time between the statements of a trace, by kind.
+    """Return the mean time between the statements of a trace, by kind of statement.
 
-    The processor's statements (compute, free, wait, end) follow one another. Between two of them
-    the board decodes the second one, and the page statements before it, which run in the other
-    lane.
+    The processor runs the statements compute, free, wait and end one after another. Between two of
+    these, the board decodes the second one and all page statements before it, which the transfer
+    lane runs.
     """
     found = [gap for records in observed.records for gap in _gaps(records, observed.tick_us)]
     alone = {
@@ -159,7 +160,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _reading(observed: Observed, traced_us: float) -> float:
-    """Return the share (0 to 1) of the time between statements in which records are read."""
+    """Return the share (0 to 1) of the time between statements in which the board reads records."""
     records_us = sum(
         step.reading_us + step.writing_us - step.transfer_us - step.commit_us
         for step in observed.steps
@@ -170,8 +171,10 @@ def _reading(observed: Observed, traced_us: float) -> float:
 
 
 def _gaps(records: Sequence[Any], tick_us: float) -> Iterable[tuple[str, int, float]]:
-    """Yield, for each processor statement after the first: its kind, the number of page statements
-    since the previous processor statement, and the time between these two in us.
+    """Yield (kind, pages, time in us) for each processor statement except the first.
+
+    The time is that since the end of the previous processor statement. `pages` is the number of
+    page statements between the two.
     """
     names = {row.code: row.name for row in isa.rows("STATEMENT")}
     end, pages = None, 0
@@ -189,13 +192,13 @@ def _gaps(records: Sequence[Any], tick_us: float) -> Iterable[tuple[str, int, fl
 class Validation:
     """The predicted costs of a schedule's step, and the costs that the board measured.
 
-    Energies include the sleeping board. They are estimated: the time that the board measured in
-    each power state, times the power of that state.
+    Energies include the sleeping board. The measured energy is an estimate: the time that the board
+    measured in each power state, times the power of that state.
     """
 
     model: str
     ram_bytes: int  # the plan's budget
-    steps: int  # number of traced steps; the measurements are means over them
+    steps: int  # number of traced steps; measured costs are means over these steps
     predicted_us: float
     time_us: float  # measured
     predicted_uj: float
@@ -217,7 +220,7 @@ class Validation:
 def validation(
     graph: Graph, profile: Profile, costs: CostGraph, plan: Plan, observed: Observed
 ) -> Validation:
-    """Compare the predicted costs of a plan with its run. `costs` must come from `profile`."""
+    """Compare the predicted costs of a plan with its run. `costs` must be priced by `profile`."""
     promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
     predicted_us = promised.time_us + profile.commit_us
     base_uj = profile.power.base_uw * predicted_us / 1e6
@@ -233,7 +236,7 @@ def validation(
 
 
 def _unclaimed(plan: Plan) -> Plan:
-    """Return the plan without the costs that it states."""
+    """Return the plan without its stated costs, so that `verify` does not compare them."""
     return replace(
         plan,
         status="feasible",

@@ -1,7 +1,7 @@
-"""The content of a card: the committed weights, their step, and the host's note about them.
+"""Read and write the content of a card: the committed weights, their step, and the host's note.
 
-A board knows tensors by number. The note has their names and shapes, and the classes that the
-weights distinguish. The note lies in one of two places at the end of the card's model area
+A board identifies tensors by number. The host's note has the names and shapes of these tensors, and
+the classes that the weights distinguish. The card's model area has two places for notes at its end
 (FORMAT.md). So the note of the committed model stays until the next model is committed.
 """
 
@@ -35,7 +35,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Note:
-    """The host's note on a card. Each new note has the next number as its `sequence`."""
+    """A note of the host on a card. The note with the highest `sequence` is the newest one."""
 
     model_crc: int
     model: str  # name of the model
@@ -58,14 +58,14 @@ class _Row:
 
 @dataclass(frozen=True)
 class Held:
-    """Weights that a card has committed."""
+    """The step, the model and the note of the weights that a card has committed."""
 
     step: int
     model_crc: int
     note: Note | None
 
     def described(self, graph: Graph) -> str:
-        """Describe the card's model in a message which says that it is not the model `graph`."""
+        """Describe the card's model, for a message which says that it differs from `graph`."""
         if self.note is None:
             return "another model"
         if self.note.model != graph.name:
@@ -79,13 +79,12 @@ class Resumed:
 
     step: int
     classes: Classes
-    # The card's weights if their layout differs from the schedule's: they must be written again.
-    # None: the weights can stay on the card as they are.
+    # The card's weights if they must be written again in the schedule's layout, otherwise None.
     weights: SavedWeights | None = None
 
 
 def storage_info(device: Device) -> Any:
-    """Return the board's HELLO. Raises BoardError if the board's storage cannot be used."""
+    """Return the board's answer to HELLO. Raises BoardError if the storage cannot be used."""
     info = device.hello()
     if info.storage_status:
         raise board_error(info.storage_status, 0, "to use its card")
@@ -93,7 +92,7 @@ def storage_info(device: Device) -> Any:
 
 
 def held(device: Device) -> Held | None:
-    """Return the weights that the card has committed; None if it has committed none."""
+    """Return step, model and note of the card's committed weights, or None without weights."""
     info = storage_info(device)
     if info.committed_step == NOTHING_COMMITTED or not info.committed_model:
         return None
@@ -124,10 +123,10 @@ def write_note(device: Device, schedule: Schedule, classes: Classes = NO_NAMES) 
         content = _packed({**about, "classes": Classes(classes).to_json()})  # without examples
     if len(content) > _MOST_BYTES or len(schedule.model_part) > _PLACES[0]:
         if not classes:
-            return  # such a card still trains; its weights are recognised by the model's CRC
+            return  # without a note, the weights are recognised by the model's CRC
         raise BadInput(
-            f"{graph.name}: a card has no room for the names of {len(classes)} classes. Shorten "
-            "the names, or write labels as numbers"
+            f"{graph.name}: the card has too little space for the names of {len(classes)} classes. "
+            "Shorten the names, or use numbers as labels"
         )
     crc = zlib.crc32(content)
     record = isa.pack("poet_meta", magic=_C["POET_NOTE_MAGIC"], crc=crc, bytes=len(content))
@@ -139,7 +138,7 @@ def _packed(about: Mapping[str, Any]) -> bytes:
 
 
 def _rank(note: Note | None, committed: int) -> tuple[bool, int]:
-    """Return the rank of a note. Of two notes, the note with the higher rank is kept."""
+    """Return the rank of a note. A new note replaces the note with the lower rank."""
     return (False, 0) if note is None else (note.model_crc == committed, note.sequence)
 
 
@@ -156,7 +155,7 @@ def _read_note(device: Device, place: int) -> Note | None:
         row = convert(about, _Row, "a note")
         classes = classes_from_json(row.classes)
     except (ValueError, TypeError, KeyError, RecursionError, zlib.error, BadInput):
-        return None  # not a note that a host wrote; without a note the card still trains
+        return None  # not a valid note; training does not need it
     shapes = {name: shape for name, shape, _ in row.weights}
     numbers = {name: number for name, _, number in row.weights}
     return Note(row.model_crc, row.model, shapes, numbers, classes, row.sequence)
@@ -170,10 +169,11 @@ def check_replaceable(
 ) -> int | None:
     """Raise BadInput if training would delete weights or a job that the user may still need.
 
-    The user may need weights after one step or more, weights of another model, and a job that is
-    not done. `written`: model CRC and step of weights that the caller has; these may be deleted.
-    `first_step`: the steps after which training continues from a file. Then weights of the same
-    model may be replaced, and the step of the weights on the card is returned.
+    The user may need weights that were trained for one step or more, weights of another model, and
+    an unfinished job. `written`: model CRC and step of weights that may be deleted, because the
+    caller has them. `first_step`: if it is above 0, training continues from a file after this step.
+    Then weights of the same model may be replaced, and the step of the card's weights is returned.
+    Otherwise None is returned.
     """
     found = held(device)
     if found is None or (found.model_crc, found.step) == written:
@@ -182,29 +182,29 @@ def check_replaceable(
     graph = schedule.graph
     if not is_same and not _same_weights(found, graph):
         raise BadInput(
-            f"the card holds weights of {found.described(graph)} after {found.step} steps: "
-            "continue with --resume and the schedule that trained them, or delete them with "
+            f"the card holds weights of {found.described(graph)} that were trained for {found.step} "
+            "steps: continue with --resume and the schedule that trained them, or delete them with "
             "--erase-card"
         )
     if first_step:
         return found.step
     if found.step or not is_same:
         raise BadInput(
-            f"the card holds weights of this model after {found.step} steps: continue from them "
-            "with --resume, or delete them with --erase-card"
+            f"the card holds weights of this model that were trained for {found.step} steps: "
+            "continue from them with --resume, or delete them with --erase-card"
         )
     device.load(schedule.model_part, schedule.plan_part)
     job = read_job(device)
     if job and job.committed < job.last:
         raise BadInput(
-            f"the card holds a job that trains without a host until step {job.last}: continue that "
-            "job with --resume, or delete it with --erase-card"
+            f"the card holds an unfinished job, which trains without a host until step {job.last}: "
+            "continue the job with --resume, or delete it with --erase-card"
         )
     return None
 
 
 def arena_of_card(device: Device) -> int:
-    """Return the bytes of RAM that the plan on the card needs; 0 without a card or weights."""
+    """Return the bytes of RAM that the card's plan needs, or 0 without a card or weights."""
     if device.hello().storage_status or held(device) is None:
         return 0
     size = isa.record_size("poet_plan_header")
@@ -218,7 +218,7 @@ def read_weights(device: Device, schedule: Schedule) -> dict[str, Array]:
 
 
 def _read_weights(device: Device, graph: Graph, numbers: Mapping[str, int]) -> dict[str, Array]:
-    """Read parameters and states. `numbers`: their tensor numbers in the board's loaded model."""
+    """Read parameters and states. `numbers`: tensor numbers in the model that the board loaded."""
     return {
         node.name: np.frombuffer(
             device.read(TENSOR, numbers[node.name], node.size_bytes), dtype="<f4"
@@ -235,11 +235,11 @@ def nothing_held(graph: Graph) -> BadInput:
 
 
 def resumed(device: Device, schedule: Schedule) -> Resumed:
-    """Return the state of the weights that the board has committed, to continue from them.
+    """Return the state from which training continues: that of the card's committed weights.
 
-    Load the schedule if these weights have its layout. The same model in another layout (another
-    batch, other rates) is recognised by the names and shapes of its parameters. Raises BadInput if
-    the card holds no weights, or weights of another model.
+    If the weights have the layout of the schedule, the schedule is loaded. If the same model has
+    another layout (for example, another batch size), it is recognised by the names and shapes of
+    its parameters. Raises BadInput if the card holds no weights, or weights of another model.
     """
     found = held(device)
     graph = schedule.graph
@@ -251,28 +251,28 @@ def resumed(device: Device, schedule: Schedule) -> Resumed:
         return Resumed(found.step, classes)
     if not _same_weights(found, graph):
         raise BadInput(
-            f"the card holds weights of {found.described(graph)}, which do not fit {graph.name} of "
-            "this schedule. Name the schedule that trained those weights, or another card"
+            f"the card holds weights of {found.described(graph)}, but this schedule is for "
+            f"{graph.name}. Use the schedule that trained the weights on the card, or another card"
         )
     return Resumed(found.step, classes, SavedWeights(_in_own_layout(device, found, graph), classes))
 
 
 def _same_weights(found: Held, graph: Graph) -> bool:
-    """Return whether the card holds all parameters and states of the graph, and no others."""
+    """Return True if the card holds exactly the parameters and states of the graph."""
     wanted = {node.name: node.shape for node in weight_nodes(graph)}
     return found.note is not None and found.note.shapes == wanted
 
 
 def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
-    """Read the card's weights in the layout of the model and plan on the card."""
+    """Read the card's weights with the model and plan on the card, which know their layout."""
     assert found.note is not None
     model_part, plan_part = _parts(device)
     model = read_model(model_part, "the model on the card")
     if model.crc != found.model_crc:
         raise BadInput(
-            "the weights on the card belong to another model than the one on the card, because "
-            "another schedule was loaded since. Read the weights with `card read` and the schedule "
-            "that trained them"
+            "the weights and the model on the card do not belong together, because another schedule "
+            "was loaded after training. Read the weights with `card read` and the schedule that "
+            "trained them"
         )
     try:
         device.load(model_part, plan_part)
@@ -281,8 +281,8 @@ def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
             raise
         raise BadInput(
             f"the weights on the card were trained by a schedule that needs {error.detail:,} bytes "
-            "of RAM, more than this board has. Read them with `card read` and that schedule, then "
-            "continue with --load-weights, --resume and --erase-card"
+            "of RAM, more than this board has. Read the weights with `card read` and that schedule, "
+            "then continue with --load-weights, --resume and --erase-card"
         ) from error
     return _read_weights(device, graph, found.note.numbers)
 

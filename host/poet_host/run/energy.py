@@ -1,14 +1,14 @@
-"""Estimate the energy of a step from the time measured in each power state, without a meter."""
+"""Estimate the energy of a step without a meter, from the time in each power state."""
 
 from ..profile.profile import Power
 from .run import Step
 
 
 def energy_uj(step: Step, power: Power) -> tuple[float, float]:
-    """Return two energies of a whole step in uJ: above the sleeping board, and including it.
+    """Return the energy of a whole step in uJ, first without and then with the sleeping board's.
 
-    An energy is the time in each state (processor awake, storage read, storage written) times the
-    power of that state.
+    The energy is a sum over the states (processor awake, storage read, storage written): the time
+    in the state times the power of the state.
     """
     awake_us = step.time_us - step.asleep_us
     above = _above_uj(power, awake_us, step.reading_us, step.writing_us)
@@ -16,10 +16,10 @@ def energy_uj(step: Step, power: Power) -> tuple[float, float]:
 
 
 def planned_part(step: Step, power: Power) -> tuple[float, float]:
-    """Return the time (us) and the energy (uJ) of the part of a step that a plan contains.
+    """Return the time (us) and the energy (uJ) of a step without its overhead.
 
-    This part is the step without its overhead. The energy is that above the sleeping board. The
-    plan's `time_us` and `energy_uj` predict both values.
+    The plan's `time_us` and `energy_uj` predict these two values, because a plan has no overhead.
+    The energy of the sleeping board is not included.
     """
     time_us = step.time_us - step.overhead_us
     awake_us = time_us - (step.asleep_us - step.overhead_asleep_us)

@@ -156,7 +156,7 @@ class Profile:
         return time_us * ((1 - reading) * power.compute_uw + reading * power.page_in_uw) / 1e6
 
     def transfer(self, size_bytes: int, *, is_page: bool = False) -> Transfer:
-        """Return the costs of moving a tensor with its trailer, in whole blocks, from and to storage.
+        """Return the costs of moving a tensor to and from storage, in whole blocks, with its trailer.
 
         `is_page`: True if the tensor is not needed after the step. Such tensors do not share erase
         groups with tensors that are needed after the step.
@@ -275,7 +275,7 @@ def board_power(board: Board) -> Power:
 def _paper_profile(board: Board) -> Profile:
     paper = board.paper
     if paper is None:
-        raise BadInput(f"the POET paper has no figures for {board.name}: use the profile `estimate`")
+        raise BadInput(f"the POET paper has no figures for {board.name}: use profile `estimate`")
     return Profile(
         board.name,
         "paper",

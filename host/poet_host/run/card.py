@@ -182,7 +182,7 @@ def check_replaceable(
     graph = schedule.graph
     if not is_same and not _same_weights(found, graph):
         raise BadInput(
-            f"the card holds weights of {found.described(graph)} that were trained for {found.step} "
+            f"the card holds weights of {found.described(graph)} trained for {found.step} "
             "steps: continue with --resume and the schedule that trained them, or delete them with "
             "--erase-card"
         )
@@ -270,9 +270,9 @@ def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
     model = read_model(model_part, "the model on the card")
     if model.crc != found.model_crc:
         raise BadInput(
-            "the weights and the model on the card do not belong together, because another schedule "
-            "was loaded after training. Read the weights with `card read` and the schedule that "
-            "trained them"
+            "the weights and the model on the card do not belong together, because another "
+            "schedule was loaded after training. Read the weights with `card read` and the "
+            "schedule that trained them"
         )
     try:
         device.load(model_part, plan_part)
@@ -281,8 +281,8 @@ def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
             raise
         raise BadInput(
             f"the weights on the card were trained by a schedule that needs {error.detail:,} bytes "
-            "of RAM, more than this board has. Read the weights with `card read` and that schedule, "
-            "then continue with --load-weights, --resume and --erase-card"
+            "of RAM, more than this board has. Read the weights with `card read` and that "
+            "schedule, then continue with --load-weights, --resume and --erase-card"
         ) from error
     return _read_weights(device, graph, found.note.numbers)
 

@@ -2,7 +2,7 @@
 
 On a board, the host starts each operator in the arena and serves as the storage. The card is not
 used: an evaluation changes nothing that training has committed, and needs no card. Weights stay in
-the arena if it has room for all of them.
+the arena if the arena has room for all of them.
 """
 
 from collections.abc import Mapping
@@ -38,17 +38,20 @@ Half = Literal["held-out", "training"]
 
 
 def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
-    """Return the share of samples (0 to 1) whose largest logit is that of their label."""
+    """Return the share of samples (0 to 1) whose label has the largest logit."""
     return share_right(logits(graph, weights, x), y)
 
 
 def share_right(answers: Array, y: Array) -> float:
-    """Return the share of samples (0 to 1) whose largest logit in `answers` is their label's."""
+    """Return the share of samples (0 to 1) whose label has the largest logit in `answers`."""
     return float(np.mean(answers.reshape(*y.shape, -1).argmax(axis=-1) == y))
 
 
 def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float | None:
-    """Return the accuracy on held-out samples; None without them, or if labels are not classes."""
+    """Return the accuracy on held-out samples.
+
+    Return None if no samples are held out, or if labels are not classes.
+    """
     if dataset.x_test is None or dataset.y_test is None or graph[graph.label].dtype != "int32":
         return None
     return accuracy(graph, weights, dataset.x_test, dataset.y_test)
@@ -93,14 +96,14 @@ def evaluate(
     samples: int | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Evaluate weights on a board, on the first `samples` samples of a half of `data`.
+    """Evaluate weights on a board, with the first `samples` samples of one half of `data`.
 
-    `samples` None: all. `half`: see half_of. Raises BadInput if there are no such samples,
-    Infeasible if the model's forward part does not fit the board's arena, PoetError if the loss is
-    not finite.
+    If `samples` is None, all samples of the half are used. half_of explains `half`. Raises BadInput
+    if there are no such samples, Infeasible if the model's forward part does not fit the board's
+    arena, and PoetError if the loss is not finite.
     """
     if samples is not None and samples < 1:
-        raise BadInput(f"the number of samples to evaluate is {samples}: choose 1 or more")
+        raise BadInput(f"{samples} samples cannot be evaluated: choose 1 sample or more")
     graph, half = data.graph, half_of(data, half)
     x, y = (data.x_test, data.y_test) if half == "held-out" else (data.x, data.y)
     assert x is not None
@@ -118,7 +121,7 @@ def evaluate(
     loss = sum(losses) / len(x)
     if not isfinite(loss):
         raise PoetError(
-            f"the loss of {graph.name} on {data.name} is not finite: train it with a lower "
+            f"the loss of {graph.name} on {data.name} is not finite: train the model with a lower "
             "learning rate, or check the data"
         )
     found = np.concatenate(answers)
@@ -134,31 +137,34 @@ def _check_weights(graph: Graph, weights: Weights) -> None:
     for node in weight_nodes(graph):
         if node.name not in weights:
             raise BadInput(
-                f"weights: {node.name} of {graph.name} is missing, but an evaluation needs all "
-                "weights"
+                f"weights: {node.name} of {graph.name} is missing: use a file with all weights of "
+                "the model"
             )
         if weights[node.name].shape != node.shape:
             raise BadInput(
-                f"weights: {node.name} has shape {weights[node.name].shape}, but {graph.name} has "
-                f"{node.shape}: use weights of this model"
+                f"weights: {node.name} has shape {weights[node.name].shape}, but {graph.name} "
+                f"needs shape {node.shape}: use weights of this model"
             )
 
 
 def half_of(dataset: Dataset, half: Half | None) -> Half:
-    """Return the checked `half`. None: "held-out" if samples are held out, otherwise "training"."""
+    """Return `half`. Raises BadInput if the data does not have this half.
+
+    None means "held-out" if samples are held out, otherwise "training".
+    """
     if half not in (None, *get_args(Half)):
         raise BadInput(
-            f"there is no half {half!r} of the data: choose one of {', '.join(get_args(Half))}"
+            f"the data has no half called {half!r}: choose one of {', '.join(get_args(Half))}"
         )
     if dataset.x_test is not None:
         return half or "held-out"
     if half == "held-out":
-        raise BadInput(f"data {dataset.name}: no samples are held out. Add --test-split")
+        raise BadInput(f"data {dataset.name}: no samples are held out. Use --test-split")
     return "training"
 
 
 def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, Plan]:
-    """Plan the forward part within the arena. All weights stay in the arena if they fit."""
+    """Plan the forward operators within the arena. All weights stay in the arena if they fit."""
     profile = estimate_profile(board)
     weights = {node.name for node in weight_nodes(graph)}
     costs = cost_graph(graph, profile, storage=False)
@@ -200,7 +206,7 @@ class _Forward:
             device.probe_write(self._start[name], self._stored[name])
 
     def run(self, x: Array, y: Array) -> tuple[Array, float]:
-        """Return the logits and the mean loss of some samples, at most one batch."""
+        """Return the logits and the mean loss of the samples `x`, which are at most one batch."""
         count, batch = len(x), self.graph.batch
         filler = np.zeros(batch - count, dtype=np.intp)  # the first sample again
         chosen = np.concatenate([np.arange(count), filler])

@@ -1,9 +1,10 @@
-"""A job: the data with which a board trains alone. It lies on the card after the tensors.
+"""A job: the data on a card with which a board trains without a host.
 
-The record (poet_job of records.h) comes first. Then come the sample numbers of each step, the
-samples, and room for the board's name and the losses. Before each step, the board reads a batch
-from the job. A board that does not train alone receives the same batch over serial, so the weights
-are equal, bit for bit. The record is written last: if the power fails earlier, the card has no job.
+The job lies after the tensors. Its record (poet_job of records.h) comes first. Then come the sample
+numbers of each step, the samples, and space for the board's name and the losses. Before each step,
+the board reads a batch from the job. A host sends the same batch over serial, so both ways give the
+same weights, bit for bit. The record is written last: if the power fails earlier, the card has no
+job.
 """
 
 import zlib
@@ -25,12 +26,12 @@ from .run import Array
 _C = isa.constants()
 _BLOCK, _MAGIC = _C["POET_BLOCK"], _C["POET_JOB_MAGIC"]
 _LOG_BYTES = isa.record_size("poet_job_log")  # before the losses
-_SCRATCH_BYTES = 256 * _BLOCK  # at the card's end, used by measurements (firmware/src/probe.c)
+_SCRATCH_BYTES = 256 * _BLOCK  # measurements use the card's end (firmware/src/probe.c)
 
 
 @dataclass(frozen=True)
 class Job:
-    """The bytes with which a board trains `steps` steps after the committed step `first`."""
+    """The content of a job that trains `steps` steps after the committed step `first`."""
 
     first: int
     steps: int
@@ -48,13 +49,13 @@ class Job:
 
 @dataclass(frozen=True)
 class JobState:
-    """The progress of a job. `losses` has the loss of each step after `first`; NaN: unknown."""
+    """The progress of a job. `losses`: loss of each step after `first`, or NaN if unknown."""
 
     first: int
     steps: int
     committed: int
     losses: Array
-    board: str = ""  # name of the last board that trained with this job; "" if none did
+    board: str = ""  # name of the last board that ran this job; "" if no board did
     classes: Classes = NO_NAMES
 
     def __repr__(self) -> str:
@@ -65,19 +66,19 @@ class JobState:
         return self.first + self.steps
 
     def noted(self) -> list[tuple[int, float | None]]:
-        """Return each step with its loss; None if the power failed before the loss was recorded."""
+        """Return (step, loss) of the steps. An unknown loss, after a power cut, is None."""
         known = (loss if isfinite(loss) else None for loss in self.losses.tolist())
         return list(enumerate(known, self.first + 1))
 
 
 def make_job(schedule: Schedule, dataset: Dataset, seed: int, first: int, steps: int) -> Job:
-    """Make the job of steps `first` + 1 to `first` + `steps`. `dataset` must fit the graph."""
+    """Make a job that trains the steps `first` + 1 to `first` + `steps` on `dataset`."""
     graph = schedule.graph
     samples = b"".join(_sample(dataset, i) for i in range(len(dataset.x)))
     chosen = [samples_of_step(dataset, graph.batch, seed, first + i) for i in range(steps)]
     order = np.concatenate(chosen).astype("<u4").tobytes()
     sample_block = 1 + _blocks(len(order))
-    # The blocks that the board writes (its name, the losses) have erase groups of their own.
+    # The blocks that the board writes (its name, the losses) share no erase group with others.
     groups = -(-(sample_block + _blocks(len(samples))) // ERASE_BLOCKS)
     loss_block = groups * ERASE_BLOCKS
     values = {
@@ -109,15 +110,16 @@ def check_room(device: Device, job: Job) -> None:
     """Raise BadInput if the card is too small for a job. The schedule must be loaded."""
     if job.size_bytes > (room := _room(device)):
         raise BadInput(
-            f"the samples and their order need {job.size_bytes:,} bytes of the card, which has "
-            f"{room:,} after the model's tensors: use a larger card, fewer samples or fewer steps"
+            f"the job needs {job.size_bytes:,} bytes for its samples and their order, but the card "
+            f"has only {room:,} bytes after the model's tensors: use a larger card, fewer samples "
+            "or fewer steps"
         )
 
 
 def write_job(device: Device, job: Job, progress: Progress | None = None) -> None:
     """Write a job to the card. The board must have committed step `job.first`."""
     parts = [
-        (0, bytes(_BLOCK)),  # delete the old record, so that it never describes new parts
+        (0, bytes(_BLOCK)),  # delete the old record: it must not describe the new parts
         (job.loss_block, bytes(_LOG_BYTES) + np.full(job.steps, np.nan, dtype="<f4").tobytes()),
         (job.sample_block, job.samples),
         (1, job.order),
@@ -130,7 +132,7 @@ def write_job(device: Device, job: Job, progress: Progress | None = None) -> Non
 
 
 def read_job(device: Device) -> JobState | None:
-    """Read the state of the card's job; None without a job. Its schedule must be loaded."""
+    """Return the state of the card's job, or None. The job's schedule must be loaded."""
     size = isa.record_size("poet_job")
     if _room(device) < size:
         return None
@@ -144,7 +146,7 @@ def read_job(device: Device) -> JobState | None:
     noted = device.read(JOB, 0, _LOG_BYTES + 4 * done, start=record["loss_block"] * _BLOCK)
     board = noted[:_LOG_BYTES].rstrip(b"\0").decode("ascii", "replace")
     losses = np.frombuffer(bytearray(noted[_LOG_BYTES:]), "<f4")
-    if 0 < done == committed - record["first"]:  # the last loss may not be recorded
+    if 0 < done == committed - record["first"]:  # the loss of the last step may be missing
         losses[-1] = device.step(committed).loss
     return JobState(record["first"], record["steps"], committed, losses, board)
 
@@ -154,7 +156,7 @@ def _blocks(size_bytes: int) -> int:
 
 
 def _room(device: Device) -> int:
-    """Return how many bytes of the card a job may take.
+    """Return the largest number of bytes of the card that a job may take.
 
     The board reports this number in its error when the host reads beyond the end of the job area.
     """
@@ -164,4 +166,4 @@ def _room(device: Device) -> int:
         if error.name == "bad_object":
             return error.detail
         raise
-    raise AssertionError("the board accepts a read beyond the end of the largest job")
+    raise AssertionError("the board must refuse a read after the end of the job area")

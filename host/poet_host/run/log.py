@@ -25,11 +25,11 @@ FORMAT, VERSION = "poet-log", 1
 
 
 class Log(Closing):
-    """A context manager: call `begin`, then `step` after every step, then `end`.
+    """A context manager for a log: call `begin`, then `step` after every step, then `end`.
 
-    `begin` replaces the file `path`. With `resume`, it appends to the file. Without a path, nothing
-    is written. An exception that leaves the `with` block becomes the last line. If the log can no
-    longer be written, `broken` states the reason, and training continues without a log.
+    `begin` replaces the file `path`, or appends to it if `resume` is True. If `path` is None,
+    nothing is written. An exception that leaves the `with` block becomes the last line. If the log
+    can no longer be written, `broken` has the reason, and training continues without a log.
     """
 
     def __init__(self, path: Path | None, resume: bool = False) -> None:
@@ -74,7 +74,7 @@ class Log(Closing):
         self._write({"event": "step", "step": step, "loss": loss})
 
     def validated(self, found: Validated) -> None:
-        """Write loss and accuracy on the held-out samples after an epoch."""
+        """Write the loss and the accuracy on the held-out samples after an epoch."""
         self._write({"event": "validation", **found.to_json()})
 
     def end(self, **facts: Any) -> None:
@@ -117,9 +117,10 @@ def _opened(path: Path, resume: bool) -> BinaryIO:
 
 
 def _whole_lines_bytes(path: Path) -> int:
-    """Return the bytes of the whole lines in a log. After a power cut, a part of a line may follow.
+    """Return the number of bytes in the whole lines of a log.
 
-    Raises BadInput if the file is not a log, or cannot be read.
+    After a power cut, the log may end with a part of a line. Raises BadInput if the file is not a
+    log, or cannot be read.
     """
     try:
         with path.open("rb") as file:

@@ -25,7 +25,8 @@ _AGAIN = "use a file that `train --run` wrote, or train again"
 class Step:
     """One training step, with times by the board's clock.
 
-    Its overhead is the part that no plan contains: the commit, and the board's answers to its host.
+    The overhead of a step is the part that no plan contains: the commit, and the board's answers to
+    its host.
     """
 
     step: int
@@ -39,10 +40,10 @@ class Step:
     writing_us: float  # time in which storage was written
     serving_us: float  # time in which the board answered its host and received the next batch
     peak_bytes: int
-    overhead_asleep_us: float = 0.0  # the part of asleep_us that is overhead; likewise the others
+    overhead_asleep_us: float = 0.0  # the part of `asleep_us` that is overhead
     overhead_reading_us: float = 0.0
     overhead_writing_us: float = 0.0
-    storage_retries: int = 0  # accesses again after an error of the card
+    storage_retries: int = 0  # number of accesses that were repeated after a card error
 
     @property
     def overhead_us(self) -> float:
@@ -53,8 +54,8 @@ class Step:
 class Traced:
     """One statement of the plan as the board executed it.
 
-    `activation`: whether `node` is the output of a forward operator (not a parameter, gradient or
-    data).
+    `activation` is True if `node` is the output of a forward operator: not a parameter, a gradient
+    or the data.
     `time_us` is the median over the steps that traced the statement. `begin_us` and `end_us`
     count from the start of the latest of these steps. `statement` is the index in the plan.
     """
@@ -71,10 +72,10 @@ class Traced:
 
 @dataclass(frozen=True)
 class Run:
-    """Losses, times, energy, the arena's high-water mark, and the weights at the end.
+    """The results of a training run: losses, times, energy, arena use, and weights at the end.
 
-    Measured times and energies are medians over the steps, None without steps. Energies are the
-    time that the board measured in each power state, times the power in board.toml.
+    Measured times and energies are medians over the steps, or None if no step was run. Energies are
+    the time that the board measured in each power state, times the power in board.toml.
     """
 
     model: str
@@ -91,11 +92,11 @@ class Run:
     total_energy_uj: float | None  # energy of a whole step, sleeping board included
     weights: Weights = field(repr=False)
     deadline_us: float | None = None  # the deadline of the schedule
-    predicted_time_us: float | None = None  # the plan's time_us, without overhead
-    predicted_energy_uj: float | None = None  # the plan's energy_uj, without overhead
+    predicted_time_us: float | None = None  # step time that the plan predicts, without overhead
+    predicted_energy_uj: float | None = None  # step energy that the plan predicts, without overhead
     measured_time_us: float | None = None  # measured time of a step without its overhead
-    measured_energy_uj: float | None = None  # energy of a step without its overhead, by that time
-    classes: tuple[str, ...] = NO_NAMES  # the classes that the weights distinguish, by name
+    measured_energy_uj: float | None = None  # energy of a step without its overhead
+    classes: tuple[str, ...] = NO_NAMES  # names of the classes of the weights
 
     def __repr__(self) -> str:
         first, last = self.loss("first"), self.loss("last")
@@ -108,7 +109,7 @@ class Run:
 
     @property
     def peak_bytes(self) -> int:
-        """Return the highest number of arena bytes used. The board paints the arena to find it."""
+        """Return the high-water mark of the arena in bytes, the highest of all steps."""
         return max((step.peak_bytes for step in self.steps), default=0)
 
     @property
@@ -138,7 +139,7 @@ class Run:
     def loss(self, end: Literal["first", "last"]) -> float | None:
         """Return the mean loss of the first or last eighth of the steps.
 
-        It is a mean because the losses of single batches differ a lot.
+        The loss of a single batch is not used, because the losses of batches differ a lot.
         """
         if not self.steps:
             return None
@@ -178,7 +179,7 @@ class Run:
 
 
 def load_run(path: Path | str, weights: Weights) -> Run:
-    """Load a run from run.json, with `weights` from another file. Raises BadInput if damaged."""
+    """Load a run from a run.json, which has no weights. Raises BadInput if it is damaged."""
     value = of_format(read_json(path), FORMAT, VERSION, str(path), _AGAIN)
     run = convert({**value, "weights": {}}, Run, str(path), extra=True)
     return replace(run, weights=weights)
@@ -203,7 +204,7 @@ def count(trace: Sequence[Traced]) -> dict[str, int]:
 
 
 def weights_sha256(weights: Weights) -> str:
-    """Return the SHA-256 over all tensors in order of name: name, shape, bytes of the numbers."""
+    """Return the SHA-256 of the name, shape and values of all tensors, in the order of names."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         values = np.ascontiguousarray(weights[name], dtype="<f4")

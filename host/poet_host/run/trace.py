@@ -12,7 +12,7 @@ from ..schedule.decode import Wait, decode
 from ..schedule.schedule import Schedule
 from .run import Traced
 
-KEPT = 256  # number of latest measurements of a statement, for its median
+KEPT = 256  # the median of a statement is over this number of latest measurements
 
 
 class Trace:
@@ -28,15 +28,15 @@ class Trace:
         self.capacity = capacity
         self.records: tuple[Any, ...] = ()  # of the latest step
         self.ticks = [deque[int](maxlen=KEPT) for _ in self.statements]
-        self.spans = [(0, 0) for _ in self.statements]  # begin and end in the latest traced step
+        self.spans = [(0, 0) for _ in self.statements]  # (begin, end) ticks in the latest trace
 
     @property
     def windows(self) -> int:
-        """Return the number of steps in which all statements are traced; 0 without tracing."""
+        """Return the number of steps that trace all statements; 0 if the board cannot trace."""
         return -(-len(self.statements) // self.capacity) if self.capacity else 0
 
     def window(self, step: int) -> tuple[int, int]:
-        """Return the first statement and the number of statements to trace in a step."""
+        """Return the index of the first statement to trace in a step, and how many to trace."""
         if self.capacity == 0:
             return 0, 0
         first = step % self.windows * self.capacity

@@ -1,7 +1,7 @@
 """The training loop: run the steps of a schedule on a board, then read the weights.
 
-The board commits every step, so its storage always holds the weights of the last step that ended.
-A resumed run continues from them.
+The board commits every step, so its storage always holds the weights of the last complete step. A
+resumed run continues from these weights.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,8 +38,8 @@ BeforeMoving = Callable[[Weights, int], None]
 class Diverged(PoetError):
     """The loss of step `step`, or a parameter after this step, was not finite.
 
-    The step before it is committed. `run` has the weights of the committed step, and all steps up
-    to that step.
+    The previous step stays committed. `run` has the weights of the previous step, and the results
+    of all steps up to that step.
     """
 
     def __init__(self, step: int, run: Run) -> None:
@@ -55,7 +55,7 @@ class StartingPoint:
     """The weights from which training starts. Raises BadInput if a number is out of range."""
 
     seed: int = 0  # seed of new weights, and of the order of samples
-    weights: Weights | None = field(default=None, repr=False)  # by node; missing ones are new
+    weights: Weights | None = field(default=None, repr=False)  # by node; missing weights are new
     first_step: int = 0  # number of steps that `weights` have been trained for
     resume: bool = False  # True: start from the weights that the board has committed
 
@@ -63,7 +63,8 @@ class StartingPoint:
         check_seed(self.seed)
         if not 0 <= self.first_step < NOTHING_COMMITTED:
             raise BadInput(
-                f"first_step is {self.first_step}: pass the number of steps that are already done"
+                f"`first_step` ({self.first_step}) is out of range: pass the number of steps that "
+                "the weights were trained for"
             )
         if self.resume and self.weights is not None:
             raise BadInput("a resumed run starts from the weights on the board: omit `weights`")
@@ -77,8 +78,8 @@ class StartingPoint:
 class Training:
     """A run in progress: call `step` for each step, then `finish`.
 
-    Several runs may take turns, each on a board of its own. If the card has the same model in
-    another layout, `before_moving` is called, then the weights are written in the new layout.
+    Several runs may take turns if each has its own board. If the card has the same model in another
+    layout, `before_moving` is called, and then the weights are written in the new layout.
     """
 
     def __init__(
@@ -97,19 +98,19 @@ class Training:
         self.done: list[Step] = []
         self.trace = Trace(schedule, self.graph, device.info.trace_capacity)
         self._numbers = {name: number for number, name in enumerate(schedule.names)}
-        self._sent: int | None = None  # the step whose batch the board has
+        self._sent: int | None = None  # the step whose batch the board has received
         self._refused: BoardError | None = None  # why the board did not take the next batch
 
     def step(self, *, more: bool = False) -> Step:
-        """Train one batch. If this raises Diverged, the step before stays committed.
+        """Train one batch and return the measured step.
 
-        `more`: another step follows, so its batch is sent while the board computes this one. If the
-        board cannot take that batch, BoardError is raised after this step. Raises LinkBroken if the
-        board no longer answers.
+        If `more` is True, the next batch is sent while the board computes this step. If the board
+        refuses the next batch, BoardError is raised after this step. Raises LinkBroken if the board
+        no longer answers. If it raises Diverged, the previous step stays committed.
         """
         device, step = self.device, self.committed
         self._refused = None
-        # The next batch is prepared before this step: the board may wait for it during the step.
+        # Prepare the next batch before this step: the board may wait for it during this step.
         following = self._batch(step + 1) if more else ()
         meanwhile = (lambda: self._send_ahead(step + 1, following)) if more else None
         try:
@@ -147,11 +148,11 @@ class Training:
         try:
             self._send(step, batch)
         except BoardError as error:
-            if error.name != "busy":  # the board has room for one batch: send the next one later
+            if error.name != "busy":  # busy: the board has no space yet; send the batch later
                 self._refused = error
 
     def finish(self, ended: Ended = "done") -> Run:
-        """Read the weights back, and return them with all measurements."""
+        """Read the weights from the board, and return them with all measurements."""
         traced = self.trace.traced(self.device)
         energy = [energy_uj(step, self.power) for step in self.done]
         planned = [planned_part(step, self.power) for step in self.done]
@@ -238,7 +239,7 @@ def load_schedule(device: Device, schedule: Schedule) -> None:
 def _commit(
     device: Device, schedule: Schedule, values: Mapping[str, Array], step: int, classes: Classes
 ) -> None:
-    """Load the schedule, write `values`, and let the board commit them as those after `step`."""
+    """Load the schedule, write `values`, and let the board commit them as weights after `step`."""
     storage_info(device)
     write_note(device, schedule, classes)
     load_schedule(device, schedule)
@@ -249,7 +250,7 @@ def _commit(
 
 
 def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:
-    """Return the values of all parameters and states at the start: `weights`, and new values.
+    """Return the first values of all parameters and states: `weights`, and new values for the rest.
 
     Raises BadInput for a name or shape that the graph does not have, and for a number that is not
     finite.
@@ -258,16 +259,18 @@ def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping
     for name, array in (weights or {}).items():
         if name not in values:
             raise BadInput(
-                f"weights: {graph.name} has no parameter {name}. Its parameters are "
+                f"weights: {graph.name} has no parameter {name}. The parameters of the model are "
                 f"{listed(list(values))}"
             )
         if array.shape != values[name].shape:
             raise BadInput(
-                f"weights: {name} has shape {array.shape}, but {graph.name} has "
-                f"{values[name].shape}"
+                f"weights: {name} has shape {array.shape}, but {graph.name} needs shape "
+                f"{values[name].shape}: use weights of this model"
             )
         if not np.isfinite(array).all():
-            raise BadInput(f"weights: {name} of {graph.name} holds NaN or infinity")
+            raise BadInput(
+                f"weights: {name} of {graph.name} holds NaN or infinity: use finite weights"
+            )
         values[name] = np.ascontiguousarray(array, dtype=np.float32)
     return values
 

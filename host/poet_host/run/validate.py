@@ -1,4 +1,4 @@
-"""Validation: loss and accuracy of weights on held-out samples, computed on this computer."""
+"""Validation: the host computes loss and accuracy of weights on held-out samples."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,8 +15,11 @@ from .run import Array, Weights
 
 @dataclass(frozen=True)
 class Validated:
-    """The validation of the weights after a step. `loss` is the mean over the held-out samples, and
-    may be infinite; `accuracy` (0 to 1) is None if labels are not classes."""
+    """The validation of the weights after a step.
+
+    `loss` is the mean over the held-out samples. It may be infinite or NaN. `accuracy` (0 to 1) is
+    None if labels are not classes.
+    """
 
     epoch: int
     step: int
@@ -29,9 +32,7 @@ class Validated:
 
 def check_held_out(dataset: Dataset) -> None:
     if dataset.x_test is None or dataset.y_test is None:
-        raise BadInput(
-            f"data {dataset.name}: no samples are held out to validate with. Add --test-split"
-        )
+        raise BadInput(f"data {dataset.name}: validation needs held-out samples. Use --test-split")
 
 
 def validate(graph: Graph, weights: Weights, dataset: Dataset, epoch: int, step: int) -> Validated:
@@ -52,7 +53,7 @@ def _mean_square(answers: Array, y: Array) -> float:
 
 def _cross_entropy(answers: Array, y: Array) -> float:
     rows = answers.reshape(y.size, -1).astype(np.float64)
-    with np.errstate(invalid="ignore"):  # with infinite logits, the loss is NaN
+    with np.errstate(invalid="ignore"):  # infinite logits make the loss NaN
         rows = rows - rows.max(axis=1, keepdims=True)
         chosen = rows[np.arange(y.size), y.reshape(-1)]
         return float(np.mean(np.log(np.exp(rows).sum(axis=1)) - chosen))

@@ -36,10 +36,9 @@ def save_weights(
 ) -> None:
     """Write all parameters and states of `graph`, except its constants, to a safetensors file.
 
-    `step`: the number of steps trained so far; --resume needs it.
-    `classes` are saved too, so that later data gets the same class numbers. If `classes` is empty,
-    the classes that `load_weights` read with `weights` are saved. Raises PoetError if the file
-    cannot be written.
+    `step` is the number of steps trained so far, which --resume needs. `classes` are saved too, so
+    that later data gets the same class numbers. If `classes` is empty, the classes that
+    `load_weights` read with `weights` are saved. Raises PoetError if the file cannot be written.
     """
     named = to_named(graph, weights, constants=False)
     names = classes or classes_of_weights(weights)
@@ -47,7 +46,7 @@ def save_weights(
     about: dict[str, Any] = {"model": graph.name}
     about |= {} if step is None else {"step": step}
     about |= {"classes": names.to_json()} if names else {}
-    # The description is one text: safetensors would write several texts in varying order.
+    # Write the description as one text, because safetensors writes several texts in any order.
     write_whole(path, tensors_to_bytes(named, metadata={_ABOUT: json.dumps(about)}))
 
 
@@ -56,14 +55,14 @@ def step_of_weights(path: Path | str) -> int:
     step = _about(path).get("step")
     if not isinstance(step, int) or not 0 <= step < 2**32 - 1:
         raise BadInput(
-            f"weights {path}: the file does not state its number of trained steps, so training "
-            "cannot resume from it. Leave out --resume to begin with these weights"
+            f"weights {path}: training cannot resume from this file, because it does not state how "
+            "many steps its weights were trained for. To start a new run with them, omit --resume"
         )
     return step
 
 
 def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
-    """Return the weights of a file by node name.
+    """Return the weights in a file, by node name.
 
     Raises BadInput if the file is damaged or belongs to another model.
     """
@@ -84,7 +83,7 @@ def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
 
 
 def classes_of_weights(weights: Weights | None) -> Classes:
-    """Return the class names that weights were trained with; no names if these are unknown."""
+    """Return the names of the classes that weights were trained with, if they are known."""
     return weights.classes if isinstance(weights, SavedWeights) else NO_NAMES
 
 
@@ -92,11 +91,11 @@ def _classes(path: Path | str) -> Classes:
     try:
         return classes_from_json(_about(path).get("classes"))
     except (BadInput, ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"the class names in the file are damaged ({reason(error)})") from error
+        raise BadInput(f"the names of the classes are damaged ({reason(error)})") from error
 
 
 def _about(path: Path | str) -> dict[str, Any]:
-    """Read the description of the weights in a file, without their values."""
+    """Read the description of the weights in a file, but not the values of the weights."""
     try:
         with safe_open(path, framework="numpy") as file:
             text = (file.metadata() or {}).get(_ABOUT, "{}")

@@ -26,7 +26,7 @@ def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
     with pytest.raises(BadInput) as caught:
         imported(model(nodes, IMAGE, {"w": random(4, 4, 3, 3)}))
     first, *lines, last = str(caught.value).split("\n")
-    assert first == "model m: 4 of 5 nodes cannot be trained here:"
+    assert first.startswith("model m: 4 of 5 nodes ")
     assert [line.split(":")[0].strip() for line in lines] == [
         "first (Conv)", "second (Selu)", "third (MaxPool)", "fourth (LSTM)",
     ]  # fmt: skip
@@ -70,7 +70,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "padding that cuts": (
         with_gain("Pad", IMAGE, {"p": np.array([0, 0, -1, 0, 0, 0, 1, 1])}),
-        "slice instead",
+        r"\(Pad\): .*-1",
     ),
     "counted padding in windows that are only begun": (
         with_gain(
@@ -94,7 +94,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "scattered places": (
         with_gain("Gather", IMAGE, {"i": np.array([0, 2])}, axis=1),
-        "slice instead",
+        r"\(Gather\): .*Slice",
     ),
     "every second": (
         with_gain(
@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         ),
         r"\[2\]",
     ),
-    "a root": (with_gain("Pow", IMAGE, {"p": np.float32(0.5)}), "powers of 1 to 4"),
+    "a root": (with_gain("Pow", IMAGE, {"p": np.float32(0.5)}), r"\(Pow\): .*1, 2, 3 or 4"),
     "whole numbers of what is computed": (
         with_gain("Cast", IMAGE, to=onnx.TensorProto.INT64),
         r"\(Cast\): .*float32",
@@ -196,10 +196,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         with_gain("Split", IMAGE, {"n": np.array([1, 2])}, outputs=["y", "rest"], axis=1),
         r"\(Split\): .*4 .*\[1, 2\]",
     ),
-    "a part that is not there": (parted({"n": np.array(2)}, 2), "2 .* 2 parts"),
+    "a part that is not there": (parted({"n": np.array(2)}, 2), "index 2 .* 2 tensors"),
     "nothing": (
         model([helper.make_node("Relu", ["x"], []), helper.make_node("Relu", ["x"], ["y"])], IMAGE),
-        "node 'Relu' computes nothing",
+        "node 'Relu' .*output",
     ),
     "a larger picture between its numbers": (
         with_gain("Resize", IMAGE, {"r": None, "f": np.float32([1, 1, 2, 2])}, mode="linear"),
@@ -255,7 +255,7 @@ def test_an_unsupported_second_output_is_named() -> None:
 @pytest.mark.parametrize(
     ("op", "attributes", "constants", "message"),
     [
-        ("Squeeze", {}, {"axes": np.array([1])}, r"\[1\] of \(2, 4, 8, 8\)"),
+        ("Squeeze", {}, {"axes": np.array([1])}, r"\[1\] of .*\(2, 4, 8, 8\)"),
         ("Flatten", {"axis": 7}, {}, "batch"),
         ("Softmax", {"axis": 5}, {}, "axis 5 "),
         ("Gather", {"axis": -5}, {"places": np.array([1])}, "axis -5 "),

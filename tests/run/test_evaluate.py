@@ -89,7 +89,7 @@ def test_weights_of_another_model_are_refused() -> None:
     left_out = {name: value for name, value in weights.items() if name != "conv1.weight"}
     with pytest.raises(BadInput, match=r"weights: conv1\.weight of resnet-digits is missing"):
         on_board(graph, 1 << 20, left_out)
-    with pytest.raises(BadInput, match=r"conv1\.weight has shape \(3,\), but resnet-digits has"):
+    with pytest.raises(BadInput, match=r"conv1\.weight has shape \(3,\), but resnet-digits needs"):
         on_board(graph, 1 << 20, {**weights, "conv1.weight": np.zeros(3)})
 
 
@@ -104,8 +104,8 @@ def test_a_loss_of_nan_is_an_error() -> None:
     ("how", "message"),
     [
         ({"half": "held-out"}, "held out"),
-        ({"half": "best"}, "half 'best' of the data"),
-        ({"samples": 0}, "samples to evaluate is 0"),
+        ({"half": "best"}, "half .*'best'"),
+        ({"samples": 0}, "^0 samples"),
     ],
 )
 def test_missing_samples_are_refused(how: Any, message: str) -> None:

@@ -31,7 +31,7 @@ class Unsupported(Exception):
 
 
 class Unknown(Exception):
-    """Raised if a node needs the output of a node whose problem is reported already."""
+    """Raised if a node needs the output of another node, whose problem is reported already."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Context:
         # Output of a node -> output of the node's only reader, if one layer replaces both nodes.
         self.fused: dict[str, str] = {}
         self.masks: dict[str, Mask] = {}  # output of a softmax -> mask of the scores that it read
-        self.normalised: set[str] = set()  # names of tensors: the data after normalisation
+        self.normalised: set[str] = set()  # names of the tensors with normalised data
         self.reads_tokens = model.input.dtype.kind in "iu"
         self.texts = sample_texts(builder.data.shape) if self.reads_tokens else ()
         self._parameters: dict[str, Node] = {}  # by their start

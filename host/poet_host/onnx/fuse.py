@@ -212,7 +212,7 @@ def _normed(
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield each pair (weight, bias) that contains all `names`. "" stands for a missing one."""
+    """Yield each pair (weight, bias) that uses all `names`. A missing name is ""."""
     for weight in (*names, ""):
         for bias in (*names, ""):
             if {weight, bias} - {""} == set(names) and (weight != bias or not names):

@@ -120,7 +120,7 @@ def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
     classes = output.shape[1:2] if prod(output.shape[2:]) == 1 else ()
     if output.shape == builder.data.shape or not classes or classes[0] < 2:
         raise BadInput(
-            f"{where}: the loss function does not follow from the shapes of the input, "
+            f"{where}: the loss cannot be chosen from the shapes of the input, "
             f"{builder.data.shape}, and the output, {output.shape}: set --loss to one of "
             f"{', '.join(LOSSES)}"
         )

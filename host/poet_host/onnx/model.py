@@ -216,7 +216,7 @@ def _nodes(onnx: ModuleType, graph: Any) -> list[OnnxNode]:
                 proto.name or next(name for name in proto.output if name),
                 domain + proto.op_type,
                 tuple(proto.input),
-                # Omitted outputs get names too, because its first output identifies a node.
+                # Omitted outputs get names too, because the first output identifies a node.
                 tuple(name or f"left out:{number}:{i}" for i, name in enumerate(proto.output)),
                 {value.name: _attribute(onnx, value) for value in proto.attribute},
                 module_of(proto),

@@ -1,9 +1,9 @@
 """Restore the parameters of modules after an export, so that trained weights fit the module.
 
-PyTorch's exporters merge equal initialisers, such as the first weights (ones) of all
-batchnorms. They transpose the weights of linear layers, and replace the names of these weights by
-numbers. They also omit biases of zeros. Here each parameter gets the name and the layout that it
-has in its module.
+PyTorch's exporters merge equal initialisers, such as the first weights (ones) of all batchnorms.
+They transpose the weights of linear layers, and replace the names of these weights by numbers. They
+also omit biases of zeros. Here each parameter gets the name and the layout that it has in its
+module.
 """
 
 import ast

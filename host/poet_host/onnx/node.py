@@ -65,7 +65,7 @@ class ImportedNode:
                 )
             value = Tensor(self.context.builder.data.name, value.shape)
         if isinstance(value, Parts):
-            raise Unsupported(f"the input {name} is a sequence: read one tensor with SequenceAt")
+            raise Unsupported(f"the input {name} is a sequence of tensors: use SequenceAt first")
         return value if isinstance(value, Deferred) else deferred(value)
 
     def unpadded(self, number: int) -> Deferred:
@@ -149,7 +149,7 @@ class ImportedNode:
         return None if found is None else float(found)
 
     def scalar(self, number: int) -> float | None:
-        """Return one of two inputs, if it is a single constant number that is not trained.
+        """Return one of the node's two inputs, if it is a constant number that is not trained.
 
         Return None otherwise, or if this number has more axes than the other input.
         """
@@ -248,19 +248,19 @@ class ImportedNode:
     def masked(self, number: int, hidden: list[Array]) -> Deferred:
         """Return an input, the scores of an attention, with a mask.
 
-        `hidden` is, for each sample text, True for the scores that a softmax must ignore.
+        `hidden`: for each sample text, True where a softmax must ignore the score.
         """
         scores = self.deferred(number)
         found = mask_of(hidden, self.context.texts, scores.shape)
         if found is None:
             raise Unsupported(
-                "this attention mask is not supported: use a mask before a softmax that hides "
-                "padding (token 0), later tokens, or both"
+                "this attention mask is not supported: use a mask that hides padding (token 0), "
+                "later tokens, or both, directly before a softmax"
             )
         return replace(scores, mask=scores.mask | found)
 
     def is_masked(self, number: int, hidden: list[Array]) -> bool:
-        """Return True if the input is the output of a softmax that masked all of `hidden`."""
+        """Return True if the input comes from a softmax that masked all scores in `hidden`."""
         weights = self.deferred(number)
         found = mask_of(hidden, self.context.texts, weights.shape)
         if weights.is_transposed:

@@ -40,7 +40,7 @@ def _as_before(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor, dict[str, Any]]:
-    """Return the input of a convolution or pooling, and its kernel, stride and padding for images.
+    """Return the input of a convolution or pooling node, and its kernel, stride and padding.
 
     If the input has deferred padding with the value `filling`, the returned padding includes it.
     """
@@ -140,8 +140,8 @@ def _matmul(node: ImportedNode) -> Tensor | Deferred:
 def _product(node: ImportedNode) -> Tensor | Deferred:
     """Add a matrix product whose second factor is computed from the data.
 
-    The kernels of attention read tensors (batch, length, heads x width). So they need no layer that
-    moves the axis of the heads.
+    The kernels of attention read tensors (batch, length, heads x width). So no layer has to move
+    the axis of the heads.
     """
     if not node.is_tensor(0):
         rank = len(node.deferred(1).order)

@@ -272,8 +272,8 @@ def _softmax(node: ImportedNode) -> Tensor | Deferred:
 
 def _log_softmax(node: ImportedNode) -> Tensor:
     raise Unsupported(
-        "LogSoftmax is supported only at the end of the model and over the classes, because there "
-        "the loss replaces it: move it to the end, or use Softmax"
+        "LogSoftmax is supported only at the end of the model and over the classes, where the loss "
+        "replaces it: move it to the end, or use Softmax"
     )
 
 

@@ -42,7 +42,7 @@ _VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 
 @dataclass(frozen=True)
 class TokenValues:
-    """The value, for each sample text, of a tensor that depends only on tokens and constants."""
+    """For each sample text, the value of a tensor that depends only on tokens and constants."""
 
     values: tuple[Array, ...]
 

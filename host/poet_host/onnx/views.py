@@ -76,7 +76,7 @@ def _squeeze(node: ImportedNode) -> Deferred:
     if any(x.shape[axis] != 1 for axis in gone):
         raise Unsupported(
             f"the node removes the axes {axes} of the shape {x.shape}, but not all of these axes "
-            "have size 1"
+            "have size 1: remove only axes of size 1"
         )
     return _without(plain(x) if gone & {rank - 2, rank - 1} else x, gone)
 
@@ -209,8 +209,8 @@ def _ranges(size: int, sizes: list[int]) -> tuple[tuple[int, int], ...]:
     """Return (begin, end) of each part when an axis of size `size` is split into `sizes`."""
     if min(sizes) < 1 or sum(sizes) != size:
         raise Unsupported(
-            f"the node splits an axis of size {size} into the sizes {sizes}: each of these must be "
-            f"1 or more, and their sum must be {size}"
+            f"the node splits an axis of size {size} into parts of the sizes {sizes}: each part "
+            f"must be 1 or more, and the sum must be {size}"
         )
     return tuple(pairwise(accumulate(sizes, initial=0)))
 
@@ -340,7 +340,7 @@ def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
 
 def _expand(node: ImportedNode) -> Tensor | Constant:
     wanted = [int(size) for size in node.constant(1).value]
-    if not node.is_tensor(0):  # Concat repeats it: see Walk._is_repeated_for_samples
+    if not node.is_tensor(0):  # Concat repeats the constant: see Walk._is_repeated_for_samples
         return node.constant(0)
     x = node.tensor(0)
     shape = np.broadcast_shapes(x.shape, tuple(node.context.with_batch(x.shape, wanted)))

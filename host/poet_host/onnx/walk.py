@@ -81,7 +81,7 @@ class Walk:
             self._report(node, ADVICE.get(node.op, reason))
 
     def _is_repeated_for_samples(self, node: OnnxNode) -> bool:
-        """Return True if a node repeats a tensor of the file for all samples, only for a Concat.
+        """Return True if a node repeats a tensor of the file for each sample, and Concat reads it.
 
         The tensor is trained without the repetition. The rule of Concat repeats it instead.
         """

@@ -29,7 +29,7 @@ LARGEST_UA = 1e9  # largest accepted current
 BIN_MS = 10.0  # currents are averaged over bins of this length
 MERGED_MS = 200.0  # a shorter rest counts as part of the activity around it
 SHORTEST_MS = 500.0  # a shorter period of activity is ignored
-LENGTH_TOLERANCE = 0.1  # accepted difference between the lengths of a period and a state
+LENGTH_TOLERANCE = 0.1  # accepted difference between a period and a state, relative to the state
 EDGE = 0.05  # share of a period to ignore at its beginning and at its end
 TRANSFER_BYTES = 8184  # size of a transfer in the states write and read
 MAX_REPEAT = 65_535  # runs in one request
@@ -164,7 +164,7 @@ def powers(times_ms: Array, currents_ua: Array, states: Sequence[State], supply_
     found = Power(compute_uw, storage["read"], storage["write"], base_uw)
     if min(found.compute_uw, found.page_in_uw, found.page_out_uw, found.base_uw) < 0:
         raise BadInput(
-            "a power that the meter's log gives for a state is negative: supply the SD card "
+            "the power of a state, computed from the meter's log, is negative: supply the SD card "
             "through the meter too"
         )
     return found

@@ -136,7 +136,7 @@ class Profile:
         return {group: fit_rates(points) for group, points in groups.items()}
 
     def cost(self, node: Node, graph: Graph) -> tuple[float, float]:
-        """Return the time (us) and the energy (uJ above the sleeping board) of computing a node.
+        """Return the time (us) and the energy (uJ, without the sleeping board's) to compute a node.
 
         The costs of the statements that compute the node and later free it are included.
         """
@@ -151,12 +151,12 @@ class Profile:
         return time_us + around_us, energy_uj
 
     def _around_uj(self, time_us: float) -> float:
-        """Return the energy (uJ) of statements that take `time_us` in addition to their work."""
+        """Return the energy (uJ) for `time_us` of statements outside of kernels and transfers."""
         reading, power = self.statements.reading, self.power
         return time_us * ((1 - reading) * power.compute_uw + reading * power.page_in_uw) / 1e6
 
     def transfer(self, size_bytes: int, *, is_page: bool = False) -> Transfer:
-        """Return the costs of moving a tensor to and from storage, in whole blocks, with its trailer.
+        """Return the costs of moving a tensor, with its trailer, to and from storage in whole blocks.
 
         `is_page`: True if the tensor is not needed after the step. Such tensors do not share erase
         groups with tensors that are needed after the step.
@@ -179,7 +179,7 @@ class Profile:
 
     @property
     def commit_uj(self) -> float:
-        """Return the energy of the commit at the end of a step, above the sleeping board."""
+        """Return the energy (uJ) of the commit of a step, without the sleeping board's energy."""
         return self.commit_us * self.power.page_out_uw / 1e6
 
     def merged(self, other: "Profile") -> "Profile":

@@ -25,7 +25,7 @@ from .train import Training
 
 MAX_STEPS = 256  # enough steps to see the rare pauses of a card
 MAX_TIME_US = 10e6  # when the steps have taken this long, no more steps run
-FASTEST_SHARE = 4  # on a computer, one quarter of the steps is used: the fastest
+FASTEST_SHARE = 4  # on a computer, only the fastest quarter of the steps counts
 _PAGES = ("page_in", "page_out")
 
 
@@ -66,7 +66,7 @@ def observe(training: Training, progress: Progress | None = None) -> Observed:
 
 
 def fastest(times_us: Sequence[float], windows: int) -> list[int]:
-    """Return the indices of the fastest quarter of the steps that traced each window."""
+    """Return the indices of the fastest quarter of the steps, chosen for each trace window."""
     kept: list[int] = []
     for window in range(windows):
         steps = sorted(range(window, len(times_us), windows), key=lambda step: times_us[step])

@@ -155,7 +155,7 @@ def _read_note(device: Device, place: int) -> Note | None:
         row = convert(about, _Row, "a note")
         classes = classes_from_json(row.classes)
     except (ValueError, TypeError, KeyError, RecursionError, zlib.error, BadInput):
-        return None  # not a valid note; training does not need it
+        return None  # not a valid note; training works without a note
     shapes = {name: shape for name, shape, _ in row.weights}
     numbers = {name: number for name, _, number in row.weights}
     return Note(row.model_crc, row.model, shapes, numbers, classes, row.sequence)
@@ -182,7 +182,7 @@ def check_replaceable(
     graph = schedule.graph
     if not is_same and not _same_weights(found, graph):
         raise BadInput(
-            f"the card holds weights of {found.described(graph)} trained for {found.step} "
+            f"the card holds weights of {found.described(graph)}, trained for {found.step} "
             "steps: continue with --resume and the schedule that trained them, or delete them with "
             "--erase-card"
         )

@@ -5,9 +5,9 @@ from .run import Step
 
 
 def energy_uj(step: Step, power: Power) -> tuple[float, float]:
-    """Return the energy of a whole step in uJ, first without and then with the sleeping board's.
+    """Return two energies of a whole step in uJ: without and with the sleeping board's energy.
 
-    The energy is a sum over the states (processor awake, storage read, storage written): the time
+    Each is a sum over the states (processor awake, storage read, storage written): the time
     in the state times the power of the state.
     """
     awake_us = step.time_us - step.asleep_us

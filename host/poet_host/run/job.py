@@ -26,7 +26,7 @@ from .run import Array
 _C = isa.constants()
 _BLOCK, _MAGIC = _C["POET_BLOCK"], _C["POET_JOB_MAGIC"]
 _LOG_BYTES = isa.record_size("poet_job_log")  # before the losses
-_SCRATCH_BYTES = 256 * _BLOCK  # measurements use the card's end (firmware/src/probe.c)
+_SCRATCH_BYTES = 256 * _BLOCK  # the card's last bytes, for measurements (firmware/src/probe.c)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def make_job(schedule: Schedule, dataset: Dataset, seed: int, first: int, steps:
     chosen = [samples_of_step(dataset, graph.batch, seed, first + i) for i in range(steps)]
     order = np.concatenate(chosen).astype("<u4").tobytes()
     sample_block = 1 + _blocks(len(order))
-    # The blocks that the board writes (its name, the losses) share no erase group with others.
+    # The blocks that the board writes (its name, the losses) lie in separate erase groups.
     groups = -(-(sample_block + _blocks(len(samples))) // ERASE_BLOCKS)
     loss_block = groups * ERASE_BLOCKS
     values = {
@@ -132,7 +132,7 @@ def write_job(device: Device, job: Job, progress: Progress | None = None) -> Non
 
 
 def read_job(device: Device) -> JobState | None:
-    """Return the state of the card's job, or None. The job's schedule must be loaded."""
+    """Return the state of the card's job, or None without one. Its schedule must be loaded."""
     size = isa.record_size("poet_job")
     if _room(device) < size:
         return None
@@ -166,4 +166,4 @@ def _room(device: Device) -> int:
         if error.name == "bad_object":
             return error.detail
         raise
-    raise AssertionError("the board must refuse a read after the end of the job area")
+    raise AssertionError("the board accepted a read after the end of the job area")

@@ -50,8 +50,8 @@ class Log(Closing):
     ) -> None:
         """Open the file and write its first line.
 
-        `about` describes the run in JSON types, `per_epoch` is the number of steps in an epoch,
-        `power` is the power of the board. Raises BadInput if the file cannot be written, or if a
+        `about` describes the run in JSON types. `per_epoch` is the number of steps in an epoch.
+        `power` has the powers of the board. Raises BadInput if the file cannot be written, or if a
         resumed run cannot append to it.
         """
         if self._path:

@@ -88,8 +88,8 @@ class Run:
     ended: Ended
     steps: tuple[Step, ...]
     trace: tuple[Traced, ...]
-    energy_uj: float | None  # energy of a whole step, above the sleeping board
-    total_energy_uj: float | None  # energy of a whole step, sleeping board included
+    energy_uj: float | None  # energy of a whole step, excluding the sleeping board
+    total_energy_uj: float | None  # energy of a whole step, including the sleeping board
     weights: Weights = field(repr=False)
     deadline_us: float | None = None  # the deadline of the schedule
     predicted_time_us: float | None = None  # step time that the plan predicts, without overhead
@@ -179,7 +179,7 @@ class Run:
 
 
 def load_run(path: Path | str, weights: Weights) -> Run:
-    """Load a run from a run.json, which has no weights. Raises BadInput if it is damaged."""
+    """Load a run from run.json, and add `weights`. Raises BadInput if the file is damaged."""
     value = of_format(read_json(path), FORMAT, VERSION, str(path), _AGAIN)
     run = convert({**value, "weights": {}}, Run, str(path), extra=True)
     return replace(run, weights=weights)

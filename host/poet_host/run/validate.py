@@ -32,7 +32,7 @@ class Validated:
 
 def check_held_out(dataset: Dataset) -> None:
     if dataset.x_test is None or dataset.y_test is None:
-        raise BadInput(f"data {dataset.name}: validation needs held-out samples. Use --test-split")
+        raise BadInput(f"data {dataset.name}: validation needs held-out samples. Set --test-split")
 
 
 def validate(graph: Graph, weights: Weights, dataset: Dataset, epoch: int, step: int) -> Validated:

@@ -56,7 +56,8 @@ def step_of_weights(path: Path | str) -> int:
     if not isinstance(step, int) or not 0 <= step < 2**32 - 1:
         raise BadInput(
             f"weights {path}: training cannot resume from this file, because it does not state how "
-            "many steps its weights were trained for. To start a new run with them, omit --resume"
+            "many steps its weights were trained for. To start a new run with these weights, "
+            "omit --resume"
         )
     return step
 

@@ -156,7 +156,7 @@ class Profile:
         return time_us * ((1 - reading) * power.compute_uw + reading * power.page_in_uw) / 1e6
 
     def transfer(self, size_bytes: int, *, is_page: bool = False) -> Transfer:
-        """Return the costs of moving a tensor, with its trailer, to and from storage in whole blocks.
+        """Return the costs of moving the blocks of a tensor and its trailer to and from storage.
 
         `is_page`: True if the tensor is not needed after the step. Such tensors do not share erase
         groups with tensors that are needed after the step.

@@ -72,7 +72,8 @@ def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
         named = parse_tensors(data)
     except _NO_FILE as error:
         raise BadInput(
-            f"weights {path}: this is not a safetensors file ({reason(error)})"
+            f"weights {path}: this is not a safetensors file ({reason(error)}): use a file that "
+            "`train` wrote"
         ) from error
     try:
         return SavedWeights(from_named(graph, named), _classes(path))
@@ -102,7 +103,8 @@ def _about(path: Path | str) -> dict[str, Any]:
             text = (file.metadata() or {}).get(_ABOUT, "{}")
     except _NO_FILE as error:
         raise BadInput(
-            f"weights {path}: this is not a safetensors file ({reason(error)})"
+            f"weights {path}: this is not a safetensors file ({reason(error)}): use a file that "
+            "`train` wrote"
         ) from error
     about = parse_json(text, f"weights {path}")
     return about if isinstance(about, dict) else {}

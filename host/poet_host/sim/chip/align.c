@@ -30,8 +30,8 @@ static uint16_t one(unsigned number) {
   return (uint16_t)(1u << number);
 }
 
-/* Return the registers, one bit each, whose remainder by 4 a 16-bit instruction
-   may change. */
+/* Return a bit for each register whose remainder modulo 4 may change by this
+   16-bit instruction. */
 static uint16_t narrow_changes(uint16_t a) {
   bool whole_words = !(a & 3);
   switch (a >> 12) {

@@ -2,9 +2,9 @@
 
    State, in struct machine: `events`, each with the tick at which it fires;
    `regions`, the registers of peripherals; `guard`, RAM that must not be
-   accessed for a while. `deadline` is the tick at which core.c must look at
-   events again. `deadline` may be too early but never too late: every change
-   that could make an event due earlier lowers it. */
+   accessed during a DMA transfer. `deadline` is the tick at which core.c must
+   look at events again. `deadline` may be too early but never too late: every
+   change that could make an event due earlier lowers `deadline`. */
 #include "machine.h"
 
 #include <stdarg.h>
@@ -195,7 +195,7 @@ static void watched_write(uc_engine *uc, uint64_t offset, unsigned size,
 }
 
 /* Return the first piece of guarded RAM whose accesses are not watched yet, or
-   RAM_PIECES. */
+   RAM_PIECES if there is none. */
 static uint32_t unwatched(const struct machine *m) {
   if (m->guard.to <= m->guard.from)
     return RAM_PIECES;
@@ -211,9 +211,10 @@ bool watch_pending(const struct machine *m) {
   return unwatched(m) != RAM_PIECES;
 }
 
-/* Watch the accesses to the guarded pieces of RAM, and continue after the guard
-   has ended. Changing the rights of memory takes the core far longer than
-   calling a function for each access. So these pieces should hold few bytes. */
+/* Watch the accesses to the guarded pieces of RAM. The pieces stay watched
+   after the guard has ended: a change of memory rights takes the core far
+   longer than a function call for each access. So these pieces should hold few
+   bytes. */
 void watch_guarded(struct machine *m) {
   for (uint32_t piece; (piece = unwatched(m)) != RAM_PIECES;) {
     struct window *window = &m->watched[piece];
@@ -224,8 +225,8 @@ void watch_guarded(struct machine *m) {
   }
 }
 
-/* Let the core execute this piece of RAM. The core then checks each write to
-   it, because it may be code. */
+/* Let the core execute code in this piece of RAM. The core then checks each
+   write to the piece, because a write may change the code. */
 void allow_code(struct machine *m, uint32_t address) {
   uc_mem_protect(m->uc, address & ~(RAM_PIECE_BYTES - 1u), RAM_PIECE_BYTES,
                  UC_PROT_ALL);

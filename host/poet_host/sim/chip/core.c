@@ -1,14 +1,14 @@
 /* core.c - the loop around Unicorn, and the hook in which time passes.
 
    Unicorn calls core_on_block before each basic block. The hook checks what the
-   block may do, adds its cycles to `now`, and so the whole block's time passes
-   before its instructions run. It stops the core when an event, an interrupt or
-   the end of the slice is due; machine_run handles the reason and starts the
-   core again.
+   block may do, and adds its cycles to `now`. So the whole block's time passes
+   before its instructions run. The hook stops the core when an event, an
+   interrupt or the end of the slice is due; machine_run handles the reason and
+   starts the core again.
 
    State, valid inside machine_run: `until` and `deadline` (ticks), `attend` and
    `refusal` (why the hook stopped the core), `interrupt` and `bad_address` (why
-   the core stopped by itself). All four are cleared before each start.
+   the core stopped by itself). The last four are cleared before each start.
 
    Core registers may be changed only between two runs of the core. */
 #include "machine.h"
@@ -113,7 +113,7 @@ void core_on_block(uc_engine *uc, uint64_t address64, uint32_t size_bytes,
                    void *user) {
   struct machine *m = user;
   uint32_t address = (uint32_t)address64;
-  if (m->conditional) { /* only now it is known whether the branch was taken */
+  if (m->conditional) { /* `address` shows whether the branch was taken */
     m->conditional = false;
     if (address != m->fall_through)
       core_pass(m, m->taken_cycles);
@@ -278,7 +278,7 @@ static void refused(struct machine *m) {
                     m->block_address);
 }
 
-/* Advance the clock to the next event, without instructions. */
+/* Advance the clock to the next event, without executing instructions. */
 static void sleep_on(struct machine *m) {
   if (exception_wakes(m) || (m->sleeping_for_event && m->scs.event_register)) {
     if (m->sleeping_for_event)

@@ -2,10 +2,10 @@
 
    Cycles of the M0+: Cortex-M0+ TRM (DDI 0484C) table 3-1, with the
    single-cycle multiplier of the SAM D21 (data sheet 10.1). Cycles of the M4:
-   Cortex-M4 TRM (DDI 0439) tables 3-1 (instruction set) and 7-1 (FPU). The
-   pipeline refill P is taken as 2 of its 1..3, divisions as 7 of their 2..12.
-   Encodings: ARMv7-M ARM (DDI 0403) chapters A5 and A6; ARMv6-M ARM (DDI 0419)
-   A5. */
+   Cortex-M4 TRM (DDI 0439) tables 3-1 (instruction set) and 7-1 (FPU). A
+   pipeline refill (P) takes 1 to 3 cycles: the model takes 2. A division takes
+   2 to 12 cycles: the model takes 7. Encodings: ARMv7-M ARM (DDI 0403) chapters
+   A5 and A6; ARMv6-M ARM (DDI 0419) A5. */
 #include "decode.h"
 
 #include <string.h>
@@ -193,7 +193,7 @@ static void fp_instruction(uint16_t a, uint16_t b, struct instruction *i) {
 
 static void wide_memory(uint16_t a, uint16_t b, struct instruction *i) {
   unsigned exclusive = b >> 4 & 15;
-  if ((a & 0xffe0) == 0xe8c0) /* legal: LDREXB/H, STREXB/H, TBB and TBH */
+  if ((a & 0xffe0) == 0xe8c0) /* legal: only LDREXB/H, STREXB/H, TBB, TBH */
     illegal_if(
         exclusive != 4 && exclusive != 5 && !((a & 0x10) && exclusive < 2), i);
   if ((a & 0xfff0) == 0xe840 || a == 0xe97f) /* TT, SG: ARMv8-M */
@@ -314,7 +314,7 @@ struct block decode_block(enum core core, const uint8_t *code,
     struct instruction i = decode_instruction(core, halves[0], halves[1]);
     cycles += i.cycles;
     if (core == CORE_M4F && reads(&i, before.fp_result))
-      cycles += 1; /* waits for the previous instruction's result */
+      cycles += 1; /* this one waits for the previous one's result */
     if (core == CORE_M4F &&
         (i.flags & before.flags) & INSTRUCTION_SINGLE_ACCESS && i.cycles == 2)
       cycles -= 1; /* pipelined with the access before */

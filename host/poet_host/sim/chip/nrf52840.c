@@ -1,6 +1,7 @@
 /* nrf52840.c - the nRF52840 as a whole: its memory map (chapters "Memory" and
-   "Instantiation"). State: struct nrf52840, which owns all peripherals' models.
-   An access to a peripheral without a model stops the machine with its name. */
+   "Instantiation"). State: struct nrf52840, which owns the models of all
+   peripherals. An access to a peripheral without a model stops the machine with
+   its name. */
 #include "nrf52840.h"
 
 #include <stdlib.h>

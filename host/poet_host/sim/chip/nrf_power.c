@@ -32,8 +32,7 @@ static void regulator_started(void *owner, uint64_t at) {
   nrf_event(&c->p, USBPWRRDY);
 }
 
-/* The regulator runs while the 5 V of the cable are there and USBD is
-   enabled. */
+/* The USB regulator runs while the cable supplies 5 V and USBD is enabled. */
 void nrf_power_usb(struct nrf52840 *chip) {
   struct nrf_power *c = &chip->power;
   if (!c->vbus || !chip->usbd.enable) {

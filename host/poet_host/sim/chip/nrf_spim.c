@@ -26,7 +26,7 @@ enum {
   ORC = 0x5c0,
   ENABLED = 7,
   RAM_START = 0x20000000,
-  SMALL_BLOCK = 0x2000, /* each of RAM0 to RAM7; then RAM8 ("Memory") */
+  SMALL_BLOCK = 0x2000, /* size of RAM0 to RAM7 ("Memory") */
   BIG_BLOCK = 0x20010000,
 };
 
@@ -36,7 +36,7 @@ static uint64_t byte_ticks(const struct nrf_spim *s) {
     return s->fast ? 8 * 4 : 0;
   if (frequency == 0x14000000)
     return s->fast ? 8 * 2 : 0;
-  /* the register value is 125 kHz times a power of two, up to 8 MHz */
+  /* other register values are powers of two, for 125 kHz to 8 MHz */
   const bool one_bit = frequency && !(frequency & (frequency - 1));
   return one_bit && frequency >= 0x02000000 ? 8 * 512 / (frequency >> 25) : 0;
 }

@@ -1,10 +1,11 @@
 /* nrf_timer.c - TIMER (chapter TIMER): timer mode, captures, compares,
    shortcuts.
 
-   State: struct nrf_timer. The counter is not stepped: while it runs, its value
-   follows from `started_at`, else it is `stopped_count`. A compare is scheduled
-   as an event only if an interrupt or a shortcut needs it. All others are found
-   by catch_up, which looks at the time since `caught_up_at`. */
+   State: struct nrf_timer. The counter is not stepped: its value is computed
+   from `started_at` while it runs, and is `stopped_count` otherwise. A compare
+   is scheduled as an event only if an interrupt or a shortcut needs it. All
+   others are found by catch_up, which looks at the time since `caught_up_at`.
+ */
 #include "nrf52840.h"
 
 enum {

@@ -3,8 +3,8 @@
 
    State: struct nrf_uarte. `rx` and `tx` are the registers; a start latches
    them in `rx_now` and `tx_now`, so the program may set the next buffer at
-   once. Bytes that arrive while no buffer is ready go to `fifo`; a fifth one is
-   lost, with the event ERROR. */
+   once. Bytes that arrive while no buffer is ready go to `fifo`, which holds
+   four bytes. A fifth byte is lost and causes the event ERROR. */
 #include "nrf52840.h"
 
 enum {

@@ -36,7 +36,7 @@ enum {
   CHANNEL_BYTES = 0x14,
   IS_IN = 0x80, /* in DTOGGLE and EPSTALL */
   ALL_EVENTS = (1 << 25) - 1 - (1 << 11) - (1 << 20), /* no isochronous ones */
-  ENABLE_TICKS = 64 * 20, /* assumed; specified: "a few microseconds" */
+  ENABLE_TICKS = 64 * 20, /* assumed; specified as "a few microseconds" */
   DMA_TICKS = 64,         /* assumed: no time is specified */
   DMA_BYTE_TICKS = 4,
 };
@@ -143,9 +143,9 @@ void nrf_usbd_finish_moving(struct nrf_usbd *u) {
 
 /* -- registers -- */
 
-/* Return true if the register can be accessed. Otherwise stop the machine.
-   While EasyDMA moves a packet, these registers read wrong values and tasks are
-   lost: "USB register access limitations", and experience of drivers. */
+/* Return true if the register can be accessed. Otherwise stop the machine:
+   while EasyDMA moves a packet, most registers read wrong values, and tasks are
+   lost ("USB register access limitations", and experience of drivers). */
 static bool reachable(struct nrf_usbd *u, uint32_t offset) {
   const bool limited = offset < 0x100 ||
                        (offset >= HALTED_IN && offset < EPSTATUS) ||
@@ -162,7 +162,7 @@ static bool task(struct nrf_peripheral *p, uint32_t offset) {
   struct nrf_usbd *u = (struct nrf_usbd *)p;
   const uint32_t in = offset - STARTEPIN, out = offset - STARTEPOUT;
   if (!reachable(u, offset) || offset % 4)
-    return offset % 4 == 0; /* true: reachable() has stopped the machine */
+    return offset % 4 == 0; /* if true, reachable() has stopped the machine */
   if (in / 4 < NRF_USB_ENDPOINTS)
     move(u, true, in / 4);
   else if (out / 4 < NRF_USB_ENDPOINTS)

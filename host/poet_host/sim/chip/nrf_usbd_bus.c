@@ -51,8 +51,8 @@ static enum usb_answer setup(void *owner, unsigned address, unsigned endpoint,
   return USB_ACK;
 }
 
-/* Handle a status stage, if the program allows it: an empty packet in either
-   direction. */
+/* Handle a status stage (an empty packet in either direction) if the program
+   allows it. */
 static enum usb_answer status(struct nrf_usbd *u) {
   if (!u->status_allowed)
     return USB_NAK;
@@ -76,7 +76,8 @@ static enum usb_answer send(struct nrf_pipe *pipe, bool *toggle, uint8_t *data,
   return USB_ACK;
 }
 
-/* Set `came`, unless the packet is a repetition. */
+/* Store a packet from the host, and set `came` unless the packet is a
+   repetition. */
 static enum usb_answer receive(struct nrf_pipe *pipe, bool toggle,
                                const uint8_t *data, unsigned size, bool *came) {
   *came = false;

@@ -1,7 +1,7 @@
-/* nrf_usbd_errata.c - registers without a public description that the
-   workarounds for USBD's anomalies write (nRF52840 Errata; Nordic's
-   nrfx_usbd.c). Without a workaround, a real chip fails only sometimes, but the
-   model always stops the machine. State: the last fields of struct nrf_usbd. */
+/* nrf_usbd_errata.c - undocumented registers, which the workarounds for the
+   anomalies of USBD write (nRF52840 Errata; Nordic's nrfx_usbd.c). Without a
+   workaround, a real chip fails only sometimes, but the model always stops the
+   machine. State: the last fields of struct nrf_usbd. */
 #include "nrf_usbd.h"
 
 enum {

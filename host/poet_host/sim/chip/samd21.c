@@ -1,6 +1,6 @@
 /* samd21.c - the ATSAMD21G18A as a whole: its memory map (section 11, table
-   12-1). State: struct samd21, which owns all peripherals' models. An access to
-   a peripheral without a model stops the machine with its name. */
+   12-1). State: struct samd21, which owns the models of all peripherals. An
+   access to a peripheral without a model stops the machine with its name. */
 #include "samd21.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static const struct region unmodelled[] = {
 /* Fill in the calibration row and the serial number (sections 10.3.2 and
    10.3.3). */
 static void fill_auxiliary(struct samd21 *chip) {
-  /* USB: TRANSN 9, TRANSP 25 and TRIM 6 are plausible values */
+  /* plausible calibration of USB: TRANSN is 9, TRANSP is 25, TRIM is 6 */
   static const uint32_t pads = 9 << 13 | 25 << 18 | 6 << 23;
   static const uint32_t words[4] = {0x0080a00c, 0x0080a040, 0x0080a044,
                                     0x0080a048};

@@ -4,8 +4,8 @@
 
    State: struct samd21_clock. Frequencies are not stored: they are computed
    from the registers, and from the ticks at which crystal and DFLL are ready.
-   After each change of generator 0 the core's clock and wait states are
-   checked. */
+   After each change of generator 0, the model checks the core's clock and wait
+   states. */
 #include "samd21.h"
 
 enum {
@@ -201,7 +201,7 @@ static void gclk_written(void *owner) {
 
 static bool is_reset(void *owner, uint32_t value) {
   (void)owner;
-  return value == 1; /* software reset: assumed to come at the start */
+  return value == 1; /* a software reset, assumed to come at the start */
 }
 
 static bool write_clock(void *owner, uint32_t value) {

@@ -1,11 +1,11 @@
 /* samd21_dmac.c - DMAC (section 20): beats on a peripheral's trigger, linked
    descriptors, software triggers, and the CRC-16 of one channel.
 
-   State: struct samd21_dmac and its channels. A channel's descriptor is copied
-   from RAM when the channel is enabled, or from its link, and written back at
-   the end of a block, as on the chip. The event `kick` moves one beat of the
-   lowest channel that has a request, and fires again while any channel has a
-   request. */
+   State: struct samd21_dmac and its channels. As on the chip, a channel copies
+   its descriptor from RAM when it is enabled. At the end of a block the channel
+   writes its descriptor back, and copies the linked one, if any. The event
+   `kick` moves one beat of the channel with the lowest number among those with
+   a request, and fires again while any channel has a request. */
 #include "samd21_dmac.h"
 
 #include <string.h>

@@ -10,7 +10,7 @@ enum {
   INTFLAG = 0x14,
   STATUS = 0x18,
   CACHEDIS = 1 << 18,
-  CACHE_LINES = 8, /* direct-mapped, 8 lines of 64 bits (22.6.5) */
+  CACHE_LINES = 8, /* lines of a direct-mapped cache, 64 bits each (22.6.5) */
   LINE_SHIFT = 3,
   NO_WAIT_HZ = 24000000, /* table 37-43, above 2.7 V */
 };

@@ -1,6 +1,7 @@
-/* samd21_port.c - PORT (section 23), on the bridge and on the IOBUS. State: the
-   registers of both groups. Only the card's select pin has an effect. The
-   multiplexer is read by peripherals that check their pins (samd21_pin_is). */
+/* samd21_port.c - PORT (section 23), reached by the bridge and by the IOBUS.
+   State: the registers of both groups. Only the card's select pin has an
+   effect. Peripherals read the multiplexer to check their pins (samd21_pin_is).
+ */
 #include "samd21.h"
 
 enum {

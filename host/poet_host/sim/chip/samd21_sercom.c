@@ -1,12 +1,12 @@
 /* samd21_sercom.c - SERCOM as a USART with internal clock (section 26) and as
    an SPI host (section 27).
 
-   State: struct samd21_sercom. A byte that is written waits in `held`, moves
-   to `shifter`, and leaves it one byte time later (event `shifted`).
-   Received bytes wait in `received`; a third one is lost (BUFOVF). The flags
-   DRE and RXC follow from these fields and trigger DMA. An illegal use of a
-   register stops the machine: a write to an enable-protected one, or DATA
-   while DRE is clear. */
+   State: struct samd21_sercom. A byte that is written waits in `held`, moves to
+   `shifter`, and leaves it one byte time later (event `shifted`). Received
+   bytes wait in `received`, which holds two; a third byte is lost (BUFOVF). The
+   flags DRE and RXC follow from these fields and trigger DMA. An illegal use of
+   a register stops the machine: a write to an enable-protected register while
+   the SERCOM is enabled, or to DATA while DRE is clear. */
 #include "samd21.h"
 
 #include <stdio.h>
@@ -46,8 +46,8 @@ static uint32_t core_hz(const struct samd21_sercom *s) {
   return samd21_clock_hz(s->chip, 0x14 + s->index);
 }
 
-/* Return the ticks of one byte on the wire. A byte of a USART includes start
-   and stop bit. */
+/* Return the ticks of one byte on the wire. With a USART, start bit and stop
+   bit are included. */
 static uint64_t byte_ticks(const struct samd21_sercom *s) {
   uint64_t hz = core_hz(s), baud = s->baud;
   if (hz == 0)

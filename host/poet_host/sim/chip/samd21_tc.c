@@ -1,11 +1,12 @@
 /* samd21_tc.c - TC (section 30): counting up in 16 or 32 bits, compare and
    overflow interrupts, match frequency, one shot.
 
-   State: struct samd21_tc. The counter is not stepped: while it runs, its value
-   follows from `started_at`, else it is `stopped_count`. A compare or overflow
-   is scheduled as an event only if an interrupt or a one-shot needs it. All
-   others are found by catch_up, which looks at the time since `caught_up_at`.
-   COUNT reads the value of the last read request, as on the chip. */
+   State: struct samd21_tc. The counter is not stepped: its value is computed
+   from `started_at` while it runs, and is `stopped_count` otherwise. A compare
+   or overflow is scheduled as an event only if an interrupt or a one-shot needs
+   it. All others are found by catch_up, which looks at the time since
+   `caught_up_at`. COUNT reads the value of the last read request, as on the
+   chip. */
 #include "samd21.h"
 
 #include <stdio.h>

@@ -3,8 +3,8 @@
 
    State: struct samd21_usb. Descriptors and data of the endpoints are in RAM,
    at `descriptors`; samd21_usb_bus.c reads them when a transaction needs them.
-   Enabling checks clocks, pins and calibration, which the data sheet demands.
- */
+   When the program enables USB, the model checks clocks, pins and calibration
+   for the values that the data sheet demands. */
 #include "samd21_usb.h"
 
 #include <string.h>

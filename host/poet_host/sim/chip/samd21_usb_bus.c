@@ -3,10 +3,10 @@
    that sends, described in a table in RAM. This file answers the transactions
    of usb_bus.c.
 
-   A SETUP packet is accepted only after the previous one has been handled
-   (RXSTP). It takes both banks of the endpoint back from the program. Transfers
-   of several packets, which the controller could split itself, are not
-   modelled. */
+   A SETUP packet is accepted only after the program has handled the previous
+   one (RXSTP). The packet takes both banks of the endpoint back from the
+   program. Transfers of several packets, which the controller could split
+   itself, are not modelled. */
 #include <string.h>
 
 #include "samd21_usb.h"

@@ -2,7 +2,7 @@
    B3.2 to B3.4, ARMv7-M B3.2 to B3.4).
 
    State: struct system_control of the machine. `line` is the level of each
-   request. `pending` is set at its rising edge, and again at the return from
+   request. `pending` is set when this level rises, and again at the return from
    the exception if the level is still high. SysTick has no counter: the tick at
    which it next reaches zero is an event, and its value follows from that tick.
    A register that the core lacks stops the machine. */

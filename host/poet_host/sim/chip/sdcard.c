@@ -4,10 +4,9 @@
    State: struct sdcard. sdcard_exchange is called for each byte. It first takes
    the byte to send: a response, busy, or data, in this order. Then it handles
    the received byte. Times are absolute (`busy_until_ns`, `data_ready_ns`), so
-   the card needs no events. A violation by the host is kept as a complaint, and
-   the machine stops with it, except after a swap or a reset of the host, which
-   then cannot know the card's state.
- */
+   the card needs no events. A violation of the protocol is kept as a complaint
+   and stops the machine. After a swap of the card or a reset of the host, the
+   machine continues, because the host then cannot know the card's state. */
 #include "sdcard.h"
 
 #include <stdlib.h>
@@ -287,8 +286,9 @@ static uint8_t next_output(struct sdcard *card, uint64_t now_ns) {
   return 0xff;
 }
 
-/* A strict card takes what comes within a write for tokens. CMD12 is the only
-   command that it understands there, after a block that it refused. */
+/* Return true if the card accepts a command now. Within a write, a strict card
+   expects only tokens. After it has refused a block, CMD12 is accepted there.
+ */
 static bool takes_commands(const struct sdcard *card) {
   return card->state != SD_WAIT_TOKEN || !card->config.strict || card->refused;
 }

@@ -41,7 +41,8 @@ static void respond_r3_r7(struct sdcard *card, uint32_t value) {
   respond(card, bytes, 5);
 }
 
-/* Block of a command's argument: blocks on SDHC, bytes on SDSC. */
+/* Set the block from a command's argument: on SDHC the number of the block, on
+   SDSC its address in bytes. Return the error bits of R1. */
 static uint8_t address(struct sdcard *card, uint32_t argument) {
   if (!card->config.high_capacity && argument % SD_BLOCK_BYTES != 0)
     return R1_ADDRESS;
@@ -153,7 +154,7 @@ static void application_command(struct sdcard *card, unsigned index,
   else if (index == 22 && card->state == SD_READY)
     send_written(card, now_ns);
   else if (index == 23 && card->state == SD_READY)
-    respond_r1(card, 0); /* number of blocks to erase first: only a hint */
+    respond_r1(card, 0); /* only a hint: how many blocks to erase first */
   else
     respond_r1(card, R1_ILLEGAL);
 }

@@ -19,7 +19,8 @@ const char *sdcard_error(void) {
   return error_text;
 }
 
-/* CSD version 1 (5.3.2): (C_SIZE + 1) * 2^(C_SIZE_MULT + 2) blocks. */
+/* CSD version 1 (5.3.2): a card has (C_SIZE + 1) * 2^(C_SIZE_MULT + 2) blocks.
+ */
 static bool standard_size(uint64_t blocks, unsigned *mult, uint32_t *size) {
   for (*mult = 0; *mult < 8; ++*mult) {
     uint64_t unit = 1u << (*mult + 2);
@@ -31,7 +32,7 @@ static bool standard_size(uint64_t blocks, unsigned *mult, uint32_t *size) {
   return false;
 }
 
-/* CSD version 2 (5.3.3): (C_SIZE + 1) * 512 KiB. */
+/* CSD version 2 (5.3.3): a card has (C_SIZE + 1) * 512 KiB. */
 static bool size_exists(const struct sdcard *card) {
   unsigned mult;
   uint32_t size;
@@ -208,7 +209,7 @@ void sd_status(const struct sdcard *card, uint8_t status[SD_STATUS_BYTES]) {
 }
 
 uint8_t sd_crc7(const uint8_t *data, uint32_t size_bytes) {
-  uint8_t crc = 0; /* x^7 + x^3 + 1, in the upper seven bits */
+  uint8_t crc = 0; /* polynomial x^7 + x^3 + 1; CRC in the upper 7 bits */
   for (uint32_t i = 0; i < size_bytes; i++) {
     crc ^= data[i];
     for (int bit = 0; bit < 8; bit++)

@@ -5,9 +5,9 @@
    State: struct usb_bus. `running` is the pipe whose transaction ends with the
    event `ended`; NULL: none. Pipes take turns. A pipe that was answered NAK
    waits (`refused`) until the device calls usb_bus_ready. A real host would
-   repeat its attempts meanwhile: the next transaction of the pipe begins at the
-   time of such an attempt. While an answer is handled (`performing`), no new
-   transaction begins. */
+   repeat its attempts during this wait, so the pipe's next transaction begins
+   at the time of such an attempt. While an answer is handled (`performing`), no
+   new transaction begins. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ enum {
   NAK_BYTES = 8,
   SOF_BYTES = 6,
   FRAME_HZ = 1000,
-  SILENCES = 3,              /* attempts without an answer before failure */
+  SILENCES = 3,              /* unanswered attempts until a transfer fails */
   PATIENCE_US = 5000 * 1000, /* time limit of a control transfer */
   DIRECTION_IN = 0x80,
 };
@@ -42,8 +42,8 @@ unsigned usb_bus_frame(const struct usb_bus *bus) {
 
 /* -- times -- */
 
-/* Return the earliest start of a transaction at which it ends within its
-   frame. */
+/* Return the earliest time, not before `from`, at which a transaction of this
+   length can begin and end in the same frame. */
 static uint64_t fit(const struct usb_bus *bus, uint64_t from, uint64_t ticks) {
   const uint64_t frame = bus->m->tick_hz / FRAME_HZ;
   const uint64_t begin = from / frame * frame, sof = byte_ticks(bus, SOF_BYTES);
@@ -287,7 +287,7 @@ void usb_bus_abort(struct usb_bus *bus) {
     bus->pipes[i].active = false;
 }
 
-/* -- for controllers, and the cable -- */
+/* -- functions for the models of USB controllers, and the cable -- */
 
 struct usb_bus *usb_bus_create(struct machine *m,
                                const struct usb_device *device) {

@@ -161,7 +161,8 @@ static bool understand_device(struct usb_host *h, const uint8_t *d, int size) {
   return true;
 }
 
-/* Evaluate the answer to this step's request. Return NULL, or what is wrong. */
+/* Evaluate the answer to this step's request. Return NULL if the answer is
+   right, or else a text that states what is wrong. */
 static const char *understand(struct usb_bus *bus, int size) {
   struct usb_host *h = bus->host;
   const uint8_t *data = bus->control.data;

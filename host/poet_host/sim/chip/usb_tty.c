@@ -2,10 +2,10 @@
    driver cdc_acm, and of a program that uses /dev/ttyACM0.
 
    State, in struct usb_host: what the program wants (`wants_open`,
-   `wants_baud`) and what was sent to the device (`open`, `baud`).
-   usb_tty_next sends one request, the next that is needed. The answer to this
-   request calls usb_tty_next again. `busy` is set while a request is pending.
- */
+   `wants_baud`) and what was sent to the device (`open`, `baud`). usb_tty_next
+   sends the next request that is needed. When the answer to this request
+   arrives, usb_tty_next is called again. `busy` is set while a request is
+   pending. */
 #include <string.h>
 
 #include "usb_host.h"

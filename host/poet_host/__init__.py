@@ -1,8 +1,8 @@
-"""Train neural networks on microcontrollers within a RAM budget, exactly.
+"""Train neural networks on microcontrollers within a RAM budget, without approximations.
 
-`import poet_host as poet` provides the verbs of poet_host.api. They are loaded on first use, so
-that a single module, such as poet_host.isa, can be imported without the solver and the serial port.
-The verbs check their arguments: a wrong type raises BadInput.
+`import poet_host as poet` provides the names of poet_host.api. They are loaded on first use, so
+that the import of one module, such as poet_host.isa, needs neither the solver nor pyserial. The
+functions check their arguments: a wrong type raises BadInput.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# The names in api.__all__. This module cannot import api, which imports modules that import it.
+# The names in api.__all__. An import of api here would be a circular import.
 _VERBS = frozenset(
     {
         "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Diverged",

@@ -1,10 +1,10 @@
-"""The command `poet-host`, and `python -m poet_host` where no script is on the path."""
+"""The entry point of the command `poet-host`, and of `python -m poet_host`."""
 
 import json
 import signal
 import sys
 
-# Modules whose package has another name.
+# The packages of modules that have another name than their package.
 INSTALLED_AS = {"serial": "pyserial"}
 
 
@@ -14,7 +14,7 @@ def main() -> None:
     try:
         from .cli.main import main as command
     except ImportError as error:
-        # poet_host.cli prints all other errors, but needs packages that may be the missing ones.
+        # Without its packages, poet_host.cli, which prints all other errors, cannot be imported.
         message = _import_failure(error)
         print(f"poet-host: {message}", file=sys.stderr)
         if "--json" in sys.argv:
@@ -26,10 +26,10 @@ def main() -> None:
 
 
 def _import_failure(error: ImportError) -> str:
-    """The message about a package that cannot be imported.
+    """Return the error message for a package that cannot be imported.
 
-    The error names the module, unless the package itself raised the error. Then the last frame of
-    the traceback is the package's.
+    `error` names the module, unless the package itself raised the error. In that case, the last
+    frame of the traceback belongs to the package.
     """
     module = (error.name or "").partition(".")[0]
     trace = error.__traceback__

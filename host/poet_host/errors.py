@@ -8,14 +8,14 @@ import json
 import re
 from collections.abc import Sequence
 
-QUOTED_CHARACTERS = 60  # limit of a name, text or number from a file in a message
+QUOTED_CHARACTERS = 60  # length limit of a quotation from a file in a message
 _REASON_CHARACTERS = 200
-_WORD_CHARACTERS = 256  # limit of a word that is not quoted, such as a path
+_WORD_CHARACTERS = 256  # length limit of a word without quotes, such as a path
 _LINE_CHARACTERS = 1500
 
 
 def quoted(value: object) -> str:
-    """Return a value from a file as one line of about QUOTED_CHARACTERS. Text gets quotes."""
+    """Return a value from a file as one line of about QUOTED_CHARACTERS, text in quotes."""
     if isinstance(value, str):
         text = shortened(value)
         return json.dumps(text, ensure_ascii=not text.isprintable())
@@ -32,13 +32,13 @@ def named(name: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:
-    """Return the first names of a list for a message, and the number of the other names."""
+    """Return a text with the first `most` names, and the number of the remaining names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(named(name) for name in names[:most]) + more
 
 
 def reason(error: Exception) -> str:
-    """Return the error message of another package on one line."""
+    """Return the message of another package's error as one line."""
     return shortened(" ".join(str(error).split()), _REASON_CHARACTERS)
 
 
@@ -59,7 +59,7 @@ def _bounded(message: str) -> str:
 
 
 class PoetError(Exception):
-    """An error that is not caused by the user's input (exit code 1)."""
+    """Base class of the errors; also an error that the input did not cause (exit code 1)."""
 
     exit_code = 1
 
@@ -74,7 +74,7 @@ class BadInput(PoetError):
 
 
 class PoetWarning(UserWarning):
-    """A warning: the user should know this now, although nothing failed."""
+    """A warning that the user should see at once, although nothing has failed."""
 
 
 class NoDevice(PoetError):
@@ -90,7 +90,7 @@ class LinkBroken(PoetError):
 
 
 class Infeasible(PoetError):
-    """No plan exists within the limits. `smallest_ram_bytes` is a budget that works, if known."""
+    """No plan exists within the limits. `smallest_ram_bytes`: a sufficient budget, or None."""
 
     exit_code = 5
 

@@ -36,15 +36,14 @@ def write_whole(path: Path | str, data: bytes | str, mode: int | None = None) ->
 
 @contextmanager
 def replacement(path: Path, mode: int | None = None) -> Iterator[Path]:
-    """Yield the path of a new file on the same disk. After the block it is given the name `path`.
+    """Yield the path of a new file, which is renamed to `path` after the `with` block.
 
-    If the block fails, or the process is killed, `path` stays as it was. After the block, a power
-    cut does not take the file back. Raises BadInput if `path` is a folder, OSError if it cannot be
-    written.
+    If the block fails, or the process is killed, `path` stays as it was. Once renamed, the new file
+    survives a power cut. Raises BadInput if `path` is a folder, OSError if it cannot be written.
     """
     path = Path(os.path.realpath(path))
     if path.is_dir():
-        raise BadInput(f"{path} cannot be written: the path is a folder")
+        raise BadInput(f"{path} cannot be written, because it is a folder: name a file")
     with temporary_file(path.parent, ".poet-writing-") as new:
         yield new
         with new.open("rb+") as file:
@@ -73,12 +72,12 @@ def write_all(file: BinaryIO, data: bytes) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a path is a device or pipe (/dev/stdout), which a file must not replace."""
+    """Return True for a device or pipe, such as /dev/stdout, which a file must not replace."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """Return the bytes of a file. Raises BadInput, with the file's name, if that fails."""
+    """Return the bytes of a file. Raises BadInput, with the path, if the file cannot be read."""
     if not isinstance(path, str | os.PathLike):
         raise BadInput(f"pass the path of a file, not a {type(path).__name__}")
     try:
@@ -90,7 +89,7 @@ def read_bytes(path: Path | str) -> bytes:
 def read_text(path: Path | str) -> str:
     """Return the UTF-8 text of a file, without a byte order mark.
 
-    Raises BadInput, with the file's name, if that fails.
+    Raises BadInput, with the path, if the file cannot be read or is not UTF-8.
     """
     try:
         return read_bytes(path).decode("utf-8-sig")
@@ -108,8 +107,8 @@ def read_json(path: Path | str) -> Any:
 def parse_json(text: str | bytes, where: str) -> Any:
     """Return the value of a JSON text. Raises BadInput if the text is not valid JSON.
 
-    The error begins with `where` and names the line. An object with the same key twice is an error,
-    since one of the two values would be lost.
+    The error message begins with `where`. An object with the same key twice is an error, because
+    one of the two values would be lost.
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -125,22 +124,24 @@ def parse_json(text: str | bytes, where: str) -> Any:
         return json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         raise BadInput(
-            f"{where}, line {error.lineno}: this is not JSON ({error.msg}): check the file"
+            f"{where}, line {error.lineno}: this is not valid JSON ({error.msg}): check the file"
         ) from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"{where} is not a text in UTF-8: check the file") from error
+        raise BadInput(f"{where} is not text in UTF-8: save it as UTF-8") from error
     except RecursionError as error:
         raise BadInput(f"{where}: the JSON is nested too deeply: check the file") from error
-    except ValueError as error:  # a whole number has thousands of digits
+    except ValueError as error:  # Python cannot read a whole number of thousands of digits
         raise BadInput(f"{where}: a number has too many digits: check the file") from error
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Return the table of a TOML text. Raises BadInput, which begins with `where`, if invalid."""
+    """Return the table of a TOML text. If invalid, raises BadInput that begins with `where`."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where}: this is not TOML ({reason(error)}): check the file") from error
+        raise BadInput(
+            f"{where}: this is not valid TOML ({reason(error)}): check the file"
+        ) from error
 
 
 def _reason(error: OSError) -> str:

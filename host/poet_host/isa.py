@@ -20,7 +20,7 @@ _ROW = re.compile(r"^(\w+)\((.+?)\)$", re.M | re.S)
 _COLUMN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",]+))\s*(?:,|$)')
 _WINDOW = ("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w")
 SIZES = ("n", "c", "h", "w", "k", "oh", "ow", *_WINDOW, "groups", "variant")
-INTEGERS = "LJ"  # letters of the operands whose elements are int32
+INTEGERS = "LJ"  # shape letters of operands with int32 elements
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Return the operands' names. `?`: the operand may be missing. `+`: the sink's operands."""
+        """Return the operand names. A name with ? is optional; + stands for the sink's operands."""
         return tuple(self.columns[0].split())
 
 
@@ -43,10 +43,7 @@ class Kernel(Row):
 
     @property
     def letters(self) -> str:
-        """Return one letter for each operand: the letter of its shape.
-
-        The operands of the sink are left out.
-        """
+        """Return the shape letter of each operand, without the operands of the sink."""
         return self.columns[1].partition(">")[0].rstrip("+").upper()
 
     @property
@@ -60,7 +57,7 @@ class Kernel(Row):
 
     @property
     def in_place(self) -> int | None:
-        """Return the index of the input whose memory the output always takes; None without one."""
+        """Return the index of the input that the output always overwrites, or None."""
         _, must, number = self.columns[2].partition("MUST_")
         return int(number) - 1 if must else None
 
@@ -83,7 +80,7 @@ class Kernel(Row):
 
     @cached_property
     def work(self) -> dict[str, str]:
-        """Return the formulas of the column `work`, by unit."""
+        """Return the formulas in the column `work` of isa.def, by unit, such as `macs`."""
         terms = (term.split() for term in self.columns[4].split(", ") if term)
         return {unit: formula for formula, unit in terms}
 
@@ -126,7 +123,7 @@ def attributes(kernel: str, sink: str) -> tuple[str, ...]:
 
 @cache
 def axes(letter: str) -> tuple[str, ...]:
-    """Return the sizes of a shape, as formulas, without axes of 1 at the end."""
+    """Return a formula for the size of each axis of a shape, without axes of 1 at the end."""
     if letter in "ABR":
         return (*axes("X"), "variant")
     found = next(axes for _, (key, *axes) in _raw_rows("isa.def") if key == f"'{letter}'")
@@ -136,7 +133,7 @@ def axes(letter: str) -> tuple[str, ...]:
 
 
 def shape(letter: str, attributes: Mapping[str, int | float]) -> tuple[int, ...]:
-    """Return the shape of an operand, from fields of `struct poet_op`. A missing field is 0."""
+    """Compute an operand's shape from fields of `struct poet_op`. A missing field counts as 0."""
 
     def size(name: str) -> int:
         return int(attributes.get(name, 0))
@@ -171,7 +168,7 @@ def by_code(macro: str) -> dict[int, Row]:
 
 @cache
 def fingerprint_text() -> bytes:
-    """Return the rows as C turns them into text, one per line: macro, code, name, operands."""
+    """Return the same text of all rows as the firmware: a line of macro, code, name, operands."""
     return "".join(
         f"{row.macro} {row.code} {row.name} {row.columns[0]}\n"
         for macro in ("STATEMENT", "SINK", "KERNEL")
@@ -210,9 +207,9 @@ def field_types(name: str) -> dict[str, str]:
 
 
 def names_in_use(name: str, used: Collection[str]) -> list[str]:
-    """Return one name for each place in a record. Fields at the same place share memory.
+    """Return one field name for each offset in a record. Several fields may share an offset.
 
-    If one of them is in `used`, its name is returned, otherwise the first name.
+    Of several fields, the one in `used` is returned, or the first if `used` has none of them.
     """
     chosen: dict[int, str] = {}
     for field, about in ffi().typeof(f"struct {name}").fields:
@@ -241,7 +238,7 @@ def pack_op(
     overwrites: int | None,
     attrs: Mapping[str, int | float],
 ) -> bytes:
-    """Return a poet_op as bytes. `attrs` are the fields that have no parameter of their own."""
+    """Return a poet_op as bytes. `attrs`: the fields without their own parameter."""
     none = constants()["POET_NONE"]
     return pack(
         "poet_op",
@@ -258,7 +255,9 @@ def pack_op(
 def unpack(name: str, data: bytes | memoryview) -> dict[str, Any]:
     """Return the fields of one record, by name. Raises ValueError if the length is wrong."""
     if len(data) != record_size(name):
-        raise ValueError(f"{name} has {record_size(name)} bytes, not {len(data)}")
+        raise ValueError(
+            f"a record {name} has {record_size(name)} bytes, but {len(data)} bytes were passed"
+        )
     record = ffi().new(f"struct {name} *")
     ffi().memmove(record, bytes(data), len(data))
     return {field: _plain(getattr(record, field)) for field in field_types(name)}

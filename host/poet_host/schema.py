@@ -11,14 +11,14 @@ from msgspec import Meta
 from .errors import BadInput, named, quoted
 
 _T = TypeVar("_T")
-_Keys = tuple[str | int, ...]  # the keys that lead to a value inside another value
+_Keys = tuple[str | int, ...]  # keys and indices from a value to a part of it
 
-LARGEST_WHOLE = 1 << 53  # beyond it, sums of bytes are no longer exact in a solver
-LARGEST = 1e303  # limit of any number, so that sums are finite
-LARGEST_AMOUNT = 1e30  # limit of a number that is multiplied by others
+LARGEST_WHOLE = 1 << 53  # sums of larger numbers of bytes are not exact in a solver
+LARGEST = 1e303  # largest number in a file, so that sums are finite
+LARGEST_AMOUNT = 1e30  # largest number that is multiplied by others
 
 Amount = Annotated[float, Meta(ge=0, le=LARGEST_AMOUNT)]  # a time, a power, a rate
-Count = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]  # bytes, or a number of things
+Count = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]  # a number of bytes or of other things
 Name = Annotated[str, Meta(min_length=1)]
 
 _WORDS = {
@@ -51,7 +51,7 @@ def convert(
 
 
 def _place_and_problem(text: str) -> tuple[str, str]:
-    """Return the place and the problem that a message of msgspec names, in this project's words."""
+    """Split a message of msgspec into place and problem, with the problem in plain words."""
     found = re.fullmatch(r"(.*?)(?: - at (?:`key` in )?`(\$.*)`)?", text, re.DOTALL)
     problem, place = (found[1], found[2] or "$") if found else (text, "$")
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", problem):
@@ -65,12 +65,12 @@ def _message(where: str, place: str, problem: str) -> str:
 
 
 def _path(keys: _Keys) -> str:
-    """Return the place of a value in the notation of msgspec: $.steps[3].loss."""
+    """Return the place of a value in the notation of msgspec, such as $.steps[3].loss."""
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{named(key)}" for key in keys)
 
 
 def _unsound(value: Any, at: _Keys = ()) -> Iterator[tuple[_Keys, str]]:
-    """Yield the place and the problem of each part of a value that no format here allows."""
+    """Yield place and problem of each part of a value that is invalid in every format."""
     if isinstance(value, dict):
         for key, one in value.items():
             if not _is_unicode(key):
@@ -121,6 +121,7 @@ def of_format(value: Any, name: str, version: int, where: str, advice: str) -> d
     found = value.get("version")
     if found != version or isinstance(found, bool):
         raise BadInput(
-            f"{where} has version {quoted(found)}, but this program reads {version}: {advice}"
+            f"{where} has version {quoted(found)}, but this program reads version {version}: "
+            f"{advice}"
         )
     return {key: one for key, one in value.items() if key not in ("format", "version")}

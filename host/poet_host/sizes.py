@@ -24,11 +24,13 @@ def size_bytes(text: str, what: str, also: str = "") -> int:
     unit = found[2].lower() if found else ""
     if found and unit in ("k", "m", "g"):
         binary, decimal = (f"{found[1]}{unit.upper()}{end}" for end in ("iB", "B"))
-        raise BadInput(f"{what}: write {binary} (powers of 1024) or {decimal} (powers of 1000)")
+        raise BadInput(
+            f"{what} is ambiguous: write {binary} (powers of 1024) or {decimal} (powers of 1000)"
+        )
     if not found or unit not in _UNITS:
         raise BadInput(
-            f"{what}: write a number of bytes, such as 24576, or a size, such as 24KiB or "
-            f"64MiB{also}"
+            f"{what} is not valid: write a number of bytes, such as 24576, or a size, such as "
+            f"24KiB or 64MiB{also}"
         )
     size = Fraction(found[1]) * _UNITS[unit]
     if size.denominator != 1:
@@ -38,12 +40,12 @@ def size_bytes(text: str, what: str, also: str = "") -> int:
 
 def bounded(size: int, what: str) -> int:
     if size > LARGEST_WHOLE:
-        raise BadInput(f"{what}: at most {LARGEST_WHOLE:,} bytes are possible")
+        raise BadInput(f"{what} is too large: use at most {LARGEST_WHOLE:,} bytes")
     return size
 
 
 def as_bytes(size: int | str, what: str) -> int:
-    """Return the bytes that a number, or a text such as "64KiB", states.
+    """Return the number of bytes of `size`: a number, or a text such as "64KiB".
 
     `what` is the name of the size in an error.
     """
@@ -51,6 +53,7 @@ def as_bytes(size: int | str, what: str) -> int:
         return size_bytes(size, what)
     if not isinstance(size, Integral) or isinstance(size, bool):
         raise BadInput(
-            f"{what} {size!r}: write a number of bytes, such as 24576, or a size, such as 24KiB"
+            f"{what} {size!r} is not valid: write a number of bytes, such as 24576, or a size, "
+            "such as 24KiB"
         )
     return int(size)

@@ -1,7 +1,7 @@
-"""Temporary files that no other user can guess, and that a killed process does not leave for long.
+"""Temporary files in private folders, which are removed later if their process is killed.
 
-Each is in a private folder of its own, which its process locks. The system releases the lock of a
-process that ends, however it ends. So a private folder without a lock is a leftover.
+A process locks the private folder of each of its files. When the process ends in any way, the
+system releases the lock. So a private folder without a lock is a leftover.
 """
 
 import os
@@ -12,18 +12,18 @@ from tempfile import mkdtemp
 
 try:
     import fcntl
-except ImportError:  # Windows: folders have no locks, so leftovers stay
+except ImportError:  # Windows has no locks for folders, so leftovers stay
     fcntl = None  # type: ignore[assignment]
 
 _FILE = "file"
-_RANDOM = "?" * 8  # what mkdtemp appends to a prefix
+_RANDOM = "?" * 8  # pattern of the text that mkdtemp appends to a prefix
 
 
 @contextmanager
 def temporary_file(folder: Path, prefix: str) -> Iterator[Path]:
     """Yield a path for a new file in a private folder in `folder`; remove both after the block.
 
-    The file may be renamed to another name. Raises OSError if `folder` cannot be written to.
+    The block may rename the file. Raises OSError if `folder` cannot be written to.
     """
     remove_leftovers(folder, prefix)
     private, lock = _locked(folder, prefix)
@@ -49,7 +49,8 @@ def remove_leftovers(folder: Path, prefix: str) -> None:
 def locked(file: int, *, wait: bool = False) -> bool:
     """Lock an open file or folder until it is closed, as boards lock their card images.
 
-    Return False if the lock is not free and shall not `wait`, or if there are no locks.
+    `wait`: wait until the lock is free. Returns False if the lock is not free, or if the file
+    system has no locks.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -59,7 +60,7 @@ def locked(file: int, *, wait: bool = False) -> bool:
 
 
 def _remove_leftover(private: Path) -> None:
-    """Remove a private folder of this user that nobody locks, but never files of other names."""
+    """Remove a private folder and its file, if this user owns it and no process locks it."""
     with suppress(OSError):
         found = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -72,9 +73,9 @@ def _remove_leftover(private: Path) -> None:
 
 
 def _locked(folder: Path, prefix: str) -> tuple[Path, int | None]:
-    """Make a private folder; return it, and the file descriptor that holds its lock.
+    """Create and lock a private folder; return it, and the file descriptor of the lock.
 
-    Another process may take the folder for a leftover before it is locked. Then make another one.
+    Before the lock, another process may remove the folder as a leftover. Then create another one.
     """
     while True:
         private = Path(mkdtemp(prefix=prefix, dir=folder))

@@ -30,12 +30,12 @@ class Power:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Rates that estimate costs where nothing was measured.
+    """Rates from which costs are estimated that were not measured.
 
     Operator time: base_us + us_per_mac x macs + us_per_flop x other operations + us_per_byte x
     bytes read and written + us_per_loop x innermost loops. Transfer time of whole blocks:
     page_*_us + bytes / page_*_bytes_per_us. Processor time of a transfer: page_*_cpu_us +
-    page_*_cpu_us_per_byte x bytes.
+    page_*_cpu_us_per_byte x bytes. The * stands for `in` (a read) or `out` (a write).
     """
 
     base_us: Amount
@@ -56,9 +56,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Paper:
-    """Figures of the POET paper, by which costs are estimated.
+    """Figures of the POET paper, for estimates of costs as in the paper.
 
-    The paper takes energy as power x time, and assumes that a resting board draws 0 W.
+    The paper computes energy as power x time, and assumes that an idle board draws 0 W.
     """
 
     processor_active_uw: Amount
@@ -74,7 +74,7 @@ class Paper:
 class Loading:
     """Facts that are needed to write a firmware image to a board."""
 
-    tools: dict[str, str]  # upload programs, preferred one first, with their names for the chip
+    tools: dict[str, str]  # the chip's name in each upload program; the first is preferred
     start: _Address  # flash address of the image
     usb: tuple[_UsbIds, ...]  # vendor and product ids of the board's own USB port
     boot_loader: str  # USB ids of the board's boot loader, or empty
@@ -83,16 +83,16 @@ class Loading:
 
 @dataclass(frozen=True)
 class Board:
-    """The facts in one board.toml."""
+    """The facts about a board, from its board.toml."""
 
     name: str  # name of its folder
     title: str
     arena_bytes: _Arena  # RAM for tensors
     power: Power
     estimate: Estimate
-    paper: Paper | None = None  # None: the paper does not state all figures
+    paper: Paper | None = None  # None: the paper does not state all figures of this board
     loading: Loading | None = None  # None: the board has no firmware image
-    target: str = ""  # GNU triple of a Linux board, which runs firmware/port/native; else empty
+    target: str = ""  # GNU triple of a board that runs Linux, or empty
 
     @property
     def is_computer(self) -> bool:
@@ -103,7 +103,7 @@ class Board:
     def base_power_uw(self) -> float:
         """Power of the board while the processor sleeps and the card is idle.
 
-        The energy of a statement does not include this power.
+        The energy of a schedule's statement does not include this power.
         """
         power = self.power
         return power.processor_sleep_uw + power.other_uw + power.storage_idle_uw
@@ -115,7 +115,7 @@ def names() -> list[str]:
 
 
 def load_board(name: str) -> Board:
-    """Return one board. Raises BadInput if it is unknown or its board.toml is wrong."""
+    """Return the board `name`. Raises BadInput if it is unknown or its board.toml is wrong."""
     if name not in names():
         raise BadInput(f"there is no board {name}: choose one of {', '.join(names())}")
     path = resource("boards") / name / "board.toml"
@@ -123,10 +123,10 @@ def load_board(name: str) -> Board:
 
 
 def parse_board(name: str, text: str, where: str) -> Board:
-    """Return the board that a board.toml describes. Messages of errors begin with `where`."""
+    """Return the board that a board.toml describes. Error messages begin with `where`."""
     table = parse_toml(text, where)
     if "name" in table:
         raise BadInput(
-            f"{where}, at $.name: the name of the folder is the name of the board: delete the key"
+            f"{where}, at $.name: delete this key. The name of a board is the name of its folder"
         )
     return convert({**table, "name": name}, Board, where)

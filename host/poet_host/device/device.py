@@ -28,7 +28,7 @@ MODEL, PLAN, TENSOR, ARENA, JOB = (
     _C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR", "ARENA", "JOB")
 )
 NOTHING_COMMITTED = 0xFFFFFFFF  # value of poet_hello.committed_step if nothing is committed
-CONNECT_PATIENCE_S = 5.0  # wait for the first answer: a board may reset when its port is opened
+CONNECT_PATIENCE_S = 5.0  # longest wait for the first answer: opening a port may reset the board
 STOP_POLL_S = 0.05  # pause between two checks whether a step has stopped
 _BLOCK = _C["POET_BLOCK"]
 
@@ -39,9 +39,10 @@ class Device(Closing):
     """A board on an open link. Methods return the records of records.h as named tuples.
 
     The constructor reads the board's poet_hello into `info`, and stops a step that the board still
-    runs. It raises NoDevice if no board answers, and BoardError if the board's rows of isa.def and
-    wire.def differ from this program's. Every method raises BoardError if the board refuses a
-    request. The message contains the meaning of the error and the advice, both from wire.def.
+    runs. It raises NoDevice if no board answers, and BoardError if the board's firmware has another
+    version than this program, or other rows of isa.def. Every method raises BoardError if the board
+    refuses a request. The message contains the meaning of the error and the advice, both from
+    wire.def.
     """
 
     def __init__(self, link: Link) -> None:
@@ -56,8 +57,8 @@ class Device(Closing):
             )
         if self.info.fingerprint != isa.fingerprint():
             raise BoardError(
-                f"the firmware of {self.info.board} and this poet-host have different operators: "
-                f"{self._differing_rows()}. Flash the firmware of this poet-host",
+                f"the firmware of {self.info.board} and this poet-host have different operators "
+                f"({self._differing_rows()}). Flash the firmware of this poet-host",
                 "bad_fingerprint",
                 self.info.fingerprint,
             )
@@ -69,23 +70,23 @@ class Device(Closing):
 
     @cached_property
     def board(self) -> Board:
-        """The facts about the board that the HELLO names."""
+        """The facts about the board that poet_hello names."""
         return load_board(self.info.board)
 
     def hello(self) -> Any:
-        """Read poet_hello again and return it."""
+        """Read poet_hello from the board again, store it in `info`, and return it."""
         self.info = self._request("hello")["hello"]
         return self.info
 
     def rows(self) -> str:
-        """Read the rows of isa.def and wire.def that the board's fingerprint covers."""
+        """Read the board's rows of isa.def as text. The CRC-32 of this text is the fingerprint."""
         text = b""
         while piece := self._request("rows", offset=len(text))["bytes"]:
             text += piece
         return text.decode("ascii", "replace")
 
     def status(self) -> Any:
-        """Read poet_status, which works while a step runs too."""
+        """Read poet_status. This also works while a step runs."""
         return self._request("status")["status"]
 
     def us(self, ticks: float) -> float:
@@ -119,7 +120,7 @@ class Device(Closing):
             following = int(self._request("write", **values)["next"]) - start
             if not done < following <= done + len(piece):
                 raise self._invalid(
-                    f"after {done} bytes of a write, the board expects offset {following}"
+                    f"after a write at offset {done}, the board expects offset {following}"
                 )
             done = following
             if progress:
@@ -145,7 +146,7 @@ class Device(Closing):
         return int(self._request("checksum", **values)["crc"])
 
     def holds(self, object: int, tensor: int, data: bytes) -> bool:
-        """Return True if the object begins with `data`, so that it need not be written."""
+        """Return True if the object begins with `data`. Then `data` need not be written."""
         try:
             return self.checksum(object, tensor, len(data)) == zlib.crc32(data)
         except BoardError:
@@ -154,7 +155,7 @@ class Device(Closing):
     # Training.
 
     def load(self, model_part: bytes, plan_part: bytes, progress: Progress | None = None) -> Any:
-        """Write a schedule to the board's storage, let the board load it, and return poet_facts.
+        """Write a schedule to the board's storage, make the board load it, and return poet_facts.
 
         A part of the schedule is not sent if the storage already holds it.
         """
@@ -199,7 +200,7 @@ class Device(Closing):
         records: list[Any] = []
         while piece := self._request("trace", first=len(records))["bytes"]:
             if len(piece) % size:
-                raise self._invalid("the trace ends within a record")
+                raise self._invalid("the trace ends in the middle of a record")
             for at in range(0, len(piece), size):
                 fields = isa.unpack("poet_trace", piece[at : at + size])
                 records.append(record_type("poet_trace")(**fields))
@@ -229,9 +230,9 @@ class Device(Closing):
         return int(self._request("probe_op", **values)["ticks"])
 
     def probe_transfer(self, write: bool, size_bytes: int, *, repeat: int = 1) -> tuple[int, int]:
-        """Move arena bytes to or from storage `repeat` times.
+        """Copy `size_bytes` between arena and storage (`write`: to storage) `repeat` times.
 
-        Returns the ticks of the transfer lane, and the ticks in which the processor was awake.
+        Returns the ticks of all transfers, and the ticks in which the processor was awake.
         """
         values = {"write": int(write), "size": size_bytes, "repeat": repeat}
         reply = self._request("probe_transfer", **values)
@@ -244,7 +245,7 @@ class Device(Closing):
     # Requests and replies.
 
     def _first_hello(self) -> Any:
-        """Read poet_hello. Stop a step that still runs: no committed step is lost."""
+        """Stop a step that still runs, and read poet_hello. No committed step is lost."""
         try:
             return self._request("hello", CONNECT_PATIENCE_S)["hello"]
         except BoardError as error:
@@ -278,9 +279,9 @@ class Device(Closing):
 
     @staticmethod
     def _piece(room: int) -> int:
-        """Return `room`, rounded down to whole blocks. Less than one block stays as it is.
+        """Return `room` bytes rounded down to whole blocks, or unchanged if less than one block.
 
-        To write only a part of a block, a board must first read the block.
+        Before a board writes only a part of a block, it must read the block.
         """
         return room // _BLOCK * _BLOCK or room
 
@@ -298,9 +299,9 @@ class Device(Closing):
 
 
 def shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Return a progress callback for one part of a transfer of `total`.
+    """Return a callback that reports the progress of one part as progress of all parts.
 
-    The callback adds `before`, the size of the earlier parts, to the size of this part.
+    `before`: size of the earlier parts. `total`: size of all parts.
     """
     if progress is None:
         return None

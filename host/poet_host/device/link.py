@@ -1,4 +1,4 @@
-"""A framed serial link to a board; requests are repeated until their reply arrives."""
+"""A serial link to a board, in frames. A request is repeated until its reply arrives."""
 
 import errno
 import os
@@ -22,20 +22,22 @@ BAUD_RATE = 1_000_000  # baud rate of the firmware's UART; a pty and USB ignore 
 STARTED_HERE = ("native", "auto", *(f"sim:{name}" for name in names()))
 POLL_S = 0.05  # longest time that one read of the port blocks
 LONGEST_PAUSE_S = 10.0  # longest pause between two pings
-TOKEN_WAIT_S = 5.0  # longest wait for the answer to a token, which another host may delay
+TOKEN_WAIT_S = 5.0  # longest wait for the answer to a token: another host may delay it
 TOKEN_VARIABLE = "POET_TOKEN"
-_ADMITTED, _REFUSED = b"poet yes\n", b"poet no\n"  # firmware/port/native/serial.c
-MAX_GARBAGE = 1 << 16  # more bytes than this without a zero are not a frame
+_ADMITTED, _REFUSED = b"poet yes\n", b"poet no\n"  # answers to a token (port/native/serial.c)
+MAX_GARBAGE = 1 << 16  # largest number of bytes without a zero that can be a frame
 
 
 class Link(Closing):
-    """One open port. It sends one request at a time, and matches replies by sequence and code.
+    """One open port to a board, for one request at a time.
+
+    A reply belongs to the request with the same sequence number and code.
 
     `port`: a serial port, or a URL of pyserial. A board at a socket asks for a token, which stands
     in the URL (socket://TOKEN@host:port) or in the variable POET_TOKEN of the environment.
     `timeout_s`: time to wait for a reply before the request is sent again. `patience_s`: longest
     time without a reply. A board is silent while a kernel runs, so slow and simulated boards need
-    more. Raises NoDevice until the board has answered once, LinkBroken after that.
+    more time. Errors are NoDevice before the first answer of the board, and LinkBroken after it.
     """
 
     def __init__(self, port: str, *, timeout_s: float = 1.0, patience_s: float = 60.0) -> None:
@@ -43,12 +45,12 @@ class Link(Closing):
         self.timeout_s = timeout_s
         self.patience_s = patience_s
         self.answered = False
-        self.resent = 0  # repeated requests: a measure of the line's quality
+        self.resent = 0  # number of repeated requests: a measure of the link's quality
         self._sequence = 0
         self._received = bytearray()
         self._frames: deque[bytes] = deque()
-        self._long: tuple[int, int] | None = None  # (sequence, code) of request_long's reply
-        self._early: bytes | None = None  # request_long's reply, if other requests received it
+        self._long: tuple[int, int] | None = None  # (sequence, code) that request_long awaits
+        self._early: bytes | None = None  # reply to request_long, if other requests received it
         self._foreign_bytes = 0
         self._serial = _open(self.port, patience_s)
         if token:
@@ -58,7 +60,7 @@ class Link(Closing):
         self._serial.close()
 
     def _present(self, token: str) -> None:
-        """Send the token that a board at a socket asks for. Raises NoDevice if it is refused."""
+        """Send the token that a board at a socket asks for. Raises NoDevice if it refuses."""
         answer = b""
         give_up = time.monotonic() + TOKEN_WAIT_S
         try:
@@ -73,8 +75,8 @@ class Link(Closing):
         if answer == _REFUSED:
             raise self._refused("has another token")
         raise NoDevice(
-            f"the board at {self.port} does not answer to its token: another host may use it, so "
-            "try again when that host has ended, or check the port's number"
+            f"the board at {self.port} did not answer to the token: if another host uses the "
+            "board, try again after that host has ended. Otherwise check the port number"
         )
 
     def _refused(self, why: str) -> NoDevice:
@@ -107,16 +109,16 @@ class Link(Closing):
         is_running: Callable[[bytes], bool],
         meanwhile: Callable[[], None] | None = None,
     ) -> bytes:
-        """Send a request whose work takes long; return the payload of its reply.
+        """Send a request that takes the board a long time; return the payload of the reply.
 
-        `ping`: code of a request without fields, which the board answers while it works.
+        `ping`: code of a request without fields, which the board answers during this time.
         `is_running` reads the reply to a ping. If `is_running` returns False, the request or its
         reply was lost, and the request is sent again. `meanwhile` is called once, after the first
         ping reply that reports the work as running, and may send other requests.
         """
         awaited = self._long = (self._next_sequence(), code | REPLY)
         self._early = None
-        # A ping that is sent together with the request reaches a simulated board during its work.
+        # A simulated board receives a ping that is sent with the request while it still works.
         self._send(awaited[0], code, payload, *([ping] if meanwhile else []))
         last_reply = time.monotonic()
         pause_s = self.timeout_s
@@ -145,13 +147,13 @@ class Link(Closing):
     def _next_sequence(self) -> int:
         """Return the next sequence number: 1 to 255, then 1 again.
 
-        Pings have number 0: their code identifies the reply.
+        Pings have the number 0, because their code identifies the reply.
         """
         self._sequence = self._sequence % 255 + 1
         return self._sequence
 
     def _send(self, sequence: int, code: int, payload: bytes, *pings: int) -> None:
-        # The zero in front ends a frame of which the board has received only the beginning.
+        # The leading zero ends any frame of which the board has received only the beginning.
         frames = [frame(sequence, code, payload), *(frame(0, ping, b"") for ping in pings)]
         try:
             self._serial.write(b"\0" + b"".join(frames))
@@ -161,10 +163,10 @@ class Link(Closing):
     def _reply(
         self, awaited: tuple[int, int], ping: int | None, until: float
     ) -> tuple[int, bytes] | None:
-        """Return code and payload of the awaited reply (sequence, code), or of a ping's reply.
+        """Return code and payload of the reply `awaited` (sequence, code), or of a reply to a ping.
 
-        Returns None if no reply arrives in time. Returns None, too, after a damaged frame, which
-        may have been the reply.
+        Returns None if no such reply arrives in time. Once the board has answered, returns None
+        after a damaged frame too, because it may have been the reply.
         """
         while (raw := self._frame(until)) is not None:
             try:
@@ -179,12 +181,12 @@ class Link(Closing):
                 return code, payload
             if (sequence, code) == self._long:
                 self._early = payload
-            if not self.answered:  # not from a board: for example an echo of the request
+            if not self.answered:  # not a board's frame: perhaps an echo of the request
                 self._foreign_bytes += len(raw)
         return None
 
     def _frame(self, until: float) -> bytes | None:
-        """Return the next frame: the bytes between two zeros. None: no frame arrives in time."""
+        """Return the next frame (the bytes between two zeros), or None if none arrives in time."""
         while not self._frames:
             try:
                 data = self._serial.read(max(1, self._serial.in_waiting))
@@ -229,7 +231,7 @@ class Link(Closing):
 
 
 def _without_token(port: str) -> tuple[str, str]:
-    """Return the URL of a socket without its token, and the token; other ports as they are."""
+    """Split the URL of a socket into URL and token. Any other port has an empty token."""
     scheme, _, rest = port.partition("://")
     if scheme != "socket":
         return port, ""
@@ -239,8 +241,8 @@ def _without_token(port: str) -> tuple[str, str]:
 
 def _open(port: str, patience_s: float) -> Any:
     if port.startswith("socket://") and not _socket_number(port):
-        raise NoDevice(f"{port}: use a port number from 1 to 65535, as in socket://host:4000")
-    # Lock the port, so that no second program reads the replies. A URL has no lock.
+        raise NoDevice(f"{port} has no valid port number: use 1 to 65535, as in socket://host:4000")
+    # Lock the port, so that no second program reads the replies. A URL cannot be locked.
     exclusive = None if "://" in port else True
     try:
         opened = serial.serial_for_url(
@@ -252,7 +254,7 @@ def _open(port: str, patience_s: float) -> Any:
         )
         opened.reset_input_buffer()
     except ValueError as error:
-        raise NoDevice(f"{port} is not a serial port: {error}") from error
+        raise NoDevice(f"{port} is not a serial port ({error}): name another port") from error
     except (OSError, serial.SerialException) as error:
         raise _no_port(port, error) from error
     return opened
@@ -285,7 +287,7 @@ def _no_port(port: str, error: Exception) -> NoDevice:
 
 
 def _why(error: BaseException) -> str:
-    """Return the system's message and advice. The text that pyserial adds is omitted."""
+    """Return the operating system's message for an error, without pyserial's text, and advice."""
     while error.__context__ is not None:
         error = error.__context__
     advice = "check address and network"
@@ -297,5 +299,5 @@ def _why(error: BaseException) -> str:
 
 
 def candidate_ports() -> list[str]:
-    """Return the serial ports of this computer, the most likely first."""
+    """Return the serial ports of this computer. Ports with poet's firmware come first."""
     return [port.path for port in serial_ports()]

@@ -15,22 +15,23 @@ from .board import Board, load_board, names
 
 try:
     import grp
-except ImportError:  # not a Unix: ports have no groups
+except ImportError:  # only Unix systems have groups of users
     grp = None  # type: ignore[assignment]
 
-RULES = "/etc/udev/rules.d/60-poet.rules"  # must come before 73, which applies the tag `uaccess`
+# The number in the name must be below 73: the rules with number 73 apply the tag `uaccess`.
+RULES = "/etc/udev/rules.d/60-poet.rules"
 
 
 @dataclass(frozen=True)
 class SerialPort:
-    """One serial port. Unknown texts are empty."""
+    """One serial port. A field is empty if its text is unknown."""
 
     path: str
-    usb: str  # vendor and product id of its USB device, as `2341:804e`
-    serial_number: str  # serial number of its USB device
-    description: str  # text of the operating system
-    maker: str = ""  # manufacturer string of its USB device
-    product: str = ""  # product string of its USB device
+    usb: str  # vendor and product id of the port's USB device, such as `2341:804e`
+    serial_number: str  # serial number of the port's USB device
+    description: str  # description of the port by the operating system
+    maker: str = ""  # manufacturer string of the port's USB device
+    product: str = ""  # product string of the port's USB device
 
 
 def serial_ports() -> list[SerialPort]:
@@ -77,12 +78,12 @@ def find_port(path: str) -> SerialPort | None:
 
 
 def is_there(path: str) -> bool:
-    """Return True if the port exists, or is a URL. Only an attempt to open a URL checks the URL."""
+    """Return True if the port exists or is a URL. The address in a URL is not checked."""
     return "://" in path or os.path.exists(path) or find_port(path) is not None
 
 
 def board_of(port: SerialPort) -> Board | None:
-    """Return the board with the port's USB ids. Poet's firmware names its board in the port."""
+    """Return the board at a port, from its product string (poet's firmware) or its USB ids."""
     if runs_firmware(port):
         return load_board(port.product) if port.product in names() else None
     boards = (load_board(name) for name in names())
@@ -101,7 +102,7 @@ def udev_rule(usb: str, subsystem: str = "tty") -> str:
 def group_advice() -> str | None:
     """Return advice to join the group of the serial ports: dialout, or uucp.
 
-    Returns None if the user is a member or root, or if the system has neither group.
+    Returns None if the user is root or in the group, or if the system has neither group.
     """
     if grp is None or os.geteuid() == 0:
         return None
@@ -120,9 +121,9 @@ def group_advice() -> str | None:
 
 
 def permission_advice(path: str) -> str:
-    """Return the text of an error: the user has no permission to open the port at `path`.
+    """Return the error message for a user without permission to open the port at `path`.
 
-    The text names the group of the port and, if the port is on USB, a udev rule.
+    The message names the group of the port and, if the port is on USB, a udev rule.
     """
     advice = []
     try:

@@ -19,7 +19,7 @@ STATUS_BYTES = _STATUS.size
 
 
 class WireError(ValueError):
-    """A payload or frame that does not fit its row in wire.def."""
+    """A payload or frame that does not match its row in wire.def."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Message:
 
 @cache
 def messages() -> dict[str, Message]:
-    """Return all messages by name."""
+    """Return the messages of wire.def, by name."""
     return {
         row.name: Message(row.code, row.name, _fields(row.columns[0]), _fields(row.columns[1]))
         for row in isa.rows("MESSAGE")
@@ -56,16 +56,18 @@ def _fields(text: str) -> tuple[Field, ...]:
 
 @cache
 def record_type(name: str) -> Any:
-    """Return a named tuple class with the fields of a record of records.h."""
+    """Return a class of named tuples with the fields of the record `name` of records.h."""
     fields = [field for field, _ in isa.ffi().typeof(f"struct {name}").fields]
     return namedtuple(name, fields)
 
 
 def pack(fields: Sequence[Field], values: Mapping[str, Any]) -> bytes:
-    """Return the payload of a message. A record may be bytes, its named tuple or a mapping."""
+    """Return the payload of a message. A record can be bytes, a named tuple or a mapping."""
     unknown = set(values) - {field.name for field in fields}
     if unknown:
-        raise WireError(f"the message has no field {sorted(unknown)[0]}")
+        raise WireError(
+            f"unknown field {sorted(unknown)[0]}: use the fields of the message in wire.def"
+        )
     return b"".join(_pack(field, values[field.name]) for field in fields)
 
 
@@ -78,7 +80,7 @@ def _pack(field: Field, value: Any) -> bytes:
 
 
 def unpack(fields: Sequence[Field], payload: bytes) -> dict[str, Any]:
-    """Return the fields of a payload. Raises WireError if it is too short or too long."""
+    """Return the fields of a payload. Raises WireError if the payload is too short or too long."""
     values: dict[str, Any] = {}
     at = 0
     for field in fields:
@@ -102,7 +104,7 @@ def unpack(fields: Sequence[Field], payload: bytes) -> dict[str, Any]:
 
 
 def size_of(fields: Sequence[Field]) -> int:
-    """Return the number of bytes in a payload, without its field of type `bytes`."""
+    """Return the size of a payload in bytes, without the field of type `bytes`."""
     return sum(
         struct.calcsize(_TYPES[f.type]) if f.type in _TYPES else isa.record_size(f.type)
         for f in fields
@@ -111,25 +113,28 @@ def size_of(fields: Sequence[Field]) -> int:
 
 
 def unpack_status(payload: bytes) -> tuple[int, int, bytes]:
-    """Return status, detail, and the bytes of the reply's fields."""
+    """Split the payload of a reply into status, detail, and the bytes of the other fields."""
     if len(payload) < _STATUS.size:
-        raise WireError("the reply has no status")
+        raise WireError("the reply ends before its status")
     status, detail = _STATUS.unpack_from(payload)
     return status, detail, payload[_STATUS.size :]
 
 
 def frame(sequence: int, code: int, payload: bytes) -> bytes:
-    """Return COBS(sequence | code | payload | CRC-32) and the zero that ends a frame."""
+    """Return a frame: sequence, code, payload and CRC-32 in COBS encoding, then a zero."""
     body = bytes([sequence, code]) + payload
     return bytes(cobs.encode(body + zlib.crc32(body).to_bytes(4, "little"))) + b"\0"
 
 
 def unframe(raw: bytes) -> tuple[int, int, bytes]:
-    """Return sequence, code and payload of a frame without its zero. WireError: it is damaged."""
+    """Return sequence, code and payload of a frame, which is passed without its final zero.
+
+    Raises WireError if the frame is damaged.
+    """
     try:
         body = bytes(cobs.decode(raw))
     except cobs.DecodeError as error:
-        raise WireError(f"not a COBS frame: {error}") from error
+        raise WireError(f"the frame is not in COBS encoding ({error})") from error
     if len(body) < 6 or zlib.crc32(body[:-4]) != int.from_bytes(body[-4:], "little"):
         raise WireError("the frame's CRC is wrong")
     return body[0], body[1], body[2:-4]

@@ -21,13 +21,14 @@ def compiled(
     objects: Sequence[Sequence[str]] = (),
     missing: str,
 ) -> Path:
-    """Return the file that `command` builds from `sources`, from the cache if it is there.
+    """Return the file that `command` builds from `sources`: a new one, or that in the cache.
 
     `headers` are not compiled, but if one of them changes, the file is built again. `libraries`
-    follow the sources in the command. `objects`: one compile command for each of `sources`;
-    `command` then links their output. Two builds at the same time do not disturb each other. Raises
-    PoetError with `missing` if the compiler is missing, and with the compiler's first error if it
-    fails.
+    follow the sources in the command. `objects`, if any: one compile command for each of `sources`;
+    `command` then links the object files. Two builds at the same time do not disturb each other.
+
+    Raises PoetError with `missing` if the compiler is missing, and with the compiler's first error
+    if it fails.
     """
     if shutil.which(command[0]) is None:
         raise PoetError(missing)
@@ -67,7 +68,7 @@ def _cache_folder() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PoetError(
-            f"cannot make the cache folder {folder} ({error.strerror}): set XDG_CACHE_HOME to a "
-            "folder with write permission"
+            f"the cache folder {folder} cannot be created ({error.strerror}): set XDG_CACHE_HOME "
+            "to a folder with write permission"
         ) from error
     return folder

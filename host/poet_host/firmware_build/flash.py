@@ -1,4 +1,4 @@
-"""Build a board's firmware, or flash a board: build the firmware, write it, check the answer."""
+"""Build the firmware of a board, write it to the board, and check that the board answers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,12 +33,12 @@ def flash(
 ) -> Flashed:
     """Build the firmware of a board, write it, and check that the board answers.
 
-    `image`: an ELF file that is written, so that nothing is built. `report` receives the memory
-    ledger and a line for each step. For `port`, `upload_port`, `tool` and the errors see
-    upload.write_image. A build that fails raises PoetError.
+    `image`: an ELF file to write, so that no firmware is built. `report` receives the memory
+    ledger and a line for each step. `port`, `upload_port`, `tool` and the errors are those of
+    upload.write_image. Raises PoetError if the build fails.
     """
     found = load_board(board)
-    find_tool(found, tool)  # reports a missing tool before the build
+    find_tool(found, tool)  # raises the error for a missing tool before the build
     elf = image or build_firmware(board)
     start, data = read_elf(elf).flash()
     if image is None:

@@ -31,13 +31,13 @@ class Image:
 
     segments: tuple[tuple[int, bytes], ...]  # load address and bytes
     symbols: dict[str, int]  # name: address
-    objects: dict[str, tuple[int, int]]  # variables, by name: address and size
-    functions: tuple[tuple[int, str], ...]  # address and name, sorted; static names may repeat
-    sections: dict[str, tuple[int, int]]  # sections that occupy memory, by name: address and size
-    code: tuple[tuple[int, bytes], ...]  # sections with instructions: address and bytes
-    marks: tuple[tuple[int, str], ...]  # mapping symbols: address, and "t" code or "d" data
-    pointers: tuple[int, ...]  # addresses of words that hold an address; needs --emit-relocs
-    split_pointers: bool  # True: MOVW and MOVT instructions build more addresses
+    objects: dict[str, tuple[int, int]]  # address and size of each variable, by name
+    functions: tuple[tuple[int, str], ...]  # of each function: address and name, sorted
+    sections: dict[str, tuple[int, int]]  # address and size of each section in memory
+    code: tuple[tuple[int, bytes], ...]  # address and bytes of each section with instructions
+    marks: tuple[tuple[int, str], ...]  # of each mapping symbol: address, "t" (code) or "d" (data)
+    pointers: tuple[int, ...]  # addresses of words that contain an address (--emit-relocs)
+    split_pointers: bool  # True: MOVW and MOVT instructions contain addresses too
 
     def flash(self) -> tuple[int, bytes]:
         """Return start address and bytes of the flash memory. Gaps are 0xff, as after erasing."""
@@ -59,13 +59,13 @@ def read_elf(path: Path) -> Image:
     if len(data) < 52 or data[:7] != b"\x7fELF\x01\x01\x01":
         raise BadInput(f"{path} is not a 32-bit little-endian ELF image: try another file")
     if int.from_bytes(data[18:20], "little") != EM_ARM:
-        raise BadInput(f"{path} is an ELF image for another processor: try a build for Arm")
+        raise BadInput(f"{path} is an ELF image for another processor: use an image for Arm")
     try:
         image = _parse(data)
     except (struct.error, IndexError, ValueError) as error:
         raise BadInput(f"{path} is a damaged ELF image: build it again") from error
     if not image.segments:
-        raise BadInput(f"{path} has no segment to load into memory: use a linked image")
+        raise BadInput(f"{path} has no segments to load into memory: use the output of the linker")
     return image
 
 
@@ -91,7 +91,7 @@ def _parse(data: bytes) -> Image:
         for at in range(offset, offset + size, entry):
             name_at, value, bytes_of, info, _, home = struct.unpack_from("<IIIBBH", data, at)
             name = _text(names, name_at)
-            if name.startswith("$"):  # a mapping symbol; those of debug sections are skipped
+            if name.startswith("$"):  # a mapping symbol; symbols of debug sections are skipped
                 if home < len(sections) and sections[home][2] & SHF_ALLOC:
                     marks.append((value, name[1:2]))
             elif name:

@@ -47,12 +47,12 @@ ORDER = ("stack", *dict.fromkeys(PURPOSES.values()), "code in RAM", "other", "ar
 
 @dataclass(frozen=True)
 class Ledger:
-    """The memory of one board's firmware."""
+    """The memory that the firmware of one board uses."""
 
     board: str
     flash_bytes: int
     ram: dict[str, int]  # bytes by purpose
-    stack_bound_bytes: int | None  # most bytes of stack that a run can use; None: not known
+    stack_bound_bytes: int | None  # largest use of the stack; None: not known
     stack_doubt: str = ""  # why the stack bound is not known
 
     @property
@@ -72,7 +72,7 @@ def memory_ledger(board: str, path: Path) -> Ledger:
     every = sum(size for address, size in image.sections.values() if address >= RAM_START)
     ram["other"] = every - sum(ram.values())
     used = {purpose: size_bytes for purpose, size_bytes in ram.items() if size_bytes}
-    used["code in RAM"] = ram["code in RAM"]  # this row is shown even if it is 0
+    used["code in RAM"] = ram["code in RAM"]  # the table has this row even if its value is 0
     _, flash = image.flash()
     fpu = any(flag.startswith("-mfpu") for flag in recipe(board).core)
     try:
@@ -82,7 +82,7 @@ def memory_ledger(board: str, path: Path) -> Ledger:
 
 
 def ledger_rows(ledgers: Sequence[Ledger]) -> list[tuple[str, ...]]:
-    """Return a header row, then a row for each purpose, with bytes or `-` for each board."""
+    """Return a header row, then a row for each purpose: the bytes on each board, or `-`."""
 
     def row(name: str, values: Sequence[int | None]) -> tuple[str, ...]:
         return name, *("-" if value is None else f"{value:,}" for value in values)
@@ -103,7 +103,7 @@ def ledger_rows(ledgers: Sequence[Ledger]) -> list[tuple[str, ...]]:
 
 
 def ledger_text(ledgers: Sequence[Ledger]) -> str:
-    """Return the table for a terminal, and a line for each stack bound that is not known."""
+    """Return the ledgers as a text table, then a line for each unknown stack bound."""
     rows = ledger_rows(ledgers)
     first = max(len(row[0]) for row in rows)
     width = max(len(value) for row in rows for value in row[1:])
@@ -115,7 +115,7 @@ def ledger_text(ledgers: Sequence[Ledger]) -> str:
 
 
 def ledger_markdown(ledgers: Sequence[Ledger]) -> str:
-    """Return the table in Markdown, for docs/reference/memory.md."""
+    """Return the ledgers as a Markdown table, for docs/reference/memory.md."""
     made = recipe(ledgers[0].board)
     built = f"bytes, built by {made.compiler} {compiler_version(made)} with all kernels"
     (_, *boards), *rows = ledger_rows(ledgers)
@@ -124,9 +124,9 @@ def ledger_markdown(ledgers: Sequence[Ledger]) -> str:
 
 
 def with_ledger(text: str, where: str, ledgers: Sequence[Ledger]) -> str:
-    """Return `text` with the table between its two marker lines.
+    """Return `text` with the table of `ledgers` between its two marker lines.
 
-    Raises BadInput if `text` has no such lines.
+    Raises BadInput if `text` has no marker lines.
     """
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -1,8 +1,8 @@
 """Build the native board: the firmware as a program for this computer, or for a Linux board.
 
-The system's C compiler compiles the runtime and kernels of the boards into the user's cache. For a
-board that runs Linux (its board.toml has a `target`), the same program is cross-compiled. QEMU runs
-this program on computers with another processor.
+The system's C compiler compiles the same runtime and kernels as for other boards, into the user's
+cache. For a board that runs Linux (its board.toml has a `target`), the program is cross-compiled.
+QEMU runs a cross-compiled program on a computer with another processor.
 """
 
 import os
@@ -18,7 +18,7 @@ from ..errors import BadInput, PoetError
 from ..resources import resource
 from .compile import compiled
 
-# Every target adds the terms of a sum in the same order: no contraction, no reassociation.
+# The compiler must not contract or reorder sums, so that every target rounds them alike.
 _FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-math-errno", "-pthread")
 _SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
              "-fno-sanitize-recover=all", "-DPOET_POISON")  # fmt: skip
@@ -30,7 +30,7 @@ def boards_run_here() -> bool:
 
 
 def check_system() -> None:
-    """Raise BadInput on a system that cannot run boards."""
+    """Raise BadInput on a system that cannot run native and simulated boards."""
     if not boards_run_here():
         raise BadInput(
             "simulated and native boards need Linux, macOS or WSL: name the port of a real board, "
@@ -60,13 +60,13 @@ def build_native(sanitize: bool = False, target: str = "") -> Path:
 
 
 def build_library(sanitize: bool = False) -> Path:
-    """Return runtime and kernels as a shared library, without a port and without `main`."""
+    """Return a shared library of runtime and kernels, compiled if it is not in the cache."""
     flags = ("-shared", "-fPIC", *(_SANITIZE if sanitize else ()))
     return _build("libpoet.so", ("src", "kernels"), flags, *_compiler())
 
 
 def _compiler(target: str = "") -> tuple[list[str], str]:
-    """Return the compile command for a target, and advice for a user without this compiler."""
+    """Return the compile command for a target, and advice how to install the compiler."""
     if not target or _is_here(target):
         return os.environ.get("CC", "cc").split(), "'apt install gcc' or set CC"
     debian = {"aarch64": "arm64"}.get(_arch(target), _arch(target))
@@ -74,18 +74,21 @@ def _compiler(target: str = "") -> tuple[list[str], str]:
 
 
 def cross_tools(target: str) -> tuple[str, str]:
-    """Return the compiler for a target, and its emulator (empty if none is needed here).
+    """Return the paths of compiler and emulator for a target. No emulator needed: an empty path.
 
-    If one of these tools is missing, raises PoetError that names what to install.
+    Raises PoetError, with advice what to install, if one of these tools is missing.
     """
     (compiler, *_), advice = _compiler(target)
     path = shutil.which(compiler)
     if path is None:
-        raise PoetError(f"{compiler} is not on the PATH: try {advice}")
+        raise PoetError(f"the compiler {compiler} is not on the PATH: try {advice}")
     asked = [path, "-print-file-name=libc.a"]
     library = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     if not Path(library).is_absolute():
-        raise PoetError(f"{path} has no library to link with: try {advice}")
+        raise PoetError(
+            f"the compiler {path} cannot find the C library that programs are linked with: try "
+            f"{advice}"
+        )
     return path, "".join(runner(target))
 
 
@@ -99,7 +102,7 @@ def _is_here(target: str) -> bool:
 
 
 def runner(target: str) -> list[str]:
-    """Return the first words of a command that runs a program for `target`: QEMU, or nothing."""
+    """Return the command of the emulator for `target`: QEMU, or [] if none is needed."""
     if not target or _is_here(target):
         return []
     arch = _arch(target)

@@ -18,7 +18,7 @@ from ..resources import resource
 
 @dataclass(frozen=True)
 class Recipe:
-    """Paths and flags of one board's image."""
+    """Paths and flags for building the firmware image of one board."""
 
     board: str
     chip: str
@@ -32,10 +32,10 @@ class Recipe:
     sources: tuple[Path, ...]  # in the order of linking
     script: Path  # linker script
     script_folders: tuple[Path, ...]
-    optimise: dict[Path, str]  # optimisation flag by source, or by folder for all its sources
+    optimise: dict[Path, str]  # optimisation flag of each source, or of each folder of sources
 
     def flags(self, source: Path) -> tuple[str, ...]:
-        """Return the flags for compiling one source, except those that name folders of headers."""
+        """Return the flags for compiling one source, without the folders of headers (-I)."""
         how = self.optimise.get(source) or self.optimise[source.parent]
         return (*self.core, *self.compile, how)
 
@@ -53,10 +53,11 @@ def simulated_boards() -> list[str]:
 
 
 def recipe(board: str) -> Recipe:
-    """Return the recipe of a board. Raises BadInput if it has no bare-metal port."""
+    """Return the recipe of a board. Raises BadInput if the board has no bare-metal port."""
     if board not in simulated_boards():
         raise BadInput(
-            f"{board} has no firmware image: choose one of {', '.join(simulated_boards())}"
+            f"the board {board} has no firmware image: choose one of "
+            f"{', '.join(simulated_boards())}"
         )
     firmware = resource("firmware")
     table = tomllib.loads((firmware / "build.toml").read_text("utf-8"))
@@ -86,9 +87,9 @@ def recipe(board: str) -> Recipe:
 
 
 def find_compiler(made: Recipe) -> str:
-    """Return the path of the cross compiler on the PATH, or else in PlatformIO's package.
+    """Return the path of the cross compiler: from the PATH, otherwise from PlatformIO's package.
 
-    If neither has the compiler, raises PoetError that names what to install.
+    Raises PoetError, with advice what to install, if neither has the compiler.
     """
     if on_path := shutil.which(made.compiler):
         return on_path
@@ -99,13 +100,13 @@ def find_compiler(made: Recipe) -> str:
         if found := shutil.which(made.compiler, path=str(folder / "bin")):
             return found
     raise PoetError(
-        f"{made.compiler}, which compiles for {made.board}, is not on the PATH: try 'apt "
+        f"the compiler {made.compiler} for {made.board} is not on the PATH: try 'apt "
         "install gcc-arm-none-eabi libnewlib-arm-none-eabi', or, without root, 'pip install "
         f"platformio' and 'pio pkg install --global --tool {made.package}'"
     )
 
 
 def compiler_version(made: Recipe) -> str:
-    """Return the compiler's version, such as `12.2.1`. Raises PoetError as find_compiler does."""
+    """Return the compiler's version, such as `12.2.1`. Raises PoetError if it is not installed."""
     asked = [find_compiler(made), "-dumpfullversion"]
     return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()

@@ -2,9 +2,9 @@
 
 Frames and calls of all functions are read from their instructions (ARMv6-M and ARMv7-M Architecture
 Reference Manuals, chapter A5). So functions of the C library are included too. firmware/calls.toml
-lists which functions pointers may call, and which interrupts nest. An image is refused if that file
-omits a function that calls through a pointer, or a function whose address is in a pointer. This
-module needs the standard library only, because PlatformIO's builder imports it too.
+lists which functions pointers may call, and which interrupts nest. An image is refused if
+calls.toml omits a function that calls through a pointer, or a function whose address is in a
+pointer. This module needs the standard library only, because PlatformIO's builder imports it too.
 """
 
 import struct
@@ -20,20 +20,20 @@ from ..errors import BadInput
 from ..resources import resource
 from .image import Image
 
-# Bytes that an exception pushes: eight words, and one word to align the stack to eight bytes. A
-# floating-point context adds 17 words and an unused word (ARMv7-M ARM, B1.5.6 and B1.5.7).
+# An exception pushes eight words, and one word to align the stack to eight bytes.
+# A floating-point context adds 17 words and an unused word (ARMv7-M ARM, B1.5.6 and B1.5.7).
 FRAME_BYTES, FRAME_FPU_BYTES = 36, 108
 
 
 @dataclass
 class Function:
-    """A function of the image."""
+    """A function of a firmware image."""
 
     name: str
-    frame_bytes: int = 0  # most bytes of stack that the function itself uses
-    calls: set[int] = field(default_factory=set)  # addresses of called functions; tail calls too
+    frame_bytes: int = 0  # largest use of the stack by the function itself
+    calls: set[int] = field(default_factory=set)  # addresses of called functions, with tail calls
     calls_pointer: bool = False  # True: the function calls through a pointer
-    resets_stack: bool = False  # True: it sets the stack pointer to the top, and never returns
+    resets_stack: bool = False  # True: the function sets SP to the stack's top, and never returns
 
 
 def stack_bound(image: Image, *, fpu: bool) -> int:
@@ -63,7 +63,7 @@ class _Bound:
         self.path: list[tuple[int, tuple[str, ...]]] = []
 
     def _members(self, image: Image, group: dict[str, Any]) -> frozenset[int]:
-        """Return the functions of a group of calls.toml: by name pattern, or from a table."""
+        """Return the functions of a group in calls.toml, which has name patterns or tables."""
         found = {
             address
             for address in self.in_pointers
@@ -86,27 +86,26 @@ class _Bound:
         callers = {f.name for f in self.functions.values() if f.calls_pointer} - set(self.rule_of)
         if called:
             raise BadInput(
-                "firmware/calls.toml does not list which functions call "
-                f"{', '.join(sorted(called))} through a pointer: add the functions "
-                "that are called to a group"
+                f"pointers hold the addresses of {', '.join(sorted(called))}, but no group in "
+                "firmware/calls.toml has these functions: add each of them to a group"
             )
         if callers:
             raise BadInput(
-                f"firmware/calls.toml does not list which functions {', '.join(sorted(callers))} "
-                f"may call through a pointer: add a rule for these callers"
+                f"{', '.join(sorted(callers))}: these functions call through a pointer, but "
+                "firmware/calls.toml has no rule for them: add a rule for each"
             )
 
     def _targets(self, name: str, entered: tuple[str, ...]) -> set[int]:
-        """Return the functions that a function may call through pointers."""
+        """Return the functions that the function `name` may call through pointers."""
         rule = self.rule_of[name]
         inside = (groups for outer, groups in rule.get("inside", {}).items() if outer in entered)
         groups = next(inside, rule["to"])
         return {address for group in groups for address in self.groups[group]}
 
     def deepest(self, address: int, entered: tuple[str, ...] = ()) -> int:
-        """Return the stack bytes that a function and its calls use.
+        """Return the largest use of the stack by a function and the functions that it calls.
 
-        `entered`: the callers of the function that calls.toml lists under `again`.
+        `entered`: names of its direct and indirect callers that calls.toml lists under `again`.
         """
         function = self.functions[address]
         if function.name in self.again:
@@ -118,8 +117,8 @@ class _Bound:
             way = [self.functions[at].name for at, _ in self.path[self.path.index(key) :]]
             raise BadInput(
                 f"the stack has no known bound, because {' calls '.join((*way, function.name))}. "
-                "If the number of these calls is limited, list one of the functions under `again` "
-                "in firmware/calls.toml"
+                "If the depth of this recursion is limited, list one of the functions under "
+                "`again` in firmware/calls.toml"
             )
         if key not in self.known:
             self.path.append(key)
@@ -132,7 +131,7 @@ class _Bound:
         return self.known[key]
 
     def total(self, exception_bytes: int) -> int:
-        """Return the stack bytes of reset, plus those of one interrupt per level and of a fault."""
+        """Return the stack bytes of the reset handler, one interrupt of each level, and a fault."""
         nesting = [set(level) for level in self.rules["interrupts"]["levels"]]
         faults = set(self.rules["interrupts"]["faults"])
         known = faults.union(*nesting)
@@ -140,7 +139,10 @@ class _Bound:
         for address in self.vectors[1:]:
             name = self.functions[address].name
             if name not in known:
-                raise BadInput(f"firmware/calls.toml does not list the interrupt level of {name}")
+                raise BadInput(
+                    f"firmware/calls.toml has no interrupt level for the handler {name}: add the "
+                    "handler to `levels` or `faults`"
+                )
             handlers[name] = self.deepest(address)
         bytes_used = self.deepest(self.vectors[0])
         for level in nesting:
@@ -155,14 +157,14 @@ class _Bound:
 
 
 def _vectors(image: Image) -> list[int]:
-    """Return the functions in the vector table, each once. The first is the function of reset."""
+    """Return the functions in the vector table, each once. The first is the reset handler."""
     at, size = image.objects["vectors"]
     words = [word & ~1 for word in _words(image, at, size)[1:] if word]
     return list(dict.fromkeys(words))
 
 
 def _words(image: Image, at: int, size: int) -> tuple[int, ...]:
-    """Return the words of the image at an address. For variables, these are the initial values."""
+    """Return the words of the image at an address. A variable has its initial value there."""
     data_at, data_size = image.sections.get(".data", (0, 0))
     if data_at <= at < data_at + data_size:
         at += image.symbols["data_load"] - data_at
@@ -173,12 +175,13 @@ def _words(image: Image, at: int, size: int) -> tuple[int, ...]:
 
 
 def _addresses_in_pointers(image: Image, known: dict[int, Function]) -> set[int]:
-    """Return the functions whose address is in data. The vector table does not count."""
+    """Return the functions whose address is in a pointer outside the vector table."""
     if not image.pointers:
-        raise BadInput("the image has no relocations: link with --emit-relocs")
+        raise BadInput("the firmware image has no relocations: link it with --emit-relocs")
     if image.split_pointers:
         raise BadInput(
-            "the image builds addresses from two halves (movw), so the stack has no known bound"
+            "MOVW instructions of the firmware image contain halves of addresses, so the stack has "
+            "no known bound: compile so that each address is a whole word"
         )
     at, size = image.objects["vectors"]
     words = {
@@ -191,7 +194,7 @@ def _addresses_in_pointers(image: Image, known: dict[int, Function]) -> set[int]
 
 
 def _instruction_bytes(image: Image, start: int, size: int) -> bytearray:
-    """Return a 1 for each byte that mapping symbols mark as instructions, and a 0 for data."""
+    """Return one byte for each byte of code: 1 if mapping symbols mark an instruction, else 0."""
     code = bytearray(size)
     marks = [*((a, k) for a, k in image.marks if start <= a < start + size), (start + size, "d")]
     for (begin, kind), (end, _) in pairwise(marks):
@@ -228,7 +231,7 @@ def functions(image: Image) -> dict[int, Function]:
 
 
 def _resets_stack(image: Image, address: int, first: int, start: int, code: bytes) -> bool:
-    """Return True if the instruction is MOV SP, Rm and Rm holds the top of the stack."""
+    """Return True if the instruction is MOV SP, Rm, and Rm points to the top of the stack."""
     if first & 0xFF87 != 0x4685:
         return False
     top = image.symbols.get("stack_top", -1)
@@ -270,8 +273,8 @@ def _pushed(
             return max(0, -_constant(name, address, first >> 3 & 15, start, code))
         if first & 0xFF87 == 0x4685:  # MOV SP, Rm
             raise BadInput(
-                f"the function {name} sets the stack pointer from a register, so its use of the "
-                "stack has no known bound"
+                f"the function {name} copies a register to the stack pointer, so its use of the "
+                "stack has no known bound: give its local arrays a fixed size"
             )
         return 0
     if first == 0xE92D:  # PUSH.W
@@ -288,8 +291,8 @@ def _pushed(
         return (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 0xFF
     if first & 0xFFEF in (0xEBAD, 0xEB0D) and second & 0x0F00 == 0x0D00:
         raise BadInput(
-            f"the function {name} lowers the stack pointer by a register, so its use of the stack "
-            "has no known bound"
+            f"the function {name} adds a register to the stack pointer, or subtracts it, so its "
+            "use of the stack has no known bound: give its local arrays a fixed size"
         )
     return 0
 
@@ -311,8 +314,8 @@ def _constant(name: str, address: int, register: int, start: int, code: bytes) -
             literal = (at + 4 & ~3) + 4 * (half & 0xFF) - start
             return int.from_bytes(code[literal : literal + 4], "little", signed=True)
     raise BadInput(
-        f"the function {name} moves the stack pointer by a register, so its use of the stack has "
-        "no known bound"
+        f"the function {name} changes the stack pointer by a register of unknown value, so its "
+        "use of the stack has no known bound: give its local arrays a fixed size"
     )
 
 
@@ -339,7 +342,7 @@ def _branch(address: int, first: int, second: int | None) -> int | None:
     sign, j1, j2 = first >> 10 & 1, second >> 13 & 1, second >> 11 & 1
     if second & 0x5000:  # B.W and BL
         if second & 0x5000 == 0x4000:
-            return None  # BLX to Arm code, which these cores do not have
+            return None  # BLX to Arm code, which these cores cannot execute
         high = sign << 23 | (1 ^ j1 ^ sign) << 22 | (1 ^ j2 ^ sign) << 21
         return address + 4 + 2 * _signed(high | (first & 0x3FF) << 11 | second & 0x7FF, 24)
     if first >> 7 & 7 == 7:

@@ -1,4 +1,4 @@
-"""Write a firmware image to a board, with the upload program of its loader.
+"""Write a firmware image to a board, with an upload program.
 
 The programs are bossac (github.com/shumatech/BOSSA) for Arduino's SAM boot loader, and OpenOCD,
 J-Link Commander or pyOCD for a board with a debugger.
@@ -56,7 +56,7 @@ class Flashed:
     flash_bytes: int
     tool: str  # name of the upload program
     upload_port: str  # the loader's port
-    port: str  # where the firmware answers
+    port: str  # port at which the firmware answers
     info: Any  # the board's poet_hello
 
 
@@ -72,10 +72,10 @@ def write_image(
 ) -> Flashed:
     """Write an image to flash address `start`, wait for the board, and check its answer.
 
-    `port`: where the firmware will answer, or `auto` for the board's only USB port. If the board
-    appears on USB under another name afterwards, that port is used. `upload_port`: the loader's
-    port. If it is None, the loader is at the board's own USB port if exactly one is found, else at
-    `port`. `tool`: a program of board.loading.tools, instead of the first one that is installed.
+    `port`: where the firmware will answer, or `auto` for the board's only USB port. If this USB
+    port has another name after the upload, the new name is used. `upload_port`: the port of the
+    boot loader or debugger; None: the board's own USB port if exactly one is found, else `port`.
+    `tool`: a program of board.loading.tools; None: the first of these programs that is installed.
 
     Raises BadInput for a board without an image, and for a wrong tool. Raises NoDevice if a port is
     missing or does not appear again. Raises PoetError if the program is missing, too old or fails.
@@ -116,13 +116,13 @@ def loading_of(board: Board) -> Loading:
         return board.loading
     if board.name == "native":
         raise BadInput(
-            "native is a program on this computer, so it cannot be flashed: use --port native or "
-            "`poet-host simulate native`"
+            "the board native is a program on this computer, so it cannot be flashed: use --port "
+            "native or `poet-host simulate native`"
         )
     if board.target:
         raise BadInput(
             f"{board.name} runs Linux, so its firmware is a program: build it with `poet-host "
-            f"build {board.name} -o poet-native`, or run poet-host there with --port native"
+            f"build {board.name} -o poet-native`, or run poet-host on that board with --port native"
         )
     raise BadInput(
         f"there is no firmware for {board.title}: solve schedules for it with --board "
@@ -134,7 +134,9 @@ def find_tool(board: Board, wanted: str | None = None) -> tuple[str, str]:
     """Return name and path of the upload program: `wanted`, or the first installed program."""
     tools = loading_of(board).tools
     if wanted is not None and wanted not in tools:
-        raise BadInput(f"{wanted} cannot write to {board.name}: choose {' or '.join(tools)}")
+        raise BadInput(
+            f"the program {wanted} cannot write to {board.name}: choose {' or '.join(tools)}"
+        )
     for name in [wanted] if wanted else tools:
         if program := shutil.which(name):
             return name, program
@@ -146,7 +148,7 @@ def find_tool(board: Board, wanted: str | None = None) -> tuple[str, str]:
 
 
 def check_bossac(program: str) -> None:
-    """Raise PoetError for a bossac before 1.9, which counts offsets from another address."""
+    """Raise PoetError for bossac older than 1.9, which counts offsets from another address."""
     done = subprocess.run(
         [program, "--help"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
@@ -154,8 +156,8 @@ def check_bossac(program: str) -> None:
     if found is None or (int(found[1]), int(found[2])) < BOSSAC_OLDEST:
         which = found[0].lower() if found else "of an unknown version"
         raise PoetError(
-            f"{program} is {which}, and versions before 1.9 write to the wrong address: install "
-            f"1.9 or newer ({INSTALL['bossac']})"
+            f"the upload program {program} is {which}. Versions before 1.9 write to the wrong "
+            f"address: install 1.9 or newer ({INSTALL['bossac']})"
         )
 
 
@@ -164,21 +166,22 @@ def upload_command(
 ) -> list[str]:
     """Return the command line that writes, verifies and starts an image.
 
-    An empty `serial_number` selects the only debugger. Raises BadInput if `serial_number` has other
-    characters than letters and digits. Any USB device can send such a number, and a program may
-    execute it (OpenOCD's arguments are Tcl).
+    `serial_number`: that of the debugger, or empty for the only debugger. Raises BadInput if it
+    contains anything but letters and digits: a USB device could send Tcl code as its serial number,
+    which OpenOCD would execute.
     """
     if not re.fullmatch(r"[0-9A-Za-z]*", serial_number, re.ASCII):
         raise BadInput(
-            f"the debugger at {port} has the serial number {quoted(serial_number)}, which must be "
-            "letters and digits: unplug it, or leave only the board's debugger plugged in"
+            f"the debugger at {port} has the serial number {quoted(serial_number)}, but only "
+            "letters and digits are allowed: unplug that debugger, or leave only the board's "
+            "debugger plugged in"
         )
     start = f"0x{loading.start:x}"
     chip = loading.tools[tool]
     number = serial_number.lstrip("0")
     if tool == "bossac":
-        # Without `--offset`, bossac would erase the boot loader. `--usb-port` has an optional
-        # number: without a number, bossac uses 1, but it reads any word as 0.
+        # Without `--offset`, bossac would erase the boot loader.
+        # `--usb-port` has no value here: bossac then uses 1, but reads any word as the value 0.
         where = ["--port", port.removeprefix("/dev/"), "--usb-port", f"--offset={start}"]
         return [program, *where, "--erase", "--write", "--verify", "--reset", str(image)]
     if tool == "openocd":
@@ -199,7 +202,7 @@ def upload_command(
 
 
 def run_tool(name: str, command: Sequence[str], loading: Loading) -> None:
-    """Run an upload program. If it fails, raises PoetError with the last lines that it printed."""
+    """Run an upload program. Raises PoetError, with its last lines of output, if it fails."""
     try:
         done = subprocess.run(
             command,
@@ -213,14 +216,15 @@ def run_tool(name: str, command: Sequence[str], loading: Loading) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise PoetError(
-            f"{name} did not end within {TOOL_LIMIT_S:g} s: unplug the board, plug it in again, "
-            "and run this command again"
+            f"the upload program {name} did not end within {TOOL_LIMIT_S:g} s: unplug the board, "
+            "plug it in again, and run this command again"
         ) from error
     if done.returncode == 0:
         return
     lines = [line.strip() for line in re.split(r"[\r\n]+", done.stdout) if line.strip()]
     printed = "; ".join(lines[-3:]) or "it printed nothing"
-    raise PoetError(f"{name} failed ({printed}): {_advice(name, done.stdout, loading)}")
+    advice = _advice(name, done.stdout, loading)
+    raise PoetError(f"the upload program {name} failed ({printed}): {advice}")
 
 
 def _advice(name: str, printed: str, loading: Loading) -> str:
@@ -280,7 +284,7 @@ def touch(port: str) -> None:
         with serial.Serial(port, TOUCH_BAUD) as opened, suppress(OSError):
             opened.dtr = False  # not every port has a DTR line
     except (OSError, serial.SerialException, ValueError) as error:
-        raise NoDevice(f"{port} cannot be opened ({error}): name another port") from error
+        raise NoDevice(f"the port {port} cannot be opened ({error}): name another port") from error
 
 
 def ports_here() -> str:
@@ -297,7 +301,7 @@ def _device_at(port: SerialPort) -> str:
 
 
 def _only_port(board: Board) -> str:
-    """Return the only USB port of the board's firmware, or, if it has none, of its loader."""
+    """Return the only USB port of the board's firmware. If none is found, that of its loader."""
     running = _usb_ports(board)
     matching = list(running) or [
         port.path for port in serial_ports() if port.usb in loading_of(board).usb
@@ -306,12 +310,12 @@ def _only_port(board: Board) -> str:
         return matching[0]
     which = f"{len(matching)} ports have" if matching else "no port has"
     raise NoDevice(
-        f"{which} the USB ids of {board.name} ({ports_here()}): name one port with --port"
+        f"{which} the USB ids of {board.name} ({ports_here()}): name the board's port with --port"
     )
 
 
 def _usb_ports(board: Board) -> dict[str, str]:
-    """Return each USB port where this board's firmware runs, with the serial number."""
+    """Return the serial number of each USB port at which this board's firmware runs, by path."""
     return {
         port.path: port.serial_number
         for port in serial_ports()
@@ -322,7 +326,7 @@ def _usb_ports(board: Board) -> dict[str, str]:
 def _loader_of(board: Board, port: str) -> str:
     """Return the loader's port: the board's own USB port if exactly one is found, else `port`.
 
-    The firmware may answer on another port than the loader.
+    The firmware's port may be another one.
     """
     loading, found = loading_of(board), find_port(port)
     running = _usb_ports(board) if loading.boot_loader else {}
@@ -341,9 +345,9 @@ def _no_port(port: str, board: Board) -> NoDevice:
 
 
 def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, Any]:
-    """Wait for the board; return its port and hello.
+    """Wait until the board answers; return its port and its poet_hello.
 
-    `before`: the result of _usb_ports before the upload.
+    `before`: the return value of _usb_ports before the upload.
     """
     give_up = time.monotonic() + RETURN_WAIT_S
     serial_at = loading_of(board).serial
@@ -351,7 +355,7 @@ def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, 
         back = _back_at(board, port, before)
         try:
             if not is_there(back):
-                raise NoDevice(f"{port} has not appeared again within {RETURN_WAIT_S:g} s")
+                raise NoDevice(f"the port {port} has not appeared again within {RETURN_WAIT_S:g} s")
             with connect(back) as device:
                 return back, _checked(board, back, device)
         except BoardError as error:

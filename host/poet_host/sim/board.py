@@ -31,7 +31,7 @@ class Energy:
 
     processor_active_uj: float
     processor_asleep_uj: float
-    storage_uj: float  # energy of reading, writing and being idle
+    storage_uj: float  # energy of the card: reading, writing and idle
     other_uj: float
 
     @property
@@ -40,13 +40,14 @@ class Energy:
 
 
 class SimulatedBoard(Closing):
-    """A simulated chip in `process`, with the serial port `port` (a pty).
+    """A simulated board: a chip in the process `process`, with the serial port `port` (a pty).
 
     `storage`: image of the card (None: no card). `faults`: faults of the card, the same in every
     run. `seed` varies the card's times. `card`: fields of sdcard_config (chip/api.h) that replace
-    those of the card of chip.toml, or of the card `name` in cards.toml. `alone`: the board starts
-    without a host, and trains by the job on its card if there is one. `usb`: the port is that of
-    the chip's USB, not of its UART. The board ends with its parent process.
+    those of the card in chip.toml; a key `name` selects another card of cards.toml. `alone`: the
+    board does not wait for a host, and executes the training job on its card if there is one.
+    `usb`: the port is connected to the chip's USB, not to its UART. The process ends with its
+    parent process.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class SimulatedBoard(Closing):
         alone: bool = False,
     ) -> None:
         self.board = load_board(board)
-        build_chip_library()  # in this process, so that an error is raised here
+        build_chip_library()  # here, so that this process raises the error of a failed build
         with tempfile.TemporaryFile() as file:
             file.truncate(METER.size)
             self._shared = mmap.mmap(file.fileno(), METER.size)
@@ -96,7 +97,7 @@ class SimulatedBoard(Closing):
 
     @property
     def meter(self) -> Meter:
-        """The counts after the latest slice of time. They remain after the board has ended."""
+        """The counts after the last slice of simulated time. They stay valid after the end."""
         return Meter(*METER.unpack(self._shared[:]))
 
     @property

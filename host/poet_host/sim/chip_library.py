@@ -1,4 +1,4 @@
-"""The chip models in C. They are compiled on first use, for the installed Unicorn."""
+"""Compile the chip models in C on first use, for the installed Unicorn, and load them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unicorn_folder() -> Path:
 
 
 def emulator() -> str:
-    """Return name and version of the emulator. Raises PoetError if it does not load."""
+    """Return name and version of the emulator. Raises PoetError if the emulator does not load."""
     unicorn_folder()
     try:
         chips()

@@ -1,4 +1,4 @@
-"""Schema of boards/<name>/chip.toml, a simulated board, and of cards.toml, simulated cards."""
+"""Schemas of boards/<name>/chip.toml (a simulated board) and cards.toml (simulated cards)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,7 @@ class ChipFile:
     """The content of a chip.toml."""
 
     chip: Literal["samd21", "nrf52840"]
-    wiring: dict[str, Any]  # checked against the chip's class in WIRINGS
+    wiring: dict[str, Any]  # parse_chip checks it against the chip's class in WIRINGS
     card: str = DEFAULT_CARD  # name in cards.toml
 
 
@@ -94,7 +94,7 @@ def load_cards() -> dict[str, Card]:
 
 
 def parse_cards(text: str, where: str) -> dict[str, Card]:
-    """Read the text of cards.toml. What a card does not state is as in its first card."""
+    """Read the text of cards.toml. A key that a card omits has the value of the first card."""
     tables = parse_toml(text, where)
     first = next(iter(tables.values()))
     return {
@@ -103,21 +103,21 @@ def parse_cards(text: str, where: str) -> dict[str, Card]:
 
 
 def load_card(name: str) -> Card:
-    """Read a simulated card. Raises BadInput with the names of all cards."""
+    """Read the simulated card `name`. Raises BadInput, with all names, if there is none."""
     cards = load_cards()
     if name not in cards:
-        raise BadInput(f"there is no card {name}: choose one of {', '.join(cards)}")
+        raise BadInput(f"there is no simulated card {name}: choose one of {', '.join(cards)}")
     return cards[name]
 
 
 def load_chip(board: str) -> ChipFile:
-    """Read a board's chip.toml. If it is wrong, raises BadInput that names the file and the key."""
+    """Read a board's chip.toml. Raises BadInput, with the file and the key, if it is wrong."""
     path = resource("boards") / board / "chip.toml"
     return parse_chip(read_text(path), str(path))
 
 
 def parse_chip(text: str, where: str) -> ChipFile:
-    """Read the text of a chip.toml. Messages of errors begin with `where`."""
+    """Read the text of a chip.toml. Error messages begin with `where`."""
     found = convert(parse_toml(text, where), ChipFile, where)
     convert(found.wiring, WIRINGS[found.chip], f"{where}, wiring")
     return found

@@ -15,16 +15,16 @@ from .chip_library import chips
 def load_elf(machine: Any, path: Path) -> Image:
     """Load an image into the memory of a struct machine (chip/api.h), and return the image.
 
-    The symbol `__stack_limit` is the stack limit. A reset reads the vectors at the image's lowest
-    address, as a boot loader does.
+    The symbol `__stack_limit` is the stack limit. At a reset, the chip reads the vector table at
+    the image's lowest address, as after the start by a boot loader.
     """
     _, lib = chips()
     image = read_elf(path)
     for address, data in image.segments:
         if not lib.machine_load(machine, address, data, len(data)):
             raise BadInput(
-                f"{path}: the part at 0x{address:08x} ({len(data)} bytes) lies outside the "
-                "chip's memory: try a build for this board"
+                f"{path}: the segment at 0x{address:08x} ({len(data)} bytes) lies outside the "
+                "chip's memory: use an image that is built for this board"
             )
     lib.machine_set_stack_limit(machine, image.symbols.get("__stack_limit", 0))
     lib.machine_set_start(machine, min(address for address, _ in image.segments))
@@ -34,7 +34,7 @@ def load_elf(machine: Any, path: Path) -> Image:
 def instructions(image: Image, *, m4: bool) -> Iterator[tuple[int, int, Any]]:
     """Yield (address, first halfword, struct decoded of chip/api.h) for each instruction.
 
-    Constants between instructions are left out: the image marks them as data.
+    Constants between instructions are left out: mapping symbols mark them as data.
     """
     _, lib = chips()
     for start, code in image.code:

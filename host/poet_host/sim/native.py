@@ -17,13 +17,13 @@ from ..temporary import locked
 DEFAULT_ARENA_BYTES = 24 * 1024
 BLOCK_BYTES = isa.constants()["POET_BLOCK"]
 PARTITION_TYPE = isa.constants()["POET_PARTITION_TYPE"]
-PARTITION_START = 2048  # in blocks; partitioning tools choose this value
+PARTITION_START = 2048  # first block of the partition; partitioning tools choose it too
 MOST_BLOCKS = 0xFFFFFFFF  # an MBR counts blocks with 32 bits
-_COPY_BYTES = 1 << 16  # of a card image, copied at a time
+_COPY_BYTES = 1 << 16  # bytes of a card image that are copied at a time
 
 
 def create_storage(path: Path, size_bytes: int) -> None:
-    """Write an empty card image: an MBR, and one poet partition that fills the rest.
+    """Write an empty card image: an MBR, and one poet partition in all space after it.
 
     The file is sparse. Device.format writes a store to the partition. Raises BadInput if the size
     is too small or too large, OSError if the file cannot be written.
@@ -48,7 +48,7 @@ def create_storage(path: Path, size_bytes: int) -> None:
 
 @contextmanager
 def copy_storage(path: Path, copy: Path) -> Iterator[None]:
-    """Copy a card image, and keep boards from using the image until the end of a `with` block.
+    """Copy a card image. No board can use the image until the end of the `with` block.
 
     Blocks of zeros need no space in the copy. Raises PoetError if a board uses the image, OSError
     if a file cannot be read or written.
@@ -56,7 +56,9 @@ def copy_storage(path: Path, copy: Path) -> Iterator[None]:
     zeros = bytes(_COPY_BYTES)
     with path.open("rb+") as image:
         if not locked(image.fileno()):
-            raise PoetError(f"another board uses {path}: stop that board, or name another image")
+            raise PoetError(
+                f"another board uses the card image {path}: stop that board, or name another image"
+            )
         with copy.open("wb") as file:
             while data := image.read(_COPY_BYTES):
                 if data == zeros:
@@ -71,10 +73,11 @@ class NativeBoard(Closing):
     """A running native board: `process`, with the serial port at the path `port`.
 
     `board` is `native`, or one of `linux_boards`, whose program then runs. If the storage file is
-    missing, foreign or too small, the board reports this as `storage_status` in HELLO. `listen`:
-    [ADDRESS:]PORT of a socket that replaces the serial port; then `port` is its URL, with the token
-    that hosts need. `idle_s`: seconds after which a silent host makes way for the next one there.
-    `alone`: train by the job on the card, if there is one, before the first request of a host.
+    missing, too small or has no poet partition, `storage_status` in poet_hello reports this.
+    `listen`: [ADDRESS:]PORT of a socket that replaces the serial port; then `port` is its URL, with
+    the token that hosts need. `idle_s`: seconds after which the socket disconnects a silent host if
+    another host waits. `alone`: execute the training job on the card, if there is one, before the
+    first request of a host.
     """
 
     def __init__(
@@ -114,7 +117,7 @@ class NativeBoard(Closing):
                 )
             if "POET_TOKEN must" in message:
                 raise BadInput(
-                    f"{message.splitlines()[0]}: change it, or unset it for a random one"
+                    f"{message.splitlines()[0]}: change POET_TOKEN, or unset it for a random token"
                 )
             raise PoetError(f"the native board did not start: {message.strip()}")
 

@@ -2,14 +2,14 @@
 
     python -m poet_host.sim.process SETTINGS
 
-The process prints the path of the serial port when the program has started. Simulated time stops
-while the program sleeps and only input can wake it. The chip then receives the host's bytes at
+When the firmware has started, the process prints the path of the serial port. Simulated time stops
+while the firmware sleeps and only input can wake it. The chip then receives the host's bytes at
 once, in whole frames (up to the zero byte that ends a COBS frame). So the cycle count depends on
-what the host sends, but not on when the host sends it. While the program is busy, time stops only
-after a reply: for up to REACTION_S, so that the host can send its next request. Input that has
-waited for PATIENCE_S is passed to a busy program, so that a host can stop a run. A started program
-waits for a host for a limited time. Simulated time stops during this wait too, unless the board is
-started alone.
+what the host sends, but not on when the host sends it. While the firmware is busy, simulated time
+stops only after a reply: for up to REACTION_S, so that the host can send its next request. Input
+that has waited for PATIENCE_S is passed to busy firmware, so that a host can stop a run. At its
+start, the firmware waits for a host for a limited time. Simulated time stops during this wait too,
+unless the board is started alone.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .pty_port import PtyPort, UsbPtyPort
 from .simulated_chip import METER, POWER_CUT_CODE, Settings, SimulatedChip
 
 SLICE_TICKS = 2_000_000
-TALKING_TICKS = 100_000  # length of a shorter slice, while host and busy program exchange bytes
+TALKING_TICKS = 100_000  # in a shorter slice, while host and busy program exchange bytes
 LONGEST_REPLY_BYTES = 4096
-STARTED_S = 1.0  # simulated time after which a started program waits for a host
+STARTED_S = 1.0  # simulated time after which the program counts as started
 FAULT_CODE = 70
 
 
@@ -51,12 +51,12 @@ class Process:
         self.control = bytearray()
         self.parent = os.getppid()
         self.announced = False
-        self.attended = settings.alone  # False: the program still waits for a host
+        self.attended = settings.alone  # False: the board still waits for a host
         self.output = b""  # output of a busy program, kept until its reply is complete
         self.talking = False  # True: host and busy program have just exchanged bytes
 
     def obey(self) -> None:
-        """Execute the requests of the parent process: one JSON object in each line."""
+        """Execute the requests of the parent process, one JSON object in each line of input."""
         data = os.read(0, 4096)
         if not data:
             sys.exit(0)
@@ -87,7 +87,7 @@ class Process:
             self.obey()
 
     def pass_on(self, more: bytes, *, busy: bool) -> None:
-        """Send the program's output to the host: a whole reply at once."""
+        """Send output to the host, but keep that of a busy program until its reply is complete."""
         self.output += more
         if not busy or not more or len(self.output) > LONGEST_REPLY_BYTES:
             self.pty.push(self.output)
@@ -95,13 +95,15 @@ class Process:
             self.output = b""
 
     def line_changed(self) -> bool:
-        """Report to the chip if a host opens or closes the USB port, or changes its baud rate."""
+        """Report to the chip that the USB port was opened or closed, or has a new baud rate.
+
+        Returns False if none of these has happened.
+        """
         if not isinstance(self.pty, UsbPtyPort) or self.line == (now := self.pty.line):
             return False
         was_open, was_baud = self.line or (False, 0)
         is_open, baud = now
-        # If the port was closed before and is closed now, but has another baud rate, it was open in
-        # between.
+        # A closed port with a new baud rate was opened and closed since the last check.
         self.line = (is_open or (not was_open and baud != was_baud), baud)
         self.chip.usb_open(*self.line)
         return True

@@ -1,4 +1,4 @@
-"""The pty of a simulated board: the other end of its UART, or the device file of its USB."""
+"""The pty through which a host reaches the UART or the USB port of a simulated board."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import termios
 import time
 import tty
 
-PATIENCE_S = 0.5  # longest time that input waits: for its frame's end, or for a busy program
+PATIENCE_S = 0.5  # longest wait of input for the end of its frame, or for a busy program
 REACTION_S = 0.005  # time for a host to send its next request after a reply
 WATCH_S = 0.2  # longest sleep
-UNOPENED_WATCH_S = 0.02  # longest sleep while the pty is closed: opening it does not end the sleep
+UNOPENED_WATCH_S = 0.02  # longest sleep while the pty is closed, as opening it ends no sleep
 OUTPUT_LIMIT_BYTES = 1 << 20  # unread output beyond this is dropped
 BAUDS = {
     getattr(termios, name): int(name[1:])
@@ -25,7 +25,7 @@ class PtyPort:
     """A pty between the chip's UART and a host; `path` is its device file."""
 
     def __init__(self) -> None:
-        # The slave stays open, so that the master reads no end of file between two hosts.
+        # The slave stays open. Otherwise the master reads an end of file between two hosts.
         self.master, self._slave = pty.openpty()
         tty.setraw(self._slave)
         os.set_blocking(self.master, False)
@@ -45,14 +45,14 @@ class PtyPort:
             self._since = time.monotonic()
 
     def _whole(self) -> int:
-        """Return the size of all whole frames. A zero before a frame is part of that frame."""
+        """Return the size of all whole frames. A zero before a frame counts as part of it."""
         frames = self._input[: self._input.rfind(0) + 1].rstrip(b"\0")
         return len(frames) + 1 if frames else 0
 
     def frames(self, *, late: bool) -> bytes:
-        """Return whole frames. If no byte has arrived for PATIENCE_S, return a part of a frame.
+        """Return whole frames, or an incomplete one if no byte has arrived for PATIENCE_S.
 
-        `late`: return nothing until no byte has arrived for PATIENCE_S.
+        `late`: return whole frames, too, only if no byte has arrived for PATIENCE_S.
         """
         end = self._whole()
         waited = time.monotonic() - self._since > PATIENCE_S
@@ -82,7 +82,7 @@ class PtyPort:
         del self._output[:-OUTPUT_LIMIT_BYTES]
 
     def wait(self, control: int) -> list[int]:
-        """Sleep until the host or the parent (on `control`) sends data, at most for WATCH_S."""
+        """Wait up to WATCH_S for data from the host or, on `control`, from the parent process."""
         waiting = [] if self._whole() else [self.master]
         ready, _, _ = select.select(
             [*waiting, control], [self.master] if self._output else [], [], WATCH_S
@@ -93,22 +93,22 @@ class PtyPort:
 class UsbPtyPort(PtyPort):
     """A pty for the chip's USB port.
 
-    The USB port is open while a host program has the pty open. It then has that program's baud
-    rate.
+    The USB port is open while a host program has the pty open, and has the baud rate that this
+    program has set.
     """
 
     def __init__(self) -> None:
         super().__init__()
         os.close(self._slave)
         self._poll = select.poll()
-        self._poll.register(self.master, 0)  # no events: POLLHUP is always reported
+        self._poll.register(self.master, 0)  # no event is requested, as poll always reports POLLHUP
 
     def _hung_up(self) -> bool:
         return any(event & select.POLLHUP for _, event in self._poll.poll(0))
 
     @property
     def line(self) -> tuple[bool, int]:
-        """Return (True if the port is open, baud rate). Unread input keeps the port open."""
+        """Return (is the port open, baud rate). With unread input, the port counts as open."""
         baud = BAUDS.get(termios.tcgetattr(self.master)[5], 9600)
         return bool(self._input) or not self._hung_up(), baud
 

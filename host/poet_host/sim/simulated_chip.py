@@ -37,22 +37,25 @@ FAULT_KINDS = (
 class CardFault:
     """A fault of a simulated card.
 
-    Blocks are counted from 1 since the board was started: read blocks and written blocks
-    separately. For a removal, a swap or a power cut, `first` and `times` count written blocks.
+    The blocks that are read, and the blocks that are written, are counted separately, from 1 at
+    the start of the board. For a removal, a swap or a power cut, the written blocks are counted.
     """
 
     kind: str  # one of FAULT_KINDS
     first: int  # number of the first block that has the fault
     times: int = 1  # number of such blocks
-    # Slow block: microseconds. Torn write: bytes that are kept. Misdirected write: blocks that it
-    # is too far. Flipped write: the bit, 0 to 4095. Late error: blocks until it is reported; 0:
-    # only in the status. Power cut: 1 if the erase group is destroyed too.
+    # `argument` of slow_read and slow_write: the delay in microseconds.
+    # `argument` of torn_write: the number of bytes that are kept.
+    # `argument` of misdirected_write: the number of blocks by which the place is too far.
+    # `argument` of flipped_write: the number of the bit, 0 to 4095.
+    # `argument` of late_error: the number of blocks until the report; 0: only in the status.
+    # `argument` of power_cut: 1 if the erase group is destroyed too.
     argument: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in FAULT_KINDS:
             raise BadInput(
-                f"{self.kind} is not a fault of a card: choose one of {', '.join(FAULT_KINDS)}"
+                f"{self.kind} is not a kind of card fault: choose one of {', '.join(FAULT_KINDS)}"
             )
 
     @staticmethod
@@ -61,12 +64,12 @@ class CardFault:
         kind, *numbers = text.split(":")
         if not 1 <= len(numbers) <= 3 or not all(number.isdecimal() for number in numbers):
             raise BadInput(
-                f"{text} is not a fault of a card: "
+                f"{text} does not describe a card fault: "
                 "write KIND:FIRST[:TIMES[:ARGUMENT]], for example power_cut:12"
             )
         first, *more = map(int, numbers)
         if first == 0:
-            raise BadInput(f"{text}: FIRST is 0, but blocks are counted from 1")
+            raise BadInput(f"{text}: FIRST must be at least 1, because blocks are counted from 1")
         return CardFault(kind, first, *more)
 
 
@@ -93,7 +96,7 @@ class Meter:
 
 
 METER_FIELDS = [field.name for field in fields(Meter)]
-METER = struct.Struct(f"<{len(METER_FIELDS)}Q")  # in memory that a board's process shares
+METER = struct.Struct(f"<{len(METER_FIELDS)}Q")  # shared memory of a board's process
 POWER_CUT_CODE = 75  # exit code of a board's process after a power cut
 
 
@@ -109,7 +112,7 @@ class Settings:
     seed: int
     usb: bool
     alone: bool
-    meter: int  # file descriptor of the shared METER
+    meter: int  # file descriptor of the shared memory with the METER
 
 
 def _pin(text: str) -> int:
@@ -129,9 +132,10 @@ def _pads(values: dict[str, Any]) -> dict[str, Any]:
 class SimulatedChip:
     """One chip, in this process and thread. board.SimulatedBoard runs it in a separate process.
 
-    `card`: fields of sdcard_config (chip/api.h) that replace those of the card of chip.toml, or of
-    the card `name` in cards.toml. `usb`: the chip is plugged into a host's USB, so `give` and
-    `take` use the USB port instead of the UART. `machine`: the struct machine of chip/api.h.
+    `card`: fields of sdcard_config (chip/api.h) that replace those of the card in chip.toml; a key
+    `name` selects another card of cards.toml. `usb`: the chip is plugged into a host's USB, so
+    `give` and `take` use the USB port instead of the UART. `machine`: the struct machine of
+    chip/api.h.
     """
 
     def __init__(
@@ -147,7 +151,8 @@ class SimulatedChip:
     ) -> None:
         if board not in simulated_boards():
             raise BadInput(
-                f"{board} cannot be simulated: choose one of {', '.join(simulated_boards())}"
+                f"the board {board} cannot be simulated: choose one of "
+                f"{', '.join(simulated_boards())}"
             )
         facts = load_chip(board)
         self.ffi, self.lib = chips()
@@ -160,7 +165,7 @@ class SimulatedChip:
             if not self.lib.sdcard_add_fault(
                 self.card, code, fault.first, fault.times, fault.argument
             ):
-                raise BadInput(f"a card can have 32 faults, not {len(faults)}: remove some")
+                raise BadInput(f"a card can have 32 faults at most, not {len(faults)}: remove some")
         self._chip, self._wiring, self._seed = facts.chip, facts.wiring, seed
         self._elf, self._usb, self._line = elf, usb, (False, 9600)
         self.reset()
@@ -170,7 +175,7 @@ class SimulatedChip:
         card = self.lib.sdcard_new(str(storage).encode(), config)
         if card == self.ffi.NULL:
             reason = self.ffi.string(self.lib.sdcard_error()).decode()
-            raise BadInput(f"the simulated card cannot use its image: {reason}")
+            raise BadInput(f"the simulated card cannot use its image file: {reason}")
         return self.ffi.gc(card, self.lib.sdcard_free)
 
     def reset(self) -> None:
@@ -198,12 +203,12 @@ class SimulatedChip:
             self.lib.machine_usb_open(self.machine, *self._line)
 
     def run(self, ticks: int) -> str:
-        """Run for at most `ticks`. Return why the run has ended: one of RESULTS."""
+        """Run for at most `ticks`. Return the reason for the end of the run, one of RESULTS."""
         return RESULTS[self.lib.machine_run(self.machine, ticks)]
 
     @property
     def message(self) -> str:
-        """The reason of a fault, with address and program counter."""
+        """The reason for the fault that ended the run, with address and program counter."""
         text: bytes = self.ffi.string(self.lib.machine_message(self.machine))
         return text.decode()
 
@@ -225,18 +230,18 @@ class SimulatedChip:
         return bytes(data)[:taken]
 
     def usb_open(self, is_open: bool, baud: int) -> None:
-        """Open or close the USB port as a host's program does. A chip reset keeps this state."""
+        """Open or close the USB port as a host's program does. A reset does not change this."""
         self._line = (is_open, baud)
         self.lib.machine_usb_open(self.machine, *self._line)
 
     def check_usb(self) -> None:
-        """Raise PoetError if the chip is plugged into USB, but its program is not a serial port."""
+        """Raise PoetError if the chip is plugged into USB, but not as a serial port."""
         state = self.lib.machine_usb_state(self.machine)
         if self._usb and state != self.lib.USB_READY:
             reason = self.ffi.string(self.lib.machine_usb_complaint(self.machine)).decode()
             raise PoetError(
-                "the program does not act as a serial port on USB: "
-                f"{reason or 'it does not connect'}"
+                "the firmware does not work as a serial port on USB: "
+                f"{reason or 'it does not connect to the host'}"
             )
 
     def set_card_present(self, present: bool) -> None:

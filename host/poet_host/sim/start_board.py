@@ -21,8 +21,8 @@ from .chipfile import load_card
 from .native import NativeBoard, copy_storage, create_storage
 from .simulated_chip import CardFault
 
-TEMPORARY_STORAGE_BYTES = 1 << 30  # a sparse file: only written blocks need space
-_TEMPORARY_CARD = "poet-card-"  # start of the names of the folders that temporary cards are in
+TEMPORARY_STORAGE_BYTES = 1 << 30  # size of a sparse file: only written blocks need space
+_TEMPORARY_CARD = "poet-card-"  # name prefix of the folders of temporary cards
 
 
 def start_board(
@@ -40,20 +40,22 @@ def start_board(
 
     `board`: `native`, a board that runs Linux, or a board with a simulated chip. QEMU runs a Linux
     board's program if this computer has another processor. `storage`: the card's file from
-    `prepare_storage`; None for a temporary card. `alone`: start without a host, and train by the
-    job on the card if there is one.
+    `prepare_storage`; None for a temporary card. `alone`: do not wait for a host, and execute the
+    training job on the card if there is one.
 
     Simulated chips have fixed RAM and ports. All other boards accept `arena_bytes` (RAM for
-    tensors, as 65536 or "64KiB") and `listen` ([ADDRESS:]PORT of a socket that replaces the serial
-    port, and whose URL has the token that hosts need). Only simulated chips accept `faults` of the
-    card, `card_name` (of sim/cards.toml; None for that of the board), and `usb`, which connects by
-    the chip's USB.
+    tensors, such as 65536 or "64KiB") and `listen` ([ADDRESS:]PORT of a socket that replaces the
+    serial port; its URL contains the token that hosts need). Only simulated chips accept `faults`
+    of the card, `card_name` (a card of sim/cards.toml; None: the board's usual card), and `usb`
+    (connect to the chip's USB, not to its UART).
     """
     facts = load_board(board)
     check_system()
     programs, chips = ("native", *linux_boards()), simulated_boards()
     if board not in (*programs, *chips):
-        raise BadInput(f"{board} cannot be simulated: choose {' or '.join((*programs, *chips))}")
+        raise BadInput(
+            f"the board {board} cannot be simulated: choose one of {', '.join((*programs, *chips))}"
+        )
     for option, given, boards in (
         ("arena size", arena_bytes is not None, programs),
         ("socket", listen is not None, programs),
@@ -62,7 +64,10 @@ def start_board(
         ("USB", usb, chips),
     ):
         if given and board not in boards:
-            raise BadInput(f"{board} has no option {option}: only {' or '.join(boards)} has it")
+            raise BadInput(
+                f"the board {board} has no option {option}: remove the option, or choose one of "
+                f"{', '.join(boards)}"
+            )
     if card_name is not None:
         load_card(card_name)
     size_bytes = facts.arena_bytes if arena_bytes is None else as_bytes(arena_bytes, "an arena of")
@@ -100,10 +105,10 @@ def _running(
 
 @contextmanager
 def _temporary_card() -> Iterator[Path]:
-    """Yield a card image, in RAM if it has room, else on a disk; delete it after the block.
+    """Yield a temporary card image, in RAM if there is room, else on a disk.
 
-    It need not survive a power cut. On a disk, a commit would take longer than the rest of a small
-    step.
+    The image is deleted after the `with` block, so it need not survive a power cut. On a disk, a
+    commit would take longer than the rest of a small step.
     """
     memory = Path("/dev/shm")
     remove_leftovers(memory, _TEMPORARY_CARD)
@@ -116,16 +121,16 @@ def _temporary_card() -> Iterator[Path]:
         except OSError as error:
             raise PoetError(
                 f"a temporary card cannot be written to {folder} ({error.strerror}): free some "
-                "space there, or name a card image with --storage"
+                "space in this folder, or name a card image with --storage"
             ) from error
         yield card
 
 
 def prepare_storage(path: Path | str, size_bytes: int | str) -> None:
-    """Write a card image with a partition and an empty store. `size_bytes` may be "64MiB".
+    """Write a card image with a partition and an empty store.
 
-    A file at `path` is replaced when the image is complete. Raises BoardError if the image is too
-    small for a store.
+    `size_bytes`: a number, or a text such as "64MiB". A file at `path` is replaced when the image
+    is complete. Raises BoardError if the image is too small for a store.
     """
     with new_storage(Path(path), size_bytes):
         pass
@@ -133,17 +138,18 @@ def prepare_storage(path: Path | str, size_bytes: int | str) -> None:
 
 @contextmanager
 def new_storage(path: Path, size_bytes: int | str | None) -> Iterator[Path]:
-    """Yield a card image for the block to write. After the block it is given the name `path`.
+    """Yield the path of a new card image, which is renamed to `path` after the `with` block.
 
-    If the block fails, or the process is killed, a file at `path` stays as it was. The image is
-    empty and has `size_bytes`; None: it is a copy of the image at `path`, which no board may use
-    meanwhile.
+    If the block fails, or the process is killed, a file at `path` stays as it was. The new image is
+    empty and has `size_bytes`. If `size_bytes` is None, the new image is a copy of the one at
+    `path`, which no board can use during the block.
     """
     check_system()
     folder = Path(os.path.realpath(path)).parent
     if not os.access(folder, os.W_OK | os.X_OK):
         raise BadInput(
-            f"{folder} is not a folder with write permission: choose another folder for the image"
+            f"{folder} is not a folder with write permission: choose another folder for the card "
+            "image"
         )
     try:
         with ExitStack() as stack:
@@ -155,8 +161,8 @@ def new_storage(path: Path, size_bytes: int | str | None) -> Iterator[Path]:
             yield image
     except OSError as error:
         raise PoetError(
-            f"{path} cannot be written ({error.strerror}): free some space, or choose another "
-            "folder"
+            f"the card image {path} cannot be written ({error.strerror}): free some space, or "
+            "choose another folder"
         ) from error
 
 

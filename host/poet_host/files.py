@@ -124,7 +124,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
         return json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         raise BadInput(
-            f"{where}, line {error.lineno}: this is not valid JSON ({error.msg}): check the file"
+            f"{where}, line {error.lineno}: this is not JSON ({error.msg}): check the file"
         ) from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{where} is not text in UTF-8: save it as UTF-8") from error
@@ -139,9 +139,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadInput(
-            f"{where}: this is not valid TOML ({reason(error)}): check the file"
-        ) from error
+        raise BadInput(f"{where}: this is not TOML ({reason(error)}): check the file") from error
 
 
 def _reason(error: OSError) -> str:

@@ -205,5 +205,5 @@ def test_cards_have_the_rules_of_the_strict_one_unless_they_say_otherwise() -> N
     cards = load_cards()
     assert [name for name, card in cards.items() if not card.strict] == ["kind"]
     assert len(cards) >= 5
-    with pytest.raises(BadInput, match="no card fast: choose one of strict, kind"):
+    with pytest.raises(BadInput, match="card fast: choose one of strict, kind"):
         load_card("fast")

@@ -274,7 +274,7 @@ def _pushed(
         if first & 0xFF87 == 0x4685:  # MOV SP, Rm
             raise BadInput(
                 f"the function {name} copies a register to the stack pointer, so its use of the "
-                "stack has no known bound: give its local arrays a fixed size"
+                "stack has no known bound: give its local arrays a fixed size, or copy stack_top"
             )
         return 0
     if first == 0xE92D:  # PUSH.W

@@ -156,8 +156,8 @@ def check_bossac(program: str) -> None:
     if found is None or (int(found[1]), int(found[2])) < BOSSAC_OLDEST:
         which = found[0].lower() if found else "of an unknown version"
         raise PoetError(
-            f"the upload program {program} is {which}. Versions before 1.9 write to the wrong "
-            f"address: install 1.9 or newer ({INSTALL['bossac']})"
+            f"the upload program {program} is {which}, but versions before 1.9 write to the "
+            f"wrong address: install 1.9 or newer ({INSTALL['bossac']})"
         )
 
 

@@ -59,7 +59,7 @@ def _bounded(message: str) -> str:
 
 
 class PoetError(Exception):
-    """Base class of the errors; also an error that the input did not cause (exit code 1)."""
+    """Base class of the errors. Raised itself if the user's input is not the cause (exit code 1)."""
 
     exit_code = 1
 
@@ -90,7 +90,7 @@ class LinkBroken(PoetError):
 
 
 class Infeasible(PoetError):
-    """No plan exists within the limits. `smallest_ram_bytes`: a sufficient budget, or None."""
+    """No plan exists within the limits. `smallest_ram_bytes`: a budget that suffices, or None."""
 
     exit_code = 5
 

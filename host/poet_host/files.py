@@ -135,7 +135,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Return the table of a TOML text. If invalid, raises BadInput that begins with `where`."""
+    """Return the table of a TOML text. Raises BadInput, with `where`, if it is invalid."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:

@@ -168,7 +168,7 @@ def by_code(macro: str) -> dict[int, Row]:
 
 @cache
 def fingerprint_text() -> bytes:
-    """Return the same text of all rows as the firmware: a line of macro, code, name, operands."""
+    """Return all rows as text, as the firmware does: lines of macro, code, name and operands."""
     return "".join(
         f"{row.macro} {row.code} {row.name} {row.columns[0]}\n"
         for macro in ("STATEMENT", "SINK", "KERNEL")

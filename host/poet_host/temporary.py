@@ -1,4 +1,4 @@
-"""Temporary files in private folders, which are removed later if their process is killed.
+"""Temporary files in private folders. The files of a killed process are removed later.
 
 A process locks the private folder of each of its files. When the process ends in any way, the
 system releases the lock. So a private folder without a lock is a leftover.

@@ -30,7 +30,7 @@ class Power:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Rates from which costs are estimated that were not measured.
+    """Rates for estimating the costs that were not measured.
 
     Operator time: base_us + us_per_mac x macs + us_per_flop x other operations + us_per_byte x
     bytes read and written + us_per_loop x innermost loops. Transfer time of whole blocks:
@@ -56,7 +56,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Paper:
-    """Figures of the POET paper, for estimates of costs as in the paper.
+    """Figures of the POET paper, for estimating costs as the paper does.
 
     The paper computes energy as power x time, and assumes that an idle board draws 0 W.
     """

@@ -279,7 +279,7 @@ class Device(Closing):
 
     @staticmethod
     def _piece(room: int) -> int:
-        """Return `room` bytes rounded down to whole blocks, or unchanged if less than one block.
+        """Round `room` down to whole blocks, but do not change it if it is less than one block.
 
         Before a board writes only a part of a block, it must read the block.
         """
@@ -299,7 +299,7 @@ class Device(Closing):
 
 
 def shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Return a callback that reports the progress of one part as progress of all parts.
+    """Return a callback that reports one part's progress as progress of the whole transfer.
 
     `before`: size of the earlier parts. `total`: size of all parts.
     """

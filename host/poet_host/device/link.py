@@ -1,4 +1,4 @@
-"""A serial link to a board, in frames. A request is repeated until its reply arrives."""
+"""A serial link that sends frames to a board. It repeats a request until the reply arrives."""
 
 import errno
 import os
@@ -49,8 +49,8 @@ class Link(Closing):
         self._sequence = 0
         self._received = bytearray()
         self._frames: deque[bytes] = deque()
-        self._long: tuple[int, int] | None = None  # (sequence, code) that request_long awaits
-        self._early: bytes | None = None  # reply to request_long, if other requests received it
+        self._long: tuple[int, int] | None = None  # (sequence, code) of the reply to request_long
+        self._early: bytes | None = None  # reply to request_long, received by another request
         self._foreign_bytes = 0
         self._serial = _open(self.port, patience_s)
         if token:
@@ -60,7 +60,7 @@ class Link(Closing):
         self._serial.close()
 
     def _present(self, token: str) -> None:
-        """Send the token that a board at a socket asks for. Raises NoDevice if it refuses."""
+        """Send the token to a board at a socket. Raises NoDevice if the board refuses the token."""
         answer = b""
         give_up = time.monotonic() + TOKEN_WAIT_S
         try:
@@ -118,7 +118,7 @@ class Link(Closing):
         """
         awaited = self._long = (self._next_sequence(), code | REPLY)
         self._early = None
-        # A simulated board receives a ping that is sent with the request while it still works.
+        # If a ping is sent together with the request, a simulated board answers it during the work.
         self._send(awaited[0], code, payload, *([ping] if meanwhile else []))
         last_reply = time.monotonic()
         pause_s = self.timeout_s
@@ -231,7 +231,7 @@ class Link(Closing):
 
 
 def _without_token(port: str) -> tuple[str, str]:
-    """Split the URL of a socket into URL and token. Any other port has an empty token."""
+    """Return a port and its token. A socket's token is not left in its URL; others have none."""
     scheme, _, rest = port.partition("://")
     if scheme != "socket":
         return port, ""

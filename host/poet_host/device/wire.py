@@ -66,7 +66,7 @@ def pack(fields: Sequence[Field], values: Mapping[str, Any]) -> bytes:
     unknown = set(values) - {field.name for field in fields}
     if unknown:
         raise WireError(
-            f"unknown field {sorted(unknown)[0]}: use the fields of the message in wire.def"
+            f"the field {sorted(unknown)[0]} is unknown: use the fields of the message in wire.def"
         )
     return b"".join(_pack(field, values[field.name]) for field in fields)
 

@@ -32,10 +32,10 @@ class Image:
     segments: tuple[tuple[int, bytes], ...]  # load address and bytes
     symbols: dict[str, int]  # name: address
     objects: dict[str, tuple[int, int]]  # address and size of each variable, by name
-    functions: tuple[tuple[int, str], ...]  # of each function: address and name, sorted
+    functions: tuple[tuple[int, str], ...]  # address and name of each function, sorted
     sections: dict[str, tuple[int, int]]  # address and size of each section in memory
     code: tuple[tuple[int, bytes], ...]  # address and bytes of each section with instructions
-    marks: tuple[tuple[int, str], ...]  # of each mapping symbol: address, "t" (code) or "d" (data)
+    marks: tuple[tuple[int, str], ...]  # address of each mapping symbol, "t" (code) or "d" (data)
     pointers: tuple[int, ...]  # addresses of words that contain an address (--emit-relocs)
     split_pointers: bool  # True: MOVW and MOVT instructions contain addresses too
 

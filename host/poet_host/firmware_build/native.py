@@ -74,7 +74,9 @@ def _compiler(target: str = "") -> tuple[list[str], str]:
 
 
 def cross_tools(target: str) -> tuple[str, str]:
-    """Return the paths of compiler and emulator for a target. No emulator needed: an empty path.
+    """Return the paths of the compiler and the emulator for a target.
+
+    The path of the emulator is empty if this computer needs none.
 
     Raises PoetError, with advice what to install, if one of these tools is missing.
     """

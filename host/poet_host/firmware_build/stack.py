@@ -105,7 +105,7 @@ class _Bound:
     def deepest(self, address: int, entered: tuple[str, ...] = ()) -> int:
         """Return the largest use of the stack by a function and the functions that it calls.
 
-        `entered`: names of its direct and indirect callers that calls.toml lists under `again`.
+        `entered`: the function's direct and indirect callers that calls.toml lists under `again`.
         """
         function = self.functions[address]
         if function.name in self.again:
@@ -274,7 +274,8 @@ def _pushed(
         if first & 0xFF87 == 0x4685:  # MOV SP, Rm
             raise BadInput(
                 f"the function {name} copies a register to the stack pointer, so its use of the "
-                "stack has no known bound: give its local arrays a fixed size, or copy stack_top"
+                "stack has no known bound: give its local arrays a fixed size, or load stack_top "
+                "into the register"
             )
         return 0
     if first == 0xE92D:  # PUSH.W

@@ -301,7 +301,7 @@ def _device_at(port: SerialPort) -> str:
 
 
 def _only_port(board: Board) -> str:
-    """Return the only USB port of the board's firmware. If none is found, that of its loader."""
+    """Return the only USB port of the board's firmware, or of its loader if there is none."""
     running = _usb_ports(board)
     matching = list(running) or [
         port.path for port in serial_ports() if port.usb in loading_of(board).usb

@@ -97,7 +97,7 @@ class SimulatedBoard(Closing):
 
     @property
     def meter(self) -> Meter:
-        """The counts after the last slice of simulated time. They stay valid after the end."""
+        """The counts after the last slice of simulated time, even if the board has ended."""
         return Meter(*METER.unpack(self._shared[:]))
 
     @property

@@ -23,7 +23,7 @@ _COPY_BYTES = 1 << 16  # bytes of a card image that are copied at a time
 
 
 def create_storage(path: Path, size_bytes: int) -> None:
-    """Write an empty card image: an MBR, and one poet partition in all space after it.
+    """Write an empty card image: an MBR, and one poet partition in the rest of it.
 
     The file is sparse. Device.format writes a store to the partition. Raises BadInput if the size
     is too small or too large, OSError if the file cannot be written.

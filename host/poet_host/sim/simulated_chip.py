@@ -46,9 +46,9 @@ class CardFault:
     times: int = 1  # number of such blocks
     # `argument` of slow_read and slow_write: the delay in microseconds.
     # `argument` of torn_write: the number of bytes that are kept.
-    # `argument` of misdirected_write: the number of blocks by which the place is too far.
+    # `argument` of misdirected_write: how many blocks too far the block is written.
     # `argument` of flipped_write: the number of the bit, 0 to 4095.
-    # `argument` of late_error: the number of blocks until the report; 0: only in the status.
+    # `argument` of late_error: how many blocks later it is reported; 0: only in the status.
     # `argument` of power_cut: 1 if the erase group is destroyed too.
     argument: int = 0
 
@@ -96,7 +96,7 @@ class Meter:
 
 
 METER_FIELDS = [field.name for field in fields(Meter)]
-METER = struct.Struct(f"<{len(METER_FIELDS)}Q")  # shared memory of a board's process
+METER = struct.Struct(f"<{len(METER_FIELDS)}Q")  # layout of a Meter in shared memory
 POWER_CUT_CODE = 75  # exit code of a board's process after a power cut
 
 

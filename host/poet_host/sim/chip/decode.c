@@ -314,7 +314,7 @@ struct block decode_block(enum core core, const uint8_t *code,
     struct instruction i = decode_instruction(core, halves[0], halves[1]);
     cycles += i.cycles;
     if (core == CORE_M4F && reads(&i, before.fp_result))
-      cycles += 1; /* this one waits for the previous one's result */
+      cycles += 1; /* wait for the previous instruction's result */
     if (core == CORE_M4F &&
         (i.flags & before.flags) & INSTRUCTION_SINGLE_ACCESS && i.cycles == 2)
       cycles -= 1; /* pipelined with the access before */

@@ -287,8 +287,8 @@ static uint8_t next_output(struct sdcard *card, uint64_t now_ns) {
 }
 
 /* Return true if the card accepts a command now. Within a write, a strict card
-   expects only tokens. After it has refused a block, CMD12 is accepted there.
- */
+   expects only tokens. After it has refused a block, it also accepts
+   CMD12. */
 static bool takes_commands(const struct sdcard *card) {
   return card->state != SD_WAIT_TOKEN || !card->config.strict || card->refused;
 }

@@ -154,7 +154,7 @@ static void application_command(struct sdcard *card, unsigned index,
   else if (index == 22 && card->state == SD_READY)
     send_written(card, now_ns);
   else if (index == 23 && card->state == SD_READY)
-    respond_r1(card, 0); /* only a hint: how many blocks to erase first */
+    respond_r1(card, 0); /* the number of blocks to erase is only a hint */
   else
     respond_r1(card, R1_ILLEGAL);
 }

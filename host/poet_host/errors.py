@@ -59,7 +59,7 @@ def _bounded(message: str) -> str:
 
 
 class PoetError(Exception):
-    """Base class of the errors. Raised itself if the user's input is not the cause (exit code 1)."""
+    """Base class of the errors; raised itself if the input is not the cause (exit code 1)."""
 
     exit_code = 1
 

@@ -11,11 +11,11 @@ from msgspec import Meta
 from .errors import BadInput, named, quoted
 
 _T = TypeVar("_T")
-_Keys = tuple[str | int, ...]  # keys and indices from a value to a part of it
+_Keys = tuple[str | int, ...]  # the keys and indices that lead from a value to a part of it
 
-LARGEST_WHOLE = 1 << 53  # sums of larger numbers of bytes are not exact in a solver
-LARGEST = 1e303  # largest number in a file, so that sums are finite
-LARGEST_AMOUNT = 1e30  # largest number that is multiplied by others
+LARGEST_WHOLE = 1 << 53  # above this number of bytes, sums in a solver are not exact
+LARGEST = 1e303  # largest number accepted in a file, so that sums are finite
+LARGEST_AMOUNT = 1e30  # largest accepted number that is multiplied by others
 
 Amount = Annotated[float, Meta(ge=0, le=LARGEST_AMOUNT)]  # a time, a power, a rate
 Count = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]  # a number of bytes or of other things

@@ -181,7 +181,7 @@ def upload_command(
     number = serial_number.lstrip("0")
     if tool == "bossac":
         # Without `--offset`, bossac would erase the boot loader.
-        # `--usb-port` has no value here: bossac then uses 1, but reads any word as the value 0.
+        # Pass `--usb-port` without a value, which means 1: bossac reads any word after it as 0.
         where = ["--port", port.removeprefix("/dev/"), "--usb-port", f"--offset={start}"]
         return [program, *where, "--erase", "--write", "--verify", "--reset", str(image)]
     if tool == "openocd":

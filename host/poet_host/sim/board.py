@@ -63,7 +63,7 @@ class SimulatedBoard(Closing):
         alone: bool = False,
     ) -> None:
         self.board = load_board(board)
-        build_chip_library()  # here, so that this process raises the error of a failed build
+        build_chip_library()  # built here, so that this process raises the errors of the build
         with tempfile.TemporaryFile() as file:
             file.truncate(METER.size)
             self._shared = mmap.mmap(file.fileno(), METER.size)

@@ -32,7 +32,7 @@ def create_storage(path: Path, size_bytes: int) -> None:
     if size_bytes // BLOCK_BYTES > MOST_BLOCKS:
         raise BadInput(
             f"a storage file of {size_bytes:,} bytes is too large: use at most "
-            f"{MOST_BLOCKS * BLOCK_BYTES:,} bytes, which an MBR can count"
+            f"{MOST_BLOCKS * BLOCK_BYTES:,} bytes, the limit of an MBR"
         )
     if blocks < 1:
         raise BadInput(

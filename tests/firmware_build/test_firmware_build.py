@@ -328,7 +328,7 @@ def test_a_fault_handler_that_resets_the_stack_adds_nothing(core: str, tmp_path:
     assert bound(400, resets) == bound(400, FAULT)
     assert bound(400, resets.replace("mov sp, r3", "nop")) == bound(400, FAULT) + 200 + 8
     assert bound(8, resets) == 200 + 8  # the report alone
-    with pytest.raises(BadInput, match="fault_handler .* stack pointer"):
+    with pytest.raises(BadInput, match=r"fault_handler .* stack pointer"):
         bound(8, REPORT % "0x20001234")
 
 

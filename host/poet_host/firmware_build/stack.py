@@ -273,9 +273,9 @@ def _pushed(
             return max(0, -_constant(name, address, first >> 3 & 15, start, code))
         if first & 0xFF87 == 0x4685:  # MOV SP, Rm
             raise BadInput(
-                f"the function {name} copies a register to the stack pointer, so its use of the "
-                "stack has no known bound: give its local arrays a fixed size, or load stack_top "
-                "into the register"
+                f"the function {name} sets the stack pointer to the value of a register, so its "
+                "use of the stack has no known bound: give its local arrays a fixed size, or load "
+                "stack_top into the register"
             )
         return 0
     if first == 0xE92D:  # PUSH.W
@@ -292,7 +292,7 @@ def _pushed(
         return (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 0xFF
     if first & 0xFFEF in (0xEBAD, 0xEB0D) and second & 0x0F00 == 0x0D00:
         raise BadInput(
-            f"the function {name} adds a register to the stack pointer, or subtracts it, so its "
+            f"the function {name} changes the stack pointer by the value of a register, so its "
             "use of the stack has no known bound: give its local arrays a fixed size"
         )
     return 0

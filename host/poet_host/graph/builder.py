@@ -47,7 +47,7 @@ class Layer:
 
     @property
     def output(self) -> str:
-        """Return the name of the node that other layers read."""
+        """Return the name of the node that has the output of the layer."""
         return self.parameters["weight"].name if self.is_parameter else self.name
 
 
@@ -144,7 +144,9 @@ class Builder:
                 break  # a layer that only changes the shape accepts any type
             if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.tokens):
                 needs = "tokens (int32 data)" if slot in row.tokens else "float32"
-                raise BadInput(f"{where}: the input `{slot}` must be {needs}, not {tensor.name}")
+                raise BadInput(
+                    f"{where}: the input `{slot}` must be {needs}, but {tensor.name} is not"
+                )
         if kind == "dropout":
             options.setdefault("key", sum(layer.kind == "dropout" for layer in self._layers))
         try:

@@ -145,7 +145,7 @@ def _pool2d(x: Shape, kernel: Pair, *, stride: Pair | None = None, padding: Padd
     """Pool windows of x (N, C, H, W) -> (N, C, OH, OW). By default, the stride is `kernel`."""
     a = _window(_image(x), kernel, kernel if stride is None else stride, padding)
     if 2 * a["pad_h"] > a["kernel_h"] or 2 * a["pad_w"] > a["kernel_w"]:
-        raise ValueError(f"padding {padding} is more than half of the kernel size {kernel}")
+        raise ValueError(f"padding {padding} must be at most half of the kernel size {kernel}")
     return Spec((a["n"], a["c"], a["oh"], a["ow"]), a)
 
 

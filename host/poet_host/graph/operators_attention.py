@@ -15,7 +15,7 @@ _A_TRANSPOSED, _B_TRANSPOSED, _A_SPLIT, _B_SPLIT, _Y_SPLIT = 1, 2, 4, 8, 16
 def _product(
     y: Shape, n: int, heads: int, sizes: tuple[int, int, int], factor: float, variant: int
 ) -> Spec:
-    """Describe a matrix product y. `sizes`: rows and columns of y, and terms in each sum."""
+    """Describe a matrix product y. `sizes` are rows of y, columns of y and terms of each sum."""
     h, w, k = sizes
     if not isfinite(factor):
         raise ValueError(f"`factor` ({factor}) must be finite")

@@ -72,7 +72,7 @@ def _with(**changes: float) -> Change:
 
 
 def _axes(f: Fields, operand: int) -> int:
-    """Return the bits of the axes along which operand 0 (`a`) or 1 (`b`) is repeated."""
+    """Return one bit for each axis: 1 if operand 0 (`a`) or 1 (`b`) is repeated along it."""
     return int(f["variant"]) >> 4 * operand & 15
 
 

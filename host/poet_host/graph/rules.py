@@ -48,7 +48,7 @@ class Rule:
     """
 
     makes: str
-    kernel: str  # "" if the result is the operand, so that no kernel runs
+    kernel: str  # "" if no kernel runs, because the result is the operand itself
     operands: str
     # Shape of the result. It is needed only if other rules of the row read the result.
     shape: Callable[[Fields], Shape] | None = None

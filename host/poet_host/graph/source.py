@@ -1,4 +1,4 @@
-"""Source: names and layout of the tensors in a file that hold the values of a parameter.
+"""Source: which tensors of a file hold the values of a parameter, and in which layout.
 
 Names and layout in a file may differ from those in a graph. In a graph, a linear weight is
 (outputs, inputs), even if the file has (inputs, outputs). The running mean and variance of a

@@ -98,7 +98,10 @@ def maxpool2d_grad(op: Op, x: Array, dy: Array) -> Array:
 
 
 def _largest(op: Op, x: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Return the first largest element of each window, and the element's index in the plane."""
+    """Return the largest element of each window, and the element's index in the plane.
+
+    If several elements are the largest, the first of them is used.
+    """
     place = np.arange(op.h * op.w).reshape(op.h, op.w)
     best = np.zeros(op.pooled_shape, f32)
     index = np.full(op.pooled_shape, -1)

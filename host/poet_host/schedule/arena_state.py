@@ -33,7 +33,7 @@ class ArenaState:
         self.next_tensor = model.stored_count  # lowest number of a tensor not yet computed
         self.last_output: int | None = None
         self.queued = 0  # number of transfers queued since the step began
-        self.finished = 0  # number of transfers that waits have waited for
+        self.finished = 0  # number of transfers known to be finished after a wait
         self.peak_bytes = 0
         self.resident_max = 0
         self.queue_max = 0

@@ -32,10 +32,10 @@ class Row:
     ram_bytes: int | None  # RAM in use after the statement
     begin_us: float | None  # `begin_us` and `time_us` are computed from the schedule's costs
     time_us: float | None
-    what: str  # the operator of a compute, or the transfers of a wait
+    what: str  # the operator of a compute, or the transfers that a wait waits for
 
 
-# Headings, without units, of the columns that hold numbers.
+# Headings of the columns that hold numbers. Units are left out.
 _NUMBERS = ("#", "begins", "takes", "took", "bytes", "at", "RAM used")
 NAME_WIDTH = 60  # in characters; longer tensor names are shortened
 SHORT_US = 10_000  # a shorter step is listed in microseconds, not milliseconds

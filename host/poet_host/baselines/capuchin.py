@@ -1,4 +1,4 @@
-"""capuchin: page tensors during computation, then save the most memory per second of overhead.
+"""capuchin: page tensors at no cost in time, then save the most memory per second of overhead.
 
 X. Peng et al., *Capuchin: Tensor-based GPU Memory Management for Deep Learning*, ASPLOS 2020,
 891-905 (hybrid policy). The policy runs one step in which every tensor stays in RAM, and measures
@@ -7,14 +7,14 @@ when each tensor is accessed. The free time between two accesses of a tensor is
     FT = (time of the second access - swap-in time) - (time of the first access + swap-out time).
 
 Tensors are chosen until enough memory is saved. As long as some tensors have FT >= 0, the tensor
-with the longest FT is paged, since its transfers can overlap with computation. Then every other
-candidate is rated by its memory saving per second of overhead (MSPS). The overhead is the smaller
-of two times: the exposed transfer time -FT, and the time to recompute the candidate from tensors in
-RAM or on storage. The best candidate is paged or recomputed, whichever takes less time. Then the
-other candidates are rated again, since the tensors from which they are recomputed may have left
-RAM. Only time counts, not energy.
+with the longest FT is paged, since its transfers can overlap with computation. Then every remaining
+tensor is rated by the memory that it saves per second of overhead (MSPS). The overhead is the
+smaller of two times: the exposed transfer time -FT, and the time to recompute the tensor from
+tensors in RAM or on storage. The best tensor is paged or recomputed, whichever takes less time.
+Then the remaining tensors are rated again, since tensors that their recomputation needs may have
+left RAM. Only time counts, not energy.
 
-Enough memory is saved when the whole step fits RAM. A sum of saved bytes does not decide this.
+Enough memory is saved when the whole step fits RAM. The sum of the saved bytes does not decide.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ from .replay import Replay
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """Choose more and more tensors that leave RAM, until the step fits. Return the schedules."""
+    """Choose tensors that leave RAM, one by one, until the step fits. Return the schedules."""
     if not graph.storage:
-        raise DoesNotApply("the method pages, but the problem has no storage")
+        raise DoesNotApply("the method pages tensors, but the graph has no storage. Try poet")
     policy = _Policy(graph)
-    extended: list[Draft] = []  # the first drafts that fit; stored tensors may have to leave RAM
+    extended: list[Draft] = []  # the first drafts that fit, even if stored tensors leave RAM
     while True:
         proposed = [Draft(policy.events(collective)) for collective in (True, False)]
         completed = [(draft, complete(graph, draft.events, ram_bytes)) for draft in proposed]
@@ -50,7 +50,7 @@ class Candidate:
     """A computed tensor that can leave RAM between two consecutive accesses."""
 
     node: int
-    first: int  # operator of the first of the two accesses
+    first: int  # index of the operator that makes the first access
     second: int
     free_time_us: float  # FT
 
@@ -82,13 +82,13 @@ class _Policy:
         return True
 
     def saving_per_us(self, candidate: Candidate, swap: bool) -> float:
-        """Return MSPS: the bytes saved per microsecond of overhead."""
+        """Return the bytes that leave RAM per microsecond of overhead (MSPS in the paper)."""
         size = self.graph.nodes[candidate.node].bytes
         overhead_us = -candidate.free_time_us if swap else self._recompute_us(candidate)
         return size / max(overhead_us, 1e-9)
 
     def _recompute_us(self, candidate: Candidate) -> float:
-        """Return the time to recompute the candidate and all tensors recomputed for it."""
+        """Return the time to recompute a candidate and the missing tensors that this needs."""
         nodes = self.graph.nodes
         if nodes[candidate.node].once:
             return float("inf")
@@ -109,9 +109,9 @@ class _Policy:
         return sum(nodes[i].time_us for i in needed)
 
     def events(self, collective: bool) -> list[Event]:
-        """Return the events of the step with all choices.
+        """Return the events of a step in which all chosen tensors leave RAM.
 
-        `collective`: a tensor that was recomputed for another tensor stays if it is accessed later.
+        `collective`: keep a tensor that was recomputed for another tensor, if it is needed later.
         """
         nodes, replay = self.graph.nodes, Replay(self.graph)
         leaving: dict[int, list[int]] = {}
@@ -134,7 +134,7 @@ class _Policy:
 
 
 def candidates(graph: CostGraph) -> list[Candidate]:
-    """Return for each computed tensor the two consecutive accesses with the longest free time."""
+    """Return for each computed tensor the two successive accesses with the longest free time."""
     at: dict[int, list[int]] = {}
     begin: dict[int, float] = {}
     now_us = 0.0

@@ -28,8 +28,7 @@ class Chain:
     blocks: tuple[tuple[int, ...], ...]
     outputs: tuple[int | None, ...]  # x_l, the last node of block l; None for the last block
     groups: tuple[tuple[int, ...], ...]
-    # The tensors of block l that group l or a group after it (l - 1 ... 1) uses. The output x_l is
-    # not among them if only group l + 1 uses it.
+    # Tape l: all tensors of block l (x_l too) that group l or a later group (l - 1 ... 1) uses.
     tapes: tuple[frozenset[int], ...]
     note: str  # "", or MERGED
 
@@ -48,8 +47,8 @@ def chain_of(graph: CostGraph) -> Chain:
     cuts = [i for i in every if any(i in node.inputs for node in graph.nodes[turn + 1 :])]
     if len(cuts) < MIN_LINKS - 1:
         raise DoesNotApply(
-            f"the forward pass is not a chain of at least {MIN_LINKS} links, even if branches are "
-            "merged. Try poet, checkmate or dtr"
+            f"the forward pass is not a chain of at least {MIN_LINKS} links, even if parallel "
+            "branches count as one link. Try poet, checkmate or dtr"
         )
     blocks: list[list[int]] = [[]]
     for i in forward:
@@ -140,20 +139,20 @@ def _groups(
 
 
 class Walk(Replay):
-    """A replay (see replay.py) of a chain's step.
+    """The events of a chain's step, appended block by block (see replay.py).
 
-    Only `drop` and `page_out` drop tensors. Tensors that must not be recomputed are never dropped.
+    `drop` and `page_out` remove tensors from RAM, except those that must not be recomputed.
     """
 
     def __init__(self, chain: Chain) -> None:
         super().__init__(chain.graph)
         self.chain = chain
-        self.advances = 0  # how many times a block was computed without its tape
+        self.advances = 0  # how often a block was computed for its output alone
 
     def forward(self, block: int, *, tape: bool) -> None:
-        """Compute a block: the first time all of its nodes, later the nodes that are not in RAM.
+        """Compute a block: all of its nodes at first, later only missing nodes that are needed.
 
-        `tape`: all tensors of the block's tape stay in RAM. Otherwise only its output stays.
+        `tape` True: keep the block's tape in RAM. False: keep only the block's output.
         """
         chain = self.chain
         output = chain.outputs[block]

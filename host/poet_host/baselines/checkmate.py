@@ -1,19 +1,20 @@
 """checkmate: optimal rematerialisation, while all stored tensors stay in RAM.
 
 P. Jain et al., *Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization*, MLSys
-2020, arXiv 1910.02653. In every stage, its integer program chooses which tensors are recomputed
+2020, arXiv 1910.02653. In every stage, an integer program chooses which tensors are recomputed
 (R_t,i) and which are kept (S_t,i), at the least cost. Inputs and parameters take a constant part of
 memory: U_t,0 begins with M_input + 2 M_param, where the factor 2 stands for parameters and their
 gradients. In this project gradients take no memory of their own, since the update is part of the
-gradient's kernel. So there are two cases:
+gradient's kernel. This module has two cases:
 
   published: stored tensors are paged in at the start and stay to the end. An update overwrites
   its parameter in RAM, and is paged out at once. The program is solved for the rest of RAM.
-  extension, if stored tensors leave too little RAM: they may be paged, as in `poet-remat`.
+  extension, if stored tensors leave too little RAM: stored tensors may be paged, as in
+  `poet-remat`.
 
-The program is this planner's own (stage_model.py), for rematerialisation alone. It does not fix the
-order within stages, so it contains every schedule that Checkmate's program contains. Its costs are
-energies; Checkmate's costs are times.
+Both cases use this planner's own program (stage_model.py), for rematerialisation alone. The program
+does not fix the order within stages, so it allows every schedule that Checkmate's program allows.
+It minimises energy; Checkmate minimises time.
 """
 
 from dataclasses import replace
@@ -28,13 +29,13 @@ from ..solver.settings import Settings, Stopwatch
 from ..solver.solve import solve
 from .completion import EXTENSION
 
-MAX_ROUNDS = 4  # attempts, each with an earlier deadline, while transfers make the plan late
+MAX_ROUNDS = 4  # attempts to meet the deadline, each with an earlier deadline for the program
 DEADLINE_FACTOR = 0.97  # multiplies the program's deadline after each round
 MIN_TIME_LIMIT_S = 0.1
 
 
 def checkmate(problem: Problem, settings: Settings) -> Plan:
-    """Find the plan of least energy that recomputes tensors, and pages only where it must."""
+    """Find the plan of least energy by recomputation. Page tensors only if RAM is too small."""
     clock = Stopwatch(settings.time_limit_s)
     graph = aligned_graph(problem.graph, ALIGNMENT if settings.placed else 1)
     if not graph.storage:  # stored tensors start in RAM; when freed, they cannot come back
@@ -59,7 +60,7 @@ def _solved(problem: Problem, settings: Settings, limit_s: float) -> Plan:
 
 
 def results_only(graph: CostGraph) -> CostGraph:
-    """Return the graph without stored tensors. A node that overwrites one gets a size of 0."""
+    """Return the graph without stored tensors. Nodes that overwrite stored tensors get size 0."""
     number: dict[int, int] = {}
     nodes: list[CostNode] = []
     inside: set[int] = set()  # results that lie in the memory of a stored tensor
@@ -92,14 +93,14 @@ def _published(
     settings: Settings,
     clock: Stopwatch,
 ) -> Plan | None:
-    """Solve the program for computed tensors; add stored tensors and page-outs of kept tensors.
+    """Plan the computed tensors, then add the stored tensors and the page-outs of kept tensors.
 
     Return None if the program has no solution, or if its solution needs a tensor that an update
     overwrote.
     """
     limit_us, bound_uj = problem.deadline_us, None
     for _ in range(MAX_ROUNDS):
-        left_s = clock.left_s - settings.time_limit_s / 2  # half is left for the extension
+        left_s = clock.left_s - settings.time_limit_s / 2  # keep half of the time for the extension
         solved = _solved(replace(inner, deadline_us=limit_us), settings, left_s)
         if not solved.statements:
             break
@@ -130,9 +131,9 @@ def _given_uj(graph: CostGraph) -> float:
 def _with_residents(
     graph: CostGraph, solved: Plan, base_bytes: int | None
 ) -> tuple[Statement, ...] | None:
-    """Add stored tensors from offset 0 on to the solved statements. Move results above them.
+    """Add the stored tensors to the solved statements, from offset 0 on. Move the results up.
 
-    `base_bytes`: the bytes that are added to the offsets of results; None: the plan has no offsets.
+    `base_bytes`: bytes to add to the offset of each result; None if the plan has no offsets.
     Return None if a node needs an overwritten tensor.
     """
     place: dict[int, int | None] = {}

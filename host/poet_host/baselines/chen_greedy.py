@@ -1,10 +1,11 @@
 """chen-greedy: segments of limited size, with the limit that is best for the RAM budget.
 
 T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, arXiv 1604.06174 (2016),
-Algorithm 3 (memory planning with budget b) and the search over b that follows it: a segment ends
-with the first possible output after its tensors exceed b bytes. The paper tries values of b around
-sqrt(xy), where x is the bytes of outputs, and y the bytes of the largest segment. This module may
-try every b that gives different segments, as Jain et al. do for Checkmate (arXiv 1910.02653).
+Algorithm 3 (memory planning with budget b), and the paper's search for the best b. A segment ends
+at the first possible output after the segment's tensors exceed b bytes. The paper tries values of b
+around sqrt(xy), where x is the bytes of outputs, and y the bytes of the largest segment. This
+module may try every b that gives different segments, as Jain et al. do for Checkmate (arXiv
+1910.02653).
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ MAX_FIRST_SIZES = 48
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """Return the schedules for some segment sizes; if none of them fits RAM, for all sizes."""
+    """Return the schedules for some segment sizes, or for all sizes if none of those fits RAM."""
     chain = chain_of(graph)
     every = sizes(chain)
     few = {*every[:: max(1, len(every) // MAX_FIRST_SIZES)], every[-1]}
@@ -35,16 +36,16 @@ def _of_sizes(chain: Chain, tried: Sequence[int]) -> list[Draft]:
 
 
 def block_bytes(chain: Chain, block: int) -> int:
-    """Return the bytes of a block that its segment drops. Algorithm 3 adds them to `temp`."""
+    """Return the bytes of a block's tape and output, which Algorithm 3 adds to `temp`."""
     output = chain.outputs[block]
     dropped = chain.tapes[block] | ({output} if output is not None else set())
     return sum(chain.graph.nodes[i].bytes for i in dropped)
 
 
 def segment_ends(chain: Chain, size_bytes: int) -> list[int]:
-    """Return the last block of each segment except the last segment, by Algorithm 3.
+    """Return the blocks after which a new segment begins, by Algorithm 3.
 
-    `size_bytes`: a segment ends when its tensors exceed this size, b in the paper.
+    `size_bytes`: b in the paper. A segment ends when its tensors exceed this size.
     """
     ends: list[int] = []
     collected = 0
@@ -57,7 +58,7 @@ def segment_ends(chain: Chain, size_bytes: int) -> list[int]:
 
 
 def sizes(chain: Chain) -> list[int]:
-    """Return all segment sizes that may give different segments. With 0, every output stays."""
+    """Return all segment sizes that may give different segments. Size 0 keeps every output."""
     blocks = [block_bytes(chain, block) for block in range(len(chain) - 1)]
     sums = {0}
     for first in range(len(blocks)):

@@ -3,7 +3,7 @@
 T. Chen, B. Xu, C. Zhang, C. Guestrin, *Training Deep Nets with Sublinear Memory Cost*, arXiv
 1604.06174 (2016): n layers in k = sqrt(n) segments need O(n / k) + O(k) memory and one more forward
 pass. On graphs with branches, the segments end at tensors that cut the graph in two. Jain et al.,
-Checkmate (arXiv 1910.02653), call them articulation points.
+Checkmate (arXiv 1910.02653), call such tensors articulation points.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,6 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
 
 
 def segment_ends(blocks: int) -> list[int]:
-    """Return the last block of each segment except the last segment: every sqrt(n)-th block."""
+    """Return the blocks after which a new segment begins: every sqrt(n)-th block."""
     length = isqrt(blocks - 1) + 1  # sqrt(n), rounded up
     return list(range(length - 1, blocks - 1, length))

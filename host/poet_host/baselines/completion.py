@@ -4,9 +4,9 @@ A method decides what is computed and which computed tensors are paged, as a lis
 module adds the rest, which is the same for all methods. A tensor is freed right after the last
 event that needs it. A kept tensor is paged out right after its first computation. A stored tensor
 (data, parameter) is paged in before its first use and stays to its last use, as long as RAM allows.
-If RAM is short, stored tensors leave between two uses. The tensors whose stay saves the least
-energy for their bytes leave first. Methods for computers whose parameters always fit RAM do not
-cover that case, so the note of their plan mentions it.
+If RAM is short, stored tensors leave RAM between two uses: first those whose page-in costs the
+least energy for the memory that they free. A method for computers whose parameters always fit RAM
+does not cover this case, so the note of its plan mentions it.
 """
 
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ EXTENSION = "parameters and data leave RAM between uses, which is not part of th
 class Completion:
     """The statements that are made from the events of a method, and the RAM that they need."""
 
-    statements: tuple[Statement, ...] | None  # None: the events need more RAM, or a lost tensor
-    # The bytes of RAM that the events need if stored tensors are in RAM only while they are used.
-    # 0: a tensor is overwritten but needed later, and there is no storage.
+    statements: tuple[Statement, ...] | None  # None: too little RAM, or a needed tensor is gone
+    # The least RAM that the events need: stored tensors are in RAM only while they are used.
+    # `least_bytes` is 0 if a tensor that is needed later is overwritten, and there is no storage.
     least_bytes: int
     exits: int  # how often a stored tensor leaves RAM although it is used again
 
@@ -43,7 +43,7 @@ class _Stay:
     node: int
     begin: int
     end: int
-    inherits: bool = False  # takes over the memory of another tensor, counted at `begin`
+    inherits: bool = False  # whether the tensor overwrites an input, whose bytes count at `begin`
 
 
 def complete(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Completion:
@@ -84,9 +84,9 @@ def complete(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Compl
 def _with_kept(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
     """Add the transfers that the graph itself requires, as the keep-everything plan does.
 
-    A kept tensor is paged out right after its first computation. A result that another node
-    overwrites before its last use is paged out too, and paged in again. Return None if there is no
-    storage for such a tensor.
+    A kept tensor is paged out right after its first computation. A result that is needed after
+    another node overwrote it is paged out too, and paged in again. Return None if the graph has no
+    storage and such a result, or a kept tensor, is overwritten.
     """
     nodes = graph.nodes
     there: set[int | None] = set()
@@ -116,7 +116,7 @@ def _with_kept(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
 
 
 def _stays(graph: CostGraph, events: Sequence[Event]) -> tuple[list[_Stay], dict[int, list[int]]]:
-    """Return the stays of computed tensors, and for each stored tensor the events that use it."""
+    """Return when computed tensors are in RAM, and which events use each stored tensor."""
     stays: list[_Stay] = []
     now: dict[int, _Stay] = {}
     uses: dict[int, list[int]] = {}
@@ -162,7 +162,7 @@ def _hold(
     graph: CostGraph, gaps: Sequence[_Gap], used: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     ram_bytes: int,
 ) -> tuple[set[tuple[int, int]], int]:  # fmt: skip
-    """Return the gaps (node, begin) in which tensors stay in RAM, and the number of exits."""
+    """Return the gaps (node, begin) in which stored tensors stay in RAM, and count the exits."""
 
     def worth(gap: _Gap) -> float:
         node = graph.nodes[gap.node]
@@ -195,7 +195,7 @@ def _stored_stays(uses: dict[int, list[int]], held: set[tuple[int, int]]) -> lis
 
 
 def _residents(graph: CostGraph, uses: dict[int, list[int]], end: int) -> list[_Stay] | None:
-    """Return the stays of stored tensors if there is no storage: from the start to the last use.
+    """Return when stored tensors are in RAM without storage: from the start to their last use.
 
     Return None if a kept tensor is overwritten.
     """
@@ -216,7 +216,7 @@ def _statements(
     stays: Sequence[_Stay],
     paged: dict[int, list[int]],
 ) -> tuple[Statement, ...]:
-    """Make the statements of events. Add page-ins before the events, and frees after them."""
+    """Turn each event into a statement, with page-ins before it and frees after it."""
     nodes = graph.nodes
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}

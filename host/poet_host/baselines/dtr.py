@@ -7,10 +7,10 @@ tensor with the lowest score, among the tensors that no running computation need
     h_DTR(t) = (c(t) + sum of c(u) over u in e*(t)) / (m(t) s(t))
 
 c(t) is the time to compute tensor t, m(t) its size, s(t) the time since its last access, and e*(t)
-its evicted neighbourhood: the evicted tensors that are reached from t through evicted tensors
-alone, up or down the graph. A tensor that the program does not use any more is freed at once (eager
+its evicted neighbourhood: all evicted tensors that a path through evicted tensors alone, up or down
+the graph, connects with t. A tensor that the program does not use any more is freed at once (eager
 eviction). DTR treats parameters as constants, and never evicts them. In a second run, this module
-evicts parameters like results, with the time of the page-in as their cost. The second run is used
+evicts parameters like results, with their page-in time as c(t). The second run is used
 if parameters leave too little RAM for the first run, or if the plan of the second run is cheaper.
 """
 
@@ -96,7 +96,7 @@ class _Runtime:
         return self.events
 
     def _perform(self, operator: int) -> None:
-        """Compute an operator, after all of its missing inputs."""
+        """Bring the missing inputs of an operator into RAM, then compute the operator."""
         nodes = self.graph.nodes
         stack = [operator]
         while stack:
@@ -119,8 +119,8 @@ class _Runtime:
         node = self.graph.nodes[i]
         if len(self.events) > MAX_COMPUTES * len(self.graph.nodes):
             raise GaveUp(
-                f"the method recomputes without end: it was stopped after {len(self.events)} "
-                "computations"
+                "the method recomputes the same tensors again and again: it was stopped after "
+                f"{len(self.events)} computations. Try a larger RAM budget"
             )
         if node.overwrites is None:
             self._enter(i, node.workspace_bytes, locked)
@@ -167,7 +167,7 @@ class _Runtime:
         return node.bytes > 0 and not node.once
 
     def score(self, i: int) -> float:
-        """Return h_DTR. The time since the last access counts as 1e-6 us or more, never as 0."""
+        """Return h_DTR of tensor i. A time s(i) of less than 1e-6 us counts as 1e-6 us."""
         node = self.graph.nodes[i]
         stale_us = max(self.clock_us - self.accessed_us[i], 1e-6)
         own_us = node.page_in_us if node.stored else node.time_us
@@ -187,7 +187,7 @@ class _Runtime:
         return i in self.done and i not in self.ram and not self.graph.nodes[i].once
 
     def _reach(self, i: int, edges: Sequence[Iterable[int]]) -> tuple[set[int], set[int]]:
-        """Follow `edges` from i. Return the evicted tensors reached, and the tensors next to them.
+        """Follow `edges` from i. Return the evicted tensors on these paths, and their ends.
 
         A path ends at the first tensor that is not evicted.
         """
@@ -206,7 +206,7 @@ class _Runtime:
         return found, border
 
     def _change(self, i: int, there: bool) -> None:
-        """Add tensor i to RAM or remove it. Forget the neighbourhood costs that this changes."""
+        """Add tensor i to RAM or remove it. Forget the costs of changed neighbourhoods."""
         (self.ram.add if there else self.ram.discard)(i)
         if self.graph.nodes[i].stored:
             return

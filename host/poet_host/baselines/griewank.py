@@ -1,7 +1,7 @@
 """griewank: the binomial schedule of Revolve.
 
 A. Griewank, A. Walther, *Algorithm 799: Revolve*, ACM TOMS 26(1), 2000, 19-45. To reverse a chain
-of l steps with c checkpoints (the start counts as one), a schedule needs at least
+of l steps with c checkpoints (the start of the chain is one of them), a schedule needs at least
 
     t(l, c) = r l - beta(c + 1, r - 1),   beta(c, r) = (c + r choose c),
 
@@ -35,7 +35,7 @@ def least_advances(steps: int, checkpoints: int) -> int:
 
 
 def revolve(chain: Chain, checkpoints: int) -> Walk:
-    """Return the walk that reverses the chain. The chain's start counts as a checkpoint."""
+    """Return the walk that reverses the chain. The start of the chain counts as a checkpoint."""
     walk = Walk(chain)
     todo = [(0, len(chain), checkpoints, False)]
     while todo:
@@ -56,7 +56,10 @@ def revolve(chain: Chain, checkpoints: int) -> Walk:
 
 
 def _split(steps: int, checkpoints: int) -> int:
-    """Return the steps m to the next checkpoint that minimise m + t(l - m, c - 1) + t(m, c)."""
+    """Return m, the number of steps to the next checkpoint, for l = `steps` and c = `checkpoints`.
+
+    m minimises m + t(l - m, c - 1) + t(m, c).
+    """
     if checkpoints == 1:
         return steps - 1
     return min(
@@ -67,7 +70,7 @@ def _split(steps: int, checkpoints: int) -> int:
 
 
 def _advance(walk: Walk, first: int, end: int) -> None:
-    """Compute blocks `first` to `end` - 1. Keep only the output of the last of them."""
+    """Compute blocks `first` to `end` - 1. Keep only the output of block `end` - 1."""
     for block in range(first, end):
         walk.forward(block, tape=False)
         if block > first:

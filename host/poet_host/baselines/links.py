@@ -1,7 +1,8 @@
 """Links of a chain: the bytes and costs of each link's forward and backward computations.
 
-The dynamic programme of pofo.py uses them. The bytes of a link do not include its input x_(l-1):
-the link that keeps x_(l-1) counts it. Stored tensors count only while an operator uses them.
+The dynamic programme of pofo.py uses these numbers. The bytes of link l do not include its input
+x_(l-1): the link that keeps x_(l-1) counts it. Stored tensors count only while an operator uses
+them.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -13,7 +14,7 @@ from .chain import Chain
 
 @dataclass(frozen=True)
 class Links:
-    """Lists with one number for each link l, which is block l with its backward group.
+    """Lists with one number for each link. Link l is block l of the chain with its backward group.
 
     Costs are energies or times.
     """
@@ -69,7 +70,7 @@ def links_of(chain: Chain, weigh: Weigh = energy) -> Links:
 
 
 def _last_groups(chain: Chain) -> dict[int, tuple[int, int]]:
-    """Return (own group, last user's group) of each backward tensor that another group uses."""
+    """Return (own group, last group that uses it) of each backward tensor used by another group."""
     made = {i: g for g, group in enumerate(chain.groups) for i in group}
     used: dict[int, int] = {}
     for g, group in enumerate(chain.groups):
@@ -104,9 +105,9 @@ class _Peak:
     def of(
         self, order: Sequence[int], before: Collection[int | None], after: Collection[int | None]
     ) -> int:
-        """Return the peak bytes while the nodes `order` are computed.
+        """Return the peak RAM in bytes while the nodes in `order` are computed.
 
-        `before`: tensors in RAM at first. `after`: tensors that stay in RAM to the end.
+        `before`: tensors in RAM at the start. `after`: tensors that stay in RAM to the end.
         """
         nodes = self.chain.graph.nodes
         last = {j: e for e, i in enumerate(order) for j in (i, *nodes[i].inputs)}

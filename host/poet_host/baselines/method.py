@@ -51,14 +51,14 @@ class _Failure:
 def cheapest_plan(
     drafts: Drafts, problem: Problem, settings: Settings, *, every: bool = True
 ) -> Plan:
-    """Make a verified plan from the cheapest draft that meets the deadline and fits RAM if placed.
+    """Make a verified plan from the cheapest draft that meets the deadline and fits RAM.
 
-    Stored tensors leave RAM between uses if that makes the plan cheaper. The plan's note says so.
+    If the plan is cheaper when stored tensors leave RAM between uses, its note says that they do.
 
     The plan is "infeasible" if no draft of the method can fit, with any placement and order of
     transfers. It is "unknown" if only the placements and orders that were tried do not fit, or if
-    `drafts` raises GaveUp. `every` False: `drafts` leaves out some drafts that fit RAM, so a missed
-    deadline proves nothing. Raises DoesNotApply if `drafts` raises it.
+    `drafts` raises GaveUp. `every` False: `drafts` leaves out some drafts that fit RAM, so it
+    proves nothing if all drafts are late. Raises DoesNotApply if `drafts` raises it.
     """
     clock = Stopwatch(settings.time_limit_s)
     plan = _cheapest_plan(drafts, problem, settings, every, clock)
@@ -70,8 +70,7 @@ def _cheapest_plan(
 ) -> Plan:
     unit = ALIGNMENT if settings.placed else 1
     graph = aligned_graph(problem.graph, unit)
-    # Rounded up, since the last tensor may end between two multiples of the unit. Only placement
-    # shows whether it fits.
+    # The budget is rounded up, since the last tensor may end between two multiples of `unit`.
     capacity = limit = aligned(problem.ram_bytes, unit)
     failure = _Failure("")
     for attempt in range(MAX_ROUNDS):
@@ -114,7 +113,7 @@ def _cheapest_plan(
 
 
 def transfer_effort(problem: Problem, settings: Settings) -> Effort:
-    """Return the effort to start transfers early: none for a seed plan without a deadline."""
+    """Return "none" for a seed plan without a deadline. Otherwise start transfers early: "full"."""
     return "full" if settings.below_uj is None or problem.deadline_us is not None else "none"
 
 
@@ -148,7 +147,7 @@ def _failure(
 ) -> _Failure:
     """Find the reason why no draft becomes a plan, and whether this is proved.
 
-    `problem`: its sizes and its RAM budget are rounded up to the alignment of placed tensors.
+    `problem`: the problem with sizes and RAM budget rounded up to the alignment of tensors.
     """
     graph = problem.graph
     if not completed:

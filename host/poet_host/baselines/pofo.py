@@ -11,15 +11,16 @@ options, over all s':
 
 The publication restricts the class of schedules as follows. A tensor is offloaded only in the first
 forward pass, and comes back once, in the backward pass. Only the input of a link is offloaded, from
-its last forward use until its own links run backward. The table C plans all recomputation, without
-offloading. A second table O(s, m) plans links s to the end in the first forward pass. Computations
-of that pass cost nothing, since every schedule has them. O may offload the input of s: this costs
-out(x_(s-1)) + in(x_(s-1)), and frees the bytes of x_(s-1).
+its last forward use until a link that needs it runs backward. The table C plans all recomputation,
+without offloading. A second table O(s, m) plans the links from s to the end, during the first
+forward pass. Computations of that pass cost nothing, since every schedule has them. O may offload
+the input of s: this costs out(x_(s-1)) + in(x_(s-1)), and frees the bytes of x_(s-1).
 
-Sizes are rounded up to whole slots; RAM has at most MAX_SLOTS slots. This module differs from the
-publication in two ways. The cost is energy, or time without overlap (the publication minimises time
-with overlap), whichever gives the cheaper plan that meets the deadline. Transfers are overlapped
-with computation after the programme is solved, as for every method.
+RAM is divided into at most MAX_SLOTS slots, and sizes are rounded up to whole slots.
+This module differs from the publication in two ways. The cost is energy, or time without overlap
+(the publication minimises time with overlap), whichever gives the cheaper plan that meets the
+deadline. Transfers are overlapped with computation after the programme is solved, as for every
+method.
 """
 
 from collections.abc import Sequence
@@ -39,16 +40,16 @@ from .method import DoesNotApply, Draft, GaveUp
 MAX_SLOTS = 500
 RAM_SHARES = 24  # number of shares of the RAM budget that are tried
 
-Table = Any  # numpy array of costs, by the number of free slots
+Table = Any  # NumPy array: the cost for each number of free slots
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """Return the best schedules for several shares of RAM.
+    """Return the best schedule for each of several shares of RAM.
 
-    Stored tensors may stay in the rest of RAM between their uses.
+    The rest of RAM may hold stored tensors between their uses.
     """
     if not graph.storage:
-        raise DoesNotApply("the method pages, but the problem has no storage")
+        raise DoesNotApply("the method pages tensors, but the graph has no storage. Try poet")
     chain = chain_of(graph)
     if largest_operator_bytes(graph) > ram_bytes:
         return []
@@ -64,14 +65,14 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
                 found[tuple(walk.events)] = None
     fitting = [it for it in found if complete(graph, it, ram_bytes).statements is not None]
     if not fitting:
-        raise GaveUp("the dynamic programme found no schedule that fits")
+        raise GaveUp("no schedule of the dynamic programme fits RAM. Try a larger RAM budget")
     return [Draft(events, chain.note) for events in fitting]
 
 
 def best_walk(chain: Chain, programme: "Programme", free_bytes: int) -> Walk | None:
     """Return the best walk within `free_bytes`; None if no walk fits.
 
-    `free_bytes` is at most the RAM for which the programme was made.
+    `free_bytes` must be at most the RAM for which the programme was made.
     """
     free = free_bytes // programme.unit
     if programme.first[0][free] == inf:
@@ -106,7 +107,7 @@ class Programme:
             self.first[s] = np.minimum.reduce([cost for _, _, cost in self.first_options(s)])
 
     def options(self, s: int, t: int) -> "list[tuple[int, Table]]":
-        """Return the options of C(s, t): (s', costs by free slots). s' = s: link s is taped."""
+        """Return the options of C(s, t) as (s', costs by free slots). s' = s: link s is taped."""
         links, found = self.links, []
         need = max(self.tape[s] + self.arriving[t], self.backward[s])
         if s == t:
@@ -124,7 +125,7 @@ class Programme:
         return found
 
     def first_options(self, s: int) -> "list[tuple[int, bool, Table]]":
-        """Return the options of O(s): (s', whether the input of s is offloaded, costs)."""
+        """Return the options of O(s) as (s', whether the input of s is offloaded, costs)."""
         last = self.count - 1
         need = max(self.tape[s], self.backward[s])
         if s == last:
@@ -143,16 +144,16 @@ class Programme:
         return found
 
     def _from(self, need: int, cost: Table) -> Table:
-        """Return the costs, but infinite costs where fewer than `need` slots are free."""
+        """Return the costs, with infinity where fewer than `need` slots are free."""
         cost = cost.copy()
         cost[: max(need, 0)] = inf
         return cost
 
 
 def _less(cost: Table, slots: int) -> Table:
-    """Return the costs with `slots` fewer free slots. They are infinite if too few are free.
+    """Return costs in which entry m is the cost with m - `slots` free slots.
 
-    If `slots` is negative: with more free slots, up to the largest number in the table.
+    The cost is infinite for fewer than 0 slots. Above the last entry of `cost`, that entry repeats.
     """
     if slots <= 0:
         more = np.full(-slots, cost[-1])
@@ -207,7 +208,7 @@ class _Tracer:
             self.again(s, k - 1, free)
 
     def _go(self, s: int, k: int, t: int) -> None:
-        """If k = s, tape link s. Otherwise compute links s to k - 1, and keep the last output."""
+        """If k = s, tape link s. Otherwise compute links s to k - 1, and keep their last output."""
         walk = self.walk
         if k == s:
             walk.forward(s, tape=True)

@@ -33,7 +33,7 @@ Run = Callable[[Problem, Settings], Plan]
 
 @dataclass(frozen=True)
 class SeedLimits:
-    """The size of graphs for which a method makes a seed plan for `poet` in two seconds at most.
+    """The largest graphs for which a method makes a seed plan for `poet` within two seconds.
 
     The work of some methods grows with the cube of the graph's size.
     """
@@ -70,13 +70,13 @@ class Scheduler:
         return plan if plan.statements else None
 
 
-# S. G. Patil et al., *POET: Training Neural Networks on Tiny Devices with Integrated
-# Rematerialization and Paging*, ICML 2022, arXiv 2207.07697. Its Figure 4 has poet-paging and
-# poet-remat, the two ablations.
-
-
 def poet(problem: Problem, settings: Settings) -> Plan:
-    """Find the plan of least energy. It needs no more energy than any seed plan that was made."""
+    """Find the plan of least energy. No seed plan that was made needs less energy.
+
+    S. G. Patil et al., *POET: Training Neural Networks on Tiny Devices with Integrated
+    Rematerialization and Paging*, ICML 2022, arXiv 2207.07697. Figure 4 of the paper has two
+    ablations: poet-paging and poet-remat.
+    """
     return solve(problem, settings, method="poet", seed_plans=SEED_PLANS)
 
 
@@ -137,7 +137,7 @@ SEED_PLANS = tuple(
 
 
 def plan_by(method: str, problem: Problem, settings: Settings = DEFAULT_SETTINGS) -> Plan:
-    """Plan the problem by the method of this name.
+    """Plan the problem by the method with this name.
 
     Raises BadInput if no method has this name, and DoesNotApply (a BadInput) if the method does
     not work on this kind of graph.

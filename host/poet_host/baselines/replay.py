@@ -33,7 +33,7 @@ class Replay:
         self.have.add(i)
 
     def ensure(self, wanted: Iterable[int]) -> set[int]:
-        """Bring `wanted` into RAM: page in or recompute missing tensors. Return the new tensors."""
+        """Bring `wanted` into RAM. Return all tensors that are paged in or recomputed for this."""
         nodes = self.graph.nodes
         missing: set[int] = set()
         todo = [i for i in wanted if not nodes[i].stored and i not in self.have]

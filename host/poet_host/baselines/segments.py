@@ -9,9 +9,9 @@ from .method import Draft
 def segmented(chain: Chain, ends: Sequence[int]) -> Draft:
     """Make the schedule of a chain in segments. A segment ends after each block in `ends`.
 
-    In the forward pass, only the outputs of segments stay, and the last segment is taped. In the
-    backward pass, each other segment is recomputed from the output of the segment before, and
-    taped.
+    In the forward pass, RAM keeps the output of each segment, and the tape of the last segment.
+    In the backward pass, every other segment is recomputed, with its tape, from the output of the
+    previous segment.
     """
     starts = [0, *(end + 1 for end in ends)]
     walk = Walk(chain)

@@ -1,9 +1,9 @@
 """Sweeps: solve many points in parallel.
 
 A point is a model on a board, a RAM budget, a deadline and a method. A finished point is kept in a
-folder, under the hash of everything that its plan depends on. So the point is never solved again,
-and an interrupted sweep continues. Every plan is verified when it is solved and when it is read.
-The costs in a row of the table are verified costs.
+folder, under the hash of everything that its plan depends on. So no point is solved twice, and the
+same sweep can continue after an interruption. Every plan is verified when it is solved and when it
+is read. The costs in a row of the table are verified costs.
 """
 
 import csv
@@ -39,7 +39,7 @@ COLUMNS = (
 )  # fmt: skip
 INAPPLICABLE = "inapplicable"  # the status of a row whose method does not apply to the graph
 _NUMBERS = ("energy_uj", "time_us", "peak_bytes", "gap", "solve_s")
-ENDING_S = 10.0  # limit of the wait for a pool's thread, after the pool's processes are ended
+ENDING_S = 10.0  # longest wait for the pool's thread to end after the pool's processes
 
 Progress = Callable[[int, int, str], None]
 Job = dict[str, Any]
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def keeping(self) -> Plan | None:
-        """Return the keep-everything plan, to which `50%` and `1.2x` refer; None without one."""
+        """Return the keep-everything plan, to which `50%` and `1.2x` refer; None if impossible."""
         return self.costs.keep_everything
 
     @cached_property
@@ -81,7 +81,7 @@ class Point:
 
     @cached_property
     def key(self) -> str:
-        """Return a hash of the point's names, and of everything that its plan depends on."""
+        """Return a hash of the point's names, and of everything that determines its plan."""
         case = self.case
         names = [case.model, case.board, case.profile, self.method]
         limits = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap]
@@ -93,7 +93,7 @@ class Point:
 
     @property
     def job(self) -> Job:
-        """Return the point as plain data, which is sent to another process."""
+        """Return the point as plain data, to be sent to another process."""
         return {
             "graph": self.case.json,
             "ram_bytes": self.ram_bytes,
@@ -115,7 +115,7 @@ def _digest(value: Any) -> str:
 
 
 def solve_job(job: Job) -> dict[str, Any]:
-    """Solve a Point's job and verify the plan. Return {"plan": ...} or {"inapplicable": reason}."""
+    """Solve a `Point.job` and verify the plan. Return {"plan": ...} or {"inapplicable": reason}."""
     wanted = Problem(parse_cost_graph(job["graph"]), job["ram_bytes"], job["deadline_us"])
     try:
         plan = plan_by(job["method"], wanted, Settings(job["time_limit_s"], job["gap"]))
@@ -158,7 +158,7 @@ class Store:
             if row["plan"]:
                 plan = plan_from_json(read_json(self.folder / row["plan"]), row["plan"])
                 verify(point.problem, plan)
-            path.touch()  # so that this row is the latest one: see rows()
+            path.touch()  # make this row the latest one, which rows() prefers
             return Result(row, plan)
         except (BadInput, PlanError, TypeError):
             return None
@@ -185,7 +185,7 @@ class Store:
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of all finished points in the folder, sorted.
 
-        If several points differ only in time limit, gap or planner, return only the latest one.
+        If several points differ only in time limit, gap or planner, return only the latest row.
         """
         paths = list((self.folder / "points").glob("*.json"))
         paths.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
@@ -254,9 +254,9 @@ def sweep(
 ) -> list[Result]:
     """Solve the points that are not in `store`. Return all results, in the order of the points.
 
-    `jobs` is the number of processes. `progress(done, total, word)` is called at the start and
-    after each point. If the sweep is interrupted, finished points stay in the store. Raises
-    PoetError if a solving process was killed.
+    `jobs` is the number of processes. `progress(done, total, text of the point)` is called at the
+    start and after each point. If the sweep is interrupted, finished points stay in the store.
+    Raises PoetError if a solving process was killed.
     """
     report = progress or (lambda done, total, word: None)
     results = {point.key: found for point in points if (found := store.find(point)) is not None}
@@ -281,10 +281,10 @@ def sweep(
 
 @contextmanager
 def _executor(jobs: int) -> Iterator[Executor]:
-    """Provide processes that solve points. An exception ends them at once, without waiting."""
+    """Provide a pool of processes that solve points. After an exception, end them at once."""
     children = set(multiprocessing.active_children())
     threads = set(threading.enumerate())
-    # Processes are spawned, not forked: the progress bar and the solver have threads.
+    # Spawn processes: a fork is unsafe, since the progress bar and the solver have threads.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin)
     try:
@@ -293,7 +293,7 @@ def _executor(jobs: int) -> Iterator[Executor]:
         pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - children:
             child.terminate()
-        # Before Python exits, the pool's thread must notice that the pool's processes have ended.
+        # Wait until the pool's thread notices that the pool's processes ended, before Python exits.
         for thread in set(threading.enumerate()) - threads:
             if not thread.daemon:
                 thread.join(ENDING_S)
@@ -304,8 +304,8 @@ def _executor(jobs: int) -> Iterator[Executor]:
 def _begin() -> None:
     """Set up a solving process.
 
-    Ctrl-C reaches every process of a terminal: only the parent handles it. If the parent is killed,
-    this process ends too.
+    Ctrl-C reaches every process of a terminal, but only the parent handles it. If the parent is
+    killed, this process ends too.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

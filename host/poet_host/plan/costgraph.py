@@ -21,7 +21,8 @@ FORMAT = "poet-cost-graph"
 VERSION = 1
 
 _COMPUTING = ("time_us", "energy_uj")  # fields that a node needs unless it is stored
-_PAGING = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")  # fields needed with storage
+# Fields that a node needs if the graph has storage.
+_PAGING = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")
 _OPTIONAL = ("page_in_cpu_us", "page_out_cpu_us", "workspace_bytes", "once")
 
 
@@ -45,7 +46,7 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
     for i, row in enumerate(rows):
         name = _name(row, f"{where}, node {i} of the list")
         if name in order:
-            raise BadInput(f"{where}, node {quoted(name)}: the name is used twice")
+            raise BadInput(f"{where}, node {quoted(name)}: two nodes have this name, rename one")
         nodes.append(_node(row, order, graph.storage, f"{where}, node {quoted(name)}"))
         order[name] = i
         _check_size(nodes, f"{where}, node {quoted(name)}")
@@ -77,12 +78,12 @@ def _dump_node(graph: CostGraph, node: CostNode) -> dict[str, Any]:
 
 def _name(row: Any, where: str) -> str:
     if not isinstance(row, dict):
-        raise BadInput(f"{where}: the value must be a JSON object")
+        raise BadInput(f"{where}: the node must be a JSON object")
     return convert(row.get("name"), Name, f'{where}, "name"')
 
 
 def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where: str) -> CostNode:
-    """Make the node of a row. `order` has the indices of all earlier nodes, by name."""
+    """Make a node from a row of "nodes". `order` has the indices of all earlier nodes, by name."""
     names = row.get("inputs")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadInput(f'{where}: "inputs" must be a list of names of nodes')
@@ -96,16 +97,16 @@ def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where
     if "overwrites" in row:
         if row["overwrites"] not in names:
             raise BadInput(
-                f"{where}: the node overwrites {quoted(row['overwrites'])}, which is not one of "
-                "its inputs"
+                f"{where}: the node overwrites {quoted(row['overwrites'])}, which must be one of "
+                'its "inputs"'
             )
         positions["overwrites"] = order[row["overwrites"]]
     if row.get("stored") is True and names:
-        raise BadInput(f"{where}: a stored node is never computed, so it can have no inputs")
+        raise BadInput(f'{where}: a stored node has no inputs. Write "inputs": [], or no "stored"')
     needed = (*(() if row.get("stored") else _COMPUTING), *(_PAGING if storage else ()))
     for key in needed:
         if key not in row:
-            raise BadInput(f'{where}: "{key}" is missing')
+            raise BadInput(f'{where}: the field "{key}" is missing')
     for key in ("bytes", "workspace_bytes"):
         if isinstance(row.get(key), float) and row[key].is_integer():
             positions[key] = int(row[key])  # 64.0 is read as 64

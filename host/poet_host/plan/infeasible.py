@@ -15,15 +15,15 @@ class Need:
     node: str
     tensors: tuple[tuple[str, int], ...]  # names and bytes of the operator's inputs and output
     workspace_bytes: int
-    bytes: int  # the sum of all sizes, each aligned except the last
+    bytes: int  # the sum of all sizes, all except the last rounded up to the alignment
 
 
 def largest_need(graph: CostGraph, unit: int = ALIGNMENT) -> Need | None:
     """Return the need of the operator that takes most RAM; None if nothing is computed.
 
-    Only the operator's own tensors count. No plan needs less RAM. If tensors may be paged and
-    offsets are multiples of `unit` bytes, a plan exists that needs no more: it pages every tensor
-    out and in again around every operator.
+    Only the operator's inputs, output and workspace count. No plan needs less RAM. If tensors may
+    be paged, and offsets are multiples of `unit` bytes, a plan exists that needs no more RAM: it
+    pages in the inputs before each operator, and pages out the output after it.
     """
     needs = (_need(graph, i, node, unit) for i, node in enumerate(graph.nodes) if not node.stored)
     return max(needs, key=lambda need: need.bytes, default=None)
@@ -63,8 +63,8 @@ def why_infeasible(
 ) -> str:
     """Return a message with the limit that no plan meets, and a limit that works, if known.
 
-    With `costs`, the message names the operator that needs the smallest budget that works.
-    `kernel_of` returns the kernel of a node, by name.
+    If `costs` is given, the message names the operator that needs all of the smallest budget.
+    `kernel_of` returns the kernel of the node with a given name.
     """
     ram = f"a RAM budget of {plan.ram_bytes:,} bytes"
     if plan.smallest_deadline_us is not None:

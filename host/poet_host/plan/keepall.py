@@ -25,14 +25,14 @@ def keep_everything(graph: CostGraph) -> Plan:
     placement = arrange(graph, _Builder(graph).statements(), 0)
     problem = Problem(graph, placement.height_bytes)
     plan = finish(problem, placement, time_limit_s=0.0, effort="none")
-    assert isinstance(plan, PlacedPlan)  # without a deadline, no plan is late
+    assert isinstance(plan, PlacedPlan)  # not Excess: the placement fits, and there is no deadline
     return replace(plan.as_plan(problem), method=METHOD)
 
 
 def last_uses(graph: CostGraph) -> list[int]:
     """Return for each tensor the index of the last node that uses it; -1 if no node does.
 
-    In a graph without storage, a kept tensor is used at the end, by index `len(graph.nodes)`.
+    Without storage, a kept tensor is needed until the end: its index is `len(graph.nodes)`.
     """
     end = len(graph.nodes)
     last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
@@ -44,7 +44,7 @@ def last_uses(graph: CostGraph) -> list[int]:
 
 @dataclass
 class _Builder:
-    """Builds the statements in one pass over the graph."""
+    """Makes the statements of the plan in one pass over the graph."""
 
     graph: CostGraph
     out: list[Statement] = field(default_factory=list)
@@ -94,7 +94,7 @@ class _Builder:
         over = self.graph.nodes[node.overwrites].name
         raise BadInput(
             f'{self.graph.name}, node "{node.name}": the node overwrites "{over}", which a later '
-            f'node needs. Without storage, "{over}" cannot be paged in again'
+            f'node needs. Plan with storage, so that "{over}" can be paged in again'
         )
 
     def _free(self, tensors: Sequence[int]) -> None:

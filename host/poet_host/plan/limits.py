@@ -38,20 +38,20 @@ def problem_of(
         budget = load_board(profile.board).arena_bytes
     if profile is not None and budget < MIN_RAM_BYTES:
         raise BadInput(
-            f"RAM budget {ram!r} is {budget:,} bytes, but one number needs more: write bytes, such "
-            f"as 24576{_OR_A_SHARE}"
+            f"RAM budget {ram!r} is {budget:,} bytes, less than one number: write bytes, "
+            f"such as 24576{_OR_A_SHARE}"
         )
     return Problem(costs, budget, deadline_us(deadline, keep.time_us if keep else None), profile)
 
 
 def check_arena(size: int, profile: Profile) -> None:
-    """Raise BadInput if the profile's board is not a computer and its arena is below `size`."""
+    """Raise BadInput if `size` exceeds the arena of the profile's board (except for a computer)."""
     if profile.board not in names():
         return
     board = load_board(profile.board)
     if size > board.arena_bytes and not board.is_computer:
         raise BadInput(
-            f"a RAM budget of {size:,} bytes is above the arena of {board.name}, "
+            f"a RAM budget of {size:,} bytes exceeds the arena of {board.name}, which has "
             f"{board.arena_bytes:,} bytes. Leave out --ram to plan for the arena, or add "
             "--beyond-arena to make a schedule that this board cannot run"
         )
@@ -69,15 +69,15 @@ def ram_bytes(limit: str | float, keep_all_bytes: int | None) -> int:
         return size_bytes(text, "RAM budget", _OR_A_SHARE)
     if keep_all_bytes is None:
         raise BadInput(
-            f"{what}: the graph has no keep-everything plan, so a share has no meaning. Write "
+            f"{what}: the graph has no keep-everything plan, to which a share refers. Write "
             "bytes, such as 24576"
         )
-    # A Fraction is exact: 33.3 % of 1000 bytes are 333 bytes. With a float they would be 332.
+    # A Fraction is exact: 33.3 % of 1000 bytes are 333 bytes. With floats, the result is 332.
     return bounded(int(Fraction(found[1]) / 100 * keep_all_bytes), what)
 
 
 def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | None:
-    """Return the microseconds of a deadline: `15`, `15ms`, `15000us` or `1.2x`. `none` is None.
+    """Return a deadline in microseconds: `15`, `15ms`, `15000us` or `1.2x`; None for `none`.
 
     `1.2x` is a multiple of the keep-everything plan's time. Raises BadInput for any other text.
     """
@@ -86,14 +86,14 @@ def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | 
     found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(x|ms|us)?", str(text).strip(), re.I)
     if not found:
         raise BadInput(
-            f"deadline {text!r}: write milliseconds, such as 15, or a multiple of the step time "
-            "when every tensor stays in RAM, such as 1.2x, or none"
+            f"deadline {text!r}: write milliseconds (such as 15), a multiple of the step time with "
+            "all tensors in RAM (such as 1.2x), or none"
         )
     number, unit = float(found[1]), (found[2] or "").lower()
     if unit == "x" and keep_all_us is None:
         raise BadInput(
-            f"deadline {text!r}: the graph has no keep-everything plan, so a multiple has no "
-            "meaning. Write milliseconds, such as 15"
+            f"deadline {text!r}: the graph has no keep-everything plan, to which a multiple "
+            "refers. Write milliseconds, such as 15"
         )
     limit = number * {"x": keep_all_us or 0.0, "us": 1.0}.get(unit, 1e3)
     if not (math.isfinite(limit) and limit > 0):

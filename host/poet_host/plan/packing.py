@@ -1,11 +1,11 @@
-"""Packing: fixed offsets for blocks with limited lives, as low as possible.
+"""Packing: fixed offsets, as low as possible, for blocks that are in memory for a limited time.
 
 Two blocks that live at the same time must not overlap in memory. To decide whether all blocks fit
 below a capacity is NP-complete (dynamic storage allocation). So several methods run, cheapest
 first: first fit in several orders; a local search that moves blocks which end above the capacity
 forward in the order; a depth-first search that is complete for small problems. Orders close to the
-order in time come first. A board also chooses offsets by first fit in time, so a schedule encodes
-such an offset in one bit. Effort is counted, not timed, so that equal input gives equal offsets.
+order in time come first: a board also chooses offsets by first fit in time, and a schedule encodes
+such an offset in one bit. Limits count steps, not time, so that equal input gives equal offsets.
 """
 
 import random
@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-ALIGNMENT = 4  # bytes; offsets are multiples of it
-MAX_STEPS_SHORT, MAX_STEPS_LONG = 500_000, 3_000_000  # pairs of blocks in a local search
-MAX_TREE_STEPS = 200_000  # blocks tried in each depth-first search
+ALIGNMENT = 4  # offsets are multiples of this many bytes
+MAX_STEPS_SHORT, MAX_STEPS_LONG = 500_000, 3_000_000  # limits of a local search, in pairs of blocks
+MAX_TREE_STEPS = 200_000  # limit of each depth-first search, in blocks tried
 MIN_STEPS_PER_TRY = 200  # of the local search
 SEED = 1
 
@@ -37,7 +37,7 @@ class Block:
 
     @property
     def aligned(self) -> int:
-        """Return the size with padding. No other block uses it: offsets are multiples of 4."""
+        """Return the size rounded up to a multiple of 4. No other block can use the padding."""
         return aligned(self.size_bytes)
 
     @property
@@ -59,7 +59,7 @@ def pack(
     time_limit_s: float | None = None,
     thorough: bool = True,
 ) -> Packing:
-    """Find a packing not higher than `capacity_bytes`; if there is none, return the lowest found.
+    """Find a packing not higher than `capacity_bytes`. If none is found, return the lowest found.
 
     Equal input gives equal offsets, unless `time_limit_s` ends the search. If the short searches
     fail, long searches run and take seconds. `thorough` False: leave out the long searches.
@@ -68,9 +68,9 @@ def pack(
 
 
 def live_peak(blocks: Sequence[Block]) -> int:
-    """Return the most bytes that are used at the same time. No packing is lower.
+    """Return the largest number of bytes in use at the same time. No packing is lower.
 
-    All blocks except one count with their padding: the highest block needs no padding.
+    Padding counts for all blocks except one, since the highest block needs no padding.
     """
     events = sorted(
         [(block.begin, 1, block) for block in blocks] + [(block.end, 0, block) for block in blocks],
@@ -87,7 +87,7 @@ def live_peak(blocks: Sequence[Block]) -> int:
 
 
 def neighbours(blocks: Sequence[Block]) -> list[list[int]]:
-    """Return for each block the blocks that live at the same time. Empty blocks do not count."""
+    """Return for each block the other blocks that live at the same time. Leave out empty blocks."""
     found: list[list[int]] = [[] for _ in blocks]
     alive: list[int] = []
     for i in sorted(range(len(blocks)), key=lambda i: blocks[i].begin):
@@ -138,13 +138,13 @@ class _Packer:
                 ends = map(int.__add__, tree.offsets, self.size)
                 self._fits(Packing(tuple(tree.offsets), max(ends)))
                 return
-            if tree.steps < MAX_TREE_STEPS:  # no packing fits: search for a low one
+            if tree.steps < MAX_TREE_STEPS:  # proved that no packing fits: find a low one
                 self._search_orders(order, packing, MAX_STEPS_SHORT)
                 return
         self._search_orders(order, packing, MAX_STEPS_LONG)
 
     def _keys(self) -> list[_SortKey]:
-        """Return sort keys: long-lived blocks first; big ones first; most bytes x time first."""
+        """Return keys that sort blocks by life, by size, and by size x life, largest first."""
         blocks, size = self.blocks, self.aligned
         return [
             lambda i: (-blocks[i].life, -size[i]),
@@ -153,7 +153,7 @@ class _Packer:
         ]
 
     def _orders(self, in_time: list[int]) -> Iterator[list[int]]:
-        """Yield orders of all blocks. For each key, the first blocks by the key move to the front.
+        """Yield orders of all blocks. In most orders, the first blocks by a key are at the front.
 
         The other blocks stay in the order of time. The last orders sort all blocks by a key.
         """
@@ -192,7 +192,7 @@ class _Packer:
         return Packing(tuple(offsets), height)
 
     def _search_orders(self, order: list[int], packing: Packing, most_steps: int) -> bool:
-        """Move blocks that end above the capacity forward in the order. Return whether all fit."""
+        """Move blocks that end above the capacity forward in the order. Return True if all fit."""
         excess = self._excess(packing)
         steps = MIN_STEPS_PER_TRY + sum(map(len, self.near))
         for _ in range(most_steps // steps):
@@ -208,7 +208,7 @@ class _Packer:
         return False
 
     def _excess(self, packing: Packing) -> tuple[int, int]:
-        """Return the highest end of a block, and the sum of all bytes above the capacity."""
+        """Return the highest end of a block, and the sum of the bytes above the capacity."""
         ends = map(int.__add__, packing.offsets, self.size)
         return packing.height_bytes, sum(end - self.capacity for end in ends if end > self.capacity)
 
@@ -236,7 +236,7 @@ class _Tree:
 
     In any packing, each block can be lowered until it lies on another block, or at offset 0. So the
     search places blocks by rising offset, each on the highest placed block that lives at the same
-    time. It keeps the top of the placed blocks at each time, the skyline. A branch ends when the
+    time. The skyline is the top of the placed blocks at each time. A branch ends when the
     remaining blocks do not fit above the skyline at some time. A block is not placed next if
     another block fits below it.
     """
@@ -249,8 +249,9 @@ class _Tree:
         self.aligned = [block.aligned for block in blocks]
         self.capacity = capacity
         self.skyline = [0] * len(times)
-        self.left = [0] * len(times)  # by time: bytes of the blocks not placed yet
-        self.alive: list[list[int]] = [[] for _ in times]  # by time: blocks, most padding first
+        self.left = [0] * len(times)  # for each time, the bytes of live blocks to place
+        # For each time, the indices of the blocks alive then, in descending order of padding.
+        self.alive: list[list[int]] = [[] for _ in times]
         self.placed = [False] * len(blocks)
         for i in sorted(order, key=lambda i: self.size[i] - self.aligned[i]):
             self._add(i, self.aligned[i])
@@ -261,8 +262,8 @@ class _Tree:
         self.steps = 0
 
     def search(self) -> bool:
-        """Return True if `offsets` is a packing; False if none exists or the steps are used up."""
-        trail: list[tuple[int, list[int]]] = []  # placed block, skyline before it
+        """Return True if `offsets` is a packing; False if none exists or the limit is reached."""
+        trail: list[tuple[int, list[int]]] = []  # (placed block, skyline before it was placed)
         branches = [self._choices(self.order, 0)]
         remaining = [self.order]
         while self.steps < MAX_TREE_STEPS:
@@ -301,7 +302,7 @@ class _Tree:
         return iter([(low, blocks[k]) for low, k in sorted(fitting)])
 
     def _too_high(self, i: int) -> bool:
-        """Return whether the remaining blocks exceed the capacity at some time in the life of i.
+        """Return whether the remaining blocks exceed the capacity at some time of the life of i.
 
         The padding of the highest block does not count. In the best case, the highest block is the
         block with the most padding.

@@ -40,7 +40,7 @@ class PlacedPlan:
 
 @dataclass(frozen=True)
 class Excess:
-    """The excess of placed statements over the RAM budget or, if they fit it, over the deadline."""
+    """By how much statements exceed the RAM budget or, if they fit it, the deadline."""
 
     ram_bytes: int = 0
     time_us: float = 0.0
@@ -56,7 +56,7 @@ def realise(
 ) -> PlacedPlan | Excess:
     """Assign offsets to legal statements, start their transfers early, and verify the plan.
 
-    The sum of live bytes must be within the RAM budget. `placed` False: assign no offsets.
+    The tensors in RAM must never exceed the RAM budget in total. `placed` False: assign no offsets.
     `time_limit_s` bounds the search for offsets and for the order of transfers. When it ends, the
     best result so far is used.
     """

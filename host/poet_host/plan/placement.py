@@ -10,7 +10,7 @@ from .problem import CostGraph
 
 @dataclass(frozen=True)
 class Placement:
-    """Statements with offsets, and the lowest height found."""
+    """Statements with offsets, and the height of memory that these offsets need."""
 
     statements: tuple[Statement, ...]
     initial_offsets: tuple[tuple[str, int], ...]  # see Plan
@@ -24,7 +24,7 @@ def arrange(
     time_limit_s: float | None = None,
     thorough: bool = True,
 ) -> Placement:
-    """Find a placement within `ram_bytes`, or one as low as the effort allows.
+    """Find a placement within `ram_bytes`. If none is found, return the lowest found.
 
     `statements` are legal, with or without offsets. Equal input gives equal offsets, unless
     `time_limit_s` ends the search. Without a time limit, the search still ends after a fixed
@@ -47,7 +47,7 @@ def arrange(
 
 @dataclass
 class Life:
-    """One block of memory, from its first statement to its last. Times are statement indices."""
+    """One block of memory, and the time of its use. Times are indices of statements."""
 
     begin: int  # -1: before the first statement
     end: int
@@ -62,10 +62,10 @@ class Life:
 
 
 def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
-    """Return the lives of all tensors in RAM and of all workspaces, sorted by their begin.
+    """Return the lives of all tensors in RAM and of all workspaces, sorted by `begin`.
 
-    A tensor that is created again has several lives. Tensors that
-    overwrite one another in a chain share one life.
+    A tensor that is created again has several lives. Tensors that overwrite one another in a chain
+    share one life.
     """
     lives: list[Life] = []
     now: dict[int, Life] = {}

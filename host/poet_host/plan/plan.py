@@ -1,4 +1,4 @@
-"""Plan: the statements that a board executes, with their costs, and the plan as JSON."""
+"""Plan: the statements that a board executes, and their costs. Plans are saved as JSON."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -46,14 +46,14 @@ class Plan:
     peak_bytes: Count | None = None
     solve_s: float = 0.0
     statements: tuple[Statement, ...] = ()
-    smallest_ram_bytes: Count | None = None  # if infeasible: smallest budget with a known plan
+    smallest_ram_bytes: Count | None = None  # if infeasible: the smallest budget with a known plan
     smallest_deadline_us: float | None = None  # if infeasible: a deadline with a known plan
     method: str = "poet"
     # Without storage: names and offsets of the stored tensors, which start in RAM.
     initial_offsets: tuple[tuple[str, Count], ...] = ()
-    note: str = ""  # what was done beyond the published method, or why there is no plan
+    note: str = ""  # what the plan adds to the published method, or why there is no plan
     stopped_by: StoppedBy = ""
-    # The problem that the plan solves; `encode` needs it. The file of a plan does not contain it.
+    # The problem that the plan solves. `encode` needs the problem; the JSON of a plan lacks it.
     problem: Problem | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Plan:
         )
 
     def with_bound(self, bound_uj: float) -> "Plan":
-        """Return the plan with a lower bound of all plans' energy; "optimal" if it is reached."""
+        """Return the plan with this bound. The plan is "optimal" if its energy equals the bound."""
         assert self.energy_uj is not None
         bound_uj = min(bound_uj, self.energy_uj)
         gap = (self.energy_uj - bound_uj) / self.energy_uj if self.energy_uj > 0 else 0.0

@@ -37,7 +37,7 @@ class CostNode:
     page_out_cpu_us: Cost = 0.0  # processor time that a page-out uses
     stored: bool = False  # whether the tensor is on storage at the start and never computed
     keep: bool = False  # whether the tensor must be on storage at the end
-    overwrites: int | None = None  # input of the same size whose memory the output takes over
+    overwrites: int | None = None  # index of an equally large input whose memory is used
     workspace_bytes: Count = 0  # RAM that the computation needs in addition to inputs and output
     once: bool = False  # whether the node must be computed exactly once (an update of training)
 
@@ -66,8 +66,8 @@ class CostGraph:
 
     @cached_property
     def keep_everything(self) -> "Plan | None":
-        """Return the keep-everything plan, to which `50%` and `1.2x` refer; None without one."""
-        from .keepall import keep_everything  # not at the top: keepall imports this module
+        """Return the keep-everything plan, to which `50%` and `1.2x` refer; None if impossible."""
+        from .keepall import keep_everything  # imported here, since keepall imports this module
 
         try:
             return keep_everything(self)
@@ -82,7 +82,7 @@ class Problem:
     graph: CostGraph
     ram_bytes: int
     deadline_us: float | None = None  # longest time of a step; None: no deadline
-    # The profile that the costs come from; None: they come from the file of a cost graph.
+    # The profile from which the costs were made; None if the costs come from a cost graph file.
     profile: Profile | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -91,6 +91,6 @@ class Problem:
 
     @property
     def keep_everything(self) -> "Plan | None":
-        """Return the keep-everything plan of the graph, computed once; None without one."""
+        """Return the keep-everything plan of the graph; None if the graph has no such plan."""
         keep = self.graph.keep_everything
         return keep and replace(keep, problem=self)

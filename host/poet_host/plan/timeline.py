@@ -21,7 +21,7 @@ Lane = Literal["processor", "transfers"]
 
 @dataclass(frozen=True)
 class Span:
-    """The time in which a statement keeps its lane busy. A free makes the processor wait."""
+    """The time in which a statement occupies its lane. For a free, the time the processor waits."""
 
     lane: Lane
     begin_us: float
@@ -94,7 +94,7 @@ def timeline(problem: Problem, statements: Sequence[Statement]) -> tuple[Span, .
 
 
 def time_us(graph: CostGraph, statements: Sequence[Statement]) -> float:
-    """Return the time at which both lanes are done."""
+    """Return the time at which both lanes have finished all statements."""
     clock = Clock(graph)
     for statement in statements:
         clock.run(statement.op, graph.index[statement.node])
@@ -103,7 +103,7 @@ def time_us(graph: CostGraph, statements: Sequence[Statement]) -> float:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The busy time of each lane, and the time of both."""
+    """The busy time of each lane, and the time until both lanes are done."""
 
     time_us: float  # time until both lanes are done
     processor_us: float  # busy time of the processor
@@ -111,7 +111,7 @@ class Lanes:
 
     @property
     def bound_us(self) -> float:
-        """Return the time of the busier lane alone. No order of the same statements is faster."""
+        """Return the busy time of the busier lane. No order of the same statements is faster."""
         return max(self.processor_us, self.transfers_us)
 
     @property
@@ -123,7 +123,7 @@ class Lanes:
 
 
 def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
-    """Sum up the busy time of each lane. The processor time of a transfer is busy time in both."""
+    """Sum up the busy time of each lane. A transfer also adds its processor time to that lane."""
     graph = problem.graph
     processor_us = transfers_us = 0.0
     for statement in statements:

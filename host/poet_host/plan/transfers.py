@@ -4,7 +4,7 @@ The order of computations and the paged tensors stay the same. Page-ins move ear
 frees move later, where memory allows. One pass over the statements (`_Dispatcher`) keeps the
 transfer lane busy: if the lane would be idle during the next computation, the transfer that is
 needed first starts. Several passes run with slightly different priorities, and the fastest result
-is used. Effort is counted, not timed, so that equal input gives equal plans.
+is used. Limits count passes, not time, so that equal input gives equal plans.
 """
 
 import random
@@ -25,7 +25,7 @@ LOOKAHEAD = 8  # page-ins considered at once, in the order in which they are nee
 MAX_RANDOM_PASSES = 40  # passes with randomly changed priorities
 MAX_DISPATCHES = 10_000  # most statements in all random passes together
 MAX_PLACEMENTS = 5  # attempts to place a faster order
-LAST_RANK = 1 << 30  # a rank after those of all inputs of a node
+LAST_RANK = 1 << 30  # sorts after the ranks of all inputs of a node
 SEED = 1
 
 
@@ -50,7 +50,7 @@ def overlap(
         return given
     if not _placed(given):
         return _fastest(problem, given, ends_at, tries)
-    moved = _fastest(problem, given, ends_at, tries)  # offsets stay where possible
+    moved = _fastest(problem, given, ends_at, tries)  # keeps offsets where possible
     again = _placed_again(problem, given, ends_at, tries)
     return min((given, moved, again), key=lambda found: time_us(problem.graph, found))
 
@@ -58,7 +58,7 @@ def overlap(
 def _placed_again(
     problem: Problem, given: tuple[Statement, ...], ends_at: float, tries: int
 ) -> tuple[Statement, ...]:
-    """Order without offsets, then place. While the placement does not fit, order for less RAM."""
+    """Reorder without offsets, then place. If the placement does not fit, reorder for less RAM."""
     loose = [replace(it, offset=None, workspace_offset=None) for it in given]
     limit = problem.ram_bytes
     for _ in range(MAX_PLACEMENTS):
@@ -81,7 +81,7 @@ def _placed(statements: Sequence[Statement]) -> bool:
 def _fastest(
     problem: Problem, statements: Sequence[Statement], ends_at: float, tries: int
 ) -> tuple[Statement, ...]:
-    """Return the fastest order of several passes; `statements` if no order is faster."""
+    """Return the fastest order that several passes find; `statements` if none is faster."""
     best = tuple(statements)
     best_us, bound_us = time_us(problem.graph, best), lanes(problem, best).bound_us
     statements = _early(problem.graph, statements)
@@ -99,10 +99,10 @@ def _fastest(
 
 
 def _early(graph: CostGraph, statements: Sequence[Statement]) -> list[Statement]:
-    """Move each page-out right after its tensor's creation, each free right after the last use."""
+    """Move each page-out right after its tensor's creation, and each free after the last use."""
     index = graph.index
     created: dict[int, int] = {}
-    needed: dict[int, int] = {}  # position of the last statement that needs the tensor
+    needed: dict[int, int] = {}  # by tensor, the last position that needs it
     keys: list[tuple[int, int, int]] = []
     for s, statement in enumerate(statements):
         i = index[statement.node]
@@ -145,7 +145,7 @@ def _priorities(
 
 
 class _Dispatcher:
-    """One pass over the statements. Positions are their indices; `now` is the current position."""
+    """One pass over statements. Positions are indices of statements; `now` is the current one."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class _Dispatcher:
         return waiting or self.clock.idle(i) > self.clock.p
 
     def _free_idle(self, now: int) -> None:
-        """Emit the postponed frees whose transfers are done."""
+        """Emit each postponed free of a tensor whose transfers have ended."""
         for s in list(self.frees):
             if not self._busy(self.tensors[s]):
                 self._free_late(now, s)
@@ -254,7 +254,7 @@ class _Dispatcher:
         self._emit(s)
 
     def _start_outs(self, i: int) -> None:
-        """Start the page-outs of a tensor that leaves RAM or comes back to it."""
+        """Start the waiting page-outs of a tensor that leaves RAM or is paged in again."""
         for s in [s for s in self.outs if self.tensors[s] == i]:
             self.outs.remove(s)
             self._emit(s)
@@ -268,7 +268,7 @@ class _Dispatcher:
 
 
 def _movable_from(graph: CostGraph, statements: Sequence[Statement]) -> list[int]:
-    """Return for each statement the first position after all earlier statements of its tensor."""
+    """Return for each statement the first position after all earlier ones on the same tensor."""
     last: dict[int, int] = {}
     first: list[int] = []
     for s, statement in enumerate(statements):
@@ -320,7 +320,7 @@ class _Memory:
         self.at = np.array([_offset_of(life, statements) or 0 for life in lives])
         self.created = {s: k for k, life in enumerate(lives) for s in life.outputs}
         self.freed = {life.end: k for k, life in enumerate(lives) if life.workspace is None}
-        self.forced: dict[int, int] = {}  # position of a free -> position by which it must be done
+        self.forced: dict[int, int] = {}  # position of a free -> latest position for it
         self.used = np.zeros(len(statements) + 1, dtype=np.int64)  # bytes at each position
         for life in lives:
             self.used[max(life.begin, 0) : life.end] += life.size_bytes
@@ -345,7 +345,7 @@ class _Memory:
         self.used[now:s] += self.size[k]
 
     def keep_from(self, s: int) -> None:
-        """Keep the tensor freed at `s` in RAM. At `forced[s]`, its memory is needed again."""
+        """Keep the tensor freed at `s` in RAM. It must be freed at `forced[s]` at the latest."""
         k = self.freed[s]
         limit = self.created_again.get(s, len(self.used) - 1)
         if self.placed:
@@ -365,7 +365,7 @@ class _Memory:
         self.end[k] = now
 
     def _place(self, k: int, now: int) -> int | None:
-        """Return an offset for life k from `now` on, the old one if possible; None if none fits."""
+        """Return an offset for life k from `now` on: the old one if it is free; None if none is."""
         size = int(self.size[k])
         alive = (self.begin < self.end[k]) & (self.end > now) & (self.size > 0)
         alive[k] = False
@@ -388,7 +388,7 @@ def _offset_of(life: Life, statements: Sequence[Statement]) -> int | None:
 
 
 def _created_again(statements: Sequence[Statement]) -> dict[int, int]:
-    """Return for each free the position at which its tensor is created again."""
+    """Return for each free the next position that creates the same tensor, if there is one."""
     following: dict[str, int] = {}
     again: dict[int, int] = {}
     for s in reversed(range(len(statements))):

@@ -1,7 +1,8 @@
 """verify: check that a plan obeys every law, and that the costs stated in the plan are right.
 
-This module uses no code of a planner. The state of its machine is the tensors in RAM with their
-offsets, the tensors on storage, and the clocks of two lanes: p (processor) and x (transfers).
+This module uses no code of a planner. It executes the statements on a model of a board. The state
+of this model is the tensors in RAM with their offsets, the tensors on storage, and the clocks of
+two lanes: p (processor) and x (transfers).
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ TOLERANCE = 1e-9  # relative tolerance of times and energies
 
 
 class PlanError(PoetError):
-    """A plan breaks `law`. `statement`: index of the statement that does; None: the whole plan."""
+    """A plan breaks `law`. `statement`: index of the statement at fault, if there is one."""
 
     def __init__(self, law: str, what: str, statement: int | None = None, node: str = "") -> None:
         at = "" if statement is None else f", statement {statement}"
@@ -35,7 +36,7 @@ class Totals:
 
 
 def verify(problem: Problem, plan: Plan, placed: bool = True) -> Totals:
-    """Return the costs of a plan that obeys every law.
+    """Check that the plan obeys every law. Return its costs.
 
     `placed` False: ignore offsets, and check only the sum of bytes in RAM.
     Raises PlanError that names the first law that the plan breaks.
@@ -57,7 +58,7 @@ class _Machine:
     graph: CostGraph
     ram_bytes: int
     placed: bool
-    ram: dict[int, int] = field(default_factory=dict)  # offset by node; 0 without placement
+    ram: dict[int, int] = field(default_factory=dict)  # by node, the offset; 0 without placement
     storage: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)  # computed at least once
     arrival: dict[int, float] = field(default_factory=dict)
@@ -178,7 +179,7 @@ class _Machine:
 
 
 def _check_claims(plan: Plan, totals: Totals) -> None:
-    """Compare the costs that the plan states with the costs found. Check the plan's bound."""
+    """Raise PlanError if the costs, the bound or the gap that the plan states are wrong."""
     for name in ("energy_uj", "time_us", "peak_bytes", "total_energy_uj"):
         claimed, found = getattr(plan, name), getattr(totals, name)
         if claimed is not None and not abs(claimed - found) <= TOLERANCE * abs(found):

@@ -1,7 +1,7 @@
 """Bound search: find higher and higher lower bounds of the energy of all plans.
 
 It solves the stage model (stage_model.py) with every recomputation that a plan better than the
-incumbent can afford. An incumbent whose energy equals the minimum is proved optimal.
+incumbent can afford. The incumbent is proved optimal when the bound reaches its energy.
 """
 
 from ..plan.problem import TOLERANCE
@@ -15,14 +15,14 @@ from .stage_model import StageModel
 from .workers import Channel
 
 RELAXED = DepthLimit(1, needs_inputs=False)
-RELAXATION_TIME_SHARE = 0.1  # share of the time left, for each program of the first bound
+RELAXATION_TIME_SHARE = 0.1  # share of the time left for each of the two programs of `first_bound`
 MAX_CUTS_PER_ROUND = 100  # constraints added at once to the linear relaxation
 MAX_CUT_ROUNDS = 10
-MIN_BOUND_RISE = 1e-5  # relative rise; a round that raises the bound by less is the last one
+MIN_BOUND_RISE = 1e-5  # relative; no rounds follow one that raises the bound by less
 
 
 def first_bound(task: Task, channel: Channel) -> float:
-    """Emit and return a quick bound on all plans, as if recomputations needed no inputs."""
+    """Find a bound on all plans quickly, as if recomputations needed no inputs. Emit the bound."""
     search = BoundSearch(task, channel)
     candidates = RecomputeCandidates(task.graph, task.may_recompute, depth_limit=RELAXED)
     model = search.stage_model(candidates, task.ram_bytes, task.deadline_us)
@@ -79,7 +79,8 @@ class BoundSearch(Search):
     def raise_bound(self, bound_uj: float) -> None:
         """Emit the bound if it is higher than before.
 
-        The emitted bound is at most the incumbent's energy: the model lacks plans of more energy.
+        The emitted bound is at most the incumbent's energy: the model leaves out plans that need
+        more energy.
         """
         bound_uj = min(bound_uj, self.incumbent_uj)
         if bound_uj > self.bound_uj:
@@ -109,7 +110,7 @@ class BoundSearch(Search):
     def solve_integer(self) -> bool:
         """Solve the integer program, and add the conflicts that its solution violates.
 
-        Return whether the solution violates any.
+        Return whether the solution violates any conflict.
         """
         task, model = self.task, self.model
 

@@ -10,7 +10,7 @@ from .events import Event, statements
 
 @dataclass(frozen=True)
 class Candidate(PlacedPlan):
-    """A verified plan within RAM budget and deadline."""
+    """A verified plan that meets the RAM budget and the deadline."""
 
     events: tuple[Event, ...]  # the events from which the statements were made
 

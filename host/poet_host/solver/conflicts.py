@@ -3,17 +3,17 @@
 The stage model (stage_model.py) bounds RAM only while the operator of a stage runs. A conflict is
 a set S of recomputations of a stage. The results of a subset K stay until the stage's operator
 runs. M is the least peak RAM, in bytes, for computing S, over all orders and repetitions. Let
-held_i = U_ti - R_ti - P_ti, which is at most 1 if i was in RAM throughout the stage. Then
+held_i = U_ti - R_ti - P_ti, which is 1 or less, and above 0 only if i is in RAM all the time. Then
 
     M (sum_S R_tj + sum_K U_tj - |S| - |K| + 1) + sum m_i held_i <= RAM,
 
-where the last sum is over the tensors i that are not in S. An input from outside S counts either
-as held, or in M while it is used. The inputs that count in M are called `passing`.
+where the last sum is over the tensors i that are not in S. An input of S that is not in S counts
+either as held, or in M while it is used. The inputs that count in M are called `passing`.
 
 Every plan obeys this constraint, if R and P count only tensors that were not in RAM when the stage
-began, or are in RAM when its operator runs (`solution.values_of`). If a tensor is dropped and
-comes back only for a while, R and P do not count its return. The plan spends energy on the return,
-but the model does not.
+began, or are in RAM when its operator runs (`solution.values_of`). So if a tensor leaves RAM and
+returns only for a part of the stage, R and P do not count its return. The plan spends energy on
+this return, but the model does not.
 """
 
 import heapq
@@ -26,7 +26,7 @@ from .stage_model import ALWAYS_IN_RAM, Stage, StageModel
 
 MAX_STATES = 2000  # visited for one M
 INTEGRALITY_TOLERANCE = 1e-3  # largest distance of a variable's value from 0 or 1
-VIOLATION_TOLERANCE = 1e-6  # largest excess over the RAM that is ignored, relative to the RAM
+VIOLATION_TOLERANCE = 1e-6  # ignore an excess of up to this share of the RAM budget
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Conflict:
     stage: int  # index of the stage
     computed: frozenset[int]  # S
     kept: frozenset[int]  # K
-    passing: frozenset[int]  # inputs of S, from outside S, that count in M
+    passing: frozenset[int]  # inputs of S that are not in S and count in M
     peak_bytes: int  # M
 
 
 def forbid(model: StageModel, conflict: Conflict) -> bool:
-    """Add a conflict's constraint. Return False if the model lacks these recomputations."""
+    """Add a conflict's constraint. Return False if the model does not have its recomputations."""
     stage = model.stages[conflict.stage]
     kept = {i: stage.used.get(i) for i in conflict.kept}
     if any(j not in stage.computed for j in conflict.computed) or None in kept.values():
@@ -75,9 +75,9 @@ def _held(stage: Stage, i: int) -> Iterator[Term]:
 
 
 def violated_single(model: StageModel, values: Values, max_count: int) -> list[Conflict]:
-    """Return the conflicts that a fractional solution violates, the worst first.
+    """Return conflicts that a fractional solution violates, in descending order of excess.
 
-    Each is a conflict of one recomputation. At most `max_count` conflicts are returned.
+    Each conflict has one recomputation. At most `max_count` conflicts are returned.
     """
     nodes, found = model.graph.nodes, []
     for index, stage in enumerate(model.stages):

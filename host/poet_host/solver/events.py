@@ -42,10 +42,10 @@ def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
 
 
 def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
-    """Move each page-in right before its first use. Page each tensor out once, right after its
-    first computation.
+    """Move each page-in right before the next use of its tensor. Page out each tensor once, right
+    after its first computation.
 
-    This order needs least RAM, and the models contain no other order. `tidy` does not change it.
+    No other order needs less RAM, and the models have only this order. `tidy` does not change it.
     """
     written = {i for op, i in events if op == "page_out" and not graph.nodes[i].stored}
     done: set[int] = set()
@@ -70,7 +70,8 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
 def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
     """Return for each event that creates a tensor the last event that needs the tensor in RAM.
 
-    Keys are indices of events. Without storage, tensors start in RAM: their key is -1 - node.
+    Keys and values are indices of events. Without storage, stored tensors start in RAM: the key of
+    stored tensor i is -1 - i.
     """
     created: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -92,7 +93,7 @@ def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
 
 
 def _without_waste(graph: CostGraph, events: list[Event]) -> list[Event]:
-    """Drop repeated creations that are not used, and page-outs of tensors that are not paged in."""
+    """Drop unused page-ins and recomputations, and page-outs of tensors that are never paged in."""
     last = _last_uses(graph, events)
     read = {i for op, i in events if op == "page_in"}
     computed: set[int] = set()

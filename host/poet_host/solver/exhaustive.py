@@ -1,12 +1,12 @@
-"""Exhaustive search over the states of the machine, for graphs of few nodes.
+"""Exhaustive search over the states of a step, for graphs of few nodes.
 
-A state consists of the tensors in RAM, the tensors on storage, and the number of first computations
-done; with a deadline also the clocks of both lanes. States are visited in the order of a sum (A*):
-the energy spent so far, and the energy that every plan must still spend. So the first complete
-state has the least energy of all plans. The search leaves out some events, since plans without them
-cost no more: to create a tensor that is in RAM already, to page out a tensor that is on storage
-already, and to free memory too early or more than needed. Frees come right before the event that
-needs the memory.
+A state consists of the tensors in RAM, the tensors on storage, and the number of nodes computed at
+least once. With a deadline, the clocks of both lanes are compared too. States are visited in the
+order of a sum (A*): the energy spent so far, and the energy that every plan must still spend. So
+the first complete state has the least energy of all plans. The search leaves out three kinds of
+events, since they make no plan cheaper: creating a tensor that is in RAM already, paging out a
+tensor that is on storage already, and freeing memory that is not needed yet. Frees come right
+before the event that needs the memory.
 """
 
 import heapq
@@ -35,14 +35,14 @@ class _Clock(NamedTuple):
 
     p: float
     x: float
-    arrival: tuple[float, ...]  # end of the last page-in of each tensor; 0 without one
+    arrival: tuple[float, ...]  # end of each tensor's last page-in; 0 if it was not paged in
     written: tuple[float, ...]
 
 
 class _State(NamedTuple):
     ram: int  # bit set of tensors
     storage: int  # bit set of tensors
-    done: int  # number of first computations done
+    done: int  # number of nodes computed at least once
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def search_exhaustively(
 ) -> Exhausted | None:
     """Find the plan of least energy. Return None if graph, labels or time exceed their limits.
 
-    Tensors lie one after another at multiples of `task.unit` bytes; the last one needs no padding.
-    Labels are counted, so that equal input gives equal plans.
+    RAM must hold the tensors one after another at multiples of `task.unit` bytes; the last tensor
+    needs no padding. The limit counts labels, so that equal input gives equal plans.
     """
     if len(task.graph.nodes) > MAX_NODES:
         return None
@@ -141,7 +141,7 @@ class _Search:
                 yield (*frees, ("compute", i)), after
 
     def freed(self, ram: int, needed: int, size: int) -> Iterator[tuple[tuple[Event, ...], int]]:
-        """Yield each minimal set of frees that makes room for `size`, with the RAM after them."""
+        """Yield each minimal set of frees that makes room for `size`, with the tensors left."""
         if self.bytes_of(ram, size) <= self.ram_bytes:
             yield (), ram
             return
@@ -155,7 +155,7 @@ class _Search:
                     yield tuple(("free", i) for i in freed), left
 
     def label_after(self, label: _Label, events: tuple[Event, ...], state: _State) -> _Label | None:
-        """Return the label after a move; None if it can no longer lead to a plan in time."""
+        """Return the label after a move; None if all plans that continue it are too late."""
         clock = label.clock
         if self.deadline_us is not None:
             clock = self.clock_after(clock, events)
@@ -193,9 +193,9 @@ class _Search:
         return _Clock(p, x, tuple(arrival), tuple(written))
 
     def is_dominated(self, seen: dict[_State, list[tuple[float, ...]]], label: _Label) -> bool:
-        """Return whether a label visited before reaches the same state, with no clock later.
+        """Return whether an earlier label reaches the same state, and none of its clocks is later.
 
-        Labels are visited in the order of energy, so a label visited before costs no more.
+        Labels are visited in the order of energy, so the earlier label needs no more energy.
         """
         clock = label.clock
         waits = (max(clock.p, wait) for wait in (*clock.arrival, *clock.written))
@@ -223,7 +223,7 @@ class _Search:
         return events
 
     def bytes_of(self, tensors: int, size: int) -> int:
-        """Return the bytes of tensors one after another, with one more block of `size` bytes."""
+        """Return the bytes of the tensors and a block of `size` bytes, placed one after another."""
         last = aligned(size, self.unit)
         members = list(_members(tensors))
         padding = max([last - size, *(self.padding[i] for i in members)])

@@ -10,17 +10,20 @@ from .candidate import Candidate
 from .portfolio import Found, Portfolio
 from .search import Task
 
-TIME_SHARE = 0.5  # share of the time left, for each RAM budget that is tried
+TIME_SHARE = 0.5  # share of the time left that each tried RAM budget may take
 
 
 def loses_kept_tensor(graph: CostGraph) -> bool:
-    """Return whether a kept tensor is overwritten without storage, and cannot be recomputed."""
+    """Return whether every plan loses a kept tensor, since a node overwrites it without storage."""
     overwritten = (graph.nodes[n.overwrites] for n in graph.nodes if n.overwrites is not None)
     return not graph.storage and any(n.keep and (n.stored or n.once) for n in overwritten)
 
 
 def least_ram_bytes(graph: CostGraph, unit: int) -> int:
-    """Return a lower bound of the RAM of all plans: the RAM of the largest operator alone."""
+    """Return a lower bound of the RAM of all plans.
+
+    It is the RAM of the largest operator or, without storage, of all stored or all kept tensors.
+    """
     least = largest_operator_bytes(graph, unit)
     if not graph.storage:
         for flag in ("stored", "keep"):
@@ -30,7 +33,7 @@ def least_ram_bytes(graph: CostGraph, unit: int) -> int:
 
 
 def aligned_budget(graph: CostGraph, ram_bytes: int, unit: int) -> int:
-    """Return the RAM budget for a sum of aligned sizes, of which the last needs no padding."""
+    """Return the RAM budget for a sum of aligned sizes. The last size needs no padding."""
     sizes = [size for node in graph.nodes for size in (node.bytes, node.workspace_bytes)]
     padding = max((aligned(size, unit) - size for size in sizes), default=0)
     return (ram_bytes + padding) // unit * unit
@@ -88,7 +91,7 @@ def _without_energy(node: CostNode) -> CostNode:
 
 
 def fastest_plan(task: Task) -> Candidate | None:
-    """Make a plan for speed alone. Its time is a deadline that can be met."""
+    """Find a fast plan, regardless of its energy. Its time is a deadline that can be met."""
     found = Found()
     Portfolio(task.time_weighted(), found, lambda it: None).run()
     return found.best
@@ -97,8 +100,8 @@ def fastest_plan(task: Task) -> Candidate | None:
 def least_time_us(graph: CostGraph) -> float:
     """Return a lower bound of the time of all plans.
 
-    It counts each node once, in order. Before a node, all stored tensors needed by then are paged
-    in one by one. A kept tensor is paged out after its computation.
+    The bound counts each node once, in order. Before a node, all stored tensors needed so far are
+    paged in, one by one. A kept tensor is paged out after its computation.
     """
     arrived_us = processor_us = end_us = least_us = 0.0
     needed: set[int] = set()

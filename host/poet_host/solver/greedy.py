@@ -32,7 +32,7 @@ def greedy_totals(problem: Problem) -> Totals | None:
 
 
 def greedy_plans(graph: CostGraph, ram_bytes: int) -> Iterator[list[Event]]:
-    """Yield plans that compute every node once, and page only when a share of RAM is full."""
+    """Yield plans that compute every node once, and page only when some share of RAM is full."""
     for share in RAM_SHARES:
         events = latest_paged(graph, int(ram_bytes * share))
         if events is not None:
@@ -42,11 +42,11 @@ def greedy_plans(graph: CostGraph, ram_bytes: int) -> Iterator[list[Event]]:
 def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
     """Compute every node once. When RAM is short, page out the tensor that is needed latest.
 
-    This is the rule of Belady (1966), doi 10.1147/sj.52.0078. It ignores costs. Return None if an
-    operator does not fit RAM.
+    This is the rule of Belady (1966), doi 10.1147/sj.52.0078. The rule ignores costs. Return
+    None if an operator does not fit RAM.
     """
     nodes = graph.nodes
-    uses: list[list[int]] = [[] for _ in nodes]  # users of each node, last user first
+    uses: list[list[int]] = [[] for _ in nodes]  # for each node, the nodes that use it, last first
     for j in reversed(range(len(nodes))):
         for i in set(nodes[j].inputs):
             uses[i].append(j)

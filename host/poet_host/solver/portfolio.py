@@ -17,14 +17,14 @@ from .workers import POOL, Worker, WorkerKilled
 class Found:
     """The results of the searches so far."""
 
-    # `best` is one of these three. At equal energy, the first of them is taken.
-    early_plan: Candidate | None = None  # by the primal search, before the bound search starts
+    # `best` is one of the next three plans. At equal energy, the first of the three is taken.
+    early_plan: Candidate | None = None  # found by the primal search before the bound search
     bound_plan: Candidate | None = None  # by the bound search
-    late_plan: Candidate | None = None  # by the primal search, after the bound search starts
+    late_plan: Candidate | None = None  # found by the primal search during the bound search
     fastest: Candidate | None = None  # the fastest plan found, regardless of its energy
     bound_uj: float = 0.0  # lower bound of the energy of all plans
     is_interrupted: bool = False  # by Ctrl-C
-    is_exhausted: bool = False  # the searches have ended by themselves, before the time limit
+    is_exhausted: bool = False  # whether all searches ended before the time limit
 
     @property
     def best(self) -> Candidate | None:
@@ -56,7 +56,7 @@ class Portfolio:
         self.bound: Worker | None = None
 
     def run(self) -> None:
-        """Search until the result is proved, the searches or the time end, or Ctrl-C is pressed."""
+        """Search until the result is proved, all searches end, time is up, or Ctrl-C is pressed."""
         try:
             self.primal = POOL.take()
             self.primal.search(search_plans, self.task)
@@ -81,8 +81,8 @@ class Portfolio:
     def _goes_on(self) -> bool:
         """Return whether a search that may change the result still runs.
 
-        For a gap of 0, the bound search runs to its end. Otherwise equal input would not give equal
-        plans: which late plans the primal search finds depends on the speed of both searches.
+        For a gap of 0, the bound search runs to its end, so that equal input gives equal plans.
+        The plans that the primal search finds meanwhile depend on the speed of both searches.
         """
         if self.found.is_proved(self.task.gap):
             return self.bound is not None and self.bound.busy and self.task.gap == 0

@@ -1,7 +1,8 @@
 """Primal search: find better and better plans.
 
-It solves stage models (stage_model.py) with more and more recompute candidates, and makes plans of
-their solutions. Then neighbourhood search solves parts of the incumbent again, with the rest fixed.
+It solves stage models (stage_model.py) with more and more recompute candidates, and makes plans
+from their solutions. Then neighbourhood search optimises parts of the incumbent again, while the
+rest stays fixed.
 """
 
 import random
@@ -27,34 +28,34 @@ from .settings import Settings
 from .stage_model import StageModel
 from .workers import Channel
 
-LARGE_GRAPH_NODES = 500  # in larger graphs, greedy plans and the bound search come earlier
+LARGE_GRAPH_NODES = 500  # for larger graphs, greedy plans and the bound search come earlier
 SHORT_TIME_S = 2.0  # if less time is left, greedy plans come first
 EXHAUSTIVE_LABELS_FIRST, EXHAUSTIVE_LABELS_LAST = 40_000, 2_000_000
-EXHAUSTIVE_TIME_SHARE = 0.2  # share of the time left, for the first exhaustive search
+EXHAUSTIVE_TIME_SHARE = 0.2  # share of the time left for the first exhaustive search
 
 FIRST_LIMITS = (DepthLimit(1), DepthLimit(2))  # solved quickly
 MEDIUM_LIMITS = (DepthLimit(4, 0.5), DepthLimit(3), DepthLimit(6))
 LAST_LIMITS = (DepthLimit(None, 1.0), DepthLimit(None))
-# Each depth limit may take this share of the time left:
+# Shares of the time left that the search with one depth limit may take:
 FIRST_TIME_SHARE, FIRST_TIME_SHARE_DEADLINE = 0.25, 0.05
 MEDIUM_TIME_SHARE, LAST_TIME_SHARE = 0.1, 0.5
-PLAN_TIME_SHARE = 0.1  # share of the time left, for making a plan from a solution
+PLAN_TIME_SHARE = 0.1  # share of the time left for making a plan from a solution
 MAX_TIGHTENINGS = 4  # attempts with less RAM or time for a model, until its plan fits
 MAX_CUT_ROUNDS = 2
-OVERHEAD_GAP = 0.02  # share of the overhead; a solution within this gap is good enough
+OVERHEAD_GAP = 0.02  # a solution may be this share of the overhead energy from the bound
 
-BASELINE_GAP = 0.01  # if the first bound is farther away, seed plans come before the bound search
-BASELINE_TIME_SHARE = 0.5  # share of the time left, for all seed plans; most need only a small part
-BASELINE_TIME_SHARE_DEADLINE = 0.15  # the same with a deadline, which needs early transfers
+BASELINE_GAP = 0.01  # above this gap to the first bound, seed plans precede the bound search
+BASELINE_TIME_SHARE = 0.5  # share of the time left for all seed plans; most need little of it
+BASELINE_TIME_SHARE_DEADLINE = 0.15  # the share if there is a deadline, for early transfers
 
 MAX_TIME_WEIGHTS = 8  # tried for a deadline
 TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6  # after each try, factor = factor ** decay
-# Shares of the time left, for each weight and for each depth limit:
+# Share of the time left for each weight, and share of that time for each depth limit:
 WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = 0.1, 0.4
 
 NEIGHBOURHOOD_DEPTHS, MAX_NEIGHBOURHOOD_COLUMNS = (16, 6, 4, 3, 2), 40_000
 NEIGHBOURHOOD_SHARE = 0.1  # share of the stages in the first neighbourhood
-# The share is multiplied by the first factor if a neighbourhood was solved, else by the second.
+# After each neighbourhood, its share is multiplied by GROWTH if it was solved, else by DECAY.
 NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8
 NEIGHBOURHOOD_LIMIT_S = 3.0
 IMPROVEMENTS_PER_GAP = 20  # the smallest improvement is the overhead gap divided by this
@@ -178,7 +179,7 @@ class PrimalSearch(Search):
             self.channel.emit("plan", self.incumbent)
 
     def deepen(self, limits: Iterable[DepthLimit], share: float) -> None:
-        """Solve the stage models of some depth limits, each within a share of the time left."""
+        """Solve a stage model for each depth limit, each time within a share of the time left."""
         offered = -1
         for limit in limits:
             if self.is_over:
@@ -236,7 +237,7 @@ class PrimalSearch(Search):
                 return
 
     def add_conflicts(self, model: StageModel, values: Values) -> bool:
-        """Forbid the new conflicts that a solution violates. Return whether it violates any."""
+        """Forbid the new conflicts that a solution violates. Return whether there are any."""
         found = [
             it for it in conflicts.violated_sets(model, values) if it not in self.known_conflicts
         ]
@@ -296,7 +297,7 @@ class PrimalSearch(Search):
             factor **= TIME_WEIGHT_DECAY
 
     def search_with_weight(self, weight_uj_per_us: float) -> Candidate | None:
-        """Search the best plan for the weighted objective. Also try it under the deadline."""
+        """Find the best plan for the weighted objective, and try it under the deadline."""
         ends_at = time.monotonic() + self.task.left_s * WEIGHTED_TIME_SHARE
         task = replace(
             self.task.time_weighted(weight_uj_per_us), ends_at=min(ends_at, self.task.ends_at)
@@ -310,7 +311,7 @@ class PrimalSearch(Search):
         return search.incumbent
 
     def neighbourhood_model(self) -> StageModel | None:
-        """Return the model of the largest depth whose number of columns is not too large."""
+        """Return the model with the largest depth that does not have too many columns."""
         for depth in NEIGHBOURHOOD_DEPTHS:
             candidates = self.candidates(DepthLimit(depth, 1.0))
             model = self.model_with_conflicts(
@@ -363,5 +364,5 @@ class PrimalSearch(Search):
 
 
 def _count(candidates: RecomputeCandidates) -> int:
-    """Return the number of candidates, summed over the operators."""
+    """Return the number of demanded candidates, summed over all operators."""
     return sum(len(candidates.demanded(node.inputs)) for node in candidates.graph.nodes)

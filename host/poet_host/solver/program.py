@@ -1,6 +1,6 @@
 """Program: a mixed-integer program as arrays, and its minimisation with HiGHS.
 
-Objectives are scaled for the solver: energies of 1e-8 J would vanish in its absolute tolerances.
+Objectives are scaled, since energies of 1e-8 J would vanish in the solver's absolute tolerances.
 """
 
 from array import array
@@ -15,10 +15,10 @@ import numpy as np
 from ..plan.problem import TOLERANCE, CostNode
 
 INFINITY = float("inf")
-OBJECTIVE_SCALE = 1000.0  # the largest coefficient of the objective in the solver
-MAX_ATTAINABLE_BITS = 1 << 25  # largest effort of `attainable`, in bits
+OBJECTIVE_SCALE = 1000.0  # the largest coefficient of a scaled objective
+MAX_ATTAINABLE_BITS = 1 << 25  # largest number of bit operations in `attainable`
 
-Values = Any  # numpy array of a solution, by column
+Values = Any  # NumPy array: the value of each column in a solution
 Term = tuple[int, float]  # column, coefficient
 Outcome = Literal["optimal", "stopped", "infeasible"]
 _Highs: Any = highspy.Highs
@@ -40,7 +40,7 @@ class Result:
 
 @dataclass
 class Program:
-    """A program: minimise offset + cost x; lower <= x <= upper; row_lower <= A x <= row_upper."""
+    """Minimise offset + cost x, where lower <= x <= upper and row_lower <= A x <= row_upper."""
 
     offset: float = 0.0
     cost: "array[float]" = field(default_factory=lambda: array("d"))
@@ -71,7 +71,7 @@ class Program:
     def knapsack(self, columns: Sequence[int], sizes: Sequence[int], capacity: int) -> None:
         """Add the constraint sum of size x column <= capacity, unless it always holds.
 
-        The capacity is lowered to the largest sum of sizes within it.
+        The capacity is lowered to the largest sum of sizes that it allows.
         """
         capacity = attainable(sizes, capacity)
         if capacity < 0:
@@ -82,7 +82,7 @@ class Program:
     def at_most(self, terms: Iterable[Term], limit: float, scale: float) -> None:
         """Add the constraint sum of coefficient x column <= limit, in units of `scale` / 1000.
 
-        The solver's tolerance is absolute. In these units it is below a byte or microsecond.
+        The solver's tolerance is absolute. In these units, the tolerance is below 1 byte or 1 us.
         """
         unit = max(scale, 1.0) / OBJECTIVE_SCALE
         self.row([(column, size / unit) for column, size in terms if size], upper=limit / unit)
@@ -110,7 +110,7 @@ class LaneTimes:
     transfers: list[Term] = field(default_factory=list)
 
     def compute(self, node: CostNode, column: int | None = None) -> None:
-        """Add the time of a computation. Without a column, the computation is certain."""
+        """Add the time of a computation. `column` None: the computation always takes place."""
         if column is None:
             self.processor_us += node.time_us
         else:
@@ -121,7 +121,7 @@ class LaneTimes:
         self.transfers.append((column, node.page_in_us))
 
     def page_out(self, node: CostNode, column: int | None = None) -> None:
-        """Add the time of a page-out. Without a column, the page-out is certain."""
+        """Add the time of a page-out. `column` None: the page-out always takes place."""
         if column is None:
             self.processor_us += node.page_out_cpu_us
             self.transfers_us += node.page_out_us
@@ -136,7 +136,7 @@ class LaneTimes:
 
 
 def attainable(sizes: Sequence[int], capacity: int) -> int:
-    """Return the largest sum of some of the sizes within the capacity.
+    """Return the largest sum of a subset of the sizes that does not exceed the capacity.
 
     Return the capacity itself if the computation would take too long.
     """
@@ -165,8 +165,8 @@ def minimise(
 ) -> Result:
     """Minimise with one thread and a fixed seed, so that equal input gives equal output.
 
-    `gap`, `absolute_gap`: distances from the bound at which to stop. `initial`: values to start
-    from, if they are a solution. `integer` False: solve the linear relaxation.
+    `gap`, `absolute_gap`: stop at this relative or absolute distance from the bound. `initial`:
+    values to start from, if they are a solution. `integer` False: solve the linear relaxation.
     """
     if not program.cost:
         return _without_columns(program)

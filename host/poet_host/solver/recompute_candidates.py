@@ -2,9 +2,9 @@
 
 Stage t of a step ends with the first computation of operator t. A recomputation in stage t is
 *demanded* if operator t, or a demanded recomputation of the stage, uses its result. Otherwise it
-is *early*: it is for a later stage. The stage model (stage_model.py) does not charge RAM within a
-stage. In that model, early recomputations can move in whole groups. The members of a group are
-connected: they use one another or the same input.
+is *early*: only a later stage uses its result. The stage model (stage_model.py) limits RAM only
+while operator t runs. In that model, early recomputations can move to another stage in groups. The
+members of a group are connected: they use one another or the same input.
 
 - A group moves a stage later if this takes no more RAM: its inputs from outside must then stay in
   RAM, but its results need not. It never moves later if operator t overwrites such an input.
@@ -13,11 +13,11 @@ connected: they use one another or the same input.
   of the group; or the group uses a tensor that operator t or a demanded recomputation of stage t
   uses, which may not be in RAM earlier.
 
-No move costs energy. The first kind never raises the sum of the bytes in RAM over all stages, and
-the second kind lowers it, so the moves end. If no node of a group is smaller than its inputs
-together, the first kind is always possible. Hence a group is needed only if two things are true:
-it has an *anchor*, which is one of the exceptions; and it has a node that is smaller than its
-inputs together, or an input that operator t overwrites.
+No move costs energy. Moves to a later stage never raise the sum of the bytes in RAM over all
+stages, and moves to an earlier stage lower it, so the moves end. If no node of a group is smaller
+than its inputs together, the group can always move to a later stage. Hence a group is needed only
+if two things are true: it has an *anchor*, which is one of the exceptions; and it has a node that
+is smaller than its inputs together, or an input that operator t overwrites.
 """
 
 import heapq
@@ -69,8 +69,8 @@ class DepthLimit:
 
     depth: int | None = None  # longest chain of recomputations; None: no limit
     max_paging_ratio: float = INFINITY  # energy of a chain / energy of paging its result out and in
-    # False, with depth 1: a relaxation of all plans. If recomputations need no inputs, the time
-    # right before a mandatory use is as good for them as any other time.
+    # False: the model is a relaxation, in which recomputations need no inputs in RAM.
+    # Depth 1 then covers all plans: each recomputation can be right before a mandatory use.
     needs_inputs: bool = True
 
 
@@ -89,10 +89,10 @@ class RecomputeCandidates:
     ) -> None:
         """Prepare the candidates of a graph.
 
-        `overhead_uj`: energy that a plan of interest can spend on recomputation; no candidate of
-        such a plan is left out. `depth_limit`: offer fewer demanded candidates; then the only early
-        candidates are the nodes of `also`, by stage. `for_conflicts`: offer all early
-        recomputations, since conflicts (conflicts.py) charge RAM within a stage.
+        `overhead_uj`: offer all candidates of plans that spend at most this energy on
+        recomputation. `depth_limit`: offer fewer demanded candidates; the early candidates are then
+        the nodes of `also`, by stage. `for_conflicts`: offer all early recomputations, since
+        conflicts (conflicts.py) limit RAM within a stage.
         """
         self.max_uj = overhead_uj * (1 + TOLERANCE)
         self.graph, self.depth_limit = graph, depth_limit
@@ -111,7 +111,7 @@ class RecomputeCandidates:
     def demanded(self, needed: Iterable[int]) -> set[int]:
         """Return the demanded candidates of a stage that needs the tensors `needed`.
 
-        All operators of a chain down to `needed` are recomputed, and each of them costs energy.
+        A chain that ends in `needed` is recomputed as a whole, and each of its nodes costs energy.
         """
         limit = self.depth_limit
         if limit is None:
@@ -125,9 +125,9 @@ class RecomputeCandidates:
         return found
 
     def _chains(self, heads: Iterable[int], max_uj: float, depth: int | None) -> set[int]:
-        """Return the operators of all chains down to `heads` that cost at most `max_uj`."""
+        """Return the nodes of all chains that end in `heads` and cost at most `max_uj`."""
         nodes = self.graph.nodes
-        lengths: dict[int, int] = {}  # length of the shortest chain found from each node
+        lengths: dict[int, int] = {}  # for each node, the length of its shortest chain
         heap = [(nodes[i].energy_uj, 1, i) for i in set(heads) if self.may_recompute[i]]
         heapq.heapify(heap)
         while heap:
@@ -144,7 +144,7 @@ class RecomputeCandidates:
         return set(lengths)
 
     def early(self, t: int, before: int | None, needed: Set[int], demanded: Set[int]) -> set[int]:
-        """Return the early candidates of stage t. `before` is the operator of the stage before."""
+        """Return the early candidates of stage t. `before`: operator of the previous stage."""
         if self.depth_limit is not None:
             return set(self.also.get(t, ()))
         if before is None:

@@ -1,8 +1,8 @@
 """The code that the primal search and the bound search share.
 
-Both run at the same time (solve.py), each in a process of its own. The primal search
-(primal_search.py) finds better and better plans, the bound search (bound_search.py) higher and
-higher lower bounds.
+Both run at the same time (portfolio.py), each in a process of its own. The primal search
+(primal_search.py) finds better and better plans. The bound search (bound_search.py) finds higher
+and higher lower bounds of the energy of all plans.
 """
 
 import time
@@ -21,8 +21,8 @@ from .settings import Settings
 from .stage_model import StageModel
 from .workers import Channel
 
-SLOT_PASSES = (1, 2)  # numbers of slots for a recomputation in a stage, tried in turn
-MAX_LATENESS = 0.02  # share of the deadline; a plan that is later gets no more effort
+SLOT_PASSES = (1, 2)  # slots for each recomputation in a stage: first 1, then 2
+MAX_LATENESS = 0.02  # share of the deadline; a plan that is later by more is dropped
 
 SeedPlan = Callable[[Problem, Settings], Plan | None]
 """Returns a plan made without search, from which a search can start; None if it cannot."""
@@ -88,8 +88,8 @@ class Task:
 def unavoidable_uj(graph: CostGraph) -> float:
     """Return the energy that every plan spends.
 
-    Every plan computes each node once, pages in each stored tensor that is used once, and pages
-    out each kept tensor once.
+    Every plan must compute each node, page in each stored tensor that has a use, and page out
+    each kept tensor.
     """
     used = {i for node in graph.nodes for i in node.inputs}
     total = 0.0
@@ -98,7 +98,7 @@ def unavoidable_uj(graph: CostGraph) -> float:
             total += node.energy_uj + (node.page_out_uj if node.keep and graph.storage else 0.0)
         elif graph.storage and i in used:
             total += node.page_in_uj
-    return total * (1 - TOLERANCE / 4)  # less, since the sum may round to less in another order
+    return total * (1 - TOLERANCE / 4)  # another order of the sum may round to less
 
 
 def _time_weighted(node: CostNode, weight: float) -> CostNode:
@@ -128,7 +128,7 @@ class Search:
 
     @property
     def overhead_uj(self) -> float:
-        """Return the energy that a better plan can spend in addition to the unavoidable energy."""
+        """Return the most energy that a better plan can spend beyond the unavoidable energy."""
         return self.incumbent_uj - unavoidable_uj(self.task.graph)
 
     def on_progress(self, bound_uj: float, values: Values | None) -> bool:
@@ -150,7 +150,7 @@ class Search:
             return None
 
     def try_plan(self, events: Sequence[Event]) -> bool:
-        """Make the events' plan the incumbent if it is better and fits. Otherwise set `excess`."""
+        """Make the plan the incumbent if it fits and is better. Set `excess` if it does not fit."""
         task = self.task
         found_uj = energy_uj(task.graph, events)
         self.excess = Excess()

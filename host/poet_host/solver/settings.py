@@ -1,4 +1,4 @@
-"""Settings of a planning method, and the time that it has left."""
+"""Settings of a planning method, and a stopwatch for its time limit."""
 
 import time
 from collections.abc import Callable
@@ -12,14 +12,14 @@ Progress = Callable[[float | None, float, float | None, float], object]
 class Settings:
     """The limits and options of a planning method."""
 
-    # After this time, the method returns the best plan that it has found.
+    # After this many seconds, the method returns the best plan that it has found.
     time_limit_s: float = 60.0
-    # Relative distance from the energy to the bound at which a search stops. 0 asks for a proof.
+    # Stop when (energy - bound) / energy of the best plan is at most this; 0: prove the optimum.
     gap: float = 0.0
-    # Give each tensor a fixed offset. Otherwise only the sum of bytes in RAM is bounded.
+    # Whether each tensor gets a fixed offset. If not, only the sum of bytes in RAM is limited.
     placed: bool = True
     progress: Progress | None = None
-    # For a seed plan: return only a plan with less energy. If there is none, give no reason.
+    # If set, return only a plan with less energy than this, and do not explain why none exists.
     below_uj: float | None = None
 
 
@@ -28,7 +28,7 @@ DEFAULT_SETTINGS = Settings()
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """The time limit of a method. The time runs from the moment at which this object is made."""
+    """The time limit of a method. The time begins when this object is made."""
 
     limit_s: float
     started_at_s: float = field(default_factory=time.monotonic)

@@ -1,8 +1,8 @@
 """The slot model: which slots of a sequence run, and which tensors stay in RAM or are paged.
 
 A slot k runs node(k). Tensor i is *touched* at the slots that compute it or use it; the touches
-of i are numbered q = 0, 1, ... Between two touches a tensor stays in RAM all the time or leaves
-at once, since leaving earlier only frees RAM. Variables, all binary:
+of i are numbered q = 0, 1, ... Between two touches, a tensor stays in RAM all the time or leaves
+RAM right after the first touch, since to leave later saves nothing. Variables, all binary:
 
     x_k     slot k runs (mandatory slots: 1)
     h_iq    tensor i stays in RAM from its touch q to its touch q + 1
@@ -50,13 +50,13 @@ def slots_of(graph: CostGraph, recomputed: Sequence[Sequence[int]], passes: int 
 
 @dataclass
 class _Touch:
-    """Touch q of a tensor i."""
+    """Touch q of a tensor i: a slot that reads or computes i."""
 
     slot: int
-    uses: bool  # the slot reads i; otherwise it computes i
+    uses: bool  # True: the slot reads tensor i; False: it computes tensor i
     overwritten: bool  # the slot overwrites i
-    page_in: int = -1  # column of p_iq; -1: none
-    hold: int = -1  # column of h_iq; -1: none
+    page_in: int = -1  # column of p_iq; -1 if there is no p_iq
+    hold: int = -1  # column of h_iq; -1 if there is no h_iq
 
 
 @dataclass
@@ -71,7 +71,8 @@ class SlotModel:
     run: list[int] = field(default_factory=list)  # column of x by slot; -1: the slot must run
     written: dict[int, int] = field(default_factory=dict)  # column of o, by tensor
     touches: list[list[_Touch]] = field(default_factory=list)  # by tensor
-    held_at_start: dict[int, int] = field(default_factory=dict)  # column of h at first, by tensor
+    # By stored tensor, without storage: the column of h from the start of the step to touch 0.
+    held_at_start: dict[int, int] = field(default_factory=dict)
 
 
 def build(
@@ -85,7 +86,7 @@ def build(
     """Build the slot model of a graph.
 
     `page` False: computed tensors are not paged. `deadline_us` bounds the busy time of each lane.
-    Only an execution shows whether both lanes finish in time.
+    A plan may still be late, since a lane may wait for the other lane.
     """
     model = SlotModel(graph, slots, ram_bytes, page)
     _variables(model)
@@ -142,7 +143,7 @@ def _variables(model: SlotModel) -> None:
 
 
 def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
-    """Return whether the slot before must run and leaves the tensor in RAM (no page-in needed)."""
+    """Return whether the previous slot surely leaves the tensor in RAM, so it needs no page-in."""
     if q == 0:
         return False
     before = touches[q - 1]
@@ -183,7 +184,7 @@ def _use(model: SlotModel, touch: _Touch, before: int) -> None:
 
 
 def _production(model: SlotModel, touch: _Touch, before: int) -> None:
-    """Add for an optional slot that computes i: h_i(q-1) + x_k <= 1, h_iq <= h_i(q-1) + x_k."""
+    """Add h_i(q-1) + x_k <= 1 and h_iq <= h_i(q-1) + x_k for an optional slot that computes i."""
     x = model.run[touch.slot]
     if x < 0:
         return
@@ -262,7 +263,7 @@ def _bound_lanes(model: SlotModel, deadline_us: float) -> None:
 
 
 def events(model: SlotModel, values: Values) -> list[Event]:
-    """Return the events of a solution, in order. A page-out follows the first computation."""
+    """Return the events of a solution, in order. Page out tensors after their first computation."""
     graph = model.graph
     position = [0] * len(graph.nodes)
     found: list[Event] = []

@@ -20,7 +20,7 @@ def recomputed(model: StageModel, values: Values) -> list[list[int]]:
 
 
 def events(model: StageModel, values: Values) -> list[Event]:
-    """Return the events of a solution in a simple order. It is legal, but may exceed the RAM."""
+    """Return the events of a solution in a simple order. This order may need too much RAM."""
     nodes = model.graph.nodes
     found: list[Event] = []
     for stage in model.stages:
@@ -77,7 +77,7 @@ def recomputed_by_stage(graph: CostGraph, events: Sequence[Event]) -> dict[int, 
 def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
     """Return a solution's energy for recomputations and page-ins in each stage.
 
-    If it is 0 in all stages, return 1 for each stage.
+    If this energy is 0 in all stages, return 1 for each stage.
     """
     cost = np.array(model.program.cost) * values
     spent = [
@@ -88,11 +88,11 @@ def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
 
 
 def neighbourhood(model: StageModel, values: Values, window: range) -> Program:
-    """Return the program with all variables fixed to a solution, except those around some stages.
+    """Return the program with all variables fixed to a solution, except those of some stages.
 
     `window`: indices of the stages whose variables are free. For some tensors, the variables U are
-    free in all stages: for the inputs of the window's operators, for the tensors recomputed in the
-    window, and for the inputs of both.
+    free in all stages: the inputs of the window's operators, the tensors recomputed in the window,
+    and the inputs of both.
     """
     nodes = model.graph.nodes
     free: set[int] = set(model.written.values())

@@ -28,8 +28,8 @@ from .workers import POOL, Channel
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
 DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may take hours
-NO_DEADLINE_TIME_SHARE = 0.3  # share of the time for a first search without the deadline
-RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4  # time kept to order transfers at the end
+NO_DEADLINE_TIME_SHARE = 0.3  # share of the time left for a first search that ignores the deadline
+RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4  # time reserved to order transfers at the end
 MAX_TRANSFER_ORDER_S = 5.0
 
 Report = Callable[[Found], None]
@@ -48,11 +48,11 @@ def solve(
     "poet-remat" pages no computed tensor. `seed_plans`: importable functions that make plans. The
     search starts from these plans too, unless its own first plan is soon proved good enough.
 
-    Never raises for a problem without a solution: the status of the plan is "infeasible" (proved)
-    or "unknown" (out of time). "optimal" is proved against all plans of the method. "feasible"
-    comes with a bound on all these plans. Every plan has been verified. Ctrl-C ends the search with
-    the best plan so far. Equal input gives equal plans, unless the time limit or `gap` ends the
-    search early.
+    If no plan is found, this raises no error: the status is "infeasible" (proved) or "unknown" (out
+    of time). An "optimal" plan is proved to need the least energy of all plans of the method. A
+    "feasible" plan comes with a lower bound of this energy. Every plan has been verified. Ctrl-C
+    ends the search with the best plan so far. Equal input gives equal plans, unless the time limit
+    or `gap` ends the search early.
     """
     clock = Stopwatch(settings.time_limit_s)
     plan = _solve(problem, settings, method, tuple(seed_plans), clock)
@@ -142,7 +142,7 @@ def _stopped_by(found: Found, gap: float | None, wanted_gap: float) -> StoppedBy
 def _with_early_transfers(
     best: Candidate, problem: Problem, placed: bool, limit_s: float
 ) -> Candidate:
-    """Return the plan with early transfers. A search starts them early only for a deadline."""
+    """Return the plan with early transfers, which the search uses only if there is a deadline."""
     worker = POOL.take()
     try:
         worker.search(_start_transfers_early, problem, best.events, placed, limit_s)
@@ -159,7 +159,7 @@ def _with_early_transfers(
 def _start_transfers_early(
     problem: Problem, events: Sequence[Event], placed: bool, limit_s: float, channel: Channel
 ) -> None:
-    """Emit the plan of the events with early transfers. This function runs in a worker."""
+    """Start the transfers of a plan early, and emit the plan. This function runs in a worker."""
     found = candidate_of(problem, events, placed=placed, time_limit_s=limit_s)
     if isinstance(found, Candidate):
         channel.emit("plan", found)

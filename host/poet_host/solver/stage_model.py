@@ -9,14 +9,15 @@ stage t and every tensor i that exists by then and may still be needed:
     min  sum energy(t) + sum energy(i) R_ti + sum page_in_uj(i) P_ti + sum page_out_uj(i) o_i
 
 U_ti is 1 for the inputs of operator t. A_ti = U_(t-1)i + R_ti + P_ti is 1 if i is in RAM at some
-moment of stage t. The result of operator t - 1 is in RAM then; the tensor that it overwrote is not.
+moment of stage t. In this sum, U_(t-1)i is 1 for the result of operator t - 1, and 0 for the tensor
+that operator t - 1 overwrote.
 
 Every plan obeys these constraints, however often and whenever it computes and pages a tensor: a
 second recomputation or page-in of a tensor within a stage satisfies no more constraints than the
-first. So every bound on the program is a bound on all plans. The program does not charge RAM
-within a stage, where the order matters: slot_model.py makes plans of its solutions, and
-conflicts.py has constraints that a solution may violate. recompute_candidates.py explains which
-R_ti exist, and why these suffice.
+first. So every bound on the program is a bound on all plans. The program limits RAM only while
+operator t runs. In the rest of stage t, RAM depends on the order of events: slot_model.py makes
+plans from solutions, and conflicts.py has constraints that a solution may violate.
+recompute_candidates.py explains which R_ti exist, and why these suffice.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,16 +30,16 @@ from .recompute_candidates import RecomputeCandidates
 
 Columns = dict[int, int]  # tensor -> column
 ALWAYS_IN_RAM = -1  # stands for a column of U whose value is always 1
-MAX_NONZEROS = 3_000_000  # in all constraints; the solver takes about 150 bytes for each
+MAX_NONZEROS = 3_000_000  # in all constraints; the solver takes about 150 bytes per non-zero
 
 
 class TooLarge(Exception):
-    """The model cannot be built within the time or memory available."""
+    """The stage model cannot be built in the time or memory that is available."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The columns of one stage."""
+    """The columns of the variables of one stage."""
 
     operator: int | None  # None: the last stage, for the tensors in RAM at the end
     before: Columns  # U of the previous stage
@@ -81,8 +82,8 @@ def build(
 ) -> StageModel:
     """Build the stage model that offers the candidates.
 
-    `page` False: computed tensors are not paged out, except kept ones. Candidates for conflicts
-    make a model that allows repeats, since only in such a model conflicts hold for all plans.
+    `page` False: computed tensors are not paged out, except kept ones. If the candidates
+    are for conflicts, the model allows repeats: only then do conflicts hold for all plans.
     Raises TooLarge if the model exceeds MAX_NONZEROS, or if `out_of_time()` returns True.
     """
     graph = candidates.graph
@@ -120,7 +121,7 @@ def build(
 
 
 def _page_outs(model: StageModel, page: bool) -> None:
-    """Add o_i for computed tensors. A kept tensor adds only energy: its page-out is certain."""
+    """Add o_i for computed tensors. For kept tensors, add only the energy of the certain page-out."""
     graph, program = model.graph, model.program
     for i, node in enumerate(graph.nodes):
         if node.stored or not graph.storage:
@@ -272,9 +273,10 @@ def _add_gap_cuts(model: StageModel) -> None:
 
 
 def _gaps(model: StageModel) -> Iterator[tuple[int, list[Stage]]]:
-    """Yield each tensor with the stages after an operator that creates or needs it.
+    """Yield each tensor with the stages of a gap, once for each of its gaps.
 
-    The stages end with the next operator that needs the tensor.
+    A gap begins after an operator that creates or needs the tensor. It ends with the next operator
+    that needs the tensor.
     """
     nodes = model.graph.nodes
     since: dict[int, list[Stage]] = {}
@@ -301,7 +303,7 @@ def _prefer_paging(model: StageModel) -> None:
             columns.setdefault(i, []).append(column)
     for i, recomputed in columns.items():
         node = model.graph.nodes[i]
-        extra_uj = node.energy_uj - node.page_in_uj  # of a recomputation, above a page-in
+        extra_uj = node.energy_uj - node.page_in_uj  # of a recomputation instead of a page-in
         if i in model.written and extra_uj > 0 and extra_uj * len(recomputed) > node.page_out_uj:
             limit = max(0.0, ceil(node.page_out_uj / extra_uj) - 1.0)
             terms = [(column, 1.0) for column in recomputed]

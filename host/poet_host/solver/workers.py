@@ -1,4 +1,4 @@
-"""Workers: processes in which the searches run, so that they can be stopped at any moment.
+"""Workers: processes that run searches, so that a search can be stopped at any moment.
 
 A worker runs one search at a time and sends its results. A worker that does not stop on request is
 killed. When the process that started a worker ends for any reason, the pipe closes and the worker
@@ -39,14 +39,14 @@ class WorkerKilled(RuntimeError):
 
 @dataclass
 class Channel:
-    """The search's end of the connection between a search and its caller."""
+    """A search's end of the connection to its caller."""
 
     emit: Callable[[str, Any], object]  # called with the kind and the content of a result
     is_stopped: Callable[[], bool]
     latest: Any = None  # content that the caller sent last
 
     def receive(self) -> Any:
-        """Return the content that the caller sent last; None if it was returned before."""
+        """Return the content that the caller sent last; None if there is no new content."""
         latest, self.latest = self.latest, None
         return latest
 
@@ -94,7 +94,7 @@ class Worker:
             self.busy = False
         if kind == "error":
             self.busy = False
-            raise RuntimeError(f"the planner's worker failed:\n{found}")
+            raise RuntimeError(f"a search process of the planner failed:\n{found}")
         return kind, found
 
     def stop(self) -> bool:

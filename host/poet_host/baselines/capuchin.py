@@ -31,7 +31,10 @@ from .replay import Replay
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     """Choose tensors that leave RAM, one by one, until the step fits. Return the schedules."""
     if not graph.storage:
-        raise DoesNotApply("the method pages tensors, but the graph has no storage. Try poet")
+        raise DoesNotApply(
+            "the method pages tensors, but the graph has no storage: choose another method, "
+            "such as poet"
+        )
     policy = _Policy(graph)
     extended: list[Draft] = []  # the first drafts that fit, even if stored tensors leave RAM
     while True:
@@ -88,7 +91,7 @@ class _Policy:
         return size / max(overhead_us, 1e-9)
 
     def _recompute_us(self, candidate: Candidate) -> float:
-        """Return the time to recompute a candidate and the missing tensors that this needs."""
+        """Return the time to recompute a candidate and all missing tensors that it depends on."""
         nodes = self.graph.nodes
         if nodes[candidate.node].once:
             return float("inf")
@@ -134,7 +137,7 @@ class _Policy:
 
 
 def candidates(graph: CostGraph) -> list[Candidate]:
-    """Return for each computed tensor the two successive accesses with the longest free time."""
+    """Return for each computed tensor the pair of successive accesses with the longest FT."""
     at: dict[int, list[int]] = {}
     begin: dict[int, float] = {}
     now_us = 0.0

@@ -16,7 +16,7 @@ from ..plan.problem import CostGraph
 from .method import DoesNotApply
 from .replay import Replay
 
-MIN_LINKS = 3  # a shorter chain leaves nothing to choose
+MIN_LINKS = 3  # in a shorter chain, a method has nothing to choose
 MERGED = "branches are merged into the links of a chain"
 
 
@@ -150,7 +150,7 @@ class Walk(Replay):
         self.advances = 0  # how often a block was computed for its output alone
 
     def forward(self, block: int, *, tape: bool) -> None:
-        """Compute a block: all of its nodes at first, later only missing nodes that are needed.
+        """Compute a block: the first time all nodes, later only the missing nodes that are needed.
 
         `tape` True: keep the block's tape in RAM. False: keep only the block's output.
         """

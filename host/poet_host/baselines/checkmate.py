@@ -12,9 +12,9 @@ gradient's kernel. This module has two cases:
   extension, if stored tensors leave too little RAM: stored tensors may be paged, as in
   `poet-remat`.
 
-Both cases use this planner's own program (stage_model.py), for rematerialisation alone. The program
-does not fix the order within stages, so it allows every schedule that Checkmate's program allows.
-It minimises energy; Checkmate minimises time.
+Both cases use this planner's own integer program (stage_model.py), for rematerialisation alone. The
+program does not fix the order within stages, so it allows every schedule that Checkmate's program
+allows. It minimises energy; Checkmate minimises time.
 """
 
 from dataclasses import replace
@@ -131,7 +131,7 @@ def _given_uj(graph: CostGraph) -> float:
 def _with_residents(
     graph: CostGraph, solved: Plan, base_bytes: int | None
 ) -> tuple[Statement, ...] | None:
-    """Add the stored tensors to the solved statements, from offset 0 on. Move the results up.
+    """Add the stored tensors to the solved statements, from offset 0 on, below the results.
 
     `base_bytes`: bytes to add to the offset of each result; None if the plan has no offsets.
     Return None if a node needs an overwritten tensor.

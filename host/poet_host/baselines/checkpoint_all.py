@@ -1,7 +1,7 @@
 """checkpoint-all: compute every node once, in order; keep every result in RAM to its last use.
 
-Frameworks do this by default. It is the "checkpoint all" of Jain et al., Checkmate (MLSys 2020,
-arXiv 1910.02653). It needs the least time and energy, and the most RAM.
+Frameworks do this by default. This method is the "checkpoint all" of Jain et al., Checkmate (MLSys
+2020, arXiv 1910.02653). The method needs the least time and energy, and the most RAM.
 """
 
 from collections.abc import Sequence

@@ -6,7 +6,7 @@ event that needs it. A kept tensor is paged out right after its first computatio
 (data, parameter) is paged in before its first use and stays to its last use, as long as RAM allows.
 If RAM is short, stored tensors leave RAM between two uses: first those whose page-in costs the
 least energy for the memory that they free. A method for computers whose parameters always fit RAM
-does not cover this case, so the note of its plan mentions it.
+does not cover this case, so the note of the plan mentions the case.
 """
 
 from collections.abc import Sequence
@@ -162,7 +162,10 @@ def _hold(
     graph: CostGraph, gaps: Sequence[_Gap], used: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     ram_bytes: int,
 ) -> tuple[set[tuple[int, int]], int]:  # fmt: skip
-    """Return the gaps (node, begin) in which stored tensors stay in RAM, and count the exits."""
+    """Return the gaps, as (node, begin), in which stored tensors stay in RAM.
+
+    The second value is the number of gaps in which stored tensors leave RAM.
+    """
 
     def worth(gap: _Gap) -> float:
         node = graph.nodes[gap.node]
@@ -195,7 +198,7 @@ def _stored_stays(uses: dict[int, list[int]], held: set[tuple[int, int]]) -> lis
 
 
 def _residents(graph: CostGraph, uses: dict[int, list[int]], end: int) -> list[_Stay] | None:
-    """Return when stored tensors are in RAM without storage: from the start to their last use.
+    """Without storage, return when stored tensors are in RAM: from the start to their last use.
 
     Return None if a kept tensor is overwritten.
     """

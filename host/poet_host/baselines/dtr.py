@@ -167,7 +167,7 @@ class _Runtime:
         return node.bytes > 0 and not node.once
 
     def score(self, i: int) -> float:
-        """Return h_DTR of tensor i. A time s(i) of less than 1e-6 us counts as 1e-6 us."""
+        """Return h_DTR of tensor i. A last access less than 1e-6 us ago counts as 1e-6 us ago."""
         node = self.graph.nodes[i]
         stale_us = max(self.clock_us - self.accessed_us[i], 1e-6)
         own_us = node.page_in_us if node.stored else node.time_us
@@ -187,7 +187,7 @@ class _Runtime:
         return i in self.done and i not in self.ram and not self.graph.nodes[i].once
 
     def _reach(self, i: int, edges: Sequence[Iterable[int]]) -> tuple[set[int], set[int]]:
-        """Follow `edges` from i. Return the evicted tensors on these paths, and their ends.
+        """Follow all paths of `edges` from i. Return their evicted tensors and the paths' ends.
 
         A path ends at the first tensor that is not evicted.
         """

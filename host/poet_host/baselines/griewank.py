@@ -35,7 +35,7 @@ def least_advances(steps: int, checkpoints: int) -> int:
 
 
 def revolve(chain: Chain, checkpoints: int) -> Walk:
-    """Return the walk that reverses the chain. The start of the chain counts as a checkpoint."""
+    """Return the Walk that reverses the chain. The start of the chain counts as a checkpoint."""
     walk = Walk(chain)
     todo = [(0, len(chain), checkpoints, False)]
     while todo:

@@ -20,9 +20,9 @@ class Links:
     """
 
     output_bytes: list[int]  # bytes of x_l, the output of the block
-    inside_bytes: list[int]  # bytes of the link's tape without x_l
+    inside_bytes: list[int]  # bytes of the block's tape without x_l
     arriving_bytes: list[int]  # bytes of gradients that come from the groups of later blocks
-    forward_bytes: list[int]  # peak bytes while only the output is computed
+    forward_bytes: list[int]  # peak bytes while the output is computed without the tape
     tape_bytes: list[int]  # peak bytes while the tape is computed
     backward_bytes: list[int]  # peak bytes while the group is computed, gradients and tape included
     forward_cost: list[float]  # cost of recomputing the output

@@ -113,7 +113,7 @@ def _cheapest_plan(
 
 
 def transfer_effort(problem: Problem, settings: Settings) -> Effort:
-    """Return "none" for a seed plan without a deadline. Otherwise start transfers early: "full"."""
+    """Return "none" for seed plans without a deadline, and "full" for all other plans."""
     return "full" if settings.below_uj is None or problem.deadline_us is not None else "none"
 
 

@@ -49,7 +49,10 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     The rest of RAM may hold stored tensors between their uses.
     """
     if not graph.storage:
-        raise DoesNotApply("the method pages tensors, but the graph has no storage. Try poet")
+        raise DoesNotApply(
+            "the method pages tensors, but the graph has no storage: choose another method, "
+            "such as poet"
+        )
     chain = chain_of(graph)
     if largest_operator_bytes(graph) > ram_bytes:
         return []
@@ -70,7 +73,7 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
 
 
 def best_walk(chain: Chain, programme: "Programme", free_bytes: int) -> Walk | None:
-    """Return the best walk within `free_bytes`; None if no walk fits.
+    """Return the best Walk within `free_bytes`; None if no Walk fits.
 
     `free_bytes` must be at most the RAM for which the programme was made.
     """
@@ -153,7 +156,7 @@ class Programme:
 def _less(cost: Table, slots: int) -> Table:
     """Return costs in which entry m is the cost with m - `slots` free slots.
 
-    The cost is infinite for fewer than 0 slots. Above the last entry of `cost`, that entry repeats.
+    The cost is infinite for fewer than 0 slots. Costs above the last entry of `cost` equal it.
     """
     if slots <= 0:
         more = np.full(-slots, cost[-1])

@@ -56,7 +56,7 @@ class Case:
 
     @property
     def keeping(self) -> Plan | None:
-        """Return the keep-everything plan, to which `50%` and `1.2x` refer; None if impossible."""
+        """Return the plan to which limits such as `50%` or `1.2x` refer; None if there is none."""
         return self.costs.keep_everything
 
     @cached_property

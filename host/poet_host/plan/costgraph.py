@@ -34,7 +34,7 @@ def load_cost_graph(path: Path | str) -> CostGraph:
 def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
     """Make the cost graph of a parsed JSON value.
 
-    Raises BadInput that begins with `where` and names the node that breaks a rule of the format.
+    Raises BadInput. Its message begins with `where`, and names the node at fault.
     """
     top = of_format(value, FORMAT, VERSION, where, "use the file of a cost graph")
     rows = top.pop("nodes", None)
@@ -46,7 +46,9 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
     for i, row in enumerate(rows):
         name = _name(row, f"{where}, node {i} of the list")
         if name in order:
-            raise BadInput(f"{where}, node {quoted(name)}: two nodes have this name, rename one")
+            raise BadInput(
+                f"{where}, node {quoted(name)}: two nodes have this name: rename one of them"
+            )
         nodes.append(_node(row, order, graph.storage, f"{where}, node {quoted(name)}"))
         order[name] = i
         _check_size(nodes, f"{where}, node {quoted(name)}")

@@ -15,7 +15,7 @@ class Need:
     node: str
     tensors: tuple[tuple[str, int], ...]  # names and bytes of the operator's inputs and output
     workspace_bytes: int
-    bytes: int  # the sum of all sizes, all except the last rounded up to the alignment
+    bytes: int  # the sum of all sizes, rounded up to the alignment except for the last
 
 
 def largest_need(graph: CostGraph, unit: int = ALIGNMENT) -> Need | None:
@@ -63,7 +63,7 @@ def why_infeasible(
 ) -> str:
     """Return a message with the limit that no plan meets, and a limit that works, if known.
 
-    If `costs` is given, the message names the operator that needs all of the smallest budget.
+    If `costs` is given, the message names the operator that alone needs the smallest budget.
     `kernel_of` returns the kernel of the node with a given name.
     """
     ram = f"a RAM budget of {plan.ram_bytes:,} bytes"

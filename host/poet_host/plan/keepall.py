@@ -32,7 +32,7 @@ def keep_everything(graph: CostGraph) -> Plan:
 def last_uses(graph: CostGraph) -> list[int]:
     """Return for each tensor the index of the last node that uses it; -1 if no node does.
 
-    Without storage, a kept tensor is needed until the end: its index is `len(graph.nodes)`.
+    Without storage, a kept tensor is needed until the end: the index is `len(graph.nodes)`.
     """
     end = len(graph.nodes)
     last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
@@ -44,7 +44,7 @@ def last_uses(graph: CostGraph) -> list[int]:
 
 @dataclass
 class _Builder:
-    """Makes the statements of the plan in one pass over the graph."""
+    """Makes the statements of the keep-everything plan in one pass over the graph."""
 
     graph: CostGraph
     out: list[Statement] = field(default_factory=list)

@@ -38,14 +38,17 @@ def problem_of(
         budget = load_board(profile.board).arena_bytes
     if profile is not None and budget < MIN_RAM_BYTES:
         raise BadInput(
-            f"RAM budget {ram!r} is {budget:,} bytes, less than one number: write bytes, "
-            f"such as 24576{_OR_A_SHARE}"
+            f"RAM budget {ram!r} is {budget:,} bytes, but one number takes {MIN_RAM_BYTES} bytes: "
+            f"write bytes, such as 24576{_OR_A_SHARE}"
         )
     return Problem(costs, budget, deadline_us(deadline, keep.time_us if keep else None), profile)
 
 
 def check_arena(size: int, profile: Profile) -> None:
-    """Raise BadInput if `size` exceeds the arena of the profile's board (except for a computer)."""
+    """Raise BadInput if `size` exceeds the arena of the profile's board.
+
+    A board that is a computer has no such limit.
+    """
     if profile.board not in names():
         return
     board = load_board(profile.board)
@@ -69,7 +72,7 @@ def ram_bytes(limit: str | float, keep_all_bytes: int | None) -> int:
         return size_bytes(text, "RAM budget", _OR_A_SHARE)
     if keep_all_bytes is None:
         raise BadInput(
-            f"{what}: the graph has no keep-everything plan, to which a share refers. Write "
+            f"{what}: the graph has no keep-everything plan to which a share could refer. Write "
             "bytes, such as 24576"
         )
     # A Fraction is exact: 33.3 % of 1000 bytes are 333 bytes. With floats, the result is 332.
@@ -77,9 +80,10 @@ def ram_bytes(limit: str | float, keep_all_bytes: int | None) -> int:
 
 
 def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | None:
-    """Return a deadline in microseconds: `15`, `15ms`, `15000us` or `1.2x`; None for `none`.
+    """Convert a deadline (`15`, `15ms`, `15000us` or `1.2x`) to microseconds, and `none` to None.
 
-    `1.2x` is a multiple of the keep-everything plan's time. Raises BadInput for any other text.
+    `15` means milliseconds. `1.2x` is a multiple of the keep-everything plan's time. Raises
+    BadInput for any other text.
     """
     if text is None or str(text).strip().lower() == "none":
         return None
@@ -92,8 +96,8 @@ def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | 
     number, unit = float(found[1]), (found[2] or "").lower()
     if unit == "x" and keep_all_us is None:
         raise BadInput(
-            f"deadline {text!r}: the graph has no keep-everything plan, to which a multiple "
-            "refers. Write milliseconds, such as 15"
+            f"deadline {text!r}: the graph has no keep-everything plan to which a multiple "
+            "could refer. Write milliseconds, such as 15"
         )
     limit = number * {"x": keep_all_us or 0.0, "us": 1.0}.get(unit, 1e3)
     if not (math.isfinite(limit) and limit > 0):

@@ -153,7 +153,7 @@ class _Packer:
         ]
 
     def _orders(self, in_time: list[int]) -> Iterator[list[int]]:
-        """Yield orders of all blocks. In most orders, the first blocks by a key are at the front.
+        """Yield orders of all blocks. In most orders, the blocks that a key puts first come first.
 
         The other blocks stay in the order of time. The last orders sort all blocks by a key.
         """
@@ -208,7 +208,7 @@ class _Packer:
         return False
 
     def _excess(self, packing: Packing) -> tuple[int, int]:
-        """Return the highest end of a block, and the sum of the bytes above the capacity."""
+        """Return the highest end of a block, and the sum of all bytes above the capacity."""
         ends = map(int.__add__, packing.offsets, self.size)
         return packing.height_bytes, sum(end - self.capacity for end in ends if end > self.capacity)
 
@@ -249,7 +249,7 @@ class _Tree:
         self.aligned = [block.aligned for block in blocks]
         self.capacity = capacity
         self.skyline = [0] * len(times)
-        self.left = [0] * len(times)  # for each time, the bytes of live blocks to place
+        self.left = [0] * len(times)  # for each time, the bytes of live blocks that are not placed
         # For each time, the indices of the blocks alive then, in descending order of padding.
         self.alive: list[list[int]] = [[] for _ in times]
         self.placed = [False] * len(blocks)
@@ -262,7 +262,7 @@ class _Tree:
         self.steps = 0
 
     def search(self) -> bool:
-        """Return True if `offsets` is a packing; False if none exists or the limit is reached."""
+        """Return True if `offsets` is a packing; False if none exists or the steps run out."""
         trail: list[tuple[int, list[int]]] = []  # (placed block, skyline before it was placed)
         branches = [self._choices(self.order, 0)]
         remaining = [self.order]

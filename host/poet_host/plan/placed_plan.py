@@ -40,7 +40,7 @@ class PlacedPlan:
 
 @dataclass(frozen=True)
 class Excess:
-    """By how much statements exceed the RAM budget or, if they fit it, the deadline."""
+    """By how much statements exceed the RAM budget or, if they fit RAM, the deadline."""
 
     ram_bytes: int = 0
     time_us: float = 0.0

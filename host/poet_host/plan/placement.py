@@ -10,7 +10,7 @@ from .problem import CostGraph
 
 @dataclass(frozen=True)
 class Placement:
-    """Statements with offsets, and the height of memory that these offsets need."""
+    """Statements with offsets, and the bytes of memory that this placement needs."""
 
     statements: tuple[Statement, ...]
     initial_offsets: tuple[tuple[str, int], ...]  # see Plan
@@ -24,7 +24,7 @@ def arrange(
     time_limit_s: float | None = None,
     thorough: bool = True,
 ) -> Placement:
-    """Find a placement within `ram_bytes`. If none is found, return the lowest found.
+    """Find a placement within `ram_bytes`. If none is found, return the lowest placement found.
 
     `statements` are legal, with or without offsets. Equal input gives equal offsets, unless
     `time_limit_s` ends the search. Without a time limit, the search still ends after a fixed

@@ -64,7 +64,7 @@ class Plan:
         )
 
     def with_bound(self, bound_uj: float) -> "Plan":
-        """Return the plan with this bound. The plan is "optimal" if its energy equals the bound."""
+        """Return the plan with this lower bound, and "optimal" if its energy equals the bound."""
         assert self.energy_uj is not None
         bound_uj = min(bound_uj, self.energy_uj)
         gap = (self.energy_uj - bound_uj) / self.energy_uj if self.energy_uj > 0 else 0.0
@@ -117,7 +117,7 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
 
 
 def plan_from_json(value: Any, where: str = "plan") -> Plan:
-    """Make the plan of a parsed JSON value. Raises BadInput that begins with `where`.
+    """Make the plan of a parsed JSON value. The message of a BadInput begins with `where`.
 
     This function checks only the form; `verify` checks the laws.
     """

@@ -66,7 +66,7 @@ class CostGraph:
 
     @cached_property
     def keep_everything(self) -> "Plan | None":
-        """Return the keep-everything plan, to which `50%` and `1.2x` refer; None if impossible."""
+        """Return the plan to which limits such as `50%` or `1.2x` refer; None if there is none."""
         from .keepall import keep_everything  # imported here, since keepall imports this module
 
         try:

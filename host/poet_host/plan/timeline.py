@@ -111,7 +111,7 @@ class Lanes:
 
     @property
     def bound_us(self) -> float:
-        """Return the busy time of the busier lane. No order of the same statements is faster."""
+        """Return the busy time of the busier lane, a lower bound for all orders of statements."""
         return max(self.processor_us, self.transfers_us)
 
     @property
@@ -123,7 +123,7 @@ class Lanes:
 
 
 def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
-    """Sum up the busy time of each lane. A transfer also adds its processor time to that lane."""
+    """Sum up the busy time of each lane. A transfer takes time in both lanes."""
     graph = problem.graph
     processor_us = transfers_us = 0.0
     for statement in statements:

@@ -163,7 +163,7 @@ class _Dispatcher:
         self.memory = _Memory(problem, statements)
         self.due_us, self.movable_from = due_us, movable_from
         self.out: list[Statement] = []
-        self.outs: list[int] = []  # page-outs not started yet
+        self.outs: list[int] = []  # positions of page-outs that are not started yet
         self.frees: list[int] = []  # frees not done yet
         self.ins = [s for s, it in enumerate(statements) if it.op == "page_in"]  # not started
         self.on_storage = {i for i, node in enumerate(self.graph.nodes) if node.stored}
@@ -268,7 +268,7 @@ class _Dispatcher:
 
 
 def _movable_from(graph: CostGraph, statements: Sequence[Statement]) -> list[int]:
-    """Return for each statement the first position after all earlier ones on the same tensor."""
+    """Return for each statement the first position after all earlier statements on its tensor."""
     last: dict[int, int] = {}
     first: list[int] = []
     for s, statement in enumerate(statements):
@@ -320,7 +320,7 @@ class _Memory:
         self.at = np.array([_offset_of(life, statements) or 0 for life in lives])
         self.created = {s: k for k, life in enumerate(lives) for s in life.outputs}
         self.freed = {life.end: k for k, life in enumerate(lives) if life.workspace is None}
-        self.forced: dict[int, int] = {}  # position of a free -> latest position for it
+        self.forced: dict[int, int] = {}  # position of a free -> latest position at which to free
         self.used = np.zeros(len(statements) + 1, dtype=np.int64)  # bytes at each position
         for life in lives:
             self.used[max(life.begin, 0) : life.end] += life.size_bytes
@@ -345,7 +345,7 @@ class _Memory:
         self.used[now:s] += self.size[k]
 
     def keep_from(self, s: int) -> None:
-        """Keep the tensor freed at `s` in RAM. It must be freed at `forced[s]` at the latest."""
+        """Keep the tensor that statement `s` frees in RAM, until `forced[s]` at the latest."""
         k = self.freed[s]
         limit = self.created_again.get(s, len(self.used) - 1)
         if self.placed:

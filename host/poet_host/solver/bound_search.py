@@ -18,11 +18,11 @@ RELAXED = DepthLimit(1, needs_inputs=False)
 RELAXATION_TIME_SHARE = 0.1  # share of the time left for each of the two programs of `first_bound`
 MAX_CUTS_PER_ROUND = 100  # constraints added at once to the linear relaxation
 MAX_CUT_ROUNDS = 10
-MIN_BOUND_RISE = 1e-5  # relative; no rounds follow one that raises the bound by less
+MIN_BOUND_RISE = 1e-5  # relative; the rounds end with one that raises the bound by less
 
 
 def first_bound(task: Task, channel: Channel) -> float:
-    """Find a bound on all plans quickly, as if recomputations needed no inputs. Emit the bound."""
+    """Find a lower bound quickly, as if recomputations needed no inputs. Emit and return it."""
     search = BoundSearch(task, channel)
     candidates = RecomputeCandidates(task.graph, task.may_recompute, depth_limit=RELAXED)
     model = search.stage_model(candidates, task.ram_bytes, task.deadline_us)
@@ -77,7 +77,7 @@ class BoundSearch(Search):
         return self.bound_uj >= self.incumbent_uj * (1 - TOLERANCE)
 
     def raise_bound(self, bound_uj: float) -> None:
-        """Emit the bound if it is higher than before.
+        """Emit the bound if it is higher than the last one.
 
         The emitted bound is at most the incumbent's energy: the model leaves out plans that need
         more energy.

@@ -3,7 +3,8 @@
 The stage model (stage_model.py) bounds RAM only while the operator of a stage runs. A conflict is
 a set S of recomputations of a stage. The results of a subset K stay until the stage's operator
 runs. M is the least peak RAM, in bytes, for computing S, over all orders and repetitions. Let
-held_i = U_ti - R_ti - P_ti, which is 1 or less, and above 0 only if i is in RAM all the time. Then
+held_i = U_ti - R_ti - P_ti, which is at most 1. It is above 0 only if i is in RAM throughout the
+stage. Then
 
     M (sum_S R_tj + sum_K U_tj - |S| - |K| + 1) + sum m_i held_i <= RAM,
 
@@ -146,7 +147,7 @@ def _least_peak(
     passing: frozenset[int],
     capacity_bytes: int,
 ) -> int:
-    """Return the least peak bytes for computing all of `computed`, with `kept` in RAM at the end.
+    """Return the least peak bytes of RAM to compute all of `computed`, with `kept` left in RAM.
 
     States are visited in the order of their peaks, so no state before the end has a higher peak.
     The result is only a lower bound if more than MAX_STATES states would be visited. If no order

@@ -45,7 +45,7 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     """Move each page-in right before the next use of its tensor. Page out each tensor once, right
     after its first computation.
 
-    No other order needs less RAM, and the models have only this order. `tidy` does not change it.
+    No other order needs less RAM, and the models use only this order. `tidy` does not change it.
     """
     written = {i for op, i in events if op == "page_out" and not graph.nodes[i].stored}
     done: set[int] = set()

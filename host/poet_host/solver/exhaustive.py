@@ -2,11 +2,11 @@
 
 A state consists of the tensors in RAM, the tensors on storage, and the number of nodes computed at
 least once. With a deadline, the clocks of both lanes are compared too. States are visited in the
-order of a sum (A*): the energy spent so far, and the energy that every plan must still spend. So
-the first complete state has the least energy of all plans. The search leaves out three kinds of
-events, since they make no plan cheaper: creating a tensor that is in RAM already, paging out a
-tensor that is on storage already, and freeing memory that is not needed yet. Frees come right
-before the event that needs the memory.
+order of the energy spent so far plus the energy that every plan must still spend (A*). So the
+first complete state has the least energy of all plans. The search leaves out three kinds of events,
+since they make no plan cheaper: creating a tensor that is in RAM already, paging out a tensor that
+is on storage already, and freeing memory that is not needed yet. Frees come right before the event
+that needs the memory.
 """
 
 import heapq
@@ -25,7 +25,7 @@ MAX_NODES = 16
 
 @dataclass(frozen=True)
 class Exhausted:
-    """The result of a complete search."""
+    """The result of an exhaustive search that ran to its end."""
 
     events: list[Event] | None  # events of the plan of least energy; None: no plan exists
 
@@ -59,7 +59,7 @@ class _Label:
 def search_exhaustively(
     task: Task, max_labels: int, out_of_time: Callable[[], bool]
 ) -> Exhausted | None:
-    """Find the plan of least energy. Return None if graph, labels or time exceed their limits.
+    """Find the plan of least energy. Return None if a limit (nodes, labels, time) is exceeded.
 
     RAM must hold the tensors one after another at multiples of `task.unit` bytes; the last tensor
     needs no padding. The limit counts labels, so that equal input gives equal plans.
@@ -155,7 +155,7 @@ class _Search:
                     yield tuple(("free", i) for i in freed), left
 
     def label_after(self, label: _Label, events: tuple[Event, ...], state: _State) -> _Label | None:
-        """Return the label after a move; None if all plans that continue it are too late."""
+        """Return the label after a move; None if every plan with this label misses the deadline."""
         clock = label.clock
         if self.deadline_us is not None:
             clock = self.clock_after(clock, events)
@@ -167,7 +167,7 @@ class _Search:
     def clock_after(self, clock: _Clock, events: tuple[Event, ...]) -> _Clock:
         """Return the clock after events, by the rules of plan/timeline.py.
 
-        `arrival` and `written` of a tensor return to 0 when it is computed or freed.
+        `arrival` and `written` of a tensor return to 0 when the tensor is computed or freed.
         """
         p, x = clock.p, clock.x
         arrival, written = list(clock.arrival), list(clock.written)

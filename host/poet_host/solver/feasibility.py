@@ -22,7 +22,8 @@ def loses_kept_tensor(graph: CostGraph) -> bool:
 def least_ram_bytes(graph: CostGraph, unit: int) -> int:
     """Return a lower bound of the RAM of all plans.
 
-    It is the RAM of the largest operator or, without storage, of all stored or all kept tensors.
+    It is the RAM of the largest operator. Without storage, it is also at least the RAM of all
+    stored tensors, and the RAM of all kept tensors.
     """
     least = largest_operator_bytes(graph, unit)
     if not graph.storage:
@@ -33,7 +34,7 @@ def least_ram_bytes(graph: CostGraph, unit: int) -> int:
 
 
 def aligned_budget(graph: CostGraph, ram_bytes: int, unit: int) -> int:
-    """Return the RAM budget for a sum of aligned sizes. The last size needs no padding."""
+    """Return the limit for a sum of aligned sizes. The last size may go without its padding."""
     sizes = [size for node in graph.nodes for size in (node.bytes, node.workspace_bytes)]
     padding = max((aligned(size, unit) - size for size in sizes), default=0)
     return (ram_bytes + padding) // unit * unit

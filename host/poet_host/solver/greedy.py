@@ -32,7 +32,7 @@ def greedy_totals(problem: Problem) -> Totals | None:
 
 
 def greedy_plans(graph: CostGraph, ram_bytes: int) -> Iterator[list[Event]]:
-    """Yield plans that compute every node once, and page only when some share of RAM is full."""
+    """Yield plans that compute every node once. Each plan pages to stay within a share of RAM."""
     for share in RAM_SHARES:
         events = latest_paged(graph, int(ram_bytes * share))
         if events is not None:

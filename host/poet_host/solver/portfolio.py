@@ -43,7 +43,7 @@ class Found:
         return self.bound_uj == INFINITY and self.best is None
 
     def is_proved(self, gap: float) -> bool:
-        """Return whether `best` is optimal within the gap, or no plan exists."""
+        """Return whether `best` is proved optimal within the gap, or no plan can exist."""
         return self.bound_uj >= self.energy_uj * (1 - gap) * (1 - TOLERANCE)
 
 

@@ -42,11 +42,11 @@ MEDIUM_TIME_SHARE, LAST_TIME_SHARE = 0.1, 0.5
 PLAN_TIME_SHARE = 0.1  # share of the time left for making a plan from a solution
 MAX_TIGHTENINGS = 4  # attempts with less RAM or time for a model, until its plan fits
 MAX_CUT_ROUNDS = 2
-OVERHEAD_GAP = 0.02  # a solution may be this share of the overhead energy from the bound
+OVERHEAD_GAP = 0.02  # stop this close to the bound, as a share of the overhead energy
 
 BASELINE_GAP = 0.01  # above this gap to the first bound, seed plans precede the bound search
 BASELINE_TIME_SHARE = 0.5  # share of the time left for all seed plans; most need little of it
-BASELINE_TIME_SHARE_DEADLINE = 0.15  # the share if there is a deadline, for early transfers
+BASELINE_TIME_SHARE_DEADLINE = 0.15  # share for all seed plans, with early transfers
 
 MAX_TIME_WEIGHTS = 8  # tried for a deadline
 TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6  # after each try, factor = factor ** decay
@@ -55,7 +55,7 @@ WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = 0.1, 0.4
 
 NEIGHBOURHOOD_DEPTHS, MAX_NEIGHBOURHOOD_COLUMNS = (16, 6, 4, 3, 2), 40_000
 NEIGHBOURHOOD_SHARE = 0.1  # share of the stages in the first neighbourhood
-# After each neighbourhood, its share is multiplied by GROWTH if it was solved, else by DECAY.
+# After each neighbourhood, the share is multiplied by the growth (if solved) or the decay.
 NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8
 NEIGHBOURHOOD_LIMIT_S = 3.0
 IMPROVEMENTS_PER_GAP = 20  # the smallest improvement is the overhead gap divided by this
@@ -166,7 +166,7 @@ class PrimalSearch(Search):
             self.try_recomputations([sorted(stage) for stage in stages], limit_s)
 
     def adopt(self, plan: Plan) -> None:
-        """Try a plan in normal order. If this order does not fit, adopt the plan unchanged."""
+        """Try a plan in `normal_order`. If this order does not fit, adopt the plan unchanged."""
         task = self.task
         events = events_of(task.graph, plan.statements)
         plan_uj = energy_uj(task.graph, events)
@@ -322,7 +322,7 @@ class PrimalSearch(Search):
         return model
 
     def search_neighbourhoods(self) -> None:
-        """Solve parts of the incumbent again, with the rest fixed, until that fails too often."""
+        """Solve parts of the incumbent again, with the rest fixed, until too many attempts fail."""
         rng = random.Random(SEED)
         share, failed = NEIGHBOURHOOD_SHARE, 0
         model: StageModel | None = None

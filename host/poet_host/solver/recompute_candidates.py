@@ -69,8 +69,8 @@ class DepthLimit:
 
     depth: int | None = None  # longest chain of recomputations; None: no limit
     max_paging_ratio: float = INFINITY  # energy of a chain / energy of paging its result out and in
-    # False: the model is a relaxation, in which recomputations need no inputs in RAM.
-    # Depth 1 then covers all plans: each recomputation can be right before a mandatory use.
+    # False gives a relaxation: recomputations need no inputs, and `depth` 1 covers all plans.
+    # Without inputs, right before a mandatory use is the best time for each recomputation.
     needs_inputs: bool = True
 
 

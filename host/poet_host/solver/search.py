@@ -30,7 +30,7 @@ SeedPlan = Callable[[Problem, Settings], Plan | None]
 
 @dataclass(frozen=True)
 class Task:
-    """One problem to search, with its limits."""
+    """One problem that a search solves, with the limits of the search."""
 
     problem: Problem
     graph: CostGraph  # the problem's graph, with sizes rounded up to multiples of `unit`
@@ -86,7 +86,7 @@ class Task:
 
 
 def unavoidable_uj(graph: CostGraph) -> float:
-    """Return the energy that every plan spends.
+    """Return the energy that every plan must spend.
 
     Every plan must compute each node, page in each stored tensor that has a use, and page out
     each kept tensor.
@@ -114,7 +114,7 @@ def _time_weighted(node: CostNode, weight: float) -> CostNode:
 
 @dataclass
 class Search:
-    """A search with its incumbent. It makes plans from solutions of a program."""
+    """The base of both searches: the incumbent, and how to make plans from solutions."""
 
     task: Task
     channel: Channel

@@ -2,7 +2,7 @@
 
 A slot k runs node(k). Tensor i is *touched* at the slots that compute it or use it; the touches
 of i are numbered q = 0, 1, ... Between two touches, a tensor stays in RAM all the time or leaves
-RAM right after the first touch, since to leave later saves nothing. Variables, all binary:
+RAM right after the first touch, since leaving later saves nothing. Variables, all binary:
 
     x_k     slot k runs (mandatory slots: 1)
     h_iq    tensor i stays in RAM from its touch q to its touch q + 1
@@ -143,7 +143,7 @@ def _variables(model: SlotModel) -> None:
 
 
 def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
-    """Return whether the previous slot surely leaves the tensor in RAM, so it needs no page-in."""
+    """Return whether the previous slot always leaves the tensor in RAM for touch q."""
     if q == 0:
         return False
     before = touches[q - 1]

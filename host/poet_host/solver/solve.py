@@ -48,7 +48,7 @@ def solve(
     "poet-remat" pages no computed tensor. `seed_plans`: importable functions that make plans. The
     search starts from these plans too, unless its own first plan is soon proved good enough.
 
-    If no plan is found, this raises no error: the status is "infeasible" (proved) or "unknown" (out
+    If no plan is found, no error is raised: the status is "infeasible" (proved) or "unknown" (out
     of time). An "optimal" plan is proved to need the least energy of all plans of the method. A
     "feasible" plan comes with a lower bound of this energy. Every plan has been verified. Ctrl-C
     ends the search with the best plan so far. Equal input gives equal plans, unless the time limit

@@ -121,7 +121,7 @@ def build(
 
 
 def _page_outs(model: StageModel, page: bool) -> None:
-    """Add o_i for computed tensors. For kept tensors, add only the energy of the certain page-out."""
+    """Add o_i for computed tensors. For kept tensors, add only the energy of the page-out."""
     graph, program = model.graph, model.program
     for i, node in enumerate(graph.nodes):
         if node.stored or not graph.storage:
@@ -140,7 +140,7 @@ def _stage(
     needed: set[int],
     before: Columns,
 ) -> Stage:
-    """Add the variables and constraints of one stage, at whose end `needed` is in RAM."""
+    """Add the variables and constraints of one stage, which ends with `needed` in RAM."""
     graph, program, last = model.graph, model.program, candidates.last
     nodes, end = graph.nodes, t == len(graph.nodes)
     demanded = candidates.demanded(needed)

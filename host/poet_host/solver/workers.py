@@ -39,7 +39,7 @@ class WorkerKilled(RuntimeError):
 
 @dataclass
 class Channel:
-    """A search's end of the connection to its caller."""
+    """The connection to the caller, for use by a search."""
 
     emit: Callable[[str, Any], object]  # called with the kind and the content of a result
     is_stopped: Callable[[], bool]
@@ -72,7 +72,7 @@ class Worker:
         self._request((function, arguments))
 
     def send(self, content: Any) -> None:
-        """Send content that the search may use. It replaces content sent before."""
+        """Send content that the search may use. New content replaces older content."""
         self._request((None, content))
 
     def _request(self, request: Any) -> None:

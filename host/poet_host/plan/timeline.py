@@ -21,7 +21,7 @@ Lane = Literal["processor", "transfers"]
 
 @dataclass(frozen=True)
 class Span:
-    """The time in which a statement occupies its lane. For a free, the time the processor waits."""
+    """The time in which a statement occupies its lane. For a `free`: the time of waiting."""
 
     lane: Lane
     begin_us: float

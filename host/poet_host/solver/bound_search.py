@@ -18,7 +18,7 @@ RELAXED = DepthLimit(1, needs_inputs=False)
 RELAXATION_TIME_SHARE = 0.1  # share of the time left for each of the two programs of `first_bound`
 MAX_CUTS_PER_ROUND = 100  # constraints added at once to the linear relaxation
 MAX_CUT_ROUNDS = 10
-MIN_BOUND_RISE = 1e-5  # relative; the rounds end with one that raises the bound by less
+MIN_BOUND_RISE = 1e-5  # relative; stop after a round that raises the bound by less
 
 
 def first_bound(task: Task, channel: Channel) -> float:

@@ -37,7 +37,7 @@ class Conflict:
     stage: int  # index of the stage
     computed: frozenset[int]  # S
     kept: frozenset[int]  # K
-    passing: frozenset[int]  # inputs of S that are not in S and count in M
+    passing: frozenset[int]  # inputs of nodes in S that are not in S, but count in M
     peak_bytes: int  # M
 
 

@@ -45,7 +45,7 @@ def smallest_ram_bytes(task: Task) -> int | None:
     graph, unit = task.graph, task.unit
     least = least_ram_bytes(task.problem.graph, unit)
     if graph.storage and task.page:
-        return least  # a plan that pages every tensor around every operator needs no more
+        return least  # a plan that pages tensors in and out around each operator needs no more RAM
     sizes = [node.bytes for node in graph.nodes]
     workspaces = [node.workspace_bytes for node in graph.nodes]
     step = gcd(*sizes, *workspaces) or 1

@@ -29,7 +29,7 @@ from .stage_model import StageModel
 from .workers import Channel
 
 LARGE_GRAPH_NODES = 500  # for larger graphs, greedy plans and the bound search come earlier
-SHORT_TIME_S = 2.0  # if less time is left, greedy plans come first
+SHORT_TIME_S = 2.0  # if less time is left, greedy plans are tried first
 EXHAUSTIVE_LABELS_FIRST, EXHAUSTIVE_LABELS_LAST = 40_000, 2_000_000
 EXHAUSTIVE_TIME_SHARE = 0.2  # share of the time left for the first exhaustive search
 
@@ -44,12 +44,13 @@ MAX_TIGHTENINGS = 4  # attempts with less RAM or time for a model, until its pla
 MAX_CUT_ROUNDS = 2
 OVERHEAD_GAP = 0.02  # stop this close to the bound, as a share of the overhead energy
 
-BASELINE_GAP = 0.01  # above this gap to the first bound, seed plans precede the bound search
+BASELINE_GAP = 0.01  # if the gap to the first bound is larger, seed plans precede the bound search
 BASELINE_TIME_SHARE = 0.5  # share of the time left for all seed plans; most need little of it
 BASELINE_TIME_SHARE_DEADLINE = 0.15  # share for all seed plans, with early transfers
 
 MAX_TIME_WEIGHTS = 8  # tried for a deadline
-TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6  # after each try, factor = factor ** decay
+# After each try, the factor becomes factor ** decay.
+TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6
 # Share of the time left for each weight, and share of that time for each depth limit:
 WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = 0.1, 0.4
 
@@ -58,7 +59,7 @@ NEIGHBOURHOOD_SHARE = 0.1  # share of the stages in the first neighbourhood
 # After each neighbourhood, the share is multiplied by the growth (if solved) or the decay.
 NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8
 NEIGHBOURHOOD_LIMIT_S = 3.0
-IMPROVEMENTS_PER_GAP = 20  # the smallest improvement is the overhead gap divided by this
+IMPROVEMENTS_PER_GAP = 20  # an improvement below `overhead_gap_uj` divided by this does not count
 MAX_FAILED_NEIGHBOURHOODS = 50  # in a row
 SEED = 1
 
@@ -297,7 +298,7 @@ class PrimalSearch(Search):
             factor **= TIME_WEIGHT_DECAY
 
     def search_with_weight(self, weight_uj_per_us: float) -> Candidate | None:
-        """Find the best plan for the weighted objective, and try it under the deadline."""
+        """Find the best plan for the weighted objective. Check whether it meets the deadline."""
         ends_at = time.monotonic() + self.task.left_s * WEIGHTED_TIME_SHARE
         task = replace(
             self.task.time_weighted(weight_uj_per_us), ends_at=min(ends_at, self.task.ends_at)

@@ -68,7 +68,8 @@ class DepthLimit:
     """A heuristic limit: offer only demanded recomputations, in short and cheap chains."""
 
     depth: int | None = None  # longest chain of recomputations; None: no limit
-    max_paging_ratio: float = INFINITY  # energy of a chain / energy of paging its result out and in
+    # Largest energy of a chain, divided by the energy of paging its result out and in.
+    max_paging_ratio: float = INFINITY
     # False gives a relaxation: recomputations need no inputs, and `depth` 1 covers all plans.
     # Without inputs, right before a mandatory use is the best time for each recomputation.
     needs_inputs: bool = True

@@ -21,7 +21,7 @@ from .settings import Settings
 from .stage_model import StageModel
 from .workers import Channel
 
-SLOT_PASSES = (1, 2)  # slots for each recomputation in a stage: first 1, then 2
+SLOT_PASSES = (1, 2)  # slots of a recomputation in a stage; 2 are tried if 1 gives no plan
 MAX_LATENESS = 0.02  # share of the deadline; a plan that is later by more is dropped
 
 SeedPlan = Callable[[Problem, Settings], Plan | None]

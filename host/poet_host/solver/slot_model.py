@@ -61,17 +61,17 @@ class _Touch:
 
 @dataclass
 class SlotModel:
-    """The program, and the columns of its variables."""
+    """The integer program, and the columns of its variables."""
 
     graph: CostGraph
     slots: Sequence[Slot]
     ram_bytes: int
     page: bool
     program: Program = field(default_factory=Program)
-    run: list[int] = field(default_factory=list)  # column of x by slot; -1: the slot must run
+    run: list[int] = field(default_factory=list)  # column of x_k, by slot; -1: the slot must run
     written: dict[int, int] = field(default_factory=dict)  # column of o, by tensor
     touches: list[list[_Touch]] = field(default_factory=list)  # by tensor
-    # By stored tensor, without storage: the column of h from the start of the step to touch 0.
+    # Without storage: the column of h from the start of the step to touch 0, by stored tensor.
     held_at_start: dict[int, int] = field(default_factory=dict)
 
 

@@ -60,7 +60,7 @@ class Gap:
 
 @dataclass
 class StageModel:
-    """The program, and the columns of its variables."""
+    """The integer program, and the columns of its variables."""
 
     graph: CostGraph
     ram_bytes: int
@@ -303,7 +303,7 @@ def _prefer_paging(model: StageModel) -> None:
             columns.setdefault(i, []).append(column)
     for i, recomputed in columns.items():
         node = model.graph.nodes[i]
-        extra_uj = node.energy_uj - node.page_in_uj  # of a recomputation instead of a page-in
+        extra_uj = node.energy_uj - node.page_in_uj  # of a recomputation, compared with a page-in
         if i in model.written and extra_uj > 0 and extra_uj * len(recomputed) > node.page_out_uj:
             limit = max(0.0, ceil(node.page_out_uj / extra_uj) - 1.0)
             terms = [(column, 1.0) for column in recomputed]

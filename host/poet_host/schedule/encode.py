@@ -103,7 +103,7 @@ def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
 
 
 class _Encoder:
-    """Writes the statements of a plan. `state` is the board's state after the last one."""
+    """Writes the statements of a plan. `state` is the board's state after the last one written."""
 
     def __init__(
         self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int

@@ -1,19 +1,11 @@
 /* The SD driver on a wire that disturbs bytes, with a processor that is reset.
 
-       fuzz SEED ROUNDS     the same every time
-       fuzz SEED -SECONDS   as long as that, seed after seed
-
-   With -DLIBFUZZER, clang's libFuzzer chooses what happens instead of SEED.
    Rules, in addition to those of bench.c: what an access returns without error
    is right, unless bytes were forged so that a CRC may pass; and when the wire
    is good again, the card mounts, reads and writes. Sanitizers see the rest. */
 #define _GNU_SOURCE /* memfd_create */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -27,37 +19,17 @@ enum {
   RARE = 24,
   SEEN = 7
 };
+#include "../fuzz.h"
+
 enum { MOUNTED, READ, WRITTEN, MOVED, FAILED, RESET, DISTURBED };
 
 static const char *const names[SEEN] = {"mounted", "read",  "written",  "moved",
                                         "failed",  "reset", "disturbed"};
-static uint64_t seen[SEEN];
 static uint32_t rare;          /* one disturbance in this many exchanges */
 static bool may_forge, forged; /* by disturbances that a CRC may not find */
 static uint8_t expected[USED + MOST][BLOCK];
 static char image[64];
 static uint8_t *content; /* of the image: shared memory */
-
-#ifdef LIBFUZZER
-static const uint8_t *input;
-static size_t left;
-
-static uint32_t any(uint32_t below) { /* without input: nothing happens */
-  if (!left)
-    return below - 1;
-  left--;
-  return *input++ % below;
-}
-#else
-static uint64_t state;
-
-static uint32_t any(uint32_t below) { /* xorshift64* (Vigna, 2016) */
-  state ^= state >> 12;
-  state ^= state << 25;
-  state ^= state >> 27;
-  return (uint32_t)((state * 0x2545f4914f6cdd1du) >> 33) % below;
-}
-#endif
 
 /* One flipped bit, which a CRC always finds. */
 static void flip(uint8_t *bytes, uint32_t size) {
@@ -222,36 +194,3 @@ static void prepare(void) {
   rule(content != MAP_FAILED, "memory for the card");
   snprintf(image, sizeof image, "/proc/self/fd/%d", file);
 }
-
-#ifdef LIBFUZZER
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  if (!content)
-    prepare();
-  input = data;
-  left = size;
-  play();
-  return 0;
-}
-#else
-int main(int count, char **arguments) {
-  if (count != 3) {
-    fprintf(stderr, "usage: %s SEED ROUNDS | SEED -SECONDS\n", arguments[0]);
-    return 2;
-  }
-  const uint64_t first = strtoull(arguments[1], NULL, 10);
-  const long long limit = atoll(arguments[2]);
-  const time_t end = time(NULL) + (time_t)(limit < 0 ? -limit : 0);
-  uint64_t rounds = 0;
-  prepare();
-  while (limit < 0 ? time(NULL) < end : rounds < (uint64_t)limit) {
-    fprintf(stderr, "\r%" PRIu64, first + rounds); /* to repeat it */
-    state = (first + rounds++) * 0x9e3779b97f4a7c15u + 1;
-    play();
-  }
-  printf("rounds %" PRIu64 "\n", rounds);
-  for (unsigned i = 0; i < SEEN; i++)
-    printf("%s %" PRIu64 "\n", names[i], seen[i]);
-  return 0;
-}
-#endif

@@ -1,40 +1,24 @@
 /* Hostile hosts, and controllers that report nonsense: events in any order, at
    any moment at which an interrupt may come.
 
-       fuzz SEED ROUNDS     the same every time
-       fuzz SEED -SECONDS   as long as that, seed after seed
-
    What the sanitizers and the rules of loopback.c find ends it. Each round ends
    with a host that means well: the device must still serve it.
 
    The longest run: 2026-11-21, ten minutes from seed 1000000 on, 577,826 rounds
    of 300 events each (gcc 12.2, address and undefined-behaviour sanitizers).
    Nothing was found. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "chip.h"
 #include "link.h"
 #include "loopback.h"
 
 enum { EVENTS = 300, SEEN = 12 };
-
-static uint64_t state;
-static uint64_t seen[SEEN];
+#include "../fuzz.h"
 
 static const char *const names[SEEN] = {
     "resets",   "requests", "fetched", "delivered", "stray",  "statuses",
     "suspends", "received", "sent",    "linked",    "stalls", "configured"};
-
-static uint32_t any(uint32_t below) { /* xorshift64* (Vigna, 2016) */
-  state ^= state >> 12;
-  state ^= state << 25;
-  state ^= state >> 27;
-  return (uint32_t)((state * 0x2545f4914f6cdd1du) >> 33) % below;
-}
 
 static void fill(uint8_t *data, uint32_t size) {
   for (uint32_t i = 0; i < size; i++)
@@ -271,8 +255,7 @@ static void serve(void) {
   fetched(in);
 }
 
-static void play(uint64_t seed) {
-  state = seed * 0x9e3779b97f4a7c15u + 1;
+static void play(void) {
   controller.reports_status = any(2);
   controller.sleep_us = 20000;
   controller.meanwhile = controller.poll = interrupt;
@@ -290,22 +273,4 @@ static void play(uint64_t seed) {
   serve();
 }
 
-int main(int count, char **arguments) {
-  if (count != 3) {
-    fprintf(stderr, "usage: %s SEED ROUNDS | SEED -SECONDS\n", arguments[0]);
-    return 2;
-  }
-  const uint64_t first = strtoull(arguments[1], NULL, 10);
-  const long long limit = atoll(arguments[2]);
-  const time_t end = time(NULL) + (time_t)(limit < 0 ? -limit : 0);
-  uint64_t rounds = 0;
-  usb_start("fuzz", "0123456789abcdef");
-  while (limit < 0 ? time(NULL) < end : rounds < (uint64_t)limit) {
-    fprintf(stderr, "\r%" PRIu64, first + rounds); /* for who must repeat it */
-    play(first + rounds++);
-  }
-  printf("rounds %" PRIu64 "\n", rounds);
-  for (unsigned i = 0; i < SEEN; i++)
-    printf("%s %" PRIu64 "\n", names[i], seen[i]);
-  return 0;
-}
+static void prepare(void) { usb_start("fuzz", "0123456789abcdef"); }

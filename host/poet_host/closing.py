@@ -1,13 +1,15 @@
 """A base class for objects that must be closed after use."""
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 
-class Closing:
-    """A context manager that calls `close` at the end of its `with` block."""
+class Closing(ABC):
+    """A context manager whose `with` block ends with `close`."""
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """Release what the object holds. A second call does nothing."""
 
     def __enter__(self) -> Self:
         return self

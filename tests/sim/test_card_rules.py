@@ -134,6 +134,34 @@ def test_a_late_error_is_reported_by_a_later_block_or_by_the_status(image: Path)
         assert image.read_bytes()[8 * BLOCK : 10 * BLOCK] == pattern(70) + pattern(9)
 
 
+@pytest.mark.parametrize(
+    ("kind", "argument", "stored"),
+    [
+        ("DROPPED_WRITE", 0, {}),
+        ("MISDIRECTED_WRITE", 3, {11: pattern(60)}),
+        (
+            "FLIPPED_WRITE",
+            17,
+            {8: bytes(b ^ (2 if i == 2 else 0) for i, b in enumerate(pattern(60)))},
+        ),
+    ],
+)
+def test_a_false_write_is_acknowledged(
+    image: Path, kind: str, argument: int, stored: dict[int, bytes]
+) -> None:
+    before = image.read_bytes()
+    card = Card(image).start()
+    card.fault(kind, 1, argument=argument)
+    assert card.command(24, 8) == [0]
+    assert card.give(pattern(60)) == 0x05
+    card.wait()
+    assert card.command(13, size=2) == [0, 0]
+    expected = [before[at : at + BLOCK] for at in range(0, len(before), BLOCK)]
+    for block, content in stored.items():
+        expected[block] = content
+    assert image.read_bytes() == b"".join(expected)
+
+
 @pytest.mark.parametrize("later", [0, 1, 8])
 def test_a_card_may_be_busy_some_bytes_after_the_stop_token(image: Path, later: int) -> None:
     card = Card(image, busy_bytes=later).start()

@@ -36,6 +36,22 @@ def point(method: str = "checkpoint-all", time_limit_s: float = 5.0) -> Point:
     return Point(case, method, 160, None, time_limit_s, 0.0)
 
 
+def test_a_signal_waits_until_all_processes_have_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`submit` starts processes: an exception within it would leave one that nobody ends."""
+    started = []
+
+    def submit(pool: object, job: object, point: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        started.append(point)
+
+    monkeypatch.setattr(sweeping.ProcessPoolExecutor, "submit", submit)
+    with pytest.raises(KeyboardInterrupt):
+        sweep([point(), point("griewank")], Store(tmp_path), jobs=2)
+    assert len(started) == 2
+
+
 def no_solving(*arguments: object) -> None:
     raise AssertionError("nothing was left to be solved")
 

@@ -265,7 +265,8 @@ def sweep(
     report(len(results), total, "")
     if pending:
         with _executor(min(jobs, len(pending))) as pool:
-            futures = {pool.submit(solve_job, point.job): point for point in pending.values()}
+            with _signals_delayed():
+                futures = {pool.submit(solve_job, point.job): point for point in pending.values()}
             try:
                 for future in as_completed(futures):
                     point = futures[future]
@@ -277,6 +278,30 @@ def sweep(
                     "memory. The finished points are saved. Try again with fewer --jobs"
                 ) from error
     return [results[point.key] for point in points]
+
+
+@contextmanager
+def _signals_delayed() -> Iterator[None]:
+    """Call the handlers of signals only at the end of the block, which starts processes.
+
+    An exception in the midst of starting a process would leave the process without a parent.
+    """
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python calls handlers in the main thread alone
+        return
+    before = {
+        number: signal.signal(number, lambda number, frame: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+        if callable(signal.getsignal(number))
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in received[:1]:
+            signal.raise_signal(number)
 
 
 @contextmanager
